@@ -1,0 +1,35 @@
+# Every target makes the virtual environment first, if it is missing or older than the lock.
+PROFILE ?= laptop
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: book test lab pages benchmarks lint clean
+
+book: $(READY)  ## execute the chapters and render book/_build/html/index.html; PROFILE=smoke is the fast variant, FRESH=1 reuses nothing
+	$(BIN)/cde book --profile $(PROFILE) $(if $(FRESH),--fresh)
+
+test: $(READY)  ## linters, types and tests
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+lab: $(READY)  ## JupyterLab, with each .py chapter opening as a notebook
+	$(BIN)/jupyter lab notebooks
+
+pages: $(READY)  ## open every built page in headless Chromium: console errors, width, dark mode
+	$(BIN)/python tests/pages/in_chromium.py
+
+benchmarks: $(READY)  ## the speed claims of the docstrings, as ratios
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:  ## remove what the targets above made (the cache of embeddings and of executed chapters stays: `cde doctor` says where)
+	rm -rf $(VENV) book/_build book/executed book/generated book/reruns
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cde needs Python 3.11 or newer; this is " + sys.version.split()[0] + ": make PYTHON=python3.11 …")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@

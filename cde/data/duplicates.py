@@ -1,0 +1,114 @@
+"""Exact and near-duplicate texts, by MinHash.
+
+Algorithm: a text becomes the set of its three-word shingles, hashed. For each of `permutations`
+random linear hash functions the smallest value over the set is kept; two texts agree in such a
+value with probability equal to the Jaccard similarity of their sets (Broder 1997). Signatures are
+cut into bands of four values; texts that agree in a whole band are candidates, and a candidate is
+a duplicate if its signature agrees in at least `threshold` of all values.
+
+Cost: linear in the number of shingles times `permutations`, in NumPy; 36,000 docstrings with
+4 million shingles take about 3 s on one core. At Jaccard 0.8 and 64 permutations a pair escapes
+all sixteen bands with probability (1 − 0.8⁴)¹⁶ ≈ 0.02 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.feature_extraction.text import HashingVectorizer
+
+__all__ = ["first_occurrences", "minhash_signatures"]
+
+BAND = 4
+
+
+def minhash_signatures(
+    texts: Sequence[str], permutations: int = 64, words: int = 3, seed: int = 0
+) -> NDArray[np.uint32]:
+    """MinHash signatures of texts, as sets of `words`-word shingles.
+
+    Returns:
+        (n, permutations) uint32. The share of equal values in two rows estimates the Jaccard
+        similarity of the two texts, with standard error √(J(1 − J)/permutations). Texts shorter
+        than a shingle share one signature of their own kind: all ones.
+
+    Example:
+        >>> a, b = minhash_signatures(["one two three four", "one two three four"])
+        >>> bool((a == b).all())
+        True
+    """
+    shingles = HashingVectorizer(
+        analyzer="word",
+        ngram_range=(words, words),
+        token_pattern=r"\w+",
+        binary=True,
+        norm=None,
+        alternate_sign=False,
+        n_features=2**22,
+        dtype=np.float32,
+    ).transform(texts)
+    values = shingles.indices.astype(np.uint64)
+    starts = shingles.indptr[:-1]
+    filled = np.diff(shingles.indptr) > 0
+    signatures = np.full((len(texts), permutations), np.iinfo(np.uint32).max, np.uint32)
+    if not filled.any():
+        return signatures
+    generator = np.random.default_rng(seed)
+    multipliers = generator.integers(1, 2**62, permutations, dtype=np.uint64) | np.uint64(1)
+    offsets = generator.integers(0, 2**62, permutations, dtype=np.uint64)
+    for column in range(permutations):
+        # multiply-shift hashing: overflow is meant, the upper 32 bits are the hash
+        hashed = ((values * multipliers[column] + offsets[column]) >> np.uint64(32)).astype(np.uint32)
+        signatures[filled, column] = np.minimum.reduceat(hashed, starts[filled])
+    return signatures
+
+
+def first_occurrences(
+    texts: Sequence[str], threshold: float = 0.8, permutations: int = 64, seed: int = 0
+) -> NDArray[np.int64]:
+    """For each text, the position of the earliest text it duplicates; its own where there is none.
+
+    Args:
+        texts: the texts; the first of a group of duplicates is the one to keep.
+        threshold: least estimated Jaccard similarity of a near-duplicate, above 0. With 1.0 only
+            texts with equal signatures count, in practice the same words in the same order.
+        permutations: a multiple of four; more are slower and more exact.
+
+    Returns:
+        (n,) int64; `first_occurrences(texts) == arange(n)` is the mask of what to keep.
+
+    Raises:
+        ValueError: a threshold outside (0, 1], or permutations that are no multiple of four.
+
+    Example:
+        >>> first_occurrences(["a b c d e f g", "x y z u v w", "a b c d e f g"]).tolist()
+        [0, 1, 0]
+    """
+    if not 0 < threshold <= 1:
+        raise ValueError(f"threshold must be above 0 and at most 1; it is {threshold}")
+    if permutations < BAND or permutations % BAND:
+        raise ValueError(f"permutations must be a multiple of {BAND}; it is {permutations}")
+    signatures = minhash_signatures(texts, permutations, seed=seed)
+    first = np.arange(len(texts))
+    # exact duplicates first: it also settles texts that are shorter than one shingle
+    codes, _ = pd.factorize(np.array([" ".join(text.split()).casefold() for text in texts], dtype=object))
+    first = np.array(pd.Series(first).groupby(codes).transform("min"))
+    comparable = (signatures != np.iinfo(np.uint32).max).any(axis=1)
+    for band in range(0, permutations, BAND):
+        bytes_of_band = np.ascontiguousarray(signatures[:, band : band + BAND])
+        keys = bytes_of_band.view(np.dtype((np.void, bytes_of_band.dtype.itemsize * BAND))).ravel()
+        # within a bucket every text is compared with the bucket's earliest text
+        _, earliest, bucket = np.unique(keys, return_index=True, return_inverse=True)
+        candidate = earliest[bucket]
+        agreement = np.zeros(len(texts))
+        rows = np.flatnonzero(comparable & (candidate < first))
+        agreement[rows] = (signatures[rows] == signatures[candidate[rows]]).mean(axis=1)
+        match = agreement >= threshold
+        first[match] = candidate[match]
+    # a duplicate of a duplicate belongs to the group's earliest text
+    while not np.array_equal(first, first[first]):
+        first = first[first]
+    return first

@@ -1,0 +1,162 @@
+"""Collections in folders: BEIR's layout for retrieval, JSON lines for pairs.
+
+Retrieval: `corpus.jsonl[.gz]` ({"_id", "title"?, "text"}), `queries.jsonl[.gz]` ({"_id", "text"}),
+`qrels/<split>.tsv` (query-id, corpus-id, score, with a header line), and optionally
+`qrels/exclude.tsv` (or `exclude.tsv`): query-document pairs to drop from rankings before scoring.
+
+Pairs: a `.jsonl[.gz]` file, or a folder of them, one {"query", "document", "domain"?} per line;
+without a domain, the file's name is the domain.
+
+Every error names the file, the line and what was expected there.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cde.data.sets import Pairs, RetrievalSet
+
+__all__ = ["load_pairs", "load_retrieval"]
+
+
+def _stem(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".jsonl")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield number, line
+    except (gzip.BadGzipFile, EOFError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{path}: cannot be read as {'gzipped ' * (path.suffix == '.gz')}UTF-8: {error}"
+        ) from error
+
+
+def _json_lines(path: Path, required: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    expected = "a JSON object with the string fields " + ", ".join(f'"{name}"' for name in required)
+    for number, line in _lines(path):
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"{path}, line {number}: not JSON ({error.msg} at character {error.pos}); expected {expected}"
+            ) from error
+        if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in required):
+            raise ValueError(f"{path}, line {number}: expected {expected}, got {line.strip()[:80]}")
+        yield row
+
+
+def _find(folder: Path, stem: str) -> Path:
+    for candidate in (folder / f"{stem}.jsonl", folder / f"{stem}.jsonl.gz"):
+        if candidate.exists():
+            return candidate
+    held = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
+    raise FileNotFoundError(
+        f"{folder} has no {stem}.jsonl or {stem}.jsonl.gz; a BEIR folder needs one. It has {held}"
+    )
+
+
+def _tab_separated(path: Path, columns: int) -> Iterator[list[str]]:
+    for number, line in _lines(path):
+        row = next(csv.reader([line.rstrip("\r\n")], delimiter="\t", quoting=csv.QUOTE_NONE))
+        if number == 1 and row[0] in ("query-id", "query_id", "qid"):
+            continue
+        if len(row) < columns:
+            raise ValueError(
+                f"{path}, line {number}: expected {columns} columns separated by tabs, got {line.strip()[:80]!r}"
+            )
+        yield row
+
+
+def _grade(path: Path, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ValueError(f"{path}: a relevance grade must be a whole number; got {text!r}") from error
+
+
+def load_retrieval(
+    folder: Path | str, split: str = "test", drop_unknown: bool = False, name: str | None = None
+) -> RetrievalSet:
+    """Read a BEIR folder.
+
+    Args:
+        folder: the folder.
+        split: which `qrels/<split>.tsv`; only queries with a judgement there are kept.
+        drop_unknown: drop judgements whose query or document is not there, instead of failing.
+        name: what the set is called; by default the folder's name.
+
+    Raises:
+        FileNotFoundError: the folder, a file or the split is missing (what there is, is named).
+        ValueError: a malformed line, or judgements that point nowhere.
+    """
+    folder = Path(folder).expanduser()
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {folder}: expected one in BEIR's layout (corpus, queries, qrels)")
+    judgements = folder / "qrels" / f"{split}.tsv"
+    if not judgements.exists():
+        splits = sorted(path.stem for path in (folder / "qrels").glob("*.tsv"))
+        raise FileNotFoundError(f"{folder} has no qrels/{split}.tsv; it has {', '.join(splits) or 'none'}")
+    corpus = {
+        row["_id"]: f"{row.get('title') or ''} {row['text']}".strip()
+        for row in _json_lines(_find(folder, "corpus"), ("_id", "text"))
+    }
+    texts = {row["_id"]: row["text"] for row in _json_lines(_find(folder, "queries"), ("_id", "text"))}
+    qrels: dict[str, dict[str, int]] = {}
+    for query, document, grade, *_ in _tab_separated(judgements, 3):
+        if drop_unknown and (query not in texts or document not in corpus):
+            continue
+        qrels.setdefault(query, {})[document] = _grade(judgements, grade)
+    excluded: dict[str, set[str]] = {}
+    for path in (folder / "qrels" / "exclude.tsv", folder / "exclude.tsv"):
+        if path.exists():
+            for query, document, *_ in _tab_separated(path, 2):
+                excluded.setdefault(query, set()).add(document)
+    asked = [query for query in texts if query in qrels]
+    # queries that are judged but missing reach RetrievalSet, which reports them together
+    return RetrievalSet(
+        document_ids=list(corpus),
+        documents=list(corpus.values()),
+        query_ids=asked,
+        queries=[texts[query] for query in asked],
+        qrels=qrels,
+        excluded={query: frozenset(documents) for query, documents in excluded.items()},
+        name=name or folder.name,
+    )
+
+
+def load_pairs(path: Path | str, name: str | None = None) -> Pairs:
+    """Read pairs from a `.jsonl[.gz]` file, or from every such file of a folder.
+
+    Raises:
+        FileNotFoundError: no such file, or a folder without any `.jsonl[.gz]`.
+        ValueError: a malformed line.
+    """
+    path = Path(path).expanduser()
+    if path.is_dir():
+        files = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")])
+        if not files:
+            raise FileNotFoundError(f"{path} holds no .jsonl or .jsonl.gz file of pairs")
+    elif path.exists():
+        files = [path]
+    else:
+        raise FileNotFoundError(
+            f"no file or folder {path}: expected .jsonl[.gz] with query and document per line"
+        )
+    queries, documents, domains, ids = [], [], [], []
+    for file in files:
+        for number, row in enumerate(_json_lines(file, ("query", "document")), start=1):
+            queries.append(row["query"])
+            documents.append(row["document"])
+            domains.append(str(row.get("domain") or _stem(file)))
+            ids.append(f"{_stem(file)}:{number}")
+    return Pairs(queries, documents, domains, ids, name=name or _stem(path))

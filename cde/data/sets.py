@@ -1,0 +1,185 @@
+"""The two shapes of data in this book: training pairs and retrieval sets.
+
+Both are immutable, carry the name they were loaded by, and have a fingerprint: a hash of their
+content, printed with every result. Two sets with the same fingerprint hold the same texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cde.storage import content_hash
+
+__all__ = ["Pairs", "RetrievalSet"]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Query-document pairs for contrastive training, each from one domain.
+
+    Attributes:
+        queries, documents, domains, ids: lists of the same length n. A domain is the source that a
+            pair comes from (CDE §4.1: batches never cross it); an id names the pair for a reader.
+        name: the name it was loaded by.
+
+    Raises:
+        ValueError: the lists differ in length.
+
+    Used by every chapter that trains or clusters.
+
+    Example:
+        >>> pairs = Pairs(["what is it"], ["a test"], ["toy"], ["toy/1"], name="toy")
+        >>> len(pairs), pairs.fingerprint[:4]
+        (1, '1b58')
+    """
+
+    queries: Sequence[str]
+    documents: Sequence[str]
+    domains: Sequence[str]
+    ids: Sequence[str]
+    name: str = "pairs"
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.queries), len(self.documents), len(self.domains), len(self.ids)}
+        if len(lengths) > 1:
+            raise ValueError(
+                "queries, documents, domains and ids must have the same length; they have "
+                f"{len(self.queries)}, {len(self.documents)}, {len(self.domains)} and {len(self.ids)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return zip(self.queries, self.documents, strict=True)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of queries, documents and domains, in order (16 hexadecimal digits)."""
+        rows = zip(self.queries, self.documents, self.domains, strict=True)
+        return content_hash(part for row in rows for part in row)
+
+    def select(self, rows: Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]) -> Pairs:
+        """Return the pairs at these positions (or where a boolean array is true), in that order."""
+        positions = np.arange(len(self))[np.asarray(rows)].tolist()
+        return replace(
+            self,
+            queries=[self.queries[i] for i in positions],
+            documents=[self.documents[i] for i in positions],
+            domains=[self.domains[i] for i in positions],
+            ids=[self.ids[i] for i in positions],
+        )
+
+    def sample(self, size: int, seed: int = 0) -> Pairs:
+        """Return `size` pairs drawn without replacement, in their old order; all if there are fewer."""
+        if size >= len(self):
+            return self
+        rows = np.random.default_rng(seed).choice(len(self), size=size, replace=False)
+        return self.select(np.sort(rows))
+
+
+@dataclass(frozen=True)
+class RetrievalSet:
+    """A corpus, queries, and judgements of which documents answer which query.
+
+    Attributes:
+        document_ids, documents: the corpus. A title, where there is one, stands before the text
+            with a space between, as in BEIR.
+        query_ids, queries: the queries that have at least one judgement.
+        qrels: query id → document id → grade (0: judged, not relevant).
+        excluded: query id → documents to drop from that query's ranking before scoring.
+        name: the name it was loaded by.
+
+    Raises:
+        ValueError: ids and texts differ in number, an id occurs twice, or judgements name queries
+            or documents that are not there (how many, and the first few).
+
+    Used by every chapter that reports NDCG.
+
+    Example:
+        >>> toy = RetrievalSet(["d1"], ["a test"], ["q1"], ["what?"], {"q1": {"d1": 1}}, name="toy")
+        >>> toy
+        RetrievalSet(name='toy', 1 documents, 1 queries, 1 judgements)
+    """
+
+    document_ids: Sequence[str]
+    documents: Sequence[str]
+    query_ids: Sequence[str]
+    queries: Sequence[str]
+    qrels: Mapping[str, Mapping[str, int]]
+    excluded: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    name: str = "retrieval set"
+
+    def __post_init__(self) -> None:
+        for kind, ids, texts in (
+            ("document", self.document_ids, self.documents),
+            ("query", self.query_ids, self.queries),
+        ):
+            if len(ids) != len(texts):
+                raise ValueError(f"{self.name}: {len(ids)} {kind} ids for {len(texts)} texts")
+            if len(set(ids)) != len(ids):
+                twice = next(i for i in ids if ids.count(i) > 1)
+                raise ValueError(f"{self.name}: {kind} id {twice!r} occurs more than once")
+        known_queries, known_documents = set(self.query_ids), set(self.document_ids)
+        stray = [
+            f"{query} → {document}"
+            for query, judged in self.qrels.items()
+            for document in judged
+            if query not in known_queries or document not in known_documents
+        ]
+        if stray:
+            raise ValueError(
+                f"{self.name}: {len(stray)} judgements name a query or document that is not there, "
+                f"such as {', '.join(stray[:3])}. Mend the qrels, or load with drop_unknown=True"
+            )
+
+    def __repr__(self) -> str:
+        judgements = sum(map(len, self.qrels.values()))
+        return (
+            f"RetrievalSet(name={self.name!r}, {len(self.documents)} documents, "
+            f"{len(self.queries)} queries, {judgements} judgements)"
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of corpus, queries and judgements (16 hexadecimal digits)."""
+
+        def parts() -> Iterator[str]:
+            yield from self.document_ids
+            yield from self.documents
+            yield from self.query_ids
+            yield from self.queries
+            for query, judged in sorted(self.qrels.items()):
+                for document, grade in sorted(judged.items()):
+                    yield from (query, document, str(grade))
+            for query, dropped in sorted(self.excluded.items()):
+                yield from (query, *sorted(dropped))
+
+        return content_hash(parts())
+
+    def select_queries(self, size: int, seed: int = 0) -> RetrievalSet:
+        """Return the same corpus with `size` queries drawn without replacement; all if there are fewer."""
+        if size >= len(self.queries):
+            return self
+        rows = np.random.default_rng(seed).choice(len(self.queries), size=size, replace=False)
+        rows.sort()
+        query_ids = [self.query_ids[i] for i in rows]
+        return replace(
+            self,
+            query_ids=query_ids,
+            queries=[self.queries[i] for i in rows],
+            qrels={query: self.qrels[query] for query in query_ids if query in self.qrels},
+        )
+
+    def map_texts(self, change: Callable[[str], str]) -> RetrievalSet:
+        """Return the set with `change` applied to every document and query."""
+        return replace(
+            self,
+            documents=[change(text) for text in self.documents],
+            queries=[change(text) for text in self.queries],
+        )

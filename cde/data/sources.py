@@ -1,0 +1,197 @@
+"""Names of collections, from `pydocs` to the Hub, and what this process has loaded.
+
+Names: `pydocs`, `pydocs/<package>`, `folder:<path>`, `hub:<repo>[:<config>]`, and, where
+`$CDE_DATA` is a folder with `beir/` and `pairs/` in it, `beir/<name>` and `pairs/<source>`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cde.data import folder, hub, pydocs
+from cde.data.pydocs import Split
+from cde.data.sets import Pairs, RetrievalSet
+from cde.storage import content_hash
+
+__all__ = ["Source", "list_sources", "load_pairs", "load_retrieval", "loaded", "source_key"]
+
+#: name → fingerprint of everything that this process has loaded, for provenance boxes.
+loaded: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A collection that can be loaded here: its name, what it offers, and where it is."""
+
+    name: str
+    kind: str  # "pairs", "retrieval" or "pairs, retrieval"
+    location: str
+
+
+def _data_folder() -> Path | None:
+    value = os.environ.get("CDE_DATA")
+    if not value:
+        return None
+    path = Path(value).expanduser()
+    if not path.is_dir():
+        raise FileNotFoundError(
+            f"CDE_DATA is set to {value}, which is no folder; unset it, or point it at one with beir/ and pairs/"
+        )
+    return path
+
+
+def list_sources() -> list[Source]:
+    """Every collection that can be loaded on this machine without the network.
+
+    Raises:
+        FileNotFoundError: `$CDE_DATA` is set and is no folder.
+
+    Example:
+        >>> [source.kind for source in list_sources() if source.name == "pydocs"]
+        ['pairs, retrieval']
+    """
+    sources = [Source("pydocs", "pairs, retrieval", "docstrings of the installed packages")]
+    for package in pydocs.PACKAGES:
+        role = "held out" if package in pydocs.HELD_OUT else "training"
+        sources.append(Source(f"pydocs/{package}", "pairs, retrieval", f"docstrings of {package} ({role})"))
+    data = _data_folder()
+    if data is not None:
+        for path in sorted((data / "beir").glob("*/")):
+            sources.append(Source(f"beir/{path.name}", "retrieval", str(path)))
+        for path in sorted((data / "pairs").glob("*.jsonl*")):
+            sources.append(Source(f"pairs/{path.name.split('.jsonl')[0]}", "pairs", str(path)))
+    return sources
+
+
+def _unknown(name: str, kind: str) -> ValueError:
+    names = [source.name for source in list_sources() if kind in source.kind]
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    needs = name.startswith(("beir/", "pairs/")) and not os.environ.get("CDE_DATA")
+    unset = f"{name} is looked for below $CDE_DATA, which is not set. " if needs else ""
+    return ValueError(
+        f"no collection of {kind} is called {name!r}: {hint}{unset}Accepted are pydocs, pydocs/<package>, "
+        "folder:<path>, hub:<repo>[:<config>], and beir/<name> or pairs/<source> below $CDE_DATA; "
+        "`cde sources` lists those on this machine"
+    )
+
+
+def _hub_name(name: str) -> tuple[str, str | None]:
+    repository, _, configuration = name.removeprefix("hub:").partition(":")
+    if not repository:
+        raise ValueError(f"{name!r} names no repository; expected hub:<repo> or hub:<repo>:<config>")
+    return repository, configuration or None
+
+
+def _below_data(name: str) -> Path | None:
+    """The file or folder of a `beir/…` or `pairs/…` name, or None if there is none."""
+    data = _data_folder()
+    top, _, rest = name.partition("/")
+    if data is None or not rest or ".." in Path(rest).parts:
+        return None
+    if top == "beir" and (data / name).is_dir():
+        return data / name
+    if top == "pairs":
+        for suffix in (".jsonl.gz", ".jsonl"):
+            if (data / f"{name}{suffix}").exists():
+                return data / f"{name}{suffix}"
+    return None
+
+
+def load_pairs(name: str = "pydocs", split: Split | None = None, deduplicate: bool = True) -> Pairs:
+    """Load training pairs by name.
+
+    Args:
+        name: `pydocs` (the packages that training may see), `pydocs/<package>`, `folder:<path>`,
+            `hub:<repo>[:<config>]`, or `pairs/<source>` below `$CDE_DATA`. `pairs/*` is all of them.
+        split: for pydocs "train", "test" or "all"; default "train" for `pydocs`, "all" for one
+            package. For the Hub, the split's name. Folders have no splits.
+        deduplicate: for pydocs, drop exact and near duplicates.
+
+    Raises:
+        ValueError: an unknown name (the closest are offered), or malformed data.
+        FileNotFoundError: a missing folder or file.
+        ConnectionError: the Hub is out of reach.
+
+    Example:
+        >>> load_pairs("pydocs/rich").queries[0].count(" ") >= 2
+        True
+    """
+    if name == "pydocs":
+        pairs = pydocs.load_pairs(split=split or "train", deduplicate=deduplicate, name=name)
+    elif name.removeprefix("pydocs/") in pydocs.PACKAGES and name.startswith("pydocs/"):
+        package = name.removeprefix("pydocs/")
+        pairs = pydocs.load_pairs([package], split=split or "all", deduplicate=deduplicate, name=name)
+    elif name.startswith("folder:"):
+        pairs = folder.load_pairs(name.removeprefix("folder:"), name=name)
+    elif name.startswith("hub:"):
+        pairs = hub.load_pairs(*_hub_name(name), split=split or "train")
+    elif name == "pairs/*" and (data := _data_folder()) is not None:
+        pairs = folder.load_pairs(data / "pairs", name=name)
+    elif name.startswith("pairs/") and (path := _below_data(name)) is not None:
+        pairs = folder.load_pairs(path, name=name)
+    else:
+        raise _unknown(name, "pairs")
+    loaded[name] = pairs.fingerprint
+    return pairs
+
+
+def load_retrieval(name: str = "pydocs", split: str = "test", drop_unknown: bool = False) -> RetrievalSet:
+    """Load a retrieval set by name.
+
+    Args:
+        name: `pydocs`, `pydocs/<package>`, `folder:<path>` (BEIR's layout), `hub:<repo>[:<config>]`
+            (mteb's layout), or `beir/<name>` below `$CDE_DATA`.
+        split: which judgements, for folders and the Hub. (pydocs asks only what no training sees.)
+        drop_unknown: for folders, drop judgements that point nowhere instead of failing.
+
+    Raises:
+        ValueError: an unknown name (the closest are offered), or malformed data.
+        FileNotFoundError: a missing folder, file or split.
+        ConnectionError: the Hub is out of reach.
+
+    Example:
+        >>> load_retrieval("pydocs/mpmath").name
+        'pydocs/mpmath'
+    """
+    if name == "pydocs":
+        found = pydocs.load_retrieval(name=name)
+    elif name.removeprefix("pydocs/") in pydocs.PACKAGES and name.startswith("pydocs/"):
+        found = pydocs.load_retrieval([name.removeprefix("pydocs/")], name=name)
+    elif name.startswith("folder:"):
+        found = folder.load_retrieval(name.removeprefix("folder:"), split, drop_unknown, name=name)
+    elif name.startswith("hub:"):
+        found = hub.load_retrieval(*_hub_name(name), split=split)
+    elif name.startswith("beir/") and (path := _below_data(name)) is not None:
+        found = folder.load_retrieval(path, split, drop_unknown, name=name)
+    else:
+        raise _unknown(name, "retrieval")
+    loaded[name] = found.fingerprint
+    return found
+
+
+def source_key(name: str) -> str:
+    """A hash that changes when the files behind a name do; cheap, since no text is read.
+
+    `pydocs` by versions and file hashes, folders by names, sizes and times of change, the Hub by
+    name alone. A missing collection has the key "missing".
+    """
+    if name.startswith("pydocs"):
+        return pydocs.source_key()
+    if name.startswith("hub:"):
+        return name
+    path = (
+        Path(name.removeprefix("folder:")).expanduser() if name.startswith("folder:") else _below_data(name)
+    )
+    if path is None or not path.exists():
+        return "missing"
+    return content_hash(_stamps([path] if path.is_file() else path.rglob("*")))
+
+
+def _stamps(paths: Iterable[Path]) -> list[str]:
+    stats = ((path, path.stat()) for path in sorted(paths) if path.is_file())
+    return [f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in stats]

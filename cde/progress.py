@@ -1,0 +1,41 @@
+"""One progress bar for terminals, notebooks and logs.
+
+A bar appears only once work has taken three seconds; where the output is no terminal (a log, a
+notebook that papermill executes) it is renewed every ten seconds at most, so that logs stay short.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TypeVar
+
+from tqdm import tqdm
+
+__all__ = ["progress"]
+
+Item = TypeVar("Item")
+
+
+def progress(items: Iterable[Item], title: str, total: int | None = None, unit: str = "") -> tqdm[Item]:
+    """Iterate over `items` behind a progress bar.
+
+    Args:
+        items: what to iterate over.
+        title: what is being done, such as "embedding".
+        total: how many items there are, where `items` has no length.
+        unit: what an item is, such as "texts".
+
+    Example:
+        >>> list(progress([1, 2], "counting"))
+        [1, 2]
+    """
+    return tqdm(
+        items,
+        desc=title,
+        total=total,
+        unit=f" {unit}" if unit else " items",
+        delay=3,
+        mininterval=0.2 if sys.stderr.isatty() else 10,
+        dynamic_ncols=True,
+    )

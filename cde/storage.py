@@ -1,0 +1,91 @@
+"""The cache folder, files that appear whole or not at all, and hashes of content.
+
+Everything that `cde` computes once and keeps (embeddings, parsed docstrings, executed chapters)
+lives below one folder, `$CDE_CACHE`, by default the platform's user cache. Deleting that folder
+costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import platformdirs
+
+__all__ = ["atomic_path", "cache_folder", "content_hash"]
+
+
+def cache_folder(*parts: str) -> Path:
+    """Return a folder below the cache, made if it is missing.
+
+    Args:
+        parts: names of the folder below `$CDE_CACHE` (default: the platform's user cache).
+
+    Raises:
+        PermissionError: the folder cannot be made; the message names `$CDE_CACHE`.
+
+    Example:
+        >>> cache_folder("embeddings").name
+        'embeddings'
+    """
+    root = Path(os.environ.get("CDE_CACHE") or platformdirs.user_cache_path("cde"))
+    folder = root.joinpath(*parts)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PermissionError(
+            f"cannot make the cache folder {folder} ({error.strerror}): "
+            "set CDE_CACHE to a folder that can be written to"
+        ) from error
+    return folder
+
+
+@contextmanager
+def atomic_path(path: Path | str) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it to `path` if the block ends well.
+
+    A reader sees the old file or the new one, never half of one, and a block that raises
+    (or is interrupted) leaves the old file as it was.
+
+    Example:
+        >>> target = cache_folder("examples") / "greeting.txt"
+        >>> with atomic_path(target) as temporary:
+        ...     _ = temporary.write_text("hello")
+        >>> target.read_text()
+        'hello'
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        # mkstemp makes files that only their owner can read; a shared book should be readable.
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def content_hash(parts: Iterable[str | bytes], length: int = 16) -> str:
+    """Hash a sequence of texts or bytes; where one part ends and the next begins counts.
+
+    Args:
+        parts: the parts, in order.
+        length: hexadecimal digits to keep (64 bits by default).
+
+    Example:
+        >>> content_hash(["ab", "c"]) == content_hash(["a", "bc"])
+        False
+    """
+    state = hashlib.blake2b()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    return state.hexdigest()[:length]

@@ -1,0 +1,59 @@
+"""Contextual document embeddings: the package behind the book.
+
+The names below are imported on first use, so that `import cde` is quick and a chapter's page
+depends only on the modules that it really uses.
+
+Example:
+    >>> import cde
+    >>> len(cde.load_pairs("pydocs/rich")) > 100
+    True
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cde.batching import pack_batches
+    from cde.clustering import cluster_pairs
+    from cde.data import Pairs, RetrievalSet, list_sources, load_pairs, load_retrieval
+    from cde.lexical import BM25
+    from cde.retrieval import evaluate
+    from cde.surrogate import Surrogate
+
+__all__ = [
+    "BM25",
+    "Pairs",
+    "RetrievalSet",
+    "Surrogate",
+    "cluster_pairs",
+    "evaluate",
+    "list_sources",
+    "load_pairs",
+    "load_retrieval",
+    "pack_batches",
+]
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "BM25": "cde.lexical",
+    "Pairs": "cde.data",
+    "RetrievalSet": "cde.data",
+    "Surrogate": "cde.surrogate",
+    "cluster_pairs": "cde.clustering",
+    "evaluate": "cde.retrieval",
+    "list_sources": "cde.data",
+    "load_pairs": "cde.data",
+    "load_retrieval": "cde.data",
+    "pack_batches": "cde.batching",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'cde' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -101,8 +101,9 @@ def split_docstring(docstring: str) -> tuple[str, str] | None:
     in mid-sentence; at least three words. The rest needs twelve words.
 
     Example:
-        >>> split_docstring("Add two numbers.\\n\\n" + "The sum is exact for integers. " * 3)
-        ('Add two numbers.', 'The sum is exact for integers. The sum is exact for integers. The sum is exact for integers.')
+        >>> query, document = split_docstring("Add two numbers.\\n\\n" + "The sum is exact. " * 4)
+        >>> query
+        'Add two numbers.'
     """
     first, _, rest = docstring.strip().partition("\n")
     if first and first.rstrip()[-1] not in ".:?!" and rest and not rest.startswith("\n"):

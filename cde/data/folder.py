@@ -36,9 +36,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 if line.strip():
                     yield number, line
     except (gzip.BadGzipFile, EOFError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"{path}: cannot be read as {'gzipped ' * (path.suffix == '.gz')}UTF-8: {error}"
-        ) from error
+        raise ValueError(f"{path}: cannot be read as {'gzipped ' * (path.suffix == '.gz')}UTF-8: {error}") from error
 
 
 def _json_lines(path: Path, required: tuple[str, ...]) -> Iterator[dict[str, Any]]:
@@ -60,9 +58,7 @@ def _find(folder: Path, stem: str) -> Path:
         if candidate.exists():
             return candidate
     held = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
-    raise FileNotFoundError(
-        f"{folder} has no {stem}.jsonl or {stem}.jsonl.gz; a BEIR folder needs one. It has {held}"
-    )
+    raise FileNotFoundError(f"{folder} has no {stem}.jsonl or {stem}.jsonl.gz; a BEIR folder needs one. It has {held}")
 
 
 def _tab_separated(path: Path, columns: int) -> Iterator[list[str]]:
@@ -149,9 +145,7 @@ def load_pairs(path: Path | str, name: str | None = None) -> Pairs:
     elif path.exists():
         files = [path]
     else:
-        raise FileNotFoundError(
-            f"no file or folder {path}: expected .jsonl[.gz] with query and document per line"
-        )
+        raise FileNotFoundError(f"no file or folder {path}: expected .jsonl[.gz] with query and document per line")
     queries, documents, domains, ids = [], [], [], []
     for file in files:
         for number, row in enumerate(_json_lines(file, ("query", "document")), start=1):

@@ -53,9 +53,7 @@ def _column(columns: list[str], candidates: tuple[str, ...], kind: str, where: s
     for candidate in candidates:
         if candidate in columns:
             return candidate
-    raise ValueError(
-        f"hub:{where} has no column for the {kind}: expected one of {candidates}, it has {columns}"
-    )
+    raise ValueError(f"hub:{where} has no column for the {kind}: expected one of {candidates}, it has {columns}")
 
 
 def load_retrieval(repository: str, configuration: str | None = None, split: str = "test") -> RetrievalSet:

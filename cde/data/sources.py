@@ -17,10 +17,12 @@ from cde.data.pydocs import Split
 from cde.data.sets import Pairs, RetrievalSet
 from cde.storage import content_hash
 
-__all__ = ["Source", "list_sources", "load_pairs", "load_retrieval", "loaded", "source_key"]
+__all__ = ["Source", "is_available", "list_sources", "load_pairs", "load_retrieval", "loaded", "source_key"]
 
 #: name → fingerprint of everything that this process has loaded, for provenance boxes.
 loaded: dict[str, str] = {}
+#: names that were loaded or asked for: a page is stale when one of them appears, changes or goes
+asked: set[str] = set()
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ def load_pairs(name: str = "pydocs", split: Split | None = None, deduplicate: bo
         pairs = folder.load_pairs(path, name=name)
     else:
         raise _unknown(name, "pairs")
+    asked.add(name)
     loaded[name] = pairs.fingerprint
     return pairs
 
@@ -170,8 +173,20 @@ def load_retrieval(name: str = "pydocs", split: str = "test", drop_unknown: bool
         found = folder.load_retrieval(path, split, drop_unknown, name=name)
     else:
         raise _unknown(name, "retrieval")
+    asked.add(name)
     loaded[name] = found.fingerprint
     return found
+
+
+def is_available(name: str) -> bool:
+    """Whether a collection is here, without reading it: for a page that does more where there is more.
+
+    Example:
+        >>> is_available("pydocs"), is_available("beir/no-such-collection")
+        (True, False)
+    """
+    asked.add(name)
+    return source_key(name) != "missing"
 
 
 def source_key(name: str) -> str:
@@ -184,14 +199,13 @@ def source_key(name: str) -> str:
         return pydocs.source_key()
     if name.startswith("hub:"):
         return name
-    path = (
-        Path(name.removeprefix("folder:")).expanduser() if name.startswith("folder:") else _below_data(name)
-    )
+    path = Path(name.removeprefix("folder:")).expanduser() if name.startswith("folder:") else _below_data(name)
     if path is None or not path.exists():
         return "missing"
+    # where a folder lies does not matter: a page stays fresh when its data are moved
     return content_hash(_stamps([path] if path.is_file() else path.rglob("*")))
 
 
 def _stamps(paths: Iterable[Path]) -> list[str]:
     stats = ((path, path.stat()) for path in sorted(paths) if path.is_file())
-    return [f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in stats]
+    return [f"{path.name} {stat.st_size} {stat.st_mtime_ns}" for path, stat in stats]

@@ -1,0 +1,184 @@
+"""Chapters: jupytext notebooks in `notebooks/<part>/<chapter>.py`, and their parameters.
+
+A chapter's parameters are the annotated assignments of its cell tagged `parameters`. They are read
+without running anything, so that a misspelt name or a value of the wrong type is an error before
+the first cell, not a warning after the last.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import yaml
+from nbformat import NotebookNode
+
+from cde.storage import project_root
+
+__all__ = ["Chapter", "Parameter", "chapters", "find_chapter", "parse_assignments"]
+
+_TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (float, int), "str": (str,), "bool": (bool,)}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a chapter: its name, its annotation as written, and its default."""
+
+    name: str
+    annotation: str
+    default: Any
+
+    def check(self, value: Any) -> Any:
+        """Return the value if the annotation allows it.
+
+        Raises:
+            TypeError: it does not; the message says what was given and what is accepted.
+        """
+        if not _accepts(self.annotation, value):
+            raise TypeError(
+                f"parameter {self.name} must be {self.annotation}; {value!r} is of type {type(value).__name__}"
+            )
+        return value
+
+
+def _accepts(annotation: str, value: Any) -> bool:
+    for choice in (part.strip() for part in annotation.split("|")):
+        if choice == "None" and value is None:
+            return True
+        if choice in _TYPES and isinstance(value, _TYPES[choice]) and (choice == "bool" or not isinstance(value, bool)):
+            return True
+        if choice.startswith("list[") and isinstance(value, list):
+            return all(_accepts(choice[5:-1], item) for item in value)
+    return False
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A notebook of the book."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The file's stem, which is the chapter's name everywhere."""
+        return self.path.stem
+
+    @property
+    def part(self) -> str:
+        """The part of the book: the folder that the notebook is in."""
+        return self.path.parent.name
+
+    @cached_property
+    def source(self) -> str:
+        """The notebook's text."""
+        return self.path.read_text(encoding="utf-8")
+
+    def notebook(self) -> NotebookNode:
+        """The notebook, parsed by jupytext; a new object on each call."""
+        return jupytext.reads(self.source, fmt="py:percent")
+
+    @cached_property
+    def title(self) -> str:
+        """The text of the page's one H1."""
+        for line in self.source.splitlines():
+            if line.startswith("# # "):
+                return line.removeprefix("# # ").strip()
+        raise ValueError(f"{self.path} has no title: its first cell must begin with '# # …'")
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """The chapter's parameters, by name.
+
+        Raises:
+            ValueError: there is no cell tagged `parameters`, or it holds something else than
+                annotated assignments of literal values.
+        """
+        for cell in self.notebook().cells:
+            if "parameters" in cell.metadata.get("tags", []):
+                return self._parse(cell.source)
+        raise ValueError(f"{self.path} has no cell tagged 'parameters'")
+
+    def _parse(self, source: str) -> dict[str, Parameter]:
+        found = {}
+        for statement in ast.parse(source).body:
+            if not (
+                isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value
+            ):
+                raise ValueError(
+                    f"{self.path}: the parameters cell may hold only lines such as 'seed: int = 0', "
+                    f"not {ast.unparse(statement)!r}"
+                )
+            parameter = Parameter(
+                statement.target.id, ast.unparse(statement.annotation), ast.literal_eval(statement.value)
+            )
+            parameter.check(parameter.default)
+            found[parameter.name] = parameter
+        return found
+
+    def check_parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Check given values against the chapter's parameters, by name and type.
+
+        Raises:
+            ValueError: an unknown name (the closest are offered).
+            TypeError: a value of another type than the parameter's.
+        """
+        for name in values:
+            if name not in self.parameters:
+                close = difflib.get_close_matches(name, self.parameters, n=2)
+                hint = f"did you mean {' or '.join(close)}? " if close else ""
+                raise ValueError(
+                    f"chapter {self.name} has no parameter {name!r}: {hint}It has {', '.join(self.parameters)}"
+                )
+        return {name: self.parameters[name].check(value) for name, value in values.items()}
+
+
+def chapters(root: Path | None = None) -> list[Chapter]:
+    """Every chapter, part by part, in the order of the table of contents.
+
+    Args:
+        root: the checkout; by default the one this package is installed from.
+    """
+    root = root or project_root()
+    found = {path.stem: Chapter(path) for path in sorted((root / "notebooks").glob("*/*.py"))}
+    contents = (root / "_toc.yml").read_text(encoding="utf-8") if (root / "_toc.yml").exists() else ""
+    order = [Path(line.partition("file:")[2].strip()).name for line in contents.splitlines() if "file:" in line]
+    return sorted(found.values(), key=lambda c: (order.index(c.name) if c.name in order else len(order), c.name))
+
+
+def find_chapter(name: str, root: Path | None = None) -> Chapter:
+    """The chapter of that name.
+
+    Raises:
+        ValueError: there is none (the closest names are offered).
+    """
+    found = {chapter.name: chapter for chapter in chapters(root)}
+    if name not in found:
+        close = difflib.get_close_matches(name, found, n=3)
+        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        raise ValueError(f"no chapter is called {name!r}: {hint}There are {', '.join(found)}")
+    return found[name]
+
+
+def parse_assignments(pairs: list[tuple[str, str]]) -> dict[str, Any]:
+    """Values of `-p name value` options: YAML, so that 64, 0.5, true, null and [1, 2] mean what they say.
+
+    Raises:
+        ValueError: a value that is not YAML.
+
+    Example:
+        >>> parse_assignments([("seed", "3"), ("sizes", "[1, 2]")])
+        {'seed': 3, 'sizes': [1, 2]}
+    """
+    values = {}
+    for name, text in pairs:
+        try:
+            values[name] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"the value {text!r} of parameter {name} cannot be read: {error}") from error
+    return values

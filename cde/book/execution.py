@@ -1,0 +1,214 @@
+"""Execute a chapter, and tell whether its last execution is still good.
+
+A chapter runs as jupytext → papermill, in a fresh kernel, from the root of the checkout. What it
+used is recorded beside the executed notebook: its own text, its parameters, each module of `cde`
+that its kernel had imported, the lock, and each collection it loaded or looked for. A page is
+**stale** when any of these has changed; nothing else makes it so. (jupyter-cache would not notice
+an edited module; papermill would only warn of an unknown parameter.)
+
+An executed notebook appears whole or not at all: after an interruption the next call goes on with
+the chapters that are not done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import papermill
+from nbformat import NotebookNode
+
+from cde.book.chapters import Chapter
+from cde.data.sources import source_key
+from cde.page import MIME
+from cde.storage import atomic_path, content_hash, project_root
+
+__all__ = ["Record", "execute", "is_fresh", "load_record", "raw_notebook", "stale_reasons"]
+
+_LIBRARIES = ("torch", "transformers", "sentence-transformers", "faiss-cpu", "bm25s", "numpy", "scipy", "pandas")
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+@dataclass
+class Record:
+    """What one execution of a chapter used, and how it ended."""
+
+    chapter: str
+    profile: str
+    parameters: dict[str, Any]
+    started: str
+    seconds: float
+    commit: str
+    dirty: bool
+    notebook: str
+    lock: str
+    modules: dict[str, str] = field(default_factory=dict)
+    data: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    libraries: dict[str, str] = field(default_factory=dict)
+    device: str = ""
+    python: str = ""
+    platform: str = ""
+    answer: str = ""
+    measurements: list[dict[str, Any]] = field(default_factory=list)
+    error: str = ""
+
+
+def raw_notebook(chapter: Chapter, profile: str, root: Path | None = None) -> Path:
+    """Where the executed notebook of a chapter is kept; its record is beside it, as JSON."""
+    return (root or project_root()) / "book" / "executed" / "raw" / profile / f"{chapter.name}.ipynb"
+
+
+def load_record(chapter: Chapter, profile: str, root: Path | None = None) -> Record | None:
+    """The record of the last execution, or None."""
+    path = raw_notebook(chapter, profile, root).with_suffix(".json")
+    try:
+        return Record(**json.loads(path.read_text(encoding="utf-8")))
+    except (FileNotFoundError, json.JSONDecodeError, TypeError):
+        return None  # none yet, or one of an older form: the chapter runs again
+
+
+def _file_hash(path: Path) -> str:
+    return content_hash([path.read_bytes()]) if path.exists() else "missing"
+
+
+def stale_reasons(chapter: Chapter, profile: str, root: Path | None = None) -> list[str]:
+    """Why a chapter has to run again; empty if its page is fresh."""
+    root = root or project_root()
+    record = load_record(chapter, profile, root)
+    if record is None or not raw_notebook(chapter, profile, root).exists():
+        return ["it has not run at this profile"]
+    if record.error:
+        return ["its last run failed"]
+    reasons = []
+    if record.notebook != content_hash([chapter.source]):
+        reasons.append("its notebook changed")
+    if record.lock != _file_hash(root / "constraints.txt"):
+        reasons.append("the lock changed")
+    for module, digest in record.modules.items():
+        if _file_hash(root / "cde" / module) != digest:
+            reasons.append(f"cde/{module} changed")
+    for name, key in record.sources.items():
+        if _source_key(name) != key:
+            reasons.append(f"the collection {name} changed")
+    return reasons
+
+
+def _source_key(name: str) -> str:
+    try:
+        return source_key(name)
+    except (FileNotFoundError, ModuleNotFoundError):
+        return "missing"
+
+
+def is_fresh(chapter: Chapter, profile: str, root: Path | None = None) -> bool:
+    """Whether the last execution of a chapter is still good."""
+    return not stale_reasons(chapter, profile, root)
+
+
+def _git(root: Path) -> tuple[str, bool]:
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
+        changes = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown", False
+    return commit.stdout.strip(), bool(changes.stdout.strip())
+
+
+def _prepare(chapter: Chapter) -> NotebookNode:
+    notebook = chapter.notebook()
+    last = nbformat.v4.new_code_cell("import cde.page\n\ncde.page.finish()")
+    last.metadata["tags"] = ["remove-cell", "cde-finish"]
+    notebook.cells.append(last)
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    return notebook
+
+
+def execute(
+    chapter: Chapter, parameters: Mapping[str, Any], output: Path, root: Path | None = None
+) -> tuple[NotebookNode, Record]:
+    """Execute a chapter, with a bar over its cells; the notebook is written to `output` once it has ended.
+
+    Args:
+        chapter: what to run.
+        parameters: values for the chapter's parameters, `profile` among them; checked first.
+        output: the executed notebook; the record goes beside it, as JSON.
+
+    Returns:
+        The executed notebook and its record. If a cell failed, `record.error` holds the cell's
+        number and the traceback, and the notebook ends there.
+
+    Raises:
+        ValueError, TypeError: a parameter is unknown or of the wrong type; nothing has run.
+    """
+    root = root or project_root()
+    given = chapter.check_parameters(parameters)
+    commit, dirty = _git(root)
+    record = Record(
+        chapter=chapter.name,
+        profile=str(given.get("profile", chapter.parameters["profile"].default)),
+        parameters=given,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=0,
+        commit=commit,
+        dirty=dirty,
+        notebook=content_hash([chapter.source]),
+        lock=_file_hash(root / "constraints.txt"),
+        libraries={name: version(name) for name in _LIBRARIES},
+    )
+    # hashed now, not afterwards: an edit during the run makes the page stale, as it should
+    modules = {str(path.relative_to(root / "cde")): _file_hash(path) for path in (root / "cde").rglob("*.py")}
+    begun = time.perf_counter()
+    with atomic_path(output) as temporary, atomic_path(output.with_suffix(".json")) as temporary_record:
+        with tempfile.TemporaryDirectory(prefix="cde-") as folder:
+            prepared = Path(folder) / f"{chapter.name}.ipynb"
+            nbformat.write(_prepare(chapter), prepared)
+            record.error = _run(prepared, temporary, given, chapter, root)
+        notebook = nbformat.read(temporary, as_version=4)
+        record.seconds = round(time.perf_counter() - begun, 1)
+        _fill(record, notebook, modules)
+        temporary_record.write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
+    return notebook, record
+
+
+def _run(prepared: Path, output: Path, parameters: Mapping[str, Any], chapter: Chapter, root: Path) -> str:
+    environment = os.environ.copy()
+    os.environ["CDE_CHAPTER"] = str(chapter.path.relative_to(root)) if root in chapter.path.parents else chapter.name
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+    try:
+        papermill.execute_notebook(
+            str(prepared), str(output), parameters=dict(parameters), kernel_name="python3", cwd=str(root),
+            progress_bar={"desc": chapter.name, "unit": "cell"}, log_output=False, start_timeout=120,
+        )  # fmt: skip
+    except papermill.PapermillExecutionError as error:
+        trace = _ANSI.sub("", "\n".join(error.traceback))
+        return f"cell {error.exec_count}: {error.ename}: {error.evalue}\n{trace}"
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+    return ""
+
+
+def _fill(record: Record, notebook: NotebookNode, modules: Mapping[str, str]) -> None:
+    """Complete a record with what the page's last cell has handed over."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            report = output.get("data", {}).get(MIME)
+            if report is None:
+                continue
+            for name in ("answer", "measurements", "data", "device", "python", "platform"):
+                setattr(record, name, report[name])
+            record.modules = {module: modules.get(module, "missing") for module in report["modules"]}
+            record.sources = {name: _source_key(name) for name in report["asked"]}

@@ -1,0 +1,104 @@
+"""Render the pages with Jupyter Book, strictly, and check the HTML that results.
+
+Warnings are errors. After that each page is read again: every image needs an alternative text, every
+link within the book a target, and nothing may be fetched from elsewhere when a page opens.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from cde.storage import content_hash, project_root
+
+__all__ = ["check_html", "render"]
+
+_INPUTS = ("_config.yml", "_toc.yml", "book/*.md", "book/*.bib", "book/generated/*.md", "book/executed/*/*.ipynb")
+_MORE_INPUTS = ("book/_static/*", "book/_ext/*.py", "constraints.txt")
+
+
+def _inputs_key(root: Path) -> str:
+    files = sorted({path for pattern in (*_INPUTS, *_MORE_INPUTS) for path in root.glob(pattern) if path.is_file()})
+    return content_hash(part for path in files for part in (str(path.relative_to(root)), path.read_bytes()))
+
+
+def render(root: Path | None = None) -> Path:
+    """Render the book, unless nothing that it is made of has changed.
+
+    Returns:
+        The path of its first page.
+
+    Raises:
+        RuntimeError: Jupyter Book failed or warned; the message holds what it said.
+        ValueError: a page has an image without alternative text, a dead link, or fetches from elsewhere.
+    """
+    root = root or project_root()
+    index = root / "book" / "_build" / "html" / "index.html"
+    stamp = root / "book" / "_build" / ".inputs"
+    key = _inputs_key(root)
+    if index.exists() and stamp.exists() and stamp.read_text() == key:
+        return index
+    # from the interpreter that runs this, so that an environment that is not activated works as well
+    code = "import sys; from jupyter_book.cli.main import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "build", "-W", "-n", "--keep-going", "--path-output", "book", "."]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    if done.returncode or not index.exists():
+        said = [line for line in (done.stdout + done.stderr).splitlines() if "WARNING" in line or "ERROR" in line]
+        detail = "\n".join(said) or (done.stdout + done.stderr)[-4000:]
+        raise RuntimeError(f"Jupyter Book could not render the pages:\n{detail}")
+    problems = check_html(index.parent)
+    if problems:
+        raise ValueError("the rendered pages are not fit to be read:\n" + "\n".join(problems))
+    stamp.write_text(key)
+    return index
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.images: list[str | None] = []
+        self.links: list[str] = []
+        self.fetched: list[str] = []
+        self.anchors: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.anchors.update(value for name in ("id", "name") if (value := found.get(name)))
+        if tag == "img":
+            self.images.append(found.get("alt"))
+        if tag == "a" and found.get("href"):
+            self.links.append(str(found["href"]))
+        source = found.get("src") or (found.get("href") if tag == "link" else None)
+        if source and urlsplit(source).netloc and found.get("rel") not in ("canonical", "search"):
+            self.fetched.append(source)
+
+
+def check_html(folder: Path) -> list[str]:
+    """What is wrong with the pages of a folder, one line each; empty if nothing is."""
+    pages = {}
+    for path in sorted(folder.rglob("*.html")):
+        if "_static" in path.parts:
+            continue
+        page = _Page()
+        page.feed(path.read_text(encoding="utf-8"))
+        pages[path.resolve()] = page
+    problems = []
+    for path, page in pages.items():
+        name = path.relative_to(folder.resolve())
+        problems += [f"{name}: an image has no alternative text" for alt in page.images if not (alt or "").strip()]
+        problems += [f"{name}: fetches {address}" for address in page.fetched]
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if target.is_dir():
+                target = target / "index.html"
+            if not target.exists():
+                problems.append(f"{name}: the link {link} leads nowhere")
+            elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors:
+                problems.append(f"{name}: the link {link} has no such anchor")
+    return problems

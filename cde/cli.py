@@ -1,0 +1,197 @@
+"""The command `cde`: run a chapter, build the book, print the ledger, look at this machine.
+
+cde run CHAPTER [-p name value]… [--profile P] [--out FILE.ipynb]
+cde book [--profile P] [--only CHAPTER]… [--fresh]
+cde claims [--json] [--profile P]
+cde sources
+cde doctor
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cde.page import PROFILES
+
+__all__ = ["main"]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cde", description="The book of contextual document embeddings.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="execute one chapter with your own parameters")
+    run.add_argument("chapter", help="the file's stem, such as idf_divergence")
+    run.add_argument("-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
+    run.add_argument("--profile", choices=PROFILES, help="scale of every setting that is not given (default: laptop)")
+    run.add_argument("--out", type=Path, metavar="FILE.ipynb", help="the executed notebook (default: book/reruns/)")
+
+    book = commands.add_parser("book", help="execute the stale chapters and render the book")
+    book.add_argument("--profile", choices=PROFILES, default="laptop")
+    book.add_argument("--only", action="append", default=[], metavar="CHAPTER", help="only this chapter; repeatable")
+    book.add_argument("--fresh", action="store_true", help="execute every chapter, stale or not")
+
+    ledger = commands.add_parser("claims", help="print each claim of the papers with its verdict")
+    ledger.add_argument("--json", action="store_true", help="as JSON, with every measurement")
+    ledger.add_argument(
+        "--profile", choices=PROFILES, default=None, help="measured at this profile (default: the last)"
+    )
+
+    commands.add_parser("sources", help="list the collections that can be loaded here")
+    commands.add_parser("doctor", help="check this machine: versions, devices, data, disk")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status (0 well, 1 a chapter or a check failed, 2 bad input)."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.command == "run":
+            return _run(options)
+        if options.command == "book":
+            return _book(options)
+        if options.command == "claims":
+            return _claims(options)
+        if options.command == "sources":
+            return _sources()
+        from cde.doctor import report
+
+        return report()
+    except (ValueError, TypeError, FileNotFoundError, ModuleNotFoundError, ConnectionError, PermissionError) as error:
+        print(f"cde {options.command}: {error}", file=sys.stderr)
+        return 2
+    except RuntimeError as error:
+        print(f"cde {options.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ninterrupted; what had finished is kept, and the same command goes on from there", file=sys.stderr)
+        return 130
+
+
+def _run(options: argparse.Namespace) -> int:
+    import nbformat
+
+    from cde.book.chapters import find_chapter, parse_assignments
+    from cde.book.execution import execute
+    from cde.book.pages import chapter_notebook
+    from cde.storage import atomic_path, content_hash, project_root
+
+    chapter = find_chapter(options.chapter)
+    parameters = parse_assignments(options.parameter)
+    if options.profile is not None:
+        parameters["profile"] = options.profile
+    chapter.check_parameters(parameters)
+    folder = project_root() / "book" / "reruns"
+    name = f"{chapter.name}-{content_hash([json.dumps(parameters, sort_keys=True)], 8)}.ipynb"
+    output: Path = options.out or folder / name
+    if output.suffix != ".ipynb":
+        raise ValueError(f"--out must name a notebook, FILE.ipynb; it is {output}")
+    notebook, record = execute(chapter, parameters, output)
+    with atomic_path(output) as temporary:
+        nbformat.write(chapter_notebook(chapter, notebook, record), temporary)
+    _tell(chapter.name, record.error)
+    if not record.error:
+        _print_verdicts(record.measurements)
+    print(f"{output} ({record.seconds:.0f} s); its record is beside it, as JSON")
+    return 1 if record.error else 0
+
+
+def _tell(chapter: str, error: str) -> None:
+    if error:
+        print(f"\nchapter {chapter} failed in {error}\n", file=sys.stderr)
+
+
+def _print_verdicts(measurements: list[dict[str, object]]) -> None:
+    from cde.claims import decide, from_json, ledger
+
+    entries = from_json(json.dumps(measurements))
+    for name in dict.fromkeys(entry.claim for entry in entries):
+        found = decide(ledger()[name], entries)
+        print(f"  {found.verdict:<14} {ledger()[name].wording} ({found.reason})")
+
+
+def _book(options: argparse.Namespace) -> int:
+    from cde.book.chapters import chapters, find_chapter
+    from cde.book.execution import execute, load_record, raw_notebook, stale_reasons
+    from cde.book.pages import write_pages
+    from cde.book.rendering import render
+    from cde.storage import project_root
+
+    root = project_root()
+    selected = [find_chapter(name) for name in options.only] or chapters()
+    for chapter in selected:
+        chapter.check_parameters({"profile": options.profile})  # before anything starts
+    failed = []
+    for chapter in selected:
+        reasons = ["--fresh"] if options.fresh else stale_reasons(chapter, options.profile)
+        if not reasons:
+            print(f"{chapter.name}: fresh")
+            continue
+        print(f"{chapter.name}: runs, since {'; '.join(reasons[:3])}{'; …' if len(reasons) > 3 else ''}", flush=True)
+        _, record = execute(chapter, {"profile": options.profile}, raw_notebook(chapter, options.profile))
+        _tell(chapter.name, record.error)
+        if record.error:
+            failed.append(chapter.name)
+    (root / "book" / "executed").mkdir(exist_ok=True)
+    (root / "book" / "executed" / "profile").write_text(options.profile)
+    write_pages(options.profile, root)
+    index = render(root)
+    print(f"the book is at {index}")
+    for chapter in chapters():
+        earlier = load_record(chapter, options.profile)
+        if earlier is not None and earlier.error and chapter.name not in failed:
+            failed.append(chapter.name)
+    if failed:
+        print(f"failed: {', '.join(failed)}; their pages show the traceback", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _last_profile() -> str:
+    from cde.storage import project_root
+
+    path = project_root() / "book" / "executed" / "profile"
+    return path.read_text() if path.exists() else "laptop"
+
+
+def _claims(options: argparse.Namespace) -> int:
+    from cde.book.pages import collect_measurements
+    from cde.claims import decide, ledger, to_json
+    from cde.storage import project_root
+
+    profile = options.profile or _last_profile()
+    by_chapter = collect_measurements(profile, project_root())
+    entries = [entry for found in by_chapter.values() for entry in found]
+    rows = []
+    for identifier, claim in ledger().items():
+        verdict = decide(claim, entries)
+        own = [entry for entry in entries if entry.claim == identifier]
+        rows.append({"id": identifier, "paper": claim.paper, "part": claim.part, "place": claim.place,
+                     "claim": claim.wording, "paper_value": claim.paper_value, "chapter": claim.chapter,
+                     "verdict": verdict.verdict, "reason": verdict.reason,
+                     "measurements": json.loads(to_json(own))})  # fmt: skip
+    if options.json:
+        print(json.dumps({"profile": profile, "claims": rows}, indent=1, ensure_ascii=False))
+        return 0
+    for row in rows:
+        print(f"{row['verdict']:<14} {row['id']:<44} {row['claim']}")
+        for entry in (entry for entry in entries if entry.claim == row["id"]):
+            print(f"{'':<14} {entry.what}: {entry.interval} (n = {entry.interval.n:,}, {entry.role})")
+    return 0
+
+
+def _sources() -> int:
+    from cde.data import list_sources
+
+    for source in list_sources():
+        print(f"{source.name:<36} {source.kind:<18} {source.location}")
+    print("also: folder:<path>, hub:<repo>[:<config>]; set CDE_DATA to a folder with beir/ and pairs/ for more")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""`cde doctor`: is this machine fit for the book, and what will it use?"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+
+from cde.storage import cache_folder, project_root
+
+__all__ = ["report"]
+
+
+def _lock() -> dict[str, str]:
+    lines = (project_root() / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return dict(line.split("==", 1) for line in lines if "==" in line and not line.startswith("#"))
+
+
+def version_differences() -> list[str]:
+    """Installed distributions whose version is not the lock's; what is not installed does not count."""
+    differences = []
+    for name, locked in _lock().items():
+        try:
+            installed = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if installed.partition("+")[0] != locked:
+            differences.append(f"{name} {installed} (lock: {locked})")
+    return differences
+
+
+def _checks() -> Iterator[tuple[str, bool, str]]:
+    import torch
+
+    from cde.data.sources import list_sources
+    from cde.surrogate import bfloat16_is_fast, minilm_folder
+
+    yield "Python", True, f"{platform.python_version()} on {platform.platform()}"
+    differences = version_differences()
+    yield "versions", not differences, ", ".join(differences[:5]) or "as the lock says"
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU: everything runs on the CPU"
+    yield "device", True, f"{gpu}; {torch.get_num_threads()} threads"
+    yield "bfloat16", True, "in hardware" if bfloat16_is_fast() else "not in hardware: embedding runs in float32"
+    flash = importlib.util.find_spec("flash_attn") is not None
+    yield "flash-attn", True, "installed" if flash else "not installed; torch's own attention is used"
+    try:
+        yield "MiniLM", True, f"{minilm_folder()} (sha256 checked)"
+    except (ModuleNotFoundError, ValueError) as error:
+        yield "MiniLM", False, str(error)
+    folder = cache_folder()
+    free = shutil.disk_usage(folder).free / 2**30
+    yield "cache", free > 2, f"{folder}, {free:.0f} GiB free"
+    try:
+        count = sum(source.name.startswith(("beir/", "pairs/")) for source in list_sources())
+        data = os.environ.get("CDE_DATA")
+        yield "CDE_DATA", True, f"{data}: {count} collections" if data else "not set: pydocs only"
+    except FileNotFoundError as error:
+        yield "CDE_DATA", False, str(error)
+
+
+def report() -> int:
+    """Print one line per check; return 0 if the book can be built, 1 if something needs mending."""
+    good = True
+    for name, passed, detail in _checks():
+        good = good and passed
+        print(f"{'ok  ' if passed else 'FAIL'}  {name:<11} {detail}")
+    return 0 if good else 1

@@ -1,0 +1,137 @@
+"""What a chapter's notebook calls: its settings, its answer, and what it hands to the runner.
+
+A page works the same in JupyterLab, by hand, and under `cde run`: nothing here needs the runner.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+from cde import claims, plots
+
+__all__ = ["PROFILES", "answer", "claims_under_test", "finish", "settings"]
+
+PROFILES = ("smoke", "laptop", "gpu", "paper")
+MIME = "application/vnd.cde.page+json"
+_state: dict[str, Any] = {}
+
+
+class Settings(SimpleNamespace):
+    """A chapter's settings, as attributes; `profile` and `role` are always among them."""
+
+    profile: str
+    role: Literal["test", "rehearsal"]
+
+    def _repr_html_(self) -> str:
+        import pandas as pd
+
+        rows = {name: str(value) for name, value in vars(self).items() if name != "role"}
+        return plots.table(pd.DataFrame({"value": rows})).markup
+
+
+def settings(profile: str, profiles: Mapping[str, Mapping[str, Any]], **overrides: Any) -> Settings:
+    """The settings of a profile, with whatever parameters were given in their place.
+
+    Args:
+        profile: one of `PROFILES`.
+        profiles: for each profile, the value of each setting.
+        overrides: parameters of the page; None leaves the profile's value.
+
+    Returns:
+        An object with one attribute per setting, `profile`, and `role`: what measurements count as,
+        "rehearsal" at the profile `smoke` and "test" elsewhere.
+
+    Raises:
+        ValueError: an unknown profile, or a parameter that is no setting of this chapter.
+
+    Example:
+        >>> settings("smoke", {"smoke": {"size": 10}}, size=None).size
+        10
+    """
+    if profile not in profiles:
+        raise ValueError(f"profile must be one of {', '.join(profiles)}; it is {profile!r}")
+    values = dict(profiles[profile])
+    for name, value in overrides.items():
+        if name not in values:
+            raise ValueError(f"{name!r} is no setting of this chapter; it has {', '.join(values)}")
+        if value is not None:
+            values[name] = value
+    return Settings(**values, profile=profile, role="rehearsal" if profile == "smoke" else "test")
+
+
+def claims_under_test(chapter: str) -> Any:
+    """A table of the ledger's claims that a chapter measures, with the paper's value and the rule."""
+    import pandas as pd
+
+    found = [claim for claim in claims.ledger().values() if claim.chapter == chapter]
+    rows = [
+        {"claim": claim.wording, "where": claim.place, "the paper's value": claim.paper_value, "decided by": claim.test}
+        for claim in found
+    ]
+    return plots.table(pd.DataFrame(rows))
+
+
+def answer(text: str) -> None:
+    """Set the one-paragraph answer that the rendered page shows below its title.
+
+    Args:
+        text: Markdown; its numbers are formatted from what the page has computed.
+    """
+    from IPython.display import Markdown, display
+
+    _state["answer"] = " ".join(text.split())
+    display(Markdown(_state["answer"]))  # type: ignore[no-untyped-call]
+
+
+def _modules() -> list[str]:
+    """The modules of `cde` that this process has imported, as paths below the package."""
+    package = Path(__file__).resolve().parent
+    files = {getattr(module, "__file__", None) for name, module in sys.modules.items() if name.split(".")[0] == "cde"}
+    return sorted(str(Path(file).resolve().relative_to(package)) for file in files if file)
+
+
+def _device() -> str:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return str(torch.cuda.get_device_name())
+    cores = f"{torch.get_num_threads()} threads" if torch is not None else "1 thread"
+    return f"CPU ({_processor()}), {cores}"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+class _Report:
+    def __init__(self, content: dict[str, Any]) -> None:
+        self.content = content
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        return {MIME: self.content, "text/plain": ""}
+
+
+def finish() -> _Report:
+    """Hand over to the runner what the page has used and found; the runner adds this as a last cell."""
+    sources = sys.modules.get("cde.data.sources")
+    return _Report(
+        {
+            "answer": _state.get("answer", ""),
+            "measurements": json.loads(claims.to_json(claims.measured)),
+            "modules": _modules(),
+            "data": dict(sources.loaded) if sources is not None else {},
+            "asked": sorted(sources.asked) if sources is not None else [],
+            "device": _device(),
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+        }
+    )

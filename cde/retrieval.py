@@ -1,0 +1,238 @@
+"""Search by inner product, and trec_eval's measures.
+
+`search` compares in blocks of queries and documents, so that memory stays flat: with `depth` k the
+largest array is block × block scores. `evaluate` ranks a retrieval set with any encoder and scores
+it through pytrec_eval, with the conventions of BEIR: the best `depth` documents (1,000) are kept,
+documents with the query's own id are dropped where asked for, ties are broken by trec_eval (by
+document id, descending), and a query without results scores 0.
+
+Cost of exact search: n_queries × n_documents × dim multiply-adds; 12,800 queries against 33,400
+documents in 384 dimensions take about 3 s on 2 cores.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import pandas as pd
+import pytrec_eval
+import torch
+from numpy.typing import NDArray
+
+from cde.data import RetrievalSet
+
+__all__ = ["Encoder", "Ranker", "Rankings", "evaluate", "rank", "score_queries", "search"]
+
+Rankings = Mapping[str, Mapping[str, float]]
+
+_TREC_NAMES = {"ndcg": "ndcg_cut", "map": "map_cut", "recall": "recall", "p": "P", "mrr": "recip_rank"}
+
+
+@runtime_checkable
+class Encoder(Protocol):
+    """Anything that turns queries and documents into unit vectors, `(n, dim)` float32."""
+
+    def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
+
+    def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
+
+
+@runtime_checkable
+class Ranker(Protocol):
+    """Anything that ranks a retrieval set without vectors, such as BM25."""
+
+    def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> Rankings: ...
+
+
+def search(
+    query_vectors: NDArray[np.float32],
+    document_vectors: NDArray[np.float32],
+    depth: int = 10,
+    index: str = "exact",
+    block: int = 4096,
+    device: str | None = None,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The `depth` documents of largest inner product with each query.
+
+    Args:
+        query_vectors: `(n, dim)` float32.
+        document_vectors: `(m, dim)` float32.
+        depth: how many to return; at most m are.
+        index: "exact", or a FAISS factory string such as "IVF256,Flat" (approximate).
+        block: rows of queries and of documents that are compared at a time ("exact").
+        device: for "exact"; by default CUDA where there is one.
+
+    Returns:
+        scores `(n, depth)` float32 in descending order, and positions `(n, depth)` int64
+        (−1 where an approximate index found fewer).
+
+    Raises:
+        ValueError: the vectors' lengths differ, or depth is below 1.
+
+    Example:
+        >>> documents = np.eye(3, dtype=np.float32)
+        >>> search(documents[:1], documents, depth=1)[1].tolist()
+        [[0]]
+    """
+    if depth < 1:
+        raise ValueError(f"depth must be 1 or more; it is {depth}")
+    if query_vectors.ndim != 2 or document_vectors.ndim != 2 or query_vectors.shape[1] != document_vectors.shape[1]:
+        raise ValueError(
+            f"queries {query_vectors.shape} and documents {document_vectors.shape} must be (n, dim) and (m, dim)"
+        )
+    depth = min(depth, len(document_vectors))
+    if len(query_vectors) == 0 or depth == 0:
+        return np.zeros((len(query_vectors), depth), np.float32), np.zeros((len(query_vectors), depth), np.int64)
+    if index != "exact":
+        import faiss
+
+        built = faiss.index_factory(document_vectors.shape[1], index, faiss.METRIC_INNER_PRODUCT)
+        documents = np.ascontiguousarray(document_vectors, dtype=np.float32)
+        built.train(documents)
+        built.add(documents)
+        scores, positions = built.search(np.ascontiguousarray(query_vectors, dtype=np.float32), depth)
+        return scores, positions
+    return _exact_search(query_vectors, document_vectors, depth, block, device)
+
+
+def _exact_search(
+    query_vectors: NDArray[np.float32],
+    document_vectors: NDArray[np.float32],
+    depth: int,
+    block: int,
+    device: str | None,
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    queries = torch.as_tensor(np.asarray(query_vectors, dtype=np.float32))
+    documents = torch.as_tensor(np.asarray(document_vectors, dtype=np.float32))
+    scores = np.empty((len(queries), depth), np.float32)
+    positions = np.empty((len(queries), depth), np.int64)
+    for start in range(0, len(queries), block):
+        some = queries[start : start + block].to(device)
+        best = torch.empty((len(some), 0), device=device)
+        where = torch.empty((len(some), 0), dtype=torch.int64, device=device)
+        for offset in range(0, len(documents), block):
+            product = some @ documents[offset : offset + block].to(device).T
+            values, columns = product.topk(min(depth, product.shape[1]), dim=1)
+            best = torch.cat([best, values], dim=1)
+            where = torch.cat([where, columns + offset], dim=1)
+            best, order = best.topk(min(depth, best.shape[1]), dim=1)
+            where = where.gather(1, order)
+        scores[start : start + len(some)] = best.cpu().numpy()
+        positions[start : start + len(some)] = where.cpu().numpy()
+    return scores, positions
+
+
+def rank(encoder: Encoder | Ranker, retrieval_set: RetrievalSet, depth: int = 1000, index: str = "exact") -> Rankings:
+    """Rank a retrieval set's corpus for each of its queries: query id → document id → score.
+
+    Raises:
+        TypeError: an object that is neither an encoder nor a ranker.
+    """
+    if isinstance(encoder, Ranker):
+        return encoder.rank(retrieval_set, depth)
+    if not isinstance(encoder, Encoder):
+        raise TypeError(
+            f"{type(encoder).__name__} cannot rank: expected encode_queries and encode_documents, "
+            "or rank(retrieval_set, depth)"
+        )
+    queries = encoder.encode_queries(retrieval_set.queries)
+    documents = encoder.encode_documents(retrieval_set.documents)
+    scores, positions = search(queries, documents, depth, index)
+    ids = np.asarray(retrieval_set.document_ids, dtype=object)
+    return {
+        query: {ids[p]: float(s) for s, p in zip(row, where, strict=True) if p >= 0}
+        for query, row, where in zip(retrieval_set.query_ids, scores, positions, strict=True)
+    }
+
+
+def score_queries(
+    rankings: Rankings,
+    retrieval_set: RetrievalSet,
+    metrics: Sequence[str] = ("ndcg@10",),
+    drop_own: bool = True,
+) -> pd.DataFrame:
+    """Score each query by trec_eval's definitions.
+
+    Args:
+        rankings: query id → document id → score; a query that is missing scores 0.
+        retrieval_set: judgements, and the documents to exclude.
+        metrics: any of ndcg@k, map@k, recall@k, p@k, mrr@k.
+        drop_own: drop a document whose id is the query's, as BEIR does, unless it is judged
+            relevant (in pydocs a query and its document share their id).
+
+    Returns:
+        A frame of float64, one row per query (in the set's order), one column per metric.
+
+    Raises:
+        ValueError: an unknown metric.
+    """
+    for metric in metrics:
+        if not re.fullmatch(r"(ndcg|map|recall|p|mrr)@[1-9]\d*", metric):
+            raise ValueError(f"unknown metric {metric!r}; accepted are ndcg@k, map@k, recall@k, p@k and mrr@k")
+    kept: dict[str, dict[str, float]] = {}
+    for query in retrieval_set.query_ids:
+        dropped = set(retrieval_set.excluded.get(query, ()))
+        if drop_own and retrieval_set.qrels.get(query, {}).get(query, 0) <= 0:
+            dropped.add(query)
+        kept[query] = {d: s for d, s in rankings.get(query, {}).items() if d not in dropped}
+    qrels = {query: dict(retrieval_set.qrels.get(query, {})) for query in retrieval_set.query_ids}
+    columns: dict[str, list[float]] = {}
+    for metric in metrics:
+        kind, _, cut = metric.partition("@")
+        name = _TREC_NAMES[kind]
+        runs = kept
+        if kind == "mrr":  # trec_eval's reciprocal rank has no cut-off
+            runs = {q: dict(sorted(r.items(), key=_by_rank, reverse=True)[: int(cut)]) for q, r in kept.items()}
+        measure = name if kind == "mrr" else f"{name}.{cut}"
+        scored = pytrec_eval.RelevanceEvaluator(qrels, {measure}).evaluate(runs)
+        key = measure.replace(".", "_")
+        columns[metric] = [scored.get(query, {}).get(key, 0.0) for query in retrieval_set.query_ids]
+    return pd.DataFrame(columns, index=pd.Index(retrieval_set.query_ids, name="query"), dtype=np.float64)
+
+
+def _by_rank(item: tuple[str, float]) -> tuple[float, str]:
+    return item[1], item[0]
+
+
+def evaluate(
+    encoder: Encoder | Ranker,
+    retrieval_set: RetrievalSet,
+    metrics: Sequence[str] = ("ndcg@10",),
+    depth: int = 1000,
+    index: str = "exact",
+    drop_own: bool = True,
+) -> dict[str, float]:
+    """Mean over queries of trec_eval's measures.
+
+    Args:
+        encoder: an encoder (`encode_queries`, `encode_documents`) or a ranker (`rank`).
+        retrieval_set: what to search.
+        metrics: any of ndcg@k, map@k, recall@k, p@k, mrr@k.
+        depth: how many documents are ranked.
+        index: "exact", or a FAISS factory string.
+        drop_own: drop a document with the query's own id unless it is judged relevant.
+
+    Returns:
+        metric → mean over the set's queries, between 0 and 1.
+
+    Raises:
+        ValueError: an unknown metric, or a set without queries.
+        TypeError: an object that is neither an encoder nor a ranker.
+
+    Used by every chapter that reports NDCG. Per query, with intervals: `rank`, `score_queries`,
+    `cde.intervals.mean_interval`.
+
+    Example:
+        >>> from cde.lexical import BM25
+        >>> toy = RetrievalSet(["d1", "d2"], ["red boats", "green house"], ["q"], ["green"], {"q": {"d2": 1}})
+        >>> evaluate(BM25(), toy)
+        {'ndcg@10': 1.0}
+    """
+    if not retrieval_set.queries:
+        raise ValueError(f"{retrieval_set.name} has no judged query to evaluate on")
+    scores = score_queries(rank(encoder, retrieval_set, depth, index), retrieval_set, metrics, drop_own)
+    return {metric: float(scores[metric].mean()) for metric in metrics}

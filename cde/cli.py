@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,8 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--profile", choices=PROFILES, help="scale of every setting that is not given (default: laptop)")
     run.add_argument("--out", type=Path, metavar="FILE.ipynb", help="the executed notebook (default: book/reruns/)")
 
+    run.add_argument("--record", action="store_true", help="also write the chapter's records to book/records/")
+
     book = commands.add_parser("book", help="execute the stale chapters and render the book")
     book.add_argument("--profile", choices=PROFILES, default="laptop")
     book.add_argument("--only", action="append", default=[], metavar="CHAPTER", help="only this chapter; repeatable")
@@ -38,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     ledger = commands.add_parser("claims", help="print each claim of the papers with its verdict")
     ledger.add_argument("--json", action="store_true", help="as JSON, with every measurement")
     ledger.add_argument(
-        "--profile", choices=PROFILES, default=None, help="measured at this profile (default: the last)"
+        "--profile", choices=PROFILES, default=None, help="whose measurements (default: the last built)"
     )
 
     commands.add_parser("sources", help="list the collections that can be loaded here")
@@ -90,6 +93,8 @@ def _run(options: argparse.Namespace) -> int:
     output: Path = options.out or folder / name
     if output.suffix != ".ipynb":
         raise ValueError(f"--out must name a notebook, FILE.ipynb; it is {output}")
+    if options.record:
+        os.environ["CDE_RECORD"] = "1"
     notebook, record = execute(chapter, parameters, output)
     with atomic_path(output) as temporary:
         nbformat.write(chapter_notebook(chapter, notebook, record), temporary)

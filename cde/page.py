@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from cde import claims, plots
 
-__all__ = ["PROFILES", "answer", "claims_under_test", "finish", "settings"]
+__all__ = ["PROFILES", "answer", "claims_under_test", "device", "finish", "imported_modules", "settings"]
 
 PROFILES = ("smoke", "laptop", "gpu", "paper")
 MIME = "application/vnd.cde.page+json"
@@ -89,14 +89,15 @@ def answer(text: str) -> None:
     display(Markdown(_state["answer"]))  # type: ignore[no-untyped-call]
 
 
-def _modules() -> list[str]:
+def imported_modules() -> list[str]:
     """The modules of `cde` that this process has imported, as paths below the package."""
     package = Path(__file__).resolve().parent
     files = {getattr(module, "__file__", None) for name, module in sys.modules.items() if name.split(".")[0] == "cde"}
     return sorted(str(Path(file).resolve().relative_to(package)) for file in files if file)
 
 
-def _device() -> str:
+def device() -> str:
+    """What computes here: the GPU, or the processor and the number of threads."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         return str(torch.cuda.get_device_name())
@@ -127,10 +128,10 @@ def finish() -> _Report:
         {
             "answer": _state.get("answer", ""),
             "measurements": json.loads(claims.to_json(claims.measured)),
-            "modules": _modules(),
+            "modules": imported_modules(),
             "data": dict(sources.loaded) if sources is not None else {},
             "asked": sorted(sources.asked) if sources is not None else [],
-            "device": _device(),
+            "device": device(),
             "python": platform.python_version(),
             "platform": platform.platform(),
         }

@@ -115,7 +115,7 @@ class Chapter:
                     f"not {ast.unparse(statement)!r}"
                 )
             parameter = Parameter(
-                statement.target.id, ast.unparse(statement.annotation), ast.literal_eval(statement.value)
+                ast.unparse(statement.target), ast.unparse(statement.annotation), ast.literal_eval(statement.value)
             )
             parameter.check(parameter.default)
             found[parameter.name] = parameter

@@ -16,6 +16,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -190,7 +191,8 @@ def _run(prepared: Path, output: Path, parameters: Mapping[str, Any], chapter: C
     try:
         papermill.execute_notebook(
             str(prepared), str(output), parameters=dict(parameters), kernel_name="python3", cwd=str(root),
-            progress_bar={"desc": chapter.name, "unit": "cell"}, log_output=False, start_timeout=120,
+            progress_bar={"desc": chapter.name, "unit": "cell", "mininterval": 0.2 if sys.stderr.isatty() else 10},
+            log_output=False, start_timeout=120, extra_arguments=["--IPKernelApp.log_level=ERROR"],
         )  # fmt: skip
     except papermill.PapermillExecutionError as error:
         trace = _ANSI.sub("", "\n".join(error.traceback))

@@ -19,7 +19,7 @@ from cde.book.chapters import Chapter, chapters
 from cde.book.execution import Record, load_record, raw_notebook
 from cde.claims import PAPERS, VERDICTS, Measurement, decide, ledger
 from cde.intervals import Interval
-from cde.storage import atomic_path
+from cde.storage import atomic_path, content_hash
 
 __all__ = ["chapter_notebook", "claims_page", "collect_measurements", "map_page", "status_table", "write_pages"]
 
@@ -30,7 +30,7 @@ PLACEHOLDER = "*The answer stands here once the chapter has run.*"
 def provenance(record: Record, chapter: Chapter) -> str:
     """The provenance box of a page, in MyST Markdown."""
     parameters = ", ".join(f"{name} = {value!r}" for name, value in record.parameters.items()) or "defaults"
-    data = ", ".join(f"{name} (fingerprint {digest})" for name, digest in sorted(record.data.items())) or "none"
+    data = _data_line(record.data)
     libraries = ", ".join(f"{name} {number}" for name, number in record.libraries.items())
     commit = f"{record.commit[:12]}{', with uncommitted changes' if record.dirty else ''}"
     rows = {
@@ -44,6 +44,17 @@ def provenance(record: Record, chapter: Chapter) -> str:
     }
     lines = "\n".join(f"{name}\n: {value}\n" for name, value in rows.items())
     return f"`````{{admonition}} Provenance\n:class: cde-provenance\n\n{lines}\n`````\n"
+
+
+def _data_line(data: dict[str, str]) -> str:
+    """The collections of a page with their fingerprints; many packages of pydocs as one, with the hash of all."""
+    packages = {name: digest for name, digest in data.items() if name.startswith("pydocs/")}
+    shown = {name: digest for name, digest in data.items() if name not in packages or len(packages) <= 4}
+    parts = [f"{name} (fingerprint {digest})" for name, digest in sorted(shown.items())]
+    if len(packages) > 4:
+        combined = content_hash(part for item in sorted(packages.items()) for part in item)
+        parts.insert(0, f"{len(packages)} packages of pydocs (combined fingerprint {combined})")
+    return ", ".join(parts) or "none"
 
 
 def rerun(record: Record, chapter: Chapter) -> str:
@@ -162,8 +173,8 @@ def claims_page(profile: str, root: Path) -> str:
         "*holds in part* if some do; *does not hold* (at this scale) if none does. "
         f"Measured at the profile `{profile}`; `cde claims --json` prints the same.\n\n"
         f'```{{raw}} html\n<div class="cde-filters">{filters}<output></output></div>\n'
-        '<div class="cde-scroll"><table class="cde-ledger"><thead><tr><th>claim</th><th>verdict</th><th>we measured</th>'
-        f"<th>chapter</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>\n```\n"
+        '<div class="cde-scroll"><table class="cde-ledger"><thead><tr><th>claim</th><th>verdict</th>'
+        f"<th>we measured</th><th>chapter</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>\n```\n"
     )
 
 
@@ -181,9 +192,10 @@ def map_page(profile: str, root: Path) -> str:
             planned = f"not yet (planned: {html.escape(entry['chapter'])})" if entry["chapter"] else "not yet"
             if "nothing to reproduce" in (entry.get("note") or ""):
                 planned = "—"
+            note = html.escape(entry.get("note") or "")
             rows.append(
                 f"<tr><td>{html.escape(entry['exhibit'])}</td><td>{html.escape(entry['title'])}</td>"
-                f"<td>{_link(chapter) or planned}</td><td><small>{html.escape(entry.get('note') or '')}</small></td></tr>"
+                f"<td>{_link(chapter) or planned}</td><td><small>{note}</small></td></tr>"
             )
         sections.append(
             f'## {title}\n\n```{{raw}} html\n<div class="cde-scroll"><table class="cde-map"><thead><tr><th>exhibit</th>'

@@ -6,11 +6,12 @@ content, printed with every result. Two sets with the same fingerprint hold the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from cde.storage import content_hash
@@ -82,6 +83,17 @@ class Pairs:
         rows = np.random.default_rng(seed).choice(len(self), size=size, replace=False)
         return self.select(np.sort(rows))
 
+    def sample_per_domain(self, size: int, seed: int = 0) -> Pairs:
+        """Return at most `size` pairs of each domain, drawn without replacement, in their old order.
+
+        What is drawn from a domain depends on that domain's ids and the seed alone, so that the same
+        pairs are drawn whichever other domains are there.
+        """
+        marks = np.array([content_hash([str(seed), identifier]) for identifier in self.ids], dtype=object)
+        frame = pd.DataFrame({"domain": list(self.domains), "mark": marks})
+        place = frame.groupby("domain")["mark"].rank(method="first")
+        return self.select((place <= size).to_numpy())
+
 
 @dataclass(frozen=True)
 class RetrievalSet:
@@ -138,6 +150,24 @@ class RetrievalSet:
                 f"such as {', '.join(stray[:3])}. Mend the qrels, or load with drop_unknown=True"
             )
 
+    @classmethod
+    def from_pairs(cls, pairs: Pairs, queries: int | None = None, seed: int = 0) -> RetrievalSet:
+        """Make a retrieval set of pairs: each query has one judged document, its own.
+
+        Args:
+            pairs: the pairs; all their documents are the corpus. Their ids must differ.
+            queries: ask only so many, drawn without replacement; by default all.
+        """
+        made = cls(
+            document_ids=pairs.ids,
+            documents=pairs.documents,
+            query_ids=pairs.ids,
+            queries=pairs.queries,
+            qrels={identifier: {identifier: 1} for identifier in pairs.ids},
+            name=pairs.name,
+        )
+        return made if queries is None else made.select_queries(queries, seed)
+
     def __repr__(self) -> str:
         judgements = sum(map(len, self.qrels.values()))
         return (
@@ -176,10 +206,23 @@ class RetrievalSet:
             qrels={query: self.qrels[query] for query in query_ids if query in self.qrels},
         )
 
-    def map_texts(self, change: Callable[[str], str]) -> RetrievalSet:
-        """Return the set with `change` applied to every document and query."""
+    def shrink(self, documents: int, queries: int, seed: int = 0) -> RetrievalSet:
+        """Return a smaller set: `queries` queries, every document judged for them, and others at random.
+
+        Args:
+            documents: how many documents to keep; more are kept if more are judged.
+            queries: how many queries to keep.
+            seed: of both draws.
+
+        A smaller corpus is easier to search: numbers on it compare with each other only.
+        """
+        asked = self.select_queries(queries, seed)
+        judged = {document for judgements in asked.qrels.values() for document in judgements}
+        order = np.random.default_rng(seed).permutation(len(self.documents))
+        others = [i for i in order if self.document_ids[i] not in judged][: max(0, documents - len(judged))]
+        kept = sorted([*others, *(i for i, name in enumerate(self.document_ids) if name in judged)])
         return replace(
-            self,
-            documents=[change(text) for text in self.documents],
-            queries=[change(text) for text in self.queries],
+            asked,
+            document_ids=[self.document_ids[i] for i in kept],
+            documents=[self.documents[i] for i in kept],
         )

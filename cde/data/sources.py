@@ -178,15 +178,15 @@ def load_retrieval(name: str = "pydocs", split: str = "test", drop_unknown: bool
     return found
 
 
-def is_available(name: str) -> bool:
-    """Whether a collection is here, without reading it: for a page that does more where there is more.
+def is_available(*names: str) -> bool:
+    """Whether all these collections are here, without reading them: for a page that does more where there is more.
 
     Example:
-        >>> is_available("pydocs"), is_available("beir/no-such-collection")
+        >>> is_available("pydocs"), is_available("pydocs", "beir/no-such-collection")
         (True, False)
     """
-    asked.add(name)
-    return source_key(name) != "missing"
+    asked.update(names)
+    return all(source_key(name) != "missing" for name in names)
 
 
 def source_key(name: str) -> str:

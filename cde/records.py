@@ -1,0 +1,101 @@
+"""Committed records: numbers of an experiment that not every reader can run.
+
+`book/records/<profile>/<name>.json` holds rows of numbers, made by `cde run CHAPTER --record` where
+the data (or the device) was at hand, with their provenance. A page that cannot run the experiment
+itself draws the record in its place and says so; if the code behind it has changed since, the page
+says that too. Records hold numbers, never texts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cde.storage import atomic_path, content_hash, project_root
+
+__all__ = ["Recorded", "recorded"]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The rows of an experiment, and whether they were computed here or read from a record.
+
+    Attributes:
+        rows: the numbers.
+        note: where they come from, for the page: empty if they were computed just now.
+    """
+
+    rows: pd.DataFrame
+    note: str
+
+
+def recorded(
+    name: str, profile: str, compute: Callable[[], pd.DataFrame], here: bool, settings: dict[str, Any]
+) -> Recorded | None:
+    """Compute an experiment where that is possible, else read its record.
+
+    Args:
+        name: of the experiment, and of the record's file.
+        profile: the reader's profile; a record stands in at its own profile only.
+        compute: makes the rows (columns of numbers and short names).
+        here: whether this machine has what `compute` needs.
+        settings: what the rows depend on; a record made with others is not used.
+
+    Returns:
+        The rows, or None if they can neither be computed here nor read.
+    """
+    path = project_root() / "book" / "records" / profile / f"{name}.json"
+    if here:
+        rows = compute()
+        if os.environ.get("CDE_RECORD") == "1":
+            _write(path, rows, settings)
+        return Recorded(rows, "")
+    if not path.exists():
+        return None
+    record = json.loads(path.read_text(encoding="utf-8"))
+    if record["settings"] != json.loads(json.dumps(settings)):
+        return None
+    changed = [module for module, digest in record["modules"].items() if _module_hash(module) != digest]
+    flag = f" Since then {', '.join(changed)} changed; the record may be out of date." if changed else ""
+    note = (
+        f"Read from the record book/records/{profile}/{name}.json, not computed here: made {record['time']} "
+        f"on {record['device']}, commit {record['commit'][:12]}, data {record['data']}.{flag}"
+    )
+    return Recorded(pd.DataFrame(record["rows"]), note)
+
+
+def _module_hash(module: str) -> str:
+    path = Path(__file__).parent / module
+    return content_hash([path.read_bytes()]) if path.exists() else "missing"
+
+
+def _write(path: Path, rows: pd.DataFrame, settings: dict[str, Any]) -> None:
+    from cde.page import device, imported_modules
+
+    sources = sys.modules.get("cde.data.sources")
+    found = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=project_root(), capture_output=True, text=True, check=False
+    )
+    record = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": found.stdout.strip() or "unknown",
+        "device": device(),
+        "python": platform.python_version(),
+        "settings": settings,
+        "data": dict(sources.loaded) if sources is not None else {},
+        # drawing and telling do not change the numbers
+        "modules": {m: _module_hash(m) for m in imported_modules() if m not in ("plots.py", "page.py", "claims.py")},
+        "rows": json.loads(rows.to_json(orient="records", double_precision=6)),
+    }
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

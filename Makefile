@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+LAB_OPTIONS ?=
+LAB_SETTINGS := {"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"python": "Jupytext Notebook"}}}
 
 .PHONY: book test lab pages benchmarks lint clean
 
@@ -15,8 +17,10 @@ test: $(READY)  ## linters, types and tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
-lab: $(READY)  ## JupyterLab, with each .py chapter opening as a notebook
-	$(BIN)/jupyter lab notebooks
+lab: $(READY)  ## JupyterLab; a chapter's .py opens as a notebook, paired with an .ipynb that git ignores
+	mkdir -p $(VENV)/share/jupyter/lab/settings
+	printf '%s' '$(LAB_SETTINGS)' > $(VENV)/share/jupyter/lab/settings/overrides.json
+	$(BIN)/jupyter lab notebooks $(LAB_OPTIONS)
 
 pages: $(READY)  ## open every built page in headless Chromium: console errors, width, dark mode
 	$(BIN)/python tests/pages/in_chromium.py

@@ -81,9 +81,10 @@ def pack_batches(
 
 
 def _centroids(vectors: Vectors, labels: Positions) -> Vectors:
-    sums = np.zeros((int(labels.max()) + 1, vectors.shape[1]), np.float32)
-    np.add.at(sums, labels, vectors)
-    return np.asarray(sums / np.bincount(labels)[:, None], dtype=np.float32)
+    order = np.argsort(labels, kind="stable")
+    sizes = np.bincount(labels)
+    sums = np.add.reduceat(vectors[order], np.concatenate([[0], np.cumsum(sizes)[:-1]]), axis=0)
+    return np.asarray(sums / sizes[:, None], dtype=np.float32)
 
 
 def greedy_tour(centroids: Vectors, start: int = 0) -> Positions:

@@ -144,14 +144,16 @@ def decide(claim: Claim, measurements: Iterable[Measurement]) -> Verdict:
     if not found:
         return Verdict("not tested", "measured at the smoke profile only" if made else "no chapter has measured it yet")
     count = {kind: found.count(kind) for kind in ("supports", "contradicts", "undecided")}
-    several = len(found) > 1
-    parts = [
-        f"{count['supports']} support{'' if count['supports'] != 1 else 's'} it",
-        f"{count['contradicts']} contradict{'' if count['contradicts'] != 1 else 's'} it",
-        f"{count['undecided']} cannot tell (the interval holds the bound)",
-    ]
-    shown = [text for text, kind in zip(parts, count, strict=True) if count[kind]]
-    reason = f"{f'of {len(found)} measurements ' if several else ''}{', '.join(shown)}"
+    words = {"supports": "support it", "contradicts": "contradict it", "undecided": "cannot tell"}
+    if len(found) > 1:
+        made_up = ", ".join(f"{count[kind]} {text}" for kind, text in words.items() if count[kind])
+        reason = f"of {len(found)} measurements, {made_up}"
+    else:
+        reason = {
+            "supports": "the interval lies where the claim says",
+            "contradicts": "the interval lies elsewhere",
+            "undecided": "cannot tell: the interval holds the bound",
+        }[found[0]]
     if count["supports"] == len(found):
         return Verdict("holds", reason)
     return Verdict("holds in part" if count["supports"] else "does not hold", reason)

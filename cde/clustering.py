@@ -6,10 +6,9 @@ m((d, q), (d', q')) = ‖φ(d) − ψ(q')‖ + ‖φ(d') − ψ(q)‖. As in the
 points, φ(d)⊕ψ(q) and ψ(q)⊕φ(d), so that a document is compared with queries and a query with
 documents. FAISS does the k-means: 100 iterations, the best of 3 starts.
 
-A pair belongs to the centroid nearest to its first point, φ(d)⊕ψ(q): the set of points is its own
-mirror image, so centroids come in mirrored pairs, and deciding by one of the two orders keeps
-similar pairs together. Some centroids attract only mirrored points and stay empty; the mean size
-of the clusters that result is therefore above `cluster_size` (`cluster_sizes` tells).
+A pair belongs to the centroid nearest to its first point, φ(d)⊕ψ(q), as in the authors' code. The set
+of points is its own mirror image, so a centroid may attract mirrored points alone; it stays empty, and
+there are then a few clusters fewer than asked for (`cluster_sizes` tells how large each is).
 
 Cost: iterations × starts × 2n × k × 2·dim multiply-adds.
 """

@@ -98,7 +98,7 @@ def split_docstring(docstring: str) -> tuple[str, str] | None:
     """Split a docstring into its summary and the rest, or return None if either is too thin.
 
     The summary is the first line, or the whole first paragraph where the first line breaks off
-    in mid-sentence; at least three words. The rest needs twelve words.
+    in mid-sentence; at least three words, and no heading of a section. The rest needs twelve words.
 
     Example:
         >>> query, document = split_docstring("Add two numbers.\\n\\n" + "The sum is exact. " * 4)
@@ -106,6 +106,9 @@ def split_docstring(docstring: str) -> tuple[str, str] | None:
         'Add two numbers.'
     """
     first, _, rest = docstring.strip().partition("\n")
+    underline = rest.partition("\n")[0].strip()
+    if underline and not set(underline) - set("-=~"):
+        return None  # it begins with a section ("Parameters", underlined): there is no summary
     if first and first.rstrip()[-1] not in ".:?!" and rest and not rest.startswith("\n"):
         paragraph, _, remainder = docstring.strip().partition("\n\n")
         if paragraph.count("\n") <= 2:

@@ -156,7 +156,7 @@ def show(drawing: Figure, alt: str, caption: str, data: pd.DataFrame, answers: s
     answer = f" Answers {html.escape(answers)}." if answers else ""
     markup = (
         f"{_THEME_RULES}<figure class='cde-figure' id='figure-{number}'>"
-        f"{_image(light, alt, 'light')}{_image(dark, alt, 'dark')}"
+        f"<div class='cde-scroll'>{_image(light, alt, 'light')}{_image(dark, alt, 'dark')}</div>"
         f"<figcaption><b>Figure {number}.</b> {html.escape(caption)}{answer} "
         f"<small>Drawn by {html.escape(chapter)} from the numbers below; data and commit are in the page's "
         f"provenance.</small></figcaption>"
@@ -171,14 +171,14 @@ _THEME_RULES = (
     "html[data-theme=dark] .cde-figure img.cde-dark,body[data-jp-theme-light=false] .cde-figure img.cde-dark"
     "{display:block}html[data-theme=dark] .cde-figure img.cde-light,"
     "body[data-jp-theme-light=false] .cde-figure img.cde-light{display:none}"
-    ".cde-figure img{max-width:100%;height:auto}</style>"
+    ".cde-figure img{width:100%;min-width:34rem;height:auto}.cde-scroll{overflow-x:auto}</style>"
 )
 
 
 def _markup(data: pd.DataFrame) -> str:
     shown = data.to_html(
         border=0, index=not isinstance(data.index, pd.RangeIndex), float_format=lambda value: f"{value:.4g}",
-        classes="cde-numbers",
+        classes="cde-numbers", justify="left",
     )  # fmt: skip
     return f'<div class="cde-scroll">{shown}</div>'
 

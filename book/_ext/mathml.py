@@ -3,18 +3,19 @@
 import html
 
 import latex2mathml.converter
+from docutils.nodes import SkipNode
 
 
 def _inline(self, node):
     self.body.append(latex2mathml.converter.convert(node.astext()))
-    raise __import__("docutils.nodes", fromlist=["SkipNode"]).SkipNode
+    raise SkipNode
 
 
 def _display(self, node):
     formula = latex2mathml.converter.convert(node.astext(), display="block")
     name = f' id="{html.escape(node["ids"][0])}"' if node.get("ids") else ""
     self.body.append(f'<div class="math"{name}>{formula}</div>')
-    raise __import__("docutils.nodes", fromlist=["SkipNode"]).SkipNode
+    raise SkipNode
 
 
 def setup(app):

@@ -23,6 +23,8 @@ from cde.storage import atomic_path, content_hash
 
 __all__ = ["chapter_notebook", "claims_page", "collect_measurements", "map_page", "status_table", "write_pages"]
 
+# a page that is one wide table needs no table of contents beside it
+_WIDE = "---\nhtml_theme.sidebar_secondary.remove: true\n---\n\n"
 #: what a chapter's page says until it has run
 PLACEHOLDER = "*The answer stands here once the chapter has run.*"
 
@@ -60,7 +62,7 @@ def _data_line(data: dict[str, str]) -> str:
 def rerun(record: Record, chapter: Chapter) -> str:
     """How to run the chapter again, in Markdown; time and hardware are those of this execution."""
     return (
-        f"```\ncde run {chapter.name} --profile {record.profile}\n```\n\n"
+        f"```text\ncde run {chapter.name} --profile {record.profile}\n```\n\n"
         f"took {record.seconds:.0f} s on {record.device}. Any parameter of the page can be set with "
         f"`-p name value`: {', '.join(f'`{name}`' for name in chapter.parameters)}."
     )
@@ -146,7 +148,9 @@ def claims_page(profile: str, root: Path) -> str:
     """The page *Claims*: every claim of the ledger with its verdict, to be filtered by paper, part and verdict."""
     known = {chapter.name: chapter for chapter in chapters(root)}
     rows, tally = [], Counter[str]()
-    for identifier, (verdict, entries) in _verdicts(profile, root).items():
+    found = _verdicts(profile, root)
+    # what has been tested comes first, otherwise in the ledger's order
+    for identifier, (verdict, entries) in sorted(found.items(), key=lambda item: item[1][0].verdict == "not tested"):
         claim = ledger()[identifier]
         tally[verdict.verdict] += 1
         ours = "<br>".join(f"{html.escape(m.what)}: <b>{m.interval}</b> (n = {m.interval.n:,})" for _, m in entries)
@@ -167,7 +171,7 @@ def claims_page(profile: str, root: Path) -> str:
     filters = _choices("paper", list(PAPERS.values())) + _choices("part", parts) + _choices("verdict", list(VERDICTS))
     counts = ", ".join(f"{tally[name]} {name}" for name in VERDICTS)
     return (
-        "# Claims\n\n"
+        f"{_WIDE}# Claims\n\n"
         f"Each empirical claim of the three papers, once, in our words: {sum(tally.values())} claims, {counts}. "
         "A claim *holds* if every measurement that tests it lies, with its whole 95 % interval, where the claim says; "
         "*holds in part* if some do; *does not hold* (at this scale) if none does. "
@@ -211,7 +215,7 @@ def map_page(profile: str, root: Path) -> str:
             f"- [{chapter.title}](../executed/{chapter.part}/{chapter.name}): {', '.join(names) or 'none'}"
         )
     return (
-        "# Map\n\n"
+        f"{_WIDE}# Map\n\n"
         f"From each table and figure of the papers to the chapter that answers it, {answered} of {len(exhibits)} "
         "so far, and back.\n\n" + "\n".join(sections) + "\n## From chapter to paper\n\n" + "\n".join(backwards) + "\n"
     )

@@ -36,7 +36,9 @@ seed: int = 0
 documents: int | None = None  # per package, and queries as many
 dimensions: int | None = None  # of the LSA model
 max_tokens: int | None = None  # texts are cut there, for MiniLM
-collections: list[str] | None = None  # of $CDE_DATA/beir, compared with msmarco-dl19-sub
+collections: list[str] | None = (
+    None  # of $CDE_DATA/beir, compared with msmarco-dl19-sub
+)
 collection_documents: int | None = None  # kept of each collection
 collection_queries: int | None = None
 
@@ -86,9 +88,14 @@ import cde
 from cde.data import RetrievalSet
 from cde.data.pydocs import HELD_OUT, PACKAGES, TRAINING
 
-packages = {name: cde.load_pairs(f"pydocs/{name}").sample_per_domain(settings.documents, seed) for name in PACKAGES}
+packages = {
+    name: cde.load_pairs(f"pydocs/{name}").sample_per_domain(settings.documents, seed)
+    for name in PACKAGES
+}
 training = [document for name in TRAINING for document in packages[name].documents]
-print(f"{len(packages)} corpora of {settings.documents} documents; training corpus: {len(training):,} documents")
+print(
+    f"{len(packages)} corpora of {settings.documents} documents; training corpus: {len(training):,} documents"
+)
 
 # %% [markdown]
 # ## Three distances between IDF tables
@@ -100,6 +107,7 @@ print(f"{len(packages)} corpora of {settings.documents} documents; training corp
 # square over **shared** terms.
 
 # %%
+from cde import plots
 from cde.lexical import document_frequencies, idf_divergence_of_counts
 
 MEASURES = ("expected", "sum", "shared")
@@ -108,12 +116,20 @@ training_counts = document_frequencies(training)
 
 def distances(texts, counts, size):
     own = document_frequencies(texts)
-    return {measure: idf_divergence_of_counts(own, len(texts), counts, size, measure) for measure in MEASURES}
+    return {
+        measure: idf_divergence_of_counts(own, len(texts), counts, size, measure)
+        for measure in MEASURES
+    }
 
 
-frame = pd.DataFrame({name: distances(pairs.documents, training_counts, len(training)) for name, pairs in packages.items()}).T
+frame = pd.DataFrame(
+    {
+        name: distances(pairs.documents, training_counts, len(training))
+        for name, pairs in packages.items()
+    }
+).T
 frame["held out"] = [name in HELD_OUT for name in frame.index]
-frame.head()
+plots.table(frame.head())
 
 # %% [markdown]
 # ## Two dense models
@@ -160,26 +176,31 @@ for model in dense:
     frame[f"BM25 − {model}"] = frame["BM25"] - frame[model]
 
 # %% tags=["hide-input"]
-from cde import plots
 from cde.intervals import correlation_interval
 
 correlations = {
-    (model, measure, method): correlation_interval(frame[measure], frame[f"BM25 − {model}"], method)
+    (model, measure, method): correlation_interval(
+        frame[measure], frame[f"BM25 − {model}"], method
+    )
     for model in dense
     for measure in MEASURES
     for method in ("pearson", "spearman")
 }
-with plots.figure(1, 2, width=7.6, height=3.5, sharex=True) as (drawing, axes):
+with plots.figure(2, 1, height=7.4, sharex=True) as (drawing, axes):
     for axis, model in zip(axes, dense, strict=True):
         for held, rows in frame.groupby("held out"):
             label = "held out" if held else "training"
-            axis.plot(rows["expected"], rows[f"BM25 − {model}"], linestyle="none", label=label)
-        plots.label_points(axis, frame["expected"], frame[f"BM25 − {model}"], frame.index)
+            axis.plot(
+                rows["expected"], rows[f"BM25 − {model}"], linestyle="none", label=label
+            )
+        plots.label_points(
+            axis, frame["expected"], frame[f"BM25 − {model}"], frame.index
+        )
         axis.axhline(0, color=plots.MUTED, linewidth=0.8, marker="")
         axis.set_title(f"{model}: r = {correlations[model, 'expected', 'pearson']}")
-        axis.set_xlabel("IDF distance from the training packages")
         axis.set_ylabel(f"NDCG@10, BM25 − {model}")
     axes[0].legend()
+    axes[1].set_xlabel("IDF distance from the training packages")
 shown = plots.show(
     drawing,
     alt=(
@@ -201,7 +222,12 @@ shown
 # %% tags=["hide-input"]
 table = pd.DataFrame(
     [
-        {"model": model, "distance": measure, "correlation": method, "estimate [95 % interval]": str(interval)}
+        {
+            "model": model,
+            "distance": measure,
+            "correlation": method,
+            "estimate [95 % interval]": str(interval),
+        }
         for (model, measure, method), interval in correlations.items()
     ]
 )
@@ -224,33 +250,64 @@ def real_collections():
     counts = document_frequencies(reference.documents)
     rows = []
     for name in settings.collections:
-        found = load_retrieval(f"beir/{name}").shrink(settings.collection_documents, settings.collection_queries, seed)
-        row = {"collection": name, **distances(found.documents, counts, len(reference.documents))}
+        found = load_retrieval(f"beir/{name}").shrink(
+            settings.collection_documents, settings.collection_queries, seed
+        )
+        row = {
+            "collection": name,
+            **distances(found.documents, counts, len(reference.documents)),
+        }
         row |= {
             model: cde.evaluate(encoder, found)["ndcg@10"]
-            for model, encoder in {"BM25": cde.BM25(), "MiniLM": dense["MiniLM"]}.items()
+            for model, encoder in {
+                "BM25": cde.BM25(),
+                "MiniLM": dense["MiniLM"],
+            }.items()
         }
-        rows.append({**row, "documents": len(found.documents), "BM25 − MiniLM": row["BM25"] - row["MiniLM"]})
+        rows.append(
+            {
+                **row,
+                "documents": len(found.documents),
+                "BM25 − MiniLM": row["BM25"] - row["MiniLM"],
+            }
+        )
     return pd.DataFrame(rows)
 
 
-here = is_available("beir/msmarco-dl19-sub", *(f"beir/{name}" for name in settings.collections))
+here = is_available(
+    "beir/msmarco-dl19-sub", *(f"beir/{name}" for name in settings.collections)
+)
 keys = ("max_tokens", "collections", "collection_documents", "collection_queries")
 real = recorded(
-    "idf_divergence-collections", profile, real_collections, here, {key: getattr(settings, key) for key in keys}
+    "idf_divergence-collections",
+    profile,
+    real_collections,
+    here,
+    {key: getattr(settings, key) for key in keys},
 )
-print("not available: no $CDE_DATA and no record at this profile" if real is None else real.note or "computed here")
+print(
+    "not available: no $CDE_DATA and no record at this profile"
+    if real is None
+    else real.note or "computed here"
+)
 
 # %% tags=["hide-input"]
 if real is not None:
     collection_correlations = {
-        (measure, method): correlation_interval(real.rows[measure], real.rows["BM25 − MiniLM"], method)
+        (measure, method): correlation_interval(
+            real.rows[measure], real.rows["BM25 − MiniLM"], method
+        )
         for measure in MEASURES
         for method in ("pearson", "spearman")
     }
     with plots.figure(height=3.8) as (drawing, axis):
         axis.plot(real.rows["expected"], real.rows["BM25 − MiniLM"], linestyle="none")
-        plots.label_points(axis, real.rows["expected"], real.rows["BM25 − MiniLM"], real.rows["collection"])
+        plots.label_points(
+            axis,
+            real.rows["expected"],
+            real.rows["BM25 − MiniLM"],
+            real.rows["collection"],
+        )
         axis.axhline(0, color=plots.MUTED, linewidth=0.8, marker="")
         axis.set_xlabel("IDF distance from msmarco-dl19-sub")
         axis.set_ylabel("NDCG@10, BM25 − MiniLM")
@@ -284,14 +341,16 @@ for (model, measure, method), interval in correlations.items():
     if model == "MiniLM":
         what += " (control)"
     if tests or measure == "expected":
-        claims.measure(CLAIM, interval, what, role=settings.role if tests else "exploratory")
+        claims.measure(
+            CLAIM, interval, what, role=settings.role if tests else "exploratory"
+        )
 if real is not None:
     for (measure, method), interval in collection_correlations.items():
         tests = (measure, method) == ("expected", "pearson")
-        what = (
-            f"MiniLM on {len(real.rows)} real collections against MS MARCO, {measure} distance, {method.capitalize()}"
+        what = f"MiniLM on {len(real.rows)} real collections against MS MARCO, {measure} distance, {method.capitalize()}"
+        claims.measure(
+            CLAIM, interval, what, role=settings.role if tests else "exploratory"
         )
-        claims.measure(CLAIM, interval, what, role=settings.role if tests else "exploratory")
 claims.verdicts()
 
 # %% tags=["hide-cell"]

@@ -76,9 +76,14 @@ import pandas as pd
 import cde
 from cde.data.pydocs import PACKAGES, load_pairs
 
-pairs = load_pairs(list(PACKAGES), split="all").sample_per_domain(settings.pairs_per_package, seed)
+pairs = load_pairs(list(PACKAGES), split="all").sample_per_domain(
+    settings.pairs_per_package, seed
+)
 surrogate = cde.Surrogate(max_tokens=settings.max_tokens)
-queries, documents = surrogate.encode_queries(pairs.queries), surrogate.encode_documents(pairs.documents)
+queries, documents = (
+    surrogate.encode_queries(pairs.queries),
+    surrogate.encode_documents(pairs.documents),
+)
 own = (queries * documents).sum(axis=1)
 print(f"{len(pairs):,} pairs; fingerprint {pairs.fingerprint}")
 
@@ -92,7 +97,9 @@ def documents_as_good(queries, documents, own, block=2048):
     for start in range(0, len(queries), block):
         scores = queries[start : start + block] @ documents.T
         # the own document's score is computed twice, in two orders of summation: leave room for rounding
-        counts.append((scores >= own[start : start + block, None] - 1e-6).sum(axis=1) - 1)
+        counts.append(
+            (scores >= own[start : start + block, None] - 1e-6).sum(axis=1) - 1
+        )
     return np.concatenate(counts)
 
 
@@ -109,14 +116,17 @@ drawn = generator.choice(np.flatnonzero(as_good > 0), settings.examples, replace
 scores, positions = search(queries[drawn], documents, depth=5)
 rows = []
 for query, row, where in zip(drawn, scores, positions, strict=True):
-    for score, position in sorted({*zip(row, where, strict=True), (own[query], query)}, reverse=True):
+    for score, position in sorted(
+        {*zip(row, where, strict=True), (own[query], query)}, reverse=True
+    ):
         text = " ".join(pairs.documents[position].split())
         rows.append(
             {
                 "query": pairs.queries[query],
                 "cosine": round(float(score), 3),
                 "document": text[:160] + (" …" if len(text) > 160 else ""),
-                "of": pairs.ids[position] + ("  ← labelled" if position == query else ""),
+                "of": pairs.ids[position]
+                + ("  ← labelled" if position == query else ""),
             }
         )
 shown = pd.DataFrame(rows).drop_duplicates(["query", "of"])
@@ -148,10 +158,15 @@ def share_with_any(count, corpus, sizes):
 
     def log_choices(n, k):
         with np.errstate(invalid="ignore"):
-            return np.where(k <= n, gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1), -np.inf)
+            return np.where(
+                k <= n, gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1), -np.inf
+            )
 
     others, drawn = corpus - 1, np.asarray(sizes)[None, :] - 1
-    return 1 - np.exp(log_choices(others - np.asarray(count)[:, None], drawn) - log_choices(others, drawn))
+    return 1 - np.exp(
+        log_choices(others - np.asarray(count)[:, None], drawn)
+        - log_choices(others, drawn)
+    )
 
 
 sizes = [settings.smallest_corpus]
@@ -159,18 +174,32 @@ while sizes[-1] * 2 <= len(pairs):
     sizes.append(sizes[-1] * 2)
 sizes.append(len(pairs))
 same_summary = (
-    pd.Series([q.casefold() for q in pairs.queries]).groupby(lambda i: pairs.queries[i].casefold()).transform("size")
+    pd.Series([q.casefold() for q in pairs.queries])
+    .groupby(lambda i: pairs.queries[i].casefold())
+    .transform("size")
     - 1
 )
 by_size = {
-    "a document the surrogate finds as good": share_with_any(as_good, len(pairs), sizes),
-    "a document with the same summary line": share_with_any(same_summary.to_numpy(), len(pairs), sizes),
+    "a document the surrogate finds as good": share_with_any(
+        as_good, len(pairs), sizes
+    ),
+    "a document with the same summary line": share_with_any(
+        same_summary.to_numpy(), len(pairs), sizes
+    ),
 }
 growth = pd.DataFrame(
     [
-        {"corpus": size, "queries with": name, "share": i.estimate, "low": i.low, "high": i.high}
+        {
+            "corpus": size,
+            "queries with": name,
+            "share": i.estimate,
+            "low": i.low,
+            "high": i.high,
+        }
         for name, shares in by_size.items()
-        for size, i in zip(sizes, (mean_interval(column) for column in shares.T), strict=True)
+        for size, i in zip(
+            sizes, (mean_interval(column) for column in shares.T), strict=True
+        )
     ]
 )
 
@@ -178,14 +207,19 @@ growth = pd.DataFrame(
 with plots.figure() as (drawing, axis):
     for name, rows in growth.groupby("queries with", sort=False):
         axis.plot(rows["corpus"], rows["share"], label=name)
-        axis.fill_between(rows["corpus"], rows["low"], rows["high"], alpha=0.2, linewidth=0)
+        axis.fill_between(
+            rows["corpus"], rows["low"], rows["high"], alpha=0.2, linewidth=0
+        )
     axis.set_xscale("log", base=2)
     axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axis.set_ylim(bottom=0)
     axis.set_xlabel("documents in the corpus")
     axis.set_ylabel("share of queries")
     axis.legend()
-first, last = growth.iloc[0]["share"], growth[growth["corpus"] == len(pairs)].iloc[0]["share"]
+first, last = (
+    growth.iloc[0]["share"],
+    growth[growth["corpus"] == len(pairs)].iloc[0]["share"],
+)
 plots.show(
     drawing,
     alt=(
@@ -217,17 +251,25 @@ def judged(name):
         surrogate.encode_queries(found.queries),
         surrogate.encode_documents(found.documents),
     )
-    place = {identifier: position for position, identifier in enumerate(found.document_ids)}
+    place = {
+        identifier: position for position, identifier in enumerate(found.document_ids)
+    }
     rows = []
     for query, vector in zip(found.query_ids, query_vectors, strict=True):
         scores = document_vectors @ vector
-        relevant = [place[d] for d, grade in found.qrels[query].items() if grade > 0 and d != query]
+        relevant = [
+            place[d]
+            for d, grade in found.qrels[query].items()
+            if grade > 0 and d != query
+        ]
         if len(relevant) < 2:
             continue
         is_relevant = np.zeros(len(scores), bool)
         is_relevant[relevant] = True
         above = np.array([(scores >= scores[d]).sum() - 1 for d in relevant])
-        good = np.array([(is_relevant & (scores >= scores[d])).sum() - 1 for d in relevant])
+        good = np.array(
+            [(is_relevant & (scores >= scores[d])).sum() - 1 for d in relevant]
+        )
         rows.append({"collection": name, "relevant": len(relevant), "above": above.mean(), "relevant above": good.mean(),
                      "precision": good.sum() / max(above.sum(), 1)})  # fmt: skip
     return rows
@@ -237,16 +279,31 @@ def trial():
     return pd.DataFrame([row for name in settings.collections for row in judged(name)])
 
 
-here = bool(settings.collections) and is_available(*(f"beir/{name}" for name in settings.collections))
+here = bool(settings.collections) and is_available(
+    *(f"beir/{name}" for name in settings.collections)
+)
 keys = ("max_tokens", "collections")
-real = recorded("nearest_neighbors-judged", profile, trial, here, {key: getattr(settings, key) for key in keys})
-print("not available: no $CDE_DATA and no record at this profile" if real is None else real.note or "computed here")
+real = recorded(
+    "nearest_neighbors-judged",
+    profile,
+    trial,
+    here,
+    {key: getattr(settings, key) for key in keys},
+)
+print(
+    "not available: no $CDE_DATA and no record at this profile"
+    if real is None
+    else real.note or "computed here"
+)
 
 # %% tags=["hide-input"]
 trials = {}
 if real is not None:
     trials = {
-        name: {key: mean_interval(rows[key]) for key in ("above", "relevant above", "precision")}
+        name: {
+            key: mean_interval(rows[key])
+            for key in ("above", "relevant above", "precision")
+        }
         for name, rows in real.rows.groupby("collection", sort=False)
     }
     display(
@@ -273,21 +330,36 @@ from cde import claims
 
 NEIGHBOURS, SCALE = "cde-table3-close-neighbours", "cde-s41-false-negatives-scale"
 count = mean_interval(as_good)
-claims.measure(NEIGHBOURS, count, f"MiniLM on pydocs, {len(pairs):,} documents", role=settings.role)
 claims.measure(
-    NEIGHBOURS, mean_interval(as_good > 0), "share of queries with at least one, on pydocs", role="exploratory"
+    NEIGHBOURS, count, f"MiniLM on pydocs, {len(pairs):,} documents", role=settings.role
+)
+claims.measure(
+    NEIGHBOURS,
+    mean_interval(as_good > 0),
+    "share of queries with at least one, on pydocs",
+    role="exploratory",
 )
 for name, found in trials.items():
-    claims.measure(NEIGHBOURS, found["relevant above"], f"judged relevant by people, {name}", role=settings.role)
+    claims.measure(
+        NEIGHBOURS,
+        found["relevant above"],
+        f"judged relevant by people, {name}",
+        role=settings.role,
+    )
 
 doublings = np.log2(np.asarray(sizes) / sizes[0])
 slope = (doublings - doublings.mean()) / ((doublings - doublings.mean()) ** 2).sum()
 for name, shares in by_size.items():
-    claims.measure(SCALE, mean_interval(shares @ slope), f"{name}, on pydocs", role=settings.role)
+    claims.measure(
+        SCALE, mean_interval(shares @ slope), f"{name}, on pydocs", role=settings.role
+    )
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-verdicts = {name: claims.decide(claims.ledger()[name], claims.measured) for name in (NEIGHBOURS, SCALE)}
+verdicts = {
+    name: claims.decide(claims.ledger()[name], claims.measured)
+    for name in (NEIGHBOURS, SCALE)
+}
 with_one = mean_interval(as_good > 0)
 trial_words = "".join(
     f" Of the documents that the surrogate puts at or above a relevant one, people judged "

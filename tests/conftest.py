@@ -1,0 +1,102 @@
+"""What several test files share: a guard against the network, a private cache, small collections.
+
+Property tests are derandomised, so that two runs of one commit try the same examples.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+import cde
+
+settings.register_profile("cde", deadline=None, derandomize=True, database=None, max_examples=60)
+settings.load_profile("cde")
+
+LOCAL = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "", None})
+
+#: every host outside this machine that a test's code asked for
+hosts_asked: list[str] = []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_network() -> Iterator[None]:
+    """Every host but this machine is out of reach, as on a machine without a network."""
+    find, connect = socket.getaddrinfo, socket.socket.connect
+
+    def local_only(host: Any, *arguments: Any, **options: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else host
+        if name in LOCAL:
+            return find(host, *arguments, **options)
+        hosts_asked.append(str(name))
+        raise socket.gaierror(socket.EAI_NONAME, f"tests have no network; asked for {name}")
+
+    def connect_locally(self: socket.socket, address: Any) -> Any:
+        if self.family in (socket.AF_INET, socket.AF_INET6) and address[0] not in LOCAL:
+            hosts_asked.append(str(address[0]))
+            raise OSError(f"tests have no network; asked for {address}")
+        return connect(self, address)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "getaddrinfo", local_only)
+        patch.setattr(socket.socket, "connect", connect_locally)
+        yield
+
+
+@pytest.fixture
+def asked_hosts() -> list[str]:
+    """The hosts that this test asks for, as they are asked for."""
+    hosts_asked.clear()
+    return hosts_asked
+
+
+@pytest.fixture
+def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder of this test's own."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("CDE_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def pydocs_pairs() -> cde.Pairs:
+    """The training pairs of pydocs (parsed at most once per cache folder)."""
+    return cde.load_pairs("pydocs")
+
+
+@pytest.fixture
+def write_json_lines() -> Callable[[Path, Sequence[Any]], Path]:
+    """Write objects as JSON lines."""
+
+    def write(path: Path, rows: Sequence[Any]) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def write_beir(write_json_lines: Callable[[Path, Sequence[Any]], Path]) -> Callable[..., Path]:
+    """Write a BEIR folder: two documents and two queries, unless others are given."""
+
+    def write(
+        folder: Path,
+        corpus: Sequence[Any] = ({"_id": "d1", "title": "Boats", "text": "are red"}, {"_id": "d2", "text": "no title"}),
+        queries: Sequence[Any] = ({"_id": "q1", "text": "red?"}, {"_id": "q2", "text": "title?"}),
+        qrels: Mapping[str, str] | None = None,
+    ) -> Path:
+        write_json_lines(folder / "corpus.jsonl", corpus)
+        write_json_lines(folder / "queries.jsonl", queries)
+        (folder / "qrels").mkdir()
+        for split, lines in (qrels or {"test": "q1\td1\t2\nq2\td2\t1\n"}).items():
+            (folder / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{lines}", encoding="utf-8")
+        return folder
+
+    return write

@@ -1,0 +1,79 @@
+"""The three files that say what is installed agree with each other."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pin(line: str) -> tuple[str, str]:
+    name, _, version = line.partition("==")
+    return canonical(name.strip()), version.split("#")[0].strip()
+
+
+@pytest.fixture(scope="module")
+def lock() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return dict(pin(line) for line in lines if line and not line.startswith("#"))
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, object]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture(scope="module")
+def conda() -> dict[str, str]:
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    pip = next(entry["pip"] for entry in environment["dependencies"] if isinstance(entry, dict))
+    return dict(pin(line) for line in pip if "==" in line)
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {canonical(re.match(r"[\w.-]+", requirement)[0]) for requirement in requirements}
+
+
+def test_the_lock_pins_every_line_exactly(lock: dict[str, str]) -> None:
+    assert all(re.fullmatch(r"[\w.!]+", version) for version in lock.values())
+
+
+def test_every_dependency_is_in_the_lock(project: dict, lock: dict[str, str]) -> None:
+    wanted = names(project["dependencies"]) | names(project["optional-dependencies"]["dev"])
+    assert wanted - set(lock) == set()
+
+
+def test_conda_has_every_dependency_with_the_lock_s_version(
+    project: dict, lock: dict[str, str], conda: dict[str, str]
+) -> None:
+    wanted = names(project["dependencies"]) | names(project["optional-dependencies"]["dev"])
+    # on a CUDA machine faiss-gpu stands in for faiss-cpu, at the same version
+    assert conda.pop("faiss-gpu") == lock["faiss-cpu"]
+    gpu = dict(pin(line) for line in project["optional-dependencies"]["gpu"])
+    assert conda.pop("flash-attn") == gpu["flash-attn"]
+    assert gpu["faiss-gpu"] == lock["faiss-cpu"]
+    assert set(conda) == wanted - {"faiss-cpu"}
+    assert conda == {name: lock[name] for name in conda}
+
+
+def test_what_runs_here_is_what_the_lock_says() -> None:
+    from cde.doctor import version_differences
+
+    assert version_differences() == []
+
+
+def test_nobody_names_a_registry_or_this_workplace() -> None:
+    """A commit names packages, never the hosts that serve them."""
+    forbidden = re.compile(r"(pypi\.org|files\.pythonhosted|registry\.npmjs|deb\.debian|/opt/wheels|farm-" + "bench)")
+    files = [p for pattern in ("*", "cde/**/*", "tests/**/*", "notebooks/**/*", "book/*") for p in ROOT.glob(pattern)]
+    texts = [path for path in files if path.is_file() and path.suffix in {".py", ".md", ".txt", ".yml", ".toml", ""}]
+    assert [str(path) for path in texts if forbidden.search(path.read_text(errors="replace"))] == [str(Path(__file__))]

@@ -1,0 +1,94 @@
+"""The cache folder, files that appear whole or not at all, and content hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from pathlib import Path
+
+import platformdirs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cde.storage import atomic_path, cache_folder, content_hash, project_root
+
+PARTS = st.lists(st.text(alphabet="ab", max_size=3), max_size=4)
+
+
+@given(PARTS, PARTS)
+def test_hashes_agree_exactly_when_the_sequences_of_parts_do(first: list[str], second: list[str]) -> None:
+    """Where one part ends and the next begins counts, and so do empty parts."""
+    assert (content_hash(first) == content_hash(second)) == (first == second)
+
+
+def test_hash_is_blake2b_over_parts_with_their_lengths() -> None:
+    """Computed here from the definition: fingerprints on old pages stay comparable with new ones."""
+    expected = hashlib.blake2b(b"\x02" + bytes(7) + b"ab" + b"\x02" + bytes(7) + "é".encode()).hexdigest()
+    assert content_hash(["ab", "é"], length=128) == expected
+    assert content_hash(["ab", "é"]) == expected[:16]
+
+
+def test_text_hashes_as_its_utf8_bytes() -> None:
+    assert content_hash(["é", "x"]) == content_hash(["é".encode(), b"x"])
+
+
+def test_cache_lies_below_the_folder_that_the_environment_names(private_cache: Path) -> None:
+    folder = cache_folder("one", "two")
+    assert folder == private_cache / "one" / "two"
+    assert folder.is_dir()
+
+
+def test_without_the_variable_the_cache_is_the_platforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unset variable and an empty one mean the same."""
+    monkeypatch.setattr(platformdirs, "user_cache_path", lambda name: tmp_path / name)
+    monkeypatch.delenv("CDE_CACHE", raising=False)
+    assert cache_folder("x") == tmp_path / "cde" / "x"
+    monkeypatch.setenv("CDE_CACHE", "")
+    assert cache_folder("x") == tmp_path / "cde" / "x"
+
+
+def test_a_cache_that_cannot_be_made_names_the_folder_and_the_variable_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("CDE_CACHE", str(tmp_path / "file"))
+    with pytest.raises(PermissionError, match="set CDE_CACHE to a folder that can be written to") as caught:
+        cache_folder("embeddings")
+    assert str(tmp_path / "file" / "embeddings") in str(caught.value)
+
+
+def test_a_file_is_the_old_one_until_the_block_ends_and_the_new_one_after(tmp_path: Path) -> None:
+    target = tmp_path / "deep" / "table.csv"
+    with atomic_path(target) as temporary:
+        temporary.write_text("old")
+        assert not target.exists()
+    with atomic_path(target) as temporary:
+        temporary.write_text("new")
+        assert target.read_text() == "old"
+        assert temporary.suffix == ".csv", "writers choose the format by the suffix"
+    assert target.read_text() == "new"
+    assert list(target.parent.iterdir()) == [target], "nothing is left beside it"
+
+
+@pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt])
+def test_a_block_that_fails_or_is_interrupted_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, failure: type[BaseException]
+) -> None:
+    target = tmp_path / "table.csv"
+    target.write_text("old")
+    with pytest.raises(failure), atomic_path(target) as temporary:
+        temporary.write_text("half of the n")
+        raise failure
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_others_may_read_a_file_that_was_written_atomically(tmp_path: Path) -> None:
+    with atomic_path(tmp_path / "page.html") as temporary:
+        temporary.write_text("x")
+    assert stat.S_IMODE((tmp_path / "page.html").stat().st_mode) == 0o644
+
+
+def test_the_project_root_is_the_checkout_of_these_tests() -> None:
+    assert project_root() == Path(__file__).resolve().parents[1]

@@ -124,6 +124,7 @@ class _Report:
 def finish() -> _Report:
     """Hand over to the runner what the page has used and found; the runner adds this as a last cell."""
     sources = sys.modules.get("cde.data.sources")
+    records = sys.modules.get("cde.records")
     return _Report(
         {
             "answer": _state.get("answer", ""),
@@ -131,6 +132,7 @@ def finish() -> _Report:
             "modules": imported_modules(),
             "data": dict(sources.loaded) if sources is not None else {},
             "asked": sorted(sources.asked) if sources is not None else [],
+            "records": sorted(records.consulted) if records is not None else [],
             "device": device(),
             "python": platform.python_version(),
             "platform": platform.platform(),

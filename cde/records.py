@@ -26,6 +26,10 @@ from cde.storage import atomic_path, content_hash, project_root
 __all__ = ["Recorded", "recorded"]
 
 
+#: the records that this process has looked for, as paths below the checkout: a page is stale when one changes
+consulted: set[str] = set()
+
+
 @dataclass(frozen=True)
 class Recorded:
     """The rows of an experiment, and whether they were computed here or read from a record.
@@ -60,6 +64,7 @@ def recorded(
         if os.environ.get("CDE_RECORD") == "1":
             _write(path, rows, settings)
         return Recorded(rows, "")
+    consulted.add(str(path.relative_to(project_root())))
     if not path.exists():
         return None
     record = json.loads(path.read_text(encoding="utf-8"))

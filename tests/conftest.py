@@ -70,7 +70,7 @@ def pydocs_pairs() -> cde.Pairs:
     return cde.load_pairs("pydocs")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def write_json_lines() -> Callable[[Path, Sequence[Any]], Path]:
     """Write objects as JSON lines."""
 
@@ -82,7 +82,7 @@ def write_json_lines() -> Callable[[Path, Sequence[Any]], Path]:
     return write
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def write_beir(write_json_lines: Callable[[Path, Sequence[Any]], Path]) -> Callable[..., Path]:
     """Write a BEIR folder: two documents and two queries, unless others are given."""
 

@@ -2,7 +2,7 @@
 
 A chapter runs as jupytext → papermill, in a fresh kernel, from the root of the checkout. What it
 used is recorded beside the executed notebook: its own text, its parameters, each module of `cde`
-that its kernel had imported, the lock, and each collection it loaded or looked for. A page is
+that its kernel had imported, the lock, and each collection and record it loaded or looked for. A page is
 **stale** when any of these has changed; nothing else makes it so. (jupyter-cache would not notice
 an edited module; papermill would only warn of an unknown parameter.)
 
@@ -57,6 +57,7 @@ class Record:
     modules: dict[str, str] = field(default_factory=dict)
     data: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
+    records: dict[str, str] = field(default_factory=dict)
     libraries: dict[str, str] = field(default_factory=dict)
     device: str = ""
     python: str = ""
@@ -103,6 +104,9 @@ def stale_reasons(chapter: Chapter, profile: str, root: Path | None = None) -> l
     for name, key in record.sources.items():
         if _source_key(name) != key:
             reasons.append(f"the collection {name} changed")
+    for name, digest in record.records.items():
+        if _file_hash(root / name) != digest:
+            reasons.append(f"the record {name} changed")
     return reasons
 
 
@@ -178,7 +182,7 @@ def execute(
             record.error = _run(prepared, temporary, given, chapter, root)
         notebook = nbformat.read(temporary, as_version=4)
         record.seconds = round(time.perf_counter() - begun, 1)
-        _fill(record, notebook, modules)
+        _fill(record, notebook, modules, root)
         temporary_record.write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
     return notebook, record
 
@@ -203,7 +207,7 @@ def _run(prepared: Path, output: Path, parameters: Mapping[str, Any], chapter: C
     return ""
 
 
-def _fill(record: Record, notebook: NotebookNode, modules: Mapping[str, str]) -> None:
+def _fill(record: Record, notebook: NotebookNode, modules: Mapping[str, str], root: Path) -> None:
     """Complete a record with what the page's last cell has handed over."""
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
@@ -214,3 +218,4 @@ def _fill(record: Record, notebook: NotebookNode, modules: Mapping[str, str]) ->
                 setattr(record, name, report[name])
             record.modules = {module: modules.get(module, "missing") for module in report["modules"]}
             record.sources = {name: _source_key(name) for name in report["asked"]}
+            record.records = {name: _file_hash(root / name) for name in report["records"]}

@@ -1,0 +1,64 @@
+"""Records stand in for what cannot be computed here, are labelled, and are flagged when their code has changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from cde import records
+from cde.records import recorded
+
+ROWS = pd.DataFrame({"collection": ["a", "b"], "score": [0.25, 0.5]})
+
+
+@pytest.fixture
+def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(records, "project_root", lambda: tmp_path)
+    return tmp_path
+
+
+def refuse() -> pd.DataFrame:
+    raise AssertionError("a record was at hand, and yet the experiment ran")
+
+
+def test_what_is_recorded_here_is_read_elsewhere(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert recorded("toy", "laptop", refuse, here=False, settings={"size": 1}) is None
+    assert recorded("toy", "laptop", lambda: ROWS, here=True, settings={"size": 1}).note == ""
+    assert not (book / "book").exists(), "nothing is written unless it is asked for"
+    monkeypatch.setenv("CDE_RECORD", "1")
+    recorded("toy", "laptop", lambda: ROWS, here=True, settings={"size": 1})
+    found = recorded("toy", "laptop", refuse, here=False, settings={"size": 1})
+    pd.testing.assert_frame_equal(found.rows, ROWS)
+    assert "Read from the record book/records/laptop/toy.json, not computed here" in found.note
+    assert "changed" not in found.note
+
+
+def test_a_record_of_other_settings_or_another_profile_is_not_used(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDE_RECORD", "1")
+    recorded("toy", "laptop", lambda: ROWS, here=True, settings={"size": 1})
+    assert recorded("toy", "laptop", refuse, here=False, settings={"size": 2}) is None
+    assert recorded("toy", "gpu", refuse, here=False, settings={"size": 1}) is None
+
+
+def test_a_record_whose_code_has_changed_is_used_and_flagged(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDE_RECORD", "1")
+    recorded("toy", "laptop", lambda: ROWS, here=True, settings={})
+    path = book / "book" / "records" / "laptop" / "toy.json"
+    record = json.loads(path.read_text())
+    record["modules"]["intervals.py"] = "0" * 16
+    path.write_text(json.dumps(record))
+    found = recorded("toy", "laptop", refuse, here=False, settings={})
+    assert "Since then intervals.py changed; the record may be out of date" in found.note
+
+
+def test_committed_records_hold_numbers_and_their_provenance() -> None:
+    for path in (Path(__file__).resolve().parents[1] / "book" / "records").rglob("*.json"):
+        record = json.loads(path.read_text())
+        assert set(record) == {"time", "commit", "device", "python", "settings", "data", "modules", "rows"}
+        for row in record["rows"]:
+            texts = [value for value in row.values() if isinstance(value, str)]
+            assert all(len(text) < 40 for text in texts), f"{path} holds a text: {texts}"
+            assert record["data"] and record["commit"] != "unknown"

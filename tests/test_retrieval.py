@@ -1,0 +1,347 @@
+"""Search against brute force, and scores against trec_eval's definitions, written out here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from cde.data import RetrievalSet
+from cde.lexical import BM25
+from cde.retrieval import Rankings, evaluate, rank, score_queries, search
+
+Vectors = NDArray[np.float32]
+
+
+def unit(shape: tuple[int, int], seed: int) -> Vectors:
+    vectors = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+# --- search
+
+
+@given(
+    queries=st.integers(1, 9),
+    documents=st.integers(1, 40),
+    depth=st.integers(1, 50),
+    block=st.integers(1, 45),
+    seed=st.integers(0, 99),
+)
+def test_exact_search_is_brute_force(queries: int, documents: int, depth: int, block: int, seed: int) -> None:
+    """For every block size, and with a depth beyond the corpus."""
+    asked, held = unit((queries, 6), seed), unit((documents, 6), seed + 100)
+    scores, positions = search(asked, held, depth, block=block)
+    product = asked @ held.T
+    order = np.argsort(-product, axis=1)[:, :depth]
+    assert scores.shape == positions.shape == (queries, min(depth, documents))
+    assert (positions == order).all()
+    np.testing.assert_allclose(scores, np.take_along_axis(product, order, axis=1), atol=1e-6)
+    assert (scores.dtype, positions.dtype) == (np.float32, np.int64)
+
+
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 20), st.integers(0, 20))
+def test_the_block_size_does_not_change_which_scores_are_found_among_ties(
+    documents: int, depth: int, block: int, seed: int
+) -> None:
+    """Small whole numbers tie often: the scores are the largest all the same, and no document comes twice."""
+    generator = np.random.default_rng(seed)
+    asked, held = (generator.integers(-1, 2, (n, 3)).astype(np.float32) for n in (5, documents))
+    scores, positions = search(asked, held, depth, block=block)
+    product = asked @ held.T
+    assert (scores == -np.sort(-product, axis=1)[:, :depth]).all()
+    assert (np.take_along_axis(product, positions, axis=1) == scores).all()
+    assert all(len(set(row)) == len(row) for row in positions.tolist())
+
+
+def test_a_flat_index_finds_what_exact_search_does() -> None:
+    asked, held = unit((20, 16), 0), unit((500, 16), 1)
+    (scores, positions), (flat_scores, flat_positions) = search(asked, held, 10), search(asked, held, 10, "Flat")
+    assert (positions == flat_positions).all()
+    np.testing.assert_allclose(scores, flat_scores, atol=1e-6)
+
+
+def clustered() -> tuple[Vectors, Vectors]:
+    """Sixteen tight clusters of 60 documents, and four queries near each."""
+    centres, generator = unit((16, 24), 2), np.random.default_rng(3)
+    held = np.repeat(centres, 60, axis=0) + generator.normal(0, 0.05, (960, 24))
+    asked = np.repeat(centres, 4, axis=0) + generator.normal(0, 0.05, (64, 24))
+    return asked.astype(np.float32), held.astype(np.float32)
+
+
+def test_an_inverted_file_finds_most_and_scores_what_it_finds_exactly() -> None:
+    asked, held = clustered()
+    _, exact = search(asked, held, 10)
+    scores, positions = search(asked, held, 10, "IVF16,Flat")
+    found = [len(set(a) & set(b)) for a, b in zip(exact.tolist(), positions.tolist(), strict=True)]
+    assert np.mean(found) / 10 > 0.9
+    there = positions >= 0
+    expected = np.take_along_axis(asked @ held.T, np.where(there, positions, 0), axis=1)
+    np.testing.assert_allclose(scores[there], expected[there], atol=1e-5)
+
+
+def test_an_approximate_ranking_names_only_documents_that_were_found() -> None:
+    """An inverted file looks into one list by default: fewer than the depth are there, and no −1 becomes a document."""
+    asked, held = clustered()
+    _, positions = search(asked, held, 500, "IVF16,Flat")
+    assert (positions == -1).any()
+    names, queries = [f"d{i}" for i in range(len(held))], [f"q{i}" for i in range(len(asked))]
+    toy = RetrievalSet(names, names, queries, queries, {})
+    rankings = rank(Table({"q": asked, "d": held}), toy, depth=500, index="IVF16,Flat")
+    for query, row in zip(queries, positions.tolist(), strict=True):
+        assert set(rankings[query]) == {f"d{p}" for p in row if p >= 0}
+
+
+def test_searching_nothing_or_for_nothing_has_the_right_shape() -> None:
+    some, none = unit((3, 4), 0), np.zeros((0, 4), np.float32)
+    assert [array.shape for array in search(none, some, 2)] == [(0, 2), (0, 2)]
+    assert [array.shape for array in search(some, none, 2)] == [(3, 0), (3, 0)]
+
+
+def test_a_depth_below_1_and_vectors_that_do_not_match_are_refused() -> None:
+    some = unit((3, 4), 0)
+    with pytest.raises(ValueError, match="depth must be 1 or more; it is 0"):
+        search(some, some, 0)
+    with pytest.raises(ValueError, match=r"queries \(3, 4\) and documents \(3, 5\) must be \(n, dim\) and \(m, dim\)"):
+        search(some, unit((3, 5), 0))
+    with pytest.raises(ValueError, match=r"queries \(4,\)"):
+        search(some[0], some)
+
+
+# --- encoders and rankers
+
+
+class Table:
+    """An encoder that knows its vectors: the name's letter says which table, its number which row."""
+
+    def __init__(self, vectors: Mapping[str, Vectors]) -> None:
+        self.vectors = vectors
+
+    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        return np.stack([self.vectors[text[0]][int(text[1:])] for text in texts])
+
+    encode_documents = encode_queries
+
+
+def test_an_encoders_ranking_is_by_inner_product() -> None:
+    asked, held = unit((3, 8), 0), unit((12, 8), 1)
+    names = [f"d{i}" for i in range(12)]
+    toy = RetrievalSet(names, names, ["q0", "q1", "q2"], ["q0", "q1", "q2"], {})
+    rankings = rank(Table({"q": asked, "d": held}), toy, depth=5)
+    for i in range(3):
+        order = np.argsort(-(held @ asked[i]))[:5]
+        assert list(rankings[f"q{i}"]) == [f"d{p}" for p in order]
+        assert list(rankings[f"q{i}"].values()) == pytest.approx((held @ asked[i])[order].tolist(), abs=1e-6)
+
+
+def test_an_object_that_can_neither_encode_nor_rank_is_named_with_what_is_expected() -> None:
+    toy = RetrievalSet(["d1"], ["x"], ["q1"], ["x"], {"q1": {"d1": 1}})
+    with pytest.raises(TypeError, match="dict cannot rank: expected encode_queries and encode_documents, or rank"):
+        evaluate({}, toy)  # type: ignore[arg-type]
+
+
+# --- scores
+
+
+def judged(qrels: Mapping[str, Mapping[str, int]], documents: int = 12) -> RetrievalSet:
+    names = [f"d{i:02}" for i in range(documents)]
+    return RetrievalSet(names, names, list(qrels), list(qrels), qrels)
+
+
+def in_order(*names: str) -> dict[str, float]:
+    return {name: float(len(names) - place) for place, name in enumerate(names)}
+
+
+def test_ndcg_of_a_graded_example_by_hand() -> None:
+    """Gains are the grades, discounts log2(rank + 1); the ideal order is by grade."""
+    toy = judged({"q": {"d01": 3, "d02": 2, "d03": 0, "d04": 1}})
+    rankings = {"q": in_order("d03", "d01", "d04", "d09", "d02")}
+    ideal = 3 / 1 + 2 / math.log2(3) + 1 / 2
+    expected = {
+        "ndcg@1": 0.0,
+        "ndcg@3": (3 / math.log2(3) + 1 / 2) / ideal,
+        "ndcg@5": (3 / math.log2(3) + 1 / 2 + 2 / math.log2(6)) / ideal,
+        "mrr@10": 1 / 2,
+        "mrr@1": 0.0,
+        "recall@3": 2 / 3,
+        "p@3": 2 / 3,
+        "p@10": 3 / 10,
+        "map@3": (1 / 2 + 2 / 3) / 3,
+        "map@5": (1 / 2 + 2 / 3 + 3 / 5) / 3,
+    }
+    assert score_queries(rankings, toy, list(expected)).loc["q"].to_dict() == pytest.approx(expected)
+
+
+def by_definition(metric: str, ranking: Mapping[str, float], grades: Mapping[str, int]) -> float:
+    """trec_eval's measures for rankings without ties; every relevant document counts, found or not."""
+    kind, _, cut = metric.partition("@")
+    k = int(cut)
+    order = sorted(ranking, key=lambda name: -ranking[name])[:k]
+    relevant = {name for name, grade in grades.items() if grade > 0}
+    hits = [name in relevant for name in order]
+    if kind == "ndcg":
+        ideal = sorted((grade for grade in grades.values() if grade > 0), reverse=True)[:k]
+        gain = sum(max(grades.get(name, 0), 0) / math.log2(i + 2) for i, name in enumerate(order))
+        best = sum(grade / math.log2(i + 2) for i, grade in enumerate(ideal))
+        return gain / best if best else 0.0
+    if kind == "mrr":
+        return next((1 / (i + 1) for i, hit in enumerate(hits) if hit), 0.0)
+    if kind == "p":
+        return sum(hits) / k
+    if not relevant:
+        return 0.0
+    if kind == "recall":
+        return sum(hits) / len(relevant)
+    return sum(sum(hits[: i + 1]) / (i + 1) for i, hit in enumerate(hits) if hit) / len(relevant)
+
+
+NAMES = [f"d{i:02}" for i in range(12)]
+GRADES = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 3), min_size=1)
+ORDER = st.permutations(NAMES).flatmap(lambda order: st.integers(0, 12).map(lambda depth: order[:depth]))
+METRICS = [f"{kind}@{k}" for kind in ("ndcg", "map", "recall", "p", "mrr") for k in (1, 3, 10, 100)]
+
+
+@given(st.lists(st.tuples(GRADES, ORDER), min_size=1, max_size=3))
+def test_scores_are_those_of_the_definitions(drawn: list[tuple[dict[str, int], list[str]]]) -> None:
+    """Random grades and rankings, short ones and empty ones among them."""
+    qrels = {f"q{i}": grades for i, (grades, _) in enumerate(drawn)}
+    rankings = {f"q{i}": in_order(*order) for i, (_, order) in enumerate(drawn)}
+    found = score_queries(rankings, judged(qrels), METRICS)
+    assert list(found.index) == list(qrels)
+    for query, grades in qrels.items():
+        expected = {metric: by_definition(metric, rankings[query], grades) for metric in METRICS}
+        assert found.loc[query].to_dict() == pytest.approx(expected, abs=1e-6)
+
+
+@given(GRADES, ORDER)
+def test_scores_do_not_change_under_an_increasing_map_of_the_ranking_scores(
+    grades: dict[str, int], order: list[str]
+) -> None:
+    toy, ranking = judged({"q": grades}), in_order(*order)
+    mapped = {name: math.exp(score / 2) - 40 for name, score in ranking.items()}
+    assert score_queries({"q": mapped}, toy, METRICS).equals(score_queries({"q": ranking}, toy, METRICS))
+
+
+@given(GRADES)
+def test_a_perfect_ranking_scores_1(grades: dict[str, int]) -> None:
+    assume(any(grades.values()))
+    order = sorted(grades, key=lambda name: -grades[name])
+    metrics = ["ndcg@1", "ndcg@5", "ndcg@100", "mrr@1", "map@100", "recall@100"]
+    assert (score_queries({"q": in_order(*order)}, judged({"q": grades}), metrics) == 1).to_numpy().all()
+
+
+@given(GRADES, ORDER)
+def test_scores_lie_between_0_and_1(grades: dict[str, int], order: list[str]) -> None:
+    found = score_queries({"q": in_order(*order)}, judged({"q": grades}), METRICS).to_numpy()
+    assert ((found >= 0) & (found <= 1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("metric", ["mrr@1", "mrr@5", "ndcg@1", "p@1"])
+def test_ties_are_broken_by_document_id_descending(metric: str) -> None:
+    """As trec_eval does, whatever the order of the ranking: of two that tie, the later id comes first."""
+    toy = judged({"early": {"d01": 1}, "late": {"d02": 1}})
+    tied = {"d01": 0.5, "d02": 0.5}
+    for ranking in (tied, dict(reversed(tied.items()))):
+        scores = score_queries(dict.fromkeys(("early", "late"), ranking), toy, [metric])[metric]
+        assert scores["late"] == 1
+        assert scores["early"] == (0.5 if metric == "mrr@5" else 0)
+
+
+def test_scores_that_agree_in_float32_tie_for_every_measure() -> None:
+    """trec_eval keeps scores in float32: a difference beyond it orders nothing, with and without a cut-off."""
+    toy = judged({"q": {"d01": 1}})
+    rankings = {"q": {"d01": 1.0 + 1e-10, "d02": 1.0}}
+    found = score_queries(rankings, toy, ["p@1", "ndcg@1", "mrr@1", "mrr@2"]).loc["q"].to_dict()
+    assert found == {"p@1": 0.0, "ndcg@1": 0.0, "mrr@1": 0.0, "mrr@2": 0.5}
+
+
+def test_a_query_without_results_scores_0_and_counts_in_the_mean() -> None:
+    toy = judged({"found": {"d01": 1}, "empty": {"d01": 1}, "absent": {"d01": 1}})
+    rankings: Rankings = {"found": {"d01": 1.0}, "empty": {}}
+    scores = score_queries(rankings, toy, ["ndcg@10", "mrr@10"])
+    assert scores["ndcg@10"].to_dict() == {"found": 1.0, "empty": 0.0, "absent": 0.0}
+    assert scores["mrr@10"].to_dict() == {"found": 1.0, "empty": 0.0, "absent": 0.0}
+    assert score_queries({}, toy, METRICS).to_numpy().sum() == 0
+
+
+def test_results_of_queries_that_are_not_in_the_set_do_not_count() -> None:
+    toy = judged({"q": {"d01": 1}})
+    assert score_queries({"q": {"d01": 1.0}, "other": {"d02": 1.0}}, toy).to_dict() == {"ndcg@10": {"q": 1.0}}
+
+
+def test_a_document_with_the_querys_own_id_is_dropped_unless_it_is_judged_relevant() -> None:
+    """BEIR drops it (quora, arguana: the query is a document); in pydocs it is the answer."""
+    toy = RetrievalSet(
+        ["a", "b", "c"],
+        ["x", "y", "z"],
+        ["a", "b", "c"],
+        ["x", "y", "z"],
+        {"a": {"b": 1}, "b": {"b": 1}, "c": {"c": 0, "b": 1}},
+    )
+    rankings = {"a": in_order("a", "b"), "b": in_order("b", "c"), "c": in_order("c", "b")}
+    assert score_queries(rankings, toy, ["mrr@10"])["mrr@10"].to_dict() == {"a": 1.0, "b": 1.0, "c": 1.0}
+    kept = score_queries(rankings, toy, ["mrr@10"], drop_own=False)
+    assert kept["mrr@10"].to_dict() == {"a": 0.5, "b": 1.0, "c": 0.5}
+
+
+def test_excluded_documents_are_dropped_from_their_querys_ranking_only() -> None:
+    toy = replace(judged({"q": {"d02": 1}, "r": {"d02": 1}}), excluded={"q": frozenset({"d01"})})
+    rankings = dict.fromkeys(("q", "r"), in_order("d01", "d02"))
+    assert score_queries(rankings, toy, ["mrr@10"])["mrr@10"].to_dict() == {"q": 1.0, "r": 0.5}
+
+
+def test_rankings_are_left_as_they_were() -> None:
+    toy = replace(judged({"q": {"d02": 1}}), excluded={"q": frozenset({"d01"})})
+    rankings = {"q": in_order("d01", "d02", "d03")}
+    score_queries(rankings, toy, METRICS)
+    assert rankings == {"q": in_order("d01", "d02", "d03")}
+
+
+@pytest.mark.parametrize("metric", ["ndcg", "ndcg@0", "ndcg@", "accuracy@1", "NDCG@10", "map@-1", "mrr@ten"])
+def test_an_unknown_metric_is_shown_with_those_accepted(metric: str) -> None:
+    with pytest.raises(ValueError, match=f"unknown metric '{metric}'; accepted are ndcg@k, map@k, recall@k, p@k and"):
+        score_queries({}, judged({"q": {"d01": 1}}), ["ndcg@10", metric])
+
+
+# --- evaluate
+
+
+def test_evaluate_is_the_mean_over_queries_of_the_scores_of_the_ranking() -> None:
+    asked, held = unit((6, 5), 4), unit((12, 5), 5)
+    encoder = Table({"q": asked, "d": held})
+    qrels = {f"q{i}": {f"d{i:02}": 1, f"d{2 * i:02}": 2} for i in range(6)}
+    toy = judged(qrels)
+    scores = score_queries(rank(encoder, toy), toy, METRICS)
+    assert evaluate(encoder, toy, METRICS) == pytest.approx(scores.mean().to_dict())
+    by_hand = np.mean(
+        [
+            by_definition("ndcg@10", dict(zip(NAMES, (held @ asked[i]).tolist(), strict=True)), qrels[f"q{i}"])
+            for i in range(6)
+        ]
+    )
+    assert evaluate(encoder, toy)["ndcg@10"] == pytest.approx(by_hand, abs=1e-6)
+
+
+def test_only_documents_within_the_depth_are_ranked() -> None:
+    toy = RetrievalSet(["d1", "d2"], ["boat boat", "boat hill"], ["q"], ["boat"], {"q": {"d2": 1}})
+    assert evaluate(BM25(), toy, ["recall@10"], depth=1) == {"recall@10": 0.0}
+    assert evaluate(BM25(), toy, ["recall@10"], depth=2) == {"recall@10": 1.0}
+
+
+def test_the_index_reaches_the_search() -> None:
+    encoder = Table({"q": unit((4, 8), 0), "d": unit((12, 8), 1)})
+    toy = judged({f"q{i}": {f"d{i:02}": 1} for i in range(4)})
+    assert evaluate(encoder, toy, METRICS, index="Flat") == pytest.approx(evaluate(encoder, toy, METRICS))
+    with pytest.raises(RuntimeError, match="NoSuchIndex"):
+        evaluate(encoder, toy, index="NoSuchIndex")
+
+
+def test_a_set_without_queries_is_named() -> None:
+    with pytest.raises(ValueError, match="empty has no judged query to evaluate on"):
+        evaluate(BM25(), RetrievalSet(["d"], ["x"], [], [], {}, name="empty"))

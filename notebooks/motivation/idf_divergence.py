@@ -369,8 +369,10 @@ verdict = claims.decide(claims.ledger()[CLAIM], claims.measured)
 page.answer(
     f"""**{verdict.verdict.capitalize()}** ({verdict.reason}). For LSA, whose term weights all come from the training
     packages, BM25's lead correlates with the IDF distance at r = {lsa} over {lsa.n} packages, and BM25 leads by
-    {gap:.1f} NDCG@10 points more on the held-out packages than on the training packages. For the control, MiniLM, which
-    was not trained on these packages, r = {control}.{real_words}"""
+    {gap:.1f} NDCG@10 points more on the held-out packages than on the training packages. The paper gives no formula for
+    the distance, and the choice matters: summed over both vocabularies it gives r = {correlations["LSA", "sum", "pearson"]},
+    over shared terms r = {correlations["LSA", "shared", "pearson"]}. For the control, MiniLM, which was not trained on these
+    packages, r = {control}.{real_words}"""
 )
 
 # %% [markdown]

@@ -123,13 +123,13 @@ for query, row, where in zip(drawn, scores, positions, strict=True):
         rows.append(
             {
                 "query": pairs.queries[query],
+                "": "labelled →" if position == query else "",
                 "cosine": round(float(score), 3),
                 "document": text[:160] + (" …" if len(text) > 160 else ""),
-                "of": pairs.ids[position]
-                + ("  ← labelled" if position == query else ""),
+                "of": pairs.ids[position],
             }
         )
-shown = pd.DataFrame(rows).drop_duplicates(["query", "of"])
+shown = pd.DataFrame(rows).drop_duplicates(["query", "of"]).reset_index(drop=True)
 shown["query"] = shown["query"].where(~shown["query"].duplicated(), "")
 
 # %% tags=["hide-input"]

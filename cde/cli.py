@@ -50,7 +50,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status (0 well, 1 a chapter or a check failed, 2 bad input)."""
+    """Run the command; return its exit status (0 well, 1 a chapter or a check failed, 2 bad input).
+
+    Example:
+        >>> main(["run", "no_such_chapter"])
+        2
+    """
     options = _parser().parse_args(arguments)
     try:
         if options.command == "run":

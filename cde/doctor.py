@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from cde.storage import cache_folder, project_root
 
-__all__ = ["report"]
+__all__ = ["report", "version_differences"]
 
 
 def _lock() -> dict[str, str]:
@@ -20,7 +20,12 @@ def _lock() -> dict[str, str]:
 
 
 def version_differences() -> list[str]:
-    """Installed distributions whose version is not the lock's; what is not installed does not count."""
+    """Installed distributions whose version is not the lock's; what is not installed does not count.
+
+    Example:
+        >>> all("lock" in line for line in version_differences())
+        True
+    """
     differences = []
     for name, locked in _lock().items():
         try:

@@ -67,7 +67,8 @@ def correlation_interval(
     """Correlation of paired values with a percentile bootstrap interval over the pairs.
 
     Raises:
-        ValueError: fewer than four pairs, different lengths, or a value that is no number.
+        ValueError: fewer than four pairs, different lengths, a value that is no number, values that are
+            all equal, or an unknown method.
 
     Example:
         >>> correlation_interval([1, 2, 3, 4, 5], [2, 4, 6, 8, 10]).estimate
@@ -77,13 +78,18 @@ def correlation_interval(
     second = np.asarray(y, dtype=np.float64)
     if first.shape != second.shape:
         raise ValueError(f"x and y must have the same length; they have {len(first)} and {len(second)}")
-    _check(first, 4)
-    _check(second, 4)
-    if method == "spearman":
-        first, second = stats.rankdata(first), stats.rankdata(second)
-    estimate = float(np.round(np.corrcoef(first, second)[0, 1], 12))
+    if method not in ("pearson", "spearman"):
+        raise ValueError(f"method must be 'pearson' or 'spearman'; it is {method!r}")
+    for name, values in (("x", first), ("y", second)):
+        _check(values, 4)
+        if np.ptp(values) == 0:
+            raise ValueError(f"all values of {name} are equal ({values[0]}): they have no correlation with anything")
     rows = np.random.default_rng(seed).integers(0, len(first), (RESAMPLES, len(first)))
-    drawn = _rowwise_correlation(first[rows], second[rows])
+    samples = [np.concatenate([values[None], values[rows]]) for values in (first, second)]
+    if method == "spearman":  # each draw is ranked anew
+        samples = [stats.rankdata(values, axis=1) for values in samples]
+    drawn = _rowwise_correlation(*samples)
+    estimate, drawn = float(np.round(drawn[0], 12)), drawn[1:]
     low, high = np.nanpercentile(drawn, [2.5, 97.5])  # a draw of one point repeated has no correlation
     return Interval(estimate, float(low), float(high), len(first), f"{method}, percentile bootstrap over pairs")
 
@@ -107,7 +113,8 @@ def paired_test(first: Sequence[float], second: Sequence[float], seed: int = 0) 
     """Compare two systems on the same queries: mean of first − second, and a randomisation test.
 
     Under the null hypothesis each query's two scores may be swapped; the p-value is the share of
-    9,999 random swappings whose mean difference is at least as large, two-sided (Smucker et al. 2007).
+    9,999 random swappings (of all of them, where there are fewer) whose mean difference is at least as
+    large, two-sided (Smucker et al. 2007).
 
     Raises:
         ValueError: different lengths, or fewer than two queries.

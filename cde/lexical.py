@@ -132,21 +132,23 @@ class BM25:
     Example:
         >>> ranker = BM25(["red boats", "a green house"])
         >>> ranker.search(["green"], depth=1)
-        [{1: 0.47...}]
+        [{1: 0.36...}]
     """
 
     name = "BM25"
 
     def __init__(self, documents: Sequence[str] = (), k1: float = 0.9, b: float = 0.4) -> None:
         self.k1, self.b = k1, b
-        self._size = len(documents)
         self._index = bm25s.BM25(method="lucene", k1=k1, b=b)
-        if documents:
-            self._index.index(_tokenize(documents), show_progress=False)
+        tokens = _tokenize(documents)
+        # bm25s cannot index a corpus without a single term; nothing is found in one
+        self._size = len(documents) if any(map(len, tokens.ids)) else 0
+        if self._size:
+            self._index.index(tokens, show_progress=False)
 
     def search(self, queries: Sequence[str], depth: int = 1000) -> list[dict[int, float]]:
         """Per query, the positions of the best documents and their scores; only documents with a score above 0."""
-        if not self._size:
+        if not self._size or not queries:
             return [{} for _ in queries]
         depth = min(depth, self._size)
         found, scores = self._index.retrieve(_tokenize(queries), k=depth, show_progress=False)

@@ -57,6 +57,10 @@ def recorded(
 
     Returns:
         The rows, or None if they can neither be computed here nor read.
+
+    Example:
+        >>> recorded("toy", "laptop", lambda: pd.DataFrame({"x": [1]}), here=True, settings={}).rows["x"].item()
+        1
     """
     path = project_root() / "book" / "records" / profile / f"{name}.json"
     if here:

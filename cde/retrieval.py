@@ -195,7 +195,8 @@ def score_queries(
 
 
 def _by_rank(item: tuple[str, float]) -> tuple[float, str]:
-    return item[1], item[0]
+    # trec_eval keeps scores in single precision: what agrees there is a tie
+    return float(np.float32(item[1])), item[0]
 
 
 def evaluate(

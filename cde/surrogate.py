@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cde.data.hub import notice_being_offline
 from cde.progress import progress
 from cde.storage import cache_folder, content_hash
 
@@ -96,7 +97,7 @@ class Surrogate:
         cache: keep vectors on disk.
 
     Raises:
-        ValueError: an unknown precision, or a limit below 2 tokens.
+        ValueError: an unknown precision, a limit below 2 tokens, or a folder without a model.
         ConnectionError: a model that is neither here nor to be had from the Hub.
 
     It has `encode_queries` and `encode_documents`, as every encoder of this book, so that
@@ -135,10 +136,14 @@ class Surrogate:
         from transformers.utils import logging
 
         logging.disable_progress_bar()
+        if self.name != "minilm" and not Path(self.name).is_dir():
+            notice_being_offline()
         source = str(minilm_folder()) if self.name == "minilm" else self.name
         try:
             model = SentenceTransformer(source, device=self.device)
-        except (OSError, ConnectionError) as error:
+        except (OSError, ConnectionError, ValueError) as error:
+            if Path(self.name).is_dir():
+                raise ValueError(f"the folder {self.name} holds no sentence-transformers model: {error}") from error
             raise ConnectionError(
                 f"no model {self.name!r}: it is no folder here, and the Hub has none of that name or is out of reach. "
                 "Accepted are 'minilm' (offline), the path of a sentence-transformers folder, or a Hub repository"
@@ -158,8 +163,8 @@ class Surrogate:
         if self.name == "minilm":
             weights = MINILM_SHA256
         elif Path(self.name).is_dir():
-            files = sorted(Path(self.name).rglob("*.safetensors"))
-            weights = content_hash(f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files)
+            files = sorted(path for path in Path(self.name).rglob("*") if path.is_file())
+            weights = content_hash(part for path in files for part in (path.name, _file_digest(path)))
         else:
             tensors = self._model.state_dict().values()
             weights = content_hash(tensor.detach().cpu().float().numpy().tobytes() for tensor in tensors)
@@ -221,6 +226,11 @@ class Surrogate:
             yield store
         finally:
             store.close()
+
+
+def _file_digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").digest()
 
 
 class _VectorStore:

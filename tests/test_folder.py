@@ -64,6 +64,19 @@ def test_qrels_need_no_header(tmp_path: Path, write_beir: WriteBeir) -> None:
     assert load_retrieval(folder) == expected
 
 
+def test_only_the_first_line_of_qrels_can_be_a_header(tmp_path: Path, write_beir: WriteBeir) -> None:
+    """A query may be called as a header is."""
+    queries = [{"_id": "q1", "text": "red?"}, {"_id": "qid", "text": "who?"}]
+    folder = write_beir(tmp_path / "toy", queries=queries, qrels={"test": "q1\td1\t1\nqid\td2\t1\n"})
+    assert load_retrieval(folder).qrels == {"q1": {"d1": 1}, "qid": {"d2": 1}}
+
+
+def test_quotation_marks_in_ids_are_part_of_them(tmp_path: Path, write_beir: WriteBeir) -> None:
+    corpus = [{"_id": '"d1"', "text": "one"}, {"_id": '"', "text": "two"}]
+    folder = write_beir(tmp_path / "toy", corpus=corpus, qrels={"test": 'q1\t"d1"\t1\nq2\t"\t1\n'})
+    assert load_retrieval(folder).qrels == {"q1": {'"d1"': 1}, "q2": {'"': 1}}
+
+
 @pytest.mark.parametrize("place", ["exclude.tsv", "qrels/exclude.tsv"])
 def test_exclusions_are_read_from_either_place(tmp_path: Path, write_beir: WriteBeir, place: str) -> None:
     folder = write_beir(tmp_path / "toy")

@@ -159,9 +159,9 @@ def test_a_hub_out_of_reach_is_a_connection_error_that_names_what_works_offline(
 def test_a_hub_that_answers_is_not_taken_for_one_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
-        hub._notice_being_offline()
+        hub.notice_being_offline()
         assert not datasets.config.HF_HUB_OFFLINE
-    hub._notice_being_offline()
+    hub.notice_being_offline()
     assert datasets.config.HF_HUB_OFFLINE
     assert constants.HF_HUB_OFFLINE
 

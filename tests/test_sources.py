@@ -175,6 +175,12 @@ def grow(path: Path) -> None:
     path.write_text(path.read_text() + " \n")
 
 
+def grow_at_the_same_time(path: Path) -> None:
+    stat = path.stat()
+    grow(path)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
 def add(folder: Path) -> None:
     shutil.copy(folder / "qrels" / "test.tsv", folder / "qrels" / "dev.tsv")
 
@@ -185,6 +191,7 @@ def rename(folder: Path) -> None:
 
 CHANGES: dict[str, Callable[[Path], None]] = {
     "a file grows": lambda folder: grow(folder / "corpus.jsonl"),
+    "a file grows within a tick of the clock": lambda folder: grow_at_the_same_time(folder / "corpus.jsonl"),
     "a file is rewritten": lambda folder: os.utime(folder / "corpus.jsonl", ns=(1, 1)),
     "a file is added": add,
     "a file is renamed": rename,

@@ -193,6 +193,18 @@ def test_work_that_is_interrupted_is_kept_as_far_as_it_went(
     assert (found == Model()(texts, "")).all()
 
 
+def test_of_two_processes_that_compute_one_text_the_first_to_finish_is_kept(private_cache: Path) -> None:
+    """So that a rerun on the same cache gives the same bits, however many wrote to it."""
+
+    class Slow(Model):
+        def __call__(self, texts: list[str], role: str) -> Vectors:
+            with_model(Model()).embed(["a"])  # the other process, meanwhile
+            return -super().__call__(texts, role)
+
+    with_model(Slow()).embed(["a"])
+    assert (with_model(Model()).embed(["a"]) == Model()(["a"], "")).all()
+
+
 def test_many_texts_find_their_own_vectors_in_the_cache(private_cache: Path) -> None:
     """More than one query to the database holds, in another order than they were written in."""
     texts = [f"text {i}" for i in range(1201)]

@@ -86,7 +86,13 @@ def _file_hash(path: Path) -> str:
 
 
 def stale_reasons(chapter: Chapter, profile: str, root: Path | None = None) -> list[str]:
-    """Why a chapter has to run again; empty if its page is fresh."""
+    """Why a chapter has to run again; empty if its page is fresh.
+
+    Example:
+        >>> from cde.book.chapters import chapters
+        >>> stale_reasons(chapters()[0], "a profile of nobody")
+        ['it has not run at this profile']
+    """
     root = root or project_root()
     record = load_record(chapter, profile, root)
     if record is None or not raw_notebook(chapter, profile, root).exists():

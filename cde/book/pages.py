@@ -183,7 +183,13 @@ def claims_page(profile: str, root: Path) -> str:
 
 
 def map_page(profile: str, root: Path) -> str:
-    """The page *Map*: each table and figure of the three papers, and the chapter that answers it."""
+    """The page *Map*: each table and figure of the three papers, and the chapter that answers it.
+
+    Example:
+        >>> from cde.storage import project_root
+        >>> "## From chapter to paper" in map_page("smoke", project_root())
+        True
+    """
     known = {chapter.name: chapter for chapter in chapters(root)}
     exhibits = yaml.safe_load((root / "book" / "exhibits.yml").read_text(encoding="utf-8"))
     sections = []

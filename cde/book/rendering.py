@@ -77,7 +77,15 @@ class _Page(HTMLParser):
 
 
 def check_html(folder: Path) -> list[str]:
-    """What is wrong with the pages of a folder, one line each; empty if nothing is."""
+    """What is wrong with the pages of a folder, one line each; empty if nothing is.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "page.html").write_text("<img src='x.png'>")
+        >>> check_html(folder)
+        ['page.html: an image has no alternative text']
+    """
     pages = {}
     for path in sorted(folder.rglob("*.html")):
         if "_static" in path.parts:

@@ -40,6 +40,8 @@ def minhash_signatures(
         >>> bool((a == b).all())
         True
     """
+    if len(texts) == 0:
+        return np.zeros((0, permutations), np.uint32)
     shingles = HashingVectorizer(
         analyzer="word",
         ngram_range=(words, words),
@@ -74,7 +76,7 @@ def first_occurrences(
     Args:
         texts: the texts; the first of a group of duplicates is the one to keep.
         threshold: least estimated Jaccard similarity of a near-duplicate, above 0. With 1.0 only
-            texts with equal signatures count, in practice the same words in the same order.
+            texts with equal signatures count, which long texts that differ in a word or two may have.
         permutations: a multiple of four; more are slower and more exact.
 
     Returns:

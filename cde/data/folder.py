@@ -15,6 +15,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     yield number, line
-    except (gzip.BadGzipFile, EOFError, UnicodeDecodeError) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot be read as {'gzipped ' * (path.suffix == '.gz')}UTF-8: {error}") from error
 
 
@@ -61,7 +62,7 @@ def _find(folder: Path, stem: str) -> Path:
     raise FileNotFoundError(f"{folder} has no {stem}.jsonl or {stem}.jsonl.gz; a BEIR folder needs one. It has {held}")
 
 
-def _tab_separated(path: Path, columns: int) -> Iterator[list[str]]:
+def _tab_separated(path: Path, columns: int) -> Iterator[tuple[int, list[str]]]:
     for number, line in _lines(path):
         row = next(csv.reader([line.rstrip("\r\n")], delimiter="\t", quoting=csv.QUOTE_NONE))
         if number == 1 and row[0] in ("query-id", "query_id", "qid"):
@@ -70,14 +71,24 @@ def _tab_separated(path: Path, columns: int) -> Iterator[list[str]]:
             raise ValueError(
                 f"{path}, line {number}: expected {columns} columns separated by tabs, got {line.strip()[:80]!r}"
             )
-        yield row
+        yield number, row
 
 
-def _grade(path: Path, text: str) -> int:
+def _by_id(path: Path) -> dict[str, str]:
+    """Texts by id, with the title, where there is one, before the text."""
+    found: dict[str, str] = {}
+    for row in _json_lines(path, ("_id", "text")):
+        if row["_id"] in found:
+            raise ValueError(f"{path}: the id {row['_id']!r} occurs more than once; ids must be distinct")
+        found[row["_id"]] = f"{row['title']} {row['text']}".strip() if row.get("title") else row["text"]
+    return found
+
+
+def _grade(path: Path, number: int, text: str) -> int:
     try:
         return int(text)
     except ValueError as error:
-        raise ValueError(f"{path}: a relevance grade must be a whole number; got {text!r}") from error
+        raise ValueError(f"{path}, line {number}: a relevance grade must be a whole number; got {text!r}") from error
 
 
 def load_retrieval(
@@ -93,29 +104,36 @@ def load_retrieval(
 
     Raises:
         FileNotFoundError: the folder, a file or the split is missing (what there is, is named).
-        ValueError: a malformed line, or judgements that point nowhere.
+        ValueError: a malformed line, an id that occurs twice, or judgements that point nowhere.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "corpus.jsonl").write_text('{"_id": "d", "title": "Boats", "text": "are red."}')
+        >>> _ = (folder / "queries.jsonl").write_text('{"_id": "q", "text": "red boats"}')
+        >>> (folder / "qrels").mkdir()
+        >>> _ = (folder / "qrels" / "test.tsv").write_text("query-id\\tcorpus-id\\tscore\\nq\\td\\t1\\n")
+        >>> load_retrieval(folder).documents
+        ['Boats are red.']
     """
     folder = Path(folder).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}: expected one in BEIR's layout (corpus, queries, qrels)")
     judgements = folder / "qrels" / f"{split}.tsv"
     if not judgements.exists():
-        splits = sorted(path.stem for path in (folder / "qrels").glob("*.tsv"))
+        splits = sorted(path.stem for path in (folder / "qrels").glob("*.tsv") if path.stem != "exclude")
         raise FileNotFoundError(f"{folder} has no qrels/{split}.tsv; it has {', '.join(splits) or 'none'}")
-    corpus = {
-        row["_id"]: f"{row.get('title') or ''} {row['text']}".strip()
-        for row in _json_lines(_find(folder, "corpus"), ("_id", "text"))
-    }
-    texts = {row["_id"]: row["text"] for row in _json_lines(_find(folder, "queries"), ("_id", "text"))}
+    corpus = _by_id(_find(folder, "corpus"))
+    texts = _by_id(_find(folder, "queries"))
     qrels: dict[str, dict[str, int]] = {}
-    for query, document, grade, *_ in _tab_separated(judgements, 3):
+    for number, (query, document, grade, *_) in _tab_separated(judgements, 3):
         if drop_unknown and (query not in texts or document not in corpus):
             continue
-        qrels.setdefault(query, {})[document] = _grade(judgements, grade)
+        qrels.setdefault(query, {})[document] = _grade(judgements, number, grade)
     excluded: dict[str, set[str]] = {}
     for path in (folder / "qrels" / "exclude.tsv", folder / "exclude.tsv"):
         if path.exists():
-            for query, document, *_ in _tab_separated(path, 2):
+            for _, (query, document, *_rest) in _tab_separated(path, 2):
                 excluded.setdefault(query, set()).add(document)
     asked = [query for query in texts if query in qrels]
     # queries that are judged but missing reach RetrievalSet, which reports them together

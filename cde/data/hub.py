@@ -13,13 +13,14 @@ from urllib.parse import urlsplit
 
 from cde.data.sets import Pairs, RetrievalSet
 
-__all__ = ["load_pairs", "load_retrieval"]
+__all__ = ["load_pairs", "load_retrieval", "notice_being_offline"]
 
+_JUDGEMENT_COLUMNS = ("query-id", "corpus-id", "score")
 _QUERY_COLUMNS = ("query", "anchor", "question", "title", "sentence1")
 _DOCUMENT_COLUMNS = ("document", "positive", "answer", "passage", "text", "body", "sentence2")
 
 
-def _notice_being_offline() -> None:
+def notice_being_offline() -> None:
     """Without a route to the Hub, let `datasets` look in its cache at once instead of retrying for 25 s."""
     import datasets
     from huggingface_hub import constants
@@ -35,7 +36,7 @@ def _dataset(repository: str, configuration: str | None, split: str) -> Any:
     # imported here: `datasets` takes a second to import and most sessions never read from the Hub
     import datasets
 
-    _notice_being_offline()
+    notice_being_offline()
     where = f"{repository}{f', configuration {configuration}' if configuration else ''}, split {split}"
     try:
         return datasets.load_dataset(repository, configuration, split=split)
@@ -56,13 +57,16 @@ def _column(columns: list[str], candidates: tuple[str, ...], kind: str, where: s
     raise ValueError(f"hub:{where} has no column for the {kind}: expected one of {candidates}, it has {columns}")
 
 
-def load_retrieval(repository: str, configuration: str | None = None, split: str = "test") -> RetrievalSet:
+def load_retrieval(
+    repository: str, configuration: str | None = None, split: str = "test", drop_unknown: bool = False
+) -> RetrievalSet:
     """Load a retrieval set in mteb's layout.
 
     Args:
         repository: such as "mteb/scifact", or a local folder.
         configuration: a prefix of the three configurations, for repositories that hold several sets.
         split: the split of the judgements.
+        drop_unknown: drop judgements that point nowhere instead of failing.
 
     Raises:
         ConnectionError: the Hub is out of reach, or there is no such repository.
@@ -72,8 +76,16 @@ def load_retrieval(repository: str, configuration: str | None = None, split: str
     corpus = _dataset(repository, f"{prefix}corpus", "corpus")
     queries = _dataset(repository, f"{prefix}queries", "queries")
     judgements = _dataset(repository, f"{prefix}qrels" if configuration else "default", split)
+    for table, needed in ((corpus, {"_id", "text"}), (queries, {"_id", "text"}), (judgements, set(_JUDGEMENT_COLUMNS))):
+        if not needed <= set(table.column_names):
+            there = ", ".join(table.column_names)
+            raise ValueError(f"hub:{repository}: expected columns {', '.join(sorted(needed))}, it has {there}")
     qrels: dict[str, dict[str, int]] = {}
+    known_queries = {str(name) for name in queries["_id"]}
+    known_documents = {str(name) for name in corpus["_id"]}
     for row in judgements:
+        if drop_unknown and (str(row["query-id"]) not in known_queries or str(row["corpus-id"]) not in known_documents):
+            continue
         qrels.setdefault(str(row["query-id"]), {})[str(row["corpus-id"])] = int(row["score"])
     asked = [row for row in queries if str(row["_id"]) in qrels]
     return RetrievalSet(
@@ -92,6 +104,13 @@ def load_pairs(repository: str, configuration: str | None = None, split: str = "
     Raises:
         ConnectionError: the Hub is out of reach, or there is no such repository.
         ValueError: an unknown configuration or split, or no column for a query or a document.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "train.jsonl").write_text('{"question": "what is it?", "answer": "a test"}')
+        >>> load_pairs(str(folder)).queries
+        ['what is it?']
     """
     rows = _dataset(repository, configuration, split)
     query = _column(rows.column_names, _QUERY_COLUMNS, "query", repository)

@@ -6,6 +6,7 @@ content, printed with every result. Two sets with the same fingerprint hold the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -36,7 +37,7 @@ class Pairs:
     Example:
         >>> pairs = Pairs(["what is it"], ["a test"], ["toy"], ["toy/1"], name="toy")
         >>> len(pairs), pairs.fingerprint[:4]
-        (1, '1b58')
+        (1, '8d8b')
     """
 
     queries: Sequence[str]
@@ -67,7 +68,8 @@ class Pairs:
 
     def select(self, rows: Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]) -> Pairs:
         """Return the pairs at these positions (or where a boolean array is true), in that order."""
-        positions = np.arange(len(self))[np.asarray(rows)].tolist()
+        chosen = np.asarray(rows)
+        positions = np.arange(len(self))[chosen if chosen.size else chosen.astype(np.int64)].tolist()
         return replace(
             self,
             queries=[self.queries[i] for i in positions],
@@ -78,6 +80,8 @@ class Pairs:
 
     def sample(self, size: int, seed: int = 0) -> Pairs:
         """Return `size` pairs drawn without replacement, in their old order; all if there are fewer."""
+        if size < 0:
+            raise ValueError(f"size must be 0 or more; it is {size}")
         if size >= len(self):
             return self
         rows = np.random.default_rng(seed).choice(len(self), size=size, replace=False)
@@ -135,7 +139,7 @@ class RetrievalSet:
             if len(ids) != len(texts):
                 raise ValueError(f"{self.name}: {len(ids)} {kind} ids for {len(texts)} texts")
             if len(set(ids)) != len(ids):
-                twice = next(i for i in ids if ids.count(i) > 1)
+                twice, _ = Counter(ids).most_common(1)[0]
                 raise ValueError(f"{self.name}: {kind} id {twice!r} occurs more than once")
         known_queries, known_documents = set(self.query_ids), set(self.document_ids)
         stray = [
@@ -180,15 +184,15 @@ class RetrievalSet:
         """Hash of corpus, queries and judgements (16 hexadecimal digits)."""
 
         def parts() -> Iterator[str]:
-            yield from self.document_ids
-            yield from self.documents
-            yield from self.query_ids
-            yield from self.queries
+            # how many there are of each kind comes first, so that no text can pass for one of another kind
+            yield from (str(len(self.document_ids)), *self.document_ids, *self.documents)
+            yield from (str(len(self.query_ids)), *self.query_ids, *self.queries)
             for query, judged in sorted(self.qrels.items()):
+                yield from ("judged", query, str(len(judged)))
                 for document, grade in sorted(judged.items()):
-                    yield from (query, document, str(grade))
+                    yield from (document, str(grade))
             for query, dropped in sorted(self.excluded.items()):
-                yield from (query, *sorted(dropped))
+                yield from ("excluded", query, str(len(dropped)), *sorted(dropped))
 
         return content_hash(parts())
 

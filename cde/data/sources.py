@@ -95,6 +95,8 @@ def _below_data(name: str) -> Path | None:
     top, _, rest = name.partition("/")
     if data is None or not rest or ".." in Path(rest).parts:
         return None
+    if name == "pairs/*" and (data / "pairs").is_dir():
+        return data / "pairs"
     if top == "beir" and (data / name).is_dir():
         return data / name
     if top == "pairs":
@@ -132,8 +134,6 @@ def load_pairs(name: str = "pydocs", split: Split | None = None, deduplicate: bo
         pairs = folder.load_pairs(name.removeprefix("folder:"), name=name)
     elif name.startswith("hub:"):
         pairs = hub.load_pairs(*_hub_name(name), split=split or "train")
-    elif name == "pairs/*" and (data := _data_folder()) is not None:
-        pairs = folder.load_pairs(data / "pairs", name=name)
     elif name.startswith("pairs/") and (path := _below_data(name)) is not None:
         pairs = folder.load_pairs(path, name=name)
     else:
@@ -150,7 +150,7 @@ def load_retrieval(name: str = "pydocs", split: str = "test", drop_unknown: bool
         name: `pydocs`, `pydocs/<package>`, `folder:<path>` (BEIR's layout), `hub:<repo>[:<config>]`
             (mteb's layout), or `beir/<name>` below `$CDE_DATA`.
         split: which judgements, for folders and the Hub. (pydocs asks only what no training sees.)
-        drop_unknown: for folders, drop judgements that point nowhere instead of failing.
+        drop_unknown: for folders and the Hub, drop judgements that point nowhere instead of failing.
 
     Raises:
         ValueError: an unknown name (the closest are offered), or malformed data.
@@ -168,7 +168,7 @@ def load_retrieval(name: str = "pydocs", split: str = "test", drop_unknown: bool
     elif name.startswith("folder:"):
         found = folder.load_retrieval(name.removeprefix("folder:"), split, drop_unknown, name=name)
     elif name.startswith("hub:"):
-        found = hub.load_retrieval(*_hub_name(name), split=split)
+        found = hub.load_retrieval(*_hub_name(name), split=split, drop_unknown=drop_unknown)
     elif name.startswith("beir/") and (path := _below_data(name)) is not None:
         found = folder.load_retrieval(path, split, drop_unknown, name=name)
     else:
@@ -180,6 +180,8 @@ def load_retrieval(name: str = "pydocs", split: str = "test", drop_unknown: bool
 
 def is_available(*names: str) -> bool:
     """Whether all these collections are here, without reading them: for a page that does more where there is more.
+
+    A name on the Hub always counts as here: only a load can tell.
 
     Example:
         >>> is_available("pydocs"), is_available("pydocs", "beir/no-such-collection")
@@ -195,7 +197,7 @@ def source_key(name: str) -> str:
     `pydocs` by versions and file hashes, folders by names, sizes and times of change, the Hub by
     name alone. A missing collection has the key "missing".
     """
-    if name.startswith("pydocs"):
+    if name == "pydocs" or (name.startswith("pydocs/") and name.removeprefix("pydocs/") in pydocs.PACKAGES):
         return pydocs.source_key()
     if name.startswith("hub:"):
         return name

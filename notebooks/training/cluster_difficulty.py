@@ -368,8 +368,7 @@ page.answer(
     batches of {middle:,}, shuffled pairs give negatives a mean cosine of {tables["tsp"].loc["shuffled", middle]:.3f} with
     the query. Clusters of {smallest:,} give {of["tsp"][smallest]:.3f} if a greedy traveller lays them out and
     {of["random"][smallest]:.3f} in random order; clusters of {largest:,} give {of["tsp"][largest]:.3f} and
-    {of["random"][largest]:.3f}. So how clusters are packed matters as much as how small they are: in random order, a batch
-    larger than its clusters is a mixture of strangers. A query's *hardest* negative is harder in batches of
+    {of["random"][largest]:.3f}. In random order, a batch larger than its clusters mixes clusters that need have nothing to do with each other. A query's *hardest* negative is harder in batches of
     {usable[-1]:,} than of {usable[0]:,} in {harder} of {len(arms)} arms."""
 )
 

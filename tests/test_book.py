@@ -120,8 +120,11 @@ def test_a_page_has_its_answer_verdict_rerun_and_provenance(toy: ToyBook) -> Non
 
 
 def test_nothing_runs_again_when_nothing_has_changed(toy: ToyBook) -> None:
+    built = toy.root / "book" / "_build" / "html" / "index.html"
+    before = built.stat().st_mtime_ns
     again = toy.cde("book", "--profile", "smoke")
     assert again.returncode == 0 and toy.ran(again) == set()
+    assert built.stat().st_mtime_ns == before, "the pages were rendered again"
 
 
 def test_an_edited_module_runs_exactly_the_chapters_that_use_it(toy: ToyBook) -> None:

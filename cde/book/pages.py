@@ -88,8 +88,9 @@ def chapter_notebook(chapter: Chapter, raw: NotebookNode, record: Record) -> Not
         else:
             cell.metadata["tags"] = [*cell.metadata.get("tags", []), *_hidden(cell)]
     if record.error and not record.answer and not marked:
-        notebook.cells.insert(0, nbformat.v4.new_markdown_cell(failure(record)))
-    notebook.cells.append(nbformat.v4.new_markdown_cell(provenance(record, chapter)))
+        notebook.cells.insert(0, nbformat.v4.new_markdown_cell(failure(record), id="failure"))
+    # cells made here have fixed names: with random ones the page would be new on each build
+    notebook.cells.append(nbformat.v4.new_markdown_cell(provenance(record, chapter), id="provenance"))
     return notebook
 
 
@@ -104,7 +105,7 @@ def _missing_page(chapter: Chapter, profile: str) -> NotebookNode:
         f"# {chapter.title}\n\n```{{warning}}\nThis chapter has not run yet. Run it with "
         f"`cde book --profile {profile} --only {chapter.name}`.\n```\n"
     )
-    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text, id="missing")])
 
 
 def collect_measurements(profile: str, root: Path) -> dict[str, list[Measurement]]:

@@ -368,8 +368,9 @@ page.answer(
     batches of {middle:,}, shuffled pairs give negatives a mean cosine of {tables["tsp"].loc["shuffled", middle]:.3f} with
     the query. Clusters of {smallest:,} give {of["tsp"][smallest]:.3f} if a greedy traveller lays them out and
     {of["random"][smallest]:.3f} in random order; clusters of {largest:,} give {of["tsp"][largest]:.3f} and
-    {of["random"][largest]:.3f}. In random order, a batch larger than its clusters mixes clusters that need have nothing to do with each other. A query's *hardest* negative is harder in batches of
-    {usable[-1]:,} than of {usable[0]:,} in {harder} of {len(arms)} arms."""
+    {of["random"][largest]:.3f}. (A batch larger than its clusters mixes several, which in random order need have nothing to
+    do with each other.) A query's *hardest* negative is harder in batches of {usable[-1]:,} than of {usable[0]:,} in
+    {harder} of {len(arms)} arms."""
 )
 
 # %% [markdown]
@@ -377,8 +378,10 @@ page.answer(
 #
 # The paper's set has hundreds of millions of pairs, clustered within 29 datasets, with cluster sizes from 64 to 4 million
 # and batches from 256 to 4,096; the surrogate is GTR. Ours has thousands of pairs of one kind of text, so sizes are smaller
-# throughout; what carries over is the ratio of cluster to batch. Each pair is assigned by one of its two points, as in the
-# authors' code, so that centroids which attract only mirrored points stay empty (the table above counts the others).
+# throughout; what carries over is the ratio of cluster to batch. With so few pairs the next cluster is a long way off; among
+# hundreds of millions it is near, so that there the order of packing should matter less than here. Each pair is assigned
+# by one of its two points, as in the authors' code, so that centroids which attract only mirrored points stay empty (the
+# table above counts the others).
 #
 # ## Run it again
 #

@@ -114,7 +114,7 @@ def test_a_page_has_its_answer_verdict_rerun_and_provenance(toy: ToyBook) -> Non
     assert body.index("The answer of drawing is 42.") < body.index("<h2>Run it again")
     assert "verdict-holds" in page
     assert "cde run drawing --profile smoke" in page
-    for fact in ("notebooks/toys/drawing.py", "profile = ", "commit", "threads", "Python 3.", "torch "):
+    for fact in ("notebooks/toys/drawing.py", "profile = ", "commit", "CPU (", "Python 3.", "torch "):
         assert fact in page
     assert page.count('alt="One rising line') == 2
 

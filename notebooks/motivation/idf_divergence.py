@@ -274,7 +274,7 @@ def real_collections():
     return pd.DataFrame(rows)
 
 
-here = is_available(
+here = bool(settings.collections) and is_available(
     "beir/msmarco-dl19-sub", *(f"beir/{name}" for name in settings.collections)
 )
 keys = ("max_tokens", "collections", "collection_documents", "collection_queries")

@@ -148,11 +148,13 @@ def decide(claim: Claim, measurements: Iterable[Measurement]) -> Verdict:
     if len(found) > 1:
         made_up = ", ".join(f"{count[kind]} {text}" for kind, text in words.items() if count[kind])
         reason = f"of {len(found)} measurements, {made_up}"
+        if count["undecided"] == len(found):
+            reason = f"not shown: the intervals of all {len(found)} measurements hold the bound"
     else:
         reason = {
             "supports": "the interval lies where the claim says",
             "contradicts": "the interval lies elsewhere",
-            "undecided": "cannot tell: the interval holds the bound",
+            "undecided": "not shown: the interval holds the bound",
         }[found[0]]
     if count["supports"] == len(found):
         return Verdict("holds", reason)

@@ -36,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     book = commands.add_parser("book", help="execute the stale chapters and render the book")
     book.add_argument("--profile", choices=PROFILES, default="laptop")
     book.add_argument("--only", action="append", default=[], metavar="CHAPTER", help="only this chapter; repeatable")
-    book.add_argument("--fresh", action="store_true", help="execute every chapter, stale or not")
+    book.add_argument("--fresh", action="store_true", help="execute every chapter, stale or not, and use no record")
 
     ledger = commands.add_parser("claims", help="print each claim of the papers with its verdict")
     ledger.add_argument("--json", action="store_true", help="as JSON, with every measurement")
@@ -136,6 +136,8 @@ def _book(options: argparse.Namespace) -> int:
     for chapter in selected:
         chapter.check_parameters({"profile": options.profile})  # before anything starts
     failed = []
+    if options.fresh:
+        os.environ["CDE_FRESH"] = "1"  # the chapters' kernels use no record
     for chapter in selected:
         reasons = ["--fresh"] if options.fresh else stale_reasons(chapter, options.profile)
         if not reasons:

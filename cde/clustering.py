@@ -59,6 +59,7 @@ def cluster_pairs(
         >>> len(set(labels[:4])), len(set(labels[4:])), len(set(labels))
         (1, 1, 2)
     """
+    query_vectors, document_vectors = np.asarray(query_vectors), np.asarray(document_vectors)
     n = len(query_vectors)
     if query_vectors.shape != document_vectors.shape or query_vectors.ndim != 2:
         raise ValueError(
@@ -66,6 +67,8 @@ def cluster_pairs(
         )
     if n == 0:
         raise ValueError("there are no pairs to cluster")
+    if not (np.isfinite(query_vectors).all() and np.isfinite(document_vectors).all()):
+        raise ValueError("some vectors hold values that are not numbers: k-means cannot place them")
     if cluster_size < 1:
         raise ValueError(f"cluster_size must be 1 or more; it is {cluster_size}")
     if domains is not None and len(domains) != n:

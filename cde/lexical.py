@@ -127,7 +127,7 @@ class BM25:
         documents: the corpus.
         k1, b: saturation of term frequency, and strength of length normalisation.
 
-    Used by the chapters `idf_divergence` and `nearest_neighbors`, and as a control elsewhere.
+    Used by the chapter `idf_divergence`.
 
     Example:
         >>> ranker = BM25(["red boats", "a green house"])

@@ -56,7 +56,7 @@ def recorded(
         settings: what the rows depend on; a record made with others is not used.
 
     Returns:
-        The rows, or None if they can neither be computed here nor read.
+        The rows, or None if they can neither be computed here nor read (or, with `--fresh`, may not be).
 
     Example:
         >>> recorded("toy", "laptop", lambda: pd.DataFrame({"x": [1]}), here=True, settings={}).rows["x"].item()
@@ -68,6 +68,8 @@ def recorded(
         if os.environ.get("CDE_RECORD") == "1":
             _write(path, rows, settings)
         return Recorded(rows, "")
+    if os.environ.get("CDE_FRESH") == "1":
+        return None
     consulted.add(str(path.relative_to(project_root())))
     if not path.exists():
         return None

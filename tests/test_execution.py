@@ -34,6 +34,7 @@ def built(tmp_path: Path) -> Chapter:
     record = Record(
         chapter="toy", profile="laptop", parameters={}, started="", seconds=1, commit="", dirty=False,
         notebook=content_hash([chapter.source]), lock=digest(tmp_path / "constraints.txt"),
+        claims=content_hash([]),
         modules={"lexical.py": digest(tmp_path / "cde/lexical.py")},
         sources={collection: execution._source_key(collection), "beir/absent": "missing"},
         records={"book/records/laptop/toy.json": digest(tmp_path / "book/records/laptop/toy.json"),

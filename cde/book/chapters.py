@@ -19,6 +19,7 @@ import jupytext
 import yaml
 from nbformat import NotebookNode
 
+from cde.page import PROFILES
 from cde.storage import project_root
 
 __all__ = ["Chapter", "Parameter", "chapters", "find_chapter", "parse_assignments"]
@@ -135,6 +136,8 @@ class Chapter:
                 raise ValueError(
                     f"chapter {self.name} has no parameter {name!r}: {hint}It has {', '.join(self.parameters)}"
                 )
+        if "profile" in values and values["profile"] not in PROFILES:
+            raise ValueError(f"profile must be one of {', '.join(PROFILES)}; it is {values['profile']!r}")
         return {name: self.parameters[name].check(value) for name, value in values.items()}
 
 

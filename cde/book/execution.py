@@ -13,6 +13,7 @@ the chapters that are not done.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import subprocess
@@ -28,9 +29,11 @@ from typing import Any
 
 import nbformat
 import papermill
+from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
 
 from cde.book.chapters import Chapter
+from cde.claims import read_ledger
 from cde.data.sources import source_key
 from cde.page import MIME
 from cde.storage import atomic_path, content_hash, project_root
@@ -54,6 +57,7 @@ class Record:
     dirty: bool
     notebook: str
     lock: str
+    claims: str = ""
     modules: dict[str, str] = field(default_factory=dict)
     data: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
@@ -104,6 +108,8 @@ def stale_reasons(chapter: Chapter, profile: str, root: Path | None = None) -> l
         reasons.append("its notebook changed")
     if record.lock != _file_hash(root / "constraints.txt"):
         reasons.append("the lock changed")
+    if record.claims != _claims_hash(chapter, root):
+        reasons.append("its claims in the ledger changed")
     for module, digest in record.modules.items():
         if _file_hash(root / "cde" / module) != digest:
             reasons.append(f"cde/{module} changed")
@@ -114,6 +120,13 @@ def stale_reasons(chapter: Chapter, profile: str, root: Path | None = None) -> l
         if _file_hash(root / name) != digest:
             reasons.append(f"the record {name} changed")
     return reasons
+
+
+def _claims_hash(chapter: Chapter, root: Path) -> str:
+    """A hash of the ledger's entries for a chapter: its tables and verdicts are made of them."""
+    path = root / "book" / "claims.yml"
+    entries = read_ledger(path).values() if path.exists() else ()
+    return content_hash(json.dumps(asdict(entry)) for entry in entries if entry.chapter == chapter.name)
 
 
 def _source_key(name: str) -> str:
@@ -176,6 +189,7 @@ def execute(
         dirty=dirty,
         notebook=content_hash([chapter.source]),
         lock=_file_hash(root / "constraints.txt"),
+        claims=_claims_hash(chapter, root),
         libraries={name: version(name) for name in _LIBRARIES},
     )
     # hashed now, not afterwards: an edit during the run makes the page stale, as it should
@@ -194,6 +208,8 @@ def execute(
 
 
 def _run(prepared: Path, output: Path, parameters: Mapping[str, Any], chapter: Chapter, root: Path) -> str:
+    # papermill does not understand annotations such as "int | None" and takes them for unknown; we have checked
+    logging.getLogger("papermill").setLevel(logging.ERROR)
     environment = os.environ.copy()
     os.environ["CDE_CHAPTER"] = str(chapter.path.relative_to(root)) if root in chapter.path.parents else chapter.name
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -207,6 +223,8 @@ def _run(prepared: Path, output: Path, parameters: Mapping[str, Any], chapter: C
     except papermill.PapermillExecutionError as error:
         trace = _ANSI.sub("", "\n".join(error.traceback))
         return f"cell {error.exec_count}: {error.ename}: {error.evalue}\n{trace}"
+    except DeadKernelError as error:  # killed from outside, most often for want of memory
+        return f"no cell in particular: the kernel died ({error}); was there memory enough?"
     finally:
         os.environ.clear()
         os.environ.update(environment)

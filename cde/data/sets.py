@@ -211,22 +211,24 @@ class RetrievalSet:
         )
 
     def shrink(self, documents: int, queries: int, seed: int = 0) -> RetrievalSet:
-        """Return a smaller set: `queries` queries, every document judged for them, and others at random.
+        """Return a smaller set: `queries` queries, every document relevant to them, and others at random.
 
         Args:
-            documents: how many documents to keep; more are kept if more are judged.
+            documents: how many documents to keep; more are kept if more are relevant.
             queries: how many queries to keep.
             seed: of both draws.
 
         A smaller corpus is easier to search: numbers on it compare with each other only.
         """
         asked = self.select_queries(queries, seed)
-        judged = {document for judgements in asked.qrels.values() for document in judgements}
+        judged = {d for judgements in asked.qrels.values() for d, grade in judgements.items() if grade > 0}
         order = np.random.default_rng(seed).permutation(len(self.documents))
         others = [i for i in order if self.document_ids[i] not in judged][: max(0, documents - len(judged))]
+        names = judged | {self.document_ids[i] for i in others}
         kept = sorted([*others, *(i for i, name in enumerate(self.document_ids) if name in judged)])
         return replace(
             asked,
             document_ids=[self.document_ids[i] for i in kept],
             documents=[self.documents[i] for i in kept],
+            qrels={q: {d: g for d, g in found.items() if d in names} for q, found in asked.qrels.items()},
         )

@@ -110,8 +110,9 @@ def load_pairs(name: str = "pydocs", split: Split | None = None, deduplicate: bo
     """Load training pairs by name.
 
     Args:
-        name: `pydocs` (the packages that training may see), `pydocs/<package>`, `folder:<path>`,
-            `hub:<repo>[:<config>]`, or `pairs/<source>` below `$CDE_DATA`. `pairs/*` is all of them.
+        name: `pydocs` (the packages that training may see), `pydocs/<package>`, `pydocs/*` (all of them,
+            those held out too), `folder:<path>`, `hub:<repo>[:<config>]`, or `pairs/<source>` below
+            `$CDE_DATA` (`pairs/*`: all of those).
         split: for pydocs "train", "test" or "all"; default "train" for `pydocs`, "all" for one
             package. For the Hub, the split's name. Folders have no splits.
         deduplicate: for pydocs, drop exact and near duplicates.
@@ -127,6 +128,9 @@ def load_pairs(name: str = "pydocs", split: Split | None = None, deduplicate: bo
     """
     if name == "pydocs":
         pairs = pydocs.load_pairs(split=split or "train", deduplicate=deduplicate, name=name)
+    elif name == "pydocs/*":
+        everything = list(pydocs.PACKAGES)
+        pairs = pydocs.load_pairs(everything, split=split or "all", deduplicate=deduplicate, name=name)
     elif name.removeprefix("pydocs/") in pydocs.PACKAGES and name.startswith("pydocs/"):
         package = name.removeprefix("pydocs/")
         pairs = pydocs.load_pairs([package], split=split or "all", deduplicate=deduplicate, name=name)
@@ -197,7 +201,9 @@ def source_key(name: str) -> str:
     `pydocs` by versions and file hashes, folders by names, sizes and times of change, the Hub by
     name alone. A missing collection has the key "missing".
     """
-    if name == "pydocs" or (name.startswith("pydocs/") and name.removeprefix("pydocs/") in pydocs.PACKAGES):
+    if name in ("pydocs", "pydocs/*") or (
+        name.startswith("pydocs/") and name.removeprefix("pydocs/") in pydocs.PACKAGES
+    ):
         return pydocs.source_key()
     if name.startswith("hub:"):
         return name

@@ -74,11 +74,8 @@ import numpy as np
 import pandas as pd
 
 import cde
-from cde.data.pydocs import PACKAGES, load_pairs
 
-pairs = load_pairs(list(PACKAGES), split="all").sample_per_domain(
-    settings.pairs_per_package, seed
-)
+pairs = cde.load_pairs("pydocs/*").sample_per_domain(settings.pairs_per_package, seed)
 surrogate = cde.Surrogate(max_tokens=settings.max_tokens)
 queries, documents = (
     surrogate.encode_queries(pairs.queries),
@@ -112,7 +109,9 @@ as_good = documents_as_good(queries, documents, own)
 
 # %%
 generator = np.random.default_rng(seed)
-drawn = generator.choice(np.flatnonzero(as_good > 0), settings.examples, replace=False)
+candidates = np.flatnonzero(as_good > 0)
+shown_queries = min(settings.examples, len(candidates))
+drawn = generator.choice(candidates, shown_queries, replace=False)
 scores, positions = search(queries[drawn], documents, depth=5)
 rows = []
 for query, row, where in zip(drawn, scores, positions, strict=True):
@@ -129,7 +128,8 @@ for query, row, where in zip(drawn, scores, positions, strict=True):
                 "of": pairs.ids[position],
             }
         )
-shown = pd.DataFrame(rows).drop_duplicates(["query", "of"]).reset_index(drop=True)
+shown = pd.DataFrame(rows, columns=["query", "", "cosine", "document", "of"])
+shown = shown.drop_duplicates(["query", "of"]).reset_index(drop=True)
 shown["query"] = shown["query"].where(~shown["query"].duplicated(), "")
 
 # %% tags=["hide-input"]
@@ -143,8 +143,9 @@ plots.table(shown)
 # For a query with $c$ documents at least as good among the $n - 1$ others, a random sub-corpus of $m$ documents that holds
 # its own has at least one of them with probability $1 - \binom{n-1-c}{m-1} / \binom{n-1}{m-1}$: no sampling is needed.
 #
-# Part of this growth is arithmetic, since more documents are more chances. So we also count what needs no surrogate:
-# queries whose summary line stands, word for word, above another document as well. Such a document answers the query by
+# That this share does not fall with $m$ is arithmetic: more documents are more chances. What can be found out is whether
+# there are false negatives at all, and how fast their share rises. The surrogate is one judge of that. The other needs no
+# model: queries whose summary line stands, word for word, above another document too, which answers the query by
 # construction.
 
 # %%
@@ -170,9 +171,14 @@ def share_with_any(count, corpus, sizes):
 
 
 sizes = [settings.smallest_corpus]
-while sizes[-1] * 2 <= len(pairs):
+while sizes[-1] * 2 < len(pairs):
     sizes.append(sizes[-1] * 2)
 sizes.append(len(pairs))
+if sizes[-1] <= sizes[0]:
+    raise ValueError(
+        f"smallest_corpus ({sizes[0]}) must be below the {len(pairs)} pairs at hand; "
+        "lower it, or raise pairs_per_package"
+    )
 same_summary = (
     pd.Series([q.casefold() for q in pairs.queries])
     .groupby(lambda i: pairs.queries[i].casefold())
@@ -225,7 +231,7 @@ plots.show(
     alt=(
         f"Line chart: share of queries that have a false negative, against the size of the corpus on a logarithmic axis. "
         f"By the surrogate it rises from {first:.2f} at {sizes[0]:,} documents to {last:.2f} at {len(pairs):,}; by equal "
-        f"summary lines it rises as well, far below."
+        f"summary lines it reaches {growth.iloc[-1]['share']:.2f}."
     ),
     caption="How many queries have another document that answers them as well, as the corpus grows. Bands: 95 % "
     "bootstrap intervals over queries.",
@@ -237,8 +243,11 @@ plots.show(
 # ## Is the surrogate a judge to be trusted?
 #
 # Where many documents are judged for each query, it can be put on trial. Take one relevant document as the labelled one,
-# and look at the others that the surrogate puts at or above it: what share of them did people judge relevant? And how
-# many such documents are there? Needs `$CDE_DATA`; the numbers are recorded for readers without it.
+# and look at the others that the surrogate puts at or above it: what share of them did people judge relevant? The share
+# among all other documents is what chance would give. Where grades go up to 3, a document counts as relevant from 2 on;
+# what was not judged counts as not relevant, so the share is a lower bound. (How *many* relevant documents stand above
+# another is no news: half of the others do, whatever ranks them.) Needs `$CDE_DATA`; the numbers are recorded for readers
+# without it.
 
 # %%
 from cde.data import is_available, load_retrieval
@@ -247,31 +256,36 @@ from cde.records import recorded
 
 def judged(name):
     found = load_retrieval(f"beir/{name}")
-    query_vectors, document_vectors = (
-        surrogate.encode_queries(found.queries),
-        surrogate.encode_documents(found.documents),
+    query_vectors = surrogate.encode_queries(found.queries)
+    document_vectors = surrogate.encode_documents(found.documents)
+    place = {identifier: row for row, identifier in enumerate(found.document_ids)}
+    top = max(
+        grade for judgements in found.qrels.values() for grade in judgements.values()
     )
-    place = {
-        identifier: position for position, identifier in enumerate(found.document_ids)
-    }
     rows = []
     for query, vector in zip(found.query_ids, query_vectors, strict=True):
+        excluded = found.excluded.get(query, frozenset())
         scores = document_vectors @ vector
+        scores[[place[d] for d in excluded]] = -np.inf
         relevant = [
             place[d]
             for d, grade in found.qrels[query].items()
-            if grade > 0 and d != query
+            if grade >= top / 2 and grade > 0 and d not in excluded
         ]
         if len(relevant) < 2:
             continue
         is_relevant = np.zeros(len(scores), bool)
         is_relevant[relevant] = True
         above = np.array([(scores >= scores[d]).sum() - 1 for d in relevant])
-        good = np.array(
-            [(is_relevant & (scores >= scores[d])).sum() - 1 for d in relevant]
+        good = [(is_relevant & (scores >= scores[d])).sum() - 1 for d in relevant]
+        rows.append(
+            {
+                "collection": name,
+                "above": above.mean(),
+                "precision": sum(good) / max(above.sum(), 1),
+                "chance": (len(relevant) - 1) / (len(scores) - len(excluded) - 1),
+            }
         )
-        rows.append({"collection": name, "relevant": len(relevant), "above": above.mean(), "relevant above": good.mean(),
-                     "precision": good.sum() / max(above.sum(), 1)})  # fmt: skip
     return rows
 
 
@@ -282,7 +296,7 @@ def trial():
 here = bool(settings.collections) and is_available(
     *(f"beir/{name}" for name in settings.collections)
 )
-keys = ("max_tokens", "collections")
+keys = ("max_tokens", "collections")  # all queries and documents: nothing is drawn
 real = recorded(
     "nearest_neighbors-judged",
     profile,
@@ -301,8 +315,7 @@ trials = {}
 if real is not None:
     trials = {
         name: {
-            key: mean_interval(rows[key])
-            for key in ("above", "relevant above", "precision")
+            key: mean_interval(rows[key]) for key in ("above", "precision", "chance")
         }
         for name, rows in real.rows.groupby("collection", sort=False)
     }
@@ -313,8 +326,8 @@ if real is not None:
                     name: {
                         "queries": found["above"].n,
                         "documents at or above the labelled one": str(found["above"]),
-                        "of these judged relevant": str(found["relevant above"]),
-                        "share judged relevant": str(found["precision"]),
+                        "of these judged relevant, share": str(found["precision"]),
+                        "share among all others": str(found["chance"]),
                     }
                     for name, found in trials.items()
                 }
@@ -340,12 +353,8 @@ claims.measure(
     role="exploratory",
 )
 for name, found in trials.items():
-    claims.measure(
-        NEIGHBOURS,
-        found["relevant above"],
-        f"judged relevant by people, {name}",
-        role=settings.role,
-    )
+    what = f"share of those that people judged relevant, {name}"
+    claims.measure(NEIGHBOURS, found["precision"], what, role="exploratory")
 
 doublings = np.log2(np.asarray(sizes) / sizes[0])
 slope = (doublings - doublings.mean()) / ((doublings - doublings.mean()) ** 2).sum()
@@ -363,14 +372,14 @@ verdicts = {
 with_one = mean_interval(as_good > 0)
 trial_words = "".join(
     f" Of the documents that the surrogate puts at or above a relevant one, people judged "
-    f"{found['precision'].estimate:.0%} relevant on {name}."
+    f"{found['precision'].estimate:.0%} relevant on {name} (chance: {found['chance'].estimate:.1%})."
     for name, found in trials.items()
 )
 page.answer(
     f"""**Neighbours: {verdicts[NEIGHBOURS].verdict}. Growth: {verdicts[SCALE].verdict}.** Among {len(pairs):,} documents,
     {with_one.estimate:.0%} of the queries have at least one other document that MiniLM scores as high as the labelled one;
     on average there are {count}, half of the queries have {np.median(as_good):.0f} or fewer. The share of queries with
-    such a document rises from {first:.0%} in a corpus of {sizes[0]:,} to {last:.0%} in the whole.{trial_words}"""
+    such a document rises, as it must if there are any, from {first:.0%} in a corpus of {sizes[0]:,} to {last:.0%} in the whole.{trial_words}"""
 )
 
 # %% [markdown]

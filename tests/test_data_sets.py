@@ -161,14 +161,17 @@ def test_selecting_no_position_gives_no_pairs() -> None:
 
 
 @given(st.integers(0, 40), st.integers(1, 10), st.integers(0, 3))
-def test_shrinking_keeps_every_document_judged_for_a_kept_query(documents: int, queries: int, seed: int) -> None:
+def test_shrinking_keeps_every_document_relevant_to_a_kept_query(documents: int, queries: int, seed: int) -> None:
     whole = make_set()
     small = whole.shrink(documents, queries, seed)
     assert len(small.queries) == min(queries, 8)
-    judged = {document for query in small.query_ids for document in whole.qrels[query]}
-    assert judged <= set(small.document_ids)
-    assert len(small.documents) == min(30, max(documents, len(judged)))
-    assert small.qrels == {query: whole.qrels[query] for query in small.query_ids}
+    kept = set(small.document_ids)
+    relevant = {d for query in small.query_ids for d, grade in whole.qrels[query].items() if grade > 0}
+    assert relevant <= kept
+    assert len(small.documents) == min(30, max(documents, len(relevant)))
+    # judgements stay as they were, but for those of documents that are gone: none of these was relevant
+    for query in small.query_ids:
+        assert small.qrels[query] == {d: grade for d, grade in whole.qrels[query].items() if d in kept}
     assert small.documents == [f"text {name}" for name in small.document_ids]
     places = [whole.document_ids.index(name) for name in small.document_ids]
     assert places == sorted(places)

@@ -93,3 +93,15 @@ def test_a_damaged_or_outdated_record_means_that_the_chapter_runs_again(built: C
     for text in ("{", '{"chapter": "toy"}', '{"of": "another form"}'):
         path.write_text(text)
         assert stale_reasons(built, "laptop", root(built)) == ["it has not run at this profile"]
+
+
+def test_a_changed_claim_of_the_chapter_is_noticed_and_another_s_is_not(built: Chapter) -> None:
+    entry = (
+        "- {{id: {id}, paper: cde, part: p, place: q, wording: w, paper_value: v, test: t, unit: u, "
+        "expect: {{above: 0}}, chapter: {chapter}}}\n"
+    )
+    path = root(built) / "book" / "claims.yml"
+    path.write_text(entry.format(id="a", chapter="another"))
+    assert stale_reasons(built, "laptop", root(built)) == []
+    path.write_text(entry.format(id="a", chapter="toy"))
+    assert stale_reasons(built, "laptop", root(built)) == ["its claims in the ledger changed"]

@@ -54,6 +54,13 @@ def test_a_record_whose_code_has_changed_is_used_and_flagged(book: Path, monkeyp
     assert "Since then intervals.py changed; the record may be out of date" in found.note
 
 
+def test_a_fresh_book_uses_no_record(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDE_RECORD", "1")
+    recorded("toy", "laptop", lambda: ROWS, here=True, settings={})
+    monkeypatch.setenv("CDE_FRESH", "1")
+    assert recorded("toy", "laptop", refuse, here=False, settings={}) is None
+
+
 def test_committed_records_hold_numbers_and_their_provenance() -> None:
     for path in (Path(__file__).resolve().parents[1] / "book" / "records").rglob("*.json"):
         record = json.loads(path.read_text())

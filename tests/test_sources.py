@@ -233,3 +233,12 @@ def test_the_key_of_pydocs_is_that_of_the_installed_packages() -> None:
 def test_what_is_missing_has_the_key_missing(tmp_path: Path) -> None:
     assert sources.source_key("beir/boats") == "missing"
     assert sources.source_key(f"folder:{tmp_path / 'nowhere'}") == "missing"
+
+
+def test_all_of_pydocs_is_training_and_held_out_packages_together() -> None:
+    everything = sources.load_pairs("pydocs/*")
+    training = sources.load_pairs("pydocs", split="all")
+    held_out = [sources.load_pairs(f"pydocs/{package}") for package in pydocs.HELD_OUT]
+    assert len(everything) == len(training) + sum(map(len, held_out))
+    assert sources.loaded["pydocs/*"] == everything.fingerprint
+    assert sources.is_available("pydocs/*")

@@ -26,6 +26,9 @@ from cde.storage import atomic_path, content_hash, project_root
 __all__ = ["Recorded", "recorded"]
 
 
+# drawing and telling do not change the numbers
+_TELLING = ("__init__.py", "plots.py", "page.py", "claims.py", "records.py", "progress.py")
+
 #: the records that this process has looked for, as paths below the checkout: a page is stale when one changes
 consulted: set[str] = set()
 
@@ -78,9 +81,11 @@ def recorded(
         return None
     changed = [module for module, digest in record["modules"].items() if _module_hash(module) != digest]
     flag = f" Since then {', '.join(changed)} changed; the record may be out of date." if changed else ""
+    combined = content_hash(part for item in sorted(record["data"].items()) for part in item)
     note = (
         f"Read from the record book/records/{profile}/{name}.json, not computed here: made {record['time']} "
-        f"on {record['device']}, commit {record['commit'][:12]}, data {record['data']}.{flag}"
+        f"on {record['device']}, commit {record['commit'][:12]}, from {len(record['data'])} collections "
+        f"(combined fingerprint {combined}; the record names each).{flag}"
     )
     return Recorded(pd.DataFrame(record["rows"]), note)
 
@@ -104,8 +109,7 @@ def _write(path: Path, rows: pd.DataFrame, settings: dict[str, Any]) -> None:
         "python": platform.python_version(),
         "settings": settings,
         "data": dict(sources.loaded) if sources is not None else {},
-        # drawing and telling do not change the numbers
-        "modules": {m: _module_hash(m) for m in imported_modules() if m not in ("plots.py", "page.py", "claims.py")},
+        "modules": {module: _module_hash(module) for module in imported_modules() if module not in _TELLING},
         "rows": json.loads(rows.to_json(orient="records", double_precision=6)),
     }
     with atomic_path(path) as temporary:

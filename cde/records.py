@@ -67,9 +67,11 @@ def recorded(
     """
     path = project_root() / "book" / "records" / profile / f"{name}.json"
     if here:
+        before = dict(_loaded())
         rows = compute()
         if os.environ.get("CDE_RECORD") == "1":
-            _write(path, rows, settings)
+            used = {name: digest for name, digest in _loaded().items() if name not in before}
+            _write(path, rows, settings, used or before)
         return Recorded(rows, "")
     if os.environ.get("CDE_FRESH") == "1":
         return None
@@ -95,10 +97,14 @@ def _module_hash(module: str) -> str:
     return content_hash([path.read_bytes()]) if path.exists() else "missing"
 
 
-def _write(path: Path, rows: pd.DataFrame, settings: dict[str, Any]) -> None:
+def _loaded() -> dict[str, str]:
+    sources = sys.modules.get("cde.data.sources")
+    return dict(sources.loaded) if sources is not None else {}
+
+
+def _write(path: Path, rows: pd.DataFrame, settings: dict[str, Any], data: dict[str, str]) -> None:
     from cde.page import device, imported_modules
 
-    sources = sys.modules.get("cde.data.sources")
     found = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=project_root(), capture_output=True, text=True, check=False
     )
@@ -108,7 +114,7 @@ def _write(path: Path, rows: pd.DataFrame, settings: dict[str, Any]) -> None:
         "device": device(),
         "python": platform.python_version(),
         "settings": settings,
-        "data": dict(sources.loaded) if sources is not None else {},
+        "data": data,
         "modules": {module: _module_hash(module) for module in imported_modules() if module not in _TELLING},
         "rows": json.loads(rows.to_json(orient="records", double_precision=6)),
     }

@@ -128,7 +128,8 @@ def main() -> int:
         print("no pages: run `make book` first", file=sys.stderr)
         return 1
     problems = []
-    with tempfile.TemporaryDirectory() as profile:
+    # Chromium may still be writing to its profile when it is told to end
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = Browser(program, profile)
         try:
             views = list(itertools.product(pages, WIDTHS.items(), ("light", "dark")))

@@ -105,3 +105,16 @@ def test_a_changed_claim_of_the_chapter_is_noticed_and_another_s_is_not(built: C
     assert stale_reasons(built, "laptop", root(built)) == []
     path.write_text(entry.format(id="a", chapter="toy"))
     assert stale_reasons(built, "laptop", root(built)) == ["its claims in the ledger changed"]
+
+
+def test_a_machine_with_the_other_faiss_runs_chapters_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With faiss-gpu in place of faiss-cpu (environment.yml) a run notes the versions that there are."""
+    found = {"torch": "1", "faiss-gpu": "2"}
+
+    def version(name: str) -> str:
+        if name not in found:
+            raise execution.PackageNotFoundError(name)
+        return found[name]
+
+    monkeypatch.setattr(execution, "version", version)
+    assert execution._library_versions() == found

@@ -12,6 +12,7 @@ the chapters that are not done.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -23,7 +24,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,17 @@ from cde.storage import atomic_path, content_hash, project_root
 
 __all__ = ["Record", "execute", "is_fresh", "load_record", "raw_notebook", "stale_reasons"]
 
-_LIBRARIES = ("torch", "transformers", "sentence-transformers", "faiss-cpu", "bm25s", "numpy", "scipy", "pandas")
+_LIBRARIES = (
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "faiss-cpu",
+    "faiss-gpu",
+    "bm25s",
+    "numpy",
+    "scipy",
+    "pandas",
+)
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -150,6 +161,15 @@ def _git(root: Path) -> tuple[str, bool]:
     return commit.stdout.strip(), bool(changes.stdout.strip())
 
 
+def _library_versions() -> dict[str, str]:
+    """Versions of what moves numbers; faiss comes as one of two distributions, so one of them is missing."""
+    found = {}
+    for name in _LIBRARIES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
 def _prepare(chapter: Chapter) -> NotebookNode:
     notebook = chapter.notebook()
     last = nbformat.v4.new_code_cell("import cde.page\n\ncde.page.finish()")
@@ -190,7 +210,7 @@ def execute(
         notebook=content_hash([chapter.source]),
         lock=_file_hash(root / "constraints.txt"),
         claims=_claims_hash(chapter, root),
-        libraries={name: version(name) for name in _LIBRARIES},
+        libraries=_library_versions(),
     )
     # hashed now, not afterwards: an edit during the run makes the page stale, as it should
     modules = {str(path.relative_to(root / "cde")): _file_hash(path) for path in (root / "cde").rglob("*.py")}

@@ -132,10 +132,10 @@ def _verdicts(profile: str, root: Path) -> dict[str, tuple[claims.Verdict, list[
     }
 
 
-def _link(chapter: Chapter | None, depth: str = "../executed") -> str:
+def _link(chapter: Chapter | None) -> str:
     if chapter is None:
         return ""
-    return f'<a href="{depth}/{chapter.part}/{chapter.name}.html">{html.escape(chapter.name)}</a>'
+    return f'<a href="../executed/{chapter.part}/{chapter.name}.html">{html.escape(chapter.name)}</a>'
 
 
 def _choices(label: str, values: list[str]) -> str:

@@ -6,6 +6,7 @@ Everything here is cheap and is redone on each build; nothing here runs a chapte
 from __future__ import annotations
 
 import html
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,7 @@ from nbformat import NotebookNode
 from cde import claims
 from cde.book.chapters import Chapter, chapters
 from cde.book.execution import Record, load_record, raw_notebook
-from cde.claims import PAPERS, VERDICTS, Measurement, decide, ledger
-from cde.intervals import Interval
+from cde.claims import PAPERS, VERDICTS, Measurement, decide, from_json, ledger
 from cde.storage import atomic_path, content_hash
 
 __all__ = ["chapter_notebook", "claims_page", "collect_measurements", "map_page", "status_table", "write_pages"]
@@ -114,9 +114,7 @@ def collect_measurements(profile: str, root: Path) -> dict[str, list[Measurement
     for chapter in chapters(root):
         record = load_record(chapter, profile, root)
         if record is not None:
-            found[chapter.name] = [
-                Measurement(**{**entry, "interval": Interval(**entry["interval"])}) for entry in record.measurements
-            ]
+            found[chapter.name] = from_json(json.dumps(record.measurements))
     return found
 
 

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from cde.clustering import cluster_pairs
     from cde.data import Pairs, RetrievalSet, list_sources, load_pairs, load_retrieval
     from cde.lexical import BM25
+    from cde.models import BiEncoder, ContextualEncoder, CorpusEncoder
     from cde.retrieval import evaluate
     from cde.surrogate import Surrogate
 
 __all__ = [
     "BM25",
+    "BiEncoder",
+    "ContextualEncoder",
+    "CorpusEncoder",
     "Pairs",
     "RetrievalSet",
     "Surrogate",
@@ -37,6 +41,9 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "BM25": "cde.lexical",
+    "BiEncoder": "cde.models",
+    "ContextualEncoder": "cde.models",
+    "CorpusEncoder": "cde.models",
     "Pairs": "cde.data",
     "RetrievalSet": "cde.data",
     "Surrogate": "cde.surrogate",

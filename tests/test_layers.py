@@ -10,7 +10,10 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "cde"
 LAYERS = (
     "storage", "progress", "docstrings", "data.sets", "data.duplicates", "data.pydocs", "data.folder", "data.hub",
-    "data.sources", "data", "lexical", "surrogate", "clustering", "batching", "intervals", "retrieval", "claims", "plots",
+    "data.sources", "data", "lexical", "surrogate", "clustering", "batching",
+    "models.attention", "models.backbones", "models.configuration", "models.pooling", "models.stages", "models.weights",
+    "models.encoding", "models.encoder", "models.bi_encoder", "models.published", "models.corpus", "models.contextual", "models",
+    "intervals", "retrieval", "claims", "plots",
     "page", "records", "book.chapters", "book.execution", "book.pages", "book.rendering", "book", "doctor", "cli",
 )  # fmt: skip
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")

@@ -1,0 +1,194 @@
+"""Attention between context and text: who may see whom, and keys and values that are computed once.
+
+Two patterns (CDE §4.2; the second is ours). J context tokens stand before T text tokens:
+
+- `full`, the paper's: everything attends to everything. The context is carried through all layers
+  once per text: (J + T) / T of a plain encoder's work, and (J + T)² / T² of its attention scores.
+- `cached`: context tokens attend to context tokens alone, texts to both. No text changes what the
+  context's keys and values are, so each layer's are computed once (J tokens in all), and every text
+  of the corpus, or of a training batch, reads them: T tokens of work and (J + T) T scores a text.
+
+Both run on the layers of `transformers` as they are: the attention function registered here under
+the name `cde` gets the queries, keys and values of a layer, stores or prepends the context's, and
+hands over to torch's scaled dot product, to flash attention, or to `transformers`' eager one.
+`tests/test_attention.py` proves `cached` against one masked pass over the whole sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+__all__ = ["ATTENTION_NAME", "ContextCache", "HeadRotation", "visibility"]
+
+#: under which `transformers` finds the function of this module
+ATTENTION_NAME = "cde"
+
+
+@dataclass
+class ContextCache:
+    """The keys and values of a context in every layer: what `cached` attention computes once.
+
+    It is filled by a pass of the context through the layers (`writing`), and read by every text
+    afterwards. Each entry is `(batch, heads, J, head_dim)`; batch is 1 for a shared context.
+    Gradients flow through it to the context, so a training batch may share it too.
+    """
+
+    length: int
+    layers: dict[nn.Module, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    writing: bool = True
+
+    def extend(self, layer: nn.Module, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values that the queries of a layer may see: its own, after the context's."""
+        if self.writing:
+            self.layers[layer] = (key, value)
+            return key, value
+        context_key, context_value = self.layers[layer]
+        shape = (key.shape[0], -1, -1, -1)
+        return (
+            torch.cat([context_key.expand(shape).to(key.dtype), key], dim=2),
+            torch.cat([context_value.expand(shape).to(value.dtype), value], dim=2),
+        )
+
+    def detach(self) -> ContextCache:
+        """The same numbers, cut from the graph that computed them."""
+        layers = {layer: (key.detach(), value.detach()) for layer, (key, value) in self.layers.items()}
+        return ContextCache(self.length, layers, self.writing)
+
+
+@dataclass(frozen=True)
+class HeadRotation:
+    """The rotation that the published file `hf_model.py` applies: by the head's index, not the token's.
+
+    Every token from `start` on is turned by the same angle in a given head, so that two such tokens
+    score as if nothing had been turned, while the scores between them and the unturned context
+    tokens carry a fixed rotation. `cosine` and `sine` are `(heads, 1, head_dim)`.
+    """
+
+    start: int
+    cosine: Tensor
+    sine: Tensor
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Queries or keys, `(batch, heads, tokens, head_dim)`, turned from `start` on."""
+        before, turned = states[:, :, : self.start], states[:, :, self.start :]
+        first, second = turned.chunk(2, dim=-1)
+        halves = torch.cat([-second, first], dim=-1)
+        turned = turned * self.cosine.to(states.dtype) + halves * self.sine.to(states.dtype)
+        return torch.cat([before, turned], dim=2)
+
+
+def _attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    context_cache: ContextCache | None = None,
+    head_rotation: HeadRotation | None = None,
+    implementation: str = "sdpa",
+    sliding_window: int | None = None,
+    **options: Any,
+) -> tuple[Tensor, Tensor | None]:
+    # the window is in the mask already, where it spares the context tokens
+    if head_rotation is not None:
+        query, key = head_rotation(query), head_rotation(key)
+    if context_cache is not None:
+        key, value = context_cache.extend(module, key, value)
+    if implementation.startswith("flash"):
+        attention_mask = _flash_mask(attention_mask, implementation)
+    attend: Callable[..., tuple[Tensor, Tensor | None]] = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, _eager)
+    return attend(module, query, key, value, attention_mask, **options)
+
+
+def _flash_mask(mask: Tensor | None, implementation: str) -> Tensor | None:
+    """Flash kernels take which keys are real, `(batch, keys)`, and remove the padding themselves."""
+    if mask is None:
+        return None
+    if mask.shape[2] != 1:
+        raise ValueError(
+            f"{implementation} cannot mask pairs of tokens, as local windows beside context tokens need "
+            "(ModernBERT): take attn_implementation='sdpa' for this model"
+        )
+    return mask[:, 0, 0]
+
+
+def _eager(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **_: Any,
+) -> tuple[Tensor, Tensor]:
+    # transformers keeps its eager functions in the model files, one a family; this is theirs in common
+    scores = query @ key.transpose(-2, -1) * (scaling if scaling is not None else query.shape[-1] ** -0.5)
+    if attention_mask is not None:
+        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    weights = nn.functional.dropout(scores.softmax(dim=-1), p=dropout, training=module.training)
+    return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+ALL_ATTENTION_FUNCTIONS.register(ATTENTION_NAME, _attend)
+
+
+def visibility(
+    text_mask: Tensor | None,
+    text_length: int,
+    query_context: int,
+    key_context: int,
+    *,
+    context_sees_text: bool = True,
+    window: int | None = None,
+    window_spares_context: bool = True,
+    device: torch.device | None = None,
+) -> Tensor | None:
+    """Which key each query may attend to.
+
+    Args:
+        text_mask: `(batch, text_length)` bool, false on padding; None where no text is padded.
+        text_length: T, the number of text tokens (0 in a pass of the context alone).
+        query_context: context tokens among the queries (J in a pass over all, 0 when they are cached).
+        key_context: context tokens among the keys (J).
+        context_sees_text: false is the pattern `cached`, computed in one masked pass.
+        window: text tokens see each other over at most so many places (ModernBERT's local layers).
+        window_spares_context: context tokens see all and are seen by all, whatever the window, as
+            befits an unordered context; false counts them as places in the sequence, as variant V2.
+        device: of the result, where there is no `text_mask` to take it from.
+
+    Returns:
+        `(batch or 1, 1, queries or 1, keys)` bool, or None when everything sees everything.
+
+    Example:
+        >>> visibility(torch.tensor([[True, False]]), 2, 1, 1).int().tolist()
+        [[[[1, 1, 0]]]]
+        >>> visibility(None, 2, 1, 1, context_sees_text=False).int().tolist()
+        [[[[1, 0, 0], [1, 1, 1], [1, 1, 1]]]]
+    """
+    device = text_mask.device if text_mask is not None else device
+    allowed: Tensor | None = None
+    if text_mask is not None:
+        seen = text_mask.new_ones(len(text_mask), key_context)
+        allowed = torch.cat([seen, text_mask], dim=1)[:, None, None, :]
+    if window is None and (context_sees_text or not query_context):
+        return allowed
+    # places in the sequence: queries are its last tokens when the context is cached
+    places = torch.arange(key_context + text_length, device=device)
+    queries = places[key_context - query_context :, None]
+    keys = places[None, :]
+    pairs = torch.ones(len(queries), len(places), dtype=torch.bool, device=device)
+    if window is not None:
+        pairs = (queries - keys).abs() <= window
+        if window_spares_context:
+            pairs = pairs | (queries < key_context) | (keys < key_context)
+    if not context_sees_text:
+        pairs = pairs & ((queries >= key_context) | (keys < key_context))
+    pairs = pairs[None, None]
+    return pairs if allowed is None else allowed & pairs

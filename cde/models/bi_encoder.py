@@ -1,0 +1,146 @@
+"""The bi-encoder: one transformer, shared between queries and documents, mean over tokens.
+
+The paper's baseline (CDE §3, ϕ and ψ), and what a contextual encoder is compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cde.models.attention import visibility
+from cde.models.backbones import build_backbone, config_from_dict, family_of
+from cde.models.configuration import BiEncoderConfig
+from cde.models.encoder import Encoder, load_tokenizer, save_folder
+from cde.models.encoding import Precision, Vectors
+from cde.models.pooling import mean_of_tokens, to_the_left
+from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights
+
+__all__ = ["BiEncoder"]
+
+
+class BiEncoder(Encoder):
+    """A text encoder without context.
+
+    Args:
+        config: its settings; the backbone starts from random weights. `from_backbone` takes
+            pretrained ones, `from_pretrained` an encoder that was saved.
+
+    Used by the chapters of `results` as the arm without context.
+
+    Example:
+        >>> encoder = BiEncoder.from_backbone("minilm")
+        >>> vectors = encoder.encode_documents(["red boats", "scarlet ships"])
+        >>> vectors.shape, bool(vectors[0] @ vectors[1] > 0.5)
+        ((2, 384), True)
+    """
+
+    config_class = BiEncoderConfig
+
+    def __init__(self, config: BiEncoderConfig) -> None:
+        super().__init__(config)
+        backbone = config_from_dict(config.backbone or {})
+        self.family = family_of(backbone)
+        self.backbone = build_backbone(backbone, config.dropout)
+        self.attention = {"implementation": "sdpa"}
+        self.post_init()
+
+    @classmethod
+    def from_backbone(
+        cls,
+        path_or_repository: str | Path = "minilm",
+        layers: int | None = None,
+        *,
+        attn_implementation: str = "sdpa",
+        device: str | None = None,
+        precision: Precision = "auto",
+        **settings: Any,
+    ) -> BiEncoder:
+        """An encoder that starts from a pretrained transformer.
+
+        Args:
+            path_or_repository: "minilm" (offline), a folder, or a Hub repository.
+            layers: keep its first so many layers.
+            attn_implementation: "sdpa", "eager" or "flash_attention_2".
+            device: by default CUDA where there is one.
+            precision: of `encode_queries` and `encode_documents`.
+            settings: of `BiEncoderConfig`.
+
+        Raises:
+            ConnectionError: no such model, here or on the Hub.
+            ValueError: a family that is not supported, or a setting that is not accepted.
+        """
+        backbone, tensors = backbone_weights(path_or_repository, layers)
+        model = cls(BiEncoderConfig(backbone=backbone, **settings))
+        fill(model.backbone, tensors, str(path_or_repository))
+        return model.ready(load_tokenizer(path_or_repository), attn_implementation, device, precision)  # type: ignore[no-any-return]
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path_or_repository: str | Path,
+        *,
+        attn_implementation: str = "sdpa",
+        device: str | None = None,
+        precision: Precision = "auto",
+        revision: str | None = None,
+    ) -> BiEncoder:
+        """An encoder that `save_pretrained` wrote, from a folder or the Hub.
+
+        Raises:
+            ConnectionError: no such model, here or on the Hub.
+            ValueError: another kind of model, or weights that do not fit it.
+        """
+        folder = fetch_folder(path_or_repository, revision)
+        values = read_config(folder)
+        if values.get("model_type") != BiEncoderConfig.model_type:
+            raise ValueError(
+                f"{folder} holds a model of type {values.get('model_type')!r}, not {BiEncoderConfig.model_type!r}: "
+                "BiEncoder.from_backbone starts from a transformer, ContextualEncoder.from_pretrained reads CDE models"
+            )
+        model = cls(BiEncoderConfig.from_dict(values))
+        fill(model, read_weights(folder), str(folder))
+        tokenizer = load_tokenizer(folder) if (folder / "tokenizer_config.json").is_file() else None
+        return model.ready(tokenizer, attn_implementation, device, precision)  # type: ignore[no-any-return]
+
+    def save_pretrained(self, save_directory: str | Path, **_: Any) -> None:
+        """Write config, weights and tokenizer, for `from_pretrained`."""
+        save_folder(save_directory, self.config, self.state_dict(), self.tokenizer)
+
+    @property
+    def dim(self) -> int:
+        """Length of the vectors."""
+        return int(self.backbone.config.hidden_size)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Vectors of texts before normalisation: `(batch, T)` ids and mask to `(batch, dim)` float32."""
+        input_ids, mask = to_the_left(input_ids, attention_mask)
+        length, device = input_ids.shape[1], input_ids.device
+        positions = torch.arange(length, device=device)[None]
+        model, family = self.backbone, self.family
+        masks = {"full": visibility(mask, length, 0, 0, device=device)}
+        window = family.window(model)
+        if window is not None:
+            masks["window"] = visibility(mask, length, 0, 0, window=window, device=device)
+        hidden = family.normalise(model, family.embed(model, input_ids, positions))
+        return mean_of_tokens(family.run(model, hidden, masks, positions, **self.attention), mask)
+
+    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors of queries, `(n, dim)` float32.
+
+        Raises:
+            TypeError: something that is not a list of strings.
+        """
+        return self.encode(texts, self.forward, self.config.query_prefix, description="embedding queries:")
+
+    def encode_documents(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors of documents, `(n, dim)` float32.
+
+        Raises:
+            TypeError: something that is not a list of strings.
+        """
+        return self.encode(texts, self.forward, self.config.document_prefix, description="embedding documents:")

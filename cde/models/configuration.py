@@ -1,0 +1,214 @@
+"""Configurations of the encoders: what is saved in `config.json`, checked on construction.
+
+The contextual encoder has one config for our own models and for the published ones. `variant` says
+which of four forward passes it runs; the differences are spelled out in `VARIANTS`, one line a
+difference, rather than spread over four implementations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from transformers import AutoConfig, PreTrainedConfig
+
+from cde.models.backbones import FAMILIES
+
+__all__ = ["VARIANTS", "BiEncoderConfig", "ContextualConfig", "Variant"]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How one forward pass of the second stage differs from the others (`../shared/reference`, SPEC).
+
+    Attributes:
+        rotary: "text" turns text tokens by their place in the text and context tokens by nothing;
+            "sequence" turns by the place in the whole sequence, those before `unrotated` by nothing;
+            "head" turns by the index of the attention head; "plain" is the backbone's own way.
+        token_type_twice: the token type embedding is added to every token once more.
+        embedding_norm_twice: text passes the backbone's embedding norm before the whole sequence does.
+        window_spares_context: local attention (ModernBERT) counts no places between text and context.
+        residual: the output projection is added to what it projects, instead of replacing it.
+        fixed_positions: text positions depend on how many context tokens the model was made for.
+    """
+
+    rotary: Literal["text", "sequence", "head", "plain"]
+    token_type_twice: bool = False
+    embedding_norm_twice: bool = False
+    window_spares_context: bool = True
+    residual: bool = True
+    fixed_positions: bool = False
+
+
+VARIANTS = {
+    #: this book's: the paper's description, one embedding norm, context without positions in every family
+    "paper": Variant(rotary="text"),
+    #: the authors' self-contained file hf_model.py, which `trust_remote_code` runs for cde-small-v1
+    "hub": Variant(rotary="head", token_type_twice=True, window_spares_context=False, residual=False),
+    #: the authors' training code over NomicBERT
+    "train": Variant(rotary="sequence", window_spares_context=False, fixed_positions=True),
+    #: the same over ModernBERT: cde-small-v2
+    "v2": Variant(rotary="plain", embedding_norm_twice=True, window_spares_context=False, fixed_positions=True),
+}
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+def _check_backbone(values: Any, name: str) -> None:
+    _require(isinstance(values, dict), f"{name} must be a backbone's config as a dictionary; it is {values!r}")
+    kind = values.get("model_type")
+    _require(kind in FAMILIES, f"{name} has the model_type {kind!r}; accepted are {', '.join(FAMILIES)}")
+
+
+class BiEncoderConfig(PreTrainedConfig):  # type: ignore[misc]
+    """Config of `BiEncoder`.
+
+    Args:
+        backbone: config dictionary of the transformer, with its `model_type`.
+        query_prefix, document_prefix: put before every query and every document (§10.7).
+        max_tokens: texts are cut to so many tokens.
+        dropout: of the whole backbone, in training.
+
+    Raises:
+        ValueError: a setting outside what is accepted.
+
+    Example:
+        >>> BiEncoderConfig(max_tokens=64).max_tokens
+        64
+    """
+
+    model_type = "cde-bi-encoder"
+
+    def __init__(
+        self,
+        backbone: dict[str, Any] | None = None,
+        query_prefix: str = "",
+        document_prefix: str = "",
+        max_tokens: int = 512,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        if backbone is not None:
+            _check_backbone(backbone, "backbone")
+        _require(max_tokens >= 2, f"max_tokens must be 2 or more; it is {max_tokens}")
+        _require(0 <= dropout < 1, f"dropout must be a probability below 1; it is {dropout}")
+        self.backbone = backbone
+        self.query_prefix = query_prefix
+        self.document_prefix = document_prefix
+        self.max_tokens = max_tokens
+        self.dropout = dropout
+        super().__init__(**kwargs)
+
+
+class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
+    """Config of `ContextualEncoder`.
+
+    Args:
+        first_backbone: config dictionary of M1; None for an encoder saved without its first stage.
+        second_backbone: config dictionary of M2.
+        context_size: J, the number of context documents that it is made for; any other number works.
+        vectors_per_document: context vectors per context document (§10.11).
+        attention: "full" or "cached", as `cde.models.attention` describes them.
+        first_stage_mlp: two linear layers after M1's pooling, in the published models (not in the paper).
+        soft_prompt_tokens: learned tokens between context and text (8 in the published models).
+        output_projection: two linear layers after M2's pooling, in the published models.
+        sequence_dropout: probability p of replacing a context token by the null token in training
+            (§4.2: 0.005).
+        null_token: whether the model has v∅ at all; published models trained without dropout lack it.
+        tie_token_embeddings: M1 and M2 share their word embeddings.
+        pool: "text" averages text tokens alone (§4.2), "all" also the context and the soft prompt.
+        variant: which forward pass, a key of `VARIANTS`.
+        unrotated: so many tokens at the start of the sequence are not turned (variants "hub", "train").
+        skip_instruction_until: leave tokens up to the first of this id out of the pooling (published
+            models with `pool_ignore_instruction_tokens`); None pools all text tokens.
+        query_prefix, document_prefix: put before every query and every document (§10.7).
+        max_tokens: texts are cut to so many tokens.
+        dropout: of both backbones, in training.
+
+    Raises:
+        ValueError: a setting outside what is accepted.
+
+    Example:
+        >>> ContextualConfig(context_size=64, vectors_per_document=2).context_tokens
+        128
+        >>> ContextualConfig(attention="sparse")
+        Traceback (most recent call last):
+        ValueError: attention must be 'full' or 'cached'; it is 'sparse'
+    """
+
+    model_type = "cde-contextual-encoder"
+
+    def __init__(
+        self,
+        first_backbone: dict[str, Any] | None = None,
+        second_backbone: dict[str, Any] | None = None,
+        context_size: int = 64,
+        vectors_per_document: int = 1,
+        attention: str = "full",
+        first_stage_mlp: bool = False,
+        soft_prompt_tokens: int = 0,
+        output_projection: bool = False,
+        sequence_dropout: float = 0.005,
+        null_token: bool = True,
+        tie_token_embeddings: bool = False,
+        pool: str = "text",
+        variant: str = "paper",
+        unrotated: int = 0,
+        skip_instruction_until: int | None = None,
+        query_prefix: str = "",
+        document_prefix: str = "",
+        max_tokens: int = 512,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> None:
+        for values, name in ((first_backbone, "first_backbone"), (second_backbone, "second_backbone")):
+            if values is not None:
+                _check_backbone(values, name)
+        _require(variant in VARIANTS, f"variant must be one of {', '.join(VARIANTS)}; it is {variant!r}")
+        _require(attention in ("full", "cached"), f"attention must be 'full' or 'cached'; it is {attention!r}")
+        _require(
+            variant == "paper" or attention == "full",
+            f"the published variant {variant!r} was trained with attention 'full'; 'cached' is for variant 'paper'",
+        )
+        _require(pool in ("text", "all"), f"pool must be 'text' or 'all'; it is {pool!r}")
+        _require(not (pool == "all" and attention == "cached"), "pool='all' needs the context in every text: 'full'")
+        _require(context_size >= 0, f"context_size must be 0 or more documents; it is {context_size}")
+        _require(vectors_per_document >= 1, f"vectors_per_document must be 1 or more; it is {vectors_per_document}")
+        _require(soft_prompt_tokens >= 0, f"soft_prompt_tokens must be 0 or more; it is {soft_prompt_tokens}")
+        _require(0 <= sequence_dropout < 1, f"sequence_dropout must be a probability below 1; it is {sequence_dropout}")
+        _require(null_token or sequence_dropout == 0, "sequence dropout needs the null token: null_token must be True")
+        _require(0 <= dropout < 1, f"dropout must be a probability below 1; it is {dropout}")
+        _require(max_tokens >= 2, f"max_tokens must be 2 or more; it is {max_tokens}")
+        self.first_backbone = first_backbone
+        self.second_backbone = second_backbone
+        self.context_size = context_size
+        self.vectors_per_document = vectors_per_document
+        self.attention = attention
+        self.first_stage_mlp = first_stage_mlp
+        self.soft_prompt_tokens = soft_prompt_tokens
+        self.output_projection = output_projection
+        self.sequence_dropout = sequence_dropout
+        self.null_token = null_token
+        self.tie_token_embeddings = tie_token_embeddings
+        self.pool = pool
+        self.variant = variant
+        self.unrotated = unrotated
+        self.skip_instruction_until = skip_instruction_until
+        self.query_prefix = query_prefix
+        self.document_prefix = document_prefix
+        self.max_tokens = max_tokens
+        self.dropout = dropout
+        super().__init__(**kwargs)
+
+    @property
+    def context_tokens(self) -> int:
+        """Context tokens that the model is made for: documents times vectors a document."""
+        return self.context_size * self.vectors_per_document
+
+
+# so that AutoConfig and AutoTokenizer know a saved folder's model_type
+AutoConfig.register(BiEncoderConfig.model_type, BiEncoderConfig, exist_ok=True)
+AutoConfig.register(ContextualConfig.model_type, ContextualConfig, exist_ok=True)

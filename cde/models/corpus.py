@@ -1,0 +1,198 @@
+"""A contextual encoder bound to one corpus: the context drawn, embedded and kept.
+
+What CDE's users ask for: an encoder with `encode_queries` and `encode_documents` like any other, any
+number of context documents, and a statement of which ones they are. With attention `cached`, the
+context's keys and values are computed when the first text comes, and kept.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from cde.models.attention import ContextCache
+from cde.models.configuration import ContextualConfig
+from cde.models.encoder import save_folder
+from cde.models.encoding import Vectors, checked_texts, half_precision
+from cde.models.weights import fetch_folder, read_weights
+
+__all__ = ["CorpusEncoder", "draw_context"]
+
+
+def draw_context(
+    config: ContextualConfig,
+    context: Sequence[str] | np.ndarray[Any, Any] | Tensor,
+    size: int | None,
+    seed: int,
+    fill: str | None,
+) -> tuple[list[str] | np.ndarray[Any, Any], str]:
+    """Which documents are the context, and a sentence that says so.
+
+    Args:
+        config: of the model.
+        context: texts, or vectors `(n, dim)` or `(n, k, dim)`.
+        size, seed, fill: as in `ContextualEncoder.with_context`.
+
+    Raises:
+        TypeError: a context of another kind.
+        ValueError: an empty one, one that does not fit the model, an unknown `fill`.
+    """
+    if fill not in (None, "shorter", "null", "repeat"):
+        raise ValueError(f"fill must be 'shorter', 'null' or 'repeat'; it is {fill!r}")
+    if isinstance(context, str):
+        raise TypeError("the context must be a list of texts; one string was given: put it in a list")
+    if isinstance(context, (np.ndarray, Tensor)):
+        vectors = np.asarray(context.detach().cpu() if isinstance(context, Tensor) else context)
+        if not np.isfinite(vectors).all():
+            raise ValueError("the context vectors hold NaN or infinite numbers")
+        documents: list[str] | np.ndarray[Any, Any] = vectors
+        kind, wanted = "vectors", len(vectors) if size is None else size
+    else:
+        documents = checked_texts(context)
+        kind, wanted = "texts", config.context_size if size is None else size
+    count = len(documents)
+    if count == 0:
+        raise ValueError("the context is empty; with_context(None) embeds without a corpus")
+    if wanted < 1:
+        raise ValueError(f"size must be 1 or more context documents; it is {wanted}. with_context(None) takes none")
+    if config.variant != "paper" and wanted > config.context_size:
+        raise ValueError(
+            f"a context of {wanted} documents does not fit the model: the published variant {config.variant!r} reads "
+            f"{config.context_size} and would leave the rest out"
+        )
+    generator = np.random.default_rng(seed)
+    taken = min(wanted, count)
+    chosen = np.sort(generator.choice(count, taken, replace=False)) if taken < count else np.arange(count)
+    said = f"{taken:,} of {count:,} {kind}, seed {seed}" if taken < count else f"all {count:,} {kind}"
+    if fill == "repeat" or (fill is None and config.variant != "paper"):
+        missing = config.context_size - taken
+        if missing > 0:
+            chosen = np.concatenate([chosen, generator.choice(chosen, missing)])
+            said += f", {missing:,} repeated"
+    drawn = [documents[row] for row in chosen] if isinstance(documents, list) else documents[chosen]
+    _warn(drawn, taken)
+    return drawn, said
+
+
+def _warn(drawn: list[str] | np.ndarray[Any, Any], taken: int) -> None:
+    if taken == 1:
+        message = "the context is a single document: every embedding will lean towards it; give a sample of the corpus"
+        warnings.warn(message, UserWarning, stacklevel=4)
+        return
+    rows = drawn[:taken]
+    distinct = len(set(rows)) if isinstance(rows, list) else len(np.unique(rows.reshape(taken, -1), axis=0))
+    if distinct < taken:
+        message = f"{taken - distinct} of {taken} context documents are duplicates of others: they say nothing new"
+        warnings.warn(message, UserWarning, stacklevel=4)
+
+
+class CorpusEncoder:
+    """An encoder of texts in the context of one corpus, as `ContextualEncoder.with_context` makes it.
+
+    Args:
+        model: the contextual encoder.
+        context: its context vectors, `(J, dim)` or `(J, k, dim)`; None is the null context.
+        drawn: which documents they are, in words.
+
+    Example:
+        >>> from cde.models import ContextualEncoder
+        >>> encoder = ContextualEncoder.from_backbone("minilm", layers=1).with_context(None)
+        >>> encoder.encode_queries(["what floats?"]).shape
+        (1, 384)
+    """
+
+    #: reads models; set by `cde.models.contextual`, which stands above this module
+    model_class: ClassVar[Any] = None
+
+    def __init__(self, model: Any, context: Tensor | None, drawn: str) -> None:
+        self.model = model
+        self.context = context
+        self.drawn = drawn
+        self._caches: dict[tuple[str, bool], ContextCache] = {}
+
+    def __repr__(self) -> str:
+        return f"CorpusEncoder({self.drawn}; {self.dim} dimensions, attention {self.model.config.attention})"
+
+    @property
+    def dim(self) -> int:
+        """Length of the vectors."""
+        return int(self.model.dim)
+
+    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors of queries, ψ(q; D), `(n, dim)` float32.
+
+        Raises:
+            TypeError: something that is not a list of strings.
+        """
+        return self._encode(texts, self.model.config.query_prefix, "embedding queries:")
+
+    def encode_documents(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors of documents, ϕ(d; D), `(n, dim)` float32.
+
+        Raises:
+            TypeError: something that is not a list of strings.
+        """
+        return self._encode(texts, self.model.config.document_prefix, "embedding documents:")
+
+    def _encode(self, texts: Sequence[str], prefix: str, description: str) -> Vectors:
+        cached = self.model.config.attention == "cached"
+        tokens = 0 if cached else self._tokens()
+        vectors: Vectors = self.model.encode(texts, self._forward, prefix, extra=tokens, description=description)
+        return vectors
+
+    def _tokens(self) -> int:
+        config = self.model.config
+        count = config.context_tokens if self.context is None else self.context.shape[:-1].numel()
+        return int(count + config.soft_prompt_tokens)
+
+    def _forward(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        context: Tensor | ContextCache | None = self.context
+        if isinstance(context, Tensor) and context.device != input_ids.device:
+            context = self.context = context.to(input_ids.device)
+        if self.model.config.attention == "cached":
+            key = (str(input_ids.device), half_precision(self.model.precision))
+            if key not in self._caches:
+                self._caches[key] = self.model.second_stage.cache_context(context)
+            context = self._caches[key]
+        embedded: Tensor = self.model.second_stage(input_ids, attention_mask, context)
+        return embedded
+
+    def save_pretrained(self, save_directory: str | Path, first_stage: bool = False) -> None:
+        """Write the model with its context.
+
+        Args:
+            save_directory: the folder.
+            first_stage: also write M1, so that the folder can be bound to another corpus; without it
+                the folder is about half as large.
+        """
+        model = self.model
+        config = model.config.__class__.from_dict(model.config.to_dict())
+        tensors = model.state_dict()
+        if not first_stage:
+            config.first_backbone = None
+            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("first_stage.")}
+        config.context_drawn = self.drawn
+        if self.context is not None:
+            tensors["context"] = self.context
+        save_folder(save_directory, config, tensors, model.tokenizer)
+
+    @classmethod
+    def from_pretrained(cls, path_or_repository: str | Path, **options: Any) -> CorpusEncoder:
+        """An encoder and its context, as `save_pretrained` wrote them; options as for `ContextualEncoder`.
+
+        Raises:
+            ConnectionError: no such model, here or on the Hub.
+            ValueError: a model that was saved without a context.
+        """
+        folder = fetch_folder(path_or_repository, options.get("revision"))
+        model = cls.model_class.from_pretrained(folder, **options)
+        drawn = getattr(model.config, "context_drawn", None)
+        if drawn is None:
+            raise ValueError(f"{folder} holds a model without a context: ContextualEncoder.from_pretrained reads it")
+        context = read_weights(folder).get("context")
+        return cls(model, None if context is None else context.to(model.device), drawn)

@@ -1,0 +1,138 @@
+"""What both encoders have in common: a tokenizer, saving and loading, the attention kernel, precision."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from transformers import AutoTokenizer, PreTrainedModel
+from transformers.utils import is_flash_attn_2_available
+
+from cde.models.encoding import Precision, Vectors, encode_texts
+from cde.models.weights import fetch_folder
+
+__all__ = ["Encoder", "load_tokenizer", "save_folder"]
+
+#: texts come out of a batch of about so many tokens; more only helps where thousands of cores wait
+_WORK = {"cpu": 4096, "cuda": 131072}
+
+
+def load_tokenizer(path_or_repository: str | Path) -> Any:
+    """The tokenizer of a folder, of "minilm", or of a Hub repository.
+
+    Raises:
+        ConnectionError: no such model, here or on the Hub.
+        ValueError: a folder without a tokenizer.
+
+    Example:
+        >>> load_tokenizer("minilm")("red boats")["input_ids"]
+        [101, 2417, 6242, 102]
+    """
+    folder = fetch_folder(path_or_repository)
+    try:
+        return AutoTokenizer.from_pretrained(str(folder))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{folder} holds no tokenizer that transformers can read: {error}") from error
+
+
+def save_folder(directory: str | Path, config: Any, tensors: dict[str, Tensor], tokenizer: Any) -> Path:
+    """Write config, weights and tokenizer; each file under a temporary name first, then renamed."""
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".saving-") as temporary:
+        config.save_pretrained(temporary)
+        whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+        save_file(whole, Path(temporary) / "model.safetensors", metadata={"format": "pt"})
+        if tokenizer is not None:
+            tokenizer.save_pretrained(temporary)
+        # the config last: a folder with a config is complete
+        for path in sorted(Path(temporary).iterdir(), key=lambda path: path.name == "config.json"):
+            os.replace(path, directory / path.name)
+    return directory
+
+
+class Encoder(PreTrainedModel):  # type: ignore[misc]
+    """Base of `BiEncoder` and `ContextualEncoder`; not used by itself.
+
+    Attributes:
+        tokenizer: of `transformers`; saved and loaded with the model. None until it is set.
+        precision: "auto" multiplies in bfloat16 where that is fast, "bfloat16" and "float32" insist.
+    """
+
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    supports_gradient_checkpointing = True
+    tokenizer: Any = None
+    precision: Precision = "auto"
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Backbones initialise themselves; torch's own start is right for the few layers beside them."""
+
+    @property
+    def dim(self) -> int:
+        """Length of the vectors."""
+        raise NotImplementedError
+
+    def set_attention(self, implementation: str) -> None:
+        """Choose the attention kernel.
+
+        Args:
+            implementation: "sdpa" (torch's, the default), "eager", or "flash_attention_2" where installed.
+
+        Raises:
+            ValueError: an unknown one.
+            ImportError: flash attention where it is not installed.
+        """
+        accepted = ("sdpa", "eager", "flash_attention_2")
+        if implementation not in accepted:
+            raise ValueError(f"attn_implementation must be one of {', '.join(accepted)}; it is {implementation!r}")
+        if implementation == "flash_attention_2" and not is_flash_attn_2_available():
+            raise ImportError(
+                "flash_attention_2 needs the package flash-attn and a CUDA device: pip install -e '.[gpu]' "
+                "--no-build-isolation, or take attn_implementation='sdpa'"
+            )
+        for module in self.modules():
+            if isinstance(getattr(module, "attention", None), dict):
+                module.attention["implementation"] = implementation
+
+    def ready(self, tokenizer: Any, attn_implementation: str, device: str | None, precision: Precision) -> Any:
+        """The model with its tokenizer, kernel, precision and device set, for inference."""
+        self.tokenizer = tokenizer
+        self.precision = precision
+        self.set_attention(attn_implementation)
+        return self.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
+
+    def encode(
+        self,
+        texts: Any,
+        forward: Any,
+        prefix: str,
+        extra: int = 0,
+        normalise: bool = True,
+        description: str = "embedding",
+    ) -> Vectors:
+        """Vectors of texts by `forward`, in evaluation mode; the mode is restored afterwards."""
+        training, device = self.training, self.device
+        self.eval()
+        try:
+            return encode_texts(
+                texts,
+                self.tokenizer,
+                forward,
+                dim=self.dim,
+                max_tokens=self.config.max_tokens,
+                device=device,
+                prefix=prefix,
+                precision=self.precision,
+                work=_WORK["cuda" if device.type == "cuda" else "cpu"],
+                extra=extra,
+                normalise=normalise,
+                description=description,
+            )
+        finally:
+            self.train(training)

@@ -1,0 +1,87 @@
+"""Padding and pooling: where real tokens stand in a batch, and means over them.
+
+Texts may be padded on any side. Rows are moved to the left first, so that positions count real
+tokens and nothing else. Means are taken in float32, whatever the layers computed in.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["mean_of_chunks", "mean_of_parts", "mean_of_tokens", "to_the_left"]
+
+
+def to_the_left(input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Real tokens first, padding after them: `(batch, T)` ids and bool mask, None where nothing is padded.
+
+    Raises:
+        ValueError: shapes that do not fit.
+
+    Example:
+        >>> ids, mask = to_the_left(torch.tensor([[0, 7, 8]]), torch.tensor([[0, 1, 1]]))
+        >>> ids.tolist(), mask.tolist()
+        ([[7, 8, 0]], [[True, True, False]])
+    """
+    if input_ids.ndim != 2:
+        raise ValueError(f"input_ids must be of shape (batch, tokens); they are {tuple(input_ids.shape)}")
+    if attention_mask is None:
+        return input_ids, None
+    if attention_mask.shape != input_ids.shape:
+        raise ValueError(
+            f"attention_mask must have the shape of input_ids, {tuple(input_ids.shape)}; it is "
+            f"{tuple(attention_mask.shape)}"
+        )
+    mask = attention_mask.bool()
+    if bool(mask.all()):
+        return input_ids, None
+    if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
+        order = mask.int().argsort(dim=1, descending=True, stable=True)
+        input_ids, mask = input_ids.gather(1, order), mask.gather(1, order)
+    return input_ids, mask
+
+
+def _precise(hidden: Tensor) -> Tensor:
+    return hidden if hidden.dtype == torch.float64 else hidden.float()
+
+
+def mean_of_tokens(hidden: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean over the tokens that `mask` keeps, in float32: `(batch, T, dim)` to `(batch, dim)`."""
+    hidden = _precise(hidden)
+    if mask is None:
+        return hidden.mean(dim=1)
+    weights = mask.unsqueeze(-1).to(hidden.dtype)
+    return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-20)
+
+
+def mean_of_parts(hidden: Tensor, mask: Tensor | None, parts: int) -> Tensor:
+    """Means over `parts` contiguous, nearly equal parts of each text's own tokens; `(n, parts, dim)`.
+
+    A part without a token (a text of fewer tokens than parts) is the mean of the whole text.
+    """
+    tokens, length, _ = hidden.shape
+    mask = torch.ones(tokens, length, dtype=torch.bool, device=hidden.device) if mask is None else mask
+    place = torch.arange(length, device=hidden.device)[None]
+    part = place * parts // mask.sum(dim=1, keepdim=True).clamp(min=1)
+    inside = (part[:, None] == torch.arange(parts, device=hidden.device)[:, None]) & mask[:, None]
+    inside = torch.where(inside.any(dim=-1, keepdim=True), inside, mask[:, None])
+    hidden = _precise(hidden)
+    weights = inside.to(hidden.dtype)
+    return weights @ hidden / weights.sum(dim=-1, keepdim=True).clamp(min=1e-20)
+
+
+def mean_of_chunks(hidden: Tensor, mask: Tensor | None, parts: int) -> Tensor:
+    """The published way: the padded length is cut into equal chunks, so a text depends on its padding.
+
+    A chunk without a real token is the mean of the whole row, padding included.
+    """
+    hidden = _precise(hidden)
+    mask = hidden.new_ones(hidden.shape[:2]) if mask is None else mask.to(hidden.dtype)
+    missing = -hidden.shape[1] % parts
+    hidden = nn.functional.pad(hidden, (0, 0, 0, missing))
+    mask = nn.functional.pad(mask, (0, missing))
+    chunks = hidden.reshape(len(hidden), parts, -1, hidden.shape[-1])
+    weights = mask.reshape(len(mask), parts, -1, 1)
+    means = (chunks * weights).sum(dim=2) / (weights.sum(dim=2) + 1e-9)
+    empty = weights.sum(dim=2) == 0
+    return torch.where(empty, hidden.mean(dim=1, keepdim=True), means)

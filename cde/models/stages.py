@@ -1,0 +1,326 @@
+"""The two stages of the contextual encoder as modules: M1 makes context vectors, M2 reads them.
+
+M1 (`FirstStage`): backbone, mean over tokens, optionally two linear layers. One vector a document,
+or several, from contiguous parts of it (§10.11).
+
+M2 (`SecondStage`, Eqs. 5 and 6): the sequence [context | soft prompt | text] through the backbone,
+mean over text tokens, optionally two linear layers. Cost per text: `cde.models.attention`.
+
+A text's result depends on no other text of its batch, beyond the rounding of other matrix shapes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cde.models.attention import ContextCache, HeadRotation, visibility
+from cde.models.backbones import Masks, build_backbone, config_from_dict, family_of
+from cde.models.configuration import VARIANTS, ContextualConfig
+from cde.models.pooling import mean_of_chunks, mean_of_parts, mean_of_tokens, to_the_left
+
+__all__ = ["FirstStage", "SecondStage"]
+
+
+def _two_layers(inner: int, outer: int, activation: nn.Module) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(inner, inner), activation, nn.Linear(inner, outer))
+
+
+class FirstStage(nn.Module):
+    """M1: texts to context vectors, not normalised.
+
+    Example:
+        >>> from cde.models import ContextualEncoder
+        >>> model = ContextualEncoder.from_backbone("minilm", layers=1)
+        >>> model.first_stage(torch.tensor([[101, 2417, 102]])).shape
+        torch.Size([1, 384])
+    """
+
+    def __init__(self, config: ContextualConfig, dim: int) -> None:
+        super().__init__()
+        backbone = config_from_dict(config.first_backbone or {})
+        self.variant = VARIANTS[config.variant]
+        self.published = config.variant != "paper"
+        self.parts = config.vectors_per_document
+        self.family = family_of(backbone)
+        self.backbone = build_backbone(backbone, config.dropout)
+        inner = backbone.hidden_size
+        if config.first_stage_mlp:
+            self.mlp: nn.Module = _two_layers(inner, dim, nn.GELU())
+        elif inner != dim:
+            raise ValueError(
+                f"the first stage makes vectors of {inner} dimensions and the second reads {dim}: take backbones of "
+                "one size, or first_stage_mlp=True"
+            )
+        else:
+            self.mlp = nn.Identity()
+        self.attention = {"implementation": "sdpa"}
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Context vectors of texts.
+
+        Args:
+            input_ids: `(n, T)` token ids.
+            attention_mask: `(n, T)`, true or 1 on real tokens; None where all are.
+
+        Returns:
+            `(n, dim)`, or `(n, vectors_per_document, dim)` where that is more than one.
+        """
+        input_ids, mask = to_the_left(input_ids, attention_mask)
+        hidden = self.hidden_states(input_ids, mask)
+        if self.parts == 1:
+            pooled = mean_of_tokens(hidden, mask)
+        elif self.published:
+            pooled = mean_of_chunks(hidden, mask, self.parts)
+        else:
+            pooled = mean_of_parts(hidden, mask, self.parts)
+        vectors: Tensor = self.mlp(pooled)
+        return vectors
+
+    def hidden_states(self, input_ids: Tensor, mask: Tensor | None) -> Tensor:
+        """Last hidden states `(n, T, dim)` of texts whose padding stands on the right."""
+        length, device = input_ids.shape[1], input_ids.device
+        positions = torch.arange(length, device=device)[None]
+        model, family = self.backbone, self.family
+        hidden = family.normalise(model, family.embed(model, input_ids, positions))
+        window = family.window(model)
+        masks = {"full": visibility(mask, length, 0, 0, device=device)}
+        if window is not None:
+            masks["window"] = visibility(mask, length, 0, 0, window=window, device=device)
+        # turned by the head's index alone, queries and keys keep their products: no rotation at all
+        positions = torch.zeros_like(positions) if self.variant.rotary == "head" else positions
+        hidden = family.run(model, hidden, masks, positions, **self.attention)
+        if self.variant.rotary == "sequence" and mask is not None:
+            hidden = hidden * mask.unsqueeze(-1)  # as after the unpadding of flash attention
+        return hidden
+
+
+class SecondStage(nn.Module):
+    """M2: texts and context vectors to embeddings, before normalisation.
+
+    Example:
+        >>> from cde.models import ContextualEncoder
+        >>> model = ContextualEncoder.from_backbone("minilm", layers=1).eval()
+        >>> context = torch.randn(5, 384)
+        >>> model.second_stage(torch.tensor([[101, 2417, 102]]), None, context).shape
+        torch.Size([1, 384])
+    """
+
+    def __init__(self, config: ContextualConfig) -> None:
+        super().__init__()
+        backbone = config_from_dict(config.second_backbone or {})
+        self.config = config
+        self.variant = VARIANTS[config.variant]
+        self.family = family_of(backbone)
+        self.backbone = build_backbone(backbone, config.dropout)
+        self.dim = dim = int(backbone.hidden_size)
+        self.prompt_projection: nn.Module | None = None
+        if config.soft_prompt_tokens:
+            self.prompt_projection = _two_layers(dim, dim * config.soft_prompt_tokens, nn.ReLU())
+        self.output_projection = _two_layers(dim, dim, nn.ReLU()) if config.output_projection else None
+        self.null_embedding = nn.Parameter(torch.empty(dim).normal_(std=0.02)) if config.null_token else None
+        self.attention: dict[str, Any] = {"implementation": "sdpa"}
+
+    def soft_prompt(self) -> Tensor:
+        """The learned tokens between context and text, `(soft_prompt_tokens, dim)`; the same for every text."""
+        reference = self._reference()
+        if self.prompt_projection is None:
+            return reference.new_zeros(0, self.dim)
+        prompt: Tensor = self.prompt_projection(reference.new_ones(1, self.dim))
+        return prompt.reshape(-1, self.dim)
+
+    def _reference(self) -> Tensor:
+        parameter: Tensor = next(self.backbone.parameters())
+        return parameter
+
+    def context_tokens(self, context: Tensor | None, null_context: bool, batch: int) -> Tensor:
+        """The context as tokens of M2: checked, cut to what the model takes, with sequence dropout in training.
+
+        Returns:
+            `(1, J, dim)` where the batch shares it, else `(batch, J, dim)`.
+
+        Raises:
+            ValueError: shapes that fit neither form; a null context where the model has no null token.
+        """
+        per_document = self.config.vectors_per_document
+        if context is None:
+            return self.null_tokens(self.config.context_tokens)[None]
+        shared = 2 if per_document == 1 else 3
+        if context.ndim not in (shared, shared + 1) or context.shape[-1] != self.dim:
+            part = "" if per_document == 1 else f"{per_document}, "
+            raise ValueError(
+                f"the context must be of shape (documents, {part}{self.dim}), or (batch, documents, {part}{self.dim}) "
+                f"with one context a text; it is of shape {tuple(context.shape)}"
+            )
+        if per_document > 1 and context.shape[-2] != per_document:
+            raise ValueError(
+                f"the model takes {per_document} vectors a context document; this context has {context.shape[-2]}"
+            )
+        tokens = context[None] if context.ndim == shared else context
+        tokens = tokens.flatten(1, 2) if per_document > 1 else tokens
+        if len(tokens) not in (1, batch):
+            raise ValueError(
+                f"{len(tokens)} contexts were given for a batch of {batch} texts: one each, or one for all"
+            )
+        if self.config.variant != "paper":
+            tokens = tokens[:, : self.config.context_tokens]
+        tokens = tokens.to(self._reference().dtype)
+        if null_context:
+            return self.null_tokens(tokens.shape[1])[None]
+        if self.training and self.config.sequence_dropout > 0:
+            if self.config.attention == "full":
+                tokens = tokens.expand(batch, -1, -1)
+            dropped = torch.rand(tokens.shape[:2], device=tokens.device) < self.config.sequence_dropout
+            tokens = torch.where(dropped[..., None], self.null_tokens(1), tokens)
+        return tokens
+
+    def null_tokens(self, count: int) -> Tensor:
+        """The null token v∅, `(count, dim)`.
+
+        Raises:
+            ValueError: the model has none.
+        """
+        if self.null_embedding is None:
+            raise ValueError(
+                "this model has no null token: it was trained without sequence dropout "
+                "(transductive_sequence_dropout_prob = 0), so it cannot do without a context"
+            )
+        return self.null_embedding.expand(count, -1)
+
+    def _masks(self, mask: Tensor | None, length: int, query_context: int, prefix: int, **options: Any) -> Any:
+        device = self._reference().device
+        masks = {"full": visibility(mask, length, query_context, prefix, device=device, **options)}
+        window = self.family.window(self.backbone)
+        if window is not None:
+            spares = self.variant.window_spares_context
+            options.update(window=window, window_spares_context=spares)
+            masks["window"] = visibility(mask, length, query_context, prefix, device=device, **options)
+        return masks
+
+    def _positions(self, prefix: int, length: int) -> Tensor:
+        device = self._reference().device
+        place = torch.arange(prefix + length, device=device)[None]
+        if self.variant.rotary == "text":
+            return (place - prefix).clamp(min=0)
+        if self.variant.rotary == "sequence":
+            return torch.where(place < self.config.unrotated, 0, place)
+        return torch.zeros_like(place) if self.variant.rotary == "head" else place
+
+    def cache_context(self, context: Tensor | None, null_context: bool = False) -> ContextCache:
+        """The context's keys and values in every layer, for the pattern `cached`; computed once.
+
+        Raises:
+            ValueError: the model's attention is `full`, where nothing can be computed ahead.
+        """
+        if self.config.attention != "cached":
+            raise ValueError("a context's keys and values depend on the text in attention 'full'; nothing to cache")
+        tokens = self.context_tokens(context, null_context, 1 if context is None else len(context))
+        return self._cache(tokens)
+
+    def _cache(self, tokens: Tensor) -> ContextCache:
+        prompt = self.soft_prompt()[None].expand(len(tokens), -1, -1)
+        prefix = self.family.normalise(self.backbone, torch.cat([tokens, prompt], dim=1))
+        cache = ContextCache(prefix.shape[1])
+        positions = torch.zeros(1, cache.length, dtype=torch.long, device=prefix.device)
+        if cache.length:
+            everything: Masks = {"full": None, "window": None}  # among themselves, context tokens have no places
+            self.family.run(self.backbone, prefix, everything, positions, context_cache=cache, **self.attention)
+        cache.writing = False
+        return cache
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        context: Tensor | ContextCache | None = None,
+        null_context: bool = False,
+        one_pass: bool = False,
+    ) -> Tensor:
+        """Embeddings of texts in a context, before normalisation.
+
+        Args:
+            input_ids: `(batch, T)` token ids.
+            attention_mask: `(batch, T)`, true or 1 on real tokens; None where all are.
+            context: context vectors `(J, dim)`, `(J, k, dim)` with k vectors a document, either with
+                a leading `batch` for one context a text; or what `cache_context` made; or None for
+                the null context of the size that the model was made for.
+            null_context: put the null token in the place of every context vector.
+            one_pass: compute `cached` in one masked pass over context and text, for comparison.
+
+        Returns:
+            `(batch, dim)`.
+
+        Raises:
+            ValueError: shapes that do not fit, or no null token where one is needed.
+        """
+        input_ids, mask = to_the_left(input_ids, attention_mask)
+        text, prefix = self.hidden_states(input_ids, mask, context, null_context, one_pass)
+        pooled_tokens = self._pooled_tokens(input_ids, mask)
+        if self.config.pool == "all":
+            text = torch.cat([prefix, text], dim=1)
+            if pooled_tokens is not None:
+                pooled_tokens = nn.functional.pad(pooled_tokens, (prefix.shape[1], 0), value=True)
+        pooled = mean_of_tokens(text, pooled_tokens)
+        if self.output_projection is None:
+            return pooled
+        projected: Tensor = self.output_projection(pooled)
+        return projected + pooled if self.variant.residual else projected
+
+    def _pooled_tokens(self, input_ids: Tensor, mask: Tensor | None) -> Tensor | None:
+        if self.config.skip_instruction_until is None:
+            return mask
+        marks = input_ids == self.config.skip_instruction_until
+        marks[:, 0] = False
+        found = marks.any(dim=1, keepdim=True)
+        place = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        after = ~found | (place > marks.int().argmax(dim=1, keepdim=True))
+        return after if mask is None else after & mask
+
+    def hidden_states(
+        self,
+        input_ids: Tensor,
+        mask: Tensor | None,
+        context: Tensor | ContextCache | None,
+        null_context: bool = False,
+        one_pass: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """Last hidden states of text and of what stands before it, for texts padded on the right."""
+        model, family = self.backbone, self.family
+        batch, length = input_ids.shape
+        places = torch.arange(length, device=input_ids.device)[None]
+        text = family.embed(model, input_ids, places)
+        if isinstance(context, ContextCache) or (self.config.attention == "cached" and not one_pass):
+            if not isinstance(context, ContextCache):
+                context = self._cache(self.context_tokens(context, null_context, batch))
+            elif null_context:
+                raise ValueError("a cached context is what it is: give null_context=True to cache_context instead")
+            hidden = family.normalise(model, text)
+            masks = self._masks(mask, length, 0, context.length)
+            cache = {"context_cache": context} if context.length else {}
+            return family.run(model, hidden, masks, places, **cache, **self.attention), text.new_zeros(
+                batch, 0, self.dim
+            )
+        tokens = self.context_tokens(context, null_context, batch).expand(batch, -1, -1)
+        prompt = self.soft_prompt()[None].expand(batch, -1, -1)
+        if self.variant.embedding_norm_twice:
+            text = family.normalise(model, text)
+        hidden = torch.cat([tokens.to(text.dtype), prompt.to(text.dtype), text], dim=1)
+        if self.variant.token_type_twice:
+            hidden = hidden + model.embeddings.token_type_embeddings.weight[0]
+        hidden = family.normalise(model, hidden)
+        prefix = hidden.shape[1] - length
+        sees_text = self.config.attention == "full"
+        masks = self._masks(mask, length, prefix, prefix, context_sees_text=sees_text)
+        attention = dict(self.attention)
+        if self.variant.rotary == "head" and self.config.unrotated:
+            attention["head_rotation"] = self._head_rotation(self.config.unrotated)
+        hidden = family.run(model, hidden, masks, self._positions(prefix, length), **attention)
+        return hidden[:, prefix:], hidden[:, :prefix]
+
+    def _head_rotation(self, start: int) -> HeadRotation:
+        rotary: Any = self.backbone.get_submodule("rotary_emb")
+        heads = torch.arange(self.backbone.config.num_attention_heads, device=rotary.inv_freq.device)
+        angles = (heads[:, None].float() * rotary.inv_freq).repeat(1, 2)[:, None]
+        return HeadRotation(start, angles.cos(), angles.sin())

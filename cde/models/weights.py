@@ -1,0 +1,165 @@
+"""Weights from files and dictionaries into encoders: complete, of the right shape, finite, or an error.
+
+`transformers` fills what a checkpoint lacks with random numbers and a warning. An embedding from
+such a model looks like any other, so here every tensor must be found, and nothing may be left over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import AutoModel
+from transformers.utils import logging
+
+from cde.data.hub import notice_being_offline
+from cde.models.backbones import family_of, truncate
+from cde.surrogate import minilm_folder
+
+__all__ = ["backbone_weights", "fetch_folder", "fill", "read_config", "read_weights"]
+
+_ONE, _INDEX, _TORCH = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+
+
+def fetch_folder(path_or_repository: str | Path, revision: str | None = None) -> Path:
+    """The folder of a model: a local one, the offline MiniLM under the name "minilm", or one from the Hub.
+
+    Raises:
+        ConnectionError: neither a folder here nor to be had from the Hub.
+    """
+    name = str(path_or_repository)
+    if Path(name).is_dir():
+        return Path(name)
+    if name == "minilm":
+        return minilm_folder()
+    from huggingface_hub import snapshot_download
+
+    notice_being_offline()
+    try:
+        patterns = ["*.json", "*.safetensors", "*.txt", "*.model"]
+        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
+    except Exception as error:  # the Hub's client raises a dozen kinds; all mean that there is no model
+        raise ConnectionError(
+            f"no model {name!r}: it is no folder here, and the Hub has none of that name or is out of reach "
+            f"({type(error).__name__}). Accepted are 'minilm' (offline), the path of a folder, or a Hub repository"
+        ) from error
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The `config.json` of a model's folder.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: it is no JSON object.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} holds no model: there is no config.json in it")
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must hold an object; it holds a {type(values).__name__}")
+    return values
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a folder's `.safetensors`, one file or several under an index.
+
+    Raises:
+        FileNotFoundError: no weights, or a part that the index names is missing.
+        ValueError: a file that is cut short or damaged.
+    """
+    names = [_ONE]
+    if (folder / _INDEX).is_file():
+        names = sorted(set(json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
+    elif not (folder / _ONE).is_file():
+        hint = f"; {_TORCH} is not read, since it can run code: convert it" if (folder / _TORCH).is_file() else ""
+        raise FileNotFoundError(f"{folder} holds no weights: neither {_ONE} nor {_INDEX}{hint}")
+    tensors: dict[str, Tensor] = {}
+    for name in names:
+        try:
+            tensors.update(load_file(folder / name))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{folder / name} is missing, though {_INDEX} names it") from error
+        except SafetensorError as error:
+            raise ValueError(f"{folder / name} is cut short or damaged ({error}): get it again") from error
+    return tensors
+
+
+def fill(model: nn.Module, tensors: Mapping[str, Tensor], source: str, names: Mapping[str, str] | None = None) -> None:
+    """Copy tensors into a model: each must have its place and each place its tensor.
+
+    Args:
+        model: to fill.
+        tensors: by the model's names.
+        source: what they were read from, for messages.
+        names: what the source calls a tensor, where that differs from the model's name.
+
+    Raises:
+        ValueError: listing what is missing, unexpected, of another shape, or not finite.
+    """
+    called = names or {}
+    expected = model.state_dict()
+    known = {name: tensor for name, tensor in tensors.items() if name in expected}
+    problems = {
+        "missing": [called.get(name, name) for name in expected if name not in tensors],
+        "unexpected": [called.get(name, name) for name in tensors if name not in expected],
+        "of another shape": [
+            f"{called.get(name, name)} {tuple(tensor.shape)}, expected {tuple(expected[name].shape)}"
+            for name, tensor in known.items()
+            if tensor.shape != expected[name].shape
+        ],
+        "with NaN or infinite numbers": [
+            called.get(name, name) for name, tensor in known.items() if not bool(torch.isfinite(tensor).all())
+        ],
+    }
+    found = [f"{kind}: {', '.join(dict.fromkeys(listed))}" for kind, listed in problems.items() if listed]
+    if found:
+        raise ValueError(f"the weights of {source} do not fit the model.\n" + "\n".join(found))
+    model.load_state_dict(dict(tensors))
+
+
+def backbone_weights(
+    path_or_repository: str | Path, layers: int | None = None
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Config dictionary and tensors of a pretrained backbone, of its first `layers` layers.
+
+    Args:
+        path_or_repository: "minilm" (offline), a folder in the layout of `transformers`, or a Hub repository.
+        layers: keep the first so many; None keeps all.
+
+    Raises:
+        ConnectionError: no such model, here or on the Hub.
+        ValueError: a family that is not supported, weights that lack some, or more layers than there are.
+
+    Example:
+        >>> config, tensors = backbone_weights("minilm", layers=2)
+        >>> config["model_type"], config["num_hidden_layers"], tensors["embeddings.LayerNorm.bias"].shape
+        ('bert', 2, torch.Size([384]))
+    """
+    folder = fetch_folder(path_or_repository)
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()  # a pooler or a language-modelling head is left behind on purpose
+    logging.disable_progress_bar()
+    try:
+        model, report = AutoModel.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+    finally:
+        logging.set_verbosity(level)
+    missing = [name for name in report["missing_keys"] if not name.startswith("pooler.")]
+    if missing:
+        raise ValueError(
+            f"the weights of {path_or_repository} do not fit the model.\nmissing: {', '.join(sorted(missing))}"
+        )
+    family = family_of(model.config)
+    values = truncate(model.config.to_dict(), layers)
+    del model.get_submodule(family.layers)[values["num_hidden_layers"] :]
+    tensors = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("pooler.")}
+    return values, tensors

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import settings
 
 import cde
@@ -62,6 +63,15 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("CDE_CACHE", str(folder))
     return folder
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Small matrices in one thread: beside other work on the machine, waiting for a second costs ten times as much."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

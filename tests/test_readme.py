@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from cde.book.chapters import chapters, find_chapter, parse_assignments
 from cde.cli import main
 
@@ -14,9 +16,15 @@ ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_example_prints_what_the_readme_says() -> None:
-    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
-    printed = re.search(r"prints\n\n```text\n(.*?)```", README, re.DOTALL)[1]
+EXAMPLES = re.findall(r"```python\n(.*?)```\n\nprints\n\n```text\n(.*?)```", README, re.DOTALL)
+
+
+def test_every_example_shows_what_it_prints() -> None:
+    assert len(EXAMPLES) == README.count("```python") >= 2
+
+
+@pytest.mark.parametrize(("code", "printed"), EXAMPLES, ids=["collections", "context"])
+def test_an_example_prints_what_the_readme_says(code: str, printed: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == printed
 

@@ -14,7 +14,7 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from cde.models.backbones import FAMILIES
 
-__all__ = ["VARIANTS", "BiEncoderConfig", "ContextualConfig", "Variant"]
+__all__ = ["TASK_PREFIXES", "VARIANTS", "BiEncoderConfig", "ContextualConfig", "Variant"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,16 @@ VARIANTS = {
     "train": Variant(rotary="sequence", window_spares_context=False, fixed_positions=True),
     #: the same over ModernBERT: cde-small-v2
     "v2": Variant(rotary="plain", embedding_norm_twice=True, window_spares_context=False, fixed_positions=True),
+}
+
+
+#: what stands before texts in the published models, by kind of task (§10.7 and the authors' evaluation);
+#: settings of both configs: `ContextualEncoder.from_backbone("minilm", **TASK_PREFIXES["retrieval"])`
+TASK_PREFIXES = {
+    "retrieval": {"query_prefix": "search_query: ", "document_prefix": "search_document: "},
+    "question retrieval": {"query_prefix": "search_query: ", "document_prefix": "search_query: "},
+    "clustering": {"query_prefix": "clustering: ", "document_prefix": "clustering: "},
+    "classification": {"query_prefix": "classification: ", "document_prefix": "classification: "},
 }
 
 

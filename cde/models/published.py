@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cde.models.configuration import ContextualConfig
+from cde.models.configuration import TASK_PREFIXES, ContextualConfig
 
-__all__ = ["BACKBONE_DIMENSIONS", "Layout", "published_config", "published_prefixes"]
+__all__ = ["BACKBONE_DIMENSIONS", "Layout", "published_config"]
 
 _NOMIC = {
     "vocab_size": 30528, "n_positions": 2048, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_inner": 3072,
@@ -45,9 +45,6 @@ BACKBONE_DIMENSIONS: dict[str, dict[str, Any]] = {
     "answerdotai/ModernBERT-base": _MODERN_BASE,
     "answerdotai/ModernBERT-large": _MODERN_LARGE,
 }
-
-#: what the prompts of both published models begin with, by role (§10.7)
-published_prefixes = {"query_prefix": "search_query: ", "document_prefix": "search_document: "}
 
 _COLON_IDS = {"nomic": 1024, "answerdotai": 27}  # ":" in the tokenisers of BERT and ModernBERT
 _GATES = {"swiglu": "silu", "geglu": "gelu", "glu": "sigmoid"}
@@ -89,6 +86,7 @@ def _nomic_config(values: Mapping[str, Any], layers: int | None) -> dict[str, An
         "layer_norm_eps": float(values.get("layer_norm_epsilon", 1e-12)),
         "pad_token_id": int(values.get("pad_token_id") or 0),
         "rope_parameters": {"rope_type": "default", "rope_theta": float(values.get("rotary_emb_base") or 10000)},
+        "initializer_range": float(values.get("initializer_range") or 0.02),
         "linear_biases": biases,
         "rotary_fraction": float(values.get("rotary_emb_fraction", 1.0)),
         "rotary_interleaved": bool(values.get("rotary_emb_interleaved", False)),
@@ -180,8 +178,8 @@ def published_config(
         unrotated=size * per_document if agnostic else 0,
         skip_instruction_until=instruction,
         max_tokens=int(get("max_seq_length") or 512),
-        query_prefix=published_prefixes["query_prefix"],
-        document_prefix=published_prefixes["document_prefix"],
+        query_prefix=TASK_PREFIXES["retrieval"]["query_prefix"],
+        document_prefix=TASK_PREFIXES["retrieval"]["document_prefix"],
     )
 
 

@@ -1,0 +1,107 @@
+"""Small encoders that read texts: random weights, three families, and a tokenizer that spells words out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from string import ascii_lowercase
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.processors import TemplateProcessing
+from torch import Tensor
+from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerFast
+
+from cde.models import BiEncoder, BiEncoderConfig, ContextualConfig, ContextualEncoder
+from cde.models.backbones import config_from_dict
+
+Vectors = NDArray[np.float32]
+
+_SHARED = {"vocab_size": 64, "hidden_size": 32, "num_attention_heads": 4, "max_position_embeddings": 128}
+BACKBONES: dict[str, dict[str, Any]] = {
+    "bert": {"model_type": "bert", "num_hidden_layers": 2, "intermediate_size": 64, "pad_token_id": 0, **_SHARED},
+    "nomic_bert": {"model_type": "nomic_bert", "num_hidden_layers": 2, "intermediate_size": 64, **_SHARED},
+    "modernbert": {
+        "model_type": "modernbert", "num_hidden_layers": 4, "intermediate_size": 48, "local_attention": 8,
+        "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2, **_SHARED,
+    },
+}  # fmt: skip
+
+CORPUS = [
+    "boats and ships",
+    "harbours of norway",
+    "knots for sailors",
+    "tides",
+    "a red sail at night",
+    "ropes",
+    "the sea",
+]
+TEXTS = ["red boats", "scarlet ships and many other things in the harbour", "x", "sail", "boats boats boats boats"]
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """[CLS] and [SEP] around a token for each letter; those at the start of a word are other tokens."""
+    marks = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", ":"]
+    vocabulary = [*marks, *ascii_lowercase, *(f"##{letter}" for letter in ascii_lowercase)]
+    rust = Tokenizer(WordPiece({word: row for row, word in enumerate(vocabulary)}, unk_token="[UNK]"))
+    rust.normalizer = BertNormalizer()
+    rust.pre_tokenizer = BertPreTokenizer()
+    rust.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
+    names = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
+    return PreTrainedTokenizerFast(tokenizer_object=rust, **names)
+
+
+def spread(model: torch.nn.Module, seed: int = 0) -> None:
+    """Larger random weights than those of a fresh model, under which texts and contexts differ visibly."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" not in name.lower():
+                parameter.copy_(0.2 * torch.randn(parameter.shape, generator=generator))
+
+
+def backbone(family: str, seed: int = 0) -> PreTrainedModel:
+    """A model of `transformers`, of its own classes alone."""
+    model: PreTrainedModel = AutoModel.from_config(config_from_dict(BACKBONES[family]))
+    spread(model, seed)
+    return model.eval()
+
+
+def backbone_folder(folder: Path, family: str, seed: int = 0) -> Path:
+    """A folder of `transformers` with such a model and the tokenizer."""
+    backbone(family, seed).save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return folder
+
+
+def bi_encoder(family: str = "bert", seed: int = 0, **settings: Any) -> BiEncoder:
+    """A small bi-encoder in float32 on the CPU."""
+    model = BiEncoder(BiEncoderConfig(backbone=BACKBONES[family], **settings))
+    spread(model, seed)
+    return model.ready(tokenizer(), "sdpa", "cpu", "float32")  # type: ignore[no-any-return]
+
+
+def contextual(family: str = "bert", seed: int = 0, **settings: Any) -> ContextualEncoder:
+    """A small contextual encoder in float32 on the CPU, made for four context documents."""
+    backbones = {"first_backbone": BACKBONES[family], "second_backbone": BACKBONES[family]}
+    model = ContextualEncoder(ContextualConfig(**{**backbones, "context_size": 4, **settings}))
+    spread(model, seed)
+    return model.ready(tokenizer(), "sdpa", "cpu", "float32")  # type: ignore[no-any-return]
+
+
+def unit(vectors: Tensor) -> Vectors:
+    """Rows of length 1, as an array."""
+    normalised: Vectors = torch.nn.functional.normalize(vectors.detach().float(), dim=-1).numpy()
+    return normalised
+
+
+def one_by_one(model: Any, texts: list[str], forward: Any, prefix: str = "") -> Vectors:
+    """Unit vectors by `forward` of ids and mask, each text alone: nothing is padded, sorted or shared."""
+    with torch.no_grad():
+        ids = [torch.tensor([model.tokenizer(prefix + text)["input_ids"]]) for text in texts]
+        return unit(torch.cat([forward(row, None) for row in ids]))

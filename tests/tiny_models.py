@@ -1,0 +1,80 @@
+"""Tiny contextual encoders of each family, with weights large enough that everything in them matters."""
+
+from __future__ import annotations
+
+import copy
+import math
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cde.models import ContextualConfig, ContextualEncoder
+
+DIM, VOCABULARY = 32, 64
+
+BACKBONES: dict[str, dict[str, Any]] = {
+    "bert": {
+        "model_type": "bert", "vocab_size": VOCABULARY, "hidden_size": DIM, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 64, "pad_token_id": 0,
+    },
+    "nomic_bert": {
+        "model_type": "nomic_bert", "vocab_size": VOCABULARY, "hidden_size": DIM, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "head_dim": 8, "intermediate_size": 64, "max_position_embeddings": 64,
+        "pad_token_id": 0,
+    },
+    # text sees two tokens to either side in the layers 1 and 2 of four
+    "modernbert": {
+        "model_type": "modernbert", "vocab_size": VOCABULARY, "hidden_size": DIM, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "intermediate_size": 48, "max_position_embeddings": 64, "local_attention": 4,
+        "global_attn_every_n_layers": 3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+        "cls_token_id": 1, "sep_token_id": 2,
+    },
+}  # fmt: skip
+FAMILIES = tuple(BACKBONES)
+PATTERNS = ("full", "cached")
+
+
+def new_model(family: str, attention: str = "full", seed: int = 0, **settings: Any) -> ContextualEncoder:
+    """A model of its own, in evaluation mode; random tensors by name, so that patterns share them."""
+    settings = {"first_stage_mlp": True, "output_projection": True, "context_size": 4, **settings}
+    first = copy.deepcopy(settings.pop("first_backbone", BACKBONES[family]))
+    second = copy.deepcopy(settings.pop("second_backbone", BACKBONES[family]))
+    model = ContextualEncoder(
+        ContextualConfig(first_backbone=first, second_backbone=second, attention=attention, **settings)
+    )
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            values = torch.randn(parameter.shape, generator=generator)
+            if "embeddings" in name and parameter.ndim == 2:
+                parameter.copy_(values)
+            elif parameter.ndim == 2:
+                parameter.copy_(values * 1.2 / math.sqrt(parameter.shape[1]))
+            else:
+                about = 1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0
+                parameter.copy_(about + values * (1.0 if "null" in name else 0.2))
+    return model.eval()
+
+
+@cache
+def shared_model(family: str, attention: str = "full", **settings: Any) -> ContextualEncoder:
+    """The same model for all tests that leave it as it is."""
+    return new_model(family, attention, **settings)
+
+
+def random_context(documents: int, seed: int = 0, batch: int | None = None) -> Tensor:
+    shape = (documents, DIM) if batch is None else (batch, documents, DIM)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def padded(texts: list[list[int]], left: bool = False, extra: int = 0) -> tuple[Tensor, Tensor]:
+    """Token ids and mask of texts; padding holds any token, since none may be read."""
+    length = max(map(len, texts)) + extra
+    ids, mask = torch.full((len(texts), length), 7), torch.zeros(len(texts), length, dtype=torch.long)
+    for row, text in enumerate(texts):
+        place = slice(length - len(text), length) if left else slice(0, len(text))
+        ids[row, place] = torch.tensor(text, dtype=torch.long)
+        mask[row, place] = 1
+    return ids, mask

@@ -223,7 +223,7 @@ def test_layers_that_are_computed_again_for_the_backward_pass_give_the_same_grad
         return model.second_stage(ids, mask, context)
 
     expected, wanted = gradients(model, embed, context)
-    model.gradient_checkpointing_enable()
+    model.activation_checkpointing_enable()
     found, gradient = gradients(model, embed, context)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
     assert set(gradient) == set(wanted)

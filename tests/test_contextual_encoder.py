@@ -64,9 +64,9 @@ def test_the_draw_is_without_replacement_and_of_the_size_asked_for(
     config = ContextualConfig(context_size=30)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        drawn, said = draw_context(config, texts, size, seed, fill)
-        rows, _ = draw_context(config, np.arange(count)[:, None], size, seed, fill)
-        again, _ = draw_context(config, texts, size, seed, fill)
+        drawn, said = draw_context(config, 1, texts, size, seed, fill)
+        rows, _ = draw_context(config, 1, np.arange(count)[:, None], size, seed, fill)
+        again, _ = draw_context(config, 1, texts, size, seed, fill)
     taken = min(size, count)
     assert len(set(drawn[:taken])) == taken
     assert set(drawn) <= set(texts)
@@ -80,7 +80,7 @@ def test_the_draw_is_without_replacement_and_of_the_size_asked_for(
 def test_every_document_is_drawn_about_equally_often() -> None:
     """3 of 7 in 2,000 draws: 857 each, and within 6 standard deviations of it."""
     texts, config = [str(i) for i in range(7)], ContextualConfig(context_size=3)
-    drawn = [text for seed in range(2000) for text in draw_context(config, texts, None, seed, None)[0]]
+    drawn = [text for seed in range(2000) for text in draw_context(config, 1, texts, None, seed, None)[0]]
     counts = np.bincount([int(text) for text in drawn], minlength=7)
     assert np.abs(counts - 6000 / 7).max() < 6 * (2000 * 3 / 7 * 4 / 7) ** 0.5
 
@@ -229,7 +229,7 @@ def test_a_context_that_is_varied_or_filled_up_on_purpose_does_not_warn() -> Non
             model.with_context(CORPUS[:2], fill=fill)
         model.with_context(None)
         model.with_context(CORPUS + CORPUS[:1], size=4, seed=0)  # the duplicates are not drawn together
-    drawn = draw_context(model.config, CORPUS + CORPUS[:1], 4, 0, None)[0]
+    drawn = draw_context(model.config, 1, CORPUS + CORPUS[:1], 4, 0, None)[0]
     assert len(set(drawn)) == 4
 
 

@@ -34,7 +34,7 @@ class Counter:
 
 
 def encode(texts: list[str], model: Counter, **options: object) -> NDArray[np.float32]:
-    settings = {"dim": len(LETTERS), "max_tokens": 64, "device": torch.device("cpu"), "precision": "float32"}
+    settings = {"shape": (len(LETTERS),), "max_tokens": 64, "device": torch.device("cpu"), "precision": "float32"}
     return encode_texts(texts, tokenizer(), model, **{**settings, "normalise": False, **options})  # type: ignore[arg-type]
 
 

@@ -34,20 +34,21 @@ ATTENTION_NAME = "cde"
 class ContextCache:
     """The keys and values of a context in every layer: what `cached` attention computes once.
 
-    It is filled by a pass of the context through the layers (`writing`), and read by every text
-    afterwards. Each entry is `(batch, heads, J, head_dim)`; batch is 1 for a shared context.
+    It is filled by a pass of the context through the layers, and read by every text afterwards.
+    Each entry is `(contexts, heads, J, head_dim)`; `contexts` is 1 where all texts share one.
     Gradients flow through it to the context, so a training batch may share it too.
     """
 
     length: int
+    contexts: int = 1
     layers: dict[nn.Module, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    writing: bool = True
+
+    def record(self, layer: nn.Module, key: Tensor, value: Tensor) -> None:
+        """Keep a layer's keys and values; those of a recomputation under gradient checkpointing are not needed."""
+        self.layers.setdefault(layer, (key, value))
 
     def extend(self, layer: nn.Module, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values that the queries of a layer may see: its own, after the context's."""
-        if self.writing:
-            self.layers[layer] = (key, value)
-            return key, value
+        """Keys and values that a text's queries may see in a layer: its own, after the context's."""
         context_key, context_value = self.layers[layer]
         shape = (key.shape[0], -1, -1, -1)
         return (
@@ -58,7 +59,7 @@ class ContextCache:
     def detach(self) -> ContextCache:
         """The same numbers, cut from the graph that computed them."""
         layers = {layer: (key.detach(), value.detach()) for layer, (key, value) in self.layers.items()}
-        return ContextCache(self.length, layers, self.writing)
+        return ContextCache(self.length, self.contexts, layers)
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ def _attend(
     value: Tensor,
     attention_mask: Tensor | None,
     context_cache: ContextCache | None = None,
+    record_context: ContextCache | None = None,
     head_rotation: HeadRotation | None = None,
     implementation: str = "sdpa",
     sliding_window: int | None = None,
@@ -98,6 +100,8 @@ def _attend(
     # the window is in the mask already, where it spares the context tokens
     if head_rotation is not None:
         query, key = head_rotation(query), head_rotation(key)
+    if record_context is not None:
+        record_context.record(module, key, value)
     if context_cache is not None:
         key, value = context_cache.extend(module, key, value)
     if implementation.startswith("flash"):

@@ -50,8 +50,8 @@ class Family(Protocol):
         """How far text tokens see in the layers that see a window only; None where all see everything."""
         ...
 
-    def longest(self, model: Any) -> int:
-        """Most text tokens that the positions allow for."""
+    def longest(self, model: Any) -> int | None:
+        """Most text tokens that the positions allow for; None where they are rotary and go on."""
         ...
 
 
@@ -62,6 +62,9 @@ class Bert:
 
     def embed(self, model: Any, input_ids: Tensor, position_ids: Tensor) -> Tensor:
         """Word, position and type embeddings."""
+        longest = model.config.max_position_embeddings
+        if input_ids.shape[1] > longest:
+            raise ValueError(f"the backbone has {longest} learned positions; a text has {input_ids.shape[1]} tokens")
         parts = model.embeddings
         types = parts.token_type_embeddings.weight[0]
         return parts.word_embeddings(input_ids) + types + parts.position_embeddings(position_ids)  # type: ignore[no-any-return]
@@ -80,7 +83,7 @@ class Bert:
         """None: every layer sees everything."""
         return None
 
-    def longest(self, model: Any) -> int:
+    def longest(self, model: Any) -> int | None:
         """The number of learned positions."""
         return int(model.config.max_position_embeddings)
 
@@ -110,9 +113,9 @@ class NomicBert:
         """None: every layer sees everything."""
         return None
 
-    def longest(self, model: Any) -> int:
-        """The length that it was trained for; rotary positions go on beyond it."""
-        return int(model.config.max_position_embeddings)
+    def longest(self, model: Any) -> int | None:
+        """None: rotary positions go on beyond the length that it was trained for."""
+        return None
 
 
 class ModernBert:
@@ -142,9 +145,9 @@ class ModernBert:
         """Half of the window's width: 64 in the base model."""
         return int(model.config.sliding_window)
 
-    def longest(self, model: Any) -> int:
-        """The length that it was trained for."""
-        return int(model.config.max_position_embeddings)
+    def longest(self, model: Any) -> int | None:
+        """None: rotary positions go on beyond the length that it was trained for."""
+        return None
 
 
 FAMILIES: dict[str, Family] = {"bert": Bert(), "nomic_bert": NomicBert(), "modernbert": ModernBert()}

@@ -116,6 +116,11 @@ class BiEncoder(Encoder):
         """Length of the vectors."""
         return int(self.backbone.config.hidden_size)
 
+    @property
+    def longest(self) -> int | None:
+        """Most tokens that a text can have, where positions are learned; None where they are rotary."""
+        return self.family.longest(self.backbone)
+
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Vectors of texts before normalisation: `(batch, T)` ids and mask to `(batch, dim)` float32."""
         input_ids, mask = to_the_left(input_ids, attention_mask)

@@ -104,7 +104,9 @@ class ContextualEncoder(Encoder):
             ValueError: a family that is not supported, or a setting that is not accepted.
         """
         second, second_weights = backbone_weights(path_or_repository, layers)
-        first, first_weights = backbone_weights(path_or_repository, first_stage_layers or layers)
+        first, first_weights = backbone_weights(
+            path_or_repository, layers if first_stage_layers is None else first_stage_layers
+        )
         config = ContextualConfig(first_backbone=first, second_backbone=second, **settings)
         model = cls(config)
         if isinstance(model.first_stage, FirstStage):
@@ -149,12 +151,13 @@ class ContextualEncoder(Encoder):
         folder = fetch_folder(path_or_repository, revision)
         values = read_config(folder)
         if values.get("model_type") == ContextualConfig.model_type:
+            values.pop("context_drawn", None)  # of a CorpusEncoder, as is the tensor below
             config = ContextualConfig.from_dict(values)
             if variant not in (None, config.variant):
                 raise ValueError(f"{folder} was saved with the variant {config.variant!r}; {variant!r} was asked for")
             model = cls(config)
             tensors = read_weights(folder)
-            tensors.pop("context", None)  # of a CorpusEncoder
+            tensors.pop("context", None)
             fill(model, model.untied(tensors), str(folder))
         elif "embedder" in values or values.get("architecture") == "transductive":
             modern = "ModernBERT" in str(values.get("dataset_backbone") or values.get("embedder"))
@@ -172,8 +175,14 @@ class ContextualEncoder(Encoder):
             tokenizer = load_tokenizer("minilm")
         return model.ready(tokenizer, attn_implementation, device, precision)  # type: ignore[no-any-return]
 
-    def untied(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Tensors with shared word embeddings under both of their names."""
+    def untied(self, tensors: dict[str, Tensor], second_wins: bool = False) -> dict[str, Tensor]:
+        """Tensors with shared word embeddings under both of their names.
+
+        Args:
+            tensors: with one of the names, or both.
+            second_wins: where both differ, take the second stage's, as torch does when it fills the
+                authors' model in the order of its parts.
+        """
         if self.config.tie_token_embeddings and isinstance(self.first_stage, FirstStage):
             first, second = (
                 f"{stage}.backbone.embeddings.{_WORDS[backbone['model_type']]}.weight"
@@ -185,6 +194,8 @@ class ContextualEncoder(Encoder):
             for one, other in ((first, second), (second, first)):
                 if one in tensors:
                     tensors.setdefault(other, tensors[one])
+            if second_wins and second in tensors:
+                tensors[first] = tensors[second]
         return tensors
 
     def save_pretrained(self, save_directory: str | Path, **_: Any) -> None:
@@ -195,6 +206,13 @@ class ContextualEncoder(Encoder):
     def dim(self) -> int:
         """Length of the vectors: that of the second stage's backbone."""
         return self.second_stage.dim
+
+    @property
+    def longest(self) -> int | None:
+        """Most tokens that a text can have, where positions are learned; None where they are rotary."""
+        stages = [stage for stage in (self.first_stage, self.second_stage) if not isinstance(stage, _NoFirstStage)]
+        limits = [stage.family.longest(stage.backbone) for stage in stages]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def forward(
         self,
@@ -226,7 +244,11 @@ class ContextualEncoder(Encoder):
     def embed_context(self, texts: Sequence[str]) -> Vectors:
         """First-stage vectors of context documents: `(n, dim)` or `(n, k, dim)` float32, not normalised."""
         prefix = self.config.document_prefix
-        return self.encode(texts, self.first_stage, prefix, normalise=False, description="embedding the context:")
+        parts = self.config.vectors_per_document
+        shape = (self.dim,) if parts == 1 else (parts, self.dim)
+        return self.encode(
+            texts, self.first_stage, prefix, shape=shape, normalise=False, description="embedding the context:"
+        )
 
     def with_context(
         self,
@@ -256,8 +278,9 @@ class ContextualEncoder(Encoder):
             UserWarning: a context of one document, or of duplicates.
         """
         if context is None:
+            self.second_stage.null_tokens(1)  # raises where there is none
             return CorpusEncoder(self, None, "null context")
-        documents, drawn = draw_context(self.config, context, size, seed, fill)
+        documents, drawn = draw_context(self.config, self.dim, context, size, seed, fill)
         vectors: Any = documents
         if isinstance(documents, list):
             vectors = self.embed_context(list(dict.fromkeys(documents)))
@@ -306,9 +329,9 @@ def load_published(
     model = ContextualEncoder(config)
     layout = Layout(config)
     ours, unexpected = layout.to_ours(state_dict)
-    tensors = model.untied(dict(ours))
-    names = layout.published_names(list(model.state_dict()))
-    fill(model, {**tensors, **{name: torch.zeros(0) for name in unexpected}}, "the published checkpoint", names)
+    tensors = model.untied(ours, second_wins=True)
+    names = layout.published_names([*model.state_dict(), *tensors])
+    fill(model, tensors, "the published checkpoint", names, unexpected)
     model.set_attention("eager")
     model.eval()
     return model

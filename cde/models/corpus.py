@@ -19,13 +19,14 @@ from cde.models.attention import ContextCache
 from cde.models.configuration import ContextualConfig
 from cde.models.encoder import save_folder
 from cde.models.encoding import Vectors, checked_texts, half_precision
-from cde.models.weights import fetch_folder, read_weights
+from cde.models.weights import fetch_folder, read_config, read_weights
 
 __all__ = ["CorpusEncoder", "draw_context"]
 
 
 def draw_context(
     config: ContextualConfig,
+    dim: int,
     context: Sequence[str] | np.ndarray[Any, Any] | Tensor,
     size: int | None,
     seed: int,
@@ -35,6 +36,7 @@ def draw_context(
 
     Args:
         config: of the model.
+        dim: of its vectors.
         context: texts, or vectors `(n, dim)` or `(n, k, dim)`.
         size, seed, fill: as in `ContextualEncoder.with_context`.
 
@@ -46,11 +48,13 @@ def draw_context(
         raise ValueError(f"fill must be 'shorter', 'null' or 'repeat'; it is {fill!r}")
     if isinstance(context, str):
         raise TypeError("the context must be a list of texts; one string was given: put it in a list")
+    if size is not None and not isinstance(size, (int, np.integer)):
+        raise TypeError(f"size must be a whole number of context documents; it is {size!r}")
+    if isinstance(context, np.ndarray) and context.dtype.kind in "UO":
+        context = context.tolist()
     if isinstance(context, (np.ndarray, Tensor)):
-        vectors = np.asarray(context.detach().cpu() if isinstance(context, Tensor) else context)
-        if not np.isfinite(vectors).all():
-            raise ValueError("the context vectors hold NaN or infinite numbers")
-        documents: list[str] | np.ndarray[Any, Any] = vectors
+        documents: list[str] | np.ndarray[Any, Any] = _checked_vectors(context, config.vectors_per_document, dim)
+        vectors = documents
         kind, wanted = "vectors", len(vectors) if size is None else size
     else:
         documents = checked_texts(context)
@@ -77,6 +81,20 @@ def draw_context(
     drawn = [documents[row] for row in chosen] if isinstance(documents, list) else documents[chosen]
     _warn(drawn, taken)
     return drawn, said
+
+
+def _checked_vectors(context: np.ndarray[Any, Any] | Tensor, parts: int, dim: int) -> np.ndarray[Any, Any]:
+    vectors = np.asarray(context.detach().cpu().float() if isinstance(context, Tensor) else context)
+    expected = (dim,) if parts == 1 else (parts, dim)
+    if vectors.shape[1:] != expected or vectors.ndim != 1 + len(expected):
+        wanted = ", ".join(str(length) for length in expected)
+        raise ValueError(
+            f"context vectors for this model are of shape (documents, {wanted}), as embed_context gives; these are "
+            f"of shape {vectors.shape}"
+        )
+    if not np.isfinite(vectors).all():
+        raise ValueError("the context vectors hold NaN or infinite numbers")
+    return vectors
 
 
 def _warn(drawn: list[str] | np.ndarray[Any, Any], taken: int) -> None:
@@ -113,7 +131,7 @@ class CorpusEncoder:
         self.model = model
         self.context = context
         self.drawn = drawn
-        self._caches: dict[tuple[str, bool], ContextCache] = {}
+        self._caches: dict[tuple[str, bool, int], ContextCache] = {}
 
     def __repr__(self) -> str:
         return f"CorpusEncoder({self.drawn}; {self.dim} dimensions, attention {self.model.config.attention})"
@@ -155,9 +173,11 @@ class CorpusEncoder:
         if isinstance(context, Tensor) and context.device != input_ids.device:
             context = self.context = context.to(input_ids.device)
         if self.model.config.attention == "cached":
-            key = (str(input_ids.device), half_precision(self.model.precision))
+            # weights that were trained on since have another version, and need the context's keys anew
+            version = sum(p._version for p in self.model.second_stage.parameters() if not p.is_inference())
+            key = (str(input_ids.device), half_precision(self.model.precision), version)
             if key not in self._caches:
-                self._caches[key] = self.model.second_stage.cache_context(context)
+                self._caches = {key: self.model.second_stage.cache_context(context)}
             context = self._caches[key]
         embedded: Tensor = self.model.second_stage(input_ids, attention_mask, context)
         return embedded
@@ -190,9 +210,9 @@ class CorpusEncoder:
             ValueError: a model that was saved without a context.
         """
         folder = fetch_folder(path_or_repository, options.get("revision"))
-        model = cls.model_class.from_pretrained(folder, **options)
-        drawn = getattr(model.config, "context_drawn", None)
+        drawn = read_config(folder).get("context_drawn")
         if drawn is None:
             raise ValueError(f"{folder} holds a model without a context: ContextualEncoder.from_pretrained reads it")
+        model = cls.model_class.from_pretrained(folder, **options)
         context = read_weights(folder).get("context")
         return cls(model, None if context is None else context.to(model.device), drawn)

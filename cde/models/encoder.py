@@ -18,6 +18,7 @@ from cde.models.weights import fetch_folder
 
 __all__ = ["Encoder", "load_tokenizer", "save_folder"]
 
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 #: texts come out of a batch of about so many tokens; more only helps where thousands of cores wait
 _WORK = {"cpu": 4096, "cuda": 131072}
 
@@ -50,7 +51,9 @@ def save_folder(directory: str | Path, config: Any, tensors: dict[str, Tensor], 
         save_file(whole, Path(temporary) / "model.safetensors", metadata={"format": "pt"})
         if tokenizer is not None:
             tokenizer.save_pretrained(temporary)
-        # the config last: a folder with a config is complete
+        # a folder with a config is complete: the old one goes first, the new one comes last
+        for stale in ("config.json", "model.safetensors.index.json", *(_TOKENIZER_FILES if tokenizer is None else ())):
+            (directory / stale).unlink(missing_ok=True)
         for path in sorted(Path(temporary).iterdir(), key=lambda path: path.name == "config.json"):
             os.replace(path, directory / path.name)
     return directory
@@ -76,6 +79,11 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
     @property
     def dim(self) -> int:
         """Length of the vectors."""
+        raise NotImplementedError
+
+    @property
+    def longest(self) -> int | None:
+        """Most tokens that a text can have, where positions are learned; None where they are rotary."""
         raise NotImplementedError
 
     def set_attention(self, implementation: str) -> None:
@@ -112,20 +120,21 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         texts: Any,
         forward: Any,
         prefix: str,
+        shape: tuple[int, ...] | None = None,
         extra: int = 0,
         normalise: bool = True,
         description: str = "embedding",
     ) -> Vectors:
-        """Vectors of texts by `forward`, in evaluation mode; the mode is restored afterwards."""
-        training, device = self.training, self.device
+        """Vectors of texts by `forward`, in evaluation mode; the mode of each part is restored afterwards."""
+        training, device = [module for module in self.modules() if module.training], self.device
         self.eval()
         try:
             return encode_texts(
                 texts,
                 self.tokenizer,
                 forward,
-                dim=self.dim,
-                max_tokens=self.config.max_tokens,
+                shape=shape or (self.dim,),
+                max_tokens=min(self.config.max_tokens, self.longest or self.config.max_tokens),
                 device=device,
                 prefix=prefix,
                 precision=self.precision,
@@ -135,4 +144,5 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
                 description=description,
             )
         finally:
-            self.train(training)
+            for module in training:
+                module.training = True

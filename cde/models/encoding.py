@@ -50,10 +50,11 @@ def checked_texts(texts: Sequence[str]) -> list[str]:
     """
     if isinstance(texts, str):
         raise TypeError("texts must be a list of strings; one string was given: put it in a list")
+    texts = list(texts)
     for position, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"texts must be strings; item {position} is of type {type(text).__name__}")
-    return list(texts)
+    return texts
 
 
 def tokenise(tokenizer: Any, texts: list[str], max_tokens: int) -> list[NDArray[np.int32]]:
@@ -111,7 +112,7 @@ def encode_texts(
     tokenizer: Any,
     forward: Forward,
     *,
-    dim: int,
+    shape: tuple[int, ...],
     max_tokens: int,
     device: torch.device,
     prefix: str = "",
@@ -127,7 +128,7 @@ def encode_texts(
         texts: any number.
         tokenizer: of the model; None raises.
         forward: ids `(batch, T)` and mask (or None) to vectors `(batch, …, dim)`.
-        dim: of the vectors, for the shape of an empty result.
+        shape: of one vector, for an empty result.
         max_tokens: tokens to cut texts to.
         device: of the model.
         prefix: put before every text.
@@ -147,7 +148,7 @@ def encode_texts(
     if tokenizer is None:
         raise ValueError("the encoder has no tokenizer: set encoder.tokenizer, or pass token ids to its stages")
     if not wanted:
-        return np.zeros((0, dim), np.float32)
+        return np.zeros((0, *shape), np.float32)
     distinct = list(dict.fromkeys(wanted))
     rows = tokenise(tokenizer, distinct, max_tokens)
     batches = token_batches([len(row) for row in rows], work, extra)

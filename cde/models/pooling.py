@@ -25,6 +25,8 @@ def to_the_left(input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tenso
     """
     if input_ids.ndim != 2:
         raise ValueError(f"input_ids must be of shape (batch, tokens); they are {tuple(input_ids.shape)}")
+    if 0 in input_ids.shape:
+        raise ValueError(f"there is nothing to embed: input_ids are of shape {tuple(input_ids.shape)}")
     if attention_mask is None:
         return input_ids, None
     if attention_mask.shape != input_ids.shape:

@@ -294,8 +294,8 @@ class Layout:
             elif len(place.ours) == 1:
                 found[place.ours[0]] = tensor
             else:
-                parts = list(tensor.chunk(3, dim=0)) if tensor.shape[0] % 3 == 0 else [tensor] * 3
-                if place.rows is not None and len(parts[0]) == len(place.rows):
+                parts = list(tensor.chunk(3, dim=0)) if tensor.ndim and tensor.shape[0] % 3 == 0 else [tensor] * 3
+                if place.rows is not None and tensor.ndim and len(parts[0]) == len(place.rows):
                     parts[:2] = [part[place.rows] for part in parts[:2]]
                 found.update(zip(place.ours, parts, strict=True))
         return found, unexpected

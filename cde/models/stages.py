@@ -28,6 +28,13 @@ def _two_layers(inner: int, outer: int, activation: nn.Module) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inner, inner), activation, nn.Linear(inner, outer))
 
 
+def _project(layers: nn.Module, pooled: Tensor) -> Tensor:
+    """Layers behind the pooling, in the precision of their weights (pooling gives float32)."""
+    weight = next(layers.parameters(), None)
+    projected: Tensor = layers(pooled if weight is None else pooled.to(weight.dtype))
+    return projected
+
+
 class FirstStage(nn.Module):
     """M1: texts to context vectors, not normalised.
 
@@ -76,8 +83,7 @@ class FirstStage(nn.Module):
             pooled = mean_of_chunks(hidden, mask, self.parts)
         else:
             pooled = mean_of_parts(hidden, mask, self.parts)
-        vectors: Tensor = self.mlp(pooled)
-        return vectors
+        return _project(self.mlp, pooled)
 
     def hidden_states(self, input_ids: Tensor, mask: Tensor | None) -> Tensor:
         """Last hidden states `(n, T, dim)` of texts whose padding stands on the right."""
@@ -222,12 +228,11 @@ class SecondStage(nn.Module):
     def _cache(self, tokens: Tensor) -> ContextCache:
         prompt = self.soft_prompt()[None].expand(len(tokens), -1, -1)
         prefix = self.family.normalise(self.backbone, torch.cat([tokens, prompt], dim=1))
-        cache = ContextCache(prefix.shape[1])
+        cache = ContextCache(prefix.shape[1], len(tokens))
         positions = torch.zeros(1, cache.length, dtype=torch.long, device=prefix.device)
         if cache.length:
             everything: Masks = {"full": None, "window": None}  # among themselves, context tokens have no places
-            self.family.run(self.backbone, prefix, everything, positions, context_cache=cache, **self.attention)
-        cache.writing = False
+            self.family.run(self.backbone, prefix, everything, positions, record_context=cache, **self.attention)
         return cache
 
     def forward(
@@ -265,7 +270,7 @@ class SecondStage(nn.Module):
         pooled = mean_of_tokens(text, pooled_tokens)
         if self.output_projection is None:
             return pooled
-        projected: Tensor = self.output_projection(pooled)
+        projected = _project(self.output_projection, pooled)
         return projected + pooled if self.variant.residual else projected
 
     def _pooled_tokens(self, input_ids: Tensor, mask: Tensor | None) -> Tensor | None:
@@ -296,6 +301,10 @@ class SecondStage(nn.Module):
                 context = self._cache(self.context_tokens(context, null_context, batch))
             elif null_context:
                 raise ValueError("a cached context is what it is: give null_context=True to cache_context instead")
+            if context.contexts not in (1, batch):
+                raise ValueError(
+                    f"{context.contexts} contexts for a batch of {batch} texts: give one each, or one for all"
+                )
             hidden = family.normalise(model, text)
             masks = self._masks(mask, length, 0, context.length)
             cache = {"context_cache": context} if context.length else {}

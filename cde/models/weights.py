@@ -7,7 +7,7 @@ such a model looks like any other, so here every tensor must be found, and nothi
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,13 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def fill(model: nn.Module, tensors: Mapping[str, Tensor], source: str, names: Mapping[str, str] | None = None) -> None:
+def fill(
+    model: nn.Module,
+    tensors: Mapping[str, Tensor],
+    source: str,
+    names: Mapping[str, str] | None = None,
+    unplaced: Sequence[str] = (),
+) -> None:
     """Copy tensors into a model: each must have its place and each place its tensor.
 
     Args:
@@ -102,6 +108,7 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], source: str, names: Ma
         tensors: by the model's names.
         source: what they were read from, for messages.
         names: what the source calls a tensor, where that differs from the model's name.
+        unplaced: what the source calls tensors that no name of the model stands for.
 
     Raises:
         ValueError: listing what is missing, unexpected, of another shape, or not finite.
@@ -111,7 +118,7 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], source: str, names: Ma
     known = {name: tensor for name, tensor in tensors.items() if name in expected}
     problems = {
         "missing": [called.get(name, name) for name in expected if name not in tensors],
-        "unexpected": [called.get(name, name) for name in tensors if name not in expected],
+        "unexpected": [*(called.get(name, name) for name in tensors if name not in expected), *unplaced],
         "of another shape": [
             f"{called.get(name, name)} {tuple(tensor.shape)}, expected {tuple(expected[name].shape)}"
             for name, tensor in known.items()

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from cde.batching import pack_batches
     from cde.clustering import cluster_pairs
     from cde.data import Pairs, RetrievalSet, list_sources, load_pairs, load_retrieval
+    from cde.filtering import false_negatives
     from cde.lexical import BM25
     from cde.models import BiEncoder, ContextualEncoder, CorpusEncoder
     from cde.retrieval import evaluate
+    from cde.runs import train
     from cde.surrogate import Surrogate
+    from cde.training import TrainConfig
 
 __all__ = [
     "BM25",
@@ -29,12 +32,15 @@ __all__ = [
     "Pairs",
     "RetrievalSet",
     "Surrogate",
+    "TrainConfig",
     "cluster_pairs",
     "evaluate",
+    "false_negatives",
     "list_sources",
     "load_pairs",
     "load_retrieval",
     "pack_batches",
+    "train",
 ]
 
 __version__ = "0.1.0"
@@ -48,11 +54,14 @@ _HOMES = {
     "RetrievalSet": "cde.data",
     "Surrogate": "cde.surrogate",
     "cluster_pairs": "cde.clustering",
+    "TrainConfig": "cde.training",
     "evaluate": "cde.retrieval",
+    "false_negatives": "cde.filtering",
     "list_sources": "cde.data",
     "load_pairs": "cde.data",
     "load_retrieval": "cde.data",
     "pack_batches": "cde.batching",
+    "train": "cde.runs",
 }
 
 

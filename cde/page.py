@@ -90,10 +90,14 @@ def answer(text: str) -> None:
 
 
 def imported_modules() -> list[str]:
-    """The modules of `cde` that this process has imported, as paths below the package."""
+    """The modules of `cde` that this process has imported, as paths below the package.
+
+    The package's own `__init__.py` is left out: it lists names, and a new one changes no page.
+    """
     package = Path(__file__).resolve().parent
     files = {getattr(module, "__file__", None) for name, module in sys.modules.items() if name.split(".")[0] == "cde"}
-    return sorted(str(Path(file).resolve().relative_to(package)) for file in files if file)
+    found = {str(Path(file).resolve().relative_to(package)) for file in files if file}
+    return sorted(found - {"__init__.py"})
 
 
 def device() -> str:

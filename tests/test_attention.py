@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -21,9 +22,9 @@ from tiny_models import (
 )
 from torch import Tensor
 from transformers import AutoModel
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from cde.models import ContextualEncoder
+import cde.models.attention as attention_module
+from cde.models import BiEncoder, BiEncoderConfig, ContextualEncoder
 from cde.models.attention import HeadRotation, visibility
 from cde.models.backbones import config_from_dict
 
@@ -299,37 +300,89 @@ def test_a_cache_of_three_contexts_does_not_fit_four_texts() -> None:
 
 
 @pytest.fixture
-def flash_kernel() -> Any:
-    """A stand-in for a flash kernel: it takes which keys are real and knows nothing else of masks."""
+def flash_calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """A stand-in for transformers' flash attention: it takes which keys are real, and a window."""
+    calls: list[dict[str, Any]] = []
+    signature = inspect.signature(attention_module._flash_attention_forward)
 
-    def attend(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any) -> Any:
-        assert mask is None or (mask.shape == (len(query), key.shape[2]) and mask.dtype == torch.bool)
-        wide = None if mask is None else mask[:, None, None]
-        return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, wide, **options)
+    def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any) -> Tensor:
+        signature.bind(query, key, value, mask, **options)  # what transformers would take
+        assert query.dtype == torch.bfloat16 and not options["is_causal"]
+        assert mask is None or (mask.shape == key.shape[:2] and mask.dtype == torch.bool)
+        calls.append(options)
+        seen = torch.ones(query.shape[1], key.shape[1], dtype=torch.bool)
+        if options["sliding_window"] is not None:
+            # transformers hands the kernel one less on either side
+            places = torch.arange(key.shape[1])
+            seen = (places[:, None] - places[None]).abs() <= options["sliding_window"] - 1
+        seen = seen[None, None] if mask is None else seen[None, None] & mask[:, None, None]
+        heads = (states.transpose(1, 2) for states in (query, key, value))
+        scaled = torch.nn.functional.scaled_dot_product_attention
+        return scaled(*heads, attn_mask=seen, scale=options["softmax_scale"]).transpose(1, 2)
 
-    ALL_ATTENTION_FUNCTIONS.register("flash_stand_in", attend)
-    return "flash_stand_in"
+    monkeypatch.setattr(attention_module, "_flash_attention_forward", attend)
+    monkeypatch.setattr("cde.models.encoder.is_flash_attn_2_available", lambda: True)
+    return calls
 
 
 @pytest.mark.parametrize("family", ["bert", "nomic_bert"])
 @pytest.mark.parametrize("attention", PATTERNS)
-def test_flash_kernels_are_told_which_keys_are_real(family: str, attention: str, flash_kernel: str) -> None:
+def test_flash_attention_is_told_which_keys_are_real(family: str, attention: str, flash_calls: list[Any]) -> None:
     model = new_model(family, attention, soft_prompt_tokens=2)
     ids, mask = padded(TEXTS)
-    expected = model.second_stage(ids, mask, random_context(5))
-    first = model.first_stage(ids, mask)
-    for stage in (model.first_stage, model.second_stage):
-        stage.attention["implementation"] = flash_kernel
-    torch.testing.assert_close(model.second_stage(ids, mask, random_context(5)), expected, rtol=0, atol=1e-5)
-    torch.testing.assert_close(model.first_stage(ids, mask), first, rtol=0, atol=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, first = model.second_stage(ids, mask, random_context(5)), model.first_stage(ids, mask)
+        model.set_attention("flash_attention_2")
+        found = model.second_stage(ids, mask, random_context(5))
+        torch.testing.assert_close(found, expected, rtol=0, atol=0.05)
+        torch.testing.assert_close(model.first_stage(ids, mask), first, rtol=0, atol=0.05)
+    assert {call["attn_implementation"] for call in flash_calls} == {"flash_attention_2"}
+    assert {call["sliding_window"] for call in flash_calls} == {None}
+
+
+def test_flash_attention_has_windows_of_its_own_where_no_context_must_be_spared(flash_calls: list[Any]) -> None:
+    model = BiEncoder(BiEncoderConfig(backbone=BACKBONES["modernbert"])).eval()
+    ids, mask = padded(TEXTS)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = model(ids, mask)
+        model.set_attention("flash_attention_2")
+        torch.testing.assert_close(model(ids, mask), expected, rtol=0, atol=0.05)
+    assert {call["sliding_window"] for call in flash_calls} == {None, 3}
 
 
 @pytest.mark.parametrize("attention", PATTERNS)
-def test_flash_kernels_refuse_windows_beside_a_context(attention: str, flash_kernel: str) -> None:
-    model = new_model("modernbert", attention)
-    model.second_stage.attention["implementation"] = flash_kernel
+def test_flash_attention_is_refused_where_windows_must_spare_a_context(attention: str, flash_calls: list[Any]) -> None:
     with pytest.raises(ValueError, match="attn_implementation='sdpa'"):
-        model.second_stage(*padded(TEXTS), random_context(5))
+        new_model("modernbert", attention).set_attention("flash_attention_2")
+
+
+def test_flash_attention_is_refused_in_float32(flash_calls: list[Any]) -> None:
+    model = new_model("bert")
+    model.set_attention("flash_attention_2")
+    with pytest.raises(ValueError, match="half precision"):
+        model.first_stage(*padded(TEXTS))
+
+
+def test_the_setter_of_transformers_leaves_the_context_in(flash_calls: list[Any]) -> None:
+    model = new_model("bert", "cached")
+    ids, mask = padded(TEXTS)
+    expected = model.second_stage(ids, mask, random_context(5))
+    model.set_attn_implementation("sdpa")
+    torch.testing.assert_close(model.second_stage(ids, mask, random_context(5)), expected)
+
+
+def test_keys_and_values_of_another_model_are_refused() -> None:
+    one, other, whole = new_model("bert", "cached"), new_model("bert", "cached"), new_model("bert", "full")
+    cache = one.second_stage.cache_context(random_context(5))
+    with pytest.raises(ValueError, match="another model"):
+        other.second_stage(*padded(TEXTS), cache)
+    with pytest.raises(ValueError, match="'full'"):
+        whole.second_stage(*padded(TEXTS), cache)
+
+
+def test_recomputation_that_would_lose_gradients_is_refused() -> None:
+    with pytest.raises(ValueError, match="use_reentrant"):
+        new_model("bert", "cached").activation_checkpointing_enable({"use_reentrant": True})
 
 
 def test_a_kernel_that_does_not_exist_is_refused_with_those_that_do() -> None:

@@ -10,10 +10,13 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "cde"
 LAYERS = (
     "storage", "progress", "docstrings", "data.sets", "data.duplicates", "data.pydocs", "data.folder", "data.hub",
-    "data.sources", "data", "lexical", "surrogate", "clustering", "batching",
+    "data.sources", "data", "lexical", "surrogate", "sparse", "clustering", "cluster_statistics", "tour",
+    "batching", "filtering",
     "models.attention", "models.backbones", "models.configuration", "models.pooling", "models.stages", "models.weights",
     "models.encoding", "models.encoder", "models.bi_encoder", "models.published", "models.corpus", "models.contextual", "models",
-    "intervals", "retrieval", "claims", "plots",
+    "training.configuration", "training.loss", "training.gradient_cache", "training.processes", "training.step",
+    "training.preparation", "training.trainer", "training",
+    "intervals", "retrieval", "runs", "claims", "plots",
     "page", "records", "book.chapters", "book.execution", "book.pages", "book.rendering", "book", "doctor", "cli",
 )  # fmt: skip
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")

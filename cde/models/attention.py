@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.modeling_flash_attention_utils import _flash_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 __all__ = ["ATTENTION_NAME", "ContextCache", "HeadRotation", "visibility"]
@@ -49,6 +50,8 @@ class ContextCache:
 
     def extend(self, layer: nn.Module, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values that a text's queries may see in a layer: its own, after the context's."""
+        if layer not in self.layers:
+            raise ValueError("these keys and values were computed by another model: bind the context to this one")
         context_key, context_value = self.layers[layer]
         shape = (key.shape[0], -1, -1, -1)
         return (
@@ -97,7 +100,6 @@ def _attend(
     sliding_window: int | None = None,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    # the window is in the mask already, where it spares the context tokens
     if head_rotation is not None:
         query, key = head_rotation(query), head_rotation(key)
     if record_context is not None:
@@ -105,21 +107,48 @@ def _attend(
     if context_cache is not None:
         key, value = context_cache.extend(module, key, value)
     if implementation.startswith("flash"):
-        attention_mask = _flash_mask(attention_mask, implementation)
+        return _flash(query, key, value, attention_mask, sliding_window, implementation, **options)
+    # for the other kernels the window is in the mask, where it can spare the context tokens
     attend: Callable[..., tuple[Tensor, Tensor | None]] = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, _eager)
     return attend(module, query, key, value, attention_mask, **options)
 
 
-def _flash_mask(mask: Tensor | None, implementation: str) -> Tensor | None:
-    """Flash kernels take which keys are real, `(batch, keys)`, and remove the padding themselves."""
-    if mask is None:
-        return None
-    if mask.shape[2] != 1:
-        raise ValueError(
-            f"{implementation} cannot mask pairs of tokens, as local windows beside context tokens need "
-            "(ModernBERT): take attn_implementation='sdpa' for this model"
-        )
-    return mask[:, 0, 0]
+def _flash(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    window: int | None,
+    implementation: str,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    deterministic: bool | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Flash attention through `transformers`, which unpads by the mask of real keys, `(batch, keys)`.
+
+    Its own attention function reads the kernel's name from the layer's config, where ours stands, so
+    the function below it is called.
+    """
+    device = query.device.type
+    if torch.is_autocast_enabled(device):  # rotation leaves queries and keys in float32
+        query, key, value = (states.to(torch.get_autocast_dtype(device)) for states in (query, key, value))
+    if query.dtype == torch.float32:
+        raise ValueError(f"{implementation} computes in half precision: take precision='bfloat16', or 'sdpa'")
+    if mask is not None and mask.shape[2] != 1:
+        raise ValueError(f"{implementation} cannot mask pairs of tokens: take attn_implementation='sdpa'")
+    attended = _flash_attention_forward(
+        *(states.transpose(1, 2) for states in (query, key, value)),
+        None if mask is None else mask[:, 0, 0],
+        query_length=query.shape[2],
+        is_causal=False,
+        dropout=dropout,
+        softmax_scale=scaling,
+        sliding_window=window,
+        deterministic=deterministic,
+        attn_implementation=implementation,
+    )
+    return attended, None
 
 
 def _eager(

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
 
-from cde.models.attention import ATTENTION_NAME
+from cde.models.attention import ATTENTION_NAME, visibility
 
-__all__ = ["FAMILIES", "Family", "Masks", "build_backbone", "config_from_dict", "family_of", "truncate"]
+__all__ = ["FAMILIES", "Family", "Masks", "build_backbone", "config_from_dict", "family_of", "masks_of", "truncate"]
 
 #: one mask for all layers (`full`), and one for those that see a window (`window`, ModernBERT)
 Masks = dict[str, Tensor | None]
@@ -151,6 +151,20 @@ class ModernBert:
 
 
 FAMILIES: dict[str, Family] = {"bert": Bert(), "nomic_bert": NomicBert(), "modernbert": ModernBert()}
+
+
+def masks_of(family: Family, model: Any, kernel: str, *shape: Any, spares: bool = True, **options: Any) -> Masks:
+    """The masks of both kinds of layers, as `visibility` makes them from `shape` and `options`.
+
+    Flash attention takes the window as an option of its own, so that only padding is left for the mask.
+    """
+    masks = {"full": visibility(*shape, **options)}
+    window = family.window(model)
+    if window is not None and kernel.startswith("flash"):
+        masks["window"] = masks["full"]
+    elif window is not None:
+        masks["window"] = visibility(*shape, window=window, window_spares_context=spares, **options)
+    return masks
 
 
 def family_of(config: PreTrainedConfig) -> Family:

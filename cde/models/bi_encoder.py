@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cde.models.attention import visibility
-from cde.models.backbones import build_backbone, config_from_dict, family_of
+from cde.models.backbones import build_backbone, config_from_dict, family_of, masks_of
 from cde.models.configuration import BiEncoderConfig
 from cde.models.encoder import Encoder, load_tokenizer, save_folder
 from cde.models.encoding import Precision, Vectors
@@ -107,9 +106,9 @@ class BiEncoder(Encoder):
         tokenizer = load_tokenizer(folder) if (folder / "tokenizer_config.json").is_file() else None
         return model.ready(tokenizer, attn_implementation, device, precision)  # type: ignore[no-any-return]
 
-    def save_pretrained(self, save_directory: str | Path, **_: Any) -> None:
-        """Write config, weights and tokenizer, for `from_pretrained`."""
-        save_folder(save_directory, self.config, self.state_dict(), self.tokenizer)
+    def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
+        """Write config, weights (or those of `state_dict`) and tokenizer, for `from_pretrained`."""
+        save_folder(save_directory, self.config, state_dict or self.state_dict(), self.tokenizer)
 
     @property
     def dim(self) -> int:
@@ -127,10 +126,7 @@ class BiEncoder(Encoder):
         length, device = input_ids.shape[1], input_ids.device
         positions = torch.arange(length, device=device)[None]
         model, family = self.backbone, self.family
-        masks = {"full": visibility(mask, length, 0, 0, device=device)}
-        window = family.window(model)
-        if window is not None:
-            masks["window"] = visibility(mask, length, 0, 0, window=window, device=device)
+        masks = masks_of(family, model, self.attention["implementation"], mask, length, 0, 0, device=device)
         hidden = family.normalise(model, family.embed(model, input_ids, positions))
         return mean_of_tokens(family.run(model, hidden, masks, positions, **self.attention), mask)
 

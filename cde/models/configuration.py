@@ -1,8 +1,8 @@
 """Configurations of the encoders: what is saved in `config.json`, checked on construction.
 
 The contextual encoder has one config for our own models and for the published ones. `variant` says
-which of four forward passes it runs; the differences are spelled out in `VARIANTS`, one line a
-difference, rather than spread over four implementations.
+which of four forward passes it runs; their differences are spelled out in `VARIANTS`, rather than
+spread over four implementations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ __all__ = ["TASK_PREFIXES", "VARIANTS", "BiEncoderConfig", "ContextualConfig", "
 
 @dataclass(frozen=True)
 class Variant:
-    """How one forward pass of the second stage differs from the others (`../shared/reference`, SPEC).
+    """How one forward pass of the second stage differs from the others.
+
+    What the authors' programs do in training mode alone (the Hub's file shuffles the context, several
+    vectors a document are drawn with replacement) is not among it: training follows this book's way.
 
     Attributes:
         rotary: "text" turns text tokens by their place in the text and context tokens by nothing;
@@ -29,7 +32,6 @@ class Variant:
         embedding_norm_twice: text passes the backbone's embedding norm before the whole sequence does.
         window_spares_context: local attention (ModernBERT) counts no places between text and context.
         residual: the output projection is added to what it projects, instead of replacing it.
-        fixed_positions: text positions depend on how many context tokens the model was made for.
     """
 
     rotary: Literal["text", "sequence", "head", "plain"]
@@ -37,7 +39,6 @@ class Variant:
     embedding_norm_twice: bool = False
     window_spares_context: bool = True
     residual: bool = True
-    fixed_positions: bool = False
 
 
 VARIANTS = {
@@ -46,9 +47,9 @@ VARIANTS = {
     #: the authors' self-contained file hf_model.py, which `trust_remote_code` runs for cde-small-v1
     "hub": Variant(rotary="head", token_type_twice=True, window_spares_context=False, residual=False),
     #: the authors' training code over NomicBERT
-    "train": Variant(rotary="sequence", window_spares_context=False, fixed_positions=True),
+    "train": Variant(rotary="sequence", window_spares_context=False),
     #: the same over ModernBERT: cde-small-v2
-    "v2": Variant(rotary="plain", embedding_norm_twice=True, window_spares_context=False, fixed_positions=True),
+    "v2": Variant(rotary="plain", embedding_norm_twice=True, window_spares_context=False),
 }
 
 
@@ -119,7 +120,8 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
     Args:
         first_backbone: config dictionary of M1; None for an encoder saved without its first stage.
         second_backbone: config dictionary of M2.
-        context_size: J, the number of context documents that it is made for; any other number works.
+        context_size: J, the number of context documents that it is made for; any other number works
+            (published variants: as far as the authors' code accepts it).
         vectors_per_document: context vectors per context document (§10.11).
         attention: "full" or "cached", as `cde.models.attention` describes them.
         first_stage_mlp: two linear layers after M1's pooling, in the published models (not in the paper).

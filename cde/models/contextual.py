@@ -121,6 +121,7 @@ class ContextualEncoder(Encoder):
         *,
         variant: str | None = None,
         tokenizer: Any = None,
+        prefixes: Mapping[str, str] | None = None,
         attn_implementation: str = "sdpa",
         device: str | None = None,
         precision: Precision = "auto",
@@ -132,13 +133,17 @@ class ContextualEncoder(Encoder):
             path_or_repository: a folder, or a Hub repository. No code in it is run, and nothing else
                 is fetched.
             variant: which forward pass a published checkpoint runs. By default "v2" over ModernBERT,
-                and "hub" over NomicBERT: the file that `trust_remote_code` would run, so that vectors
-                are those that its users have. Its rotary embeddings turn by the attention head's
-                index; "train" is the pass that the weights were trained with.
+                and "hub" over NomicBERT: the self-contained file of the authors' repository, written to
+                be run from the Hub, so that vectors should be those that its users have (the Hub's copy
+                could not be compared). Its rotary embeddings turn by the attention head's index;
+                "train" is the pass that the weights were trained with.
             tokenizer: a tokenizer, or where to load one from. By default the folder's own; for a
                 NomicBERT checkpoint without one, MiniLM's, whose vocabulary is the same
                 (bert-base-uncased).
-            attn_implementation: "sdpa", "eager" or "flash_attention_2".
+            prefixes: what stands before queries and documents, in place of the model's own:
+                `TASK_PREFIXES["classification"]`, for example.
+            attn_implementation: "sdpa", "eager" or "flash_attention_2". Vectors of published models
+                agree with the authors' to 1e-5 under "eager", to 2e-5 under "sdpa".
             device: by default CUDA where there is one.
             precision: of embedding, not of `forward`.
             revision: of a Hub repository.
@@ -158,7 +163,7 @@ class ContextualEncoder(Encoder):
             model = cls(config)
             tensors = read_weights(folder)
             tensors.pop("context", None)
-            fill(model, model.untied(tensors), str(folder))
+            fill(model, model.with_tied(tensors), str(folder))
         elif "embedder" in values or values.get("architecture") == "transductive":
             modern = "ModernBERT" in str(values.get("dataset_backbone") or values.get("embedder"))
             model = load_published(read_weights(folder), values, None, variant or ("v2" if modern else "hub"))
@@ -167,6 +172,10 @@ class ContextualEncoder(Encoder):
                 f"{folder} holds a model of type {values.get('model_type')!r}, neither saved by ContextualEncoder nor "
                 "in the layout of jxm/cde-small-v1: ContextualEncoder.from_backbone starts from a transformer"
             )
+        for name, prefix in (prefixes or {}).items():
+            if name not in ("query_prefix", "document_prefix"):
+                raise ValueError(f"prefixes are query_prefix and document_prefix; {name!r} was given")
+            setattr(model.config, name, prefix)
         if isinstance(tokenizer, (str, Path)):
             tokenizer = load_tokenizer(tokenizer)
         if tokenizer is None and any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
@@ -175,13 +184,11 @@ class ContextualEncoder(Encoder):
             tokenizer = load_tokenizer("minilm")
         return model.ready(tokenizer, attn_implementation, device, precision)  # type: ignore[no-any-return]
 
-    def untied(self, tensors: dict[str, Tensor], second_wins: bool = False) -> dict[str, Tensor]:
+    def with_tied(self, tensors: dict[str, Tensor], second_wins: bool = False) -> dict[str, Tensor]:
         """Tensors with shared word embeddings under both of their names.
 
-        Args:
-            tensors: with one of the names, or both.
-            second_wins: where both differ, take the second stage's, as torch does when it fills the
-                authors' model in the order of its parts.
+        `second_wins`: where both are there and differ, take the second stage's, as torch does when it
+        fills the authors' model in the order of its parts.
         """
         if self.config.tie_token_embeddings and isinstance(self.first_stage, FirstStage):
             first, second = (
@@ -198,9 +205,9 @@ class ContextualEncoder(Encoder):
                 tensors[first] = tensors[second]
         return tensors
 
-    def save_pretrained(self, save_directory: str | Path, **_: Any) -> None:
-        """Write config, weights and tokenizer, for `from_pretrained`."""
-        save_folder(save_directory, self.config, self.state_dict(), self.tokenizer)
+    def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
+        """Write config, weights (or those of `state_dict`) and tokenizer, for `from_pretrained`."""
+        save_folder(save_directory, self.config, state_dict or self.state_dict(), self.tokenizer)
 
     @property
     def dim(self) -> int:
@@ -301,6 +308,7 @@ def load_published(
     backbone_config: Mapping[str, Any] | None = None,
     variant: str = "hub",
     first_backbone_config: Mapping[str, Any] | None = None,
+    colon_token_id: int | None = None,
 ) -> ContextualEncoder:
     """A contextual encoder from published weights and configs, in evaluation mode.
 
@@ -315,6 +323,7 @@ def load_published(
         variant: "hub", "train" or "v2": which of the authors' forward passes to run (see
             `cde.models.VARIANTS`).
         first_backbone_config: of the first stage, where it differs.
+        colon_token_id: of ":" in the tokenizer, for `pool_ignore_instruction_tokens`.
 
     Raises:
         ValueError: an unknown variant or setting; tensors that are missing, left over, of another
@@ -325,11 +334,11 @@ def load_published(
         Traceback (most recent call last):
         ValueError: the dimensions of the backbone 'elsewhere/unknown' are not known here; ...
     """
-    config = published_config(contextual_config, backbone_config, variant, first_backbone_config)
+    config = published_config(contextual_config, backbone_config, variant, first_backbone_config, colon_token_id)
     model = ContextualEncoder(config)
     layout = Layout(config)
     ours, unexpected = layout.to_ours(state_dict)
-    tensors = model.untied(ours, second_wins=True)
+    tensors = model.with_tied(ours, second_wins=True)
     names = layout.published_names([*model.state_dict(), *tensors])
     fill(model, tensors, "the published checkpoint", names, unexpected)
     model.set_attention("eager")

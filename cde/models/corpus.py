@@ -48,7 +48,7 @@ def draw_context(
         raise ValueError(f"fill must be 'shorter', 'null' or 'repeat'; it is {fill!r}")
     if isinstance(context, str):
         raise TypeError("the context must be a list of texts; one string was given: put it in a list")
-    if size is not None and not isinstance(size, (int, np.integer)):
+    if size is not None and (isinstance(size, bool) or not isinstance(size, (int, np.integer))):
         raise TypeError(f"size must be a whole number of context documents; it is {size!r}")
     if isinstance(context, np.ndarray) and context.dtype.kind in "UO":
         context = context.tolist()
@@ -131,7 +131,7 @@ class CorpusEncoder:
         self.model = model
         self.context = context
         self.drawn = drawn
-        self._caches: dict[tuple[str, bool, int], ContextCache] = {}
+        self._caches: dict[tuple[str, bool, int, int], ContextCache] = {}
 
     def __repr__(self) -> str:
         return f"CorpusEncoder({self.drawn}; {self.dim} dimensions, attention {self.model.config.attention})"
@@ -159,7 +159,8 @@ class CorpusEncoder:
 
     def _encode(self, texts: Sequence[str], prefix: str, description: str) -> Vectors:
         cached = self.model.config.attention == "cached"
-        tokens = 0 if cached else self._tokens()
+        # a text's copy of the cached keys and values weighs about a quarter of as many tokens of its own
+        tokens = self._tokens() // 4 if cached else self._tokens()
         vectors: Vectors = self.model.encode(texts, self._forward, prefix, extra=tokens, description=description)
         return vectors
 
@@ -174,10 +175,11 @@ class CorpusEncoder:
             context = self.context = context.to(input_ids.device)
         if self.model.config.attention == "cached":
             # weights that were trained on since have another version, and need the context's keys anew
-            version = sum(p._version for p in self.model.second_stage.parameters() if not p.is_inference())
-            key = (str(input_ids.device), half_precision(self.model.precision), version)
+            stage = self.model.second_stage
+            weights = [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in stage.parameters()]
+            key = (str(input_ids.device), half_precision(self.model.precision), id(context), hash(tuple(weights)))
             if key not in self._caches:
-                self._caches = {key: self.model.second_stage.cache_context(context)}
+                self._caches = {key: stage.cache_context(context)}
             context = self._caches[key]
         embedded: Tensor = self.model.second_stage(input_ids, attention_mask, context)
         return embedded

@@ -104,12 +104,34 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
                 "flash_attention_2 needs the package flash-attn and a CUDA device: pip install -e '.[gpu]' "
                 "--no-build-isolation, or take attn_implementation='sdpa'"
             )
+        stage = getattr(self, "second_stage", None)
+        if implementation.startswith("flash") and stage is not None and stage.window_beside_context():
+            raise ValueError(
+                "flash_attention_2 cannot leave context tokens out of ModernBERT's local windows: take "
+                "attn_implementation='sdpa' for this model"
+            )
         for module in self.modules():
             if isinstance(getattr(module, "attention", None), dict):
                 module.attention["implementation"] = implementation
 
+    def set_attn_implementation(self, attn_implementation: Any, *_: Any, **__: Any) -> None:
+        """The same as `set_attention`: the layers themselves stay on this package's attention function."""
+        self.set_attention(attn_implementation)
+
+    def activation_checkpointing_enable(self, *arguments: Any, **options: Any) -> None:
+        """Compute layers again in the backward pass, to save memory (as `transformers` has it).
+
+        Raises:
+            ValueError: `use_reentrant=True`, which loses the gradients of a context's keys and values.
+        """
+        if any(isinstance(one, dict) and one.get("use_reentrant") for one in (*arguments, *options.values())):
+            raise ValueError("use_reentrant=True would lose the context's gradients: leave it out")
+        super().activation_checkpointing_enable(*arguments, **options)
+
     def ready(self, tokenizer: Any, attn_implementation: str, device: str | None, precision: Precision) -> Any:
         """The model with its tokenizer, kernel, precision and device set, for inference."""
+        if attn_implementation.startswith("flash") and precision == "float32":
+            raise ValueError("flash_attention_2 computes in half precision: take precision='bfloat16', or 'sdpa'")
         self.tokenizer = tokenizer
         self.precision = precision
         self.set_attention(attn_implementation)

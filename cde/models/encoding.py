@@ -158,8 +158,8 @@ def encode_texts(
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=half):
         for batch in progress(batches, f"{description} {len(distinct):,} texts", unit="batches"):
             vectors = forward(*_padded([rows[index] for index in batch], padding, device)).float()
-            found.append(torch.nn.functional.normalize(vectors, dim=-1) if normalise else vectors)
-    in_order = torch.cat(found).cpu().numpy()
+            found.append((torch.nn.functional.normalize(vectors, dim=-1) if normalise else vectors).cpu())
+    in_order = torch.cat(found).numpy()
     if not np.isfinite(in_order).all():
         raise ValueError("the model gave vectors that are not finite; check its weights, or take precision='float32'")
     result = np.empty_like(in_order)

@@ -52,8 +52,9 @@ def mean_of_tokens(hidden: Tensor, mask: Tensor | None) -> Tensor:
     hidden = _precise(hidden)
     if mask is None:
         return hidden.mean(dim=1)
-    weights = mask.unsqueeze(-1).to(hidden.dtype)
-    return (hidden * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1e-20)
+    kept = mask.unsqueeze(-1)
+    # not a product with 0, which would keep a NaN on padding
+    return hidden.masked_fill(~kept, 0).sum(dim=1) / kept.to(hidden.dtype).sum(dim=1).clamp(min=1e-20)
 
 
 def mean_of_parts(hidden: Tensor, mask: Tensor | None, parts: int) -> Tensor:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cde.models.backbones import truncate
 from cde.models.configuration import TASK_PREFIXES, ContextualConfig
 
 __all__ = ["BACKBONE_DIMENSIONS", "Layout", "published_config"]
@@ -46,7 +47,8 @@ BACKBONE_DIMENSIONS: dict[str, dict[str, Any]] = {
     "answerdotai/ModernBERT-large": _MODERN_LARGE,
 }
 
-_COLON_IDS = {"nomic": 1024, "answerdotai": 27}  # ":" in the tokenisers of BERT and ModernBERT
+_COLON_IDS = {"nomic_bert": 1024, "modernbert": 27}  # ":" in the tokenisers of BERT and ModernBERT
+_NOT_SHAPE = ("reference_compile", "architectures", "dtype", "torch_dtype", "transformers_version")
 _GATES = {"swiglu": "silu", "geglu": "gelu", "glu": "sigmoid"}
 
 
@@ -62,6 +64,7 @@ def _nomic_config(values: Mapping[str, Any], layers: int | None) -> dict[str, An
     _refuse(values.get("prenorm"), "prenorm=true is not supported: the published NomicBERT is post-norm")
     _refuse(values.get("use_rms_norm"), "use_rms_norm=true is not supported: the published NomicBERT has LayerNorm")
     _refuse(values.get("rotary_emb_scale_base"), "rotary_emb_scale_base (xPos) is not supported")
+    _refuse(values.get("parallel_block"), "parallel_block=true is not supported: attention and MLP follow each other")
     _refuse(values.get("causal"), "causal=true is not supported: the encoders attend in both directions")
     dim, heads = int(values["n_embd"]), int(values["n_head"])
     multiple = int(values.get("pad_vocab_size_multiple") or 1)
@@ -83,21 +86,21 @@ def _nomic_config(values: Mapping[str, Any], layers: int | None) -> dict[str, An
         "attention_probs_dropout_prob": 0.0,
         "max_position_embeddings": int(values.get("n_positions") or 2048),
         "type_vocab_size": int(values.get("type_vocab_size") or 2),
-        "layer_norm_eps": float(values.get("layer_norm_epsilon", 1e-12)),
-        "pad_token_id": int(values.get("pad_token_id") or 0),
+        "layer_norm_eps": float(values.get("layer_norm_epsilon") or 1e-12),
+        "pad_token_id": values.get("pad_token_id"),
         "rope_parameters": {"rope_type": "default", "rope_theta": float(values.get("rotary_emb_base") or 10000)},
         "initializer_range": float(values.get("initializer_range") or 0.02),
         "linear_biases": biases,
-        "rotary_fraction": float(values.get("rotary_emb_fraction", 1.0)),
+        "rotary_fraction": float(1.0 if values.get("rotary_emb_fraction") is None else values["rotary_emb_fraction"]),
         "rotary_interleaved": bool(values.get("rotary_emb_interleaved", False)),
     }
 
 
 def _modern_config(values: Mapping[str, Any], layers: int | None) -> dict[str, Any]:
-    config = {key: value for key, value in values.items() if key not in ("reference_compile", "architectures")}
+    config = {key: value for key, value in values.items() if key not in _NOT_SHAPE}
     config["model_type"] = "modernbert"
-    config["num_hidden_layers"] = min(layers or 1000, int(config.get("num_hidden_layers", 22)))
-    return config
+    there = int(config.setdefault("num_hidden_layers", 22))
+    return truncate(config, min(layers or there, there))
 
 
 def _backbone(values: Mapping[str, Any], variant: str, layers: Any) -> dict[str, Any]:
@@ -108,8 +111,9 @@ def _backbone(values: Mapping[str, Any], variant: str, layers: Any) -> dict[str,
         f"that of {'NomicBERT (n_embd, n_layer, …)' if nomic else 'ModernBERT'}: "
         f"take variant={'hub or train' if nomic else 'v2'}",
     )
-    _refuse(layers is not None and int(layers) < 1, f"a limit of {layers} layers leaves no backbone")
-    return (_nomic_config if nomic else _modern_config)(values, None if layers is None else int(layers))
+    limit = int(layers or 0)  # 0 is no limit, as in the authors' code
+    _refuse(limit < 0, f"a limit of {limit} layers leaves no backbone: give 1 or more, or null for all")
+    return (_nomic_config if nomic else _modern_config)(values, limit or None)
 
 
 def published_config(
@@ -117,6 +121,7 @@ def published_config(
     backbone: Mapping[str, Any] | None = None,
     variant: str = "hub",
     first_backbone: Mapping[str, Any] | None = None,
+    colon_token_id: int | None = None,
 ) -> ContextualConfig:
     """Our config from a published one.
 
@@ -125,7 +130,10 @@ def published_config(
         backbone: config of M2, in NomicBERT's or ModernBERT's published keys; by default what is
             known of the name in `contextual`.
         variant: "hub", "train" or "v2" (`cde.models.configuration.VARIANTS`).
-        first_backbone: of M1; by default what is known of its name, or the same as `backbone`.
+        first_backbone: of M1; by default the same as `backbone`, or what is known of its name where
+            that is not given either.
+        colon_token_id: of ":" in the tokenizer, where `pool_ignore_instruction_tokens` is set and the
+            tokenizer is not that of BERT or ModernBERT.
 
     Raises:
         ValueError: an unknown variant or backbone, or a setting that no published CDE model has.
@@ -133,7 +141,7 @@ def published_config(
     accepted = ("hub", "train", "v2")
     _refuse(variant not in accepted, f"variant must be one of {', '.join(accepted)}; it is {variant!r}")
     get = contextual.get
-    architecture = get("architecture", "transductive")
+    architecture = get("architecture") or "transductive"
     _refuse(
         architecture not in ("transductive", "contextual"),
         f"the checkpoint's architecture is {architecture!r}; a contextual encoder says 'transductive'",
@@ -159,8 +167,14 @@ def published_config(
     agnostic = bool(get("disable_transductive_rotary_embedding", True)) and variant != "v2"
     instruction = None
     if variant != "hub" and get("pool_ignore_instruction_tokens"):
-        owner = str(first_name).split("/")[0]
-        instruction = get("colon_token_id", _COLON_IDS["nomic" if owner.startswith("nomic") else "answerdotai"])
+        marks = (colon_token_id, get("colon_token_id"), _COLON_IDS[second["model_type"]])
+        instruction = next(int(mark) for mark in marks if mark is not None)
+        size_of_vocabulary = int(second.get("vocab_size", 50368))
+        _refuse(
+            instruction >= size_of_vocabulary,
+            f"pool_ignore_instruction_tokens looks for the token {instruction} (a colon), and the vocabulary has "
+            f"{size_of_vocabulary}: give colon_token_id",
+        )
     pool = "text" if variant == "hub" or get("pool_ignore_contextual_tokens", True) else "all"
     return ContextualConfig(
         first_backbone=first,

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cde.models.attention import ContextCache, HeadRotation, visibility
-from cde.models.backbones import Masks, build_backbone, config_from_dict, family_of
+from cde.models.attention import ContextCache, HeadRotation
+from cde.models.backbones import Masks, build_backbone, config_from_dict, family_of, masks_of
 from cde.models.configuration import VARIANTS, ContextualConfig
 from cde.models.pooling import mean_of_chunks, mean_of_parts, mean_of_tokens, to_the_left
 
@@ -91,10 +91,7 @@ class FirstStage(nn.Module):
         positions = torch.arange(length, device=device)[None]
         model, family = self.backbone, self.family
         hidden = family.normalise(model, family.embed(model, input_ids, positions))
-        window = family.window(model)
-        masks = {"full": visibility(mask, length, 0, 0, device=device)}
-        if window is not None:
-            masks["window"] = visibility(mask, length, 0, 0, window=window, device=device)
+        masks = masks_of(family, model, self.attention["implementation"], mask, length, 0, 0, device=device)
         # turned by the head's index alone, queries and keys keep their products: no rotation at all
         positions = torch.zeros_like(positions) if self.variant.rotary == "head" else positions
         hidden = family.run(model, hidden, masks, positions, **self.attention)
@@ -137,6 +134,10 @@ class SecondStage(nn.Module):
         prompt: Tensor = self.prompt_projection(reference.new_ones(1, self.dim))
         return prompt.reshape(-1, self.dim)
 
+    def window_beside_context(self) -> bool:
+        """Whether local windows have to spare context tokens, which takes a mask over pairs of tokens."""
+        return self.family.window(self.backbone) is not None and self.variant.window_spares_context
+
     def _reference(self) -> Tensor:
         parameter: Tensor = next(self.backbone.parameters())
         return parameter
@@ -171,6 +172,7 @@ class SecondStage(nn.Module):
                 f"{len(tokens)} contexts were given for a batch of {batch} texts: one each, or one for all"
             )
         if self.config.variant != "paper":
+            self._check_published(tokens.shape[1])
             tokens = tokens[:, : self.config.context_tokens]
         tokens = tokens.to(self._reference().dtype)
         if null_context:
@@ -181,6 +183,17 @@ class SecondStage(nn.Module):
             dropped = torch.rand(tokens.shape[:2], device=tokens.device) < self.config.sequence_dropout
             tokens = torch.where(dropped[..., None], self.null_tokens(1), tokens)
         return tokens
+
+    def _check_published(self, tokens: int) -> None:
+        """Refuse what the authors' code refuses: there is no pass to be faithful to."""
+        wanted, per_document = self.config.context_tokens, self.config.vectors_per_document
+        few = self.config.variant == "hub" and tokens < wanted
+        if few or (per_document > 1 and tokens != wanted):
+            raise ValueError(
+                f"the published variant {self.config.variant!r} reads {self.config.context_size} context documents"
+                f"{' or more' if per_document == 1 else ''}; {tokens // per_document} were given. "
+                "with_context(texts) repeats documents where there are fewer"
+            )
 
     def null_tokens(self, count: int) -> Tensor:
         """The null token v∅, `(count, dim)`.
@@ -195,15 +208,11 @@ class SecondStage(nn.Module):
             )
         return self.null_embedding.expand(count, -1)
 
-    def _masks(self, mask: Tensor | None, length: int, query_context: int, prefix: int, **options: Any) -> Any:
+    def _masks(self, mask: Tensor | None, length: int, query_context: int, prefix: int, **options: Any) -> Masks:
         device = self._reference().device
-        masks = {"full": visibility(mask, length, query_context, prefix, device=device, **options)}
-        window = self.family.window(self.backbone)
-        if window is not None:
-            spares = self.variant.window_spares_context
-            options.update(window=window, window_spares_context=spares)
-            masks["window"] = visibility(mask, length, query_context, prefix, device=device, **options)
-        return masks
+        kernel, spares = self.attention["implementation"], self.variant.window_spares_context
+        shape = (mask, length, query_context, prefix)
+        return masks_of(self.family, self.backbone, kernel, *shape, spares=spares, device=device, **options)
 
     def _positions(self, prefix: int, length: int) -> Tensor:
         device = self._reference().device
@@ -296,6 +305,8 @@ class SecondStage(nn.Module):
         batch, length = input_ids.shape
         places = torch.arange(length, device=input_ids.device)[None]
         text = family.embed(model, input_ids, places)
+        if isinstance(context, ContextCache) and self.config.attention != "cached":
+            raise ValueError("cached keys and values are for attention 'cached'; this model's is 'full'")
         if isinstance(context, ContextCache) or (self.config.attention == "cached" and not one_pass):
             if not isinstance(context, ContextCache):
                 context = self._cache(self.context_tokens(context, null_context, batch))

@@ -1,0 +1,27 @@
+"""Contrastive training: loss, two-stage gradient cache, batches, several processes, the loop.
+
+`cde.train(TrainConfig(...))` runs it through the store of runs (`cde.runs`); `Trainer` is the loop itself.
+"""
+
+from cde.training.configuration import TrainConfig
+from cde.training.gradient_cache import cached_backward
+from cde.training.loss import ContrastiveLoss, contrastive_loss
+from cde.training.preparation import Preparation, mine_hard_negatives
+from cde.training.processes import Processes, differing_process
+from cde.training.step import BatchTexts, backward
+from cde.training.trainer import Trainer, build_model
+
+__all__ = [
+    "BatchTexts",
+    "ContrastiveLoss",
+    "Preparation",
+    "Processes",
+    "TrainConfig",
+    "Trainer",
+    "backward",
+    "build_model",
+    "cached_backward",
+    "contrastive_loss",
+    "differing_process",
+    "mine_hard_negatives",
+]

@@ -1,0 +1,147 @@
+"""The contrastive loss (InfoNCE) with filtered negatives, hard negatives and a symmetric form.
+
+For unit vectors q_i and d_j, logits are cos(q_i, d_j) / τ (CDE: τ = 0.02), and the loss is the mean
+over queries of −log softmax at the labelled document (Eq. 4). What is masked is left out of the
+denominator. Documents are those of the batch, then the hard negatives, those of query 0 first.
+
+Cost: n · m · dim multiply-adds, three times where there are more rows than a block: then the logits
+of a block are computed again for the backward pass, so that memory is one block's (1,024 · m · 4 bytes
+and the gradient's as much), whatever the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+from torch.utils.checkpoint import checkpoint
+
+__all__ = ["ContrastiveLoss", "contrastive_loss", "equal_documents"]
+
+#: what a masked logit loses: as in the authors' code, enough for any temperature
+_MASKED = 1e10
+_BLOCK = 1024  # rows of logits held at once
+
+
+@dataclass(frozen=True)
+class ContrastiveLoss:
+    """The loss of a batch and what goes with it.
+
+    Attributes:
+        loss: a scalar tensor, in nats, with its graph.
+        accuracy: the share of queries whose best unmasked document is a labelled one.
+        masked: the share of in-batch negatives that were left out.
+    """
+
+    loss: Tensor
+    accuracy: float
+    masked: float
+
+
+def contrastive_loss(
+    queries: Tensor,
+    documents: Tensor,
+    temperature: float = 0.02,
+    masked: Tensor | None = None,
+    positives: Tensor | None = None,
+    symmetric: bool = False,
+) -> ContrastiveLoss:
+    """InfoNCE over a batch.
+
+    Args:
+        queries: `(n, dim)`, of any length: they are brought to length 1 here.
+        documents: `(m, dim)`, m ≥ n; document i is labelled for query i.
+        temperature: τ.
+        masked: `(n, m)` bool, negatives to leave out (`cde.filtering.false_negatives`); a labelled
+            document is never left out.
+        positives: `(n, m)` bool, where a query has several labelled documents: the target is uniform
+            over them. By default document i alone.
+        symmetric: add the loss of finding the query for each of the first n documents, and halve.
+
+    Returns:
+        A `ContrastiveLoss`.
+
+    Raises:
+        ValueError: shapes that do not fit, a temperature of 0 or below, or a query without a labelled document.
+
+    Used by every chapter that trains.
+
+    Example:
+        >>> found = contrastive_loss(torch.eye(2), torch.eye(2))
+        >>> round(float(found.loss), 3), found.accuracy
+        (0.0, 1.0)
+    """
+    n, m = len(queries), len(documents)
+    if queries.ndim != 2 or documents.ndim != 2 or queries.shape[1] != documents.shape[1] or not 0 < n <= m:
+        raise ValueError(
+            f"queries {tuple(queries.shape)} and documents {tuple(documents.shape)} must be (n, dim) and (m, dim), "
+            "m >= n > 0"
+        )
+    if temperature <= 0:
+        raise ValueError(f"temperature must be above 0; it is {temperature}")
+    for name, mask in (("masked", masked), ("positives", positives)):
+        if mask is not None and mask.shape != (n, m):
+            raise ValueError(f"{name} must be of shape {(n, m)}; it is {tuple(mask.shape)}")
+    labelled = torch.eye(n, m, dtype=torch.bool, device=queries.device) if positives is None else positives.bool()
+    if not bool(labelled.any(dim=1).all()):
+        raise ValueError("a query has no labelled document among `positives`")
+    left_out = None if masked is None else masked & ~labelled
+    # in float32 whatever the encoder computed in: at a temperature of 0.02 bfloat16 rounds logits to 0.2
+    with torch.autocast(queries.device.type, enabled=False):
+        queries, documents = normalize(queries.float(), dim=-1), normalize(documents.float(), dim=-1)
+        loss, accuracy = _mean_loss(queries, documents, temperature, left_out, labelled)
+        if symmetric:
+            turned = None if left_out is None else left_out[:, :n].T
+            back, _ = _mean_loss(documents[:n], queries, temperature, turned, labelled[:, :n].T)
+            loss = (loss + back) / 2
+    negatives = labelled.numel() - int(labelled.sum())
+    share = float(left_out.sum()) / negatives if left_out is not None and negatives else 0.0
+    return ContrastiveLoss(loss, accuracy, share)
+
+
+def _mean_loss(
+    queries: Tensor, documents: Tensor, temperature: float, left_out: Tensor | None, labelled: Tensor
+) -> tuple[Tensor, float]:
+    """Mean loss of rows, and the share of rows whose best document is a labelled one."""
+    total, right = queries.new_zeros(()), 0.0
+    for start in range(0, len(queries), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        out = None if left_out is None else left_out[rows]
+        arguments = (queries[rows], documents, temperature, out, labelled[rows])
+        if len(queries) > _BLOCK:
+            summed, hits = checkpoint(_loss_of_rows, *arguments, use_reentrant=False, preserve_rng_state=False)
+        else:
+            summed, hits = _loss_of_rows(*arguments)
+        total, right = total + summed, right + float(hits)
+    return total / len(queries), right / len(queries)
+
+
+def _loss_of_rows(
+    queries: Tensor, documents: Tensor, temperature: float, left_out: Tensor | None, labelled: Tensor
+) -> tuple[Tensor, Tensor]:
+    logits = queries @ documents.T / temperature
+    if left_out is not None:
+        logits = logits - _MASKED * left_out
+    # cross entropy with a target that is uniform over the labelled documents
+    losses = logits.logsumexp(dim=1) - (logits * labelled).sum(dim=1) / labelled.sum(dim=1)
+    best = logits.detach().argmax(dim=1, keepdim=True)
+    return losses.sum(), labelled.gather(1, best).sum()
+
+
+def equal_documents(groups: Tensor, hard_groups: Tensor | None = None) -> Tensor:
+    """Which documents are the labelled one again: `(n, m)` bool, for `masked`, the diagonal false.
+
+    Args:
+        groups: `(n,)` integers, equal for pairs whose documents have the same text.
+        hard_groups: `(n·h,)` the same for hard negatives.
+
+    Example:
+        >>> equal_documents(torch.tensor([4, 7, 4])).int().tolist()
+        [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
+    """
+    others = groups if hard_groups is None else torch.cat([groups, hard_groups])
+    same = groups[:, None] == others[None, :]
+    same.fill_diagonal_(False)
+    return same

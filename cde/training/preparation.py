@@ -1,0 +1,201 @@
+"""From pairs to batches of token ids: clusters, filter, hard negatives and context, all by the surrogate.
+
+Everything that a run draws is drawn from its seed and the step's number alone, so that a resumed run
+and every process draw the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cde.batching import BatchSampler
+from cde.clustering import cluster_pairs
+from cde.data import Pairs
+from cde.filtering import false_negatives
+from cde.models.encoding import tokenise
+from cde.surrogate import Surrogate
+from cde.training.configuration import TrainConfig
+from cde.training.step import BatchTexts
+
+__all__ = ["Preparation", "mine_hard_negatives"]
+
+Vectors = NDArray[np.float32]
+Positions = NDArray[np.int64]
+
+
+def mine_hard_negatives(
+    query_vectors: Vectors,
+    document_vectors: Vectors,
+    count: int,
+    domains: Sequence[str] | None = None,
+    epsilon: float = 0.0,
+) -> Positions:
+    """The documents nearest to each query that are not in S(q, d): `(n, count)` int64 positions.
+
+    Args:
+        query_vectors, document_vectors: `(n, dim)` float32 unit vectors of the pairs.
+        count: hard negatives a query.
+        domains: of each pair; negatives come from the query's own.
+        epsilon: documents that score at least the labelled one's score plus ε are false negatives.
+
+    Raises:
+        ValueError: a domain that has too few documents.
+
+    Example:
+        >>> vectors = np.array([[1, 0], [0.8, 0.6], [0, 1]], np.float32)
+        >>> mine_hard_negatives(vectors, vectors, 1).ravel().tolist()
+        [1, 0, 1]
+    """
+    names = np.zeros(len(query_vectors), np.int64) if domains is None else np.unique(domains, return_inverse=True)[1]
+    found = np.empty((len(query_vectors), count), np.int64)
+    for domain in np.unique(names):
+        rows = np.flatnonzero(names == domain)
+        if len(rows) <= count:
+            raise ValueError(f"a domain of {len(rows)} pairs has too few documents for {count} hard negatives a query")
+        for start in range(0, len(rows), 1024):
+            some = rows[start : start + 1024]
+            scores = query_vectors[some] @ document_vectors[rows].T
+            own = np.searchsorted(rows, some)
+            limit = scores[np.arange(len(some)), own][:, None] + np.float32(epsilon)
+            # false negatives go behind all others, the labelled document last
+            ranked = np.where(scores >= limit, scores - 10, scores)
+            ranked[np.arange(len(some)), own] = -np.inf
+            best = np.argpartition(-ranked, count - 1, axis=1)[:, :count]
+            order = np.take_along_axis(-ranked, best, axis=1).argsort(axis=1, kind="stable")
+            found[some] = rows[np.take_along_axis(best, order, axis=1)]
+    return found
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's pairs: what every process knows of the whole batch, and its own part of the texts."""
+
+    rows: Positions
+    texts: BatchTexts
+    left_out: NDArray[np.bool_]
+
+
+class Preparation:
+    """Batches for a run, from pairs.
+
+    Args:
+        config: of the run.
+        pairs: to train on.
+        tokenizer: of the model.
+        prefixes: of the model: before queries, before documents.
+        processes: how many share a batch.
+        rank: which of them this is.
+        hard_negatives: `(n, h)` positions of documents; by default mined, as the config asks.
+
+    Raises:
+        ValueError: fewer pairs than a batch, or a batch that the processes cannot share equally.
+
+    Example:
+        >>> from cde.models.encoder import load_tokenizer
+        >>> pairs = Pairs(["a red boat", "a tree"], ["boats are red", "trees are green"], ["x", "x"], ["1", "2"])
+        >>> config = TrainConfig(batches="random", filter_epsilon=None, batch_size=2, context_size=2)
+        >>> prepared = Preparation(config, pairs, load_tokenizer("minilm"), ("", ""))
+        >>> len(next(prepared.batches()).texts.texts)
+        4
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        pairs: Pairs,
+        tokenizer: Any,
+        prefixes: tuple[str, str],
+        processes: int = 1,
+        rank: int = 0,
+        hard_negatives: Positions | None = None,
+    ) -> None:
+        if len(pairs) < config.batch_size:
+            raise ValueError(f"{len(pairs)} pairs do not fill one batch of {config.batch_size}")
+        self.config, self.pairs, self.rank, self.processes = config, pairs, rank, processes
+        self.domains = np.asarray(pairs.domains)
+        by_document: dict[str, int] = {}
+        self.groups = np.array([by_document.setdefault(text, len(by_document)) for text in pairs.documents])
+        self.sampler = BatchSampler(
+            self._labels(),
+            config.batch_size,
+            order=config.order if config.batches == "cluster" else "random",  # type: ignore[arg-type]
+            vectors=self.vectors[1] if config.batches == "cluster" and config.order == "tsp" else None,
+            domains=None if config.batches == "random" else self.domains,
+            seed=config.seed,
+            drop_last=True,
+            ranks=processes,
+            rank=rank,
+        )
+        query_prefix, document_prefix = prefixes
+        self.query_ids = tokenise(tokenizer, [query_prefix + text for text in pairs.queries], config.query_tokens)
+        longest = max(config.document_tokens, config.context_tokens)
+        self.document_ids = tokenise(tokenizer, [document_prefix + text for text in pairs.documents], longest)
+        self.end = self.document_ids[0][-1]  # a text that is cut ends with the tokenizer's own mark
+        self.hard: Positions | None = hard_negatives
+        if self.hard is None and config.hard_negatives:
+            epsilon = config.filter_epsilon or 0.0
+            self.hard = mine_hard_negatives(*self.vectors, config.hard_negatives, pairs.domains, epsilon)
+
+    @cached_property
+    def vectors(self) -> tuple[Vectors, Vectors]:
+        """The surrogate's vectors of queries and documents, `(n, dim)` each; kept on disk by the surrogate."""
+        surrogate = Surrogate(max_tokens=self.config.surrogate_tokens)
+        return surrogate.encode_queries(self.pairs.queries), surrogate.encode_documents(self.pairs.documents)
+
+    def _labels(self) -> Positions:
+        if self.config.batches != "cluster":
+            return np.zeros(len(self.pairs), np.int64)
+        return cluster_pairs(
+            *self.vectors, cluster_size=self.config.cluster_size, domains=self.pairs.domains, seed=self.config.seed
+        )
+
+    def batches(self) -> Any:
+        """Batches for ever, from where the sampler stands."""
+        for rows in self.sampler:
+            yield self.batch(rows)
+
+    def batch(self, rows: Positions) -> Batch:
+        """The step that trains on these pairs."""
+        config = self.config
+        size = len(rows) // self.processes
+        own = rows[self.rank * size : (self.rank + 1) * size]
+        texts = [self.query_ids[row] for row in own] + [self._document(row, config.document_tokens) for row in own]
+        if self.hard is not None:
+            texts += [self._document(row, config.document_tokens) for row in self.hard[own].ravel()]
+        context = []
+        if config.architecture == "contextual":
+            # of the batch itself, in training; which ones depends on the batch, not on what came before
+            generator = np.random.default_rng([config.seed, *rows[:4].tolist()])
+            drawn = generator.choice(rows, min(config.context_size, len(rows)), replace=False)
+            context = [self._document(row, config.context_tokens) for row in drawn]
+        return Batch(rows, BatchTexts(texts, context), self.left_out(rows if config.share_negatives else own))
+
+    def left_out(self, rows: Positions) -> NDArray[np.bool_]:
+        """Which documents (and hard negatives) of these pairs leave each query's denominator."""
+        hard = np.zeros(0, np.int64) if self.hard is None else self.hard[rows].ravel()
+        columns = np.concatenate([rows, hard])
+        config = self.config
+        if config.filter_epsilon is not None or config.filter_threshold is not None:
+            queries, documents = self.vectors[0][rows], self.vectors[1][columns]
+            found = false_negatives(queries, documents, config.filter_epsilon or 0.0, config.filter_threshold)
+        else:
+            found = np.zeros((len(rows), len(columns)), np.bool_)
+        # the labelled document again, under another pair: no negative, whatever the filter says
+        same = self.groups[rows][:, None] == self.groups[columns][None, :]
+        same[np.arange(len(rows)), np.arange(len(rows))] = False
+        left_out: NDArray[np.bool_] = found | same
+        return left_out
+
+    def _document(self, row: int | np.integer[Any], tokens: int) -> NDArray[np.int32]:
+        ids = self.document_ids[row]
+        if len(ids) <= tokens:
+            return ids
+        cut = ids[:tokens].copy()
+        cut[-1] = self.end
+        return cut

@@ -1,0 +1,225 @@
+"""The training loop: optimiser, schedule, checkpoints, metrics; the same numbers after an interruption.
+
+A checkpoint holds weights, optimiser, schedule and where the sampler stands. What a step draws
+depends on the seed and the step alone, so no random state has to be kept. Files are written under a
+temporary name and renamed; the metrics of steps after the last checkpoint are dropped on resuming.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import get_linear_schedule_with_warmup
+
+from cde.data import Pairs
+from cde.models import BiEncoder, ContextualEncoder
+from cde.models.encoding import half_precision
+from cde.models.weights import read_config
+from cde.progress import progress
+from cde.storage import atomic_path
+from cde.training.configuration import TrainConfig
+from cde.training.loss import ContrastiveLoss, contrastive_loss
+from cde.training.preparation import Batch, Preparation
+from cde.training.processes import Processes, differing_process
+from cde.training.step import backward
+
+__all__ = ["Trainer", "build_model"]
+
+Model = BiEncoder | ContextualEncoder
+
+
+def build_model(config: TrainConfig, device: torch.device | None = None) -> Model:
+    """The encoder that a config describes, with its starting weights.
+
+    Raises:
+        ConnectionError: a transformer that is neither here nor on the Hub.
+        ValueError: settings that do not fit the model.
+
+    Example:
+        >>> build_model(TrainConfig(architecture="bi-encoder", layers=1)).dim
+        384
+    """
+    torch.manual_seed(config.seed)
+    options: dict[str, Any] = {"device": str(device) if device else None, "precision": config.precision}
+    started = Path(config.start)
+    if (started / "config.json").is_file() and str(read_config(started).get("model_type")).startswith("cde-"):
+        cls: Any = BiEncoder if config.architecture == "bi-encoder" else ContextualEncoder
+        return cls.from_pretrained(started, **options)  # type: ignore[no-any-return]
+    longest = max(config.query_tokens, config.document_tokens)
+    settings = {"max_tokens": longest, **config.model}
+    if config.architecture == "bi-encoder":
+        return BiEncoder.from_backbone(config.start, config.layers, **options, **settings)
+    return ContextualEncoder.from_backbone(
+        config.start,
+        config.layers,
+        first_stage_layers=config.first_stage_layers,
+        attention=config.attention,
+        context_size=config.context_size,
+        vectors_per_document=config.vectors_per_document,
+        **options,
+        **settings,
+    )
+
+
+class Trainer:
+    """One run of contrastive training.
+
+    Args:
+        config: its settings.
+        pairs: to train on.
+        folder: for checkpoints and metrics; an unfinished run in it goes on. None keeps nothing.
+        model: to train; by default `build_model(config)`.
+        processes: by default those that the launcher started.
+        hard_negatives: `(n, h)` positions of documents; by default mined, as the config asks.
+
+    Raises:
+        ValueError: pairs that do not fill a batch, processes that cannot share one, or a folder with another run.
+        RuntimeError: processes that start from different weights.
+
+    Used by every chapter that trains, through `cde.train`.
+
+    Example:
+        >>> from cde import load_pairs
+        >>> config = TrainConfig(architecture="bi-encoder", layers=1, batches="random", filter_epsilon=None,
+        ...     batch_size=8, steps=2, warmup_steps=1, query_tokens=8, document_tokens=8)
+        >>> model, metrics = Trainer(config, load_pairs("pydocs/rich")).run()
+        >>> [row["step"] for row in metrics]
+        [1, 2]
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        pairs: Pairs,
+        folder: Path | None = None,
+        model: Model | None = None,
+        processes: Processes | None = None,
+        hard_negatives: Any = None,
+    ) -> None:
+        self.config, self.folder = config, folder
+        self.processes = processes or Processes.connect()
+        self.model = (model if model is not None else build_model(config, self.processes.device)).train()
+        differing = differing_process(self.model, self.processes)
+        if differing is not None:
+            raise RuntimeError(
+                f"process {differing} starts from other weights than process 0: its embeddings would show where they "
+                "were made (§10.3). Start all from one seed or one file"
+            )
+        settings = self.model.config
+        prefixes = (settings.query_prefix, settings.document_prefix)
+        self.prepared = Preparation(
+            config, pairs, self.model.tokenizer, prefixes, self.processes.count, self.processes.rank, hard_negatives
+        )
+        self.optimiser = torch.optim.AdamW(
+            self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        )
+        self.schedule = get_linear_schedule_with_warmup(self.optimiser, config.warmup_steps, config.steps)
+        self.step = 0
+        self.metrics: list[dict[str, float]] = []
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._resume(folder / "checkpoint.pt")
+
+    def run(self) -> tuple[Model, list[dict[str, float]]]:
+        """Train to the last step; the trained model in evaluation mode, and a row of metrics for each step.
+
+        Raises:
+            FloatingPointError: a loss that is not finite, with the step; the last checkpoint stays.
+        """
+        config = self.config
+        name = f"training: {config.architecture}, {config.batches} batches"
+        batches = self.prepared.batches()
+        for step in progress(range(self.step, config.steps), name, unit="steps"):
+            self.metrics.append(self._one(next(batches), step))
+            self.step = step + 1
+            kept = config.checkpoint_every and self.step % config.checkpoint_every == 0
+            if self.folder is not None and (kept or self.step == config.steps):
+                self._save(self.folder / "checkpoint.pt")
+        return self.model.eval(), self.metrics
+
+    def _one(self, batch: Batch, step: int) -> dict[str, float]:
+        config, begun = self.config, time.perf_counter()
+        torch.manual_seed((config.seed * 1_000_003 + step) * 64 + self.processes.rank)
+        self.optimiser.zero_grad(set_to_none=True)
+        try:
+            found = backward(
+                self.model,
+                batch.texts,
+                lambda embeddings: self._loss(embeddings, batch),
+                chunk_size=config.chunk_size,
+                half=half_precision(config.precision),
+            )
+        except FloatingPointError as error:
+            raise FloatingPointError(
+                f"step {step + 1}: {error}, at learning rate {self.schedule.get_last_lr()[0]:.2e}. Lower learning_rate "
+                "or lengthen warmup_steps, or take precision='float32'; the last checkpoint is kept"
+            ) from error
+        self.processes.add_gradients(self.model.parameters())
+        rate = self.schedule.get_last_lr()[0]
+        self.optimiser.step()
+        self.schedule.step()
+        seconds = time.perf_counter() - begun
+        return {
+            "step": step + 1,
+            "loss": self.processes.mean(float(found.loss)),
+            "accuracy": self.processes.mean(found.accuracy),
+            "masked": self.processes.mean(found.masked),
+            "learning_rate": rate,
+            "seconds": seconds,
+        }
+
+    def _loss(self, embeddings: Tensor, batch: Batch) -> ContrastiveLoss:
+        config, count = self.config, self.processes.count
+        size = config.batch_size // count
+        queries, documents, hard = embeddings[:size], embeddings[size : 2 * size], embeddings[2 * size :]
+        if config.share_negatives:
+            queries, documents = self.processes.gathered(queries), self.processes.gathered(documents)
+            hard = self.processes.gathered(hard) if len(hard) else hard
+        found = contrastive_loss(
+            queries,
+            torch.cat([documents, hard]),
+            config.temperature,
+            masked=torch.from_numpy(batch.left_out).to(embeddings.device),
+            symmetric=config.symmetric,
+        )
+        if config.share_negatives or count == 1:
+            return found
+        # gradients are added up: a loss of each process's own part counts for its share
+        return ContrastiveLoss(found.loss / count, found.accuracy, found.masked)
+
+    def _save(self, path: Path) -> None:
+        differing = differing_process(self.model, self.processes)
+        if differing is not None:
+            raise RuntimeError(
+                f"process {differing} has drifted away from process 0: gradients are not in step (§10.3)"
+            )
+        if self.processes.rank:
+            return
+        state = {
+            "config": json.dumps(self.config.to_dict(), sort_keys=True),
+            "step": self.step,
+            "model": self.model.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "sampler": self.prepared.sampler.state_dict(),
+            "metrics": self.metrics,
+        }
+        with atomic_path(path) as temporary:
+            torch.save(state, temporary)
+
+    def _resume(self, path: Path) -> None:
+        if not path.is_file():
+            return
+        state = torch.load(path, map_location=self.processes.device, weights_only=True)
+        if state["config"] != json.dumps(self.config.to_dict(), sort_keys=True):
+            raise ValueError(f"{path} is of a run with other settings; take another folder, or remove it")
+        self.model.load_state_dict(state["model"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.schedule.load_state_dict(state["schedule"])
+        self.prepared.sampler.load_state_dict(state["sampler"])
+        self.step, self.metrics = state["step"], state["metrics"]

@@ -47,7 +47,12 @@ class Recorded:
 
 
 def recorded(
-    name: str, profile: str, compute: Callable[[], pd.DataFrame], here: bool, settings: dict[str, Any]
+    name: str,
+    profile: str,
+    compute: Callable[[], pd.DataFrame],
+    here: bool,
+    settings: dict[str, Any],
+    costly: bool = False,
 ) -> Recorded | None:
     """Compute an experiment where that is possible, else read its record.
 
@@ -57,6 +62,7 @@ def recorded(
         compute: makes the rows (columns of numbers and short names).
         here: whether this machine has what `compute` needs.
         settings: what the rows depend on; a record made with others is not used.
+        costly: prefer a record to computing here, except for `--fresh` and `--record`: for training runs.
 
     Returns:
         The rows, or None if they can neither be computed here nor read (or, with `--fresh`, may not be).
@@ -66,6 +72,10 @@ def recorded(
         1
     """
     path = project_root() / "book" / "records" / profile / f"{name}.json"
+    if here and costly and os.environ.get("CDE_RECORD") != "1":
+        found = recorded(name, profile, compute, False, settings)
+        if found is not None:
+            return found
     if here:
         before = dict(_loaded())
         rows = compute()

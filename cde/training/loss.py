@@ -5,8 +5,8 @@ over queries of −log softmax at the labelled document (Eq. 4). What is masked 
 denominator. Documents are those of the batch, then the hard negatives, those of query 0 first.
 
 Cost: n · m · dim multiply-adds, three times where there are more rows than a block: then the logits
-of a block are computed again for the backward pass, so that memory is one block's (1,024 · m · 4 bytes
-and the gradient's as much), whatever the batch.
+of a block (a million, 4 MiB) are computed again for the backward pass, so that memory beside the masks
+(n · m bytes each) is one block's, whatever the batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["ContrastiveLoss", "contrastive_loss", "equal_documents"]
 
 #: what a masked logit loses: as in the authors' code, enough for any temperature
 _MASKED = 1e10
-_BLOCK = 1024  # rows of logits held at once
+_LOGITS, _LEAST = 2**20, 64  # logits held at once (4 MiB), and at least so many rows of them
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ def contrastive_loss(
             turned = None if left_out is None else left_out[:, :n].T
             back, _ = _mean_loss(documents[:n], queries, temperature, turned, labelled[:, :n].T)
             loss = (loss + back) / 2
-    negatives = labelled.numel() - int(labelled.sum())
-    share = float(left_out.sum()) / negatives if left_out is not None and negatives else 0.0
+    negatives = labelled.numel() - int(torch.count_nonzero(labelled))
+    share = int(torch.count_nonzero(left_out)) / negatives if left_out is not None and negatives else 0.0
     return ContrastiveLoss(loss, accuracy, share)
 
 
@@ -106,11 +106,12 @@ def _mean_loss(
 ) -> tuple[Tensor, float]:
     """Mean loss of rows, and the share of rows whose best document is a labelled one."""
     total, right = queries.new_zeros(()), 0.0
-    for start in range(0, len(queries), _BLOCK):
-        rows = slice(start, start + _BLOCK)
+    block = max(_LEAST, _LOGITS // len(documents))
+    for start in range(0, len(queries), block):
+        rows = slice(start, start + block)
         out = None if left_out is None else left_out[rows]
         arguments = (queries[rows], documents, temperature, out, labelled[rows])
-        if len(queries) > _BLOCK:
+        if len(queries) > block:
             summed, hits = checkpoint(_loss_of_rows, *arguments, use_reentrant=False, preserve_rng_state=False)
         else:
             summed, hits = _loss_of_rows(*arguments)
@@ -123,9 +124,9 @@ def _loss_of_rows(
 ) -> tuple[Tensor, Tensor]:
     logits = queries @ documents.T / temperature
     if left_out is not None:
-        logits = logits - _MASKED * left_out
+        logits = logits.masked_fill(left_out, -_MASKED)
     # cross entropy with a target that is uniform over the labelled documents
-    losses = logits.logsumexp(dim=1) - (logits * labelled).sum(dim=1) / labelled.sum(dim=1)
+    losses = logits.logsumexp(dim=1) - (logits * labelled).sum(dim=1) / torch.count_nonzero(labelled, dim=1)
     best = logits.detach().argmax(dim=1, keepdim=True)
     return losses.sum(), labelled.gather(1, best).sum()
 

@@ -495,7 +495,10 @@ print(f"Spearman of the two dot products with -m, random pairs: {same_order:.4f}
 # In the example the pairs at the two ends are at distance 0 from the middle and not from each other (a pair need not be at
 # distance 0 from *itself*, either: $m((d,q),(d,q))=2\lVert\phi(d)-\psi(q)\rVert$). What does hold is the bound by way of a
 # *symmetric* centre, whose two halves are one vector $s$:
-# $m((d,q),(d',q'))\le(\lVert\phi(d)-s\rVert+\lVert s-\psi(q)\rVert)+(\lVert\phi(d')-s\rVert+\lVert s-\psi(q')\rVert)$.
+# the distance of two pairs is at most $r(d,q)+r(d',q')$, with
+#
+# $$r(d,q)=\lVert\phi(d)-s\rVert+\lVert s-\psi(q)\rVert$$
+#
 # For the batches above, it is not tight:
 
 # %%

@@ -142,7 +142,9 @@ def decide(claim: Claim, measurements: Iterable[Measurement]) -> Verdict:
     made = [measurement for measurement in measurements if measurement.claim == claim.id]
     found = [outcome(claim, measurement.interval) for measurement in made if measurement.role == "test"]
     if not found:
-        return Verdict("not tested", "measured at the smoke profile only" if made else "no chapter has measured it yet")
+        roles = {measurement.role for measurement in made}
+        reason = "measured at the smoke profile only" if "rehearsal" in roles else "exploratory measurements only"
+        return Verdict("not tested", reason if made else "no chapter has measured it yet")
     count = {kind: found.count(kind) for kind in ("supports", "contradicts", "undecided")}
     words = {"supports": "support it", "contradicts": "contradict it", "undecided": "cannot tell"}
     if len(found) > 1:

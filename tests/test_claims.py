@@ -129,3 +129,13 @@ def test_a_claim_is_worded_by_us() -> None:
     for found in ledger().values():
         ours = re.findall(r"\w+", found.wording.casefold())
         assert not any(tuple(ours[i : i + 10]) in theirs for i in range(len(ours) - 9)), found.id
+
+
+@pytest.mark.parametrize(
+    ("role", "reason"), [("rehearsal", "smoke profile only"), ("exploratory", "exploratory measurements only")]
+)
+def test_a_claim_that_was_not_tested_says_why(role: str, reason: str) -> None:
+    claim = claims.ledger()["cde-fig6-cluster-size"]
+    entry = claims.Measurement(claim.id, "something", Interval(1.5, 1.0, 2.0, 2, "made up"), role)  # type: ignore[arg-type]
+    verdict = claims.decide(claim, [entry])
+    assert verdict.verdict == "not tested" and reason in verdict.reason

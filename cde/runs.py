@@ -34,7 +34,10 @@ from cde.training import Processes, TrainConfig, Trainer
 __all__ = ["Run", "code_version", "provenance", "run_key", "train"]
 
 #: what the numbers of a training run depend on, as paths below the package
-_CODE = ("data", "surrogate.py", "clustering.py", "batching.py", "filtering.py", "models", "training")
+_CODE = (
+    "data", "surrogate.py", "clustering.py", "cluster_statistics.py", "tour.py", "batching.py", "filtering.py",
+    "models", "training",
+)  # fmt: skip
 _LIBRARIES = ("torch", "transformers", "numpy", "faiss-cpu", "faiss-gpu", "accelerate")
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from cde.filtering import false_negatives
 from cde.training import loss as module
-from cde.training.loss import contrastive_loss, equal_documents
+from cde.training.loss import contrastive_loss
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES: dict[str, Any] = json.loads((GOLDEN / "loss_cases.json").read_text())
@@ -119,11 +119,6 @@ def test_a_masked_document_gets_no_gradient_and_a_labelled_one_is_never_masked()
     torch.testing.assert_close(found.loss, alone.loss)
     row_of_one = contrastive_loss(queries[:1], documents[:1], 0.1, torch.ones(1, 1, dtype=torch.bool))
     assert row_of_one.loss.item() == pytest.approx(0, abs=1e-6)
-
-
-def test_equal_documents_are_found_among_hard_negatives_too() -> None:
-    found = equal_documents(torch.tensor([1, 2]), torch.tensor([2, 3]))
-    assert found.tolist() == [[False, False, False, False], [False, False, True, False]]
 
 
 @pytest.mark.parametrize(

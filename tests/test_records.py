@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -69,3 +70,18 @@ def test_committed_records_hold_numbers_and_their_provenance() -> None:
             texts = [value for value in row.values() if isinstance(value, str)]
             assert all(len(text) < 40 for text in texts), f"{path} holds a text: {texts}"
             assert record["data"] and record["commit"] != "unknown"
+
+
+def test_a_costly_experiment_is_read_from_its_record_unless_asked_for(
+    book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def costly(compute: Callable[[], pd.DataFrame]) -> records.Recorded | None:
+        return recorded("toy", "laptop", compute, here=True, settings={}, costly=True)
+
+    assert costly(lambda: ROWS).note == "", "without a record it is computed"
+    monkeypatch.setenv("CDE_RECORD", "1")
+    assert costly(lambda: ROWS).note == ""
+    monkeypatch.delenv("CDE_RECORD")
+    assert "Read from the record" in costly(refuse).note
+    monkeypatch.setenv("CDE_FRESH", "1")
+    assert costly(lambda: ROWS).note == "", "--fresh uses none"

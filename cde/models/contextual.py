@@ -104,10 +104,10 @@ class ContextualEncoder(Encoder):
             ValueError: a family that is not supported, or a setting that is not accepted.
         """
         second, second_weights = backbone_weights(path_or_repository, layers)
-        first, first_weights = backbone_weights(
-            path_or_repository, layers if first_stage_layers is None else first_stage_layers
-        )
-        config = ContextualConfig(first_backbone=first, second_backbone=second, **settings)
+        first, first_weights = second, second_weights
+        if first_stage_layers is not None and first_stage_layers != layers:
+            first, first_weights = backbone_weights(path_or_repository, first_stage_layers)
+        config = ContextualConfig(first_backbone=dict(first), second_backbone=second, **settings)
         model = cls(config)
         if isinstance(model.first_stage, FirstStage):
             fill(model.first_stage.backbone, first_weights, str(path_or_repository))

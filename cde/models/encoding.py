@@ -22,7 +22,7 @@ from torch import Tensor
 from cde.progress import progress
 from cde.surrogate import bfloat16_is_fast
 
-__all__ = ["Precision", "checked_texts", "encode_texts", "half_precision", "token_batches", "tokenise"]
+__all__ = ["Precision", "checked_texts", "encode_texts", "half_precision", "padded", "token_batches", "tokenise"]
 
 Precision = Literal["auto", "bfloat16", "float32"]
 Vectors = NDArray[np.float32]
@@ -95,7 +95,8 @@ def token_batches(lengths: Sequence[int], work: int, extra: int = 0) -> list[lis
     return batches
 
 
-def _padded(rows: list[NDArray[np.int32]], padding: int, device: torch.device) -> tuple[Tensor, Tensor | None]:
+def padded(rows: Sequence[NDArray[np.int32]], padding: int, device: torch.device) -> tuple[Tensor, Tensor | None]:
+    """Token ids of texts as one batch, padded on the right: `(n, T)` int64 and the bool mask, None where full."""
     length = max(len(row) for row in rows)
     ids = np.full((len(rows), length), padding, dtype=np.int64)
     for place, row in zip(ids, rows, strict=True):
@@ -157,7 +158,7 @@ def encode_texts(
     found: list[Tensor] = []
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=half):
         for batch in progress(batches, f"{description} {len(distinct):,} texts", unit="batches"):
-            vectors = forward(*_padded([rows[index] for index in batch], padding, device)).float()
+            vectors = forward(*padded([rows[index] for index in batch], padding, device)).float()
             found.append((torch.nn.functional.normalize(vectors, dim=-1) if normalise else vectors).cpu())
     in_order = torch.cat(found).numpy()
     if not np.isfinite(in_order).all():

@@ -142,9 +142,3 @@ class TrainConfig:
         if unknown:
             raise ValueError(f"unknown settings {', '.join(unknown)}; known are {', '.join(sorted(known))}")
         return cls(**values)
-
-    @property
-    def needs_surrogate(self) -> bool:
-        """Whether anything in the run asks the surrogate for vectors."""
-        filtered = self.filter_epsilon is not None or self.filter_threshold is not None
-        return self.batches == "cluster" or filtered or self.hard_negatives > 0

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
-__all__ = ["ContrastiveLoss", "contrastive_loss", "equal_documents"]
+__all__ = ["ContrastiveLoss", "contrastive_loss"]
 
 #: what a masked logit loses: as in the authors' code, enough for any temperature
 _MASKED = 1e10
@@ -129,20 +129,3 @@ def _loss_of_rows(
     losses = logits.logsumexp(dim=1) - (logits * labelled).sum(dim=1) / torch.count_nonzero(labelled, dim=1)
     best = logits.detach().argmax(dim=1, keepdim=True)
     return losses.sum(), labelled.gather(1, best).sum()
-
-
-def equal_documents(groups: Tensor, hard_groups: Tensor | None = None) -> Tensor:
-    """Which documents are the labelled one again: `(n, m)` bool, for `masked`, the diagonal false.
-
-    Args:
-        groups: `(n,)` integers, equal for pairs whose documents have the same text.
-        hard_groups: `(n·h,)` the same for hard negatives.
-
-    Example:
-        >>> equal_documents(torch.tensor([4, 7, 4])).int().tolist()
-        [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
-    """
-    others = groups if hard_groups is None else torch.cat([groups, hard_groups])
-    same = groups[:, None] == others[None, :]
-    same.fill_diagonal_(False)
-    return same

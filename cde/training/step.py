@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cde.models import BiEncoder, ContextualEncoder
+from cde.models.encoding import padded
 from cde.training.gradient_cache import cached_backward
 from cde.training.loss import ContrastiveLoss
 
@@ -34,16 +35,6 @@ class BatchTexts:
     context: Sequence[Ids] = ()
 
 
-def _padded(rows: Sequence[Ids], padding: int, device: torch.device) -> Chunk:
-    length = max(len(row) for row in rows)
-    ids = np.full((len(rows), length), padding, dtype=np.int64)
-    for place, row in zip(ids, rows, strict=True):
-        place[: len(row)] = row
-    lengths = torch.tensor([len(row) for row in rows], device=device)
-    mask = torch.arange(length, device=device)[None] < lengths[:, None]
-    return torch.from_numpy(ids).to(device), None if bool(mask.all()) else mask
-
-
 def sorted_chunks(rows: Sequence[Ids], size: int, padding: int, device: torch.device) -> tuple[list[Chunk], Tensor]:
     """Texts in chunks of one size (the last may be shorter), sorted by length so that little is padding.
 
@@ -63,7 +54,7 @@ def sorted_chunks(rows: Sequence[Ids], size: int, padding: int, device: torch.de
     """
     order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
     chunks = [
-        _padded([rows[row] for row in order[start : start + size]], padding, device)
+        padded([rows[row] for row in order[start : start + size]], padding, device)
         for start in range(0, len(order), size)
     ]
     place = torch.empty(len(rows), dtype=torch.long, device=device)

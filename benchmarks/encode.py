@@ -18,42 +18,19 @@ Rounds alternate, so that a machine that slows down slows all.
 from __future__ import annotations
 
 import argparse
-import re
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
+from measuring import Arm, forget_peak, in_turns, memory, ratio
 
 import cde
 from cde.models import BiEncoder, BiEncoderConfig, ContextualConfig, ContextualEncoder
 from cde.models.encoding import half_precision
 
 ARMS = ("plain loop, no context", "plain loop, full", "encoder, no context", "encoder, full", "encoder, cached")
-Arm = Callable[[], object]
-
-
-def in_turns(arms: dict[str, Arm], rounds: int, device: str) -> dict[str, list[float]]:
-    """Seconds of each arm in each round, after one round to warm up."""
-    seconds: dict[str, list[float]] = {name: [] for name in arms}
-    for number in range(rounds + 1):
-        for name, arm in arms.items():
-            begun = time.perf_counter()
-            arm()
-            if device == "cuda":
-                torch.cuda.synchronize()
-            if number:
-                seconds[name].append(time.perf_counter() - begun)
-    return seconds
-
-
-def ratio(numerator: list[float], denominator: list[float]) -> str:
-    pairs = [one / other for one, other in zip(numerator, denominator, strict=True)]
-    return f"{statistics.median(pairs):.2f} ({min(pairs):.2f} to {max(pairs):.2f})"
 
 
 def encoders(backbone: str, layers: int) -> tuple[BiEncoder, dict[str, ContextualEncoder]]:
@@ -132,14 +109,6 @@ def real_lengths(count: int, names: tuple[str, ...], device: str, precision: str
     return arms, len(texts)
 
 
-def memory(peak: bool = False) -> float:
-    """GiB in use: of the GPU where there is one, else of the process (Linux)."""
-    if torch.cuda.is_available():
-        return (torch.cuda.max_memory_allocated() if peak else torch.cuda.memory_allocated()) / 2**30
-    status = Path("/proc/self/status").read_text()
-    return int(re.search(rf"{'VmHWM' if peak else 'VmRSS'}:\s+(\d+) kB", status)[1]) / 2**20
-
-
 def peak(arm: str, options: argparse.Namespace) -> float:
     """GiB at the highest above what the loaded model takes, in a process that does this alone."""
     command = [sys.executable, __file__, "--only", arm, "--texts", str(options.texts), "--device", options.device]
@@ -158,13 +127,10 @@ if __name__ == "__main__":
     options = parser.parse_args()
     if options.only:
         arms, _ = real_lengths(options.texts, (options.only,), options.device, options.precision)
-        before = memory()
-        if options.device == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        else:
-            Path("/proc/self/clear_refs").write_text("5")  # forget the peak of loading
+        before = memory(options.device)
+        forget_peak(options.device)
         arms[options.only]()
-        print(memory(peak=True) - before)
+        print((memory(options.device, peak=True) - before) / 2**10)
         sys.exit()
     half = half_precision(options.precision)
     print(f"{options.device}, {torch.get_num_threads()} threads, {'bfloat16' if half else 'float32'}")

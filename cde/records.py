@@ -94,10 +94,10 @@ def recorded(
     changed = [module for module, digest in record["modules"].items() if _module_hash(module) != digest]
     flag = f" Since then {', '.join(changed)} changed; the record may be out of date." if changed else ""
     combined = content_hash(part for item in sorted(record["data"].items()) for part in item)
+    data = f", from {len(record['data'])} collections (combined fingerprint {combined}; the record names each)"
     note = (
         f"Read from the record book/records/{profile}/{name}.json, not computed here: made {record['time']} "
-        f"on {record['device']}, commit {record['commit'][:12]}, from {len(record['data'])} collections "
-        f"(combined fingerprint {combined}; the record names each).{flag}"
+        f"on {record['device']}, commit {record['commit'][:12]}{data if record['data'] else ''}.{flag}"
     )
     return Recorded(pd.DataFrame(record["rows"]), note)
 

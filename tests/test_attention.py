@@ -454,3 +454,21 @@ def test_a_rotation_by_head_turns_pairs_half_a_head_apart_from_its_start_on(head
     wanted = torch.cat([expected.real, expected.imag], dim=-1)
     torch.testing.assert_close(found[:, :, start:], wanted[:, :, start:])
     assert torch.equal(found[:, :, :start], states[:, :, :start])
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_in_training_attention_is_computed_in_float32(training: bool) -> None:
+    """On a CPU: torch's backward pass is slow in bfloat16. The result is the float32 one, rounded once."""
+    from cde.models.attention import ALL_ATTENTION_FUNCTIONS, ATTENTION_NAME
+
+    torch.manual_seed(0)
+    states = [torch.randn(2, 3, 7, 16).bfloat16() for _ in range(3)]
+    mask = torch.rand(2, 1, 1, 7) < 0.7
+    mask[..., 0] = True
+    module = torch.nn.Module().train(training)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, _ = ALL_ATTENTION_FUNCTIONS[ATTENTION_NAME](module, *states, mask, scaling=0.3)
+    expected = torch.nn.functional.scaled_dot_product_attention(*(one.float() for one in states), mask, scale=0.3)
+    exact = torch.equal(found, expected.transpose(1, 2).bfloat16())
+    assert found.dtype == torch.bfloat16
+    assert exact == training

@@ -13,7 +13,7 @@ from tiny_models import BACKBONES
 from cde.models import BiEncoder, BiEncoderConfig, ContextualConfig, ContextualEncoder
 from cde.training.gradient_cache import RandomState, cached_backward
 from cde.training.loss import contrastive_loss
-from cde.training.step import BatchTexts, backward, sorted_chunks
+from cde.training.step import BatchTexts, backward, sorted_chunks, tokens_in
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -57,6 +57,7 @@ def test_two_stages_three_chunks_and_more_of_unequal_size(family: str, attention
         first_backbone=BACKBONES[family],
         second_backbone=BACKBONES[family],
         attention=attention,
+        context_size=7,
         vectors_per_document=per_document,
         soft_prompt_tokens=2,
         first_stage_mlp=True,
@@ -65,11 +66,13 @@ def test_two_stages_three_chunks_and_more_of_unequal_size(family: str, attention
     )
     model = ContextualEncoder(config).train()
     texts, masked = batch(queries=5, hard=1, context=7), torch.rand(5, 10) < 0.3
-    whole = gradients(model, texts, 5, masked, chunk_size=100, cache=False)
-    cached = gradients(model, texts, 5, masked, chunk_size=2, cache=True)
+    sizes = [len(chunk[0]) for chunk in sorted_chunks(texts.context, 20, 0, torch.device("cpu"))[0]]
+    assert len(sizes) >= 3 and len(set(sizes)) > 1
+    whole = gradients(model, texts, 5, masked, chunk_tokens=10_000, cache=False)
+    cached = gradients(model, texts, 5, masked, chunk_tokens=20, cache=True)
     assert any(name.startswith("first_stage") for name in whole)
     assert_equal_gradients(cached, whole)
-    uncached_in_chunks = gradients(model, texts, 5, masked, chunk_size=4, cache=False)
+    uncached_in_chunks = gradients(model, texts, 5, masked, chunk_tokens=40, cache=False)
     assert_equal_gradients(uncached_in_chunks, whole)
 
 
@@ -77,8 +80,8 @@ def test_a_bi_encoder_is_the_case_without_context() -> None:
     torch.manual_seed(0)
     model = BiEncoder(BiEncoderConfig(backbone=BACKBONES["bert"])).train()
     texts, masked = batch(queries=7, hard=0, context=0), torch.zeros(7, 7, dtype=torch.bool)
-    whole = gradients(model, texts, 7, masked, chunk_size=100, cache=False)
-    assert_equal_gradients(gradients(model, texts, 7, masked, chunk_size=3, cache=True), whole)
+    whole = gradients(model, texts, 7, masked, chunk_tokens=10_000, cache=False)
+    assert_equal_gradients(gradients(model, texts, 7, masked, chunk_tokens=24, cache=True), whole)
 
 
 @pytest.mark.parametrize("attention", ["full", "cached"])
@@ -89,26 +92,42 @@ def test_dropout_falls_the_same_way_when_a_chunk_runs_again(attention: str) -> N
         first_backbone=BACKBONES["bert"],
         second_backbone=BACKBONES["bert"],
         attention=attention,
+        context_size=7,
         dropout=0.2,
         sequence_dropout=0.3,
     )
     model = ContextualEncoder(config).train()
     texts, masked = batch(queries=4, hard=1, context=7), torch.zeros(4, 8, dtype=torch.bool)
-    cached = gradients(model, texts, 4, masked, chunk_size=3, cache=True)
+    cached = gradients(model, texts, 4, masked, chunk_tokens=24, cache=True)
 
     model.zero_grad()
     torch.manual_seed(5)
     device = torch.device("cpu")
-    chunks, place = sorted_chunks(texts.texts, 3, 0, device)
-    context_chunks, back = sorted_chunks(texts.context, 3, 0, device)
+    chunks, place = sorted_chunks(texts.texts, 24, 0, device, extra=7 if attention == "full" else 7 // 4)
+    context_chunks, back = sorted_chunks(texts.context, 24, 0, device)
     context = torch.cat([model.first_stage(*chunk) for chunk in context_chunks])[back]
     embeddings = torch.cat([model.second_stage(*chunk, context) for chunk in chunks])[place]
     value = contrastive_loss(embeddings[:4], embeddings[4:], 0.1, masked)
     value.loss.backward()
     expected = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     assert_equal_gradients(cached, {"loss": value.loss.detach(), **expected})
-    other = gradients(model, texts, 4, masked, chunk_size=4, cache=True)
+    other = gradients(model, texts, 4, masked, chunk_tokens=40, cache=True)
     assert not torch.allclose(other["loss"], cached["loss"])  # other chunks draw other numbers: dropout is on
+
+
+@pytest.mark.parametrize(("attention", "carried"), [("full", 7 * 2 + 3), ("cached", (7 * 2 + 3) // 4)])
+def test_the_work_of_a_step_counts_what_each_text_carries_of_the_context(attention: str, carried: int) -> None:
+    config = ContextualConfig(
+        first_backbone=BACKBONES["bert"],
+        second_backbone=BACKBONES["bert"],
+        attention=attention,
+        context_size=7,
+        vectors_per_document=2,
+        soft_prompt_tokens=3,
+    )
+    texts = batch(queries=4, hard=1, context=5)
+    own = sum(map(len, texts.texts)) + sum(map(len, texts.context))
+    assert tokens_in(ContextualEncoder(config), texts) == own + 12 * carried
 
 
 def test_only_one_chunk_is_in_memory_at_a_time() -> None:

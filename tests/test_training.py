@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL: dict[str, Any] = {
     "layers": 1, "batch_size": 8, "context_size": 5, "steps": 6, "warmup_steps": 2, "learning_rate": 1e-3,
     "query_tokens": 8, "document_tokens": 12, "context_tokens": 8, "cluster_size": 16, "surrogate_tokens": 8,
-    "precision": "float32", "chunk_size": 5, "checkpoint_every": 2,
+    "precision": "float32", "chunk_tokens": 60, "uncached_tokens": 0, "checkpoint_every": 2,
 }  # fmt: skip
 
 
@@ -102,7 +102,8 @@ def test_the_rate_warms_up_and_falls_to_nothing(pairs: Pairs) -> None:
 
 def test_gradients_through_the_cache_train_as_those_without_it(pairs: Pairs) -> None:
     runs = [
-        Trainer(TrainConfig(hard_negatives=1, **{**SMALL, "chunk_size": size}), pairs).run()[1] for size in (5, 1000)
+        Trainer(TrainConfig(hard_negatives=1, **{**SMALL, "uncached_tokens": most}), pairs).run()[1]
+        for most in (0, 10_000)
     ]
     for cached, whole in zip(*runs, strict=True):
         assert cached["loss"] == pytest.approx(whole["loss"], rel=1e-4)
@@ -332,7 +333,7 @@ def test_two_processes_have_the_gradients_of_one(architecture: str, folder: str,
     # processes draw different numbers for dropout, so that none is drawn here
     model = {"sequence_dropout": 0.0} if architecture == "contextual" else {}
     config = TrainConfig(
-        data=folder, architecture=architecture, hard_negatives=1, model=model, **{**SMALL, "chunk_size": 3}
+        data=folder, architecture=architecture, hard_negatives=1, model=model, **{**SMALL, "chunk_tokens": 40}
     )
     for count in (1, 2):
         done = run_workers(count, config, "same", tmp_path)

@@ -110,7 +110,13 @@ def _attend(
         return _flash(query, key, value, attention_mask, sliding_window, implementation, **options)
     # for the other kernels the window is in the mask, where it can spare the context tokens
     attend: Callable[..., tuple[Tensor, Tensor | None]] = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, _eager)
-    return attend(module, query, key, value, attention_mask, **options)
+    computed, device = query.dtype, query.device.type
+    if not (computed == torch.bfloat16 and module.training and device == "cpu"):
+        return attend(module, query, key, value, attention_mask, **options)
+    # torch's backward pass takes two to four times as long in bfloat16 on a CPU
+    with torch.autocast(device, enabled=False):
+        attended, weights = attend(module, query.float(), key.float(), value.float(), attention_mask, **options)
+    return attended.to(computed), weights
 
 
 def _flash(

@@ -15,7 +15,7 @@ _CHOICES = {
     "precision": ("auto", "bfloat16", "float32"),
 }
 _POSITIVE = (
-    "batch_size", "chunk_size", "cluster_size", "steps", "context_size", "vectors_per_document", "query_tokens",
+    "batch_size", "cluster_size", "steps", "context_size", "vectors_per_document", "query_tokens",
     "document_tokens", "context_tokens", "surrogate_tokens",
 )  # fmt: skip
 
@@ -42,7 +42,9 @@ class TrainConfig:
         filter_threshold: an absolute score in its place, as in the authors' code.
         hard_negatives: a query, mined with the surrogate within its domain.
         batch_size: pairs a step, over all processes.
-        chunk_size: texts in memory at once; more than that go through the gradient cache.
+        chunk_tokens: computed at once, padding included; None takes 4,096 on a CPU, 32,768 on a GPU.
+        uncached_tokens: a batch of more tokens goes through the gradient cache (0: every batch); None
+            takes 16,384 on a CPU, 32,768 on a GPU.
         share_negatives: between processes.
         temperature: τ.
         symmetric: also from documents to queries.
@@ -83,7 +85,8 @@ class TrainConfig:
     filter_threshold: float | None = None
     hard_negatives: int = 0
     batch_size: int = 256
-    chunk_size: int = 1024
+    chunk_tokens: int | None = None
+    uncached_tokens: int | None = None
     share_negatives: bool = True
     temperature: float = 0.02
     symmetric: bool = False
@@ -111,6 +114,10 @@ class TrainConfig:
             value = getattr(self, name)
             if not isinstance(value, int) or value < 0:
                 raise ValueError(f"{name} must be a whole number, 0 or more; it is {value!r}")
+        for name, least in (("chunk_tokens", 1), ("uncached_tokens", 0)):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < least):
+                raise ValueError(f"{name} must be None or a whole number, {least} or more; it is {value!r}")
         for name in ("temperature", "learning_rate"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0; it is {getattr(self, name)!r}")

@@ -67,16 +67,19 @@ def cached_backward(
     context_chunks: Sequence[Context] = (),
     first_stage: Callable[[Context], Tensor] | None = None,
     device: torch.device | None = None,
+    order: Tensor | None = None,
 ) -> Tensor:
     """Add the gradient of a loss over all embeddings to the parameters, chunk by chunk.
 
     Args:
         chunks: of texts, whatever `second_stage` takes; of any sizes.
         second_stage: embeds a chunk in a context: `(rows, dim)`. Called twice a chunk.
-        loss: of all embeddings, in the order of the chunks; a scalar. Called once.
+        loss: of all embeddings, in the order of the chunks or in `order`; a scalar. Called once.
         context_chunks: of context documents; none for a bi-encoder, whose context is None.
         first_stage: embeds a chunk of the context; called twice a chunk.
         device: whose random numbers the stages draw; by default the CPU's.
+        order: `(n,)` int64, a permutation: row i of what `loss` gets is row `order[i]` of the chunks
+            laid end to end.
 
     Returns:
         The loss, detached.
@@ -113,11 +116,18 @@ def cached_backward(
             states.append(RandomState(device))
             embedded.append(second_stage(chunk, context))
     sizes = [len(rows) for rows in embedded]
-    embeddings = torch.cat(embedded).requires_grad_()
+    embeddings = torch.cat(embedded)
+    del embedded
+    # put in order before the graph begins: in the graph it would hold two more copies of all embeddings
+    embeddings = (embeddings if order is None else embeddings[order]).requires_grad_()
     value = loss(embeddings)
     if not bool(torch.isfinite(value.detach())):
         raise FloatingPointError(f"the loss is {float(value.detach())}")
     (gradient,) = torch.autograd.grad(value, embeddings)
+    value = value.detach()  # lets go of the loss's graph, which holds copies of the embeddings
+    del embeddings
+    if order is not None:
+        gradient = torch.empty_like(gradient).index_copy_(0, order, gradient)
     if context is not None:
         context.requires_grad_()
     for chunk, state, rows in zip(chunks, states, torch.split(gradient, sizes), strict=True):
@@ -131,4 +141,4 @@ def cached_backward(
             with state.again():
                 again = first_stage(documents)
             again.backward(rows.to(again.dtype))  # type: ignore[no-untyped-call]
-    return value.detach()
+    return value

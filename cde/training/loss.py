@@ -84,48 +84,57 @@ def contrastive_loss(
     for name, mask in (("masked", masked), ("positives", positives)):
         if mask is not None and mask.shape != (n, m):
             raise ValueError(f"{name} must be of shape {(n, m)}; it is {tuple(mask.shape)}")
-    labelled = torch.eye(n, m, dtype=torch.bool, device=queries.device) if positives is None else positives.bool()
-    if not bool(labelled.any(dim=1).all()):
+    if positives is not None and not bool(positives.any(dim=1).all()):
         raise ValueError("a query has no labelled document among `positives`")
-    left_out = None if masked is None else masked & ~labelled
     # in float32 whatever the encoder computed in: at a temperature of 0.02 bfloat16 rounds logits to 0.2
     with torch.autocast(queries.device.type, enabled=False):
         queries, documents = normalize(queries.float(), dim=-1), normalize(documents.float(), dim=-1)
-        loss, accuracy = _mean_loss(queries, documents, temperature, left_out, labelled)
+        loss, accuracy, left_out = _mean_loss(queries, documents, temperature, masked, positives)
         if symmetric:
-            turned = None if left_out is None else left_out[:, :n].T
-            back, _ = _mean_loss(documents[:n], queries, temperature, turned, labelled[:, :n].T)
+            turned, labels = (None if mask is None else mask[:, :n].T for mask in (masked, positives))
+            back, _, _ = _mean_loss(documents[:n], queries, temperature, turned, labels)
             loss = (loss + back) / 2
-    negatives = labelled.numel() - int(torch.count_nonzero(labelled))
-    share = int(torch.count_nonzero(left_out)) / negatives if left_out is not None and negatives else 0.0
-    return ContrastiveLoss(loss, accuracy, share)
+    negatives = n * m - (n if positives is None else int(torch.count_nonzero(positives)))
+    return ContrastiveLoss(loss, accuracy, left_out / negatives if negatives else 0.0)
 
 
 def _mean_loss(
-    queries: Tensor, documents: Tensor, temperature: float, left_out: Tensor | None, labelled: Tensor
-) -> tuple[Tensor, float]:
-    """Mean loss of rows, and the share of rows whose best document is a labelled one."""
-    total, right = queries.new_zeros(()), 0.0
+    queries: Tensor, documents: Tensor, temperature: float, masked: Tensor | None, positives: Tensor | None
+) -> tuple[Tensor, float, int]:
+    """Mean loss of rows, the share of rows whose best document is a labelled one, and what was masked."""
+    total, right, left_out = queries.new_zeros(()), 0, 0
     block = max(_LEAST, _LOGITS // len(documents))
     for start in range(0, len(queries), block):
-        rows = slice(start, start + block)
-        out = None if left_out is None else left_out[rows]
-        arguments = (queries[rows], documents, temperature, out, labelled[rows])
+        arguments = (queries, documents, temperature, masked, positives, slice(start, start + block))
         if len(queries) > block:
-            summed, hits = checkpoint(_loss_of_rows, *arguments, use_reentrant=False, preserve_rng_state=False)
+            summed, hits, out = checkpoint(_loss_of_rows, *arguments, use_reentrant=False, preserve_rng_state=False)
         else:
-            summed, hits = _loss_of_rows(*arguments)
-        total, right = total + summed, right + float(hits)
-    return total / len(queries), right / len(queries)
+            summed, hits, out = _loss_of_rows(*arguments)
+        total, right, left_out = total + summed, right + int(hits), left_out + int(out)
+    return total / len(queries), right / len(queries), left_out
 
 
 def _loss_of_rows(
-    queries: Tensor, documents: Tensor, temperature: float, left_out: Tensor | None, labelled: Tensor
-) -> tuple[Tensor, Tensor]:
+    queries: Tensor,
+    documents: Tensor,
+    temperature: float,
+    masked: Tensor | None,
+    positives: Tensor | None,
+    rows: slice,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Summed loss of a block of queries, how many are right, and how many negatives are masked."""
+    queries = queries[rows]
+    # made here, so that the masks too are one block's at a time
+    if positives is None:
+        labelled = torch.zeros(len(queries), len(documents), dtype=torch.bool, device=queries.device)
+        labelled.diagonal(rows.start).fill_(True)
+    else:
+        labelled = positives[rows].bool()
+    left_out = torch.zeros_like(labelled) if masked is None else masked[rows] & ~labelled
     logits = queries @ documents.T / temperature
-    if left_out is not None:
+    if masked is not None:
         logits = logits.masked_fill(left_out, -_MASKED)
     # cross entropy with a target that is uniform over the labelled documents
     losses = logits.logsumexp(dim=1) - (logits * labelled).sum(dim=1) / torch.count_nonzero(labelled, dim=1)
     best = logits.detach().argmax(dim=1, keepdim=True)
-    return losses.sum(), labelled.gather(1, best).sum()
+    return losses.sum(), labelled.gather(1, best).sum(), torch.count_nonzero(left_out)

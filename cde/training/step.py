@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cde.models import BiEncoder, ContextualEncoder
-from cde.models.encoding import padded
+from cde.models.encoding import padded, token_batches
 from cde.training.gradient_cache import cached_backward
 from cde.training.loss import ContrastiveLoss
 
-__all__ = ["BatchTexts", "backward", "sorted_chunks"]
+__all__ = ["BatchTexts", "backward", "sorted_chunks", "tokens_in"]
 
 Ids = NDArray[np.int32]
 Chunk = tuple[Tensor, "Tensor | None"]
@@ -35,31 +35,52 @@ class BatchTexts:
     context: Sequence[Ids] = ()
 
 
-def sorted_chunks(rows: Sequence[Ids], size: int, padding: int, device: torch.device) -> tuple[list[Chunk], Tensor]:
-    """Texts in chunks of one size (the last may be shorter), sorted by length so that little is padding.
+def sorted_chunks(
+    rows: Sequence[Ids], tokens: int, padding: int, device: torch.device, extra: int = 0
+) -> tuple[list[Chunk], Tensor]:
+    """Texts in chunks of about equal work, longest first, so that little is padding.
 
     Args:
         rows: token ids of each text.
-        size: texts a chunk.
+        tokens: of a chunk, padding and `extra` included; a longer text is a chunk of its own.
         padding: the tokenizer's padding id.
         device: of the chunks.
+        extra: tokens that every text carries besides its own (the context, in attention `full`).
 
     Returns:
         Chunks `(ids, mask or None)`, and `(n,)` int64: where each text's row is in the chunks laid end to end.
 
     Example:
-        >>> chunks, place = sorted_chunks([np.array([5]), np.array([6, 7])], 2, 0, torch.device("cpu"))
+        >>> chunks, place = sorted_chunks([np.array([5]), np.array([6, 7])], 4, 0, torch.device("cpu"))
         >>> chunks[0][0].tolist(), place.tolist()
         ([[6, 7], [5, 0]], [1, 0])
     """
-    order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
-    chunks = [
-        padded([rows[row] for row in order[start : start + size]], padding, device)
-        for start in range(0, len(order), size)
-    ]
-    place = torch.empty(len(rows), dtype=torch.long, device=device)
-    place[torch.tensor(order, device=device)] = torch.arange(len(rows), device=device)
-    return chunks, place
+    batches = token_batches([len(row) for row in rows], tokens, extra)
+    chunks = [padded([rows[row] for row in batch], padding, device) for batch in batches]
+    place = torch.empty(len(rows), dtype=torch.long)
+    place[torch.tensor([row for batch in batches for row in batch])] = torch.arange(len(rows))
+    return chunks, place.to(device)
+
+
+def tokens_in(model: BiEncoder | ContextualEncoder, batch: BatchTexts) -> int:
+    """Tokens that a step computes: of texts with what they carry of the context, and of context documents.
+
+    Example:
+        >>> tokens_in(BiEncoder.from_backbone(layers=1), BatchTexts([np.arange(3), np.arange(5)]))
+        8
+    """
+    carried = _carried(model)
+    return sum(len(row) + carried for row in batch.texts) + sum(len(row) for row in batch.context)
+
+
+def _carried(model: BiEncoder | ContextualEncoder) -> int:
+    """What the context adds to the work of one text, in tokens."""
+    if isinstance(model, BiEncoder):
+        return 0
+    config = model.config
+    tokens = int(config.context_tokens + config.soft_prompt_tokens)
+    # a copy of cached keys and values weighs about a quarter of as many tokens of a text
+    return tokens // 4 if config.attention == "cached" else tokens
 
 
 def backward(
@@ -67,9 +88,9 @@ def backward(
     batch: BatchTexts,
     loss: Callable[[Tensor], ContrastiveLoss],
     *,
-    chunk_size: int,
+    chunk_tokens: int,
     half: bool = False,
-    cache: bool | None = None,
+    cache: bool = True,
 ) -> ContrastiveLoss:
     """Add the gradient of a batch's loss to the model's parameters.
 
@@ -77,9 +98,10 @@ def backward(
         model: either encoder, on its device, in training mode.
         batch: the texts; a `ContextualEncoder` without context documents reads null tokens.
         loss: of the embeddings `(texts, dim)`, in the order of `batch.texts`.
-        chunk_size: texts, or context documents, in memory at once.
+        chunk_tokens: of texts, or context documents, computed at once; padding included, and the
+            context that stands before each text in attention `full`.
         half: multiply in bfloat16 under autocast.
-        cache: go through the gradient cache; by default if there are more texts than `chunk_size`.
+        cache: hold the graph of one chunk at a time (`cached_backward`); else that of all.
 
     Returns:
         The loss, detached, with what goes with it.
@@ -88,11 +110,11 @@ def backward(
         FloatingPointError: a loss that is not finite; no parameter has been touched.
     """
     device, padding = model.device, getattr(model.tokenizer, "pad_token_id", 0) or 0
-    chunks, place = sorted_chunks(batch.texts, chunk_size, padding, device)
+    chunks, place = sorted_chunks(batch.texts, chunk_tokens, padding, device, _carried(model))
     context_chunks: list[Chunk] = []
     back = torch.empty(0, dtype=torch.long)
     if batch.context:
-        context_chunks, back = sorted_chunks(batch.context, chunk_size, padding, device)
+        context_chunks, back = sorted_chunks(batch.context, chunk_tokens, padding, device)
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=half)
 
     def first(chunk: Chunk) -> Tensor:
@@ -112,19 +134,19 @@ def backward(
     found: list[ContrastiveLoss] = []
 
     def value(embeddings: Tensor) -> Tensor:
-        found.append(loss(embeddings[place]))
-        return found[-1].loss
+        one = loss(embeddings)
+        found.append(ContrastiveLoss(one.loss.detach(), one.accuracy, one.masked))
+        return one.loss
 
-    if cache if cache is not None else len(chunks) > 1:
-        cached_backward(chunks, second, value, context_chunks, first if context_chunks else None, device)
+    if cache:
+        cached_backward(chunks, second, value, context_chunks, first if context_chunks else None, device, place)
     else:
         context: Any = torch.cat([first(chunk) for chunk in context_chunks]) if context_chunks else None
         if isinstance(model, ContextualEncoder) and model.config.attention == "cached" and len(chunks) > 1:
             with autocast:
                 context = model.second_stage.cache_context(None if context is None else context[back])
-        total = value(torch.cat([second(chunk, context) for chunk in chunks]))
+        total = value(torch.cat([second(chunk, context) for chunk in chunks])[place])
         if not bool(torch.isfinite(total.detach())):
             raise FloatingPointError(f"the loss is {float(total.detach())}")
         total.backward()  # type: ignore[no-untyped-call]
-    (one,) = found
-    return ContrastiveLoss(one.loss.detach(), one.accuracy, one.masked)
+    return found[0]

@@ -26,11 +26,13 @@ from cde.training.configuration import TrainConfig
 from cde.training.loss import ContrastiveLoss, contrastive_loss
 from cde.training.preparation import Batch, Preparation
 from cde.training.processes import Processes, differing_process
-from cde.training.step import backward
+from cde.training.step import backward, tokens_in
 
 __all__ = ["Trainer", "build_model"]
 
 Model = BiEncoder | ContextualEncoder
+#: tokens of a chunk, and of a batch that needs no gradient cache, where the config names none: CPU, GPU
+_TOKENS = ((4_096, 16_384), (32_768, 32_768))
 
 
 def build_model(config: TrainConfig, device: torch.device | None = None) -> Model:
@@ -146,13 +148,17 @@ class Trainer:
         config, begun = self.config, time.perf_counter()
         torch.manual_seed((config.seed * 1_000_003 + step) * 64 + self.processes.rank)
         self.optimiser.zero_grad(set_to_none=True)
+        chunk_tokens, uncached_tokens = _TOKENS[self.processes.device.type != "cpu"]
+        chunk_tokens = chunk_tokens if config.chunk_tokens is None else config.chunk_tokens
+        uncached_tokens = uncached_tokens if config.uncached_tokens is None else config.uncached_tokens
         try:
             found = backward(
                 self.model,
                 batch.texts,
                 lambda embeddings: self._loss(embeddings, batch),
-                chunk_size=config.chunk_size,
+                chunk_tokens=chunk_tokens,
                 half=half_precision(config.precision),
+                cache=tokens_in(self.model, batch.texts) > uncached_tokens,
             )
         except FloatingPointError as error:
             raise FloatingPointError(

@@ -35,47 +35,47 @@ seed: int = 0
 layers: int | None = None  # of each stage
 tokens: int | None = None  # of the longest text; the shortest has half as many
 context_size: int | None = None  # context documents
-chunk_size: int | None = None  # texts in memory at once
+chunk_tokens: int | None = None  # computed at once, padding included
 memory_batches: list[int] | None = None  # pairs a step; the claim divides last by first
 uncached_batches: list[int] | None = None  # of those, without the cache as well
 repeats: int | None = None  # of each measurement of memory, with other texts
 time_batches: list[int] | None = None
-time_chunks: list[int] | None = None  # chunk sizes, at the largest of time_batches
+time_chunks: list[int] | None = None  # tokens a chunk, at the largest of time_batches
 rounds: int | None = None  # of each measurement of time
 
 # %% tags=["hide-input"]
 from cde import page
 
 laptop = {
-    "layers": 1,
-    "tokens": 8,
+    "layers": 6,
+    "tokens": 16,
     "context_size": 32,
-    "chunk_size": 256,
+    "chunk_tokens": 4096,
     "memory_batches": [256, 1024, 4096],
     "uncached_batches": [256, 1024],
     "repeats": 2,
-    "time_batches": [64, 256],
-    "time_chunks": [32, 128, 256],
-    "rounds": 4,
+    "time_batches": [256],
+    "time_chunks": [256, 1024, 4096],
+    "rounds": 5,
 }
 settings = page.settings(
     profile,
     {
         "smoke": {
-            **laptop, "chunk_size": 8, "memory_batches": [8, 32], "uncached_batches": [8, 32], "time_batches": [8, 16],
-            "time_chunks": [4, 8], "rounds": 2,
+            **laptop, "layers": 1, "chunk_tokens": 64, "memory_batches": [8, 32], "uncached_batches": [8],
+            "time_batches": [8], "time_chunks": [64, 128], "rounds": 2,
         },
         "laptop": laptop,
         "gpu": {
-            **laptop, "layers": 6, "tokens": 64, "context_size": 64, "uncached_batches": [256, 1024, 4096], "repeats": 5,
-            "time_batches": [256, 1024, 4096], "time_chunks": [64, 256, 1024], "rounds": 20,
+            **laptop, "tokens": 64, "context_size": 64, "chunk_tokens": 32768, "uncached_batches": [256, 1024, 4096],
+            "repeats": 5, "time_batches": [256, 1024, 4096], "time_chunks": [4096, 16384, 65536], "rounds": 20,
         },
         "paper": {
-            **laptop, "layers": 6, "tokens": 512, "context_size": 512, "repeats": 5, "time_batches": [256, 1024],
-            "time_chunks": [64, 256], "rounds": 20,
+            **laptop, "tokens": 512, "context_size": 512, "chunk_tokens": 32768, "repeats": 5,
+            "time_batches": [256, 1024], "time_chunks": [16384, 65536], "rounds": 20,
         },
     },
-    layers=layers, tokens=tokens, context_size=context_size, chunk_size=chunk_size, memory_batches=memory_batches,
+    layers=layers, tokens=tokens, context_size=context_size, chunk_tokens=chunk_tokens, memory_batches=memory_batches,
     uncached_batches=uncached_batches, repeats=repeats, time_batches=time_batches, time_chunks=time_chunks,
     rounds=rounds,
 )  # fmt: skip
@@ -125,12 +125,12 @@ def prepare(pairs, seed, *, layers, tokens, context_size, hard=0, **options):
     def loss(embeddings):
         return contrastive_loss(embeddings[:pairs], embeddings[pairs:], masked=masked)
 
-    def step(chunk_size, cache, half=None):
+    def step(chunk_tokens, cache, half=None):
         torch.manual_seed(seed)  # of dropout
         model.zero_grad()
         half = half_precision("auto") if half is None else half
         return backward(
-            model, batch, loss, chunk_size=chunk_size, half=half, cache=cache
+            model, batch, loss, chunk_tokens=chunk_tokens, half=half, cache=cache
         )
 
     return model, step
@@ -138,7 +138,7 @@ def prepare(pairs, seed, *, layers, tokens, context_size, hard=0, **options):
 
 # %% [markdown]
 # The model is a contextual encoder from MiniLM's first layers. Texts are random words: neither time nor memory depends on
-# which. On a processor everything here runs in one thread, which other programs on the machine disturb less.
+# which. On a processor gradients and memory are measured in one thread, which other programs on the machine disturb less.
 #
 # ## The same gradients
 #
@@ -151,8 +151,9 @@ import pandas as pd
 
 from cde import plots
 
+threads = torch.get_num_threads()
 torch.set_num_threads(1)
-CHUNK, CONTEXT = 4, 11
+CHUNK, CONTEXT = 4 * settings.tokens, 11
 model, step = prepare(
     pairs=9,
     seed=seed,
@@ -241,7 +242,13 @@ def flat(found):
     return torch.cat([found[name].flatten() for name in names])
 
 
-chunks = -(-CONTEXT // CHUNK)
+seen = []
+handle = model.first_stage.register_forward_hook(
+    lambda *_: seen.append(torch.is_grad_enabled())
+)
+gradients(cache=True)
+handle.remove()
+chunks = sum(seen)  # each runs twice, once with a graph
 controls = {
     "none": cached,
     "the last": forgetful(range(chunks - 1)),
@@ -269,19 +276,23 @@ plots.table(control)
 # ## Memory
 #
 # Each measurement has a process of its own, so that no earlier one has left memory behind for it. On a processor it is the
-# highest resident memory that the kernel has seen, which includes what the allocator keeps for later (glibc's arenas; the
-# environment variable `MALLOC_ARENA_MAX` and trimming change it); on a GPU it is what PyTorch had allocated. *Above the
-# model* subtracts what was there once model and texts were loaded; gradients are part of it. The *whole process* has the
+# highest resident memory that the kernel has seen; on a GPU it is what PyTorch had allocated. glibc keeps freed memory for
+# later, more or less of it from run to run, so the processes tell it to give memory back (`MALLOC_TRIM_THRESHOLD_`). *Above
+# the model* subtracts what was there once model and texts were loaded; gradients are part of it. The *whole process* has the
 # libraries and the model in it, which do not grow, and so makes any growth look smaller. The first decides the claim.
+# Steps of thousands of pairs take a while, so that a committed record stands in where there is one.
 
 # %%
 import inspect
 import json
+import os
 import subprocess
 import sys
 
+from cde.records import recorded
 
-def peak(pairs, seed, cache, chunk_size, options):
+
+def peak(pairs, seed, cache, chunk_tokens, options):
     """MiB at the highest in one step: above the loaded model, and of the whole process."""
     import re
     from pathlib import Path
@@ -300,7 +311,7 @@ def peak(pairs, seed, cache, chunk_size, options):
         # forget the peak of loading
         Path("/proc/self/clear_refs").write_text("5")
     before = torch.cuda.memory_allocated() / 2**20 if cuda else resident("VmRSS")
-    step(chunk_size, cache)
+    step(chunk_tokens, cache)
     most = torch.cuda.max_memory_allocated() / 2**20 if cuda else resident("VmHWM")
     return most - before, most
 
@@ -319,26 +330,51 @@ options = {
     "context_size": settings.context_size,
     "attention": "cached",
 }
-arms = [(pairs, True) for pairs in settings.memory_batches]
-arms += [(pairs, False) for pairs in settings.uncached_batches]
-jobs = [
-    (pairs, seed + repeat, cache, settings.chunk_size, options)
-    for pairs, cache in sorted(arms, reverse=True)
-    for repeat in range(settings.repeats)
-]
-source = inspect.getsource(prepare) + inspect.getsource(peak) + PROGRAM
-done = subprocess.run(
-    [sys.executable, "-c", source, json.dumps(jobs)], capture_output=True, text=True
-)
-if done.returncode:
-    raise RuntimeError(done.stderr[-2000:])
-found = json.loads(done.stdout.splitlines()[-1])
-memory = pd.DataFrame(
-    [
-        {"pairs": job[0], "repeat": job[1] - seed, "cached": job[2], "above": above, "process": process}
-        for job, (above, process) in zip(jobs, found, strict=True)
+
+
+def measure():
+    """Peaks of every batch size, cached and not, each in a process of its own."""
+    arms = [(pairs, True) for pairs in settings.memory_batches]
+    arms += [(pairs, False) for pairs in settings.uncached_batches]
+    jobs = [
+        (pairs, seed + repeat, cache, settings.chunk_tokens, options)
+        for pairs, cache in sorted(arms, reverse=True)
+        for repeat in range(settings.repeats)
     ]
-)  # fmt: skip
+    source = inspect.getsource(prepare) + inspect.getsource(peak) + PROGRAM
+    done = subprocess.run(
+        [sys.executable, "-c", source, json.dumps(jobs)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "MALLOC_TRIM_THRESHOLD_": str(2**20)},
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    found = json.loads(done.stdout.splitlines()[-1])
+    return pd.DataFrame(
+        [
+            {"pairs": job[0], "repeat": job[1] - seed, "cached": job[2], "above": above, "process": process}
+            for job, (above, process) in zip(jobs, found, strict=True)
+        ]
+    )  # fmt: skip
+
+
+found = recorded(
+    "gradient-caching-memory",
+    settings.profile,
+    measure,
+    here=True,
+    settings={
+        "seed": seed,
+        "chunk_tokens": settings.chunk_tokens,
+        "repeats": settings.repeats,
+        "batches": [settings.memory_batches, settings.uncached_batches],
+        **options,
+    },
+    costly=True,
+)
+memory = found.rows
+print(found.note)
 
 # %% tags=["hide-input"]
 means = memory.groupby(["cached", "pairs"])[["above", "process"]].mean().reset_index()
@@ -363,7 +399,7 @@ plots.show(
         f"at {first:,} pairs and {level[last]:.0f} MiB at {last:,}; a second line shows the uncached step."
     ),
     caption=(
-        f"Peak memory of one step, means over {settings.repeats} processes; chunks of {settings.chunk_size:,} texts, "
+        f"Peak memory of one step, means over {settings.repeats} processes; chunks of {settings.chunk_tokens:,} tokens, "
         f"{settings.layers} layer(s) a stage, texts of up to {settings.tokens} tokens."
     ),
     data=means,
@@ -389,12 +425,14 @@ print(
 
 # %% [markdown]
 # What grows with the batch is not the encoders' graph but what the loss needs: the embeddings, held several times over (as
-# computed, in the order of the texts, of length 1, and their gradients), and matrices of one entry for each query and
-# document. The table has the sizes in which they come; the loss holds several of each at its highest point.
+# computed, of length 1, and their gradients), and the mask of one entry for each query and document. Logits are computed
+# a block at a time, and again for the backward pass. The table has the sizes in which these come.
 
 # %%
 n = np.array(settings.memory_batches)
-block = np.minimum(n, 1024)  # rows of logits that the loss holds at once
+block = np.minimum(
+    n, np.maximum(64, 2**20 // n)
+)  # rows of logits that the loss holds at once
 plots.table(
     pd.DataFrame(
         {
@@ -410,8 +448,10 @@ plots.table(
 # %% [markdown]
 # ## Time
 #
-# Cached and uncached steps of the same batch in turns, so that a machine that slows down slows both; chunks are the same in
-# both. The first round warms up and does not count.
+# Cached and uncached steps of the same batch in turns, in the same chunks, so that a machine that slows down slows both; the
+# first round warms up and does not count. Then the size of a chunk (exploratory): smaller chunks hold less and cost more, since
+# each call has a fixed price and each chunk adds a whole gradient of the word embeddings, used rows or not, to what is there.
+# These, too, are read from a record where there is one; with all the machine's threads.
 
 # %%
 import time
@@ -419,76 +459,79 @@ import time
 from cde.progress import progress
 
 
-def in_turns(arms):
-    """Seconds of each arm in each round."""
-    seconds = {name: [] for name in arms}
-    for number in range(settings.rounds + 1):
-        for name, arm in arms.items():
-            begun = time.perf_counter()
-            arm()
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            if number:
-                seconds[name].append(time.perf_counter() - begun)
-    return {name: np.array(values) for name, values in seconds.items()}
+def measure_time():
+    """Seconds of cached and uncached steps, and of cached steps in chunks of several sizes, in turns."""
+    torch.set_num_threads(threads)
+    rows = []
+    for pairs in progress(settings.time_batches, "time", unit="batch sizes"):
+        _, step = prepare(pairs, seed, **options)
+        arms = [("cache", settings.chunk_tokens, cached) for cached in (True, False)]
+        if pairs == settings.time_batches[-1]:
+            arms += [("chunk", size, True) for size in settings.time_chunks]
+        for number in range(settings.rounds + 1):
+            for part, size, cached in arms:
+                begun = time.perf_counter()
+                step(size, cached)
+                if torch.cuda.is_available():
+                    torch.cuda.synchronize()
+                seconds = time.perf_counter() - begun
+                rows.append((part, pairs, size, cached, number, seconds))
+    columns = ["part", "pairs", "chunk_tokens", "cached", "round", "seconds"]
+    return pd.DataFrame(rows, columns=columns).query("round > 0")
 
 
-smallest = min(settings.time_chunks)
-timed = {}
-for pairs in progress(settings.time_batches, "time", unit="batch sizes"):
-    _, step = prepare(pairs, seed, **options)
-    size = min(settings.chunk_size, max(smallest, pairs // 2))
-    arms = {
-        "cached": lambda step=step, size=size: step(size, True),
-        "uncached": lambda step=step, size=size: step(size, False),
-    }
-    timed[pairs, size] = in_turns(arms)
+found = recorded(
+    "gradient-caching-time",
+    settings.profile,
+    measure_time,
+    here=True,
+    settings={
+        "seed": seed,
+        "chunk_tokens": [settings.chunk_tokens, settings.time_chunks],
+        "batches": settings.time_batches,
+        "rounds": settings.rounds,
+        **options,
+    },
+    costly=True,
+)
+seconds = found.rows
+print(found.note)
+
+# %% tags=["hide-input"]
+timed = seconds[seconds["part"] == "cache"].pivot_table(
+    index=["pairs", "round"], columns="cached", values="seconds"
+)
 overhead = {
-    pairs: mean_interval(seconds["cached"] / seconds["uncached"])
-    for (pairs, _), seconds in timed.items()
+    pairs: mean_interval((rows[True] / rows[False]).to_numpy())
+    for pairs, rows in timed.groupby("pairs")
 }
+middle = 1000 * timed.groupby("pairs").median()
 plots.table(
     pd.DataFrame(
-        [
-            {
-                "pairs": pairs,
-                "chunk": size,
-                "cached, ms": 1000 * np.median(seconds["cached"]),
-                "uncached, ms": 1000 * np.median(seconds["uncached"]),
-                "cached over uncached": str(overhead[pairs]),
-                "rounds": settings.rounds,
-            }
-            for (pairs, size), seconds in timed.items()
-        ]
+        {
+            "cached, ms": middle[True],
+            "uncached, ms": middle[False],
+            "cached over uncached": {n: str(ratio) for n, ratio in overhead.items()},
+        }
     )
 )
 
-# %% [markdown]
-# ### The size of a chunk
-#
-# Smaller chunks hold less and cost more: each call has a fixed price, and each chunk adds a whole gradient of the word
-# embeddings, used rows or not, to what is there. Exploratory: the largest of the batches above, all with the cache.
-
-# %%
-pairs = settings.time_batches[-1]
-arms = {
-    size: lambda size=size: step(size, True) for size in sorted(settings.time_chunks)
-}
-by_chunk = in_turns(arms)
-widest = max(by_chunk)
+# %% tags=["hide-input"]
+by_chunk = seconds[seconds["part"] == "chunk"].pivot_table(
+    index="round", columns="chunk_tokens", values="seconds"
+)
+widest = by_chunk[by_chunk.columns.max()]
 plots.table(
     pd.DataFrame(
         [
             {
-                "texts a chunk": size,
-                "chunks": -(-2 * pairs // size),
-                "ms": 1000 * np.median(seconds),
-                f"over chunks of {widest:,}": str(
-                    mean_interval(seconds / by_chunk[widest])
+                "tokens a chunk": size,
+                "ms": 1000 * np.median(by_chunk[size]),
+                "over the largest": str(
+                    mean_interval((by_chunk[size] / widest).to_numpy())
                 ),
-                "rounds": settings.rounds,
             }
-            for size, seconds in by_chunk.items()
+            for size in by_chunk
         ]
     )
 )
@@ -534,9 +577,10 @@ page.answer(
 # ## What differs from the paper's setting
 #
 # The paper trains models of 137 million parameters (six layers in its small setting) on texts of up to 512 tokens, on GPUs.
-# There the graph of one chunk and the model's gradients are far larger beside the embeddings and the loss's matrices; at `laptop` a stage has one layer and texts have eight tokens, so what grows weighs more and the ratio of
-# memory is a hard test. The growth itself depends on the batch and the width of the embeddings, not on the depth or on the
-# length of texts. The number of context documents does not grow with the batch here, as in the paper.
+# There the graph of one chunk and the model's gradients are far larger beside the embeddings and the loss's matrices; at
+# `laptop` the stages are MiniLM's six layers and a chunk holds 4,096 tokens, so what grows weighs more and the ratio of memory
+# is a harder test. The growth itself depends on the batch and the width of the embeddings, not on the depth or on the length
+# of texts. The number of context documents does not grow with the batch here, as in the paper.
 #
 # ## Run it again
 #

@@ -1,35 +1,35 @@
 """What gradient caching costs and saves, and how fast a training step is: ratios within one run.
 
-1. Memory: peak of one cached step of a contextual encoder at 256, 1,024 and 4,096 pairs, each in a
-   process of its own: above the loaded model (its gradients included), and of the whole process. On a
-   CPU it is the highest resident memory (VmHWM, reset after loading), so it includes what glibc keeps
-   for later: `MALLOC_ARENA_MAX=1` shows how much that is. On a GPU it is what torch had allocated.
+1. Memory: peak of one cached step of a contextual encoder (MiniLM's six layers in each stage) at 256, 1,024
+   and 4,096 pairs, each in a process of its own: of the whole process, and above the loaded model. On a GPU
+   it is what torch had allocated; on a CPU the highest resident memory. glibc keeps freed memory for
+   later, more or less of it from run to run, so that it is told here to give it back
+   (MALLOC_TRIM_THRESHOLD_); `--keep` leaves it alone.
 2. Time: a cached step over an uncached one of the same 256 pairs in the same chunks.
-3. Throughput: pairs a second of `backward` (bfloat16 where fast, chunks sorted by length, no cache where
-   the batch fits) against a plain loop (float32; queries and documents each padded to their longest, in
-   the given order, all at once; attention `full`), on docstrings of pydocs at their own lengths.
+3. Throughput: pairs a second of `backward` (bfloat16 where fast, chunks of texts of about one length, no
+   cache) against a plain loop (float32; queries and documents each padded to their longest, in the given
+   order, all at once; attention `full`), on docstrings of pydocs cut at 128 tokens.
 
-Rounds alternate, so that a machine that slows down slows all. Steps end with the gradients: the
-optimiser's work and memory do not depend on the batch.
+Steps end with the gradients: the optimiser's work and memory do not depend on the batch.
 
-    python benchmarks/gradcache.py [--parts memory time throughput] [--layers 2] [--rounds 5]
-        [--chunk 64] [--tokens 32] [--threads 2] [--device cuda] [--precision float32]
+    python benchmarks/gradcache.py [--parts memory time throughput] [--layers 6] [--rounds 5]
+        [--chunk 4096] [--tokens 16] [--threads 2] [--device cuda] [--precision float32]
 """
 
 from __future__ import annotations
 
 import argparse
-import re
+import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from measuring import Arm, forget_peak, in_turns, memory, ratio
 
 import cde
 from cde.models import BiEncoder, ContextualEncoder
@@ -38,27 +38,6 @@ from cde.training.loss import ContrastiveLoss, contrastive_loss
 from cde.training.step import BatchTexts, backward
 
 CONTEXT = 32
-SORTED = 8  # texts a chunk in the part throughput: short queries and long documents must not share many
-Arm = Callable[[], object]
-
-
-def in_turns(arms: dict[str, Arm], rounds: int, device: str) -> dict[str, list[float]]:
-    """Seconds of each arm in each round, after one round to warm up."""
-    seconds: dict[str, list[float]] = {name: [] for name in arms}
-    for number in range(rounds + 1):
-        for name, arm in arms.items():
-            begun = time.perf_counter()
-            arm()
-            if device == "cuda":
-                torch.cuda.synchronize()
-            if number:
-                seconds[name].append(time.perf_counter() - begun)
-    return seconds
-
-
-def ratio(numerator: list[float], denominator: list[float]) -> str:
-    pairs = [one / other for one, other in zip(numerator, denominator, strict=True)]
-    return f"{statistics.median(pairs):.2f} ({min(pairs):.2f} to {max(pairs):.2f})"
 
 
 def random_step(options: argparse.Namespace, pairs: int) -> tuple[Any, Callable[[bool], object]]:
@@ -80,27 +59,16 @@ def random_step(options: argparse.Namespace, pairs: int) -> tuple[Any, Callable[
 
     def step(cache: bool) -> object:
         model.zero_grad(set_to_none=True)
-        return backward(model, batch, loss, chunk_size=options.chunk, half=half, cache=cache)
+        return backward(model, batch, loss, chunk_tokens=options.chunk, half=half, cache=cache)
 
     return model, step
-
-
-def memory(device: str, peak: bool = False) -> float:
-    """MiB in use: of the GPU, or of the process (Linux)."""
-    if device == "cuda":
-        return (torch.cuda.max_memory_allocated() if peak else torch.cuda.memory_allocated()) / 2**20
-    status = Path("/proc/self/status").read_text()
-    return int(re.search(rf"{'VmHWM' if peak else 'VmRSS'}:\s+(\d+) kB", status)[1]) / 2**10
 
 
 def report_peak(options: argparse.Namespace) -> None:
     """In a process that does this alone: peak above the loaded model, and of the process, of one step."""
     _, step = random_step(options, options.only)
     before = memory(options.device)
-    if options.device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    else:
-        Path("/proc/self/clear_refs").write_text("5")  # forget the peak of loading
+    forget_peak(options.device)
     step(not options.uncached)
     most = memory(options.device, peak=True)
     print(most - before, most)
@@ -110,7 +78,8 @@ def peaks(options: argparse.Namespace, pairs: int, uncached: bool) -> tuple[floa
     command = [sys.executable, __file__, "--only", str(pairs), *(["--uncached"] if uncached else [])]
     for name in ("layers", "chunk", "tokens", "threads", "device", "precision", "attention"):
         command += [f"--{name}", str(getattr(options, name))]
-    done = subprocess.run(command, capture_output=True, text=True)
+    environment = {**os.environ, **({} if options.keep else {"MALLOC_TRIM_THRESHOLD_": str(2**20)})}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise SystemExit(done.stderr)
     above, whole = done.stdout.split()[-2:]
@@ -158,7 +127,9 @@ def plain_step(model: Any, queries: list[str], documents: list[str], context: li
     torch.nn.functional.cross_entropy(one @ other.T / 0.02, labels).backward()
 
 
-def our_step(model: Any, queries: list[str], documents: list[str], context: list[str], tokens: int, half: bool) -> None:
+def our_step(
+    model: Any, queries: list[str], documents: list[str], context: list[str], tokens: int, half: bool, chunk: int
+) -> None:
     model.zero_grad(set_to_none=True)
     ids = tokenise(model.tokenizer, [*queries, *documents], tokens)
     contextual = isinstance(model, ContextualEncoder)
@@ -168,7 +139,7 @@ def our_step(model: Any, queries: list[str], documents: list[str], context: list
         model,
         batch,
         lambda rows: contrastive_loss(rows[:count], rows[count:]),
-        chunk_size=SORTED,
+        chunk_tokens=chunk,
         half=half,
         cache=False,
     )
@@ -191,10 +162,10 @@ def throughput(options: argparse.Namespace) -> None:
     for name, (plain, ours) in models.items():
         arms: dict[str, Arm] = {
             "plain": lambda m=plain: plain_step(m, *texts),
-            "ours, float32": lambda m=ours: our_step(m, *texts, False),
+            "ours, float32": lambda m=ours: our_step(m, *texts, False, options.chunk),
         }
         if half:
-            arms["ours"] = lambda m=ours: our_step(m, *texts, True)
+            arms["ours"] = lambda m=ours: our_step(m, *texts, True, options.chunk)
         seconds = in_turns(arms, max(2, options.rounds // 2), options.device)
         rates = ", ".join(f"{arm} {len(pairs) / statistics.median(one):.0f}" for arm, one in seconds.items())
         gains = ", ".join(f"{arm} {ratio(seconds['plain'], seconds[arm])}" for arm in list(arms)[1:])
@@ -205,17 +176,18 @@ if __name__ == "__main__":
     parts = {"memory": memory_by_batch, "time": overhead, "throughput": throughput}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", default=list(parts), choices=parts)
-    parser.add_argument("--layers", type=int, default=2, help="of MiniLM's 6, in each stage")
+    parser.add_argument("--layers", type=int, default=6, help="of MiniLM's 6, in each stage")
     parser.add_argument("--batches", type=int, nargs="+", default=[256, 1024, 4096], help="of the part memory")
-    parser.add_argument("--chunk", type=int, default=64, help="texts, in the parts memory and time")
+    parser.add_argument("--chunk", type=int, default=4096, help="tokens computed at once")
     parser.add_argument("--tokens", type=int, default=16, help="of the longest text, in the parts memory and time")
     parser.add_argument("--attention", default="cached", choices=("full", "cached"), help="in these parts as well")
-    parser.add_argument("--pairs", type=int, default=64, help="of the part throughput")
-    parser.add_argument("--longest", type=int, default=512, help="tokens at which its texts are cut")
+    parser.add_argument("--pairs", type=int, default=128, help="of the part throughput")
+    parser.add_argument("--longest", type=int, default=128, help="tokens at which its texts are cut")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=("cpu", "cuda"))
     parser.add_argument("--precision", default="auto", choices=("auto", "bfloat16", "float32"))
+    parser.add_argument("--keep", action="store_true", help="let glibc keep freed memory")
     parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--uncached", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -265,12 +265,12 @@ all_words = (
     words.transform(everything.queries),
     words.transform(everything.documents),
 )
-shares = np.asarray(all_words[0].mean(axis=0)).ravel()
+frequency = np.asarray(all_words[0].mean(axis=0)).ravel()
 
 
 def telling_words(common):
     """Words of pairs, queries and documents without frequent ones; queries with any; labels the rule condemns."""
-    pairs, asked, answered = (found[:, shares <= common] for found in all_words)
+    pairs, asked, answered = (found[:, frequency <= common] for found in all_words)
     has_words = np.asarray(asked.sum(axis=1)).ravel() > 0
     overlap = np.asarray(asked.multiply(answered).sum(axis=1)).ravel()
     return pairs, asked, answered, has_words, has_words & (overlap == 0)

@@ -21,12 +21,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import yaml
+from numpy.typing import ArrayLike
 
-from cde.intervals import Interval
+from cde.intervals import Interval, run_interval
 from cde.storage import project_root
 
-__all__ = ["Claim", "Measurement", "Verdict", "decide", "ledger", "measure", "outcome", "verdicts"]
+__all__ = ["Claim", "Measurement", "Verdict", "decide", "ledger", "measure", "measure_runs", "outcome", "verdicts"]
 
 Outcome = Literal["supports", "contradicts", "undecided"]
 VERDICTS = ("holds", "holds in part", "does not hold", "not tested")
@@ -181,6 +183,35 @@ def measure(
     # a cell that is run again replaces what it entered before
     measured[:] = [m for m in measured if (m.claim, m.what) != (claim, what)] + [found]
     return found
+
+
+def measure_runs(
+    claim: str, values: ArrayLike, what: str, role: Literal["test", "exploratory", "rehearsal"] = "test"
+) -> Interval:
+    """Enter one number a training run, with Student's interval; a single run is entered as exploratory.
+
+    Args:
+        claim: its id.
+        values: `(runs,)`, in the claim's unit.
+        what: was measured, in words.
+        role: as for `measure`.
+
+    Returns:
+        The interval; of a single run, the number alone.
+
+    Example:
+        >>> print(measure_runs("cde-table1-clustered-batches", [1.5], "one seed"))
+        1.5 [1.5, 1.5]
+    """
+    found = np.asarray(values, dtype=np.float64).ravel()
+    if len(found) == 1:
+        one = float(found[0])
+        interval = Interval(one, one, one, 1, "one run: no interval")
+        measure(claim, interval, f"{what} (one run: no interval)", "exploratory" if role == "test" else role)
+        return interval
+    interval = run_interval(found)
+    measure(claim, interval, what, role)
+    return interval
 
 
 class _Account:

@@ -26,8 +26,8 @@ from cde.storage import atomic_path, content_hash, project_root
 __all__ = ["Recorded", "recorded"]
 
 
-# drawing and telling do not change the numbers
-_TELLING = ("__init__.py", "plots.py", "page.py", "claims.py", "records.py", "progress.py")
+# drawing, telling and intervals come after a record's rows: they do not change its numbers
+_TELLING = ("__init__.py", "plots.py", "page.py", "claims.py", "records.py", "progress.py", "intervals.py")
 
 #: the records that this process has looked for, as paths below the checkout: a page is stale when one changes
 consulted: set[str] = set()
@@ -91,7 +91,11 @@ def recorded(
     record = json.loads(path.read_text(encoding="utf-8"))
     if record["settings"] != json.loads(json.dumps(settings)):
         return None
-    changed = [module for module, digest in record["modules"].items() if _module_hash(module) != digest]
+    changed = [
+        module
+        for module, digest in record["modules"].items()
+        if module not in _TELLING and _module_hash(module) != digest
+    ]
     flag = f" Since then {', '.join(changed)} changed; the record may be out of date." if changed else ""
     combined = content_hash(part for item in sorted(record["data"].items()) for part in item)
     data = f", from {len(record['data'])} collections (combined fingerprint {combined}; the record names each)"

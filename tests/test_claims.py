@@ -139,3 +139,13 @@ def test_a_claim_that_was_not_tested_says_why(role: str, reason: str) -> None:
     entry = claims.Measurement(claim.id, "something", Interval(1.5, 1.0, 2.0, 2, "made up"), role)  # type: ignore[arg-type]
     verdict = claims.decide(claim, [entry])
     assert verdict.verdict == "not tested" and reason in verdict.reason
+
+
+def test_a_single_run_is_entered_and_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "measured", [])
+    name = "cde-table1-clustered-batches"
+    claims.measure_runs(name, [5.0], "one seed")
+    assert [entry.role for entry in claims.measured] == ["exploratory"]
+    assert claims.decide(claims.ledger()[name], claims.measured).verdict == "not tested"
+    claims.measure_runs(name, [5.0, 5.2, 4.9], "three seeds")
+    assert claims.decide(claims.ledger()[name], claims.measured).verdict == "holds"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from cde.intervals import Interval, correlation_interval, mean_interval, paired_test
+from cde.intervals import Interval, correlation_interval, mean_interval, paired_test, run_interval
 
 VALUES = st.lists(st.floats(-100, 100), min_size=2, max_size=12)
 
@@ -191,3 +191,14 @@ def test_values_that_are_all_equal_have_no_correlation_and_are_refused() -> None
 
 def test_an_interval_reads_as_estimate_and_bounds() -> None:
     assert str(Interval(0.123456, 0.1, 12.3456, 9, "x")) == "0.123 [0.1, 12.3]"
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_the_interval_of_a_few_runs_is_students_and_covers_as_often_as_it_says(n: int) -> None:
+    draws = np.random.default_rng(0).normal(3.0, 2.0, (2000, n))
+    found = [run_interval(draw) for draw in draws]
+    peer = stats.ttest_1samp(draws, 0, axis=1).confidence_interval(0.95)
+    np.testing.assert_allclose([one.low for one in found], peer.low)
+    np.testing.assert_allclose([one.high for one in found], peer.high)
+    covered = np.mean([one.low <= 3.0 <= one.high for one in found])
+    assert abs(covered - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 2000)

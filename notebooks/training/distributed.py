@@ -147,6 +147,8 @@ import pandas as pd
 import torch
 
 import cde
+import cde.retrieval
+import cde.training  # the record names the modules that this process has, and the script runs in others
 from cde.records import recorded
 
 ARMS = {
@@ -242,11 +244,11 @@ print(
 
 # %% tags=["hide-input"]
 from cde import plots
-from cde.intervals import mean_interval
+from cde.intervals import run_interval
 
 by_arm = {arm: rows.set_index("seed") for arm, rows in runs.groupby("arm", sort=False)}
 quality = {
-    arm: mean_interval(100 * rows["ndcg"].to_numpy()) for arm, rows in by_arm.items()
+    arm: run_interval(100 * rows["ndcg"].to_numpy()) for arm, rows in by_arm.items()
 }
 summary = pd.DataFrame(
     {
@@ -317,7 +319,7 @@ LEAK, NO_SYNC, LOCAL = (
 
 def against(arm, other="two processes"):
     """NDCG@10 points of an arm minus another's, seed by seed."""
-    return mean_interval(100 * (by_arm[arm]["ndcg"] - by_arm[other]["ndcg"]).to_numpy())
+    return run_interval(100 * (by_arm[arm]["ndcg"] - by_arm[other]["ndcg"]).to_numpy())
 
 
 what = f"{settings.steps} steps of {settings.batch_size}, clustered batches"
@@ -362,7 +364,7 @@ page.answer(
 # ## What differs from the paper's setting
 #
 # The paper trains on eight GPUs with batches of thousands; here two processes on one machine train a truncated MiniLM for a
-# few steps, and seeds are few: an interval over three seeds is wide or lucky, and "cannot tell" is the likely outcome for
+# few steps, and seeds are few: Student's interval over three of them is wide, and "cannot tell" is the likely outcome for
 # small differences. The second copy's noise is a stronger leak than a forgotten seed of a freshly initialised layer, a weaker
 # one than independent initialisations. Own negatives halve the number of negatives a query has, which batches of neighbours
 # are said to make harmless.

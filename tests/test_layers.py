@@ -14,7 +14,7 @@ LAYERS = (
     "batching", "filtering",
     "models.attention", "models.backbones", "models.configuration", "models.pooling", "models.stages", "models.weights",
     "models.encoding", "models.encoder", "models.bi_encoder", "models.published", "models.corpus", "models.contextual", "models",
-    "training.configuration", "training.loss", "training.gradient_cache", "training.processes", "training.step",
+    "training.configuration", "training.estimate", "training.loss", "training.gradient_cache", "training.processes", "training.step",
     "training.preparation", "training.trainer", "training",
     "intervals", "retrieval", "runs", "recipes", "claims", "plots",
     "page", "records", "book.chapters", "book.execution", "book.pages", "book.rendering", "book", "doctor", "cli",

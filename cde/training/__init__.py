@@ -4,6 +4,7 @@
 """
 
 from cde.training.configuration import TrainConfig
+from cde.training.estimate import Estimate, estimate
 from cde.training.gradient_cache import cached_backward
 from cde.training.loss import ContrastiveLoss, contrastive_loss
 from cde.training.preparation import Preparation, mine_hard_negatives
@@ -14,6 +15,7 @@ from cde.training.trainer import Trainer, build_model
 __all__ = [
     "BatchTexts",
     "ContrastiveLoss",
+    "Estimate",
     "Preparation",
     "Processes",
     "TrainConfig",
@@ -23,5 +25,6 @@ __all__ = [
     "cached_backward",
     "contrastive_loss",
     "differing_process",
+    "estimate",
     "mine_hard_negatives",
 ]

@@ -53,8 +53,8 @@ _SMOKE: dict[str, Any] = {
     "context_tokens": 12, "surrogate_tokens": 12, "checkpoint_every": 0,
 }  # fmt: skip
 _LAPTOP: dict[str, Any] = {
-    "layers": 2, "first_stage_layers": 2, "pairs": 8000, "batch_size": 128, "cluster_size": 128, "context_size": 32,
-    "steps": 80, "warmup_steps": 8, "learning_rate": 3e-4, "query_tokens": 20, "document_tokens": 48,
+    "layers": 2, "first_stage_layers": 2, "pairs": 6000, "batch_size": 128, "cluster_size": 128, "context_size": 32,
+    "steps": 50, "warmup_steps": 5, "learning_rate": 3e-4, "query_tokens": 20, "document_tokens": 48,
     "context_tokens": 48, "surrogate_tokens": 48, "checkpoint_every": 0, "uncached_tokens": 65_536,
 }  # fmt: skip
 _GPU: dict[str, Any] = {
@@ -101,6 +101,15 @@ class Recipe:
         pairs = load_pairs(self.base.data)
         return pairs if self.base.pairs is None else pairs.sample(self.base.pairs, 0)
 
+    def kept(self, **chapter: Any) -> dict[str, Any]:
+        """What a record of this recipe depends on: the config, the test sets' sizes, and the chapter's own settings.
+
+        Example:
+            >>> recipe("smoke").kept(seeds=2)["seeds"]
+            2
+        """
+        return {**self.base.to_dict(), "sizes": list(self.sizes), **chapter}
+
     def tests(self) -> list[Test]:
         """Sets out of domain and in domain: packages that training never saw, and unseen docstrings of those it did.
 
@@ -140,7 +149,7 @@ def recipe(profile: str, **changes: Any) -> Recipe:
         10
     """
     profiles = {
-        "smoke": (_SMOKE, (40, 20)), "laptop": (_LAPTOP, (600, 300)), "gpu": (_GPU, (50_000, 1000)),
+        "smoke": (_SMOKE, (40, 20)), "laptop": (_LAPTOP, (300, 150)), "gpu": (_GPU, (50_000, 1000)),
         "paper": (_PAPER, (10**7, 10**5)),
     }  # fmt: skip
     if profile not in profiles:

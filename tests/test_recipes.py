@@ -104,7 +104,7 @@ def test_no_query_of_a_test_set_is_in_the_training_pairs() -> None:
     using = recipe("laptop")
     trained = set(using.pairs().documents)
     for test in using.tests():
-        assert len(test.sets.documents) <= 600
+        assert len(test.sets.documents) <= 300
         asked = {document for judged in test.sets.qrels.values() for document in judged}
         texts = dict(zip(test.sets.document_ids, test.sets.documents, strict=True))
         assert not trained & {texts[document] for document in asked}, test.name

@@ -49,10 +49,10 @@ def test_a_record_whose_code_has_changed_is_used_and_flagged(book: Path, monkeyp
     recorded("toy", "laptop", lambda: ROWS, here=True, settings={})
     path = book / "book" / "records" / "laptop" / "toy.json"
     record = json.loads(path.read_text())
-    record["modules"]["intervals.py"] = "0" * 16
+    record["modules"]["storage.py"] = "0" * 16
     path.write_text(json.dumps(record))
     found = recorded("toy", "laptop", refuse, here=False, settings={})
-    assert "Since then intervals.py changed; the record may be out of date" in found.note
+    assert "Since then storage.py changed; the record may be out of date" in found.note
 
 
 def test_a_fresh_book_uses_no_record(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,9 @@ def test_committed_records_hold_numbers_and_their_provenance() -> None:
         for row in record["rows"]:
             texts = [value for value in row.values() if isinstance(value, str)]
             assert all(len(text) < 40 for text in texts), f"{path} holds a text: {texts}"
-            assert record["data"] and record["commit"] != "unknown"
+        # memory and time of a step are measured on random words
+        assert record["data"] or path.stem.startswith("gradient-caching-")
+        assert record["commit"] != "unknown"
 
 
 def test_a_costly_experiment_is_read_from_its_record_unless_asked_for(

@@ -110,7 +110,7 @@ found = recorded(
     profile,
     train_all,
     here=True,
-    settings={"seed": seed, "seeds": settings.seeds, **using.base.to_dict()},
+    settings=using.kept(seed=seed, seeds=settings.seeds),
     costly=True,
 )
 results = found.rows

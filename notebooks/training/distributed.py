@@ -50,7 +50,7 @@ from cde import page
 
 laptop = {
     "seeds": 3, "steps": 40, "batch_size": 64, "pairs": 4000, "layers": 2, "max_tokens": 32, "learning_rate": 3e-4,
-    "noise": 0.2, "documents": 500, "queries": 300,
+    "noise": 0.2, "documents": 300, "queries": 200,
 }  # fmt: skip
 settings = page.settings(
     profile,
@@ -87,7 +87,8 @@ settings
 
 # %%
 WORKER = '''
-import json, sys, time
+import json, sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -112,12 +113,14 @@ for arm in task["arms"]:
     for seed in range(task["seed"], task["seed"] + task["seeds"]):
         config = TrainConfig(**task["config"], seed=seed, share_negatives=arm != "own negatives")
         mine = Unsynchronised(*vars(processes).values()) if arm == "no synchronisation" else processes
-        trainer = Trainer(config, pairs, model=build_model(config), processes=mine)
         gradient = None
-        if arm in ("one process", "two processes"):
-            trainer._one(next(trainer.prepared.batches()), 0)  # warm-up: the rate of the first step is 0
-            gradient = {n: p.grad.clone() for n, p in trainer.model.named_parameters() if p.grad is not None}
-            trainer = Trainer(config, pairs, model=build_model(config), processes=mine)
+        if arm in ("one process", "two processes") and seed == task["seed"]:
+            config = replace(config, precision="float32")
+            exact = Trainer(config, pairs, model=build_model(config), processes=mine)
+            exact._one(next(exact.prepared.batches()), 0)  # warm-up: the rate of the first step is 0
+            gradient = {n: p.grad.clone() for n, p in exact.model.named_parameters() if p.grad is not None}
+            config = replace(config, precision="auto")
+        trainer = Trainer(config, pairs, model=build_model(config), processes=mine)
         if arm == "different weights" and processes.rank:
             torch.manual_seed(seed)
             with torch.no_grad():
@@ -129,7 +132,7 @@ for arm in task["arms"]:
         quality = cde.evaluate(model, test_set)["ndcg@10"] if processes.rank == 0 else 0.0
         rows.append({"arm": arm, "seed": seed, "ndcg": quality, "loss": metrics[-1]["loss"],
                      "accuracy": metrics[-1]["accuracy"], "detected": differing is not None})
-        if processes.rank == 0 and gradient is not None and seed == task["seed"]:
+        if processes.rank == 0 and gradient is not None:
             torch.save(gradient, Path(sys.argv[1]).with_suffix(f".{processes.count}.pt"))
 if processes.rank == 0:
     Path(sys.argv[1]).with_suffix(f".{processes.count}.json").write_text(json.dumps(rows))
@@ -175,7 +178,6 @@ def launch(folder, count):
             "document_tokens": settings.max_tokens,
             "surrogate_tokens": settings.max_tokens,
             "checkpoint_every": 0,
-            "precision": "float32",
         },
     }  # fmt: skip
     (folder / "worker.py").write_text(WORKER)

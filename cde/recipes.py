@@ -46,6 +46,7 @@ _COLLECTIONS = (
     "climate-fever-evidence",
 )
 _HELD_OUT = ("sympy", "networkx", "polars", "sqlalchemy")
+_SEEN = ("pandas", "scipy", "torch")
 
 _SMOKE: dict[str, Any] = {
     "layers": 1, "first_stage_layers": 1, "pairs": 400, "batch_size": 16, "cluster_size": 16, "context_size": 8,
@@ -108,27 +109,40 @@ class Recipe:
             >>> recipe("smoke").kept(seeds=2)["seeds"]
             2
         """
-        return {**self.base.to_dict(), "sizes": list(self.sizes), **chapter}
+        kept = {**self.base.to_dict(), "sizes": list(self.sizes), **chapter}
+        # with pydocs the test sets are always the same; elsewhere they are what lies in $CDE_DATA
+        return kept if self.base.data == "pydocs" else {**kept, "tests": [name for name, _ in self._names()]}
 
     def tests(self) -> list[Test]:
         """Sets out of domain and in domain: packages that training never saw, and unseen docstrings of those it did.
 
-        With `pairs/*` as data, all collections of `$CDE_DATA` that are there: none is a training source.
+        For other data than `pydocs`, nine collections of `$CDE_DATA`, as far as they are there. Nobody has checked
+        that your own pairs hold none of their texts.
+
+        Raises:
+            ValueError: fewer than two sets.
         """
-        names = [(f"pydocs/{name}", "out") for name in _HELD_OUT]
-        names += [(f"pydocs/{name}", "in") for name in ("pandas", "scipy", "torch")]
-        if self.base.data != "pydocs":
-            names = [(f"beir/{name}", "out") for name in _COLLECTIONS if is_available(f"beir/{name}")]
-        if self.profile == "smoke":
-            names = [names[1], names[2], names[4]]
+        names = self._names()
+        if len(names) < 2:
+            raise ValueError(
+                f"with data {self.base.data!r} the tests are collections of $CDE_DATA/beir, of which {len(names)} are "
+                f"here and two are needed: {', '.join(_COLLECTIONS)}"
+            )
         documents, queries = self.sizes
         found = []
         for name, where in names:
             one = load_retrieval(name)
             if len(one.documents) > documents or len(one.queries) > queries:
                 one = one.shrink(documents, queries, 0)
-            found.append(Test(name.split("/")[1], one, where))  # type: ignore[arg-type]
+            found.append(Test(name.split("/")[1], one, where))
         return found
+
+    def _names(self) -> list[tuple[str, Literal["in", "out"]]]:
+        """Names of the test sets, and what they are to the training data."""
+        if self.base.data != "pydocs":
+            return [(f"beir/{name}", "out") for name in _COLLECTIONS if is_available(f"beir/{name}")]
+        out, within = (_HELD_OUT, _SEEN) if self.profile != "smoke" else (_HELD_OUT[1:3], _SEEN[:1])
+        return [*((f"pydocs/{name}", "out") for name in out), *((f"pydocs/{name}", "in") for name in within)]
 
 
 def recipe(profile: str, **changes: Any) -> Recipe:

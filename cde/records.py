@@ -26,8 +26,8 @@ from cde.storage import atomic_path, content_hash, project_root
 __all__ = ["Recorded", "recorded"]
 
 
-# drawing, telling and intervals come after a record's rows: they do not change its numbers
-_TELLING = ("__init__.py", "plots.py", "page.py", "claims.py", "records.py", "progress.py", "intervals.py")
+# drawing and telling do not change the numbers
+_TELLING = ("__init__.py", "plots.py", "page.py", "claims.py", "records.py", "progress.py")
 
 #: the records that this process has looked for, as paths below the checkout: a page is stale when one changes
 consulted: set[str] = set()

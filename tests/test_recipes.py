@@ -109,3 +109,18 @@ def test_no_query_of_a_test_set_is_in_the_training_pairs() -> None:
         texts = dict(zip(test.sets.document_ids, test.sets.documents, strict=True))
         assert not trained & {texts[document] for document in asked}, test.name
         assert test.where == ("out" if test.name in ("sympy", "networkx", "polars", "sqlalchemy") else "in")
+
+
+def test_data_without_two_test_sets_are_refused_before_anything_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cde.recipes.is_available", lambda name: name == "beir/med")
+    with pytest.raises(ValueError, match="of which 1 are here and two are needed: scifact"):
+        recipe("smoke", data="folder:mine.jsonl").tests()
+
+
+def test_a_record_on_other_data_depends_on_the_collections_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    using = recipe("smoke", data="folder:mine.jsonl")
+    monkeypatch.setattr("cde.recipes.is_available", lambda name: name in ("beir/med", "beir/cisi"))
+    two = using.kept()
+    monkeypatch.setattr("cde.recipes.is_available", lambda name: True)
+    assert two["tests"] == ["beir/med", "beir/cisi"] != using.kept()["tests"]
+    assert "tests" not in recipe("smoke").kept()

@@ -49,10 +49,10 @@ def test_a_record_whose_code_has_changed_is_used_and_flagged(book: Path, monkeyp
     recorded("toy", "laptop", lambda: ROWS, here=True, settings={})
     path = book / "book" / "records" / "laptop" / "toy.json"
     record = json.loads(path.read_text())
-    record["modules"]["storage.py"] = "0" * 16
+    record["modules"]["intervals.py"] = "0" * 16
     path.write_text(json.dumps(record))
     found = recorded("toy", "laptop", refuse, here=False, settings={})
-    assert "Since then storage.py changed; the record may be out of date" in found.note
+    assert "Since then intervals.py changed; the record may be out of date" in found.note
 
 
 def test_a_fresh_book_uses_no_record(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:

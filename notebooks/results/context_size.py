@@ -48,7 +48,7 @@ learning_rate: float | None = None
 from cde import page
 
 laptop = {
-    "seeds": 3, "draws": 2, "shares": [0.25, 0.5, 1.0, 2.0, 4.0], "data": None, "pairs": None, "steps": None,
+    "seeds": 3, "draws": 2, "shares": [0.25, 0.5, 1.0, 2.0], "data": None, "pairs": None, "steps": None,
     "batch_size": None, "cluster_size": None, "context_size": None, "layers": None, "learning_rate": None,
 }  # fmt: skip
 settings = page.settings(
@@ -56,8 +56,8 @@ settings = page.settings(
     {
         "smoke": {**laptop, "seeds": 2},
         "laptop": laptop,
-        "gpu": {**laptop, "draws": 5},
-        "paper": {**laptop, "draws": 5},
+        "gpu": {**laptop, "draws": 5, "shares": [0.25, 0.5, 1.0, 2.0, 4.0]},
+        "paper": {**laptop, "draws": 5, "shares": [0.25, 0.5, 1.0, 2.0, 4.0]},
     },
     seeds=seeds, draws=draws, shares=shares, data=data, pairs=pairs, steps=steps, batch_size=batch_size,
     cluster_size=cluster_size, context_size=context_size, layers=layers, learning_rate=learning_rate,

@@ -52,7 +52,7 @@ learning_rate: float | None = None
 from cde import page
 
 laptop = {
-    "seeds": 3, "domains": None, "documents": 300, "queries": 150,
+    "seeds": 3, "domains": None, "documents": 150, "queries": 100,
     "forums": ["beer", "biology", "coffee", "cooking", "robotics"], "forum_documents": 200, "forum_queries": 100,
     "data": None, "pairs": None, "steps": None, "batch_size": None, "cluster_size": None, "context_size": None,
     "layers": None, "learning_rate": None,
@@ -66,7 +66,7 @@ settings = page.settings(
         },
         "laptop": laptop,
         "gpu": {**laptop, "documents": 5000, "queries": 300},
-        "paper": {**laptop, "documents": 10**7, "queries": 10**5},
+        "paper": {**laptop, "documents": 50_000, "queries": 1000},
     },
     seeds=seeds, domains=domains, documents=documents, queries=queries, forums=forums, forum_documents=forum_documents,
     forum_queries=forum_queries, data=data, pairs=pairs, steps=steps, batch_size=batch_size, cluster_size=cluster_size,
@@ -81,7 +81,8 @@ settings
 # trained anew. A domain is a package whose docstrings are searched. For each seed, context documents are drawn from the corpus
 # of each package, with the run's seed, and all packages are searched with them. Two columns are added. *Null* has null tokens
 # only. *Apart* is the own package's context without any document of the corpus that is searched: the usual draw puts some of the
-# very documents that are searched into the context, and a gain from that would not be a gain from the domain.
+# very documents that are searched into the context, and a gain from that would not be a gain from the domain. (A corpus that is
+# searched whole leaves no documents for it; its place is then empty.)
 
 # %%
 from dataclasses import replace
@@ -392,7 +393,7 @@ plots.table(gains(results))
 # %% [markdown]
 # ## Forums
 #
-# The paper's domains are forums. With `$CDE_DATA` the same models search five forums of Stack Exchange by the title of a post, for
+# The paper's domains are forums. With `$CDE_DATA` the same models search forums of Stack Exchange by the title of a post, for
 # its text, in samples; none was trained on where the data are docstrings. This is exploratory: domains lie much farther
 # from the training data than packages do, and from each other.
 
@@ -523,7 +524,7 @@ page.answer(
 # other docstrings were trained on (the column *trained on*). Corpora are small samples, so a draw of the context holds a
 # larger part of what is searched; *apart* is the control for that. One draw of the context is made for each run and domain: what a
 # single square owes to its draw and what to its domain is not told apart. The forums here are searched by title for the
-# post's text, and there are five of them.
+# post's text, and there are fewer of them.
 #
 # ## Run it again
 #

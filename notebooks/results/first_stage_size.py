@@ -100,15 +100,10 @@ def name_of(first_depth, second_depth):
 
 
 def arm_of(first_depth, second_depth):
-    """Its settings; the recipe's depth is left as the recipe says it, so that the run is the other chapters' run."""
-    base = using.base
-    return {
-        **ARM,
-        "first_stage_layers": (
-            base.first_stage_layers if first_depth == deep else first_depth
-        ),
-        "layers": base.layers if second_depth == deep else second_depth,
-    }
+    """Its settings; at the recipe's depths nothing is set, so that the run is the other chapters' run."""
+    if first_depth == second_depth == deep:
+        return ARM
+    return {**ARM, "first_stage_layers": first_depth, "layers": second_depth}
 
 
 depths = dict.fromkeys(

@@ -196,6 +196,8 @@ def launch(folder, count):
     ]
     threads = max(1, torch.get_num_threads() // count)
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    if torch.cuda.device_count() < count:  # two processes cannot have one GPU each
+        environment["CUDA_VISIBLE_DEVICES"] = ""
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=False
     )
@@ -350,6 +352,13 @@ verdicts = {
     name: claims.decide(claims.ledger()[name], claims.measured)
     for name in (LEAK, NO_SYNC, LOCAL)
 }
+
+
+def found_in(arm):
+    """In how many runs the copies were found to differ."""
+    return f"{int(by_arm[arm]['detected'].sum())} of {len(by_arm[arm])} runs"
+
+
 last_loss = {arm: rows["loss"].mean() for arm, rows in by_arm.items()}
 page.answer(
     f"""**Copies that differ: {verdicts[LEAK].verdict}. No synchronisation: {verdicts[NO_SYNC].verdict}. Own negatives:
@@ -357,7 +366,8 @@ page.answer(
     {settings.steps} steps, against two processes that do everything right, copies that start from different weights come to
     {against("different weights")} points of NDCG@10, copies that never exchange gradients to
     {against("no synchronisation")}, and sharing negatives makes a difference of {against("two processes", "own negatives")}
-    (over {settings.seeds} seeds). A digest of the weights detects both failures. The loss does not: at the end it is
+    (over {settings.seeds} seeds). The digest of the weights found copies that differ in {found_in("different weights")}, copies that
+    never synchronise in {found_in("no synchronisation")} and healthy ones in {found_in("two processes")}. The last loss is
     {last_loss["different weights"]:.2f} and {last_loss["no synchronisation"]:.2f}, against {last_loss["two processes"]:.2f}
     where all is right."""
 )

@@ -20,12 +20,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.mark.parametrize("attention", ["full", "cached", None])
 @pytest.mark.parametrize("cached", [True, False])
-def test_operations_are_those_that_torch_counts(attention: str | None, cached: bool) -> None:
+@pytest.mark.parametrize("depth", [1, None])
+def test_operations_are_those_that_torch_counts(attention: str | None, cached: bool, depth: int | None) -> None:
     config = TrainConfig(
         architecture="contextual" if attention else "bi-encoder",
         attention=attention or "full",
         layers=2,
-        first_stage_layers=1,
+        first_stage_layers=depth,
         batch_size=8,
         context_size=8,
         steps=1,
@@ -54,9 +55,16 @@ def test_parameters_are_the_models_but_for_biases_norms_and_positions() -> None:
 
 @pytest.mark.parametrize(("architecture", "days"), [("bi-encoder", 1), ("contextual", 2)])
 def test_the_papers_epoch_takes_about_as_long_as_the_paper_says(architecture: str, days: float) -> None:
-    """§10.1: 235M pairs on 8 H100 GPUs take about one day, and about two with context."""
+    """§10.1: 235M pairs on 8 H100 GPUs take about one day, and about two with context: each GPU its own batches."""
     config = replace(recipe("paper", data="pairs/*").base, architecture=architecture, steps=235_000_000 // 512)
-    assert 0.5 < estimate(config, gpus=8).gpu_hours / 8 / 24 / days < 2
+    assert 0.5 < estimate(config).gpu_hours / 8 / 24 / days < 2
+
+
+def test_processes_share_the_texts_and_each_embeds_the_context() -> None:
+    plain = TrainConfig(architecture="bi-encoder", layers=2)
+    assert estimate(plain, gpus=4).operations == estimate(plain).operations
+    one, four = (estimate(replace(plain, architecture="contextual"), gpus=count).tokens for count in (1, 4))
+    assert four - one == 3 * 64 * 64
 
 
 def test_memory_follows_the_chunk_and_not_the_batch_once_gradients_are_cached() -> None:

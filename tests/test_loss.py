@@ -135,3 +135,11 @@ def test_what_does_not_fit_is_refused(options: dict[str, Any], message: str) -> 
     arguments = {"queries": torch.randn(3, 4), "documents": torch.randn(3, 4), **options}
     with pytest.raises(ValueError, match=message):
         contrastive_loss(**arguments)
+
+
+def test_a_symmetric_loss_needs_a_labelled_query_for_each_document() -> None:
+    positives = torch.tensor([[True, False, False], [True, True, False], [True, False, False]])
+    rows = torch.randn(3, 4)
+    assert torch.isfinite(contrastive_loss(rows, rows, positives=positives).loss)
+    with pytest.raises(ValueError, match="labelled query for each"):
+        contrastive_loss(rows, rows, positives=positives, symmetric=True)

@@ -21,7 +21,15 @@ import cde
 from cde import runs
 from cde.data import Pairs
 from cde.runs import Run, run_key, train
-from cde.training import Preparation, Processes, TrainConfig, Trainer, build_model, mine_hard_negatives
+from cde.training import (
+    Preparation,
+    Processes,
+    TrainConfig,
+    Trainer,
+    build_model,
+    contrastive_loss,
+    mine_hard_negatives,
+)
 from cde.training import trainer as trainer_module
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -364,3 +372,31 @@ def test_processes_that_drift_apart_are_stopped(folder: str, tmp_path: Path) -> 
 def test_a_process_alone_exchanges_nothing() -> None:
     alone, rows = Processes(), torch.randn(3, 2)
     assert alone.gathered(rows) is rows and alone.mean(0.5) == 0.5
+
+
+class HalfOfTwo(Processes):
+    """The first of two processes, whose mean is its own number."""
+
+    def mean(self, value: float) -> float:
+        return value
+
+    def add_gradients(self, parameters: Any) -> None:
+        pass
+
+
+def test_with_own_negatives_the_loss_that_is_told_is_that_of_the_own_part(
+    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cde.training.trainer.differing_process", lambda *_: None)
+    config = TrainConfig(architecture="bi-encoder", share_negatives=False, **{**SMALL, "steps": 1})
+    trainer = Trainer(config, pairs, processes=HalfOfTwo(0, 2))
+    batch = next(trainer.prepared.batches())
+    embedded = []
+    for ids in batch.texts.texts:
+        embedded.append(trainer.model(torch.from_numpy(ids).long()[None], None)[0])
+    rows = torch.stack(embedded).detach()
+    assert len(rows) == config.batch_size  # queries and documents of half of the batch
+    half = len(rows) // 2
+    expected = contrastive_loss(rows[:half], rows[half:], config.temperature, torch.from_numpy(batch.left_out))
+    _, metrics = Trainer(config, pairs, processes=HalfOfTwo(0, 2)).run()
+    assert metrics[0]["loss"] == pytest.approx(float(expected.loss), rel=1e-4)

@@ -30,7 +30,8 @@ class TrainConfig:
         architecture: "bi-encoder" or "contextual".
         start: what the weights start from: "minilm", the folder or Hub name of a transformer, or the
             folder of a run to go on from (a second phase).
-        layers, first_stage_layers: keep so many of the transformer's layers; None keeps all.
+        layers: keep so many of the transformer's layers; None keeps all.
+        first_stage_layers: of a contextual encoder's first stage; None keeps as many as `layers`.
         model: further settings of `BiEncoderConfig` or `ContextualConfig` (`first_stage_mlp`, …).
         attention: of a contextual encoder, "full" or "cached".
         context_size: context documents, drawn from the batch and shared by its texts.

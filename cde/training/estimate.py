@@ -3,8 +3,9 @@
 Work is counted as is usual: 2 operations a parameter and token forward (embeddings left out), 4 · keys · dim a
 layer and token for attention, twice that backward, and the forward pass once more under the gradient
 cache. Memory is Adam's 16 bytes a parameter (weights, gradients, two moments, float32) and the graph of one
-chunk. Hours suppose a share of the GPU's peak that such runs reach; texts count at their full length, since
-a config does not know how long they are. So an estimate is right within a factor of two or so.
+chunk. Processes share a batch's texts, and each embeds the whole context, as `Trainer` has it. Hours suppose
+a share of the GPU's peak that such runs reach; texts count at their full length, since a config does not know
+how long they are. So an estimate is right within a factor of two or so.
 
 Cost: none.
 """
@@ -57,7 +58,7 @@ class Estimate:
     Attributes:
         steps: of the optimiser.
         pairs: seen in all, repeats included.
-        tokens: that a step computes, in both stages, context tokens before each text included.
+        tokens: that a step computes, in both stages and on all GPUs, context tokens before each text included.
         parameters: trained, word embeddings included.
         operations: of the whole run.
         memory: GiB on each GPU.
@@ -120,17 +121,19 @@ def estimate(
     forward = 2.0 * second * shape.parameters(layers) + 4.0 * second * (length + context) * shape.dim * layers
     parameters = shape.parameters(layers) + shape.vocabulary * shape.dim
     tokens = second
+    first = config.context_size * config.context_tokens * gpus if contextual else 0  # each embeds the context
     if contextual:
-        depth = config.first_stage_layers or shape.layers
-        first = config.context_size * config.context_tokens
+        depth = config.first_stage_layers or layers
         forward += 2.0 * first * shape.parameters(depth) + 4.0 * first * config.context_tokens * shape.dim * depth
         parameters += shape.parameters(depth) + shape.vocabulary * shape.dim
         tokens += first
-    chunk = min(config.chunk_tokens or chunk_tokens, -(-tokens // gpus))
-    cached = tokens / gpus > (chunk_tokens if config.uncached_tokens is None else config.uncached_tokens)
+    # cached keys and values weigh about a quarter, as in `tokens_in`
+    work = (tokens + (count * (context // 4) if contextual and not carried else 0)) / gpus
+    chunk = min(config.chunk_tokens or chunk_tokens, work)
+    cached = work > (chunk_tokens if config.uncached_tokens is None else config.uncached_tokens)
     operations = config.steps * forward * (4 if cached else 3)
     # bytes of the graph for a token and layer in bfloat16, flash attention: Korthikanti et al. 2022, Eq. 2, less scores
-    graph = 34 * shape.dim * layers * (chunk if cached else -(-tokens // gpus))
+    graph = 34 * shape.dim * layers * (chunk if cached else work)
     return Estimate(
         steps=config.steps,
         pairs=config.steps * config.batch_size,

@@ -64,7 +64,8 @@ def contrastive_loss(
         A `ContrastiveLoss`.
 
     Raises:
-        ValueError: shapes that do not fit, a temperature of 0 or below, or a query without a labelled document.
+        ValueError: shapes that do not fit, a temperature of 0 or below, a query without a labelled document, or
+            (symmetric) one of the first n documents without a labelled query.
 
     Used by every chapter that trains.
 
@@ -86,6 +87,8 @@ def contrastive_loss(
             raise ValueError(f"{name} must be of shape {(n, m)}; it is {tuple(mask.shape)}")
     if positives is not None and not bool(positives.any(dim=1).all()):
         raise ValueError("a query has no labelled document among `positives`")
+    if symmetric and positives is not None and not bool(positives[:, :n].any(dim=0).all()):
+        raise ValueError("a symmetric loss needs a labelled query for each of the first n documents of `positives`")
     # in float32 whatever the encoder computed in: at a temperature of 0.02 bfloat16 rounds logits to 0.2
     with torch.autocast(queries.device.type, enabled=False):
         queries, documents = normalize(queries.float(), dim=-1), normalize(documents.float(), dim=-1)

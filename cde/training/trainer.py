@@ -170,9 +170,11 @@ class Trainer:
         self.optimiser.step()
         self.schedule.step()
         seconds = time.perf_counter() - begun
+        # with negatives of their own, each process has differentiated its share of the loss
+        shares = 1 if config.share_negatives else self.processes.count
         return {
             "step": step + 1,
-            "loss": self.processes.mean(float(found.loss)),
+            "loss": self.processes.mean(shares * float(found.loss)),
             "accuracy": self.processes.mean(found.accuracy),
             "masked": self.processes.mean(found.masked),
             "learning_rate": rate,

@@ -13,9 +13,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from cde import claims, plots
+import numpy as np
+from numpy.typing import ArrayLike
 
-__all__ = ["PROFILES", "answer", "claims_under_test", "device", "finish", "imported_modules", "settings"]
+from cde import claims, plots
+from cde.intervals import run_interval
+
+__all__ = [
+    "PROFILES",
+    "answer",
+    "claims_under_test",
+    "device",
+    "finish",
+    "imported_modules",
+    "mean_and_interval",
+    "mean_and_spread",
+    "settings",
+]
 
 PROFILES = ("smoke", "laptop", "gpu", "paper")
 MIME = "application/vnd.cde.page+json"
@@ -63,6 +77,35 @@ def settings(profile: str, profiles: Mapping[str, Mapping[str, Any]], **override
         if value is not None:
             values[name] = value
     return Settings(**values, profile=profile, role="rehearsal" if profile == "smoke" else "test")
+
+
+def mean_and_spread(values: ArrayLike, digits: int = 2) -> str:
+    """Numbers of training runs as text: mean ± standard deviation; a single one alone; none as nothing.
+
+    Example:
+        >>> mean_and_spread([1.0, 2.0, 3.0]), mean_and_spread([1.0])
+        ('2.00 ± 1.00', '1.00')
+    """
+    found = np.asarray(values, dtype=np.float64).ravel()
+    if len(found) < 2:
+        return f"{found[0]:.{digits}f}" if len(found) else ""
+    return f"{found.mean():.{digits}f} ± {found.std(ddof=1):.{digits}f}"
+
+
+def mean_and_interval(values: ArrayLike) -> str:
+    """Numbers of training runs as text: mean and Student's interval; of a single one that it is one.
+
+    Values that are no numbers (not measured) are left out.
+
+    Example:
+        >>> mean_and_interval([1.0, 2.0, 3.0]), mean_and_interval([1.0])
+        ('2 [-0.484, 4.48]', '1 (one run)')
+    """
+    found = np.asarray(values, dtype=np.float64).ravel()
+    found = found[~np.isnan(found)]
+    if len(found) < 2:
+        return f"{found[0]:.3g} (one run)" if len(found) else "not measured"
+    return str(run_interval(found))
 
 
 def claims_under_test(chapter: str) -> Any:

@@ -1,50 +1,37 @@
 """What the result chapters train and test on, at each profile: one recipe, so that chapters share runs.
 
-A chapter states how its arms differ from the recipe; `sweep` trains what the store lacks, tests every
-model on every set in every context asked for, and gives one row for each. Two chapters with an arm in
-common train it once.
+A chapter states how its arms differ from the recipe, and asks for runs; two chapters with an arm in common
+train it once (`cde.sweeps` trains and tests many).
 
-Contexts of a contextual encoder when it is tested:
+Two phases, as the paper has them (§5). `Recipe.train` is the first: many pairs, in-batch negatives. `Recipe.fine_tune`
+is the second: it goes on from the weights of a first phase, on fewer and other pairs, with hard negatives that the
+surrogate has mined, at a lower learning rate, for some epochs. Where `$CDE_DATA` is trained on, the second phase has
+the sources of written questions. Elsewhere it has pairs that the first phase left out: nothing that people wrote to
+search with, so that it can show what a second phase does, and not what written questions do.
 
-- `own`: documents of the corpus that is searched, as the paper does;
-- `other`: documents of the next corpus in the list, so that the context is real and wrong;
-- `null`: null tokens, so that the encoder has its parameters and no context.
-
-The last two are the control that the papers lack: a gain that they show as well is not the context's.
-
-Cost: that of the runs, and of 2 to 30 seconds a set, model and context on two cores.
+Cost: that of the runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 
 from cde.data import Pairs, RetrievalSet, is_available, load_pairs, load_retrieval
-from cde.models import BiEncoder, ContextualEncoder
-from cde.progress import progress
-from cde.retrieval import evaluate
 from cde.runs import Run, train
 from cde.training import TrainConfig
 
-__all__ = ["Context", "Recipe", "Test", "evaluate_in_contexts", "recipe", "sweep"]
+__all__ = ["EvaluationSet", "Recipe", "recipe", "recipe_of"]
 
-Context = Literal["own", "other", "null"]
+#: settings of the recipe that a chapter's parameters of the same name replace
+_PARAMETERS = ("data", "pairs", "steps", "batch_size", "cluster_size", "context_size", "layers", "learning_rate")
 _COLLECTIONS = (
-    "scifact",
-    "med",
-    "cranfield",
-    "cacm",
-    "cisi",
-    "csfcube",
-    "covidqa-docs",
-    "cosqa",
-    "climate-fever-evidence",
-)
+    "scifact", "med", "cranfield", "cacm", "cisi", "csfcube", "covidqa-docs", "cosqa", "climate-fever-evidence",
+)  # fmt: skip
 _HELD_OUT = ("sympy", "networkx", "polars", "sqlalchemy")
 _SEEN = ("pandas", "scipy", "torch")
 
@@ -68,19 +55,34 @@ _PAPER: dict[str, Any] = {
     "checkpoint_every": 1000,
 }  # fmt: skip
 
+#: sources of $CDE_DATA/pairs whose queries are questions that people wrote
+_QUESTIONS = ("squad-question-sentence", "medquad-medical", "policyqa-privacy", "wikitablequestions")
+# the second phase of each profile: settings in place of the first's, and `pairs`, `epochs`
+_SMOKE_SECOND: dict[str, Any] = {"pairs": 120, "epochs": 1, "batch_size": 8, "cluster_size": 8, "learning_rate": 1e-4}
+_LAPTOP_SECOND: dict[str, Any] = {
+    "pairs": 1000,
+    "epochs": 3,
+    "batch_size": 32,
+    "cluster_size": 32,
+    "learning_rate": 1e-4,
+}
+_GPU_SECOND: dict[str, Any] = {
+    "pairs": None, "epochs": 3, "batch_size": 256, "cluster_size": 256, "learning_rate": 2e-5,
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
-class Test:
-    """A set to be tested on.
+class EvaluationSet:
+    """A collection to be searched.
 
     Attributes:
         name: short, for tables.
-        sets: corpus, queries and judgements.
+        collection: corpus, queries and judgements.
         where: "out" of the domains that training saw, or "in" them.
     """
 
     name: str
-    sets: RetrievalSet
+    collection: RetrievalSet
     where: Literal["in", "out"]
 
 
@@ -91,16 +93,73 @@ class Recipe:
     Attributes:
         base: the config that arms depart from.
         sizes: the most documents and queries of a test set.
+        second: the second phase: settings in place of the base's, `pairs` (None: all there are) and `epochs`.
     """
 
     profile: str
     base: TrainConfig
     sizes: tuple[int, int]
+    second: Mapping[str, Any]
 
+    @cached_property
     def pairs(self) -> Pairs:
         """The pairs that every run of this recipe trains on, whatever its seed."""
         pairs = load_pairs(self.base.data)
         return pairs if self.base.pairs is None else pairs.sample(self.base.pairs, 0)
+
+    def train(self, arm: Mapping[str, Any], seed: int) -> Run:
+        """The run of an arm, trained or read from the store.
+
+        Args:
+            arm: settings in which it departs from the recipe.
+            seed: of training. The pairs are already drawn, so that seeds differ in weights and batches alone.
+
+        Raises:
+            ValueError: settings that do not fit each other or the data.
+        """
+        return train(replace(self.base, **arm, pairs=None, seed=seed), self.pairs)
+
+    @cached_property
+    def supervised_pairs(self) -> Pairs:
+        """The pairs of every second phase: written questions, or what the first phase left out (see the module).
+
+        Where the first phase leaves nothing out, the second has the same pairs.
+        """
+        every = load_pairs(self.base.data)
+        chosen = np.isin(np.asarray(every.domains), _QUESTIONS)
+        if not chosen.any():
+            seen = set(self.pairs.ids)
+            left = np.array([one not in seen for one in every.ids])
+            chosen = left if left.any() else ~left
+        pairs = every.select(chosen)
+        return pairs if self.second["pairs"] is None else pairs.sample(self.second["pairs"], 0)
+
+    def fine_tune(self, first: Run, arm: Mapping[str, Any], seed: int) -> Run:
+        """The second phase: supervised training that goes on from a run, or is read from the store.
+
+        Args:
+            first: a first phase; architecture, layers and attention are its.
+            arm: settings in which this differs from the recipe's second phase; `epochs`, the number of times that
+                each pair is seen, is one of them. A tenth of the steps is warm-up.
+            seed: of training.
+
+        Raises:
+            ValueError: settings that do not fit each other or the data; fewer pairs than a batch.
+
+        Used by the chapters `supervised_epochs`, `hard_negatives` and `batch_and_cluster_size`.
+        """
+        settings = {**first.config.to_dict(), "hard_negatives": 1, **self.second, **arm}
+        epochs = settings.pop("epochs")
+        steps = epochs * (len(self.supervised_pairs) // settings["batch_size"])
+        if steps < 1:
+            raise ValueError(
+                f"the second phase has {len(self.supervised_pairs)} pairs, batches of {settings['batch_size']} and "
+                f"{epochs} epochs: not one step"
+            )
+        context = min(settings["context_size"], settings["batch_size"])
+        phase = {"pairs": None, "start": str(first.folder / "model"), "context_size": context, "seed": seed}
+        length = {"steps": steps, "warmup_steps": steps // 10}
+        return train(TrainConfig.from_dict({**settings, **length, **phase}), self.supervised_pairs)
 
     def kept(self, **chapter: Any) -> dict[str, Any]:
         """What a record of this recipe depends on: the config, the test sets' sizes, and the chapter's own settings.
@@ -113,7 +172,7 @@ class Recipe:
         # with pydocs the test sets are always the same; elsewhere they are what lies in $CDE_DATA
         return kept if self.base.data == "pydocs" else {**kept, "tests": [name for name, _ in self._names()]}
 
-    def tests(self) -> list[Test]:
+    def tests(self) -> list[EvaluationSet]:
         """Sets out of domain and in domain: packages that training never saw, and unseen docstrings of those it did.
 
         For other data than `pydocs`, nine collections of `$CDE_DATA`, as far as they are there. Nobody has checked
@@ -134,7 +193,7 @@ class Recipe:
             one = load_retrieval(name)
             if len(one.documents) > documents or len(one.queries) > queries:
                 one = one.shrink(documents, queries, 0)
-            found.append(Test(name.split("/")[1], one, where))
+            found.append(EvaluationSet(name.split("/")[1], one, where))
         return found
 
     def _names(self) -> list[tuple[str, Literal["in", "out"]]]:
@@ -163,91 +222,35 @@ def recipe(profile: str, **changes: Any) -> Recipe:
         10
     """
     profiles = {
-        "smoke": (_SMOKE, (40, 20)), "laptop": (_LAPTOP, (300, 150)), "gpu": (_GPU, (50_000, 1000)),
-        "paper": (_PAPER, (10**7, 10**5)),
+        "smoke": (_SMOKE, (40, 20), _SMOKE_SECOND), "laptop": (_LAPTOP, (300, 150), _LAPTOP_SECOND),
+        "gpu": (_GPU, (50_000, 1000), _GPU_SECOND), "paper": (_PAPER, (10**7, 10**5), _GPU_SECOND),
     }  # fmt: skip
     if profile not in profiles:
         raise ValueError(f"profile must be one of {', '.join(profiles)}; it is {profile!r}")
-    settings, sizes = profiles[profile]
+    settings, sizes, second = profiles[profile]
     given = {name: value for name, value in changes.items() if value is not None}
     if "layers" in given:
         given.setdefault("first_stage_layers", given["layers"])
     if profile in ("gpu", "paper") and "data" not in given and not is_available("pairs/*"):
         given["data"] = "pydocs"
-    return Recipe(profile, TrainConfig.from_dict({**settings, **given}), sizes)
+    return Recipe(profile, TrainConfig.from_dict({**settings, **given}), sizes, second)
 
 
-def evaluate_in_contexts(
-    model: BiEncoder | ContextualEncoder, tests: Sequence[Test], contexts: Iterable[Context] = ("own",), seed: int = 0
-) -> pd.DataFrame:
-    """NDCG@10 of an encoder on each set, in each context.
+def recipe_of(settings: Any) -> Recipe:
+    """The recipe of a chapter: that of its profile, with the parameters that the reader has set in their place.
 
     Args:
-        model: either encoder; a bi-encoder is tested once, its context is "none".
-        tests: the sets; `other` takes the documents of the next one.
-        contexts: see the module.
-        seed: of the draw of the context.
-
-    Returns:
-        Columns set, where, context, ndcg (0 to 1).
+        settings: of the page (`cde.page.settings`): `profile`, and any of data, pairs, steps, batch_size, cluster_size,
+            context_size, layers, learning_rate; None leaves the recipe's.
 
     Raises:
-        ValueError: the context `other` with a single set.
-    """
-    rows = []
-    for place, test in enumerate(tests):
-        for context in ("none",) if isinstance(model, BiEncoder) else tuple(contexts):
-            if context == "other" and len(tests) < 2:
-                raise ValueError("context 'other' needs a second test set to take documents from")
-            source = tests[(place + 1) % len(tests)] if context == "other" else test
-            documents = None if context == "null" else source.sets.documents
-            encoder: Any = model if isinstance(model, BiEncoder) else model.with_context(documents, seed=seed)
-            found = evaluate(encoder, test.sets)["ndcg@10"]
-            rows.append({"set": test.name, "where": test.where, "context": context, "ndcg": found})
-    return pd.DataFrame(rows)
-
-
-def sweep(
-    arms: Mapping[str, Mapping[str, Any]],
-    seeds: Sequence[int],
-    using: Recipe,
-    contexts: Iterable[Context] = ("own",),
-    tests: Sequence[Test] | None = None,
-) -> pd.DataFrame:
-    """Train and test every arm with every seed; runs that the store has are read back.
-
-    Args:
-        arms: name → settings in which the arm departs from the recipe.
-        seeds: of training; the data and the test sets are the same for all.
-        using: the recipe.
-        contexts: in which contextual encoders are tested.
-        tests: by default the recipe's.
-
-    Returns:
-        A row for each arm, seed, set and context: arm, seed, set, where, context, ndcg; and of the run: loss and
-        accuracy (means of the last tenth of its steps), step_seconds (median).
-
-    Raises:
-        ValueError: settings that do not fit each other or the data.
+        ValueError: a value that does not fit.
 
     Used by every chapter of results.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> recipe_of(SimpleNamespace(profile="laptop", steps=None, batch_size=64)).base.batch_size
+        64
     """
-    pairs, tests = using.pairs(), using.tests() if tests is None else tests
-    rows = []
-    jobs = [(arm, seed) for arm in arms for seed in seeds]
-    for arm, seed in progress(jobs, "training and testing", unit="runs"):
-        # the recipe has drawn the pairs: seeds differ in weights and batches alone
-        run = train(replace(using.base, **arms[arm], pairs=None, seed=seed), pairs)
-        scores = evaluate_in_contexts(run.model(), tests, contexts)
-        rows.append(scores.assign(arm=arm, seed=seed, **_ending(run)))
-    return pd.concat(rows, ignore_index=True)
-
-
-def _ending(run: Run) -> dict[str, float]:
-    metrics = run.metrics
-    last = metrics.tail(max(1, len(metrics) // 10))
-    return {
-        "loss": float(last["loss"].mean()),
-        "accuracy": float(last["accuracy"].mean()),
-        "step_seconds": float(np.median(metrics["seconds"])),
-    }
+    return recipe(settings.profile, **{name: getattr(settings, name, None) for name in _PARAMETERS})

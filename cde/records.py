@@ -21,7 +21,7 @@ from typing import Any
 
 import pandas as pd
 
-from cde.storage import atomic_path, content_hash, project_root
+from cde.storage import atomic_path, code_hash, content_hash, project_root
 
 __all__ = ["Recorded", "recorded"]
 
@@ -107,8 +107,7 @@ def recorded(
 
 
 def _module_hash(module: str) -> str:
-    path = Path(__file__).parent / module
-    return content_hash([path.read_bytes()]) if path.exists() else "missing"
+    return code_hash(Path(__file__).parent / module)
 
 
 def _loaded() -> dict[str, str]:

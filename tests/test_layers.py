@@ -17,7 +17,7 @@ LAYERS = (
     "training.configuration", "training.estimate", "training.loss", "training.gradient_cache", "training.processes", "training.step",
     "training.preparation", "training.trainer", "training",
     "intervals", "retrieval", "runs", "recipes", "claims", "plots",
-    "page", "records", "book.chapters", "book.execution", "book.pages", "book.rendering", "book", "doctor", "cli",
+    "page", "records", "sweeps", "book.chapters", "book.execution", "book.pages", "book.rendering", "book", "doctor", "cli",
 )  # fmt: skip
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

@@ -10,10 +10,10 @@ import pytest
 
 from cde.data import RetrievalSet
 from cde.models import BiEncoder
-from cde.recipes import Test, evaluate_in_contexts, recipe, sweep
+from cde.recipes import EvaluationSet, recipe
+from cde.sweeps import evaluate_in_contexts, sweep
 from cde.training import Trainer
 
-Test.__test__ = False  # type: ignore[attr-defined]
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -37,12 +37,12 @@ class Contextual:
         return Bound(bool(documents) and documents[0].startswith("a"))
 
 
-def small(name: str) -> Test:
+def small(name: str) -> EvaluationSet:
     texts = [f"{name} {number}" for number in range(4)]
     ids = [f"d{number}" for number in range(4)]
     queries = [f"q{number}" for number in range(4)]
     qrels = {query: {document: 1} for query, document in zip(queries, ids, strict=True)}
-    return Test(name, RetrievalSet(ids, texts, queries, texts, qrels), "out")
+    return EvaluationSet(name, RetrievalSet(ids, texts, queries, texts, qrels), "out")
 
 
 def test_each_set_is_searched_in_its_own_another_and_no_context() -> None:
@@ -73,7 +73,7 @@ def test_a_sweep_has_every_arm_seed_set_and_context_and_a_second_one_trains_noth
         "plain": {"architecture": "bi-encoder", "batches": "random"},
         "contextual": {"architecture": "contextual", "attention": "cached"},
     }
-    tests = [replace(test, sets=test.sets.select_queries(10)) for test in using.tests()[:2]]
+    tests = [replace(test, collection=test.collection.select_queries(10)) for test in using.tests()[:2]]
     found = sweep(arms, (3, 4), using, ("own", "null"), tests)
     counts = found.groupby(["arm", "seed"]).size()
     assert counts["plain"].tolist() == [2, 2]
@@ -102,11 +102,11 @@ def test_none_leaves_the_recipe_and_errors_name_what_is_wrong() -> None:
 
 def test_no_query_of_a_test_set_is_in_the_training_pairs() -> None:
     using = recipe("laptop")
-    trained = set(using.pairs().documents)
+    trained = set(using.pairs.documents)
     for test in using.tests():
-        assert len(test.sets.documents) <= 300
-        asked = {document for judged in test.sets.qrels.values() for document in judged}
-        texts = dict(zip(test.sets.document_ids, test.sets.documents, strict=True))
+        assert len(test.collection.documents) <= 300
+        asked = {document for judged in test.collection.qrels.values() for document in judged}
+        texts = dict(zip(test.collection.document_ids, test.collection.documents, strict=True))
         assert not trained & {texts[document] for document in asked}, test.name
         assert test.where == ("out" if test.name in ("sympy", "networkx", "polars", "sqlalchemy") else "in")
 

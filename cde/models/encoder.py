@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -77,14 +78,14 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         """Backbones initialise themselves; torch's own start is right for the few layers beside them."""
 
     @property
+    @abstractmethod
     def dim(self) -> int:
         """Length of the vectors."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def longest(self) -> int | None:
         """Most tokens that a text can have, where positions are learned; None where they are rotary."""
-        raise NotImplementedError
 
     def set_attention(self, implementation: str) -> None:
         """Choose the attention kernel.

@@ -134,6 +134,19 @@ class TrainConfig:
                 f"{self.batch_size}"
             )
 
+    def token_limits(self, gpu: bool) -> tuple[int, int]:
+        """Tokens of a chunk, and of the largest batch that needs no gradient cache: as set, or the device's default.
+
+        Example:
+            >>> TrainConfig(chunk_tokens=512).token_limits(gpu=False)
+            (512, 16384)
+        """
+        chunk, uncached = (32_768, 32_768) if gpu else (4_096, 16_384)
+        return (
+            chunk if self.chunk_tokens is None else self.chunk_tokens,
+            uncached if self.uncached_tokens is None else self.uncached_tokens,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """The settings as a dictionary that JSON can hold; a run is stored under its hash."""
         return asdict(self)

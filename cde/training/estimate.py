@@ -84,9 +84,7 @@ def _shape(start: str) -> Shape:
     )
 
 
-def estimate(
-    config: TrainConfig, gpus: int = 1, peak: float = _H100, share: float = 0.4, chunk_tokens: int = 32_768
-) -> Estimate:
+def estimate(config: TrainConfig, gpus: int = 1, peak: float = _H100, share: float = 0.4) -> Estimate:
     """The cost of a run.
 
     Args:
@@ -94,7 +92,6 @@ def estimate(
         gpus: that share each batch.
         peak: operations a second of one of them; by default an H100's in bfloat16.
         share: of the peak that is reached.
-        chunk_tokens: where the config leaves them open.
 
     Returns:
         An `Estimate`.
@@ -129,8 +126,9 @@ def estimate(
         tokens += first
     # cached keys and values weigh about a quarter, as in `tokens_in`
     work = (tokens + (count * (context // 4) if contextual and not carried else 0)) / gpus
-    chunk = min(config.chunk_tokens or chunk_tokens, work)
-    cached = work > (chunk_tokens if config.uncached_tokens is None else config.uncached_tokens)
+    chunk_tokens, uncached_tokens = config.token_limits(gpu=True)
+    chunk = min(chunk_tokens, work)
+    cached = work > uncached_tokens
     operations = config.steps * forward * (4 if cached else 3)
     # bytes of the graph for a token and layer in bfloat16, flash attention: Korthikanti et al. 2022, Eq. 2, less scores
     graph = 34 * shape.dim * layers * (chunk if cached else work)

@@ -31,8 +31,6 @@ from cde.training.step import backward, tokens_in
 __all__ = ["Trainer", "build_model"]
 
 Model = BiEncoder | ContextualEncoder
-#: tokens of a chunk, and of a batch that needs no gradient cache, where the config names none: CPU, GPU
-_TOKENS = ((4_096, 16_384), (32_768, 32_768))
 
 
 def build_model(config: TrainConfig, device: torch.device | None = None) -> Model:
@@ -148,9 +146,7 @@ class Trainer:
         config, begun = self.config, time.perf_counter()
         torch.manual_seed((config.seed * 1_000_003 + step) * 64 + self.processes.rank)
         self.optimiser.zero_grad(set_to_none=True)
-        chunk_tokens, uncached_tokens = _TOKENS[self.processes.device.type != "cpu"]
-        chunk_tokens = chunk_tokens if config.chunk_tokens is None else config.chunk_tokens
-        uncached_tokens = uncached_tokens if config.uncached_tokens is None else config.uncached_tokens
+        chunk_tokens, uncached_tokens = config.token_limits(self.processes.device.type != "cpu")
         try:
             found = backward(
                 self.model,

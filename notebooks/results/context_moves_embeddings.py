@@ -88,17 +88,16 @@ settings
 import numpy as np
 import pandas as pd
 
-from cde.recipes import recipe
+from cde.recipes import recipe_of
 
-changes = ("data", "pairs", "steps", "batch_size", "cluster_size", "context_size", "layers", "learning_rate")  # fmt: skip
-using = recipe(profile, **{name: getattr(settings, name) for name in changes})
+using = recipe_of(settings)
 FULL, CACHED = "full", "cached"
 ARMS = {
     attention: {"architecture": "contextual", "attention": attention, "batches": "cluster"}
     for attention in (FULL, CACHED)
 }  # fmt: skip
 loaded = using.tests()
-tests = {test.name: test.sets for test in loaded}
+tests = {test.name: test.collection for test in loaded}
 unseen = [test.name for test in loaded if test.where == "out"]
 own = settings.of_set or ("networkx" if "networkx" in unseen else unseen[0])
 if own not in unseen:
@@ -202,9 +201,7 @@ def picture(embedded):
 
 
 # %%
-import dataclasses
 
-import cde
 from cde.progress import progress
 from cde.records import recorded
 
@@ -213,15 +210,11 @@ first = seed
 
 def move_all():
     """Distances of every encoder and seed; the places of the first seed's documents for the picture."""
-    training = using.pairs()
     every = range(first, first + settings.seeds)
     jobs = [(attention, number) for attention in ARMS for number in every]
     tables = []
     for attention, number in progress(jobs, "training and embedding", unit="runs"):
-        config = dataclasses.replace(
-            using.base, **ARMS[attention], pairs=None, seed=number
-        )
-        model = cde.train(config, training).model()
+        model = using.train(ARMS[attention], number).model()
         embedded = np.stack(
             [
                 model.with_context(
@@ -267,7 +260,6 @@ print(found.note)
 
 # %% tags=["hide-input"]
 from cde import plots
-from cde.intervals import run_interval
 
 distances = results[results["what"] == "distance"]
 kinds = [kind for kind in KINDS if kind in set(distances["kind"])]
@@ -288,13 +280,6 @@ def ratio(attention, kind):
     )
 
 
-def cell(values, digits=3):
-    """Mean and the spread of the runs."""
-    return f"{values.mean():.{digits}f}" + (
-        f" ± {values.std():.{digits}f}" if len(values) > 1 else ""
-    )
-
-
 plots.table(
     pd.DataFrame(
         [
@@ -302,10 +287,14 @@ plots.table(
                 "attention": attention,
                 "contexts": kind,
                 "pairs": int(measured_by(attention, kind, "pairs").iloc[0]),
-                "moved": cell(measured_by(attention, kind, "moved"), 4),
-                "between": cell(measured_by(attention, kind, "between")),
-                "ratio": cell(ratio(attention, kind)),
-                "finds itself": cell(measured_by(attention, kind, "itself")),
+                "moved": page.mean_and_spread(measured_by(attention, kind, "moved"), 4),
+                "between": page.mean_and_spread(
+                    measured_by(attention, kind, "between"), 3
+                ),
+                "ratio": page.mean_and_spread(ratio(attention, kind), 3),
+                "finds itself": page.mean_and_spread(
+                    measured_by(attention, kind, "itself"), 3
+                ),
             }
             for attention in ARMS
             for kind in kinds
@@ -421,10 +410,12 @@ plots.table(
             {
                 "attention": attention,
                 "contexts": kind,
-                "common": cell(measured_by(attention, kind, "common")),
+                "common": page.mean_and_spread(
+                    measured_by(attention, kind, "common"), 3
+                ),
                 "if independent": f"{1 / count:.3f}",
-                f"of {settings.neighbours} neighbours kept": cell(
-                    measured_by(attention, kind, "kept")
+                f"of {settings.neighbours} neighbours kept": page.mean_and_spread(
+                    measured_by(attention, kind, "kept"), 3
                 ),
                 "by chance": f"{settings.neighbours / (count - 1):.3f}",
             }
@@ -471,15 +462,6 @@ def mean_of(kind, column, attention=FULL):
     )
 
 
-def shown(values):
-    """A mean with its interval, where there are runs enough."""
-    return (
-        str(run_interval(values))
-        if len(values) > 1
-        else f"{float(values.iloc[0]):.3g} (one run)"
-    )
-
-
 again = (
     f" Another draw from the own corpus moves it by {mean_of(OWN_AGAIN, 'moved'):.4f}, another corpus by "
     f"{mean_of(OWN_OTHER, 'moved'):.4f}, null tokens by {mean_of(WITH_NULL, 'moved'):.4f}."
@@ -489,9 +471,9 @@ again = (
 page.answer(
     f"""**The same text gets another embedding when its context changes: {verdict(MOVES)}. It stays closer to itself than to other
     documents: {verdict(APART)}.** Over {settings.seeds} seed(s), a document moves by a cosine distance of
-    {shown(measured_by(FULL, ALL_REAL, "moved"))} between two real contexts; two documents of {own} in one context are
-    {mean_of(ALL_REAL, "between"):.3f} apart. The ratio is {shown(ratio(FULL, ALL_REAL))} (`cached`:
-    {shown(ratio(CACHED, ALL_REAL))}).{again} A document's nearest point in the other context is itself for
+    {page.mean_and_interval(measured_by(FULL, ALL_REAL, "moved"))} between two real contexts; two documents of {own} in one context are
+    {mean_of(ALL_REAL, "between"):.3f} apart. The ratio is {page.mean_and_interval(ratio(FULL, ALL_REAL))} (`cached`:
+    {page.mean_and_interval(ratio(CACHED, ALL_REAL))}).{again} A document's nearest point in the other context is itself for
     {mean_of(ALL_REAL, "itself"):.1%}. One shift of all documents explains {mean_of(ALL_REAL, "common"):.0%} of the movement
     ({1 / count:.0%} would be expected if documents moved independently), and of {settings.neighbours} nearest documents
     {mean_of(ALL_REAL, "kept"):.0%} stay the same."""

@@ -78,18 +78,15 @@ settings
 # so that both are new to the model: the sizes below a full window are tested both ways, with `full`.
 
 # %%
-import dataclasses
 
 import pandas as pd
 
-import cde
 from cde.progress import progress
-from cde.recipes import recipe
+from cde.recipes import recipe_of
 from cde.records import recorded
 from cde.retrieval import evaluate
 
-changes = ("data", "pairs", "steps", "batch_size", "cluster_size", "context_size", "layers", "learning_rate")  # fmt: skip
-using = recipe(profile, **{name: getattr(settings, name) for name in changes})
+using = recipe_of(settings)
 FULL, CACHED = "full", "cached"
 ARMS = {
     attention: {"architecture": "contextual", "attention": attention, "batches": "cluster"}
@@ -117,22 +114,18 @@ first = seed
 
 def score_all():
     """NDCG@10 of every encoder, seed and set in every context."""
-    training = using.pairs()
     tests = [test for test in using.tests() if test.where == "out"]
     every = range(first, first + settings.seeds)
     jobs = [(attention, number) for attention in ARMS for number in every]
     rows = []
     for attention, number in progress(jobs, "training and testing", unit="runs"):
-        config = dataclasses.replace(
-            using.base, **ARMS[attention], pairs=None, seed=number
-        )
-        model = cde.train(config, training).model()
+        model = using.train(ARMS[attention], number).model()
         for test in tests:
             for size, fill, draw in contexts:
                 if fill == SHORTER and attention != FULL:
                     continue
                 encoder = model.with_context(
-                    test.sets.documents if size else None,
+                    test.collection.documents if size else None,
                     size=size or None,
                     seed=draw,
                     fill=fill,
@@ -145,8 +138,8 @@ def score_all():
                         "size": size,
                         "fill": fill,
                         "draw": draw,
-                        "taken": min(size, len(test.sets.documents)),
-                        "ndcg": evaluate(encoder, test.sets)["ndcg@10"],
+                        "taken": min(size, len(test.collection.documents)),
+                        "ndcg": evaluate(encoder, test.collection)["ndcg@10"],
                     }
                 )
     return pd.DataFrame(rows)
@@ -179,7 +172,6 @@ print(found.note)
 import numpy as np
 
 from cde import plots
-from cde.intervals import run_interval
 
 
 def of(attention, size, fill=NULL):
@@ -200,13 +192,6 @@ def spread(attention, size, fill=NULL, single=False):
         rows = rows.groupby(["seed", "draw"])["ndcg"].mean().reset_index()
     by = ["seed", "set"] if single else ["seed"]
     return 100 * float(np.sqrt(rows.groupby(by)["ndcg"].var().mean()))
-
-
-def cell(values):
-    """Mean and the spread of the runs."""
-    return f"{values.mean():.2f}" + (
-        f" ± {values.std():.2f}" if len(values) > 1 else ""
-    )
 
 
 def points(value):
@@ -235,7 +220,7 @@ plots.table(
                 "attention": attention,
                 "context documents": size,
                 "the rest": rest_of(size, fill),
-                "NDCG@10": cell(score(attention, size, fill)),
+                "NDCG@10": page.mean_and_spread(score(attention, size, fill)),
                 "spread over draws": points(spread(attention, size, fill)),
                 "of a single set": points(spread(attention, size, fill, single=True)),
             }
@@ -314,15 +299,6 @@ plots.show(
 # %% tags=["hide-input"]
 
 
-def shown(values):
-    """A mean with its interval, where there are runs enough."""
-    return (
-        str(run_interval(values))
-        if len(values) > 1
-        else f"{float(values.iloc[0]):.2f} (one run)"
-    )
-
-
 plots.table(
     pd.DataFrame(
         [
@@ -330,7 +306,7 @@ plots.table(
                 "attention": attention,
                 "context documents": size,
                 "the rest": rest_of(size, fill),
-                "full window minus this": shown(
+                "full window minus this": page.mean_and_interval(
                     score(attention, WINDOW) - score(attention, size, fill)
                 ),
                 "spread over draws": points(spread(attention, size, fill)),
@@ -412,7 +388,7 @@ page.answer(
     {settings.seeds} seed(s), NDCG@10 times 100 is {means[FULL][0]:.1f} without context, {means[FULL][HALF]:.1f} with {HALF}
     documents and {means[FULL][WINDOW]:.1f} with the full window of {WINDOW} (`cached`: {means[CACHED][0]:.1f},
     {means[CACHED][HALF]:.1f} and {means[CACHED][WINDOW]:.1f}).{beyond} The full window minus none is
-    {shown(score(FULL, WINDOW) - score(FULL, 0))} points. {drawing_matters}"""
+    {page.mean_and_interval(score(FULL, WINDOW) - score(FULL, 0))} points. {drawing_matters}"""
 )
 
 # %% [markdown]

@@ -90,16 +90,15 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from cde import RetrievalSet, load_pairs, train
+from cde import RetrievalSet, load_pairs
 from cde.data import is_available
 from cde.intervals import paired_test, run_interval
 from cde.progress import progress
-from cde.recipes import Test, recipe
+from cde.recipes import EvaluationSet, recipe_of
 from cde.records import recorded
 from cde.retrieval import rank, score_queries
 
-changes = ("data", "pairs", "steps", "batch_size", "cluster_size", "context_size", "layers", "learning_rate")  # fmt: skip
-using = recipe(profile, **{name: getattr(settings, name) for name in changes})
+using = recipe_of(settings)
 ARM = {"architecture": "contextual", "attention": "full", "batches": "cluster"}
 APART, NULL = "apart", "null"
 first = seed
@@ -115,10 +114,12 @@ def squares(tests, most_documents, most_queries):
         )
     sets, left = {}, {}
     for test in tests:
-        sets[test.name] = test.sets.shrink(most_documents, most_queries, 0)
+        sets[test.name] = test.collection.shrink(most_documents, most_queries, 0)
         searched = set(sets[test.name].documents)
-        left[test.name] = [text for text in test.sets.documents if text not in searched]
-    pairs, scores = using.pairs(), {}
+        left[test.name] = [
+            text for text in test.collection.documents if text not in searched
+        ]
+    scores = {}
 
     def score(encoder, name, context):
         rankings = rank(encoder, sets[name])
@@ -127,9 +128,7 @@ def squares(tests, most_documents, most_queries):
 
     every = range(first, first + settings.seeds)
     for run_seed in progress(every, "training and testing", unit="runs"):
-        # as cde.recipes.sweep does, so that the store has the run if table1 has trained it
-        run = train(replace(using.base, **ARM, pairs=None, seed=run_seed), pairs)
-        model = run.model()
+        model = using.train(ARM, run_seed).model()
         contexts = {name: one.documents for name, one in sets.items()} | {NULL: None}
         for context, source in contexts.items():
             encoder = model.with_context(source, seed=run_seed)
@@ -345,14 +344,6 @@ plots.table(pd.DataFrame({"squares": counted}))
 
 
 # %% tags=["hide-input"]
-def shown(values):
-    """A mean with its interval, where there are runs enough."""
-    values = pd.Series(values).dropna()
-    if len(values) > 1:
-        return str(run_interval(values))
-    return f"{float(values.iloc[0]):.2f} (one run)" if len(values) else "not measured"
-
-
 def own_minus(rows, kind):
     """The own context's points minus those of a kind of context, by seed and domain."""
     own = rows[rows["context"] == rows["test"]]
@@ -373,9 +364,11 @@ def gains(rows):
     for kind, title in kinds.items():
         found = own_minus(rows, kind)
         table[title] = {
-            name: shown(found[found.index.get_level_values("test") == name])
+            name: page.mean_and_interval(
+                found[found.index.get_level_values("test") == name]
+            )
             for name in names_of(rows)
-        } | {"mean": shown(found.groupby("seed").mean())}
+        } | {"mean": page.mean_and_interval(found.groupby("seed").mean())}
     trained = dict(zip(rows["test"], rows["where"], strict=True))
     marks = {
         name: "yes" if trained.get(name) == "in" else "no" for name in names_of(rows)
@@ -406,7 +399,7 @@ def stack_exchange():
         sample = load_pairs(f"pairs/stackexchange-{name}").sample(
             2 * settings.forum_documents, 0
         )
-        tests.append(Test(name, RetrievalSet.from_pairs(sample), "out"))
+        tests.append(EvaluationSet(name, RetrievalSet.from_pairs(sample), "out"))
     return squares(tests, settings.forum_documents, settings.forum_queries)
 
 
@@ -492,7 +485,7 @@ def verdict(name):
 
 def mean_gain(rows, kind):
     """Points, with the interval over seeds."""
-    return shown(own_minus(rows, kind).groupby("seed").mean())
+    return page.mean_and_interval(own_minus(rows, kind).groupby("seed").mean())
 
 
 forums_say = (

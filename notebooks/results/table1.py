@@ -74,10 +74,10 @@ settings
 # %%
 import pandas as pd
 
-from cde.recipes import recipe, sweep
+from cde.recipes import recipe, recipe_of
+from cde.sweeps import sweep
 
-changes = ("data", "pairs", "steps", "batch_size", "cluster_size", "context_size", "layers", "learning_rate")  # fmt: skip
-using = recipe(profile, **{name: getattr(settings, name) for name in changes})
+using = recipe_of(settings)
 SHUFFLED, CLUSTERED = "shuffled", "clustered"
 BI, FULL, CACHED = "bi-encoder", "contextual, full", "contextual, cached"
 ENCODERS = {
@@ -125,7 +125,6 @@ print(found.note)
 
 # %% tags=["hide-input"]
 from cde import plots
-from cde.intervals import run_interval
 
 
 def scores(arm, where="out", context=None):
@@ -150,25 +149,20 @@ PAPER = {
 has_inside = bool((results["where"] == "in").any())
 
 
-def cell(values):
-    """Mean and the spread of the runs."""
-    if not len(values):
-        return ""
-    return f"{values.mean():.2f}" + (
-        f" ± {values.std():.2f}" if len(values) > 1 else ""
-    )
-
-
 table = pd.DataFrame(
     {
         arm: {
-            "loss": cell(of_run(arm, "loss")),
-            "accuracy": cell(100 * of_run(arm, "accuracy")),
-            "out of domain": cell(scores(arm)),
-            "other": cell(scores(arm, context="other")),
-            "null": cell(scores(arm, context="null")),
-            **({"in domain": cell(scores(arm, "in"))} if has_inside else {}),
-            "s a step": cell(of_run(arm, "step_seconds")),
+            "loss": page.mean_and_spread(of_run(arm, "loss")),
+            "accuracy": page.mean_and_spread(100 * of_run(arm, "accuracy")),
+            "out of domain": page.mean_and_spread(scores(arm)),
+            "other": page.mean_and_spread(scores(arm, context="other")),
+            "null": page.mean_and_spread(scores(arm, context="null")),
+            **(
+                {"in domain": page.mean_and_spread(scores(arm, "in"))}
+                if has_inside
+                else {}
+            ),
+            "s a step": page.mean_and_spread(of_run(arm, "step_seconds")),
             "paper": PAPER.get(arm, ""),
         }
         for arm in arms
@@ -222,23 +216,18 @@ plots.show(
 # %% tags=["hide-input"]
 
 
-def shown(values):
-    """A mean with its interval, where there are runs enough."""
-    return (
-        str(run_interval(values))
-        if len(values) > 1
-        else f"{float(values.iloc[0]):.2f} (one run)"
-    )
-
-
 contextual = [arm for arm in arms if not arm.startswith(BI)]
 plots.table(
     pd.DataFrame(
         {
             arm: {
-                "own minus other": shown(scores(arm) - scores(arm, context="other")),
-                "own minus null": shown(scores(arm) - scores(arm, context="null")),
-                "own minus the bi-encoder": shown(
+                "own minus other": page.mean_and_interval(
+                    scores(arm) - scores(arm, context="other")
+                ),
+                "own minus null": page.mean_and_interval(
+                    scores(arm) - scores(arm, context="null")
+                ),
+                "own minus the bi-encoder": page.mean_and_interval(
                     scores(arm) - scores(f"{BI}; {arm.split('; ')[1]}")
                 ),
             }
@@ -427,7 +416,7 @@ by_set = (
     .loc["out"]
 )
 ahead = 100 * (by_set[f"{FULL}; {CLUSTERED}"] - by_set[f"{BI}; {CLUSTERED}"])
-sizes = {test.name: len(test.sets.documents) for test in using.tests()}
+sizes = {test.name: len(test.collection.documents) for test in using.tests()}
 mean_gain = ahead.groupby("set").mean()
 # a share of a handful of collections: the exact binomial interval, over collections
 count_ahead = int((mean_gain >= 0).sum())
@@ -465,7 +454,7 @@ def verdict(name):
     return claims.decide(ledger[name], claims.measured).verdict
 
 
-context_gain = shown(
+context_gain = page.mean_and_interval(
     scores(f"{FULL}; {CLUSTERED}") - scores(f"{FULL}; {CLUSTERED}", context="other")
 )
 page.answer(

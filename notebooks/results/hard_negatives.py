@@ -18,7 +18,7 @@
 #
 # This page answers **CDE Fig. 11, §10.5** {cite}`morris2024contextual`. The paper adds mined hard negatives to each query in
 # supervised training, which follows unsupervised training, and sees scores fall in general. It gives no numbers, and its best
-# model has one hard negative a query. Here training has one phase: the negatives are added in the only training there is.
+# model has one hard negative a query.
 
 # %% tags=["hide-input"]
 from cde.page import claims_under_test
@@ -33,10 +33,12 @@ profile: str = "laptop"
 seed: int = 0  # the first seed
 seeds: int | None = None  # training runs of each arm
 hard_negatives: list[int] | None = None  # a query; two numbers or more
+supervised_batch_size: int | None = None  # of the second phase, and its cluster size
+epochs: int | None = None  # of the second phase
 data: str | None = None  # pairs to train on
 pairs: int | None = None
 steps: int | None = None
-batch_size: int | None = None
+batch_size: int | None = None  # of the first phase, as the settings above
 cluster_size: int | None = None
 context_size: int | None = None  # of the recipe; a bi-encoder has no context
 layers: int | None = None  # of the start's transformer
@@ -46,7 +48,7 @@ learning_rate: float | None = None
 from cde import page
 
 laptop = {
-    "seeds": 3, "hard_negatives": [0, 1, 3], "data": None, "pairs": None, "steps": None, "batch_size": None,
+    "seeds": 3, "hard_negatives": [0, 1, 3], "supervised_batch_size": None, "epochs": None, "data": None, "pairs": None, "steps": None, "batch_size": None,
     "cluster_size": None, "context_size": None, "layers": None, "learning_rate": None,
 }  # fmt: skip
 settings = page.settings(
@@ -57,26 +59,31 @@ settings = page.settings(
         "gpu": {**laptop, "hard_negatives": [0, 1, 2, 4]},
         "paper": {**laptop, "hard_negatives": [0, 1, 2, 4]},
     },
-    seeds=seeds, hard_negatives=hard_negatives, data=data, pairs=pairs, steps=steps, batch_size=batch_size,
+    seeds=seeds, hard_negatives=hard_negatives, supervised_batch_size=supervised_batch_size, epochs=epochs, data=data, pairs=pairs, steps=steps, batch_size=batch_size,
     cluster_size=cluster_size, context_size=context_size, layers=layers, learning_rate=learning_rate,
 )  # fmt: skip
 settings
 
 # %% [markdown]
-# ## Arms
+# ## Two phases
 #
-# A bi-encoder on clustered batches. A query's hard negatives are the documents of its domain that the surrogate scores highest,
-# without those that score as high as the query's own: the rule of the filter for false negatives. They join the documents of the
-# batch as negatives of *all* its queries, and the filter looks at them again for each. An arm of more hard negatives thus also has
-# more negatives in all, and costs more a step. The arm with none is a run of the chapter on Table 1.
+# The first phase is the chapter's on Table 1: a bi-encoder on clustered batches, in-batch negatives only. Each arm goes on from it,
+# from the run of its own seed, on pairs that the first phase has not seen and in clustered batches again. The arms differ in the
+# number of hard negatives alone. With `pydocs` the second phase's pairs are more docstrings, since no written questions can be had
+# offline.
+#
+# A query's hard negatives are the documents of its domain that the surrogate scores highest, without those that score as high as the
+# query's own: the rule of the filter for false negatives. They join the documents of the batch as negatives of *all* its queries,
+# and the filter looks at them again for each. An arm of more hard negatives thus also has more negatives in all, and costs more a
+# step.
 
 # %%
 import pandas as pd
 
-from cde.recipes import recipe, sweep
+from cde.recipes import recipe_of
+from cde.sweeps import sweep
 
-changes = ("data", "pairs", "steps", "batch_size", "cluster_size", "context_size", "layers", "learning_rate")  # fmt: skip
-using = recipe(profile, **{name: getattr(settings, name) for name in changes})
+using = recipe_of(settings)
 COUNTS = sorted(set(settings.hard_negatives))
 if len(COUNTS) < 2:
     raise ValueError(
@@ -84,20 +91,24 @@ if len(COUNTS) < 2:
     )
 
 
+BEFORE = "first phase alone"
+
+
 def name_of(count):
     """An arm's name."""
     return f"{count} a query"
 
 
-arms = {
-    name_of(count): {
-        "architecture": "bi-encoder",
-        "batches": "cluster",
-        "hard_negatives": count,
-    }
-    for count in COUNTS
-}
-using.base
+FIRST_PHASE = {"architecture": "bi-encoder", "batches": "cluster"}
+second = {**using.second}
+if settings.supervised_batch_size is not None:
+    second |= dict.fromkeys(
+        ("batch_size", "cluster_size"), settings.supervised_batch_size
+    )
+if settings.epochs is not None:
+    second["epochs"] = settings.epochs
+arms = {name_of(count): {**second, "hard_negatives": count} for count in COUNTS}
+second
 
 # %%
 from cde.records import recorded
@@ -106,10 +117,13 @@ first = seed
 
 
 def train_all():
-    """Every arm with every seed, tested out of domain."""
+    """Every arm with every seed, each after the first phase of its seed, and the first phase alone."""
     tests = [test for test in using.tests() if test.where == "out"]
     every = range(first, first + settings.seeds)
-    return sweep(arms, every, using, contexts=("own",), tests=tests)
+    before = sweep({BEFORE: FIRST_PHASE}, every, using, tests=tests)
+    return pd.concat(
+        [before, sweep(arms, every, using, tests=tests, after=FIRST_PHASE)]
+    )
 
 
 found = recorded(
@@ -117,7 +131,7 @@ found = recorded(
     profile,
     train_all,
     here=True,
-    settings=using.kept(seed=seed, seeds=settings.seeds, counts=COUNTS),
+    settings=using.kept(seed=seed, seeds=settings.seeds, counts=COUNTS, second=second),
     costly=True,
 )
 results = found.rows
@@ -132,7 +146,6 @@ print(found.note)
 
 # %% tags=["hide-input"]
 from cde import plots
-from cde.intervals import run_interval
 
 
 def of_run(count, column):
@@ -146,23 +159,16 @@ def score(count):
     return 100 * rows.groupby("seed")["ndcg"].mean()
 
 
-def cell(values):
-    """Mean and the spread of the runs."""
-    return f"{values.mean():.2f}" + (
-        f" ± {values.std():.2f}" if len(values) > 1 else ""
-    )
-
-
 plots.table(
     pd.DataFrame(
         [
             {
                 "hard negatives a query": count,
                 "documents a batch": using.base.batch_size * (1 + count),
-                "loss": cell(of_run(count, "loss")),
-                "accuracy": cell(100 * of_run(count, "accuracy")),
-                "NDCG@10": cell(score(count)),
-                "s a step": cell(of_run(count, "step_seconds")),
+                "loss": page.mean_and_spread(of_run(count, "loss")),
+                "accuracy": page.mean_and_spread(100 * of_run(count, "accuracy")),
+                "NDCG@10": page.mean_and_spread(score(count)),
+                "s a step": page.mean_and_spread(of_run(count, "step_seconds")),
             }
             for count in COUNTS
         ]
@@ -237,20 +243,11 @@ def verdict(name):
     return claims.decide(ledger[name], claims.measured).verdict
 
 
-def shown(values):
-    """A mean with its interval, where there are runs enough."""
-    return (
-        str(run_interval(values))
-        if len(values) > 1
-        else f"{float(values.iloc[0]):.2f} (one run)"
-    )
-
-
 slower = (of_run(most, "step_seconds") / of_run(fewest, "step_seconds")).mean()
 page.answer(
     f"""**Models get worse as hard negatives are added: {verdict(WORSE)}.** Out of domain and over {settings.seeds} seed(s), a
     bi-encoder on clustered batches has an NDCG@10 times 100 of {with_each} hard negative(s) a query; the difference of {most} to
-    {fewest} is {shown(changed[most])} points. A step with {most} takes {slower:.1f} times as long as one with {fewest}. Training
+    {fewest} is {page.mean_and_interval(changed[most])} points. A step with {most} takes {slower:.1f} times as long as one with {fewest}. Training
     has one phase here, the paper's has two."""
 )
 

@@ -84,10 +84,10 @@ settings
 # %%
 import pandas as pd
 
-from cde.recipes import recipe, sweep
+from cde.recipes import recipe_of
+from cde.sweeps import sweep
 
-changes = ("data", "pairs", "steps", "batch_size", "cluster_size", "context_size", "layers", "learning_rate")  # fmt: skip
-using = recipe(profile, **{name: getattr(settings, name) for name in changes})
+using = recipe_of(settings)
 # where the recipe keeps all layers, the lists' greatest depth is all of them
 deep = using.base.layers or max(firsts + seconds)
 FIRST, SECOND = "first stage", "second stage"
@@ -146,7 +146,6 @@ print(found.note)
 
 # %% tags=["hide-input"]
 from cde import plots
-from cde.intervals import run_interval
 
 
 def of_run(arm, column):
@@ -165,23 +164,18 @@ def ndcg(first_depth, second_depth):
     return 100 * results[results["arm"] == arm].groupby("seed")["ndcg"].mean()
 
 
-def cell(values):
-    """Mean and the spread of the runs."""
-    return f"{values.mean():.2f}" + (
-        f" ± {values.std():.2f}" if len(values) > 1 else ""
-    )
-
-
 plots.table(
     pd.DataFrame(
         [
             {
                 "first stage": one,
                 "second stage": two,
-                "loss": cell(of_run(name_of(one, two), "loss")),
-                "accuracy": cell(accuracy(one, two)),
-                "NDCG@10": cell(ndcg(one, two)),
-                "s a step": cell(of_run(name_of(one, two), "step_seconds")),
+                "loss": page.mean_and_spread(of_run(name_of(one, two), "loss")),
+                "accuracy": page.mean_and_spread(accuracy(one, two)),
+                "NDCG@10": page.mean_and_spread(ndcg(one, two)),
+                "s a step": page.mean_and_spread(
+                    of_run(name_of(one, two), "step_seconds")
+                ),
             }
             for one, two in depths
         ]
@@ -247,15 +241,6 @@ plots.show(
 
 
 # %% tags=["hide-input"]
-def shown(values):
-    """A mean with its interval, where there are runs enough."""
-    return (
-        str(run_interval(values))
-        if len(values) > 1
-        else f"{float(values.iloc[0]):.2f} (one run)"
-    )
-
-
 low, high = both[0], both[-1]
 
 
@@ -268,8 +253,10 @@ plots.table(
     pd.DataFrame(
         {
             f"{stage}, {shallow} to {deeper}": {
-                "accuracy": shown(gain(accuracy, stage, shallow, deeper)),
-                "NDCG@10": shown(gain(ndcg, stage, shallow, deeper)),
+                "accuracy": page.mean_and_interval(
+                    gain(accuracy, stage, shallow, deeper)
+                ),
+                "NDCG@10": page.mean_and_interval(gain(ndcg, stage, shallow, deeper)),
             }
             for stage, shallow, deeper in dict.fromkeys(
                 [
@@ -328,10 +315,10 @@ def verdict(name):
 page.answer(
     f"""**A deeper first stage helps: {verdict(HELPS)}. It brings less than one point: {verdict(SMALL)}. The second stage's depth
     matters more: {verdict(SECOND_MORE)}.** Over {settings.seeds} seed(s), from {min(firsts)} to {max(firsts)} layers in the first
-    stage the training accuracy changes by {shown(widest)} percentage points and NDCG@10 out of domain by
-    {shown(gain(ndcg, FIRST, min(firsts), max(firsts)))} points. From {low} to {high} layers the second stage brings
-    {shown(gain(accuracy, SECOND, low, high))} percentage points of accuracy and {shown(gain(ndcg, SECOND, low, high))} points of
-    NDCG@10, the first stage {shown(gain(accuracy, FIRST, low, high))} and {shown(gain(ndcg, FIRST, low, high))}."""
+    stage the training accuracy changes by {page.mean_and_interval(widest)} percentage points and NDCG@10 out of domain by
+    {page.mean_and_interval(gain(ndcg, FIRST, min(firsts), max(firsts)))} points. From {low} to {high} layers the second stage brings
+    {page.mean_and_interval(gain(accuracy, SECOND, low, high))} percentage points of accuracy and {page.mean_and_interval(gain(ndcg, SECOND, low, high))} points of
+    NDCG@10, the first stage {page.mean_and_interval(gain(accuracy, FIRST, low, high))} and {page.mean_and_interval(gain(ndcg, FIRST, low, high))}."""
 )
 
 # %% [markdown]

@@ -76,10 +76,10 @@ settings
 # %%
 import pandas as pd
 
-from cde.recipes import recipe, sweep
+from cde.recipes import recipe_of
+from cde.sweeps import sweep
 
-changes = ("data", "pairs", "steps", "batch_size", "cluster_size", "context_size", "layers", "learning_rate")  # fmt: skip
-using = recipe(profile, **{name: getattr(settings, name) for name in changes})
+using = recipe_of(settings)
 SIZES = sorted(set(settings.cluster_sizes))
 if len(SIZES) < 2 or SIZES[-1] > using.base.batch_size:
     raise ValueError(
@@ -139,7 +139,6 @@ print(found.note)
 
 # %% tags=["hide-input"]
 from cde import plots
-from cde.intervals import run_interval
 
 
 def of_run(order, size, column):
@@ -154,22 +153,15 @@ def score(order, size):
     return 100 * rows.groupby("seed")["ndcg"].mean()
 
 
-def cell(values):
-    """Mean and the spread of the runs."""
-    return f"{values.mean():.2f}" + (
-        f" ± {values.std():.2f}" if len(values) > 1 else ""
-    )
-
-
 plots.table(
     pd.DataFrame(
         [
             {
                 "cluster size": size,
                 "order": ORDERS[order],
-                "loss": cell(of_run(order, size, "loss")),
-                "accuracy": cell(100 * of_run(order, size, "accuracy")),
-                "NDCG@10": cell(score(order, size)),
+                "loss": page.mean_and_spread(of_run(order, size, "loss")),
+                "accuracy": page.mean_and_spread(100 * of_run(order, size, "accuracy")),
+                "NDCG@10": page.mean_and_spread(score(order, size)),
             }
             for size in SIZES
             for order in ORDERS
@@ -262,18 +254,11 @@ def verdict(name):
     return claims.decide(ledger[name], claims.measured).verdict
 
 
-def shown(values):
-    """A mean with its interval, where there are runs enough."""
-    return (
-        str(run_interval(values))
-        if len(values) > 1
-        else f"{float(values.iloc[0]):.2f} (one run)"
-    )
-
-
-each = ", ".join(f"{shown(gains[size])} with clusters of {size}" for size in SIZES)
+each = ", ".join(
+    f"{page.mean_and_interval(gains[size])} with clusters of {size}" for size in SIZES
+)
 harder = ", ".join(
-    f"{shown(of_run(TSP, size, 'loss') - of_run(RANDOM, size, 'loss'))} with clusters of {size}"
+    f"{page.mean_and_interval(of_run(TSP, size, 'loss') - of_run(RANDOM, size, 'loss'))} with clusters of {size}"
     for size in SIZES
 )
 page.answer(

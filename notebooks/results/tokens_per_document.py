@@ -80,10 +80,10 @@ settings
 # %%
 import pandas as pd
 
-from cde.recipes import recipe, sweep
+from cde.recipes import recipe_of
+from cde.sweeps import sweep
 
-changes = ("data", "pairs", "steps", "batch_size", "cluster_size", "context_size", "layers", "learning_rate")  # fmt: skip
-using = recipe(profile, **{name: getattr(settings, name) for name in changes})
+using = recipe_of(settings)
 TOTAL = using.base.context_size
 VECTORS = sorted(set(settings.vectors))
 if len(VECTORS) < 2 or any(TOTAL % count or TOTAL // count < 2 for count in VECTORS):
@@ -141,7 +141,6 @@ print(found.note)
 
 # %% tags=["hide-input"]
 from cde import plots
-from cde.intervals import run_interval
 
 SETS = list(dict.fromkeys(results["set"]))
 # points[arm] of each set and seed
@@ -149,19 +148,12 @@ points = 100 * results.pivot_table(index=["set", "seed"], columns="arm", values=
 points = points[list(arms)]
 
 
-def cell(values):
-    """Mean and the spread of the runs."""
-    return f"{values.mean():.2f}" + (
-        f" ± {values.std():.2f}" if len(values) > 1 else ""
-    )
-
-
 every_set = {name: points.loc[name] for name in SETS}
 every_set["mean of the sets"] = points.groupby("seed").mean()
 plots.table(
     pd.DataFrame(
         {
-            name: {arm: cell(values[arm]) for arm in arms}
+            name: {arm: page.mean_and_spread(values[arm]) for arm in arms}
             for name, values in every_set.items()
         }
     ).T.rename_axis("set")
@@ -250,15 +242,6 @@ def choice_gain(left_out):
     return sum(here.loc[name, own[name]] - here.loc[name, single] for name in SETS) / len(SETS)  # fmt: skip
 
 
-def shown(values):
-    """A mean with its interval, where there are runs enough."""
-    return (
-        str(run_interval(values))
-        if len(values) > 1
-        else f"{float(values.iloc[0]):.2f} (one run)"
-    )
-
-
 choosing = (
     pd.Series({number: choice_gain(number) for number in best.columns})
     if run_pairs
@@ -268,11 +251,11 @@ plots.table(
     pd.DataFrame(
         {
             "measured": {
-                "different optima": shown(optima),
+                "different optima": page.mean_and_interval(optima),
                 "same optimum in two seeds": "–" if again is None else f"{again:.2f}",
                 "gain of a choice for each set, points": "–"
                 if choosing is None
-                else shown(choosing),
+                else page.mean_and_interval(choosing),
             },
             "with no true differences": {
                 "different optima": f"{chance:.2f}",
@@ -318,14 +301,14 @@ def verdict(name):
 
 checks = (
     f"""Two seeds agree on the best arm of a set in {100 * again:.0f} % of the cases (by luck {100 / len(arms):.0f} %), and an arm
-    chosen for each set instead of one for all gains {shown(choosing)} points on a seed that had no part in the choice."""
+    chosen for each set instead of one for all gains {page.mean_and_interval(choosing)} points on a seed that had no part in the choice."""
     if run_pairs
     else "With one seed, nothing can be said about whether these optima come back."
 )
 page.answer(
     f"""**Collections differ in the best number of vectors per document: {verdict(DIFFER)}; but arms that are all
     equally good would also differ, {100 * differ_by_luck:.0f} times in 100.** With {TOTAL} context vectors, {len(arms)} ways to divide them and
-    {settings.seeds} seed(s), the {len(SETS)} sets have {shown(optima)} different optima; by luck alone it would be {chance:.1f}.
+    {settings.seeds} seed(s), the {len(SETS)} sets have {page.mean_and_interval(optima)} different optima; by luck alone it would be {chance:.1f}.
     {checks} Over all sets, NDCG@10 times 100 is
     {", ".join(f"{means[arm].mean():.1f} at {arm}" for arm in arms)} (vectors a document × documents)."""
 )

@@ -47,17 +47,17 @@ learning_rate: float | None = None
 from cde import page
 
 laptop = {
-    "seeds": 2, "batch_sizes": [32, 128], "cluster_sizes": [32, 128, 512], "pairs_seen": 3200, "attention": "cached",
+    "seeds": 3, "batch_sizes": [32, 128], "cluster_sizes": [32, 128, 512], "pairs_seen": 3200, "attention": "cached",
     "data": None, "pairs": None, "context_size": None, "layers": None, "learning_rate": None,
 }  # fmt: skip
 gpu = {
-    **laptop, "seeds": 3, "batch_sizes": [64, 256, 1024, 4096], "cluster_sizes": [64, 256, 1024, 4096],
+    **laptop, "batch_sizes": [64, 256, 1024, 4096], "cluster_sizes": [64, 256, 1024, 4096],
     "pairs_seen": 524_288, "attention": "full",
 }  # fmt: skip
 settings = page.settings(
     profile,
     {
-        "smoke": {**laptop, "batch_sizes": [8, 16], "cluster_sizes": [8, 32], "pairs_seen": 48},
+        "smoke": {**laptop, "seeds": 2, "batch_sizes": [8, 16], "cluster_sizes": [8, 32], "pairs_seen": 48},
         "laptop": laptop,
         "gpu": gpu,
         "paper": {
@@ -80,11 +80,9 @@ settings
 # %%
 import pandas as pd
 
-from cde.recipes import recipe, sweep
-from cde.records import recorded
+from cde.recipes import recipe_of
 
-changes = ("data", "pairs", "context_size", "layers", "learning_rate")
-using = recipe(profile, **{name: getattr(settings, name) for name in changes})
+using = recipe_of(settings)
 BI, CONTEXTUAL = "bi-encoder", "contextual"
 FULL = "full"
 batches = sorted(set(settings.batch_sizes))
@@ -95,69 +93,9 @@ if using.base.context_size > batches[0]:
         f"batch_sizes, {batches[0]}"
     )
 
-
-# DRAFT: this function is to be cde.sweeps.batch_cluster_sweep (see batch_cluster_sweep.txt); both chapters inline it
-def batch_cluster_sweep(
-    using, batch_sizes, cluster_sizes, pairs_seen, attention, seed, seeds
-):
-    """Both encoders at every batch and cluster size, with and without the filter, on equally many pairs."""
-    batch_sizes, cluster_sizes = sorted(set(batch_sizes)), sorted(set(cluster_sizes))
-    if min(len(batch_sizes), len(cluster_sizes)) < 2:
-        raise ValueError(
-            f"two batch and two cluster sizes are needed; they are {batch_sizes} and {cluster_sizes}"
-        )
-    if pairs_seen < 2 * batch_sizes[-1]:
-        raise ValueError(
-            f"pairs_seen must be two of the largest batches ({batch_sizes[-1]}) or more; it is {pairs_seen}"
-        )
-    encoders = {
-        "bi-encoder": {"architecture": "bi-encoder"},
-        "contextual": {"architecture": "contextual", "attention": attention},
-    }
-    factors, arms = [], {}
-    for encoder, of_encoder in encoders.items():
-        for batch in batch_sizes:
-            for cluster in cluster_sizes:
-                for filtered in (True, False):
-                    arm = f"{encoder}; {batch}; {cluster}; {'filter' if filtered else 'no filter'}"
-                    factors.append(
-                        {"arm": arm, "encoder": encoder, "batch_size": batch, "cluster_size": cluster, "filtered": filtered}
-                    )  # fmt: skip
-                    steps = pairs_seen // batch
-                    arms[arm] = {
-                        **of_encoder, "batches": "cluster", "batch_size": batch, "cluster_size": cluster,
-                        "filter_epsilon": 0.0 if filtered else None, "steps": steps, "warmup_steps": max(1, steps // 10),
-                    }  # fmt: skip
-
-    def train_all():
-        tests = [test for test in using.tests() if test.where == "out"]
-        every = range(seed, seed + seeds)
-        rows = sweep(arms, every, using, contexts=("own",), tests=tests)
-        return rows.merge(pd.DataFrame(factors), on="arm")
-
-    kept = using.kept(
-        seed=seed, seeds=seeds, batch_sizes=batch_sizes, cluster_sizes=cluster_sizes, pairs_seen=pairs_seen,
-        contextual_attention=attention,
-    )  # fmt: skip
-    return recorded(
-        "batch-cluster-sweep",
-        using.profile,
-        train_all,
-        here=True,
-        settings=kept,
-        costly=True,
-    )
-
-
 found = batch_cluster_sweep(
-    using,
-    batches,
-    clusters,
-    settings.pairs_seen,
-    settings.attention,
-    seed,
-    settings.seeds,
-)
+    using, batches, clusters, settings.pairs_seen, settings.attention, seed, settings.seeds
+)  # fmt: skip
 results = found.rows
 print(found.note)
 kinds = {BI: BI, CONTEXTUAL: f"{CONTEXTUAL}, {settings.attention}"}
@@ -171,7 +109,6 @@ n_sets = results["set"].nunique()
 
 # %% tags=["hide-input"]
 from cde import plots
-from cde.intervals import run_interval
 
 
 def rows_of(encoder, batch=None, cluster=None, filtered=None):
@@ -190,22 +127,6 @@ def score(encoder, batch=None, cluster=None, filtered=None):
     return 100 * rows.groupby("seed")["ndcg"].mean()
 
 
-def cell(values):
-    """Mean and the spread of the runs."""
-    return f"{values.mean():.2f}" + (
-        f" ± {values.std():.2f}" if len(values) > 1 else ""
-    )
-
-
-def shown(values):
-    """A mean with its interval, where there are runs enough."""
-    return (
-        str(run_interval(values))
-        if len(values) > 1
-        else f"{float(values.iloc[0]):.2f} (one run)"
-    )
-
-
 def gain(encoder, batch=None, cluster=None):
     """Points of each seed: with the filter minus without."""
     on = score(encoder, batch, cluster, True)
@@ -219,9 +140,11 @@ plots.table(
                 "encoder": kinds[encoder],
                 "batch": batch,
                 "cluster": cluster,
-                "with the filter": cell(score(encoder, batch, cluster, True)),
-                "without": cell(score(encoder, batch, cluster, False)),
-                "difference": shown(gain(encoder, batch, cluster)),
+                "with the filter": page.mean_and_spread(
+                    score(encoder, batch, cluster, True)
+                ),
+                "without": page.mean_and_spread(score(encoder, batch, cluster, False)),
+                "difference": page.mean_and_interval(gain(encoder, batch, cluster)),
             }
             for encoder in kinds
             for batch in batches
@@ -289,7 +212,7 @@ plots.table(
                 "size of a": which,
                 "pairs": size,
                 **{
-                    f"{kinds[encoder]}: with minus without": shown(
+                    f"{kinds[encoder]}: with minus without": page.mean_and_interval(
                         gain(encoder, **wanted)
                     )
                     for encoder in kinds
@@ -331,9 +254,9 @@ verdict = claims.decide(ledger[HELPS], claims.measured).verdict
 page.answer(
     f"""**Leaving false negatives out of the loss improves the bi-encoder: {verdict}.** Out of domain, in points of NDCG@10 over
     {settings.seeds} seed(s), {len(batches)} batch sizes and {len(clusters)} cluster sizes: {score(BI, filtered=True).mean():.1f}
-    with the filter and {score(BI, filtered=False).mean():.1f} without, a difference of {shown(gain(BI))}. With clusters of
-    {clusters[0]} it is {shown(gain(BI, cluster=clusters[0]))}, with clusters of {clusters[-1]}
-    {shown(gain(BI, cluster=clusters[-1]))}. The contextual encoder (`{settings.attention}`) gains {shown(gain(CONTEXTUAL))}. The
+    with the filter and {score(BI, filtered=False).mean():.1f} without, a difference of {page.mean_and_interval(gain(BI))}. With clusters of
+    {clusters[0]} it is {page.mean_and_interval(gain(BI, cluster=clusters[0]))}, with clusters of {clusters[-1]}
+    {page.mean_and_interval(gain(BI, cluster=clusters[-1]))}. The contextual encoder (`{settings.attention}`) gains {page.mean_and_interval(gain(CONTEXTUAL))}. The
     filter helps the bi-encoder in {int(helped[BI].sum())} of {len(helped[BI])} pairs of runs."""
 )
 

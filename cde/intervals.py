@@ -16,7 +16,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-__all__ = ["Interval", "PairedTest", "correlation_interval", "mean_interval", "paired_test", "run_interval"]
+__all__ = [
+    "Interval",
+    "PairedTest",
+    "best_on_grid",
+    "correlation_interval",
+    "mean_interval",
+    "paired_test",
+    "run_interval",
+]
 
 RESAMPLES = 2000
 
@@ -85,6 +93,37 @@ def run_interval(values: ArrayLike) -> Interval:
     half = float(stats.t.ppf(0.975, len(array) - 1) * stats.sem(array))
     mean = float(array.mean())
     return Interval(mean, mean - half, mean + half, len(array), "Student's t over runs")
+
+
+def best_on_grid(chosen: ArrayLike, grid: Sequence[float]) -> Interval:
+    """Where an optimum lies that each training run has placed on one point of a grid.
+
+    Student's interval over the runs, and never narrower than from the point below the least choice to the point above
+    the greatest: runs that all choose one point have shown no more than that the optimum lies between its neighbours.
+
+    Args:
+        chosen: `(n,)`, each run's best point.
+        grid: in ascending order. The first and the last are limits within which the optimum must lie; a run cannot
+            choose them.
+
+    Raises:
+        ValueError: no run, or a choice that is not inside the grid.
+
+    Used by the chapters `batch_and_cluster_size` and `supervised_epochs`.
+
+    Example:
+        >>> print(best_on_grid([2, 2, 2], grid=[0, 1, 2, 4, 8]))
+        2 [1, 4]
+    """
+    points, inside = np.asarray(chosen, dtype=np.float64).ravel(), [float(point) for point in grid[1:-1]]
+    if len(points) < 1 or not np.isin(points, inside).all():
+        raise ValueError(f"chosen must be one or more of {inside}; it is {points.tolist()}")
+    low = float(grid[inside.index(points.min())])
+    high = float(grid[inside.index(points.max()) + 2])
+    if len(points) > 1:
+        found = run_interval(points)
+        low, high = min(low, found.low), max(high, found.high)
+    return Interval(float(points.mean()), low, high, len(points), "Student's t over runs, to the next points at least")
 
 
 def correlation_interval(

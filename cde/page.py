@@ -6,6 +6,7 @@ A page works the same in JupyterLab, by hand, and under `cde run`: nothing here 
 from __future__ import annotations
 
 import json
+import os
 import platform
 import sys
 from collections.abc import Mapping
@@ -54,7 +55,9 @@ def settings(profile: str, profiles: Mapping[str, Mapping[str, Any]], **override
 
     Args:
         profile: one of `PROFILES`.
-        profiles: for each profile, the value of each setting.
+        profiles: for each profile, the value of each setting; under "fresh", those of the profile `laptop` in a build
+            without records (`make book FRESH=1`): less training, so that the whole book can be made anew within
+            45 minutes.
         overrides: parameters of the page; None leaves the profile's value.
 
     Returns:
@@ -68,9 +71,11 @@ def settings(profile: str, profiles: Mapping[str, Mapping[str, Any]], **override
         >>> settings("smoke", {"smoke": {"size": 10}}, size=None).size
         10
     """
-    if profile not in profiles:
-        raise ValueError(f"profile must be one of {', '.join(profiles)}; it is {profile!r}")
-    values = dict(profiles[profile])
+    known = [name for name in profiles if name != "fresh"]
+    if profile not in known:
+        raise ValueError(f"profile must be one of {', '.join(known)}; it is {profile!r}")
+    shortened = profile == "laptop" and "fresh" in profiles and os.environ.get("CDE_FRESH") == "1"
+    values = dict(profiles["fresh" if shortened else profile])
     for name, value in overrides.items():
         if name not in values:
             raise ValueError(f"{name!r} is no setting of this chapter; it has {', '.join(values)}")

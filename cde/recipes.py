@@ -123,7 +123,8 @@ class Recipe:
     def supervised_pairs(self) -> Pairs:
         """The pairs of every second phase: written questions, or what the first phase left out (see the module).
 
-        Where the first phase leaves nothing out, the second has the same pairs.
+        Where the first phase leaves nothing out, the second has the same pairs. Domains with fewer pairs than a batch
+        are dropped: no batch could hold them.
         """
         every = load_pairs(self.base.data)
         chosen = np.isin(np.asarray(every.domains), _QUESTIONS)
@@ -132,7 +133,9 @@ class Recipe:
             left = np.array([one not in seen for one in every.ids])
             chosen = left if left.any() else ~left
         pairs = every.select(chosen)
-        return pairs if self.second["pairs"] is None else pairs.sample(self.second["pairs"], 0)
+        pairs = pairs if self.second["pairs"] is None else pairs.sample(self.second["pairs"], 0)
+        _, places, counts = np.unique(pairs.domains, return_inverse=True, return_counts=True)
+        return pairs.select(counts[places] >= self.second["batch_size"])
 
     def fine_tune(self, first: Run, arm: Mapping[str, Any], seed: int) -> Run:
         """The second phase: supervised training that goes on from a run, or is read from the store.

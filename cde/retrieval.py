@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
 
-__all__ = ["Encoder", "Ranker", "Rankings", "evaluate", "rank", "score_queries", "search"]
+__all__ = ["Encoder", "Ranker", "Rankings", "evaluate", "rank", "rerank", "score_queries", "search"]
 
 Rankings = Mapping[str, Mapping[str, float]]
 
@@ -134,11 +134,7 @@ def rank(encoder: Encoder | Ranker, retrieval_set: RetrievalSet, depth: int = 10
     """
     if isinstance(encoder, Ranker):
         return encoder.rank(retrieval_set, depth)
-    if not isinstance(encoder, Encoder):
-        raise TypeError(
-            f"{type(encoder).__name__} cannot rank: expected encode_queries and encode_documents, "
-            "or rank(retrieval_set, depth)"
-        )
+    _check_encoder(encoder)
     queries = encoder.encode_queries(retrieval_set.queries)
     documents = encoder.encode_documents(retrieval_set.documents)
     scores, positions = search(queries, documents, depth, index)
@@ -147,6 +143,76 @@ def rank(encoder: Encoder | Ranker, retrieval_set: RetrievalSet, depth: int = 10
         query: {ids[p]: float(s) for s, p in zip(row, where, strict=True) if p >= 0}
         for query, row, where in zip(retrieval_set.query_ids, scores, positions, strict=True)
     }
+
+
+def rerank(encoder: Encoder | Ranker, retrieval_set: RetrievalSet, candidates: Rankings, depth: int = 1024) -> Rankings:
+    """Rank, for each query, only the best candidates of another model: the shortcut of CDE §10.9.
+
+    Args:
+        encoder: an encoder, of which only documents that are somebody's candidates are embedded; or a ranker,
+            whose ranking of the whole corpus is cut down to the candidates.
+        retrieval_set: the set that the candidates were ranked in.
+        candidates: the other model's rankings; a query that is missing has none.
+        depth: how many candidates a query keeps. Of two that tie at the cut the later id stays, as in trec_eval.
+
+    Returns:
+        query id → document id → the encoder's score, from the best candidate to the worst. A candidate to which a
+        ranker gives no score is left out.
+
+    Raises:
+        ValueError: a depth below 1, or candidates that the set does not hold.
+        TypeError: an object that is neither an encoder nor a ranker.
+
+    Used by the chapter `small_benchmark`. Memory: the vectors, and one query's scores at a time.
+
+    Example:
+        >>> from cde.lexical import BM25
+        >>> toy = RetrievalSet(["d1", "d2"], ["red boats", "red red house"], ["q"], ["red"], {"q": {"d2": 1}})
+        >>> list(rerank(BM25(), toy, {"q": {"d1": 0.9, "d2": 0.1}}, depth=1)["q"])
+        ['d1']
+    """
+    if depth < 1:
+        raise ValueError(f"depth must be 1 or more; it is {depth}")
+    kept = {
+        query: [d for d, _ in sorted(candidates.get(query, {}).items(), key=_by_rank, reverse=True)[:depth]]
+        for query in retrieval_set.query_ids
+    }
+    place = {document: row for row, document in enumerate(retrieval_set.document_ids)}
+    wanted = {document for some in kept.values() for document in some}
+    if stray := sorted(wanted - place.keys()):
+        raise ValueError(
+            f"{retrieval_set.name}: {len(stray)} candidates are not in the corpus, such as {', '.join(stray[:3])}"
+        )
+    if isinstance(encoder, Ranker):
+        whole = encoder.rank(retrieval_set, len(retrieval_set.documents))
+        return {
+            query: _best_first({d: whole[query][d] for d in some if d in whole.get(query, {})})
+            for query, some in kept.items()
+        }
+    _check_encoder(encoder)
+    if not wanted:
+        return {query: {} for query in kept}
+    embedded = sorted(wanted, key=place.__getitem__)
+    row_of = {document: row for row, document in enumerate(embedded)}
+    queries = encoder.encode_queries(retrieval_set.queries)
+    documents = encoder.encode_documents([retrieval_set.documents[place[document]] for document in embedded])
+    rankings = {}
+    for (query, some), vector in zip(kept.items(), queries, strict=True):
+        scores = documents[[row_of[document] for document in some]] @ vector if some else ()
+        rankings[query] = _best_first({d: float(s) for d, s in zip(some, scores, strict=True)})
+    return rankings
+
+
+def _check_encoder(encoder: object) -> None:
+    if not isinstance(encoder, Encoder):
+        raise TypeError(
+            f"{type(encoder).__name__} cannot rank: expected encode_queries and encode_documents, "
+            "or rank(retrieval_set, depth)"
+        )
+
+
+def _best_first(ranking: Mapping[str, float]) -> dict[str, float]:
+    return dict(sorted(ranking.items(), key=_by_rank, reverse=True))
 
 
 def score_queries(

@@ -72,6 +72,22 @@ def test_an_unknown_chapter_is_answered_with_the_closest() -> None:
         find_chapter("idf_divergance")
 
 
+def test_a_build_without_records_takes_the_shorter_settings_of_the_laptop_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    profiles = {"smoke": {"seeds": 2}, "laptop": {"seeds": 3}, "fresh": {"seeds": 1}, "gpu": {"seeds": 5}}
+    monkeypatch.delenv("CDE_FRESH", raising=False)
+    assert settings("laptop", profiles).seeds == 3
+    monkeypatch.setenv("CDE_FRESH", "1")
+    assert settings("laptop", profiles).seeds == 1
+    assert settings("laptop", profiles, seeds=4).seeds == 4
+    assert settings("laptop", profiles).profile == "laptop"
+    assert settings("gpu", profiles).seeds == 5
+    assert settings("laptop", {"laptop": {"seeds": 3}}).seeds == 3
+    with pytest.raises(ValueError, match=r"one of smoke, laptop, gpu; it is 'fresh'"):
+        settings("fresh", profiles)
+
+
 def test_settings_come_from_the_profile_unless_given() -> None:
     profiles = {"smoke": {"size": 1, "sizes": [1]}, "laptop": {"size": 10, "sizes": [10]}}
     assert settings("laptop", profiles, size=None, sizes=[3]).size == 10

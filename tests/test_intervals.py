@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from cde.intervals import Interval, correlation_interval, mean_interval, paired_test, run_interval
+from cde.intervals import (
+    Interval,
+    best_on_grid,
+    correlation_interval,
+    mean_interval,
+    paired_test,
+    run_interval,
+)
 
 VALUES = st.lists(st.floats(-100, 100), min_size=2, max_size=12)
 
@@ -202,3 +209,22 @@ def test_the_interval_of_a_few_runs_is_students_and_covers_as_often_as_it_says(n
     np.testing.assert_allclose([one.high for one in found], peer.high)
     covered = np.mean([one.low <= 3.0 <= one.high for one in found])
     assert abs(covered - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 2000)
+
+
+@given(st.lists(st.sampled_from([1.0, 2.0, 4.0, 8.0]), min_size=1, max_size=6))
+def test_the_best_point_of_a_grid_is_known_no_better_than_to_its_neighbours(chosen: list[float]) -> None:
+    grid = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0]
+    found = best_on_grid(chosen, grid)
+    assert found.low <= grid[grid.index(min(chosen)) - 1]
+    assert found.high >= grid[grid.index(max(chosen)) + 1]
+    assert found.estimate == pytest.approx(np.mean(chosen))
+    if len(chosen) > 1:
+        students = run_interval(chosen)
+        assert found.low <= students.low
+        assert found.high >= students.high
+
+
+def test_the_limits_of_a_grid_cannot_be_chosen() -> None:
+    for chosen in ([0.0], [8.0], [3.0], []):
+        with pytest.raises(ValueError, match=r"one or more of \[1.0, 2.0\]"):
+            best_on_grid(chosen, [0.0, 1.0, 2.0, 8.0])

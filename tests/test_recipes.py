@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cde.data import RetrievalSet
 from cde.models import BiEncoder
 from cde.recipes import EvaluationSet, recipe
-from cde.sweeps import evaluate_in_contexts, sweep
+from cde.sweeps import batch_cluster_sweep, evaluate_in_contexts, sweep
 from cde.training import Trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -89,6 +90,68 @@ def test_a_sweep_has_every_arm_seed_set_and_context_and_a_second_one_trains_noth
     again = sweep({"another name": arms["contextual"]}, (4,), using, ("own", "null"), tests)
     before = found[(found["arm"] == "contextual") & (found["seed"] == 4)]
     np.testing.assert_array_equal(again["ndcg"], before["ndcg"])
+
+
+def test_the_second_phase_goes_on_from_the_first_on_pairs_that_it_has_not_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a single useful step the weights are the first phase's: nothing else of the start is used."""
+    using = recipe("smoke")
+    first = using.train({"architecture": "bi-encoder", "batches": "random"}, 5)
+    barely = using.fine_tune(first, {"learning_rate": 1e-30}, 5)
+    texts = using.tests()[0].collection.documents[:8]
+    np.testing.assert_allclose(barely.model().encode_documents(texts), first.model().encode_documents(texts), atol=1e-6)
+    assert barely.config.batches == "random"
+    assert barely.config.hard_negatives == 1
+    assert barely.config.steps == len(using.supervised_pairs) // using.second["batch_size"]
+    assert using.fine_tune(first, {"epochs": 3, "learning_rate": 1e-30}, 5).config.steps == 3 * barely.config.steps
+    assert not set(using.supervised_pairs.documents) & set(using.pairs.documents)
+
+
+def test_arms_after_a_first_phase_are_second_phases_of_their_own_seed() -> None:
+    using = recipe("smoke")
+    before = {"architecture": "bi-encoder", "batches": "random"}
+    tests = [replace(test, collection=test.collection.select_queries(10)) for test in using.tests()[:2]]
+    first = sweep({"first": before}, (5, 6), using, tests=tests)
+    idle = sweep({"idle": {"learning_rate": 1e-30}}, (5, 6), using, tests=tests, after=before)
+    np.testing.assert_allclose(idle["ndcg"], first["ndcg"], atol=1e-6)
+    with pytest.raises(ValueError, match="not one step"):
+        using.fine_tune(using.train(before, 5), {"batch_size": 512}, 5)
+
+
+def test_written_questions_are_the_second_phase_where_they_are_among_the_pairs(tmp_path: Any) -> None:
+    for source in ("squad-question-sentence", "wordnet-definitions"):
+        lines = [f'{{"query": "{source} {number}", "document": "text {source} {number}"}}\n' for number in range(30)]
+        (tmp_path / f"{source}.jsonl").write_text("".join(lines))
+    using = recipe("smoke", data=f"folder:{tmp_path}", pairs=40)
+    assert set(using.supervised_pairs.domains) == {"squad-question-sentence"}
+    assert set(using.pairs.domains) == {"squad-question-sentence", "wordnet-definitions"}
+
+
+@pytest.mark.parametrize(
+    ("batches", "clusters", "seen", "wrong"), [([8], [8, 16], 64, "two batch"), ([8, 16], [8, 16], 31, "two of the")]
+)
+def test_a_sweep_that_cannot_compare_is_refused(batches: list[int], clusters: list[int], seen: int, wrong: str) -> None:
+    with pytest.raises(ValueError, match=wrong):
+        batch_cluster_sweep(recipe("smoke"), batches, clusters, seen, "cached", 0, 1)
+
+
+def test_every_cell_of_the_sweep_sees_equally_many_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, dict[str, Any]] = {}
+
+    def no_training(arms: Any, seeds: Any, using: Any, **_: Any) -> pd.DataFrame:
+        asked.update(arms)
+        return pd.DataFrame({"arm": list(arms), "seed": 0, "ndcg": 0.5})
+
+    monkeypatch.setattr("cde.sweeps.sweep", no_training)
+    found = batch_cluster_sweep(recipe("smoke"), [16, 8], [8, 32], 64, "cached", 0, 1).rows
+    assert len(asked) == len(found) == 2 * 2 * 2 * 2
+    assert {arm["steps"] * arm["batch_size"] for arm in asked.values()} == {64}
+    rows = found.set_index("arm")
+    for name, arm in asked.items():
+        assert arm["architecture"] == rows.loc[name, "encoder"]
+        assert arm["cluster_size"] == rows.loc[name, "cluster_size"]
+        assert (arm["filter_epsilon"] is not None) == rows.loc[name, "filtered"]
 
 
 def test_none_leaves_the_recipe_and_errors_name_what_is_wrong() -> None:

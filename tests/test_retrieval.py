@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
 from cde.lexical import BM25
-from cde.retrieval import Rankings, evaluate, rank, score_queries, search
+from cde.retrieval import Rankings, evaluate, rank, rerank, score_queries, search
 
 Vectors = NDArray[np.float32]
 
@@ -307,6 +307,118 @@ def test_rankings_are_left_as_they_were() -> None:
 def test_an_unknown_metric_is_shown_with_those_accepted(metric: str) -> None:
     with pytest.raises(ValueError, match=f"unknown metric '{metric}'; accepted are ndcg@k, map@k, recall@k, p@k and"):
         score_queries({}, judged({"q": {"d01": 1}}), ["ndcg@10", metric])
+
+
+# --- reranking another model's candidates
+
+
+class Ranked:
+    """A ranker with an encoder's rankings."""
+
+    def __init__(self, encoder: Table) -> None:
+        self.encoder = encoder
+
+    def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> Rankings:
+        return rank(self.encoder, retrieval_set, depth)
+
+
+def two_models(queries: int = 5) -> tuple[Table, RetrievalSet, Rankings]:
+    """An encoder, a set of twelve documents, and the candidates of another model: all documents in its own order."""
+    names, asked = [f"d{i:02}" for i in range(12)], [f"q{i}" for i in range(queries)]
+    toy = RetrievalSet(names, names, asked, asked, {query: {"d03": 1, "d07": 2, "d11": 1} for query in asked})
+    generator = np.random.default_rng(9)
+    candidates = {query: dict(zip(names, generator.random(12).tolist(), strict=True)) for query in asked}
+    return Table({"q": unit((queries, 6), 7), "d": unit((12, 6), 8)}), toy, candidates
+
+
+def test_reranking_candidates_that_are_the_whole_corpus_is_ranking() -> None:
+    encoder, toy, candidates = two_models()
+    for model in (encoder, Ranked(encoder), BM25()):
+        found, expected = rerank(model, toy, candidates, depth=12), rank(model, toy)
+        assert list(found) == list(expected)
+        for query in expected:
+            assert dict(found[query]) == pytest.approx(dict(expected[query]), abs=1e-6)
+        assert score_queries(found, toy, METRICS).equals(score_queries(expected, toy, METRICS))
+    assert list(rerank(encoder, toy, candidates)["q0"]) == list(rank(encoder, toy)["q0"])
+
+
+@given(st.integers(1, 15))
+def test_each_query_keeps_its_own_best_candidates_and_no_other_document_appears(depth: int) -> None:
+    """Also where candidates are few, none, or missing; the order within is the encoder's."""
+    encoder, toy, candidates = two_models()
+    few = {**candidates, "q1": {"d05": 0.2, "d02": 0.1}, "q2": {}}
+    del few["q3"]
+    found, whole = rerank(encoder, toy, few, depth), rank(encoder, toy)
+    assert list(found) == list(toy.query_ids)
+    for query in toy.query_ids:
+        best = sorted(few.get(query, {}), key=lambda name: -few[query][name])[:depth]
+        assert list(found[query]) == [name for name in whole[query] if name in best]
+
+
+@given(st.integers(1, 12))
+def test_an_encoder_and_a_ranker_with_its_scores_are_reranked_alike(depth: int) -> None:
+    encoder, toy, candidates = two_models()
+    found, ranked = rerank(encoder, toy, candidates, depth), rerank(Ranked(encoder), toy, candidates, depth)
+    for query in toy.query_ids:
+        assert list(found[query]) == list(ranked[query])
+        assert list(found[query].values()) == pytest.approx(list(ranked[query].values()), abs=1e-6)
+
+
+def test_a_model_that_is_its_own_surrogate_loses_nothing_within_the_depth() -> None:
+    encoder, toy, _ = two_models()
+    own = rank(encoder, toy)
+    for depth in (1, 5, 10):
+        found = score_queries(rerank(encoder, toy, own, depth), toy, [f"ndcg@{depth}"])
+        assert found.equals(score_queries(own, toy, [f"ndcg@{depth}"]))
+
+
+@given(st.integers(1, 12))
+def test_a_perfect_encoder_scores_what_the_candidates_hold(depth: int) -> None:
+    """NDCG of the grades among the candidates, best first: what the surrogate does not find is lost, and only that."""
+    _, toy, candidates = two_models()
+    ideal = [{"d03": 1.0, "d07": 2.0, "d11": 1.0}.get(name, 0.0) for name in toy.document_ids]
+    oracle = Table({"q": np.ones((5, 1), np.float32), "d": np.array(ideal, np.float32)[:, None]})
+    scores = score_queries(rerank(oracle, toy, candidates, depth), toy, ["ndcg@10", "recall@10"])
+    for query in toy.query_ids:
+        held = sorted(candidates[query], key=lambda name: -candidates[query][name])[:depth]
+        grades = sorted((toy.qrels[query].get(name, 0) for name in held), reverse=True)
+        gained = sum(grade / math.log2(i + 2) for i, grade in enumerate(grades))
+        best = 2 + 1 / math.log2(3) + 1 / 2
+        assert scores.loc[query, "ndcg@10"] == pytest.approx(gained / best)
+        assert scores.loc[query, "recall@10"] == pytest.approx(sum(grade > 0 for grade in grades) / 3)
+
+
+def test_of_candidates_that_tie_at_the_cut_the_later_id_stays() -> None:
+    """As in trec_eval, in single precision, whatever the order of the candidates."""
+    encoder, toy, _ = two_models(1)
+    tied = {"d01": 0.5, "d04": 0.5 + 1e-10, "d02": 0.9, "d09": 0.5}
+    for candidates in (tied, dict(reversed(tied.items()))):
+        assert set(rerank(encoder, toy, {"q0": candidates}, 2)["q0"]) == {"d02", "d09"}
+
+
+def test_only_documents_that_are_candidates_are_embedded() -> None:
+    encoder, toy, _ = two_models(2)
+    embedded: list[str] = []
+
+    class Counted(Table):
+        def encode_documents(self, texts: Sequence[str]) -> Vectors:
+            embedded.extend(texts)
+            return encoder.encode_documents(texts)
+
+    rerank(Counted(encoder.vectors), toy, {"q0": {"d08": 1.0, "d02": 0.5}, "q1": {"d02": 1.0, "d00": 0.5}}, depth=1)
+    assert embedded == ["d02", "d08"]
+    rerank(Counted(encoder.vectors), toy, {}, depth=1)
+    assert embedded == ["d02", "d08"]
+
+
+def test_candidates_of_another_corpus_a_depth_below_1_and_what_cannot_rank_are_refused() -> None:
+    encoder, toy, candidates = two_models()
+    with pytest.raises(ValueError, match="1 candidates are not in the corpus, such as x"):
+        rerank(encoder, toy, {"q0": {"x": 1.0, "d01": 0.5}})
+    with pytest.raises(ValueError, match="depth must be 1 or more; it is 0"):
+        rerank(encoder, toy, candidates, 0)
+    with pytest.raises(TypeError, match="dict cannot rank: expected encode_queries and encode_documents, or rank"):
+        rerank({}, toy, candidates)  # type: ignore[arg-type]
 
 
 # --- evaluate

@@ -59,6 +59,7 @@ settings = page.settings(
     {
         "smoke": {**laptop, "seeds": 2, "documents": 20, "neighbours": 5},
         "laptop": laptop,
+        "fresh": {**laptop, "seeds": 1, "steps": 12},
         "gpu": {**laptop, "documents": 1000},
         "paper": {**laptop, "documents": 1000},
     },

@@ -56,6 +56,7 @@ settings = page.settings(
     {
         "smoke": {**laptop, "seeds": 2},
         "laptop": laptop,
+        "fresh": {**laptop, "seeds": 1, "steps": 12},
         "gpu": {**laptop, "draws": 5, "shares": [0.25, 0.5, 1.0, 2.0, 4.0]},
         "paper": {**laptop, "draws": 5, "shares": [0.25, 0.5, 1.0, 2.0, 4.0]},
     },

@@ -65,6 +65,7 @@ settings = page.settings(
             "forum_queries": 10,
         },
         "laptop": laptop,
+        "fresh": {**laptop, "seeds": 1, "steps": 12},
         "gpu": {**laptop, "documents": 5000, "queries": 300},
         "paper": {**laptop, "documents": 50_000, "queries": 1000},
     },

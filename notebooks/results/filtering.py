@@ -59,6 +59,7 @@ settings = page.settings(
     {
         "smoke": {**laptop, "seeds": 2, "batch_sizes": [8, 16], "cluster_sizes": [8, 32], "pairs_seen": 48},
         "laptop": laptop,
+        "fresh": {**laptop, "seeds": 1, "pairs_seen": 512},
         "gpu": gpu,
         "paper": {
             **gpu, "batch_sizes": [64, 256, 1024, 4096, 16_384], "pairs_seen": 235_000_000, "context_size": 64,
@@ -81,6 +82,7 @@ settings
 import pandas as pd
 
 from cde.recipes import recipe_of
+from cde.sweeps import batch_cluster_sweep
 
 using = recipe_of(settings)
 BI, CONTEXTUAL = "bi-encoder", "contextual"

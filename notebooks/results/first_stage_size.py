@@ -56,6 +56,7 @@ settings = page.settings(
     {
         "smoke": {**laptop, "seeds": 2, "first_stage_layers": [1, 2], "layers": 2},
         "laptop": laptop,
+        "fresh": {**laptop, "seeds": 1, "steps": 12},
         "gpu": {**laptop, "first_stage_layers": [1, 2, 3, 6], "second_stage_layers": [1, 2, 3, 6]},
         "paper": {**laptop, "first_stage_layers": [1, 2, 4, 8, 12], "second_stage_layers": [1, 2, 4, 8, 12]},
     },

@@ -56,6 +56,7 @@ settings = page.settings(
     {
         "smoke": {**laptop, "seeds": 2, "timing_pairs": 2, "rounds": 2},
         "laptop": laptop,
+        "fresh": {**laptop, "seeds": 1, "steps": 12},
         "gpu": {**laptop, "timing_pairs": 256, "rounds": 10},
         "paper": {**laptop, "timing_pairs": 512, "rounds": 10},
     },

@@ -57,6 +57,7 @@ settings = page.settings(
     {
         "smoke": {**laptop, "seeds": 2, "cluster_sizes": [8, 16]},
         "laptop": laptop,
+        "fresh": {**laptop, "seeds": 1, "steps": 12},
         "gpu": {**laptop, "cluster_sizes": [64, 128, 256, 512]},
         "paper": {**laptop, "cluster_sizes": [64, 256, 512]},
     },

@@ -60,6 +60,7 @@ settings = page.settings(
             "queries": 10,
         },
         "laptop": laptop,
+        "fresh": {**laptop, "seeds": 2, "steps": 10},
         "gpu": {**laptop, "steps": 1000, "batch_size": 1024, "pairs": 10**6, "layers": 6, "max_tokens": 64, "documents": 10**6},
         "paper": {**laptop, "steps": 5000, "batch_size": 4096, "pairs": 10**6, "layers": 6, "max_tokens": 512, "documents": 10**6},
     },

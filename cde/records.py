@@ -23,7 +23,7 @@ import pandas as pd
 
 from cde.storage import atomic_path, code_hash, content_hash, project_root
 
-__all__ = ["Recorded", "recorded"]
+__all__ = ["Recorded", "beside", "recorded"]
 
 
 # drawing and telling do not change the numbers
@@ -104,6 +104,33 @@ def recorded(
         f"on {record['device']}, commit {record['commit'][:12]}{data if record['data'] else ''}.{flag}"
     )
     return Recorded(pd.DataFrame(record["rows"]), note)
+
+
+def beside(name: str, profile: str) -> dict[str, Recorded]:
+    """The records of an experiment at other profiles, to be drawn beside the reader's own numbers.
+
+    Args:
+        name: of the experiment.
+        profile: the reader's, which is left out; so are those of the profile `smoke`.
+
+    Returns:
+        profile → its rows and where they come from; their settings are their own.
+
+    Used by the chapter `table1`.
+
+    Example:
+        >>> beside("no such experiment", "laptop")
+        {}
+    """
+    found = {}
+    for path in sorted((project_root() / "book" / "records").glob(f"*/{name}.json")):
+        other = path.parent.name
+        if other not in (profile, "smoke"):
+            settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
+            record = recorded(name, other, pd.DataFrame, False, settings)
+            if record is not None:  # with --fresh no record is used
+                found[other] = record
+    return found
 
 
 def _module_hash(module: str) -> str:

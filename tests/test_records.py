@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from cde import records
-from cde.records import recorded
+from cde.records import beside, recorded
 
 ROWS = pd.DataFrame({"collection": ["a", "b"], "score": [0.25, 0.5]})
 
@@ -87,3 +87,19 @@ def test_a_costly_experiment_is_read_from_its_record_unless_asked_for(
     assert "Read from the record" in costly(refuse).note
     monkeypatch.setenv("CDE_FRESH", "1")
     assert costly(lambda: ROWS).note == "", "--fresh uses none"
+
+
+def test_records_of_other_profiles_stand_beside_with_their_own_settings(
+    book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CDE_RECORD", "1")
+    for profile, size in (("smoke", 1), ("laptop", 2), ("gpu", 3), ("hours", 4)):
+        rows = ROWS.assign(score=float(size))
+        recorded("toy", profile, lambda rows=rows: rows, here=True, settings={"size": size})
+    monkeypatch.delenv("CDE_RECORD")
+    found = beside("toy", "laptop")
+    assert {profile: one.rows["score"].iloc[0] for profile, one in found.items()} == {"gpu": 3.0, "hours": 4.0}
+    assert "book/records/gpu/toy.json" in found["gpu"].note
+    assert set(beside("toy", "gpu")) == {"laptop", "hours"}
+    monkeypatch.setenv("CDE_FRESH", "1")
+    assert beside("toy", "laptop") == {}

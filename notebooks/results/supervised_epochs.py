@@ -12,7 +12,6 @@
 # ---
 
 # %% [markdown]
-# %% [markdown]
 # # How long should the second phase last?
 #
 # *The answer stands here once the chapter has run.*

@@ -1,0 +1,255 @@
+"""Where in its document the passage stands that answers a query.
+
+Three sources, all real text:
+
+- `pydocs` (offline): long docstrings with sections. A section's first sentence is taken out of the document and becomes
+  the query (an inverse cloze task, Lee et al. 2019); the rest of the section is the passage.
+- `beir/squad-dev` of `$CDE_DATA`: the sentence that holds the answer, where the answer occurs once.
+- `beir/covidqa-docs` with `beir/covidqa-passages`: the passage of the long article, found by exact matching, as the
+  paper finds those of MS MARCO (Dwell §4.2). `match_passages` does the same for any documents and passages.
+
+What cannot be placed is counted by reason, never dropped in silence.
+
+Cost: reading; a second for ten thousand documents.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cde.data import RetrievalSet, load_pairs, load_retrieval
+
+__all__ = ["Passages", "load_passages", "match_passages", "split_sections"]
+
+Span = tuple[int, int]
+
+_UNDERLINED = re.compile(r"^[ \t]*[A-Z][A-Za-z ]{2,24}\n[ \t]*[-=~]{3,}[ \t]*\n", re.MULTILINE)
+_COLON = re.compile(r"^[ \t]*[A-Z][A-Za-z]{2,16}( \d+)?::?[ \t]*\n", re.MULTILINE)
+_SENTENCE = re.compile(r".+?(?:[.!?](?=\s)|\n\s*\n|$)", re.DOTALL)
+#: words of a query and of a passage at least; fewer say too little to be found by
+_WORDS = (5, 10)
+
+
+@dataclass(frozen=True)
+class Passages:
+    """A retrieval set of one relevant document a query, and where in it the passage stands.
+
+    Attributes:
+        collection: corpus, queries and judgements.
+        spans: query id → start and end (exclusive) of the passage, in characters of its document.
+        left_out: reason → how many queries were not placed.
+    """
+
+    collection: RetrievalSet
+    spans: Mapping[str, Span]
+    left_out: Mapping[str, int]
+
+    def document_of(self, query: str) -> str:
+        """The id of the document that holds a query's passage."""
+        return next(name for name, grade in self.collection.qrels[query].items() if grade > 0)
+
+    def starts(self) -> NDArray[np.float64]:
+        """Start of each passage as a share of its document's characters, `(n,)` float64, in the order of the queries.
+
+        Used by the chapter `passage_position` (Dwell Fig. 2).
+        """
+        texts = dict(zip(self.collection.document_ids, self.collection.documents, strict=True))
+        lengths = [len(texts[self.document_of(query)]) for query in self.collection.query_ids]
+        begins = [self.spans[query][0] for query in self.collection.query_ids]
+        return np.asarray(np.array(begins) / np.array(lengths), dtype=np.float64)
+
+    def sample(self, queries: int, seed: int = 0) -> Passages:
+        """The same corpus with so many queries, drawn without replacement; all if there are fewer."""
+        kept = self.collection.select_queries(queries, seed)
+        return replace(self, collection=kept, spans={query: self.spans[query] for query in kept.query_ids})
+
+
+def split_sections(text: str) -> list[Span]:
+    """The sections of a docstring: from below each heading to the next; headings are underlined or end with a colon.
+
+    Example:
+        >>> text = "What it does.\\n\\nReturns\\n-------\\nThe sum of both.\\n"
+        >>> [text[start:end] for start, end in split_sections(text)]
+        ['The sum of both.\\n']
+    """
+    heads = sorted((found.start(), found.end()) for rule in (_UNDERLINED, _COLON) for found in rule.finditer(text))
+    edges = [start for start, _ in heads] + [len(text)]
+    return [(below, end) for (_, below), end in zip(heads, edges[1:], strict=True) if end > below]
+
+
+def _words(text: str) -> int:
+    return sum(word[:1].isalpha() for word in text.split())
+
+
+def _cloze(text: str, generator: np.random.Generator) -> tuple[str, str, Span] | None:
+    """Query, document without it, and the passage in that document; None if no section has both."""
+    for place in generator.permutation(len(sections := split_sections(text))):
+        start, end = sections[place]
+        for found in _SENTENCE.finditer(text, start, end):
+            sentence = found.group()
+            if _words(sentence) < _WORDS[0] or ">>>" in sentence:
+                continue
+            before, after = text[: found.start()], text[found.end() :]
+            rest = (len(before), end - len(sentence))
+            document = before + after
+            if _words(document[rest[0] : rest[1]]) >= _WORDS[1]:
+                return " ".join(sentence.split()), document, _trimmed(document, rest)
+            break
+    return None
+
+
+def _trimmed(text: str, span: Span) -> Span:
+    """The span without white space at its ends."""
+    start, end = span
+    inside = text[start:end]
+    return start + len(inside) - len(inside.lstrip()), end - len(inside) + len(inside.rstrip())
+
+
+def _pydocs(words: tuple[int, int], seed: int) -> Passages:
+    pairs = load_pairs("pydocs/*")
+    generator = np.random.default_rng(seed)
+    ids, documents, queries, spans = [], [], [], {}
+    left_out: Counter[str] = Counter()
+    for name, text in zip(pairs.ids, pairs.documents, strict=True):
+        if not words[0] <= len(text.split()) <= words[1]:
+            left_out["shorter or longer than asked for"] += 1
+            continue
+        found = _cloze(text, generator)
+        if found is None:
+            left_out["no section with a sentence and more"] += 1
+            continue
+        query, document, spans[name] = found
+        ids.append(name)
+        documents.append(document)
+        queries.append(query)
+    qrels = {name: {name: 1} for name in ids}
+    return Passages(RetrievalSet(ids, documents, ids, queries, qrels, name="pydocs sections"), spans, dict(left_out))
+
+
+def match_passages(collection: RetrievalSet, passages: Mapping[str, str]) -> Passages:
+    """Place passages in their documents by exact matching; white space counts as one blank.
+
+    Args:
+        collection: documents and queries; a query's one relevant document should hold its passage.
+        passages: query id → text.
+
+    Returns:
+        The queries whose passage occurs once in their one relevant document.
+
+    Example:
+        >>> toy = RetrievalSet(["d"], ["one two  three"], ["q"], ["what?"], {"q": {"d": 1}})
+        >>> match_passages(toy, {"q": "two three"}).spans
+        {'q': (4, 13)}
+    """
+    texts = {
+        name: " ".join(text.split()) for name, text in zip(collection.document_ids, collection.documents, strict=True)
+    }
+    spans: dict[str, Span] = {}
+    left_out: Counter[str] = Counter()
+    for query in collection.query_ids:
+        relevant = [name for name, grade in collection.qrels.get(query, {}).items() if grade > 0]
+        passage = " ".join(passages.get(query, "").split())
+        if len(relevant) != 1:
+            left_out["not one relevant document"] += 1
+        elif not passage:
+            left_out["no passage given"] += 1
+        elif (count := texts[relevant[0]].count(passage)) != 1:
+            left_out["passage not in its document" if count == 0 else "passage more than once in its document"] += 1
+        else:
+            start = texts[relevant[0]].index(passage)
+            spans[query] = (start, start + len(passage))
+    return _chosen(replace(collection, documents=list(texts.values())), spans, left_out)
+
+
+def _chosen(collection: RetrievalSet, spans: dict[str, Span], left_out: Counter[str]) -> Passages:
+    kept = [(name, text) for name, text in zip(collection.query_ids, collection.queries, strict=True) if name in spans]
+    asked = replace(
+        collection,
+        query_ids=[name for name, _ in kept],
+        queries=[text for _, text in kept],
+        qrels={name: collection.qrels[name] for name, _ in kept},
+    )
+    return Passages(asked, spans, dict(left_out))
+
+
+def _positions(name: str) -> Iterator[dict[str, str]]:
+    path = Path(os.environ.get("CDE_DATA", "")) / name / "positions.tsv"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not there: where the answers of {name} stand is read from it")
+    with path.open(encoding="utf-8", newline="") as lines:
+        yield from csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+
+
+def _squad() -> Passages:
+    collection = load_retrieval("beir/squad-dev")
+    texts = dict(zip(collection.document_ids, collection.documents, strict=True))
+    spans: dict[str, Span] = {}
+    left_out: Counter[str] = Counter()
+    for row in _positions("beir/squad-dev"):
+        text, answers = texts[row["corpus-id"]], json.loads(row["answers"])
+        shift = len(text) - int(row["doc_chars"])  # a title stands before the text
+        once = [(start + shift, answer) for start, answer, count in answers if count == 1]
+        once = [(start, answer) for start, answer in once if text[start : start + len(answer)] == answer]
+        if not once:
+            left_out["answer more than once, or not at its offset"] += 1
+            continue
+        start, answer = once[0]
+        around = next(
+            (found for found in _SENTENCE.finditer(text, shift) if found.start() <= start < found.end()), None
+        )
+        if around is None or around.end() < start + len(answer):
+            left_out["answer in no single sentence"] += 1
+            continue
+        spans[row["query-id"]] = _trimmed(text, around.span())
+    return _chosen(collection, spans, left_out)
+
+
+def _covidqa() -> Passages:
+    collection, passages = load_retrieval("beir/covidqa-docs"), load_retrieval("beir/covidqa-passages")
+    articles, parts = (
+        {name: " ".join(text.split()) for name, text in zip(one.document_ids, one.documents, strict=True)}
+        for one in (collection, passages)
+    )
+    texts = {}
+    for row in _positions(collection.name):
+        article, part = articles[row["corpus-id"]], parts.get(row["passage-id"], "")
+        # a passage carries its article's title, which stands in the article once, at its head
+        shared = next((place for place, both in enumerate(zip(article, part, strict=False)) if len(set(both)) > 1), 0)
+        texts[row["query-id"]] = part if part in article else part[shared:]
+    return match_passages(collection, texts)
+
+
+def load_passages(name: str = "pydocs", words: tuple[int, int] = (120, 360), seed: int = 0) -> Passages:
+    """Queries whose passage has a known place in its document.
+
+    Args:
+        name: "pydocs", "beir/squad-dev" or "beir/covidqa-docs" (see the module).
+        words: least and most words of a document ("pydocs").
+        seed: of the choice of sections ("pydocs").
+
+    Raises:
+        ValueError: another name.
+        FileNotFoundError: `$CDE_DATA` has no such positions.
+
+    Used by the chapters `passage_position` and `context_and_position`.
+
+    Example:
+        >>> passages = load_passages("pydocs", words=(300, 320))
+        >>> start, end = passages.spans[passages.collection.query_ids[0]]
+        >>> start < end
+        True
+    """
+    known = {"pydocs": lambda: _pydocs(words, seed), "beir/squad-dev": _squad, "beir/covidqa-docs": _covidqa}
+    if name not in known:
+        raise ValueError(f"passages are known for {', '.join(known)}; the name is {name!r}")
+    return known[name]()

@@ -1,0 +1,145 @@
+"""Crops are what they say, chains share their beginnings, and each stage learns its own task."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cde.data import Pairs
+from cde.encoder_decoder import EncoderDecoder
+from cde.models.encoder import load_tokenizer
+from cde.stages import Stage, crop_pairs, shuffle_segments, train_stage
+from cde.training import Trainer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+LETTERS = [f"{first}{second}" for first in "abcd" for second in "eiou"]
+START = Stage("start", {"layers": 1, "precision": "float32", "device": "cpu", "max_tokens": 32})
+TEXTS = [" ".join(np.random.default_rng(number).choice(LETTERS, 40)) for number in range(24)]
+PAIRS = Pairs([text[:8] for text in TEXTS], TEXTS, ["x"] * 24, [str(number) for number in range(24)])
+CONTRASTIVE = {"batch_size": 8, "steps": 2, "query_tokens": 16, "document_tokens": 32, "learning_rate": 1e-3}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return load_tokenizer("minilm")
+
+
+def test_a_crop_is_a_tenth_to_a_half_of_its_document_and_stands_in_it(tokenizer: Any) -> None:
+    text = " ".join(chr(code) for code in range(ord("a"), ord("z") + 1)) + " " + " ".join("0123456789")
+    pairs = crop_pairs([text, "short"], tokenizer, 400)
+    lengths = [len(side.split()) for pair in pairs for side in pair]
+    assert all(side in text for pair in pairs for side in pair)
+    assert min(lengths) >= 3
+    assert max(lengths) <= 18
+    assert np.mean(lengths) == pytest.approx(0.3 * 36, rel=0.08)
+    queries, documents = (np.array([len(side.split()) for side in sides]) for sides in zip(*pairs, strict=True))
+    assert abs(np.corrcoef(queries, documents)[0, 1]) < 0.15, "the two crops are drawn independently"
+
+
+@pytest.mark.parametrize(("placement", "even"), [("inside", False), ("around", True)])
+def test_only_crops_that_run_over_the_end_see_every_token_equally_often(
+    placement: Any, even: bool, tokenizer: Any
+) -> None:
+    words = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    pairs = crop_pairs([" ".join(words)], tokenizer, 3000, placement=placement)
+    seen = Counter(word for pair in pairs for side in pair for word in side.split())
+    shares = np.array([seen[word] for word in words]) / 6000
+    if even:
+        assert np.ptp(shares) < 0.06
+    else:
+        assert shares[13] > 2 * max(shares[0], shares[-1])
+
+
+def test_every_document_is_cropped_once_before_any_is_cropped_twice(tokenizer: Any) -> None:
+    texts = [" ".join([word] * 12) for word in LETTERS]
+    pairs = crop_pairs(texts, tokenizer, 2 * len(texts) + 3)
+    drawn = [query.split()[0] for query in pairs.queries]
+    assert sorted(drawn[: len(texts)]) == sorted(LETTERS)
+    assert sorted(drawn[len(texts) : 2 * len(texts)]) == sorted(LETTERS)
+    for wrong in ((0.0, 0.5), (0.6, 0.5), (0.1, 1.5)):
+        with pytest.raises(ValueError, match="shares must be"):
+            crop_pairs(texts, tokenizer, 1, shares=wrong)
+    with pytest.raises(ValueError, match="none of 1 texts has 10 tokens"):
+        crop_pairs(["short"], tokenizer, 1)
+
+
+def test_shuffled_documents_keep_their_tokens_and_lose_their_order(tokenizer: Any) -> None:
+    text = " ".join(chr(code) for code in range(ord("a"), ord("z") + 1))
+    shuffled = shuffle_segments([text, "too short"], tokenizer)
+    assert sorted(shuffled[0].split()) == text.split()
+    assert shuffled[0] != text
+    assert shuffled[1] == "too short"
+    firsts = Counter(one.split()[0] for one in shuffle_segments([text] * 500, tokenizer))
+    assert len(firsts) == 10
+    assert max(firsts.values()) < 90
+
+
+def test_chains_share_what_they_have_in_common(private_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    crops = Stage("crops", CONTRASTIVE, START)
+    tuned = Stage("tune", {**CONTRASTIVE, "hard_negatives": 1}, crops)
+    first = train_stage(tuned, TEXTS, PAIRS)
+    done = {path.parent.name for path in private_cache.glob("stages/*/stage.json")}
+    assert len(done) == 3
+    trained: list[str] = []
+    run = Trainer.run
+
+    def counted(self: Trainer) -> Any:
+        trained.append("run")
+        return run(self)
+
+    monkeypatch.setattr(Trainer, "run", counted)
+    assert train_stage(tuned, TEXTS, PAIRS) == first
+    assert not trained
+    again = train_stage(Stage("tune", {**CONTRASTIVE, "hard_negatives": 1}, tuned), TEXTS, PAIRS)
+    assert trained == ["run"], "only the new episode is trained"
+    other = train_stage(tuned, TEXTS, PAIRS, seed=1)
+    assert len({first, again, other}) == 3
+    assert len(trained) == 3
+
+
+def test_an_episode_takes_the_documents_that_its_own_start_ranks_highest(
+    private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**CONTRASTIVE, "hard_negatives": 2}
+    first = Stage("tune", settings, START)
+    model = EncoderDecoder.from_pretrained(train_stage(first, TEXTS, PAIRS) / "model")
+    scores = model.encode_queries(PAIRS.queries) @ model.encode_documents(PAIRS.documents).T
+    np.fill_diagonal(scores, -2)
+    given: list[Any] = []
+    make = Trainer.__init__
+
+    def noted(self: Trainer, *arguments: Any, **options: Any) -> None:
+        given.append(options["hard_negatives"])
+        make(self, *arguments, **options)
+
+    monkeypatch.setattr(Trainer, "__init__", noted)
+    train_stage(Stage("tune", settings, first), TEXTS, PAIRS)
+    best = np.sort(np.take_along_axis(scores, given[0], axis=1), axis=1)
+    np.testing.assert_allclose(best, np.sort(scores, axis=1)[:, -2:], atol=1e-5)
+
+
+def test_a_stage_of_no_use_gives_back_what_it_began_with(private_cache: Path) -> None:
+    """With a learning rate of nought in all but name each stage returns the weights before it."""
+    idle = {**CONTRASTIVE, "learning_rate": 1e-30}
+    restore = Stage("restore", {"steps": 2, "batch_size": 4, "tokens": 16, "learning_rate": 1e-30}, START)
+    last = Stage("tune", idle, Stage("crops", idle, restore))
+    assert last.chain == ["start", "restore", "crops", "tune"]
+    begun, ended = (
+        EncoderDecoder.from_pretrained(train_stage(stage, TEXTS, PAIRS) / "model") for stage in (START, last)
+    )
+    np.testing.assert_allclose(ended.encode_documents(TEXTS), begun.encode_documents(TEXTS), atol=1e-6)
+
+
+def test_a_stage_differs_by_its_data_only_if_it_uses_them(private_cache: Path) -> None:
+    crops = Stage("crops", CONTRASTIVE, START)
+    assert train_stage(START, TEXTS, PAIRS) == train_stage(START, TEXTS[:4], PAIRS)
+    one = train_stage(crops, TEXTS, PAIRS)
+    assert train_stage(crops, TEXTS[::-1], PAIRS) != one
+    assert train_stage(crops, TEXTS, PAIRS.select(range(8))) == one
+    with pytest.raises(ValueError, match="a chain begins with the stage 'start'"):
+        Stage("crops", CONTRASTIVE)

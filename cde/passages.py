@@ -20,7 +20,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -115,8 +115,10 @@ def _trimmed(text: str, span: Span) -> Span:
     return start + len(inside) - len(inside.lstrip()), end - len(inside) + len(inside.rstrip())
 
 
-def _pydocs(words: tuple[int, int], seed: int) -> Passages:
+def _pydocs(words: tuple[int, int], seed: int, packages: Sequence[str] | None) -> Passages:
     pairs = load_pairs("pydocs/*")
+    if packages is not None:
+        pairs = pairs.select(np.isin(np.asarray(pairs.domains), list(packages)))
     generator = np.random.default_rng(seed)
     ids, documents, queries, spans = [], [], [], {}
     left_out: Counter[str] = Counter()
@@ -229,13 +231,16 @@ def _covidqa() -> Passages:
     return match_passages(collection, texts)
 
 
-def load_passages(name: str = "pydocs", words: tuple[int, int] = (120, 360), seed: int = 0) -> Passages:
+def load_passages(
+    name: str = "pydocs", words: tuple[int, int] = (120, 360), seed: int = 0, packages: Sequence[str] | None = None
+) -> Passages:
     """Queries whose passage has a known place in its document.
 
     Args:
         name: "pydocs", "beir/squad-dev" or "beir/covidqa-docs" (see the module).
         words: least and most words of a document ("pydocs").
         seed: of the choice of sections ("pydocs").
+        packages: whose documents ("pydocs"); by default all.
 
     Raises:
         ValueError: another name.
@@ -249,7 +254,7 @@ def load_passages(name: str = "pydocs", words: tuple[int, int] = (120, 360), see
         >>> start < end
         True
     """
-    known = {"pydocs": lambda: _pydocs(words, seed), "beir/squad-dev": _squad, "beir/covidqa-docs": _covidqa}
+    known = {"pydocs": lambda: _pydocs(words, seed, packages), "beir/squad-dev": _squad, "beir/covidqa-docs": _covidqa}
     if name not in known:
         raise ValueError(f"passages are known for {', '.join(known)}; the name is {name!r}")
     return known[name]()

@@ -49,7 +49,8 @@ class Stage:
     Attributes:
         kind: "start" (no training), "restore", "crops" or "tune".
         settings: of "start": of `EncoderDecoder.small`, or `model`, a T5 for `EncoderDecoder.from_backbone`; of
-            "restore": of `pretrain`; of "crops" and "tune": of `TrainConfig`, and of "crops" `placement`.
+            "restore": of `pretrain`; of "crops" and "tune": of `TrainConfig`. "crops" has three of its own: `placement`
+            (`crop_pairs`), `shuffled` (documents with their segments shuffled), `pooling` (from here on).
         after: the stage before; None for "start" alone.
 
     Example:
@@ -201,6 +202,9 @@ def _train(stage: Stage, before: Path | None, texts: Sequence[str], pairs: Pairs
         hard: Any = None
         if stage.kind == "crops":
             placement = settings.pop("placement", "inside")
+            model.config.pooling = settings.pop("pooling", model.config.pooling)
+            if settings.pop("shuffled", False):
+                texts = shuffle_segments(texts, model.tokenizer, seed=seed)
             count = settings["steps"] * settings["batch_size"]
             pairs = crop_pairs(texts, model.tokenizer, count, seed, placement=placement)
         elif stage.after is not None and stage.after.kind == "tune" and settings.get("hard_negatives"):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from cde.data import Pairs
+from cde.dwell import CHAINS, dwell_recipe
 from cde.encoder_decoder import EncoderDecoder
 from cde.models.encoder import load_tokenizer
 from cde.stages import Stage, crop_pairs, shuffle_segments, train_stage
@@ -143,3 +144,46 @@ def test_a_stage_differs_by_its_data_only_if_it_uses_them(private_cache: Path) -
     assert train_stage(crops, TEXTS, PAIRS.select(range(8))) == one
     with pytest.raises(ValueError, match="a chain begins with the stage 'start'"):
         Stage("crops", CONTRASTIVE)
+
+
+def test_the_chains_of_the_recipe_are_what_their_names_say() -> None:
+    using = dwell_recipe("smoke", episodes=3)
+    chains = {name: using.stage(name) for name in CHAINS}
+    restored, cropped = chains["language model"], chains["crops"]
+    assert restored.chain == ["start", "restore"]
+    assert cropped.after == chains["mean"].after == chains["shuffled"].after == chains["around"].after == restored
+    assert chains["tuned"].after == cropped
+    assert chains["no crops"].after == restored
+    assert chains["nothing"].chain == ["start", "tune"]
+    assert chains["tuned again"].chain == ["start", "restore", "crops", "tune", "tune", "tune"]
+    again = chains["tuned again"].after
+    assert again is not None
+    assert again.after == chains["tuned"]
+    # what differs between two chains is one thing
+    for name, setting in (("mean", "pooling"), ("shuffled", "shuffled"), ("around", "placement")):
+        assert set(chains[name].settings) - set(cropped.settings) == {setting}
+    with pytest.raises(ValueError, match="chain must be one of"):
+        using.stage("T5")
+    with pytest.raises(ValueError, match="unknown settings layers"):
+        dwell_recipe("smoke", layers=2)
+
+
+def test_what_is_probed_was_never_trained_on() -> None:
+    using = dwell_recipe("smoke")
+    trained = {name.split(".")[0] for name in using.pairs.ids}
+    probed = {name.split(".")[0] for name in using.passages.collection.document_ids}
+    assert probed
+    assert not trained & probed
+
+
+def test_shuffled_documents_and_the_mean_are_settings_of_the_crops(private_cache: Path) -> None:
+    plain = Stage("crops", {**CONTRASTIVE, "learning_rate": 1e-30}, START)
+    mean = Stage("crops", {**plain.settings, "pooling": "mean"}, START)
+    shuffled = Stage("crops", {**plain.settings, "shuffled": True}, START)
+    models = [
+        EncoderDecoder.from_pretrained(train_stage(stage, TEXTS, PAIRS) / "model") for stage in (plain, mean, shuffled)
+    ]
+    assert [model.config.pooling for model in models] == ["decoder", "mean", "decoder"]
+    vectors = [model.encode_documents(TEXTS[:2]) for model in models]
+    assert np.abs(vectors[0] - vectors[1]).max() > 0.01
+    np.testing.assert_allclose(vectors[0], vectors[2], atol=1e-6)

@@ -150,7 +150,7 @@ from cde import plots
 
 
 def of_run(count, column):
-    """A number of each run: loss, accuracy, seconds a step."""
+    """A number of each run: loss or accuracy."""
     return results[results["arm"] == name_of(count)].groupby("seed")[column].first()
 
 
@@ -171,7 +171,6 @@ plots.table(
                 "loss": page.mean_and_spread(of_run(count, "loss")),
                 "accuracy": page.mean_and_spread(100 * of_run(count, "accuracy")),
                 "NDCG@10": page.mean_and_spread(score(count)),
-                "s a step": page.mean_and_spread(of_run(count, "step_seconds")),
             }
             for count in (BEFORE, *COUNTS)
         ]
@@ -249,12 +248,11 @@ def verdict(name):
     return claims.decide(ledger[name], claims.measured).verdict
 
 
-slower = (of_run(most, "step_seconds") / of_run(fewest, "step_seconds")).mean()
 page.answer(
     f"""**Models get worse as hard negatives are added: {verdict(WORSE)}.** Out of domain and over {settings.seeds} seed(s), a
     bi-encoder that goes on from unsupervised training has an NDCG@10 times 100 of {with_each} hard negative(s) a query; before this
     second phase it has {score(BEFORE).mean():.1f}. The difference of {most} to {fewest} is {page.mean_and_interval(changed[most])}
-    points. A step with {most} takes {slower:.1f} times as long as one with {fewest}."""
+    points. A batch has {1 + most} times as many documents with {most} as with none."""
 )
 
 # %% [markdown]

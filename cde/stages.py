@@ -207,7 +207,9 @@ def _train(stage: Stage, before: Path | None, texts: Sequence[str], pairs: Pairs
                 texts = shuffle_segments(texts, model.tokenizer, seed=seed)
             count = settings["steps"] * settings["batch_size"]
             pairs = crop_pairs(texts, model.tokenizer, count, seed, placement=placement)
-        elif stage.after is not None and stage.after.kind == "tune" and settings.get("hard_negatives"):
+        else:  # hard negatives come from the whole collection
+            pairs = replace(pairs, domains=["all"] * len(pairs))
+        if stage.after is not None and stage.after.kind == stage.kind == "tune" and settings.get("hard_negatives"):
             vectors = model.encode_queries(pairs.queries), model.encode_documents(pairs.documents)
             hard = mine_hard_negatives(*vectors, settings["hard_negatives"], None, _ALL)
         config = replace(

@@ -45,7 +45,7 @@ laptop = {"seeds": 3, "documents": None, "queries": None, "windows": 10, "t5": "
 settings = page.settings(
     profile,
     {
-        "smoke": {**laptop, "seeds": 2},
+        "smoke": {**laptop, "seeds": 2, "windows": 5},
         "laptop": laptop,
         "fresh": {**laptop, "seeds": 1},
         "gpu": laptop,

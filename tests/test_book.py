@@ -77,10 +77,15 @@ class ToyBook:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONPATH": str(self.root)}
-        return subprocess.Popen(
-            [sys.executable, "-m", "cde.cli", *arguments], cwd=self.root, env=environment, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+        # a shell without job control starts what it puts in the background with Ctrl-C ignored, and so do its children
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-m", "cde.cli", *arguments], cwd=self.root, env=environment, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            )  # fmt: skip
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def cde(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         process = self.start(*arguments)

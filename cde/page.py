@@ -56,8 +56,7 @@ def settings(profile: str, profiles: Mapping[str, Mapping[str, Any]], **override
     Args:
         profile: one of `PROFILES`.
         profiles: for each profile, the value of each setting; under "fresh", those of the profile `laptop` in a build
-            without records (`make book FRESH=1`): less training, so that the whole book can be made anew within
-            45 minutes.
+            without records (`make book FRESH=1`): less training, for a whole book that is made anew in one sitting.
         overrides: parameters of the page; None leaves the profile's value.
 
     Returns:

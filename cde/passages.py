@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from cde.data import RetrievalSet, load_pairs, load_retrieval
 
-__all__ = ["Passages", "load_passages", "match_passages", "split_sections"]
+__all__ = ["Passages", "ask", "load_passages", "match_passages", "split_sections"]
 
 Span = tuple[int, int]
 
@@ -170,18 +170,26 @@ def match_passages(collection: RetrievalSet, passages: Mapping[str, str]) -> Pas
         else:
             start = texts[relevant[0]].index(passage)
             spans[query] = (start, start + len(passage))
-    return _chosen(replace(collection, documents=list(texts.values())), spans, left_out)
+    placed = [query for query in collection.query_ids if query in spans]
+    plain = replace(collection, documents=list(texts.values()))
+    return Passages(ask(plain, placed), spans, dict(left_out))
 
 
-def _chosen(collection: RetrievalSet, spans: dict[str, Span], left_out: Counter[str]) -> Passages:
-    kept = [(name, text) for name, text in zip(collection.query_ids, collection.queries, strict=True) if name in spans]
-    asked = replace(
+def ask(collection: RetrievalSet, queries: Sequence[str]) -> RetrievalSet:
+    """The same corpus with some of its queries, by id and in the given order.
+
+    Example:
+        >>> toy = RetrievalSet(["d"], ["a text"], ["q1", "q2"], ["one?", "two?"], {"q1": {"d": 1}, "q2": {"d": 1}})
+        >>> ask(toy, ["q2"]).queries
+        ['two?']
+    """
+    texts = dict(zip(collection.query_ids, collection.queries, strict=True))
+    return replace(
         collection,
-        query_ids=[name for name, _ in kept],
-        queries=[text for _, text in kept],
-        qrels={name: collection.qrels[name] for name, _ in kept},
+        query_ids=list(queries),
+        queries=[texts[query] for query in queries],
+        qrels={query: collection.qrels[query] for query in queries},
     )
-    return Passages(asked, spans, dict(left_out))
 
 
 def _positions(name: str) -> Iterator[dict[str, str]]:
@@ -213,7 +221,7 @@ def _squad() -> Passages:
             left_out["answer in no single sentence"] += 1
             continue
         spans[row["query-id"]] = _trimmed(text, around.span())
-    return _chosen(collection, spans, left_out)
+    return Passages(ask(collection, list(spans)), spans, dict(left_out))
 
 
 def _covidqa() -> Passages:

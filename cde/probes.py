@@ -28,7 +28,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
-from cde.passages import Passages
+from cde.passages import Passages, ask
 from cde.progress import progress
 from cde.retrieval import Encoder, Ranker, score_queries, search
 
@@ -166,7 +166,7 @@ def moved_passage(
     asked = [query for query in collection.query_ids if query in versions]
     if not asked:
         raise ValueError(f"no query is left to probe with: {dict(left_out)}")
-    collection = _asked(collection, asked)
+    collection = ask(collection, asked)
     owners = {query: passages.document_of(query) for query in asked}
     depth = int(metric.partition("@")[2])
     score = _encoder_rankings if isinstance(encoder, Encoder) else _ranker_rankings
@@ -175,17 +175,6 @@ def moved_passage(
     for place, rankings in enumerate(progress(every, "searching", unit="places", total=points + 1)):
         columns["default" if place == 0 else place] = score_queries(rankings, collection, (metric,), False)[metric]
     return pd.DataFrame(columns), dict(left_out)
-
-
-def _asked(collection: RetrievalSet, queries: Sequence[str]) -> RetrievalSet:
-    """The corpus with some of its queries."""
-    texts = dict(zip(collection.query_ids, collection.queries, strict=True))
-    return replace(
-        collection,
-        query_ids=list(queries),
-        queries=[texts[query] for query in queries],
-        qrels={query: collection.qrels[query] for query in queries},
-    )
 
 
 def _encoder_rankings(
@@ -233,7 +222,7 @@ def _ranker_rankings(
                 versions[one[name]][place] if name in one else text
                 for name, text in zip(collection.document_ids, collection.documents, strict=True)
             ]
-            some = replace(_asked(collection, list(one.values())), documents=texts)
+            some = replace(ask(collection, list(one.values())), documents=texts)
             rankings |= {query: dict(found) for query, found in ranker.rank(some, depth).items()}
         yield rankings
 

@@ -37,7 +37,8 @@ from cde.training.preparation import mine_hard_negatives
 
 __all__ = ["Stage", "crop_pairs", "shuffle_segments", "train_stage"]
 
-_CODE = ("data", "models", "training", "encoder_decoder.py", "span_corruption.py", "probes.py", "stages.py")
+#: beside what every training run depends on
+_CODE = ("encoder_decoder.py", "span_corruption.py", "probes.py", "stages.py")
 #: above every cosine's reach: no document counts as a false negative, as in ANCE
 _ALL = 3.0
 
@@ -178,7 +179,7 @@ def train_stage(stage: Stage, texts: Sequence[str], pairs: Pairs, seed: int = 0)
     before = train_stage(stage.after, texts, pairs, seed) if stage.after else None
     data = content_hash(texts) if stage.kind in ("restore", "crops") else pairs.fingerprint
     parts = [stage.kind, json.dumps(stage.settings, sort_keys=True), str(before.name if before else ""), str(seed)]
-    key = content_hash([*parts, data if stage.kind != "start" else "", code_version(_CODE)])
+    key = content_hash([*parts, data if stage.kind != "start" else "", code_version(), code_version(_CODE)])
     folder = cache_folder("stages", key)
     with FileLock(folder / ".lock"):
         if not (folder / "stage.json").is_file():

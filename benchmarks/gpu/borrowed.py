@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -35,11 +36,8 @@ NEEDED = (
 #: taken as there, with all that they need
 THERE = ("torch", "transformers", "pandas", "matplotlib", "scikit-learn", "sentence-transformers", "accelerate", "pip")
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (5, 12, 17, 24, 27, 28, 31, 34)] + ["manylinux2014_x86_64"]
-#: most telling first; those that share runs stand together
-CHAPTERS = (
-    "table1", "context_source", "context_size", "context_moves_embeddings", "tsp_packing", "first_stage_size",
-    "tokens_per_document", "hard_negatives", "supervised_epochs", "batch_and_cluster_size", "filtering",
-)  # fmt: skip
+#: the result chapters, in the book's order
+CHAPTERS = re.findall(r"book/executed/results/(\w+)", (ROOT / "_toc.yml").read_text(encoding="utf-8"))
 
 
 def closure(names: tuple[str, ...]) -> set[str]:
@@ -184,7 +182,7 @@ def main() -> None:
     working.add_argument("--store", type=Path, default=Path("/tmp/borrowed_gpu"))
     working.add_argument("--profile", default="gpu")
     working.add_argument("--minutes", type=float, default=9)
-    working.add_argument("--chapters", nargs="+", default=list(CHAPTERS))
+    working.add_argument("--chapters", nargs="+", default=CHAPTERS)
     keeping = commands.add_parser("keep")
     keeping.add_argument("out", type=Path)
     options = parser.parse_args()

@@ -154,8 +154,8 @@ print(found.note)
 # ## Accuracy by depth
 #
 # Training accuracy is the share of queries whose own document scores highest in the batch, mean over the later half of the
-# steps, in per cent. (A tenth of them is five steps of 128 queries at `laptop`, and three seeds once agreed to the last query by
-# chance.) Loss is that of the last tenth; NDCG@10, times 100, is the mean over sets that training never saw. Means over seeds, with their standard deviation.
+# steps, in per cent. (The last tenth alone has so few queries that all seeds agreed on a difference to the last query, by chance, and its
+# interval had no width. That was seen before the later half was chosen.) Loss is that of the last tenth; NDCG@10, times 100, is the mean over sets that training never saw. Means over seeds, with their standard deviation.
 
 # %% tags=["hide-input"]
 from cde import plots

@@ -242,9 +242,9 @@ plots.table(
 # %% [markdown]
 # ## Longer runs
 #
-# The same arms where there was more time or a GPU, as far as such records exist; exploratory, and drawn as what they are. `hours` is what two
-# cores do in about two hours: 200,000 pairs from 28 public sources, seen once, and one seed, tested on collections that people
-# judged (NDCG@10 times 100, mean over them). `cde run table1 --record -p long_runs true`, with $CDE_DATA, makes it.
+# The same arms where there was more time or a GPU, as far as such records exist; exploratory, and drawn as what they are. `hours` is
+# a recipe for some hours of two cores: one seed, pairs of many public sources seen once, tested on collections that people judged
+# (NDCG@10 times 100, mean over them). `cde run table1 --record -p long_runs true`, with $CDE_DATA, makes it.
 
 # %%
 from cde.data import is_available

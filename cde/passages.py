@@ -1,12 +1,14 @@
 """Where in its document the passage stands that answers a query.
 
-Three sources, all real text:
+Sources, all real text:
 
 - `pydocs` (offline): long docstrings with sections. A section's first sentence is taken out of the document and becomes
   the query (an inverse cloze task, Lee et al. 2019); the rest of the section is the passage.
 - `beir/squad-dev` of `$CDE_DATA`: the sentence that holds the answer, where the answer occurs once.
 - `beir/covidqa-docs` with `beir/covidqa-passages`: the passage of the long article, found by exact matching, as the
-  paper finds those of MS MARCO (Dwell §4.2). `match_passages` does the same for any documents and passages.
+  paper finds those of MS MARCO (Dwell §4.2).
+- any two retrieval sets that ask the same queries, one of documents and one of their passages, by exact matching too:
+  MS MARCO's from the Hub (`MSMARCO`), or your own folders.
 
 What cannot be placed is counted by reason, never dropped in silence.
 
@@ -29,9 +31,12 @@ from numpy.typing import NDArray
 
 from cde.data import RetrievalSet, load_pairs, load_retrieval
 
-__all__ = ["Passages", "ask", "load_passages", "match_passages", "split_sections"]
+__all__ = ["MSMARCO", "Passages", "ask", "load_passages", "match_passages", "split_sections"]
 
 Span = tuple[int, int]
+
+#: MS MARCO on the Hub, for `load_passages`: its documents, and its passages, which ask the same queries
+MSMARCO = {"name": "hub:michaeldinzinger/msmarco-document", "answers": "hub:mteb/msmarco", "split": "dev"}
 
 _UNDERLINED = re.compile(r"^[ \t]*[A-Z][A-Za-z ]{2,24}\n[ \t]*[-=~]{3,}[ \t]*\n", re.MULTILINE)
 _COLON = re.compile(r"^[ \t]*[A-Z][A-Za-z]{2,16}( \d+)?::?[ \t]*\n", re.MULTILINE)
@@ -239,20 +244,39 @@ def _covidqa() -> Passages:
     return match_passages(collection, texts)
 
 
+def _of_two_sets(name: str, answers: str, split: str) -> Passages:
+    """The passages of one set in the documents of another, for the queries that both ask."""
+    documents, passages = (load_retrieval(one, split=split, drop_unknown=True) for one in (name, answers))
+    texts = dict(zip(passages.document_ids, passages.documents, strict=True))
+    relevant = {query: [one for one, grade in found.items() if grade > 0] for query, found in passages.qrels.items()}
+    one_each = {query: texts[found[0]] for query, found in relevant.items() if len(found) == 1}
+    if not set(one_each) & set(documents.query_ids):
+        raise ValueError(f"{name} and {answers} have no query id in common with a single relevant passage")
+    return match_passages(documents, one_each)
+
+
 def load_passages(
-    name: str = "pydocs", words: tuple[int, int] = (120, 360), seed: int = 0, packages: Sequence[str] | None = None
+    name: str = "pydocs",
+    words: tuple[int, int] = (120, 360),
+    seed: int = 0,
+    packages: Sequence[str] | None = None,
+    answers: str | None = None,
+    split: str = "test",
 ) -> Passages:
     """Queries whose passage has a known place in its document.
 
     Args:
-        name: "pydocs", "beir/squad-dev" or "beir/covidqa-docs" (see the module).
+        name: "pydocs", "beir/squad-dev" or "beir/covidqa-docs" (see the module); with `answers`, any retrieval set.
         words: least and most words of a document ("pydocs").
         seed: of the choice of sections ("pydocs").
         packages: whose documents ("pydocs"); by default all.
+        answers: a retrieval set of passages that asks the same queries by id; those with one relevant passage count.
+        split: of the judgements of both sets (`answers`).
 
     Raises:
-        ValueError: another name.
+        ValueError: another name; two sets without a query in common.
         FileNotFoundError: `$CDE_DATA` has no such positions.
+        ConnectionError: a set of the Hub, which is out of reach.
 
     Used by the chapters `passage_position` and `context_and_position`.
 
@@ -262,7 +286,11 @@ def load_passages(
         >>> start < end
         True
     """
+    if answers is not None:
+        return _of_two_sets(name, answers, split)
     known = {"pydocs": lambda: _pydocs(words, seed, packages), "beir/squad-dev": _squad, "beir/covidqa-docs": _covidqa}
     if name not in known:
-        raise ValueError(f"passages are known for {', '.join(known)}; the name is {name!r}")
+        raise ValueError(
+            f"passages are known for {', '.join(known)}, and of any set with `answers`; the name is {name!r}"
+        )
     return known[name]()

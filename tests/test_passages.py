@@ -122,6 +122,21 @@ def test_passages_of_other_collections_are_refused_and_missing_positions_named(
         load_passages("beir/squad-dev")
 
 
+def test_passages_of_one_set_are_placed_in_the_documents_of_another(tmp_path: Path) -> None:
+    # as MS MARCO has them: two sets that ask the same queries, one judged on documents, one on passages
+    text = "It rained.  The boat was\nred in 1973. Then it sank, which nobody saw."
+    write_set(tmp_path / "documents", {"d": text, "e": "Nothing."}, {"a": "d", "b": "d", "c": "e", "only": "e"})
+    passages = {"1": "The boat was red in 1973.", "2": "It sailed away."}
+    write_set(tmp_path / "passages", passages, {"a": "1", "b": "2", "other": "1"})
+    found = load_passages(f"folder:{tmp_path}/documents", answers=f"folder:{tmp_path}/passages")
+    assert list(found.spans) == ["a"]
+    assert text_of(found, "a") == "The boat was red in 1973."
+    assert found.left_out == {"passage not in its document": 1, "no passage given": 2}
+    write_set(tmp_path / "strangers", {"1": "text"}, {"x": "1"})
+    with pytest.raises(ValueError, match=r"no query id in common"):
+        load_passages(f"folder:{tmp_path}/documents", answers=f"folder:{tmp_path}/strangers")
+
+
 @pytest.mark.skipif(
     not is_available("beir/squad-dev", "beir/covidqa-docs", "beir/covidqa-passages"), reason="$CDE_DATA is not at hand"
 )

@@ -2,7 +2,7 @@
 
 Texts are tokenised in portions, sorted by their number of tokens and cut into batches of about equal
 work, so that a batch holds texts of nearly one length. Equal texts are embedded once. Matrix products
-run in bfloat16 under autocast where the machine has instructions for it; weights, pooling and
+run in bfloat16 under autocast where that is faster than float32; weights, pooling and
 normalisation stay in float32. `benchmarks/encode.py` measures it against a plain loop.
 
 In float32 a text's vector does not depend on its batch beyond 1e-6; in bfloat16 it moves in the

@@ -37,16 +37,15 @@ documents: int | None = None  # for training
 queries: int | None = None  # with a known passage
 points: int | None = None  # places that the passage is moved to
 collections: list[str] | None = None  # of $CDE_DATA/beir, with known passages
-models: list[str] | None = (
-    None  # sentence-transformers models from a folder or the Hub, probed as well
-)
+marco: bool | None = None  # MS MARCO's documents from the Hub (23 GB) as well
+models: list[str] | None = None  # sentence-transformers models, folders or the Hub's
 
 # %% tags=["hide-input"]
 from cde import page
 
 laptop = {
     "seeds": 3, "documents": None, "queries": None, "points": 10,
-    "collections": ["squad-dev", "covidqa-docs"], "models": [],
+    "collections": ["squad-dev", "covidqa-docs"], "marco": False, "models": [],
 }  # fmt: skip
 settings = page.settings(
     profile,
@@ -55,9 +54,10 @@ settings = page.settings(
         "laptop": laptop,
         "fresh": {**laptop, "seeds": 1},
         "gpu": laptop,
-        "paper": {**laptop, "models": ["castorini/repllama-v1-7b-lora-doc"]},
+        "paper": {**laptop, "marco": True, "models": ["castorini/repllama-v1-7b-lora-doc"]},
     },
-    seeds=seeds, documents=documents, queries=queries, points=points, collections=collections, models=models,
+    seeds=seeds, documents=documents, queries=queries, points=points, collections=collections, marco=marco,
+    models=models,
 )  # fmt: skip
 if settings.points != 10:
     raise ValueError(f"the claims name ten places; points is {settings.points}")
@@ -68,7 +68,8 @@ settings
 #
 # Offline, the documents are long docstrings of packages that no training has seen. Of one of its sections the first sentence is
 # taken out and becomes the query; the rest of that section is the passage (`cde.passages`). With `$CDE_DATA` there are SQuAD's
-# paragraphs, with the sentence that answers, and long articles of COVID-QA with the passage that does.
+# paragraphs, with the sentence that answers, and long articles of COVID-QA with the passage that does. MS MARCO's documents, the
+paper's, come from the Hub: the relevant passage of the passage collection is looked for in the relevant document, word for word.
 
 # %%
 import numpy as np
@@ -81,7 +82,7 @@ from cde.dwell import dwell_recipe
 from cde.intervals import Interval, mean_interval
 from cde.models import BiEncoder
 from cde.models.encoder import load_tokenizer
-from cde.passages import load_passages
+from cde.passages import MSMARCO, load_passages
 from cde.probes import moved_passage
 from cde.progress import progress
 from cde.records import recorded
@@ -94,6 +95,9 @@ here = {
     for name in settings.collections
     if is_available(f"beir/{name}")
 }
+wanted = len(here) == len(settings.collections)
+if settings.marco:
+    here["MS MARCO"] = load_passages(**MSMARCO).sample(using.queries, 0)
 SHARES = tuple(range(0, 101, 5))
 
 
@@ -118,13 +122,13 @@ def starts():
     return pd.DataFrame(rows)
 
 
-wanted = len(here) == len(settings.collections)
+of_collections = {"collections": settings.collections, "marco": settings.marco}
 found = recorded(
     "passage_position-starts",
     profile,
     starts,
     here=wanted or profile == "smoke",
-    settings=using.kept(collections=settings.collections),
+    settings=using.kept(**of_collections),
 )
 places = found.rows if found is not None else starts()
 print(found.note if found is not None else "without the collections of $CDE_DATA")
@@ -240,7 +244,7 @@ further = recorded(
         [probe(name, passages, (TUNED, AGAIN)) for name, passages in here.items()]
     ),
     here=wanted and bool(here),
-    settings=using.kept(**kept, collections=settings.collections),
+    settings=using.kept(**kept, **of_collections),
     costly=True,
 )
 if further is not None:

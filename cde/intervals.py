@@ -98,8 +98,9 @@ def run_interval(values: ArrayLike) -> Interval:
 def best_on_grid(chosen: ArrayLike, grid: Sequence[float]) -> Interval:
     """Where an optimum lies that each training run has placed on one point of a grid.
 
-    Student's interval over the runs, and never narrower than from the point below the least choice to the point above
-    the greatest: runs that all choose one point have shown no more than that the optimum lies between its neighbours.
+    Student's interval over the runs, within the grid's limits, and never narrower than from the point below the least
+    choice to the point above the greatest: runs that all choose one point have shown no more than that the optimum
+    lies between its neighbours.
 
     Args:
         chosen: `(n,)`, each run's best point.
@@ -122,7 +123,7 @@ def best_on_grid(chosen: ArrayLike, grid: Sequence[float]) -> Interval:
     high = float(grid[inside.index(points.max()) + 2])
     if len(points) > 1:
         found = run_interval(points)
-        low, high = min(low, found.low), max(high, found.high)
+        low, high = min(low, max(found.low, float(grid[0]))), max(high, min(found.high, float(grid[-1])))
     return Interval(float(points.mean()), low, high, len(points), "Student's t over runs, to the next points at least")
 
 

@@ -148,12 +148,14 @@ def imported_modules() -> list[str]:
 
 
 def device() -> str:
-    """What computes here: the GPU, or the processor and the number of threads."""
+    """What computes here: the GPU, or the processor, the number of threads and the precision of "auto" on it."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         return str(torch.cuda.get_device_name())
     cores = f"{torch.get_num_threads()} threads" if torch is not None else "1 thread"
-    return f"CPU ({_processor()}), {cores}"
+    surrogate = sys.modules.get("cde.surrogate")  # the precision moves numbers; a page without vectors has none
+    precision = "" if surrogate is None else ", bfloat16" if surrogate.bfloat16_is_fast() else ", float32"
+    return f"CPU ({_processor()}), {cores}{precision}"
 
 
 def _processor() -> str:

@@ -220,8 +220,9 @@ def test_the_best_point_of_a_grid_is_known_no_better_than_to_its_neighbours(chos
     assert found.estimate == pytest.approx(np.mean(chosen))
     if len(chosen) > 1:
         students = run_interval(chosen)
-        assert found.low <= students.low
-        assert found.high >= students.high
+        assert found.low <= max(students.low, grid[0])
+        assert found.high >= min(students.high, grid[-1])
+    assert grid[0] <= found.low <= found.high <= grid[-1]
 
 
 def test_the_limits_of_a_grid_cannot_be_chosen() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
-from cde import records
+from cde import records, surrogate
 from cde.records import beside, recorded
 
 ROWS = pd.DataFrame({"collection": ["a", "b"], "score": [0.25, 0.5]})
@@ -103,3 +104,16 @@ def test_records_of_other_profiles_stand_beside_with_their_own_settings(
     assert set(beside("toy", "gpu")) == {"laptop", "hours"}
     monkeypatch.setenv("CDE_FRESH", "1")
     assert beside("toy", "laptop") == {}
+
+
+@pytest.mark.parametrize(("fast", "precision"), [(True, "bfloat16"), (False, "float32")])
+def test_a_record_names_the_precision_that_auto_is_here(
+    book: Path, monkeypatch: pytest.MonkeyPatch, fast: bool, precision: str
+) -> None:
+    monkeypatch.setattr(surrogate, "bfloat16_is_fast", lambda: fast)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("CDE_RECORD", "1")
+    recorded("toy", "laptop", lambda: ROWS, here=True, settings={})
+    record = json.loads((book / "book" / "records" / "laptop" / "toy.json").read_text())
+    assert record["device"].startswith("CPU (")
+    assert record["device"].endswith(f" threads, {precision}")

@@ -168,6 +168,15 @@ def test_the_chains_of_the_recipe_are_what_their_names_say() -> None:
         dwell_recipe("smoke", layers=2)
 
 
+def test_a_share_of_the_steps_is_of_every_stage_and_one_at_least() -> None:
+    whole, tenth = dwell_recipe("laptop"), dwell_recipe("laptop", share_of_steps=0.1)
+    stages = ("restore", "crops", "tune")
+    assert [getattr(tenth, stage)["steps"] * 10 for stage in stages] == [getattr(whole, s)["steps"] for s in stages]
+    assert [dwell_recipe("smoke", share_of_steps=1e-9).restore["steps"], whole.tune] == [1, {**tenth.tune, "steps": 40}]
+    with pytest.raises(ValueError, match="share_of_steps must be above 0; it is 0"):
+        dwell_recipe("smoke", share_of_steps=0)
+
+
 def test_what_is_probed_was_never_trained_on() -> None:
     using = dwell_recipe("smoke")
     trained = {name.split(".")[0] for name in using.pairs.ids}

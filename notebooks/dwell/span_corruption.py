@@ -16,10 +16,10 @@
 #
 # *The answer stands here once the chapter has run.*
 #
-# This page answers **Dwell Fig. 4, §4.4** {cite}`coelho2024dwell`. Before it is an embedder, the paper's model is a language model that
-# restores short spans which were cut out of a text. If its accuracy were higher at the beginning, the bias of the embeddings
-# could come from there. The paper finds it uniform with rotary positions, and T5-base, with its own relative ones, slightly
-# better at later places.
+# This page answers **Dwell Fig. 4, §4.4** {cite}`coelho2024dwell`. Before it is an embedder, the paper's model is a language
+# model that restores short spans which were cut out of a text. If its accuracy were higher at the beginning, the bias of the
+# embeddings could come from there. The paper finds it uniform with rotary positions, and T5-base, with its own relative ones,
+# slightly better at later places.
 
 # %% tags=["hide-input"]
 from cde.page import claims_under_test
@@ -35,33 +35,41 @@ seed: int = 0  # the first seed
 seeds: int | None = None  # trainings of each model
 documents: int | None = None  # for training
 queries: int | None = None  # documents that are probed
+share_of_steps: float | None = None  # of the recipe's, in each stage
 windows: int | None = None  # of a document
 t5: str | None = None  # a pretrained T5, from a folder or the Hub
 
 # %% tags=["hide-input"]
 from cde import page
 
-laptop = {"seeds": 3, "documents": None, "queries": None, "windows": 10, "t5": ""}
+laptop = {
+    "seeds": 3,
+    "documents": None,
+    "queries": None,
+    "share_of_steps": None,
+    "windows": 10,
+    "t5": "",
+}
 settings = page.settings(
     profile,
     {
         "smoke": {**laptop, "seeds": 2, "windows": 5},
         "laptop": laptop,
-        "fresh": {**laptop, "seeds": 1},
+        "fresh": {**laptop, "seeds": 1, "queries": 50, "share_of_steps": 0.1},
         "gpu": laptop,
         "paper": {**laptop, "t5": "t5-base"},
     },
-    seeds=seeds, documents=documents, queries=queries, windows=windows, t5=t5,
+    seeds=seeds, documents=documents, queries=queries, share_of_steps=share_of_steps, windows=windows, t5=t5,
 )  # fmt: skip
 settings
 
 # %% [markdown]
 # ## Two kinds of positions
 #
-# The language model of the other chapters, with rotary positions, and its twin with T5's own relative ones: same sizes, data, seeds and
-# steps. Both cut 15 % of the tokens out of docstrings, in spans of three on average, and learn to restore them. The probe cuts
-# spans of exactly three tokens out of one tenth of a document at a time, on packages that were held out; accuracy is the
-# share of their tokens that the model ranks first, given the target so far.
+# The language model of the other chapters, with rotary positions, and its twin with T5's own relative ones: same sizes, data,
+# seeds and steps. Both cut 15 % of the tokens out of docstrings, in spans of three on average, and learn to restore them. The
+# probe cuts spans of exactly three tokens out of one tenth of a document at a time, on packages that were held out; accuracy
+# is the share of their tokens that the model ranks first, given the target so far.
 
 # %%
 import pandas as pd
@@ -74,7 +82,12 @@ from cde.records import recorded
 from cde.span_corruption import span_accuracy
 from cde.stages import Stage, train_stage
 
-using = dwell_recipe(profile, documents=settings.documents, queries=settings.queries)
+using = dwell_recipe(
+    profile,
+    documents=settings.documents,
+    queries=settings.queries,
+    share_of_steps=settings.share_of_steps,
+)
 ROTARY, RELATIVE, UNTRAINED = "rotary", "relative", "untrained"
 start = {
     kind: Stage("start", {**using.start, "positions": kind}) for kind in (RELATIVE,)
@@ -225,9 +238,9 @@ plots.table(
 # %% [markdown]
 # ## Verdict
 #
-# Differences of the first window to the last, Student's interval over seeds. A model that restores little has little to lose: uniform
-# near nought says nothing, so the accuracy and the untrained model stand beside it. The claim on T5-base needs that model (`t5`); our own
-# with relative positions is exploratory.
+# Differences of the first window to the last, Student's interval over seeds. A model that restores little has little to lose:
+# uniform near nought says nothing, so the accuracy and the untrained model stand beside it. The claim on T5-base needs that
+# model (`t5`); our own with relative positions is exploratory.
 
 # %% tags=["hide-input"]
 from cde import claims
@@ -281,10 +294,11 @@ page.answer(
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper's model continues T5-base on 8 billion tokens, up to 2,048 a document. At `laptop` a small one begins from random layers over
-# MiniLM's word embeddings and takes some hundred steps on docstrings cut at a hundred-odd tokens: it restores little beyond frequent words and what
-# stands beside the span. A bias that only a good language model has would not show. Documents are docstrings: their ends are code and
-# lists more often than their beginnings, which can be easier or harder to restore for that reason alone.
+# The paper's model continues T5-base on 8 billion tokens, up to 2,048 a document. At `laptop` a small one begins from random
+# layers over MiniLM's word embeddings and takes some hundred steps on docstrings cut at a hundred-odd tokens: it restores
+# little beyond frequent words and what stands beside the span. A bias that only a good language model has would not show.
+# Documents are docstrings: their ends are code and lists more often than their beginnings, which can be easier or harder to
+# restore for that reason alone.
 #
 # ## Run it again
 #

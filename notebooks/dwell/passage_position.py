@@ -16,10 +16,11 @@
 #
 # *The answer stands here once the chapter has run.*
 #
-# This page answers **Dwell Figs. 1 and 2, Table 1, §4.1 and §4.2** {cite}`coelho2024dwell`. The passage that answers a query is moved
-# through its document, to ten places from the first to the last, and the collection is searched each time. The paper finds
-# its retriever better than on unchanged documents with the passage at the very start, worse with it anywhere else, and more so after
-# more fine-tuning. Of MS MARCO's own passages half begin within the first 746 characters. The effect is drawn, not printed.
+# This page answers **Dwell Figs. 1 and 2, Table 1, §4.1 and §4.2** {cite}`coelho2024dwell`. The passage that answers a query
+# is moved through its document, to ten places from the first to the last, and the collection is searched each time. The paper
+# finds its retriever better than on unchanged documents with the passage at the very start, worse with it anywhere else, and
+# more so after more fine-tuning. Of MS MARCO's own passages half begin within the first 746 characters. The effect is drawn,
+# not printed.
 
 # %% tags=["hide-input"]
 from cde.page import claims_under_test
@@ -35,6 +36,7 @@ seed: int = 0  # the first seed
 seeds: int | None = None  # trainings of each chain
 documents: int | None = None  # for training
 queries: int | None = None  # with a known passage
+share_of_steps: float | None = None  # of the recipe's, in each stage
 points: int | None = None  # places that the passage is moved to
 collections: list[str] | None = None  # of $CDE_DATA/beir, with known passages
 marco: bool | None = None  # MS MARCO's documents from the Hub (23 GB) as well
@@ -44,7 +46,7 @@ models: list[str] | None = None  # sentence-transformers models, folders or the 
 from cde import page
 
 laptop = {
-    "seeds": 3, "documents": None, "queries": None, "points": 10,
+    "seeds": 3, "documents": None, "queries": None, "share_of_steps": None, "points": 10,
     "collections": ["squad-dev", "covidqa-docs"], "marco": False, "models": [],
 }  # fmt: skip
 settings = page.settings(
@@ -52,12 +54,12 @@ settings = page.settings(
     {
         "smoke": {**laptop, "seeds": 2, "collections": []},
         "laptop": laptop,
-        "fresh": {**laptop, "seeds": 1},
+        "fresh": {**laptop, "seeds": 1, "queries": 50, "share_of_steps": 0.1},
         "gpu": laptop,
         "paper": {**laptop, "marco": True, "models": ["castorini/repllama-v1-7b-lora-doc"]},
     },
-    seeds=seeds, documents=documents, queries=queries, points=points, collections=collections, marco=marco,
-    models=models,
+    seeds=seeds, documents=documents, queries=queries, share_of_steps=share_of_steps, points=points,
+    collections=collections, marco=marco, models=models,
 )  # fmt: skip
 if settings.points != 10:
     raise ValueError(f"the claims name ten places; points is {settings.points}")
@@ -66,10 +68,11 @@ settings
 # %% [markdown]
 # ## Where passages stand
 #
-# Offline, the documents are long docstrings of packages that no training has seen. Of one of its sections the first sentence is
-# taken out and becomes the query; the rest of that section is the passage (`cde.passages`). With `$CDE_DATA` there are SQuAD's
-# paragraphs, with the sentence that answers, and long articles of COVID-QA with the passage that does. MS MARCO's documents, the
-paper's, come from the Hub: the relevant passage of the passage collection is looked for in the relevant document, word for word.
+# Offline, the documents are long docstrings of packages that no training has seen. Of one of its sections the first sentence
+# is taken out and becomes the query; the rest of that section is the passage (`cde.passages`). With `$CDE_DATA` there are
+# SQuAD's paragraphs, with the sentence that answers, and long articles of COVID-QA with the passage that does. MS MARCO's
+# documents, the paper's, come from the Hub: the relevant passage of the passage collection is looked for in the relevant
+# document, word for word.
 
 # %%
 import numpy as np
@@ -87,7 +90,12 @@ from cde.probes import moved_passage
 from cde.progress import progress
 from cde.records import recorded
 
-using = dwell_recipe(profile, documents=settings.documents, queries=settings.queries)
+using = dwell_recipe(
+    profile,
+    documents=settings.documents,
+    queries=settings.queries,
+    share_of_steps=settings.share_of_steps,
+)
 PYDOCS = "pydocs sections"
 first = seed
 here = {
@@ -165,9 +173,9 @@ plots.show(
 # %% [markdown]
 # ## Moving them
 #
-# Tokens are moved exactly: a moved document has the same tokens as before, with the passage's in one piece (`cde.probes` checks each
-# text and counts those for which it cannot be done). The search covers the whole collection; of a query's own document
-# the moved version counts. The models: BM25, which has no positions and must not move at all; MiniLM; and our
+# Tokens are moved exactly: a moved document has the same tokens as before, with the passage's in one piece (`cde.probes`
+# checks each text and counts those for which it cannot be done). The search covers the whole collection; of a query's own
+# document the moved version counts. The models: BM25, which has no positions and must not move at all; MiniLM; and our
 # encoder–decoder after one episode of fine-tuning and after all.
 
 # %%
@@ -363,10 +371,10 @@ plots.table(
 # %% [markdown]
 # ## Verdict
 #
-# Tested on pydocs, with the encoder–decoder, over seeds; *tuned* is the paper's model after its first episode. Models of which there is one
-# training only, and the collections of `$CDE_DATA`, are exploratory: there, intervals of a single place are a bootstrap over
-# queries. The claim on a large decoder is tested where such a model can be had: `models` takes one. MRR of our model is compared with
-# MiniLM's, an encoder of the same size but of far more training.
+# Tested on pydocs, with the encoder–decoder, over seeds; *tuned* is the paper's model after its first episode. Models of
+# which there is one training only, and the collections of `$CDE_DATA`, are exploratory: there, intervals of a single place
+# are a bootstrap over queries. The claim on a large decoder is tested where such a model can be had: `models` takes one. MRR
+# of our model is compared with MiniLM's, an encoder of the same size but of far more training.
 
 # %% tags=["hide-input"]
 from cde import claims
@@ -442,10 +450,11 @@ page.answer(
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper has 1,130 queries of MS MARCO whose passages are found in documents by exact matching, a T5-base with 2,048 tokens, and RepLLaMA
-# with 7 billion parameters. Our queries are sentences taken out of the section that they ask for, which makes the passage the natural answer
-# and not the only one: other sections of the same docstring speak of the same function. Training is minutes, not days; see the
-# chapter on the three stages. Documents are limited to what the encoders read, so that no passage is moved out of sight.
+# The paper has 1,130 queries of MS MARCO whose passages are found in documents by exact matching, a T5-base with 2,048
+# tokens, and RepLLaMA with 7 billion parameters. Our queries are sentences taken out of the section that they ask for, which
+# makes the passage the natural answer and not the only one: other sections of the same docstring speak of the same function.
+# Training is minutes, not days; see the chapter on the three stages. Documents are limited to what the encoders read, so that
+# no passage is moved out of sight.
 #
 # ## Run it again
 #

@@ -16,11 +16,11 @@
 #
 # *The answer stands here once the chapter has run.*
 #
-# This page answers **Dwell Table 5, appendix A.2, and §4.4** {cite}`coelho2024dwell`. A T5 with new rotary positions goes through language
-# modelling, contrastive pre-training on crops, and episodes of fine-tuning with hard negatives that are mined anew before each. The paper
-# leaves stages out: MRR is 0.177 with one episode and nothing before it, 0.350 after language modelling, 0.372 after both, and 0.414 after
-# four episodes. Where the bias towards the beginning comes from it infers from figures of single models; this page measures it at
-# the end of every chain.
+# This page answers **Dwell Table 5, appendix A.2, and §4.4** {cite}`coelho2024dwell`. A T5 with new rotary positions goes
+# through language modelling, contrastive pre-training on crops, and episodes of fine-tuning with hard negatives that are
+# mined anew before each. The paper leaves stages out: MRR is 0.177 with one episode and nothing before it, 0.350 after
+# language modelling, 0.372 after both, and 0.414 after four episodes. Where the bias towards the beginning comes from it
+# infers from figures of single models; this page measures it at the end of every chain.
 
 # %% tags=["hide-input"]
 from cde.page import claims_under_test
@@ -36,33 +36,41 @@ seed: int = 0  # the first seed
 seeds: int | None = None  # trainings of each chain
 documents: int | None = None  # for training
 queries: int | None = None  # to search and to probe with
+share_of_steps: float | None = None  # of the recipe's, in each stage
 episodes: int | None = None  # of fine-tuning, in the longest chain; two or more
 
 # %% tags=["hide-input"]
 from cde import page
 
-laptop = {"seeds": 3, "documents": None, "queries": None, "episodes": None}
+laptop = {
+    "seeds": 3,
+    "documents": None,
+    "queries": None,
+    "share_of_steps": None,
+    "episodes": None,
+}
 settings = page.settings(
     profile,
     {
         "smoke": {**laptop, "seeds": 2},
         "laptop": laptop,
-        "fresh": {**laptop, "seeds": 1, "episodes": 2},
+        "fresh": {**laptop, "seeds": 1, "queries": 50, "share_of_steps": 0.1, "episodes": 2},
         "gpu": laptop,
         "paper": laptop,
     },
-    seeds=seeds, documents=documents, queries=queries, episodes=episodes,
+    seeds=seeds, documents=documents, queries=queries, share_of_steps=share_of_steps, episodes=episodes,
 )  # fmt: skip
 settings
 
 # %% [markdown]
 # ## Chains
 #
-# Each line of the table is a chain of stages (`cde.dwell`). All of a seed begin with the same weights: random layers over MiniLM's
-# word embeddings. Fine-tuning takes docstrings' summaries as queries and their bodies as documents; before the first episode the hard
-# negatives come from MiniLM, before each later one from the model itself. Searched are docstrings of packages that were held out.
-# The bias is measured in two ways: by how much nearer a document's embedding is to its first tenth than to its last, and by how
-# much MRR is lost when the passage that answers is moved away from its place to places 2 to 10.
+# Each line of the table is a chain of stages (`cde.dwell`). All of a seed begin with the same weights: random layers over
+# MiniLM's word embeddings. Fine-tuning takes docstrings' summaries as queries and their bodies as documents; before the first
+# episode the hard negatives come from MiniLM, before each later one from the model itself. Searched are docstrings of
+# packages that were held out. The bias is measured in two ways: by how much nearer a document's embedding is to its first
+# tenth than to its last, and by how much MRR is lost when the passage that answers is moved away from its place to places 2
+# to 10.
 
 # %%
 import pandas as pd
@@ -78,6 +86,7 @@ using = dwell_recipe(
     profile,
     documents=settings.documents,
     queries=settings.queries,
+    share_of_steps=settings.share_of_steps,
     episodes=settings.episodes,
 )
 if using.episodes < 2:
@@ -155,9 +164,9 @@ print(found.note)
 # %% [markdown]
 # ## The table
 #
-# MRR@100 and recall@100 on held-out docstrings by their summaries, mean and standard deviation over seeds; the decline in cosine; and
-# MRR@100 gained and lost by moving passages. A model that has never been an embedder has little to lose: compare the last column
-# with the quality beside it.
+# MRR@100 and recall@100 on held-out docstrings by their summaries, mean and standard deviation over seeds; the decline in
+# cosine; and MRR@100 gained and lost by moving passages. A model that has never been an embedder has little to lose: compare
+# the last column with the quality beside it.
 
 # %% tags=["hide-input"]
 from cde import plots
@@ -284,10 +293,11 @@ page.answer(
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# In the paper the model begins as T5-base, whose weights know other positions; here layers begin at random, so that "nothing before it" starts
-# from less. Language modelling lasts some hundred steps instead of 49,152, crops a hundred instead of an epoch of MS MARCO, and an
-# episode some dozens of steps instead of two epochs. Fine-tuning teaches that a summary finds its docstring, and a docstring's own
-# words often repeat the summary early: that data may teach a bias, as the paper supposes of MS MARCO.
+# In the paper the model begins as T5-base, whose weights know other positions; here layers begin at random, so that "nothing
+# before it" starts from less. Language modelling lasts some hundred steps instead of 49,152, crops a hundred instead of an
+# epoch of MS MARCO, and an episode some dozens of steps instead of two epochs. Fine-tuning teaches that a summary finds its
+# docstring, and a docstring's own words often repeat the summary early: that data may teach a bias, as the paper supposes of
+# MS MARCO.
 #
 # ## Run it again
 #

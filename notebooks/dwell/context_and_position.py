@@ -16,10 +16,11 @@
 #
 # *The answer stands here once the chapter has run.*
 #
-# This page asks what none of the papers asks, beside **Dwell §4.3** {cite}`coelho2024dwell`: whether an encoder that has seen its corpus
-# ({cite:t}`morris2024contextual`) is less biased towards the beginning of a document than one that has not, with the same data and seeds.
-# And where the bias comes from: the paper supposes that web documents say the important things first. Here the encoder–decoder is
-# also trained on crops of documents whose segments were shuffled, and on crops that cover every place of a document equally often.
+# This page asks what none of the papers asks, beside **Dwell §4.3** {cite}`coelho2024dwell`: whether an encoder that has seen
+# its corpus ({cite:t}`morris2024contextual`) is less biased towards the beginning of a document than one that has not, with
+# the same data and seeds. And where the bias comes from: the paper supposes that web documents say the important things
+# first. Here the encoder–decoder is also trained on crops of documents whose segments were shuffled, and on crops that cover
+# every place of a document equally often.
 
 # %% tags=["hide-input"]
 from cde.page import claims_under_test
@@ -35,6 +36,7 @@ seed: int = 0  # the first seed
 seeds: int | None = None  # trainings of each arm
 documents: int | None = None  # for training
 queries: int | None = None  # to probe with
+share_of_steps: float | None = None  # of the recipe's, in each stage
 steps: int | None = None  # of the bi-encoder and the contextual encoder
 batch_size: int | None = None
 context_size: int | None = None
@@ -45,8 +47,8 @@ max_tokens: int | None = None  # of a document
 from cde import page
 
 laptop = {
-    "seeds": 3, "documents": None, "queries": None, "steps": 40, "batch_size": 64, "context_size": 32, "layers": 2,
-    "max_tokens": 256,
+    "seeds": 3, "documents": None, "queries": None, "share_of_steps": None, "steps": 40, "batch_size": 64, "context_size": 32,
+    "layers": 2, "max_tokens": 256,
 }  # fmt: skip
 settings = page.settings(
     profile,
@@ -55,21 +57,21 @@ settings = page.settings(
             **laptop, "seeds": 2, "steps": 2, "batch_size": 4, "context_size": 4, "layers": 1, "max_tokens": 128,
         },
         "laptop": laptop,
-        "fresh": {**laptop, "seeds": 1, "steps": 10},
+        "fresh": {**laptop, "seeds": 1, "queries": 50, "share_of_steps": 0.1, "steps": 10},
         "gpu": {**laptop, "steps": 1000, "batch_size": 256, "context_size": 64, "layers": 6, "max_tokens": 512},
         "paper": {**laptop, "steps": 5000, "batch_size": 512, "context_size": 512, "layers": None, "max_tokens": 512},
     },
-    seeds=seeds, documents=documents, queries=queries, steps=steps, batch_size=batch_size, context_size=context_size,
-    layers=layers, max_tokens=max_tokens,
+    seeds=seeds, documents=documents, queries=queries, share_of_steps=share_of_steps, steps=steps,
+    batch_size=batch_size, context_size=context_size, layers=layers, max_tokens=max_tokens,
 )  # fmt: skip
 settings
 
 # %% [markdown]
 # ## With context and without
 #
-# A bi-encoder and a contextual encoder (the paper's attention), from the same layers of MiniLM, trained on the same summaries and
-# documents in the same shuffled batches. The contextual encoder is probed in the context of the collection, and with null tokens:
-# a difference that null tokens show as well is not the context's. *Before* is the bi-encoder before training.
+# A bi-encoder and a contextual encoder (the paper's attention), from the same layers of MiniLM, trained on the same summaries
+# and documents in the same shuffled batches. The contextual encoder is probed in the context of the collection, and with null
+# tokens: a difference that null tokens show as well is not the context's. *Before* is the bi-encoder before training.
 
 # %%
 import pandas as pd
@@ -84,7 +86,12 @@ from cde.runs import train
 from cde.stages import shuffle_segments
 from cde.training import TrainConfig
 
-using = dwell_recipe(profile, documents=settings.documents, queries=settings.queries)
+using = dwell_recipe(
+    profile,
+    documents=settings.documents,
+    queries=settings.queries,
+    share_of_steps=settings.share_of_steps,
+)
 BEFORE, BI, OWN, NULL = "before", "bi-encoder", "contextual", "contextual, null tokens"
 CROPS, SHUFFLED, AROUND = "crops", "shuffled", "around"
 base = TrainConfig(
@@ -177,9 +184,10 @@ print(found.note)
 # %% [markdown]
 # ## Both probes
 #
-# Decline: cosine of a document with its first tenth minus that with its last, as written, and with the ten segments of each document
-# in random order, so that only the encoder can prefer a place. Lost: MRR@100 on unchanged documents minus its mean with the
-# passage at places 2 to 10. Means and intervals over seeds (*before* has one model). The last three lines are encoder–decoders after crops.
+# Decline: cosine of a document with its first tenth minus that with its last, as written, and with the ten segments of each
+# document in random order, so that only the encoder can prefer a place. Lost: MRR@100 on unchanged documents minus its mean
+# with the passage at places 2 to 10. Means and intervals over seeds (*before* has one model). The last three lines are
+# encoder–decoders after crops.
 
 # %% tags=["hide-input"]
 from cde import plots
@@ -244,9 +252,9 @@ plots.show(
 # %% [markdown]
 # ## Differences
 #
-# Seed by seed. The first three are about context, exploratory; the fourth is the paper's explanation, the last is the remedy that its reasoning
-# suggests. A shuffled document has no place where the important things stand; a crop that may run over the end of a document sees its first
-# and last tokens as often as the others.
+# Seed by seed. The first three are about context, exploratory; the fourth is the paper's explanation, the last is the remedy
+# that its reasoning suggests. A shuffled document has no place where the important things stand; a crop that may run over the
+# end of a document sees its first and last tokens as often as the others.
 
 # %% tags=["hide-input"]
 PAIRS = [
@@ -276,8 +284,8 @@ plots.table(
 # %% [markdown]
 # ## Verdict
 #
-# Tested is the paper's explanation: the decline after training on shuffled documents minus the decline after training on documents as
-# written, both probed on documents as written.
+# Tested is the paper's explanation: the decline after training on shuffled documents minus the decline after training on
+# documents as written, both probed on documents as written.
 
 # %% tags=["hide-input"]
 from cde import claims
@@ -311,10 +319,10 @@ page.answer(
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper offers the explanation and does not test it. Our documents are docstrings, which begin with prose and go on with parameters and
-# examples; they are no web pages. Shuffling segments also breaks sentences and the coherence of neighbouring crops, so that a shuffled document
-# differs from a written one in more than its order. Models are small and trained for minutes. The contextual encoder's window holds
-# documents of the same collection, some of which are searched.
+# The paper offers the explanation and does not test it. Our documents are docstrings, which begin with prose and go on with
+# parameters and examples; they are no web pages. Shuffling segments also breaks sentences and the coherence of neighbouring
+# crops, so that a shuffled document differs from a written one in more than its order. Models are small and trained for
+# minutes. The contextual encoder's window holds documents of the same collection, some of which are searched.
 #
 # ## Run it again
 #

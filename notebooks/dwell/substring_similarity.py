@@ -35,22 +35,29 @@ seed: int = 0  # the first seed
 seeds: int | None = None  # trainings of each chain
 documents: int | None = None  # for training
 queries: int | None = None  # documents that are probed
+share_of_steps: float | None = None  # of the recipe's, in each stage
 parts: int | None = None  # segments of a document
 
 # %% tags=["hide-input"]
 from cde import page
 
-laptop = {"seeds": 3, "documents": None, "queries": None, "parts": 10}
+laptop = {
+    "seeds": 3,
+    "documents": None,
+    "queries": None,
+    "share_of_steps": None,
+    "parts": 10,
+}
 settings = page.settings(
     profile,
     {
         "smoke": {**laptop, "seeds": 2},
         "laptop": laptop,
-        "fresh": {**laptop, "seeds": 1},
+        "fresh": {**laptop, "seeds": 1, "queries": 50, "share_of_steps": 0.1},
         "gpu": laptop,
         "paper": laptop,
     },
-    seeds=seeds, documents=documents, queries=queries, parts=parts,
+    seeds=seeds, documents=documents, queries=queries, share_of_steps=share_of_steps, parts=parts,
 )  # fmt: skip
 settings
 
@@ -58,9 +65,9 @@ settings
 # ## The models
 #
 # The paper's subject is a T5 with rotary positions that goes through three stages. Ours is the same at a smaller size:
-# `cde.encoder_decoder`, trained by `cde.dwell` on docstrings. It is probed after the first stage (*language model*), after contrastive
-# pre-training on crops with either pooling (*crops*, *mean*), and after a first episode of fine-tuning (*tuned*). Beside them stands
-# MiniLM, a sentence encoder that others trained on a billion pairs, with learned positions.
+# `cde.encoder_decoder`, trained by `cde.dwell` on docstrings. It is probed after the first stage (*language model*), after
+# contrastive pre-training on crops with either pooling (*crops*, *mean*), and after a first episode of fine-tuning (*tuned*).
+# Beside them stands MiniLM, a sentence encoder that others trained on a billion pairs, with learned positions.
 #
 # Documents are docstrings of packages that no stage has seen, and as long as the training documents. Segments begin and end
 # at whole words, so that each has exactly its tokens of the document.
@@ -82,7 +89,12 @@ from cde.progress import progress
 from cde.records import recorded
 from cde.stages import shuffle_segments
 
-using = dwell_recipe(profile, documents=settings.documents, queries=settings.queries)
+using = dwell_recipe(
+    profile,
+    documents=settings.documents,
+    queries=settings.queries,
+    share_of_steps=settings.share_of_steps,
+)
 LANGUAGE, CROPS, MEAN, TUNED, MINILM = (
     "language model",
     "crops",
@@ -159,9 +171,9 @@ print(found.note)
 # %% [markdown]
 # ## Similarity by segment
 #
-# Means over documents and seeds; bands hold the middle half of the documents. Left, documents as they are written; right, with their
-# segments in random order. Levels differ between models for reasons that have nothing to do with position: what counts is the
-# slope.
+# Means over documents and seeds; bands hold the middle half of the documents. Left, documents as they are written; right,
+# with their segments in random order. Levels differ between models for reasons that have nothing to do with position: what
+# counts is the slope.
 
 # %% tags=["hide-input"]
 from cde import plots
@@ -208,7 +220,14 @@ plots.show(
     ),
     caption="Similarity of a document with each of its segments; bands are the middle half of the documents.",
     data=results[
-        ["order", "model", "seed", "segment", "cosine", *(f"q{share}" for share in SHARES)]
+        [
+            "order",
+            "model",
+            "seed",
+            "segment",
+            "cosine",
+            *(f"q{share}" for share in SHARES),
+        ]
     ],
     answers="Dwell Figs. 3 and 5",
 )
@@ -216,9 +235,9 @@ plots.show(
 # %% [markdown]
 # ## The decline
 #
-# First segment minus last, the mean over documents. Over seeds the interval is Student's; of a single model it is a bootstrap over
-# documents, which says nothing about other trainings. The middle is the mean of segments 4 to 7: a bias towards the *start* shows
-# against it too, and is told from a mere difference between the two ends.
+# First segment minus last, the mean over documents. Over seeds the interval is Student's; of a single model it is a bootstrap
+# over documents, which says nothing about other trainings. The middle is the mean of segments 4 to 7: a bias towards the
+# *start* shows against it too, and is told from a mere difference between the two ends.
 
 # %% tags=["hide-input"]
 
@@ -275,8 +294,8 @@ plots.table(
 # %% [markdown]
 # ## Verdict
 #
-# Tested as the paper does it: our encoder–decoder, over seeds, on documents as written. MiniLM counts as exploratory, since it is no
-# model of the paper; so do shuffled documents, which tell the model's part from the documents'.
+# Tested as the paper does it: our encoder–decoder, over seeds, on documents as written. MiniLM counts as exploratory, since
+# it is no model of the paper; so do shuffled documents, which tell the model's part from the documents'.
 
 # %% tags=["hide-input"]
 from cde import claims
@@ -328,11 +347,12 @@ page.answer(
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper's model is T5-base, continued on 8 billion tokens of web documents of up to 2,048 tokens. At `laptop` ours has three layers
-# over MiniLM's word embeddings, learns from some thousands of docstrings for some hundreds of steps, and is probed on docstrings of
-# a few hundred tokens. Docstrings are not written like news: a summary leads, but parameters, notes and examples follow in an order of
-# their own, and a first segment of prose differs from a last one of code whatever the encoder. Shuffled segments take that out of the
-# probe, and are no text that anyone would write; the chapter on context and position takes it out of the training.
+# The paper's model is T5-base, continued on 8 billion tokens of web documents of up to 2,048 tokens. At `laptop` ours has
+# three layers over MiniLM's word embeddings, learns from some thousands of docstrings for some hundreds of steps, and is
+# probed on docstrings of a few hundred tokens. Docstrings are not written like news: a summary leads, but parameters, notes
+# and examples follow in an order of their own, and a first segment of prose differs from a last one of code whatever the
+# encoder. Shuffled segments take that out of the probe, and are no text that anyone would write; the chapter on context and
+# position takes it out of the training.
 #
 # ## Run it again
 #

@@ -15,9 +15,11 @@ Every chain of a seed begins with the same weights, and what two chains have in 
 | `shuffled` | yes | of documents whose segments were shuffled | |
 | `around` | yes | that run over the end | |
 
-Training sees the documents of pydocs' training packages; probes and searches have those of packages that were held out.
+Training sees the documents of pydocs' training packages (or of `data`); probes and searches have those of packages that
+were held out. All documents are short enough to be read whole by every stage and every probe: an encoder whose training
+had cut the ends off would prefer the beginning for that alone.
 
-Cost: at `laptop`, by an estimate from steps and tokens, twelve minutes a seed for all chains.
+Cost: that of the stages; `stage.json` in each stage's folder says the seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ import numpy as np
 from cde.data import Pairs, RetrievalSet, load_pairs
 from cde.data.pydocs import HELD_OUT
 from cde.encoder_decoder import EncoderDecoder
+from cde.models.encoder import load_tokenizer
 from cde.passages import Passages, load_passages
+from cde.probes import token_spans
 from cde.stages import Stage, train_stage
 
 __all__ = ["CHAINS", "DwellRecipe", "dwell_recipe"]
@@ -51,7 +55,9 @@ class DwellRecipe:
         episodes: of `tuned again`.
         documents: for training, at most.
         words: least and most of a document.
+        longest: tokens of a document, at most.
         queries: with a known passage, at most.
+        data: pairs to train on (`load_pairs`).
     """
 
     start: dict[str, Any]
@@ -61,17 +67,28 @@ class DwellRecipe:
     episodes: int
     documents: int
     words: tuple[int, int]
+    longest: int
     queries: int
+    data: str = "pydocs"
 
     @cached_property
     def pairs(self) -> Pairs:
-        """Summaries and documents of training packages, within the range of words."""
-        return self._fitting(load_pairs("pydocs")).sample(self.documents, 0)
+        """Summaries and documents to train on, within the ranges of words and tokens."""
+        return self._fitting(load_pairs(self.data)).sample(self.documents, 0)
 
     @cached_property
     def passages(self) -> Passages:
         """Queries with a known passage, in documents of packages that training never saw."""
-        return load_passages("pydocs", self.words, packages=HELD_OUT).sample(self.queries, 0)
+        every = load_passages("pydocs", self.words, packages=HELD_OUT)
+        return every.within(self.fits, f"document of more than {self.longest} tokens").sample(self.queries, 0)
+
+    @property
+    def probed(self) -> list[str]:
+        """The documents that hold the passages of `passages`, each once."""
+        found = self.passages
+        asked = {found.document_of(query) for query in found.spans}
+        named = zip(found.collection.document_ids, found.collection.documents, strict=True)
+        return [text for name, text in named if name in asked]
 
     @cached_property
     def collection(self) -> RetrievalSet:
@@ -80,9 +97,19 @@ class DwellRecipe:
         held_out = every.select(np.isin(np.asarray(every.domains), HELD_OUT))
         return RetrievalSet.from_pairs(self._fitting(held_out), self.queries)
 
+    def fits(self, text: str) -> bool:
+        """Whether a document has no more than `longest` tokens."""
+        return len(token_spans(text, self._tokenizer)[0]) <= self.longest
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return load_tokenizer(self.start.get("model", "minilm"))
+
     def _fitting(self, pairs: Pairs) -> Pairs:
         low, high = self.words
-        return pairs.select(np.array([low <= len(text.split()) <= high for text in pairs.documents]))
+        return pairs.select(
+            np.array([low <= len(text.split()) <= high and self.fits(text) for text in pairs.documents])
+        )
 
     def stage(self, chain: str) -> Stage:
         """The last stage of a chain.
@@ -130,45 +157,46 @@ class DwellRecipe:
 
 
 _SMOKE = DwellRecipe(
-    start={"layers": 1, "max_tokens": 128, "trained_tokens": 128},
+    start={"layers": 1, "max_tokens": 256, "trained_tokens": 256},
     restore={"steps": 2, "batch_size": 4, "tokens": 32, "learning_rate": 1e-3},
-    crops={"steps": 2, "batch_size": 4, "query_tokens": 32, "document_tokens": 32, "learning_rate": 1e-3},
+    crops={"steps": 2, "batch_size": 4, "query_tokens": 256, "document_tokens": 256, "learning_rate": 1e-3},
     tune={
-        "steps": 2, "batch_size": 4, "query_tokens": 16, "document_tokens": 64, "learning_rate": 1e-3,
+        "steps": 2, "batch_size": 4, "query_tokens": 16, "document_tokens": 256, "learning_rate": 1e-3,
         "hard_negatives": 1, "surrogate_tokens": 16,
     },
-    episodes=2, documents=40, words=(60, 80), queries=12,
+    episodes=2, documents=40, words=(60, 80), longest=254, queries=12,
 )  # fmt: skip
 _LAPTOP = DwellRecipe(
-    start={"layers": 3, "max_tokens": 512, "trained_tokens": 256},
-    restore={"steps": 300, "batch_size": 32, "tokens": 128, "learning_rate": 1e-3},
-    crops={"steps": 100, "batch_size": 64, "query_tokens": 128, "document_tokens": 128, "learning_rate": 3e-4},
+    start={"layers": 3, "max_tokens": 256, "trained_tokens": 256},
+    restore={"steps": 600, "batch_size": 32, "tokens": 128, "learning_rate": 1e-3},
+    crops={"steps": 100, "batch_size": 64, "query_tokens": 256, "document_tokens": 256, "learning_rate": 3e-4},
     tune={
         "steps": 40, "batch_size": 32, "query_tokens": 24, "document_tokens": 256, "learning_rate": 3e-4,
         "hard_negatives": 1, "surrogate_tokens": 64,
     },
-    episodes=3, documents=6000, words=(60, 240), queries=200,
+    episodes=3, documents=6000, words=(60, 240), longest=254, queries=200,
 )  # fmt: skip
 _GPU = DwellRecipe(
-    start={"layers": 6, "decoder_layers": 2, "max_tokens": 1024, "trained_tokens": 512},
+    start={"layers": 6, "decoder_layers": 2, "max_tokens": 512, "trained_tokens": 512},
     restore={"steps": 10_000, "batch_size": 128, "tokens": 512, "learning_rate": 5e-4},
-    crops={"steps": 2000, "batch_size": 128, "query_tokens": 256, "document_tokens": 256, "learning_rate": 1e-4},
+    crops={"steps": 2000, "batch_size": 128, "query_tokens": 512, "document_tokens": 512, "learning_rate": 1e-4},
     tune={
         "steps": 500, "batch_size": 128, "query_tokens": 32, "document_tokens": 512, "learning_rate": 1e-4,
         "hard_negatives": 3, "surrogate_tokens": 256,
     },
-    episodes=4, documents=10**6, words=(60, 700), queries=2000,
+    episodes=4, documents=10**6, words=(60, 500), longest=510, queries=2000,
 )  # fmt: skip
-#: the paper's (appendix A.1); pydocs stands in for MS MARCO's documents where those cannot be had
+#: the paper's (appendix A.1), on pydocs unless `data` names pairs such as MS MARCO's documents with their queries: 8.05
+#: billion tokens, one epoch of 3.2 million crops in batches of 4 x 128, episodes of two epochs of 367,000 queries
 _PAPER = DwellRecipe(
     start={"model": "t5-base", "max_tokens": 2048, "trained_tokens": 512},
-    restore={"steps": 49_152, "batch_size": 1280, "tokens": 2048, "learning_rate": 1e-5},
-    crops={"steps": 25_000, "batch_size": 512, "query_tokens": 1024, "document_tokens": 1024, "learning_rate": 5e-6},
+    restore={"steps": 49_152, "batch_size": 80, "chunk": 5, "tokens": 2048, "learning_rate": 1e-5},
+    crops={"steps": 6277, "batch_size": 512, "query_tokens": 2048, "document_tokens": 2048, "learning_rate": 5e-6},
     tune={
         "steps": 1400, "batch_size": 512, "query_tokens": 32, "document_tokens": 2048, "learning_rate": 5e-6,
         "hard_negatives": 9, "surrogate_tokens": 512,
     },
-    episodes=4, documents=10**7, words=(60, 10**6), queries=10**5,
+    episodes=4, documents=10**7, words=(60, 10**6), longest=2046, queries=10**5,
 )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -63,15 +63,37 @@ class Passages:
         """The id of the document that holds a query's passage."""
         return next(name for name, grade in self.collection.qrels[query].items() if grade > 0)
 
-    def starts(self) -> NDArray[np.float64]:
-        """Start of each passage as a share of its document's characters, `(n,)` float64, in the order of the queries.
+    def starts(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Where passages start, in the order of the queries, without those that fill their document.
+
+        Returns:
+            `(n,)` int64, in characters; and `(n,)` float64 as a share of the characters that are not the passage's: 0
+            at the document's start, 1 where the passage ends with the document. Of passages placed at random the
+            median share is a half, however long they are; as a share of the document it would be less.
 
         Used by the chapter `passage_position` (Dwell Fig. 2).
         """
         texts = dict(zip(self.collection.document_ids, self.collection.documents, strict=True))
-        lengths = [len(texts[self.document_of(query)]) for query in self.collection.query_ids]
-        begins = [self.spans[query][0] for query in self.collection.query_ids]
-        return np.asarray(np.array(begins) / np.array(lengths), dtype=np.float64)
+        spans = np.array([self.spans[query] for query in self.collection.query_ids], dtype=np.int64).reshape(-1, 2)
+        lengths = np.array([len(texts[self.document_of(query)]) for query in self.collection.query_ids])
+        room = lengths - (spans[:, 1] - spans[:, 0])
+        begins, room = spans[room > 0, 0], room[room > 0]
+        return begins, np.asarray(begins / room, dtype=np.float64)
+
+    def within(self, fits: Callable[[str], bool], reason: str) -> Passages:
+        """The documents that fit, and the queries whose passages they hold; the other queries are counted.
+
+        Example:
+            >>> toy = RetrievalSet(["d", "e"], ["a b c", "a"], ["q"], ["a?"], {"q": {"d": 1}})
+            >>> Passages(toy, {"q": (0, 1)}, {}).within(lambda text: len(text) < 3, "too long").left_out
+            {'too long': 1}
+        """
+        named = zip(self.collection.document_ids, self.collection.documents, strict=True)
+        texts = {name: text for name, text in named if fits(text)}
+        queries = [query for query in self.collection.query_ids if self.document_of(query) in texts]
+        kept = replace(ask(self.collection, queries), document_ids=list(texts), documents=list(texts.values()))
+        dropped = len(self.collection.query_ids) - len(queries)
+        return Passages(kept, {query: self.spans[query] for query in queries}, {**self.left_out, reason: dropped})
 
     def sample(self, queries: int, seed: int = 0) -> Passages:
         """The same corpus with so many queries, drawn without replacement; all if there are fewer."""

@@ -233,11 +233,14 @@ class Similarities:
 
     Attributes:
         cosines: `(n, parts)` float32.
+        others: `(n, parts)` float32, with another document of the probe (NaN if there is none). A space in which all
+            texts lie close together leaves no room for a decline: this tells how much room there is.
         rows: `(n,)` which of the texts they belong to.
         left_out: reason → how many texts have none.
     """
 
     cosines: NDArray[np.float32]
+    others: NDArray[np.float32]
     rows: NDArray[np.int64]
     left_out: Mapping[str, int]
 
@@ -303,4 +306,6 @@ def substring_similarity(
     whole = encoder.encode_documents([texts[row] for row in rows])
     part = encoder.encode_documents(runs).reshape(len(rows), parts, -1)
     cosines = np.einsum("nd,npd->np", whole, part).astype(np.float32)
-    return Similarities(cosines, np.array(rows, dtype=np.int64), dict(left_out))
+    others = np.einsum("nd,npd->np", np.roll(whole, 1, axis=0), part).astype(np.float32)
+    others[[texts[row] == texts[other] for row, other in zip(rows, np.roll(rows, 1), strict=True)]] = np.nan
+    return Similarities(cosines, others, np.array(rows, dtype=np.int64), dict(left_out))

@@ -47,8 +47,8 @@ _LAPTOP: dict[str, Any] = {
 }  # fmt: skip
 #: what two hours of two cores can do for three arms of the chapter table1; not a profile of chapters
 _HOURS: dict[str, Any] = {
-    **_LAPTOP, "data": "pairs/*", "pairs": 200_000, "batch_size": 256, "cluster_size": 256, "context_size": 64,
-    "steps": 780, "warmup_steps": 78, "query_tokens": 32, "checkpoint_every": 60, "uncached_tokens": None,
+    **_LAPTOP, "data": "pairs/*", "pairs": 100_000, "batch_size": 256, "cluster_size": 256, "context_size": 64,
+    "steps": 390, "warmup_steps": 39, "query_tokens": 32, "checkpoint_every": 60, "uncached_tokens": None,
 }  # fmt: skip
 _GPU: dict[str, Any] = {
     "data": "pairs/*", "layers": 6, "batch_size": 512, "cluster_size": 512, "context_size": 64, "steps": 2000,

@@ -137,6 +137,7 @@ def pretrain(
     *,
     steps: int,
     batch_size: int = 32,
+    chunk: int | None = None,
     tokens: int = 128,
     learning_rate: float = 1e-3,
     warmup: float = 0.1,
@@ -146,8 +147,10 @@ def pretrain(
     """Train a model on span corruption, in place; an interrupted call goes on from its last checkpoint.
 
     Args:
-        texts: of which each step draws `batch_size`, cut to `tokens`; shorter than 4 tokens are left out.
+        texts: of which each step draws `batch_size`, and of each longer one a stretch of `tokens` anywhere in it; those
+            shorter than 4 tokens are left out.
         folder: for the checkpoint.
+        chunk: texts whose activations are held at once (gradient accumulation); by default all of a batch.
         warmup: share of the steps over which the learning rate rises; it falls as a cosine afterwards (Dwell, A.1.1).
         seed: of draws and corruption.
 
@@ -160,7 +163,7 @@ def pretrain(
     Used by the chapters `span_corruption` and `training_stages`.
     """
     marks = sentinels(model.tokenizer)
-    rows = [row for row in _bare(model, texts, tokens) if len(row) >= 4]
+    rows = [row for row in _bare(model, texts) if len(row) >= 4]
     optimiser = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
     schedule = get_cosine_schedule_with_warmup(optimiser, int(warmup * steps), steps)
     half, metrics, begin = half_precision(model.precision), [], 0
@@ -177,17 +180,22 @@ def pretrain(
         begun = time.perf_counter()
         generator = np.random.default_rng([seed, step])
         drawn = generator.choice(len(rows), min(batch_size, len(rows)), replace=False)
-        batch = [corrupt(rows[row], marks, generator) for row in drawn]
+        batch = [corrupt(_stretch(rows[row], tokens, generator), marks, generator) for row in drawn]
         optimiser.zero_grad(set_to_none=True)
-        loss, labels, right = _loss(model, batch, half)
-        if not bool(torch.isfinite(loss.detach())):
-            raise FloatingPointError(f"step {step + 1}: the loss is {float(loss.detach())}; lower learning_rate")
-        loss.backward()  # type: ignore[no-untyped-call]
+        targets, total, share = sum(len(one.target) for one in batch), 0.0, 0.0
+        for start in range(0, len(batch), chunk or len(batch)):
+            some = batch[start : start + (chunk or len(batch))]
+            loss, labels, right = _loss(model, some, half)
+            loss = loss * (int((labels != -100).sum()) / targets)  # of all the batch's target tokens
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += float(loss.detach())
+            share += float(right.sum()) / targets
+        if not np.isfinite(total):
+            raise FloatingPointError(f"step {step + 1}: the loss is {total}; lower learning_rate")
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         schedule.step()
-        share = float(right.sum() / (labels != -100).sum())
-        metrics.append({"loss": float(loss.detach()), "accuracy": share, "seconds": time.perf_counter() - begun})
+        metrics.append({"loss": total, "accuracy": share, "seconds": time.perf_counter() - begun})
         if len(metrics) % checkpoint_every == 0 or len(metrics) == steps:
             state = {
                 "model": model.state_dict(), "optimiser": optimiser.state_dict(), "schedule": schedule.state_dict(),
@@ -200,11 +208,17 @@ def pretrain(
     return metrics
 
 
-def _bare(model: EncoderDecoder, texts: Sequence[str], tokens: int) -> list[Ids]:
-    """Token ids without the special tokens at their ends."""
+def _bare(model: EncoderDecoder, texts: Sequence[str]) -> list[Ids]:
+    """Token ids of whole texts without the special tokens at their ends."""
     special = np.array(model.tokenizer.all_special_ids)
-    rows = tokenise(model.tokenizer, list(texts), tokens + 2)
-    return [row[~np.isin(row, special)][:tokens] for row in rows]
+    rows = tokenise(model.tokenizer, list(texts), 10**9)
+    return [row[~np.isin(row, special)] for row in rows]
+
+
+def _stretch(ids: Ids, tokens: int, generator: np.random.Generator) -> Ids:
+    """All tokens, or of a longer text so many from anywhere in it: its beginning is seen no more often than its end."""
+    start = int(generator.integers(0, max(0, len(ids) - tokens) + 1))
+    return ids[start : start + tokens]
 
 
 def windows_corrupted(
@@ -239,7 +253,7 @@ def span_accuracy(
     tokens: int = 512,
     batch_size: int = 32,
     seed: int = 0,
-) -> tuple[NDArray[np.float64], dict[str, int]]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64], dict[str, int]]:
     """How well spans are restored in the first tenth of a document, in the second, and so on.
 
     Args:
@@ -248,7 +262,8 @@ def span_accuracy(
         seed: of the places of spans.
 
     Returns:
-        `(n, windows)` share of span tokens ranked first; and how many documents were left out, by reason.
+        `(n, windows)` share of span tokens ranked first; the same for one that always names the commonest token of
+        these texts, which knows nothing of what it reads; and how many documents were left out, by reason.
 
     Raises:
         ValueError: no document is long enough.
@@ -258,8 +273,8 @@ def span_accuracy(
     marks, half = sentinels(model.tokenizer), half_precision(model.precision)
     rows: list[Corrupted] = []
     left_out: dict[str, int] = {}
-    for number, ids in enumerate(_bare(model, texts, tokens)):
-        found = windows_corrupted(ids, marks, np.random.default_rng([seed, number]), windows)
+    for number, ids in enumerate(_bare(model, texts)):
+        found = windows_corrupted(ids[:tokens], marks, np.random.default_rng([seed, number]), windows)
         if isinstance(found, str):
             left_out[found] = left_out.get(found, 0) + 1
         else:
@@ -268,12 +283,15 @@ def span_accuracy(
         raise ValueError(f"no document can be probed: {left_out}")
     training = model.training
     model.eval()
+    commonest = int(np.bincount(np.concatenate([row.text for row in rows])).argmax())
     shares: list[float] = []
+    guessed: list[float] = []
     with torch.inference_mode():
         for start in progress(range(0, len(rows), batch_size), "restoring spans", unit="batches"):
             _, labels, right = _loss(model, rows[start : start + batch_size], half)
             # sentinels are told by their order alone: only the spans' own tokens count
             own = (labels != -100) & ~torch.isin(labels, torch.from_numpy(marks).to(labels))
             shares += ((right & own).sum(dim=1) / own.sum(dim=1)).tolist()
+            guessed += (((labels == commonest) & own).sum(dim=1) / own.sum(dim=1)).tolist()
     model.train(training)
-    return np.array(shares).reshape(-1, windows), left_out
+    return np.array(shares).reshape(-1, windows), np.array(guessed).reshape(-1, windows), left_out

@@ -3,7 +3,8 @@
     restore   span corruption: 15 % of the tokens, mean span 3
     crops     contrastive: two independent crops of a document, 10 to 50 % of it each, are a pair
     tune      contrastive: queries and their documents with hard negatives; an episode each, mined anew before each
-              one with the model that it starts from (ANCE), for the first with the surrogate
+              one with the model that it starts from (ANCE), for the first with the surrogate; what scores above the
+              labelled document is no negative
 
 A `Stage` names what it goes on from, so that a table of "with and without" is a few chains that share their
 beginnings; what two chains have in common is trained once. Contrastive stages are `cde.training.Trainer` on our
@@ -39,8 +40,6 @@ __all__ = ["Stage", "crop_pairs", "shuffle_segments", "train_stage"]
 
 #: beside what every training run depends on
 _CODE = ("encoder_decoder.py", "span_corruption.py", "probes.py", "stages.py")
-#: above every cosine's reach: no document counts as a false negative, as in ANCE
-_ALL = 3.0
 
 
 @dataclass(frozen=True)
@@ -201,6 +200,7 @@ def _train(stage: Stage, before: Path | None, texts: Sequence[str], pairs: Pairs
         metrics = pretrain(model, texts, folder, seed=seed, **settings)
     elif stage.kind in ("crops", "tune"):
         hard: Any = None
+        episode = stage.chain[:-1].count("tune") if stage.kind == "tune" else 0
         if stage.kind == "crops":
             placement = settings.pop("placement", "inside")
             model.config.pooling = settings.pop("pooling", model.config.pooling)
@@ -210,13 +210,14 @@ def _train(stage: Stage, before: Path | None, texts: Sequence[str], pairs: Pairs
             pairs = crop_pairs(texts, model.tokenizer, count, seed, placement=placement)
         else:  # hard negatives come from the whole collection
             pairs = replace(pairs, domains=["all"] * len(pairs))
-        if stage.after is not None and stage.after.kind == stage.kind == "tune" and settings.get("hard_negatives"):
+        if episode and settings.get("hard_negatives"):
+            # by the surrogate's rule: documents that score above the labelled one may answer as well
             vectors = model.encode_queries(pairs.queries), model.encode_documents(pairs.documents)
-            hard = mine_hard_negatives(*vectors, settings["hard_negatives"], None, _ALL)
+            hard = mine_hard_negatives(*vectors, settings["hard_negatives"])
         config = replace(
             TrainConfig(architecture="bi-encoder", batches="random", filter_epsilon=None, warmup_steps=0),
             **settings,
-            seed=seed,
+            seed=seed + 1000 * episode,  # another episode sees other batches
         )
         trained, metrics = Trainer(config, pairs, folder, model=model, hard_negatives=hard).run()
         assert isinstance(trained, EncoderDecoder)

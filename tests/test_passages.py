@@ -58,11 +58,25 @@ def test_a_query_of_pydocs_is_not_in_its_document_and_its_passage_is(pydocs: Pas
         assert " ".join(document[start : start + len(text)].split()) != text
 
 
-def test_starts_are_shares_of_the_document(pydocs: Passages) -> None:
-    starts = pydocs.starts()
-    assert starts.shape == (len(pydocs.collection.query_ids),)
-    assert starts.min() >= 0
-    assert starts.max() < 1
+@pytest.mark.parametrize("length", [1, 40, 80])
+def test_passages_that_stand_anywhere_start_half_way_however_long_they_are(length: int) -> None:
+    places = range(100 - length + 1)
+    names = [str(place) for place in places]
+    collection = RetrievalSet(["d"], ["x" * 100], names, ["?"] * len(names), {name: {"d": 1} for name in names})
+    spans = {str(place): (place, place + length) for place in places}
+    characters, shares = Passages(collection, spans, {}).starts()
+    assert characters.tolist() == list(places)
+    assert [shares[0], np.median(shares), shares[-1]] == pytest.approx([0, 0.5, 1])
+    whole = Passages(collection, dict.fromkeys(names, (0, 100)), {})
+    assert len(whole.starts()[1]) == 0, "a passage that fills its document has no place"
+
+
+def test_documents_that_do_not_fit_are_gone_and_their_queries_counted(pydocs: Passages) -> None:
+    long = int(np.median([len(text) for text in pydocs.collection.documents]))
+    found = pydocs.within(lambda text: len(text) <= long, "too long")
+    assert max(len(text) for text in found.collection.documents) <= long
+    assert len(found.spans) + found.left_out["too long"] == len(pydocs.spans)
+    assert all(text_of(found, query) == text_of(pydocs, query) for query in found.spans)
 
 
 def test_a_sample_keeps_the_corpus_and_each_passage(pydocs: Passages) -> None:

@@ -205,6 +205,7 @@ def test_substring_similarity_recovers_a_built_bias(
     texts = [" ".join(generator.choice(letters, 120)) for _ in range(200)]
     found = substring_similarity(Bag(tokenizer, chosen), [*texts, "too short"], tokenizer)
     assert found.rows.tolist() == list(range(200))
+    assert np.nanmean(found.cosines - found.others) > 0.02, "a document's runs are nearer to it than to another"
     assert found.left_out == {"fewer than 10 words": 1}
     means = found.cosines.mean(axis=0)
     if kind == "all":
@@ -215,6 +216,14 @@ def test_substring_similarity_recovers_a_built_bias(
         others = np.delete(means, near)
         assert others.max() < 0.6
         assert np.ptp(others) < 0.05
+
+
+def test_the_room_of_an_encoder_that_cannot_tell_texts_apart_is_nought(tokenizer: Any) -> None:
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    texts = [" ".join(letters), " ".join(reversed(letters)), " ".join(letters)]
+    found = substring_similarity(Bag(tokenizer, lambda tokens: [7]), texts, tokenizer)
+    np.testing.assert_array_equal(np.isnan(found.others).all(axis=1), [True, False, False]), "the same text is no other"
+    np.testing.assert_allclose(found.cosines[1:] - found.others[1:], 0, atol=1e-6)
 
 
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=60), st.integers(2, 10))

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cde import span_corruption
 from cde.encoder_decoder import EncoderDecoder
 from cde.models.encoder import load_tokenizer
 from cde.span_corruption import Corrupted, corrupt, pretrain, sentinels, span_accuracy, windows_corrupted
@@ -104,12 +105,52 @@ class Knowing:
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_the_probe_recovers_what_a_model_knows(share: float) -> None:
     model: Any = Knowing(share)
-    accuracy, left_out = span_accuracy(model, [*TEXTS, "too short"], batch_size=7)
+    accuracy, _, left_out = span_accuracy(model, [*TEXTS, "too short"], batch_size=7)
     assert accuracy.shape == (3, 10)
     assert left_out == {"fewer than 50 tokens": 1}
     np.testing.assert_array_equal(accuracy.mean(axis=0), [1.0 * (window < 10 * share) for window in range(10)])
     with pytest.raises(ValueError, match="no document can be probed"):
         span_accuracy(model, ["too short"])
+
+
+def test_one_who_names_the_commonest_token_is_right_as_often_as_it_stands_there() -> None:
+    model: Any = Knowing(0.0)
+    texts = [" ".join(["boat", "red", "boat", "sea"] * 20)] * 40
+    _, guessed, _ = span_accuracy(model, texts)
+    assert guessed.mean() == pytest.approx(0.5, abs=0.02)
+    assert np.ptp(guessed.mean(axis=0)) < 0.2
+
+
+def test_a_long_text_is_seen_as_often_at_its_end_as_at_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [f"{first}{second}" for first in "abcdefgh" for second in "eiou"]
+    model = EncoderDecoder.small(layers=1, precision="float32", device="cpu")
+    ids = model.tokenizer(" ".join(words), add_special_tokens=False)["input_ids"]
+    seen = np.zeros(len(ids))
+    make = span_corruption.corrupt
+
+    def noted(stretch: Any, *rest: Any) -> Any:
+        assert len(stretch) == 16
+        seen[ids.index(stretch[0]) : ids.index(stretch[-1]) + 1] += 1
+        return make(stretch, *rest)
+
+    monkeypatch.setattr(span_corruption, "corrupt", noted)
+    pretrain(model, [" ".join(words)] * 8, tmp_path, steps=40, batch_size=8, tokens=16, learning_rate=1e-9)
+    assert seen[:4].mean() == pytest.approx(seen[-4:].mean(), rel=0.35)
+    assert seen[-1] > 0
+
+
+def test_a_batch_in_chunks_is_the_batch_in_one(tmp_path: Path) -> None:
+    ended = []
+    for chunk in (None, 2):
+        torch.manual_seed(0)
+        model = EncoderDecoder.small(layers=1, precision="float32", device="cpu")
+        settings = {"steps": 2, "batch_size": 5, "tokens": 40, "learning_rate": 1e-2, "chunk": chunk}
+        metrics = pretrain(model, TEXTS, tmp_path / str(chunk), **settings)
+        ended.append((model.encode_documents(TEXTS), [[row["loss"], row["accuracy"]] for row in metrics]))
+    np.testing.assert_allclose(ended[0][1], ended[1][1], rtol=1e-5)
+    np.testing.assert_allclose(ended[0][0], ended[1][0], atol=1e-4)
 
 
 def test_pretraining_lowers_the_loss_and_goes_on_after_an_interruption_as_if_there_was_none(

@@ -168,7 +168,7 @@ _SMOKE = DwellRecipe(
 )  # fmt: skip
 _LAPTOP = DwellRecipe(
     start={"layers": 3, "max_tokens": 256, "trained_tokens": 256},
-    restore={"steps": 600, "batch_size": 32, "tokens": 128, "learning_rate": 1e-3},
+    restore={"steps": 300, "batch_size": 32, "tokens": 128, "learning_rate": 1e-3},
     crops={"steps": 100, "batch_size": 64, "query_tokens": 256, "document_tokens": 256, "learning_rate": 3e-4},
     tune={
         "steps": 40, "batch_size": 32, "query_tokens": 24, "document_tokens": 256, "learning_rate": 3e-4,

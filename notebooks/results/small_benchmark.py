@@ -64,6 +64,7 @@ settings = page.settings(
     {
         "smoke": {**laptop, "depths": [5, 20], "documents": 60, "queries": 10, "max_tokens": 32, "collections": []},
         "laptop": laptop,
+        "fresh": {**laptop, "steps": 12, "documents": 2000, "queries": 100, "collections": []},
         "gpu": {**laptop, "seeds": 3, "documents": 20_000, "queries": 500, "max_tokens": 256},
         "paper": {**laptop, "seeds": 3, "documents": 10**7, "queries": 10**5, "max_tokens": 512},
     },

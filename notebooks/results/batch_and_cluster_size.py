@@ -16,10 +16,11 @@
 #
 # *The answer stands here once the chapter has run.*
 #
-# This page answers **CDE Figs. 2, 3, 9, 10, 12 and 13, §6 and §10.5** {cite}`morris2024contextual`. The paper varies batch size and
-# cluster size, with the filter for false negatives and without. It reports that with the filter small clusters help and large
-# batches add little, that without it large clusters and large batches are better, and that at a given batch size harder
-# batches go with better retrieval. Its text gives no numbers for this, and its figures no spread between runs. This page gives both.
+# This page answers **CDE Figs. 2, 3, 9, 10, 12 and 13, §6 and §10.5** {cite}`morris2024contextual`. The paper varies batch
+# size and cluster size, with the filter for false negatives and without. It reports that with the filter small clusters help
+# and large batches add little, that without it large clusters and large batches are better, and that at a given batch size
+# harder batches go with better retrieval. Its text gives no numbers for this, and its figures no spread between runs. This
+# page gives both.
 
 # %% tags=["hide-input"]
 from cde.page import claims_under_test
@@ -82,15 +83,15 @@ settings
 # Two encoders at every batch size and every cluster size, with the filter and without it. All batches are clustered. Every run
 # sees the same number of *pairs*, not of steps: larger batches make fewer steps. Otherwise a larger batch would also mean
 # more data. A tenth of the steps is warm-up. The learning rate is the same in all runs, so that a larger batch also makes
-# fewer updates of the same size: a large batch that does no better may only have been trained less.
+# fewer updates of the same size: a large batch that does worse may only have been trained less.
 #
 # "Without the filter" leaves out copies of the labelled document as well, in both arms: they are no negatives at all. Clusters
 # smaller than a batch are packed in the order of a greedy tour, so that neighbours share a batch (chapter on packing): a batch of
 # many small clusters is not so different from one of a single large cluster.
 #
-# At `laptop` the contextual encoder has attention `cached`, because a step takes little more than a bi-encoder's; with `full`, the
-# paper's, a step takes almost twice as long as with `cached` (chapter on Table 1). At `gpu` and `paper` it is `full`. The chapter on filtering reads the
-# same sweep.
+# At `laptop` the contextual encoder has attention `cached`, because a step takes little more than a bi-encoder's; with
+# `full`, the paper's, a step takes almost twice as long as with `cached` (chapter on Table 1). At `gpu` and `paper` it is
+# `full`. The chapter on filtering reads the same sweep.
 
 # %%
 import pandas as pd
@@ -369,13 +370,14 @@ plots.table(
 # %% [markdown]
 # ## Does difficulty go with quality?
 #
-# Loss is the mean over the last tenth of the steps: few batches (the table counts them), each from one domain, and not the same
-# domains at every cluster size, so that it says as much about the domains that came last as about the clusters. It is compared
-# within a batch size, with the filter on; the filter leaves out more in small clusters, so that even there the number of negatives
-# is not quite the same. Two kinds of correlation:
+# Loss is the mean over the last tenth of the steps: few batches (the table counts them), each from one domain, and not the
+# same domains at every cluster size, so that it says as much about the domains that came last as about the clusters. It is
+# compared within a batch size, with the filter on; the filter leaves out more in small clusters, so that even there the
+# number of negatives is not quite the same. Two kinds of correlation:
 #
 # - *of a seed*: Pearson's r over the cluster sizes, one r for each seed and batch size, averaged over batch sizes. This is the
-#   ledger's test; its interval is over seeds. With two cluster sizes r is 1 or −1 whatever the data, with three it is seldom near 0.
+#   ledger's test; its interval is over seeds. With two cluster sizes r is 1 or −1 whatever the data, with three it is seldom
+# near 0.
 # - *of all runs*: r over cluster sizes and seeds together, with a bootstrap over the points. Points of one cluster size are not
 #   independent, and seeds differ in loss and score for other reasons. Its interval is too narrow; it is exploratory.
 
@@ -474,10 +476,10 @@ plots.show(
 # ## Difficulty in the second phase
 #
 # The paper's Fig. 10 is about supervised training, on pairs that people wrote, with hard negatives mined beforehand. Here the
-# bi-encoder of the chapter on Table 1, trained on clustered batches, goes on for some epochs on other pairs (at `laptop` none that it
-# has seen), with one hard negative a query from the surrogate, the filter, and clusters of several sizes. With `pydocs` these pairs are more docstrings: no written
-# questions can be had offline. So this shows whether difficulty pays in a second phase with hard negatives, not whether it does
-# on questions.
+# bi-encoder of the chapter on Table 1, trained on clustered batches, goes on for some epochs on other pairs (at `laptop` none
+# that it has seen), with one hard negative a query from the surrogate, the filter, and clusters of several sizes. With
+# `pydocs` these pairs are more docstrings: no written questions can be had offline. So this shows whether difficulty pays in
+# a second phase with hard negatives, not whether it does on questions.
 
 # %%
 from cde.records import recorded
@@ -540,17 +542,19 @@ plots.show(
 # ## Verdict
 #
 # Differences are between runs of the same seed, means over sets and over the sizes that are not compared; intervals are
-# Student's over seeds, n of them: with three, 2.5 standard deviations of the differences to either side. For a correlation such an
-# interval may reach beyond 1, where none can lie.
+# Student's over seeds, n of them: with three, 2.5 standard deviations of the differences to either side. For a correlation
+# such an interval may reach beyond 1, where none can lie.
 #
 # The contextual encoder counts as a test with the paper's attention, `full`; `cached` is exploratory, as in the chapter on
-# Table 1. That it is ahead is not yet a gain from context: it has two stages, twice the layers, and Table 1's control finds another
-# corpus' context as good as its own. The share of cells has the exact binomial interval over cells, n cells, on means over seeds;
-# below 36 cells even a full share cannot be shown to lie above 0.9, and it is exploratory.
+# Table 1. That it is ahead is not yet a gain from context: it has two stages, twice the layers, and Table 1's control finds
+# another corpus' context as good as its own. The share of cells has the exact binomial interval over cells, n cells, on means
+# over seeds; below 36 cells even a full share cannot be shown to lie above 0.9, and it is exploratory.
 #
-# Where a batch is best is a test only if the sweep's batches span 100 to 1,000. Each seed has its best size; the interval is
-# Student's over seeds, on a logarithmic scale, and at least as wide as the gap to the neighbouring sizes. Whether too large batches
-# harm is measured only if 1,024 and a larger size are among them, and is a test only above 10,000.
+# Claims on batch size are tests only if the largest batch still makes 1,000 updates (the paper's make tens of thousands):
+# with fewer, a large batch is first of all an encoder that was trained less. Where a batch is best is a test, moreover, only
+# if the sweep's batches span 100 to 1,000. Each seed has its best size; the interval is Student's over seeds, on a
+# logarithmic scale, and at least as wide as the gap to the neighbouring sizes. Whether too large batches harm is measured
+# only if 1,024 and a larger size are among them, and is a test only above 10,000.
 
 # %% tags=["hide-input"]
 from scipy.stats import binomtest
@@ -572,6 +576,12 @@ counts = {
     else "exploratory",
 }
 exploratory = "rehearsal" if role == "rehearsal" else "exploratory"
+# with fewer updates a large batch is first of all an encoder that was trained less
+long_enough = settings.pairs_seen // batches[-1] >= 1000
+of_batches = {
+    encoder: counting if long_enough else exploratory
+    for encoder, counting in counts.items()
+}
 to = f"{clusters[0]} and {clusters[-1]} a cluster"
 of = f"{batches[-1]} and {batches[0]} a batch"
 
@@ -579,7 +589,7 @@ claims.measure_runs(
     SMALL_CLUSTERS, gain_of_clusters(BI, True), f"{to}; {over}", counts[BI]
 )
 claims.measure_runs(
-    LARGE_BATCHES, gain_of_batches(BI, True), f"{of}; {over}", counts[BI]
+    LARGE_BATCHES, gain_of_batches(BI, True), f"{of}; {over}", of_batches[BI]
 )
 claims.measure_runs(
     "cde-fig3-large-clusters-unfiltered",
@@ -591,7 +601,7 @@ claims.measure_runs(
     "cde-fig3-large-batches-unfiltered",
     gain_of_batches(BI, False),
     f"{of}; {over}",
-    counts[BI],
+    of_batches[BI],
 )
 
 claims.measure_runs(
@@ -604,7 +614,7 @@ claims.measure_runs(
     "cde-fig9-large-batches",
     gain_of_batches(CONTEXTUAL, True),
     f"{kinds[CONTEXTUAL]}; {of}; {over}",
-    counts[CONTEXTUAL],
+    of_batches[CONTEXTUAL],
 )
 for filtered, counting in ((True, counts[CONTEXTUAL]), (False, exploratory)):
     what = f"{kinds[CONTEXTUAL]}, {FILTERS[filtered]}; {over}"
@@ -619,7 +629,7 @@ for filtered, counting in ((True, counts[CONTEXTUAL]), (False, exploratory)):
         "cde-fig9-copes-with-small-batches",
         gain_of_batches(CONTEXTUAL, filtered) - gain_of_batches(BI, filtered),
         what,
-        counting,
+        counting if long_enough else exploratory,
     )
 ahead = cells[CONTEXTUAL] - cells[BI]
 count_ahead = int((ahead > 0).sum())
@@ -681,7 +691,7 @@ for encoder in kinds:
         )
         chosen = table.idxmax(axis=1)
         what = f"{kinds[encoder]}, {FILTERS[filtered]}; batches of {', '.join(map(str, batches))}"
-        counting = counts[encoder] if spans else exploratory
+        counting = of_batches[encoder] if spans else exploratory
         # beyond the ends of the sweep: a single pair, and all of them in one batch
         limits = np.log10([1, *batches, settings.pairs_seen])
         claims.measure(
@@ -709,6 +719,7 @@ def verdict(name):
 
 
 updates = [settings.pairs_seen // batch for batch in (batches[0], batches[-1])]
+too_few = "" if long_enough else ": too few to tell what a larger batch is worth"
 no_limit = (
     ""
     if spans
@@ -722,26 +733,27 @@ page.answer(
     {page.mean_and_interval(gain_of_clusters(BI, True))} with the filter and {page.mean_and_interval(gain_of_clusters(BI, False))} without, the contextual encoder
     (`{settings.attention}`) {page.mean_and_interval(gain_of_clusters(CONTEXTUAL, True))} with it. Batches of {batches[-1]} instead of {batches[0]}
     give the bi-encoder {page.mean_and_interval(gain_of_batches(BI, True))} with the filter and {page.mean_and_interval(gain_of_batches(BI, False))} without, on
-    equally many pairs and so with {updates[1]} updates instead of {updates[0]}. The contextual encoder is ahead in {count_ahead} of {len(ahead)} cells. Within a batch size and seed, loss
+    equally many pairs and so with {updates[1]:,} updates instead of {updates[0]:,}{too_few}. The contextual encoder is ahead in {count_ahead} of {len(ahead)} cells. Within a batch size and seed, loss
     and score of the bi-encoder correlate with r = {r_shown(r_of_seeds(filtered_runs[BI]))}.{no_limit}"""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The tests are four packages at `laptop`, each cut to 300 documents and 150 queries, where the paper has truncated BEIR; the intervals
-# are over training runs and say nothing about other corpora. The learning rate is 3e-4 and a tenth of the steps is warm-up; the paper
-# has 2e-5 and 1,000 steps. The largest batch makes some thousands of updates in the paper and 25 at `laptop`. Profile `paper` runs
-# this sweep at the size of the paper's large setting, `gpu` at that of its small one.
+# The tests are four packages at `laptop`, each cut to 300 documents and 150 queries, where the paper has truncated BEIR; the
+# intervals are over training runs and say nothing about other corpora. The learning rate is 3e-4 and a tenth of the steps is
+# warm-up; the paper has 2e-5 and 1,000 steps. The largest batch makes some thousands of updates in the paper and 25 at
+# `laptop`. Profile `paper` runs this sweep at the size of the paper's large setting, `gpu` at that of its small one.
 #
-# The paper's small setting has six layers, 64 tokens, batches of 256 to 4,096 and clusters of 64 to 4 million, on some 200 million
-# pairs, and goes on with a supervised phase. Fig. 2 is from after that phase; ours is the first phase only. At
+# The paper's small setting has six layers, 64 tokens, batches of 256 to 4,096 and clusters of 64 to 4 million, on some 200
+# million pairs, and goes on with a supervised phase. Fig. 2 is from after that phase; ours is the first phase only. At
 # `laptop` there are two layers, batches of tens of pairs and 3,200 pairs a run from 6,000, so the paper's batch sizes are not
 # reached, and clusters of 512 are larger than most domains. As the table above says, large batches also lose small domains;
-# with `pydocs` at `gpu`, batches of 4,096 fit in a single domain only, so give `data` with larger domains there. The window of the
-# contextual encoder is fixed, as in the paper, so that larger batches see fewer different contexts. At a batch of 32 the context of
-# 32 is the whole batch, each text's own document among it; at 128 it holds a text's own document once in four. One learning rate serves all batch sizes; the paper names one as well.
-# The surrogate is MiniLM, for clusters and filter; in the paper it is GTR for the first and nomic-embed for the second.
+# with `pydocs` at `gpu`, batches of 4,096 fit in a single domain only, so give `data` with larger domains there. The window
+# of the contextual encoder is fixed, as in the paper, so that larger batches see fewer different contexts. At a batch of 32
+# the context of 32 is the whole batch, each text's own document among it; at 128 it holds a text's own document once in four.
+# One learning rate serves all batch sizes; the paper names one as well. The surrogate is MiniLM, for clusters and filter; in
+# the paper it is GTR for the first and nomic-embed for the second.
 #
 # ## Run it again
 #

@@ -113,6 +113,12 @@ INPUTS = ("input_ids", "attention_mask", "query_", "dataset_", "swapped_", "ctx_
 
 @every_case
 def test_every_output_is_the_authors_to_1e_5(path: Path) -> None:
+    """To 1e-5 of a tensor's largest value (or of 1).
+
+    Coordinates reach 6 and scores 45. Of such values float32 keeps no 1e-5: computed in float64 the same model is up to
+    1.4e-5 away from what the authors recorded, which is the recording's own rounding, and float32 on an EPYC and on a
+    Xeon up to 1.3e-5 and 2.3e-5.
+    """
     golden = read_case(path)
     expected = {name: tensor for name, tensor in golden.tensors.items() if not name.startswith(INPUTS)}
     with torch.no_grad():
@@ -125,7 +131,7 @@ def test_every_output_is_the_authors_to_1e_5(path: Path) -> None:
     wrong = {}
     for name, tensor in expected.items():
         assert found[name].shape == tensor.shape, name
-        difference = (found[name] - tensor).abs() / (50 if name == "scores_x50" else 1)
+        difference = (found[name] - tensor).abs() / max(1.0, float(tensor.abs().max()))
         worst = float((difference[real[name]] if name in real else difference).max())
         if not worst <= 1e-5:
             wrong[name] = worst

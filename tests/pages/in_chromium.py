@@ -104,7 +104,11 @@ class Browser:
 
     def picture(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        taken = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+        # a window as tall as the page: beyond a small one Chromium lays tall pages out anew, and wrongly
+        height = "[window.innerWidth, document.documentElement.scrollHeight]"
+        width, height = self.call("Runtime.evaluate", expression=height, returnByValue=True)["result"]["value"]
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        taken = self.call("Page.captureScreenshot")
         path.write_bytes(base64.b64decode(taken["data"]))
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ from cde.passages import Passages, load_passages
 from cde.probes import token_spans
 from cde.stages import Stage, train_stage
 
-__all__ = ["CHAINS", "DwellRecipe", "dwell_recipe"]
+__all__ = ["CHAINS", "DwellRecipe", "dwell_recipe", "dwell_recipe_of"]
 
 CHAINS = (
     "language model", "crops", "tuned", "tuned again", "no crops", "nothing", "mean", "shuffled", "around",
@@ -234,3 +234,24 @@ def dwell_recipe(profile: str, share_of_steps: float | None = None, **changes: A
             settings = given.get(stage, getattr(profiles[profile], stage))
             given[stage] = {**settings, "steps": max(1, round(share_of_steps * settings["steps"]))}
     return replace(profiles[profile], **given)
+
+
+def dwell_recipe_of(settings: Any) -> DwellRecipe:
+    """The recipe of a chapter: that of its profile, with the parameters that the reader has set in their place.
+
+    Args:
+        settings: of the page (`cde.page.settings`): `profile`, and any of share_of_steps, data, documents, queries,
+            episodes; None leaves the recipe's.
+
+    Raises:
+        ValueError: a value that does not fit.
+
+    Used by every chapter on *Dwell in the Beginning*.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> dwell_recipe_of(SimpleNamespace(profile="laptop", queries=10, data=None)).queries
+        10
+    """
+    names = ("share_of_steps", "data", "documents", "queries", "episodes")
+    return dwell_recipe(settings.profile, **{name: getattr(settings, name, None) for name in names})

@@ -86,7 +86,7 @@ if len(EPOCHS) < 2 or EPOCHS[0] < 1:
 FIRST_PHASE = {"architecture": settings.architecture, "batches": "cluster"}
 in_both = set(using.supervised_pairs.ids) & set(using.pairs.ids)
 counts = {"pairs, first phase": len(using.pairs), "second": len(using.supervised_pairs), "in both": len(in_both)}  # fmt: skip
-pd.Series({**counts, **{name: value for name, value in using.second.items() if name != "pairs"}}).rename("").to_frame().T  # fmt: skip
+pd.DataFrame([{**using.second, **counts}]).drop(columns="pairs")
 
 # %%
 from cde.records import recorded

@@ -79,7 +79,7 @@ settings
 import numpy as np
 import pandas as pd
 
-from cde.dwell import dwell_recipe
+from cde.dwell import dwell_recipe_of
 from cde.intervals import run_interval
 from cde.models import BiEncoder
 from cde.models.encoder import load_tokenizer
@@ -90,13 +90,7 @@ from cde.runs import train
 from cde.stages import shuffle_segments
 from cde.training import TrainConfig
 
-using = dwell_recipe(
-    profile,
-    data=settings.data,
-    documents=settings.documents,
-    queries=settings.queries,
-    share_of_steps=settings.share_of_steps,
-)
+using = dwell_recipe_of(settings)
 BEFORE, BI, OWN, NULL = "before", "bi-encoder", "contextual", "contextual, null tokens"
 CROPS, SHUFFLED, AROUND = "crops", "shuffled", "around"
 base = TrainConfig(

@@ -84,7 +84,7 @@ from scipy.stats import quantile_test
 
 from cde import BM25
 from cde.data import is_available
-from cde.dwell import dwell_recipe
+from cde.dwell import dwell_recipe_of
 from cde.intervals import Interval, mean_interval
 from cde.models import BiEncoder
 from cde.models.encoder import load_tokenizer
@@ -93,13 +93,7 @@ from cde.probes import moved_passage
 from cde.progress import progress
 from cde.records import recorded
 
-using = dwell_recipe(
-    profile,
-    data=settings.data,
-    documents=settings.documents,
-    queries=settings.queries,
-    share_of_steps=settings.share_of_steps,
-)
+using = dwell_recipe_of(settings)
 PYDOCS = "pydocs sections"
 first = seed
 here = {

@@ -76,7 +76,7 @@ settings
 # %%
 import pandas as pd
 
-from cde.dwell import dwell_recipe
+from cde.dwell import dwell_recipe_of
 from cde.encoder_decoder import EncoderDecoder
 from cde.intervals import mean_interval
 from cde.progress import progress
@@ -84,13 +84,7 @@ from cde.records import recorded
 from cde.span_corruption import span_accuracy
 from cde.stages import Stage, train_stage
 
-using = dwell_recipe(
-    profile,
-    data=settings.data,
-    documents=settings.documents,
-    queries=settings.queries,
-    share_of_steps=settings.share_of_steps,
-)
+using = dwell_recipe_of(settings)
 ROTARY, RELATIVE, UNTRAINED = "rotary", "relative", "untrained"
 start = {
     kind: Stage("start", {**using.start, "positions": kind}) for kind in (RELATIVE,)

@@ -87,7 +87,7 @@ settings
 import numpy as np
 import pandas as pd
 
-from cde.dwell import dwell_recipe
+from cde.dwell import dwell_recipe_of
 from cde.intervals import mean_interval
 from cde.models import BiEncoder
 from cde.probes import substring_similarity
@@ -95,13 +95,7 @@ from cde.progress import progress
 from cde.records import recorded
 from cde.stages import shuffle_segments
 
-using = dwell_recipe(
-    profile,
-    data=settings.data,
-    documents=settings.documents,
-    queries=settings.queries,
-    share_of_steps=settings.share_of_steps,
-)
+using = dwell_recipe_of(settings)
 LANGUAGE, CROPS, MEAN, TUNED = "language model", "crops", "mean", "tuned"
 LANGUAGE_MEAN, MINILM = "language model, mean", "MiniLM"
 TRAINED = (LANGUAGE, LANGUAGE_MEAN, CROPS, MEAN, TUNED)

@@ -79,20 +79,13 @@ settings
 import numpy as np
 import pandas as pd
 
-from cde.dwell import dwell_recipe
+from cde.dwell import dwell_recipe_of
 from cde.probes import moved_passage, substring_similarity
 from cde.progress import progress
 from cde.records import recorded
 from cde.retrieval import evaluate
 
-using = dwell_recipe(
-    profile,
-    data=settings.data,
-    documents=settings.documents,
-    queries=settings.queries,
-    share_of_steps=settings.share_of_steps,
-    episodes=settings.episodes,
-)
+using = dwell_recipe_of(settings)
 if using.episodes < 2:
     raise ValueError(
         f"episodes must be 2 or more, for a comparison; it is {using.episodes}"

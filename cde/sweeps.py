@@ -22,11 +22,10 @@ import pandas as pd
 from cde.models import BiEncoder, ContextualEncoder
 from cde.progress import progress
 from cde.recipes import EvaluationSet, Recipe
-from cde.records import Recorded, recorded
 from cde.retrieval import evaluate
 from cde.runs import Run
 
-__all__ = ["Context", "batch_cluster_sweep", "evaluate_in_contexts", "sweep"]
+__all__ = ["Context", "evaluate_in_contexts", "sweep"]
 
 Context = Literal["own", "other", "null"]
 
@@ -120,78 +119,3 @@ def _ending(run: Run) -> dict[str, float]:
         "accuracy": float(last["accuracy"].mean()),
         "step_seconds": float(np.median(metrics["seconds"])),
     }
-
-
-def batch_cluster_sweep(
-    using: Recipe,
-    batch_sizes: Sequence[int],
-    cluster_sizes: Sequence[int],
-    pairs_seen: int,
-    attention: str,
-    seed: int,
-    seeds: int,
-) -> Recorded:
-    """Both encoders at every batch and cluster size, with the filter for false negatives and without it.
-
-    Every run sees the same number of pairs: larger batches make fewer steps, a tenth of them warm-up.
-
-    Args:
-        using: the recipe; its steps, batch and cluster size are not used.
-        batch_sizes, cluster_sizes: in pairs.
-        pairs_seen: by a run, over all its steps.
-        attention: of the contextual encoder.
-        seed, seeds: the first seed, and how many.
-
-    Returns:
-        The rows of `sweep` on the sets out of domain, each contextual encoder in its own context, and of the arm:
-        encoder, batch_size, cluster_size, filtered.
-
-    Raises:
-        ValueError: fewer than two batch or cluster sizes, or fewer pairs than two of the largest batches.
-
-    Used by the chapters `batch_and_cluster_size` and `filtering`.
-    """
-    batch_sizes, cluster_sizes = sorted(set(batch_sizes)), sorted(set(cluster_sizes))
-    if min(len(batch_sizes), len(cluster_sizes)) < 2:
-        raise ValueError(f"two batch and two cluster sizes are needed; they are {batch_sizes} and {cluster_sizes}")
-    if pairs_seen < 2 * batch_sizes[-1]:
-        raise ValueError(
-            f"pairs_seen must be two of the largest batches ({batch_sizes[-1]}) or more; it is {pairs_seen}"
-        )
-    encoders = {
-        "bi-encoder": {"architecture": "bi-encoder"},
-        "contextual": {"architecture": "contextual", "attention": attention},
-    }
-    factors, arms = [], {}
-    for encoder, of_encoder in encoders.items():
-        for batch in batch_sizes:
-            for cluster in cluster_sizes:
-                for filtered in (True, False):
-                    arm = f"{encoder}; {batch}; {cluster}; {'filter' if filtered else 'no filter'}"
-                    factors.append(
-                        {
-                            "arm": arm,
-                            "encoder": encoder,
-                            "batch_size": batch,
-                            "cluster_size": cluster,
-                            "filtered": filtered,
-                        }
-                    )
-                    steps, epsilon = pairs_seen // batch, 0.0 if filtered else None
-                    arms[arm] = {
-                        **of_encoder, "batches": "cluster", "batch_size": batch, "cluster_size": cluster,
-                        "filter_epsilon": epsilon, "steps": steps, "warmup_steps": max(1, steps // 10),
-                    }  # fmt: skip
-
-    def train_all() -> pd.DataFrame:
-        tests = [test for test in using.tests() if test.where == "out"]
-        rows = sweep(arms, range(seed, seed + seeds), using, contexts=("own",), tests=tests)
-        return rows.merge(pd.DataFrame(factors), on="arm")
-
-    settings = using.kept(
-        seed=seed, seeds=seeds, batch_sizes=batch_sizes, cluster_sizes=cluster_sizes, pairs_seen=pairs_seen,
-        contextual_attention=attention,
-    )  # fmt: skip
-    found = recorded("batch-cluster-sweep", using.profile, train_all, here=True, settings=settings, costly=True)
-    assert found is not None  # here=True always gives rows
-    return found

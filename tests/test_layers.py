@@ -17,7 +17,7 @@ LAYERS = (
     "training.configuration", "training.estimate", "training.loss", "training.gradient_cache", "training.processes", "training.step",
     "training.preparation", "training.trainer", "training",
     "intervals", "retrieval", "runs", "recipes", "passages", "probes", "encoder_decoder", "span_corruption", "stages", "dwell", "claims", "plots",
-    "page", "records", "sweeps", "book.chapters", "book.execution", "book.pages", "book.rendering", "book", "doctor", "cli",
+    "page", "records", "sweeps", "size_sweep", "book.chapters", "book.execution", "book.pages", "book.rendering", "book", "doctor", "cli",
 )  # fmt: skip
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

@@ -12,7 +12,8 @@ import pytest
 from cde.data import RetrievalSet
 from cde.models import BiEncoder
 from cde.recipes import EvaluationSet, recipe
-from cde.sweeps import batch_cluster_sweep, evaluate_in_contexts, sweep
+from cde.size_sweep import batch_cluster_sweep
+from cde.sweeps import evaluate_in_contexts, sweep
 from cde.training import Trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -129,7 +130,13 @@ def test_written_questions_are_the_second_phase_where_they_are_among_the_pairs(t
 
 
 @pytest.mark.parametrize(
-    ("batches", "clusters", "seen", "wrong"), [([8], [8, 16], 64, "two batch"), ([8, 16], [8, 16], 31, "two of the")]
+    ("batches", "clusters", "seen", "wrong"),
+    [
+        ([8], [8, 16], 64, "two batch"),
+        ([8, 16], [8, 16], 31, "two of the"),
+        ([4, 16], [8, 16], 64, "context_size 8 is more than the smallest"),
+        ([8, 400], [8, 16], 800, "no batch of 400 can be filled"),
+    ],
 )
 def test_a_sweep_that_cannot_compare_is_refused(batches: list[int], clusters: list[int], seen: int, wrong: str) -> None:
     with pytest.raises(ValueError, match=wrong):
@@ -143,7 +150,7 @@ def test_every_cell_of_the_sweep_sees_equally_many_pairs(monkeypatch: pytest.Mon
         asked.update(arms)
         return pd.DataFrame({"arm": list(arms), "seed": 0, "ndcg": 0.5})
 
-    monkeypatch.setattr("cde.sweeps.sweep", no_training)
+    monkeypatch.setattr("cde.size_sweep.sweep", no_training)
     found = batch_cluster_sweep(recipe("smoke"), [16, 8], [8, 32], 64, "cached", 0, 1).rows
     assert len(asked) == len(found) == 2 * 2 * 2 * 2
     assert {arm["steps"] * arm["batch_size"] for arm in asked.values()} == {64}

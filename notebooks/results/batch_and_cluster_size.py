@@ -97,29 +97,18 @@ settings
 import pandas as pd
 
 from cde.recipes import recipe_of
-from cde.sweeps import batch_cluster_sweep
+from cde.size_sweep import batch_cluster_sweep
 
 using = recipe_of(settings)
 BI, CONTEXTUAL = "bi-encoder", "contextual"
 FULL = "full"
 batches = sorted(set(settings.batch_sizes))
 clusters = sorted(set(settings.cluster_sizes))
-if using.base.context_size > batches[0]:
-    raise ValueError(
-        f"the context is drawn from the batch: context_size {using.base.context_size} is more than the smallest of "
-        f"batch_sizes, {batches[0]}"
-    )
 of_domain = pd.Series(using.pairs.domains).value_counts()
-if batches[-1] > of_domain.max():
-    raise ValueError(
-        f"the largest domain has {of_domain.max()} pairs: no batch of {batches[-1]} can be filled; name smaller "
-        "batch_sizes"
-    )
-
 found = batch_cluster_sweep(
     using, batches, clusters, settings.pairs_seen, settings.attention, seed, settings.seeds
 )  # fmt: skip
-results = found.rows
+results, score = found.rows, found.score
 print(found.note)
 kinds = {BI: BI, CONTEXTUAL: f"{CONTEXTUAL}, {settings.attention}"}
 n_sets = results["set"].nunique()
@@ -156,23 +145,6 @@ plots.table(
 
 # %% tags=["hide-input"]
 from cde import plots
-
-
-def rows_of(encoder, batch=None, cluster=None, filtered=None):
-    """The rows of some cells; None takes all sizes, or the filter both on and off."""
-    rows = results[results["encoder"] == encoder]
-    wanted = {"batch_size": batch, "cluster_size": cluster, "filtered": filtered}
-    for column, value in wanted.items():
-        if value is not None:
-            rows = rows[rows[column] == value]
-    return rows
-
-
-def score(encoder, batch=None, cluster=None, filtered=None):
-    """NDCG@10 points of each seed: the mean over sets and over the cells."""
-    rows = rows_of(encoder, batch, cluster, filtered)
-    return 100 * rows.groupby("seed")["ndcg"].mean()
-
 
 FILTERS = {True: "with the filter", False: "without"}
 plots.table(
@@ -422,7 +394,9 @@ def r_shown(values):
     return page.mean_and_interval(values) if len(values) else "–"
 
 
-filtered_runs = {encoder: of_runs(rows_of(encoder, filtered=True)) for encoder in kinds}
+filtered_runs = {
+    encoder: of_runs(found.of(encoder, filtered=True)) for encoder in kinds
+}
 plots.table(
     pd.DataFrame(
         [

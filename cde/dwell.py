@@ -167,14 +167,17 @@ _SMOKE = DwellRecipe(
     episodes=2, documents=40, words=(60, 80), longest=254, queries=12,
 )  # fmt: skip
 _LAPTOP = DwellRecipe(
-    start={"layers": 3, "max_tokens": 256, "trained_tokens": 256},
-    restore={"steps": 300, "batch_size": 32, "tokens": 128, "learning_rate": 1e-3},
-    crops={"steps": 100, "batch_size": 64, "query_tokens": 256, "document_tokens": 256, "learning_rate": 3e-4},
-    tune={
-        "steps": 40, "batch_size": 32, "query_tokens": 24, "document_tokens": 256, "learning_rate": 3e-4,
-        "hard_negatives": 1, "surrogate_tokens": 64,
+    start={"layers": 2, "max_tokens": 256, "trained_tokens": 256},
+    restore={"steps": 200, "batch_size": 32, "tokens": 128, "learning_rate": 1e-3},
+    crops={
+        "steps": 100, "batch_size": 32, "query_tokens": 256, "document_tokens": 256, "learning_rate": 3e-4,
+        "chunk_tokens": 2048,
     },
-    episodes=3, documents=6000, words=(60, 240), longest=254, queries=200,
+    tune={
+        "steps": 40, "batch_size": 16, "query_tokens": 24, "document_tokens": 256, "learning_rate": 3e-4,
+        "hard_negatives": 1, "surrogate_tokens": 64, "chunk_tokens": 2048,
+    },
+    episodes=3, documents=3000, words=(60, 240), longest=254, queries=150,
 )  # fmt: skip
 _GPU = DwellRecipe(
     start={"layers": 6, "decoder_layers": 2, "max_tokens": 512, "trained_tokens": 512},
@@ -216,7 +219,7 @@ def dwell_recipe(profile: str, share_of_steps: float | None = None, **changes: A
 
     Example:
         >>> dwell_recipe("laptop", share_of_steps=0.1, queries=10).restore["steps"]
-        30
+        20
     """
     profiles = {"smoke": _SMOKE, "laptop": _LAPTOP, "gpu": _GPU, "paper": _PAPER}
     if profile not in profiles:

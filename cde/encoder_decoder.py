@@ -333,5 +333,7 @@ class EncoderDecoder(BiEncoder):
         batch, width = input_ids.shape
         self._turn("encoder", None if attention_mask is None else attention_mask.bool(), batch, width)
         self._turn("decoder", None, batch, labels.shape[1])
-        found = self.model(input_ids=input_ids, attention_mask=attention_mask, labels=labels)
+        # not `labels`: with them the model would compute a loss of its own as well
+        targets = self.model.prepare_decoder_input_ids_from_labels(labels)
+        found = self.model(input_ids=input_ids, attention_mask=attention_mask, decoder_input_ids=targets)
         return found.logits  # type: ignore[no-any-return]

@@ -48,7 +48,7 @@ max_tokens: int | None = None  # of a document
 from cde import page
 
 laptop = {
-    "seeds": 3, "data": None, "documents": None, "queries": None, "share_of_steps": None, "steps": 40, "batch_size": 64, "context_size": 32,
+    "seeds": 3, "data": None, "documents": None, "queries": None, "share_of_steps": None, "steps": 60, "batch_size": 32, "context_size": 32,
     "layers": 2, "max_tokens": 256,
 }  # fmt: skip
 settings = page.settings(

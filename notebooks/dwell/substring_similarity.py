@@ -357,7 +357,7 @@ page.answer(
 # ## What differs from the paper's setting
 #
 # The paper's model is T5-base, continued on 8 billion tokens of web documents of up to 2,048 tokens. At `laptop` ours has
-# three layers over MiniLM's word embeddings, learns from some thousands of docstrings for some hundreds of steps, and is
+# two layers over MiniLM's word embeddings, learns from some thousands of docstrings for some hundreds of steps, and is
 # probed on docstrings of a few hundred tokens. Docstrings are not written like news: a summary leads, but parameters, notes
 # and examples follow in an order of their own, and a first segment of prose differs from a last one of code whatever the
 # encoder. Shuffled segments take that out of the probe, and are no text that anyone would write; the chapter on context and

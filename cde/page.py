@@ -96,20 +96,30 @@ def mean_and_spread(values: ArrayLike, digits: int = 2) -> str:
     return f"{found.mean():.{digits}f} ± {found.std(ddof=1):.{digits}f}"
 
 
-def mean_and_interval(values: ArrayLike) -> str:
+def mean_and_interval(values: ArrayLike, digits: int | None = None) -> str:
     """Numbers of training runs as text: mean and Student's interval; of a single one that it is one.
 
     Values that are no numbers (not measured) are left out.
 
+    Args:
+        values: of each run.
+        digits: behind the point, for columns of numbers that are compared; by default three significant ones.
+
     Example:
-        >>> mean_and_interval([1.0, 2.0, 3.0]), mean_and_interval([1.0])
-        ('2 [-0.484, 4.48]', '1 (one run)')
+        >>> mean_and_interval([1.0, 2.0, 3.0]), mean_and_interval([1.0]), mean_and_interval([0.1, 0.2], digits=2)
+        ('2 [-0.484, 4.48]', '1 (one run)', '0.15 [-0.49, 0.79]')
     """
     found = np.asarray(values, dtype=np.float64).ravel()
     found = found[~np.isnan(found)]
+
+    def shown(value: float) -> str:
+        # + 0.0, since a small negative number would be shown as -0.00
+        return f"{value:.3g}" if digits is None else f"{round(value, digits) + 0.0:.{digits}f}"
+
     if len(found) < 2:
-        return f"{found[0]:.3g} (one run)" if len(found) else "not measured"
-    return str(run_interval(found))
+        return f"{shown(found[0])} (one run)" if len(found) else "not measured"
+    over = run_interval(found)
+    return f"{shown(over.estimate)} [{shown(over.low)}, {shown(over.high)}]"
 
 
 def claims_under_test(chapter: str) -> Any:

@@ -271,9 +271,9 @@ def probed(model, order=WRITTEN):
 def shown(model, order=WRITTEN):
     """The decline over seeds; of a single model with its bootstrap over documents."""
     if len(decline(model)) > 1:
-        return page.mean_and_interval(decline(model, order))
+        return page.mean_and_interval(decline(model, order), 3)
     row = probed(model, order)
-    return f"{row['decline']:.3g} [{row['low']:.3g}, {row['high']:.3g}]"
+    return f"{row['decline']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
 
 
 plots.table(
@@ -281,8 +281,8 @@ plots.table(
         {
             model: {
                 "first minus last": shown(model),
-                "first minus middle": page.mean_and_interval(against_middle(model)),
-                "share of the room": page.mean_and_interval(share_of_room(model)),
+                "first minus middle": page.mean_and_interval(against_middle(model), 3),
+                "share of the room": page.mean_and_interval(share_of_room(model), 2),
                 "first minus last, shuffled": shown(model, IN_RANDOM_ORDER),
                 "models": len(decline(model)),
                 "documents": int(probed(model)["documents"]),

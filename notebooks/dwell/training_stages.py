@@ -226,6 +226,7 @@ with plots.figure(1, 2, width=7.6, height=3.4) as (drawing, axes):
                 label=WORDS[chain],
             )
         axis.axvline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
+        axis.locator_params(axis="x", nbins=5)
         axis.set_xlabel(label)
     axes[0].set_ylabel("MRR@100 of held-out docstrings")
     drawing.legend(

@@ -360,8 +360,8 @@ page.answer(
 # two layers over MiniLM's word embeddings, learns from some thousands of docstrings for some hundreds of steps, and is
 # probed on docstrings of a few hundred tokens. Docstrings are not written like news: a summary leads, but parameters, notes
 # and examples follow in an order of their own, and a first segment of prose differs from a last one of code whatever the
-# encoder. Shuffled segments take that out of the probe, and are no text that anyone would write; the chapter on context and
-# position takes it out of the training.
+# encoder. Shuffled segments take that out of the probe, and are no text that anyone would write; the training still sees
+# documents as written.
 #
 # ## Run it again
 #

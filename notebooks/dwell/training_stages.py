@@ -72,8 +72,8 @@ settings
 # episode the hard negatives come from MiniLM, before each later one from the model itself (ANCE). Each episode sees other
 # batches. Searched are docstrings of packages that were held out. The bias is measured in two ways: by how much nearer a
 # document's embedding is to its first tenth than to its last, and by how much MRR@100 is lost when the passage that answers a
-# query is moved to the second, third … tenth of ten places from the document's start to its end (chapter on the place of
-# passages). MRR@100 is the mean over queries of one over the rank of the relevant document.
+# query is moved to the second, third … tenth of ten places from the document's start to its end
+# (`cde.probes.moved_passage`). MRR@100 is the mean over queries of one over the rank of the relevant document.
 
 # %%
 import numpy as np
@@ -316,8 +316,9 @@ page.answer(
 # In the paper the model begins as T5-base, whose weights know other positions: "nothing before it" is a pretrained model that
 # has to learn new ones, and language modelling mends it. Here layers begin at random over MiniLM's word embeddings, which
 # hold meanings already, so that "nothing before it" starts from a bag of good words, and language modelling for minutes can
-# disturb more than it teaches. At `laptop` the learning rates were chosen by the MRR of one seed on the searched packages, not
-# by any measure of the bias: after higher ones the crops did not make an encoder. Language modelling lasts some hundred
+# disturb more than it teaches. At `laptop` the learning rates were chosen by the MRR of the first seed on the searched packages,
+# not by any measure of the bias: after higher ones the crops did not make an encoder. That seed is one of those shown, so that
+# the MRR of chains with crops is seen in a good light. Language modelling lasts some hundred
 # steps instead of 49,152, crops a hundred instead of an epoch of MS MARCO, and an episode some dozens of steps instead of two
 # epochs. At `laptop` the longest chain has three episodes, not four. There is one hard negative a query, the nearest document
 # that scores below the labelled one; the paper

@@ -361,7 +361,7 @@ page.answer(
 # probed on docstrings of a few hundred tokens. Docstrings are not written like news: a summary leads, but parameters, notes
 # and examples follow in an order of their own, and a first segment of prose differs from a last one of code whatever the
 # encoder. Shuffled segments take that out of the probe, and are no text that anyone would write; the training still sees
-# documents as written.
+# documents as written, except in the chapter on context and position.
 #
 # ## Run it again
 #

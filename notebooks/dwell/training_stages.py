@@ -73,7 +73,7 @@ settings
 # batches. Searched are docstrings of packages that were held out. The bias is measured in two ways: by how much nearer a
 # document's embedding is to its first tenth than to its last, and by how much MRR@100 is lost when the passage that answers a
 # query is moved to the second, third … tenth of ten places from the document's start to its end
-# (`cde.probes.moved_passage`). MRR@100 is the mean over queries of one over the rank of the relevant document.
+# (see the chapter on the place of a passage). MRR@100 is the mean over queries of one over the rank of the relevant document.
 
 # %%
 import numpy as np

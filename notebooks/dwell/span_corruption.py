@@ -237,8 +237,8 @@ plots.table(
         {
             model: {
                 "accuracy": page.mean_and_spread(everywhere(model), 3),
-                "above the commonest token": page.mean_and_interval(above(model)),
-                "first minus last": page.mean_and_interval(apart(model)),
+                "above the commonest token": page.mean_and_interval(above(model), 3),
+                "first minus last": page.mean_and_interval(apart(model), 3),
                 "documents": int(
                     results.loc[results["model"] == model, "documents"].iloc[0]
                 ),
@@ -303,7 +303,7 @@ def verdict(name):
 page.answer(
     f"""**With rotary positions a language model restores spans equally well all along the text: {verdict(UNIFORM)}. T5-base is
     slightly better later: {verdict(LATER)}.** Accuracy in the first window minus the last, over {settings.seeds} seed(s):
-    {page.mean_and_interval(apart(ROTARY))} with rotary positions, {page.mean_and_interval(apart(RELATIVE))} with relative ones. Over all
+    {page.mean_and_interval(apart(ROTARY), 3)} with rotary positions, {page.mean_and_interval(apart(RELATIVE), 3)} with relative ones. Over all
     windows they restore {100 * everywhere(ROTARY).mean():.0f} and {100 * everywhere(RELATIVE).mean():.0f} % of the tokens; always naming the commonest token
     restores {100 * (everywhere(ROTARY) - above(ROTARY)).mean():.0f} %."""
 )

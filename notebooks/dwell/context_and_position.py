@@ -196,16 +196,16 @@ plots.table(
     pd.DataFrame(
         {
             arm: {
-                "decline": page.mean_and_interval(of(arm, "decline")),
+                "decline": page.mean_and_interval(of(arm, "decline"), 3),
                 "share of the room": page.mean_and_interval(
-                    of(arm, "decline") / of(arm, "room")
+                    of(arm, "decline") / of(arm, "room"), 2
                 ),
                 "on shuffled documents": page.mean_and_interval(
-                    of(arm, "decline, shuffled")
+                    of(arm, "decline, shuffled"), 3
                 ),
                 "MRR@100": page.mean_and_spread(of(arm, "mrr"), 3),
-                "gained at the start": page.mean_and_interval(of(arm, "place 1")),
-                "lost at places 2 to 10": page.mean_and_interval(of(arm, "lost")),
+                "gained at the start": page.mean_and_interval(of(arm, "place 1"), 3),
+                "lost at places 2 to 10": page.mean_and_interval(of(arm, "lost"), 3),
                 "documents": int(of(arm, "documents").iloc[0]),
                 "left out": int(of(arm, "left_out").iloc[0]),
             }
@@ -276,7 +276,7 @@ plots.table(
     pd.DataFrame(
         {
             words: {
-                column: page.mean_and_interval(apart(one, other, name))
+                column: page.mean_and_interval(apart(one, other, name), 3)
                 for column, name in (
                     ("decline", "decline"),
                     ("on shuffled documents", "decline, shuffled"),
@@ -321,11 +321,11 @@ claims.verdicts()
 verdict = claims.decide(claims.ledger()[WRITING], claims.measured).verdict
 page.answer(
     f"""**The bias comes from how documents are written: {verdict}.** Training on shuffled documents changes the decline in cosine by
-    {page.mean_and_interval(of(SHUFFLED, "decline") - of(CROPS, "decline"))}, crops that run over the end by
-    {page.mean_and_interval(of(AROUND, "decline") - of(CROPS, "decline"))}, over {settings.seeds} seed(s). Context: a contextual encoder's
-    decline minus a bi-encoder's is {page.mean_and_interval(of(OWN, "decline") - of(BI, "decline"))}, and minus its own with null tokens
-    {page.mean_and_interval(of(OWN, "decline") - of(NULL, "decline"))}; of MRR@100 it loses
-    {page.mean_and_interval(of(OWN, "lost") - of(BI, "lost"))} more than the bi-encoder when the passage is moved."""
+    {page.mean_and_interval(of(SHUFFLED, "decline") - of(CROPS, "decline"), 3)}, crops that run over the end by
+    {page.mean_and_interval(of(AROUND, "decline") - of(CROPS, "decline"), 3)}, over {settings.seeds} seed(s). Context: a contextual encoder's
+    decline minus a bi-encoder's is {page.mean_and_interval(of(OWN, "decline") - of(BI, "decline"), 3)}, and minus its own with null tokens
+    {page.mean_and_interval(of(OWN, "decline") - of(NULL, "decline"), 3)}; of MRR@100 it loses
+    {page.mean_and_interval(of(OWN, "lost") - of(BI, "lost"), 3)} more than the bi-encoder when the passage is moved."""
 )
 
 # %% [markdown]

@@ -4,7 +4,7 @@ Sources, all real text:
 
 - `pydocs` (offline): long docstrings with sections. A section's first sentence is taken out of the document and becomes
   the query (an inverse cloze task, Lee et al. 2019); the rest of the section is the passage.
-- `beir/squad-dev` of `$CDE_DATA`: the sentence that holds the answer, where the answer occurs once.
+- `beir/squad-dev` and `beir/covidqa-passages` of `$CDE_DATA`: the sentence that holds the answer, if that occurs once.
 - `beir/covidqa-docs` with `beir/covidqa-passages`: the passage of the long article, found by exact matching, as the
   paper finds those of MS MARCO (Dwell §4.2).
 - any two retrieval sets that ask the same queries, one of documents and one of their passages, by exact matching too:
@@ -73,25 +73,33 @@ class Passages:
 
         Used by the chapter `passage_position` (Dwell Fig. 2).
         """
-        texts = dict(zip(self.collection.document_ids, self.collection.documents, strict=True))
+        texts = _texts(self.collection)
         spans = np.array([self.spans[query] for query in self.collection.query_ids], dtype=np.int64).reshape(-1, 2)
         lengths = np.array([len(texts[self.document_of(query)]) for query in self.collection.query_ids])
         room = lengths - (spans[:, 1] - spans[:, 0])
         begins, room = spans[room > 0, 0], room[room > 0]
         return begins, np.asarray(begins / room, dtype=np.float64)
 
-    def within(self, fits: Callable[[str], bool], reason: str) -> Passages:
+    def within(self, fits: Callable[[str], bool], reason: str, corpus: bool = True) -> Passages:
         """The documents that fit, and the queries whose passages they hold; the other queries are counted.
+
+        Args:
+            fits: of a document's text.
+            reason: what queries whose documents do not fit are counted under.
+            corpus: leave them out of the corpus as well; else only the documents that are asked for are looked at.
 
         Example:
             >>> toy = RetrievalSet(["d", "e"], ["a b c", "a"], ["q"], ["a?"], {"q": {"d": 1}})
             >>> Passages(toy, {"q": (0, 1)}, {}).within(lambda text: len(text) < 3, "too long").left_out
             {'too long': 1}
         """
-        named = zip(self.collection.document_ids, self.collection.documents, strict=True)
-        texts = {name: text for name, text in named if fits(text)}
+        asked = {self.document_of(query) for query in self.collection.query_ids}
+        named = _texts(self.collection).items()
+        texts = {name: text for name, text in named if (corpus or name in asked) and fits(text)}
         queries = [query for query in self.collection.query_ids if self.document_of(query) in texts]
-        kept = replace(ask(self.collection, queries), document_ids=list(texts), documents=list(texts.values()))
+        kept = ask(self.collection, queries)
+        if corpus:
+            kept = replace(kept, document_ids=list(texts), documents=list(texts.values()))
         dropped = len(self.collection.query_ids) - len(queries)
         return Passages(kept, {query: self.spans[query] for query in queries}, {**self.left_out, reason: dropped})
 
@@ -99,6 +107,10 @@ class Passages:
         """The same corpus with so many queries, drawn without replacement; all if there are fewer."""
         kept = self.collection.select_queries(queries, seed)
         return replace(self, collection=kept, spans={query: self.spans[query] for query in kept.query_ids})
+
+
+def _texts(collection: RetrievalSet) -> dict[str, str]:
+    return dict(zip(collection.document_ids, collection.documents, strict=True))
 
 
 def split_sections(text: str) -> list[Span]:
@@ -166,23 +178,18 @@ def _pydocs(words: tuple[int, int], seed: int, packages: Sequence[str] | None) -
 
 
 def match_passages(collection: RetrievalSet, passages: Mapping[str, str]) -> Passages:
-    """Place passages in their documents by exact matching; white space counts as one blank.
+    """The queries whose passage occurs once in their one relevant document; white space counts as one blank.
 
     Args:
         collection: documents and queries; a query's one relevant document should hold its passage.
         passages: query id → text.
-
-    Returns:
-        The queries whose passage occurs once in their one relevant document.
 
     Example:
         >>> toy = RetrievalSet(["d"], ["one two  three"], ["q"], ["what?"], {"q": {"d": 1}})
         >>> match_passages(toy, {"q": "two three"}).spans
         {'q': (4, 13)}
     """
-    texts = {
-        name: " ".join(text.split()) for name, text in zip(collection.document_ids, collection.documents, strict=True)
-    }
+    texts = {name: " ".join(text.split()) for name, text in _texts(collection).items()}
     spans: dict[str, Span] = {}
     left_out: Counter[str] = Counter()
     for query in collection.query_ids:
@@ -227,35 +234,53 @@ def _positions(name: str) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
-def _squad() -> Passages:
-    collection = load_retrieval("beir/squad-dev")
-    texts = dict(zip(collection.document_ids, collection.documents, strict=True))
+#: a query, the text of its document, where that begins below the title, and the answers that occur in it once
+Answered = tuple[str, str, int, list[tuple[int, str]]]
+
+
+def _squad(collection: RetrievalSet) -> Iterator[Answered]:
+    texts = _texts(collection)
+    for row in _positions("beir/squad-dev"):
+        text = texts[row["corpus-id"]]
+        shift = len(text) - int(row["doc_chars"])  # a title stands before the text
+        once = [(start + shift, answer) for start, answer, count in json.loads(row["answers"]) if count == 1]
+        yield row["query-id"], text, shift, [one for one in once if text.startswith(one[1], one[0])]
+
+
+def _covidqa_paragraphs(collection: RetrievalSet) -> Iterator[Answered]:
+    articles, parts = _texts(load_retrieval("beir/covidqa-docs")), _texts(collection)
+    for row in _positions("beir/covidqa-docs"):
+        article, part = articles[row["corpus-id"]], parts[row["passage-id"]]
+        shift = len(article) - int(row["doc_chars"])
+        answer = article[int(row["answer_start"]) + shift : int(row["answer_end"]) + shift].strip()
+        # each paragraph repeats the article's title
+        below = shift if part.startswith(article[:shift]) else 0
+        once = [(part.index(answer), answer)] if part.count(answer) == 1 else []
+        yield row["query-id"], part, below, once
+
+
+def _sentences(name: str) -> Passages:
+    """The sentences that hold the answers."""
+    collection = load_retrieval(name)
     spans: dict[str, Span] = {}
     left_out: Counter[str] = Counter()
-    for row in _positions("beir/squad-dev"):
-        text, answers = texts[row["corpus-id"]], json.loads(row["answers"])
-        shift = len(text) - int(row["doc_chars"])  # a title stands before the text
-        once = [(start + shift, answer) for start, answer, count in answers if count == 1]
-        once = [(start, answer) for start, answer in once if text[start : start + len(answer)] == answer]
+    for query, text, below, once in (_squad if name == "beir/squad-dev" else _covidqa_paragraphs)(collection):
         if not once:
             left_out["answer more than once, or not at its offset"] += 1
             continue
         start, answer = once[0]
-        around = next(
-            (found for found in _SENTENCE.finditer(text, shift) if found.start() <= start < found.end()), None
-        )
+        around = next((one for one in _SENTENCE.finditer(text, below) if one.start() <= start < one.end()), None)
         if around is None or around.end() < start + len(answer):
             left_out["answer in no single sentence"] += 1
             continue
-        spans[row["query-id"]] = _trimmed(text, around.span())
+        spans[query] = _trimmed(text, around.span())
     return Passages(ask(collection, list(spans)), spans, dict(left_out))
 
 
 def _covidqa() -> Passages:
     collection, passages = load_retrieval("beir/covidqa-docs"), load_retrieval("beir/covidqa-passages")
     articles, parts = (
-        {name: " ".join(text.split()) for name, text in zip(one.document_ids, one.documents, strict=True)}
-        for one in (collection, passages)
+        {name: " ".join(text.split()) for name, text in _texts(one).items()} for one in (collection, passages)
     )
     texts = {}
     for row in _positions(collection.name):
@@ -269,7 +294,7 @@ def _covidqa() -> Passages:
 def _of_two_sets(name: str, answers: str, split: str) -> Passages:
     """The passages of one set in the documents of another, for the queries that both ask."""
     documents, passages = (load_retrieval(one, split=split, drop_unknown=True) for one in (name, answers))
-    texts = dict(zip(passages.document_ids, passages.documents, strict=True))
+    texts = _texts(passages)
     relevant = {query: [one for one, grade in found.items() if grade > 0] for query, found in passages.qrels.items()}
     one_each = {query: texts[found[0]] for query, found in relevant.items() if len(found) == 1}
     if not set(one_each) & set(documents.query_ids):
@@ -288,7 +313,7 @@ def load_passages(
     """Queries whose passage has a known place in its document.
 
     Args:
-        name: "pydocs", "beir/squad-dev" or "beir/covidqa-docs" (see the module); with `answers`, any retrieval set.
+        name: "pydocs", "beir/squad-dev", "beir/covidqa-passages", "beir/covidqa-docs"; with `answers` any set.
         words: least and most words of a document ("pydocs").
         seed: of the choice of sections ("pydocs").
         packages: whose documents ("pydocs"); by default all.
@@ -310,7 +335,12 @@ def load_passages(
     """
     if answers is not None:
         return _of_two_sets(name, answers, split)
-    known = {"pydocs": lambda: _pydocs(words, seed, packages), "beir/squad-dev": _squad, "beir/covidqa-docs": _covidqa}
+    known = {
+        "pydocs": lambda: _pydocs(words, seed, packages),
+        "beir/squad-dev": lambda: _sentences(name),
+        "beir/covidqa-passages": lambda: _sentences(name),
+        "beir/covidqa-docs": _covidqa,
+    }
     if name not in known:
         raise ValueError(
             f"passages are known for {', '.join(known)}, and of any set with `answers`; the name is {name!r}"

@@ -77,6 +77,9 @@ def test_documents_that_do_not_fit_are_gone_and_their_queries_counted(pydocs: Pa
     assert max(len(text) for text in found.collection.documents) <= long
     assert len(found.spans) + found.left_out["too long"] == len(pydocs.spans)
     assert all(text_of(found, query) == text_of(pydocs, query) for query in found.spans)
+    kept = pydocs.within(lambda text: len(text) <= long, "too long", corpus=False)
+    assert (kept.spans, kept.left_out) == (found.spans, found.left_out)
+    assert kept.collection.documents == pydocs.collection.documents
 
 
 def test_a_sample_keeps_the_corpus_and_each_passage(pydocs: Passages) -> None:
@@ -103,9 +106,9 @@ def test_every_query_is_placed_or_counted() -> None:
     assert len(found.spans) + sum(found.left_out.values()) == len(collection.query_ids)
 
 
-def write_set(folder: Path, documents: dict[str, str], qrels: dict[str, str]) -> None:
+def write_set(folder: Path, documents: dict[str, str], qrels: dict[str, str], title: str = "") -> None:
     (folder / "qrels").mkdir(parents=True)
-    lines = [json.dumps({"_id": name, "title": "", "text": text}) for name, text in documents.items()]
+    lines = [json.dumps({"_id": name, "title": title, "text": text}) for name, text in documents.items()]
     (folder / "corpus.jsonl").write_text("\n".join(lines))
     (folder / "queries.jsonl").write_text("\n".join(json.dumps({"_id": q, "text": f"what {q}?"}) for q in qrels))
     rows = [f"{query}\t{document}\t1" for query, document in qrels.items()]
@@ -122,6 +125,29 @@ def test_the_passage_of_an_answer_is_its_sentence(tmp_path: Path, monkeypatch: p
     (folder / "positions.tsv").write_text("query-id\tcorpus-id\tdoc_chars\tanswers\n" + "\n".join(rows))
     found = load_passages("beir/squad-dev")
     assert text_of(found, "a") == "The boat was red in 1973."
+    assert found.left_out == {"answer more than once, or not at its offset": 1}
+
+
+def test_the_passage_of_an_answer_in_a_paragraph_is_its_sentence_without_the_title(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # as COVID-QA has them: offsets are those of the article's text, the documents are its paragraphs under its title
+    monkeypatch.setenv("CDE_DATA", str(tmp_path))
+    paragraphs = {"d_1": "Boats rust. They were red in 1973.", "d_2": "All sank, two of them twice. All but two rose."}
+    article = "  ".join(paragraphs.values())
+    write_set(tmp_path / "beir" / "covidqa-docs", {"d": article}, dict.fromkeys("abc", "d"), title="On boats")
+    folder = tmp_path / "beir" / "covidqa-passages"
+    write_set(folder, paragraphs, {"a": "d_1", "b": "d_2", "c": "d_2"}, title="On boats")
+    places = {"a": ("d_1", "Boats rust"), "b": ("d_2", "two of them "), "c": ("d_2", "All")}
+    rows = [
+        f"{query}\td\t{len(article)}\t{(start := article.index(answer))}\t{start + len(answer)}\t{name}"
+        for query, (name, answer) in places.items()
+    ]
+    header = "query-id\tcorpus-id\tdoc_chars\tanswer_start\tanswer_end\tpassage-id\n"
+    (tmp_path / "beir" / "covidqa-docs" / "positions.tsv").write_text(header + "\n".join(rows))
+    found = load_passages("beir/covidqa-passages")
+    assert text_of(found, "a") == "Boats rust."
+    assert text_of(found, "b") == "All sank, two of them twice."
     assert found.left_out == {"answer more than once, or not at its offset": 1}
 
 
@@ -154,7 +180,9 @@ def test_passages_of_one_set_are_placed_in_the_documents_of_another(tmp_path: Pa
 @pytest.mark.skipif(
     not is_available("beir/squad-dev", "beir/covidqa-docs", "beir/covidqa-passages"), reason="$CDE_DATA is not at hand"
 )
-@pytest.mark.parametrize(("name", "least"), [("beir/squad-dev", 9000), ("beir/covidqa-docs", 1300)])
+@pytest.mark.parametrize(
+    ("name", "least"), [("beir/squad-dev", 9000), ("beir/covidqa-docs", 1300), ("beir/covidqa-passages", 1100)]
+)
 def test_real_collections_place_most_of_their_queries(name: str, least: int) -> None:
     found = load_passages(name)
     assert len(found.spans) >= least

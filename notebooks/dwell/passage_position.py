@@ -49,7 +49,7 @@ from cde import page
 
 laptop = {
     "seeds": 3, "data": None, "documents": None, "queries": None, "share_of_steps": None, "points": 10,
-    "collections": ["squad-dev", "covidqa-docs"], "marco": False, "decoder": "", "models": [],
+    "collections": ["squad-dev", "covidqa-passages", "covidqa-docs"], "marco": False, "decoder": "", "models": [],
 }  # fmt: skip
 settings = page.settings(
     profile,
@@ -72,10 +72,10 @@ settings
 #
 # Offline, the documents are long docstrings of packages that no training has seen. Of one of its sections the first sentence
 # is taken out and becomes the query; the rest of that section is the passage (`cde.passages`). Which section, we draw: where
-# these passages stand says where sections stand, not where people find what they look for. With `$CDE_DATA` there are SQuAD's
-# paragraphs, with the sentence that answers, and long articles of COVID-QA with the passage that does. MS MARCO's documents,
-# the paper's, come from the Hub: the relevant passage of the passage collection is looked for in the relevant document, word
-# for word.
+# these passages stand says where sections stand, not where people find what they look for. With `$CDE_DATA` there are the
+# paragraphs of SQuAD and of COVID-QA, with the sentence that answers, and COVID-QA's long articles with the paragraph that
+# does. MS MARCO's documents, the paper's, come from the Hub: the relevant passage of the passage collection is looked for in
+# the relevant document, word for word. A passage is moved only within a document that every encoder here reads to its end.
 
 # %%
 import numpy as np
@@ -97,13 +97,18 @@ using = dwell_recipe_of(settings)
 PYDOCS = "pydocs sections"
 first = seed
 here = {
-    name: load_passages(f"beir/{name}").sample(using.queries, 0)
+    name: load_passages(f"beir/{name}")
     for name in settings.collections
     if is_available(f"beir/{name}")
 }
 wanted = len(here) == len(settings.collections)
 if settings.marco:
-    here["MS MARCO"] = load_passages(**MSMARCO).sample(using.queries, 0)
+    here["MS MARCO"] = load_passages(**MSMARCO)
+TOO_LONG = f"document of more than {using.longest} tokens"
+short = {
+    name: passages.within(using.fits, TOO_LONG, corpus=False)
+    for name, passages in here.items()
+}
 SHARES = tuple(range(0, 101, 5))
 
 
@@ -118,6 +123,7 @@ def starts():
                 "collection": name,
                 "passages": len(shares),
                 "left_out": sum(passages.left_out.values()),
+                "short": len(short.get(name, passages).spans),
                 "characters": float(np.median(characters)),
                 "low": float(interval.low),
                 "high": float(interval.high),
@@ -139,7 +145,7 @@ found = recorded(
         **of_collections,
         "words": list(using.words),
         "longest": using.longest,
-        "queries": using.queries,
+        "pydocs": using.queries,
     },
 )
 places = found.rows if found is not None else starts()
@@ -173,6 +179,22 @@ plots.show(
     caption=f"Where relevant passages stand: 0 at the document's start, 1 where the passage ends with it. Dotted: passages placed at random. Medians: {medians}; the paper's is 746 characters.",
     data=places,
     answers="Dwell Fig. 2",
+)
+
+# %% tags=["hide-input"]
+plots.table(
+    pd.DataFrame(
+        {
+            row["collection"]: {
+                "passages": f"{row['passages']:,}",
+                "not placed": f"{row['left_out']:,}",
+                "median start, in characters": f"{row['characters']:.0f}",
+                "as a share of the room": f"{row['q50']:.2f} [{row['low']:.2f}, {row['high']:.2f}]",
+                f"in documents of up to {using.longest} tokens": f"{row['short']:,}",
+            }
+            for _, row in places.iterrows()
+        }
+    ).T.rename_axis("collection")
 )
 
 # %% [markdown]
@@ -283,8 +305,14 @@ print(found.note)
 further = recorded(
     "passage_position-collections",
     profile,
-    lambda: pd.concat([probe(name, passages) for name, passages in here.items()]),
-    here=wanted and bool(here),
+    lambda: pd.concat(
+        [
+            probe(name, passages.sample(using.queries, 0))
+            for name, passages in short.items()
+            if passages.spans
+        ]
+    ),
+    here=wanted and any(passages.spans for passages in short.values()),
     settings=using.kept(**kept, **of_collections),
     costly=True,
 )

@@ -167,7 +167,7 @@ with plots.figure(width=5.4, height=3.2) as (drawing, axis):
         [0, 1], [0, 100], color=plots.MUTED, linewidth=0.8, linestyle=":", marker=""
     )
     axis.set_xlabel("start of the passage, as a share of where it could start")
-    axis.set_ylabel("per cent of the passages that start before")
+    axis.set_ylabel("per cent that start before")
     axis.legend(loc="best")
 medians = ", ".join(
     f"{row['q50']:.2f} in {row['collection']} ({row['characters']:.0f} characters, {row['passages']} passages)"

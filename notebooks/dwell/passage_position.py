@@ -449,8 +449,9 @@ plots.table(
 #
 # Tested on pydocs, with the encoder–decoder, over seeds; *tuned* is the paper's model after its first episode. That a passage
 # is harder to find at *any* later place is tested at the best of them. Of each seed the other seeds say which place that is,
-# since the best of nine looks better than it is by chance alone (so does that of a model of which there is one training).
-# Models of which there is one training only, and the collections of `$CDE_DATA`, are exploratory; where passages stand is tested on those collections alone, since
+# since the best of nine looks better than it is by chance alone (so does that of a model of which there is one training). We
+# decided so after a first look, at each seed's own best; the verdict was the same. Models of which there is one training
+# only, and the collections of `$CDE_DATA`, are exploratory; where passages stand is tested on those collections alone, since
 # on pydocs the place is of our choosing. The claim on a large decoder is tested where such a model can be had: `decoder`
 # takes the name or folder of one that sentence-transformers loads. MRR of our model is compared with MiniLM's, an encoder of
 # about the same size but of far more training. More MRR is lost where there is more to lose; the table gives the loss as a

@@ -1,6 +1,6 @@
 """The command `cde`: run a chapter, build the book, print the ledger, look at this machine.
 
-cde run CHAPTER [-p name value]… [--profile P] [--out FILE.ipynb]
+cde run CHAPTER [-p name value]… [--profile P] [--out FILE.ipynb] [--record [PROFILE/NAME]]
 cde book [--profile P] [--only CHAPTER]… [--fresh]
 cde claims [--json] [--profile P]
 cde sources
@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,8 +32,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     run.add_argument("--profile", choices=PROFILES, help="scale of every setting that is not given (default: laptop)")
     run.add_argument("--out", type=Path, metavar="FILE.ipynb", help="the executed notebook (default: book/reruns/)")
-
-    run.add_argument("--record", action="store_true", help="also write the chapter's records to book/records/")
+    run.add_argument(
+        "--record", nargs="?", const="1", metavar="PROFILE/NAME",
+        help="also write the chapter's records to book/records/, or this one of them, such as hours/table1-arms",
+    )  # fmt: skip
 
     book = commands.add_parser("book", help="execute the stale chapters and render the book")
     book.add_argument("--profile", choices=PROFILES, default="laptop")
@@ -98,8 +102,12 @@ def _run(options: argparse.Namespace) -> int:
     output: Path = options.out or folder / name
     if output.suffix != ".ipynb":
         raise ValueError(f"--out must name a notebook, FILE.ipynb; it is {output}")
+    asked = options.record if options.record not in (None, "1") else ""
+    if asked and not re.fullmatch(r"[\w-]+/[\w-]+", asked):
+        raise ValueError(f"--record takes a record's profile and name, such as laptop/table1-arms; it is {asked!r}")
     if options.record:
-        os.environ["CDE_RECORD"] = "1"
+        os.environ["CDE_RECORD"] = options.record
+    begun = time.time()
     notebook, record = execute(chapter, parameters, output)
     with atomic_path(output) as temporary:
         nbformat.write(chapter_notebook(chapter, notebook, record), temporary)
@@ -107,6 +115,10 @@ def _run(options: argparse.Namespace) -> int:
     if not record.error:
         _print_verdicts(record.measurements)
     print(f"{output} ({record.seconds:.0f} s); its record is beside it, as JSON")
+    written = project_root() / "book" / "records" / f"{asked}.json"
+    if asked and not record.error and not (written.exists() and written.stat().st_mtime >= begun):
+        print(f"cde run: no experiment of {chapter.name} wrote {written}", file=sys.stderr)
+        return 1
     return 1 if record.error else 0
 
 

@@ -72,14 +72,14 @@ def recorded(
         1
     """
     path = project_root() / "book" / "records" / profile / f"{name}.json"
-    if here and costly and os.environ.get("CDE_RECORD") != "1":
+    if here and costly and not _is_asked_for(name, profile):
         found = recorded(name, profile, compute, False, settings)
         if found is not None:
             return found
     if here:
         before = dict(_loaded())
         rows = compute()
-        if os.environ.get("CDE_RECORD") == "1":
+        if _is_asked_for(name, profile):
             used = {name: digest for name, digest in _loaded().items() if name not in before}
             _write(path, rows, settings, used or before)
         return Recorded(rows, "")
@@ -131,6 +131,11 @@ def beside(name: str, profile: str) -> dict[str, Recorded]:
             if record is not None:  # with --fresh no record is used
                 found[other] = record
     return found
+
+
+def _is_asked_for(name: str, profile: str) -> bool:
+    """Whether `cde run --record` was asked for this record: for all of a page's, or for this one."""
+    return os.environ.get("CDE_RECORD") in ("1", f"{profile}/{name}")
 
 
 def _module_hash(module: str) -> str:

@@ -157,7 +157,9 @@ def test_parameters_are_checked_before_anything_runs(toy: ToyBook) -> None:
     assert misspelt.returncode == 2 and "did you mean seed?" in misspelt.stderr
     wrong = toy.cde("run", "drawing", "-p", "seed", "three")
     assert wrong.returncode == 2 and "parameter seed must be int; 'three' is of type str" in wrong.stderr
-    assert "Executing" not in misspelt.stderr + wrong.stderr
+    nameless = toy.cde("run", "drawing", "--record", "toy")
+    assert nameless.returncode == 2 and "a record's profile and name, such as laptop/table1-arms" in nameless.stderr
+    assert "Executing" not in misspelt.stderr + wrong.stderr + nameless.stderr
     assert not (toy.root / "book" / "reruns").exists()
 
 
@@ -169,6 +171,12 @@ def test_a_chapter_runs_with_parameters_of_ones_own(toy: ToyBook) -> None:
     assert json.loads(output.with_suffix(".json").read_text())["parameters"] == {"seed": 100, "profile": "smoke"}
     # the book's own page is another matter
     assert toy.record("drawing")["parameters"] == {"profile": "smoke"}
+
+
+def test_a_record_that_no_experiment_wrote_is_said(toy: ToyBook) -> None:
+    finished = toy.cde("run", "drawing", "--profile", "smoke", "--record", "smoke/toy")
+    assert finished.returncode == 1
+    assert "no experiment of drawing wrote" in finished.stderr and "smoke/toy.json" in finished.stderr
 
 
 def test_the_ledger_is_printed_from_what_was_measured(toy: ToyBook) -> None:

@@ -90,6 +90,18 @@ def test_a_costly_experiment_is_read_from_its_record_unless_asked_for(
     assert costly(lambda: ROWS).note == "", "--fresh uses none"
 
 
+def test_one_record_alone_can_be_asked_for(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = book / "book" / "records"
+    monkeypatch.setenv("CDE_RECORD", "1")
+    recorded("toy", "laptop", lambda: ROWS, here=True, settings={}, costly=True)
+    monkeypatch.setenv("CDE_RECORD", "hours/toy")
+    assert "Read from the record" in recorded("toy", "laptop", refuse, here=True, settings={}, costly=True).note
+    recorded("another", "hours", lambda: ROWS, here=True, settings={})
+    assert [str(path.relative_to(folder)) for path in folder.rglob("*.json")] == ["laptop/toy.json"]
+    recorded("toy", "hours", lambda: ROWS, here=True, settings={}, costly=True)
+    assert (folder / "hours" / "toy.json").exists()
+
+
 def test_records_of_other_profiles_stand_beside_with_their_own_settings(
     book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,9 +131,9 @@ print(found.note)
 from cde import plots
 
 
-def scores(arm, where="out", context=None):
+def scores(arm, where="out", context=None, runs=results):
     """NDCG@10 points of each seed, the mean over sets of a kind; a contextual encoder in its own context by default."""
-    rows = results[(results["arm"] == arm) & (results["where"] == where)]
+    rows = runs[(runs["arm"] == arm) & (runs["where"] == where)]
     wanted = context or ("none" if arm.startswith(BI) else "own")
     rows = rows[rows["context"] == wanted]
     return 100 * rows.groupby("seed")["ndcg"].mean()
@@ -242,9 +242,10 @@ plots.table(
 # %% [markdown]
 # ## Longer runs
 #
-# The same arms where there was more time or a GPU, as far as such records exist; exploratory, and drawn as what they are. `hours` is
-# a recipe for some hours of two cores: one seed, pairs of many public sources seen once, tested on collections that people judged
-# (NDCG@10 times 100, mean over them). `cde run table1 --record -p long_runs true`, with $CDE_DATA, makes it.
+# The same arms where there was more time or a GPU, as far as such records exist; exploratory, and shown as what they are. `hours`
+# is a recipe for an hour or two of two cores: 100,000 pairs of many public sources, each seen once, tested on collections that people
+# judged (NDCG@10 times 100, mean over them). `cde run table1 --record hours/table1-arms -p long_runs true`, with $CDE_DATA,
+# makes it.
 
 # %%
 from cde.data import is_available
@@ -257,12 +258,17 @@ if long_runs:
     hours = recipe("hours")
 
     def train_long():
-        """One seed of three arms, in every context."""
+        """Three arms with every seed, in every context."""
         chosen = {arm: arms[arm] for arm in LONG_ARMS}
-        return sweep(chosen, [seed], hours, contexts=("own", "other", "null"))
+        every = range(first, first + settings.seeds)
+        return sweep(chosen, every, hours, contexts=("own", "other", "null"))
 
     recorded(
-        "table1-arms", "hours", train_long, here=True, settings=hours.kept(seed=seed)
+        "table1-arms",
+        "hours",
+        train_long,
+        here=True,
+        settings=hours.kept(seed=seed, seeds=settings.seeds),
     )
 
 longer_runs = beside("table1-arms", profile)
@@ -277,6 +283,9 @@ larger = [
         "seeds": rows["seed"].nunique(),
         "sets": rows["set"].nunique(),
         "loss": page.mean_and_spread(rows.groupby("seed")["loss"].first()),
+        "accuracy": page.mean_and_spread(
+            100 * rows.groupby("seed")["accuracy"].first(), digits=1
+        ),
         **{
             context: page.mean_and_spread(
                 100 * some.groupby("seed")["ndcg"].mean(), digits=1
@@ -290,6 +299,56 @@ larger = [
     )
 ]
 plots.table(pd.DataFrame(larger).fillna("")) if larger else "There are none yet."
+
+# %% [markdown]
+# Differences of runs with the same seed, with Student's intervals over seeds, say which of these are more than chance:
+
+# %% tags=["hide-input"]
+SINGLE, BOTH = f"{BI}; {CLUSTERED}", f"{FULL}; {CLUSTERED}"
+
+
+def long_gains(runs):
+    """Differences that longer runs allow, in points of NDCG@10 by seed."""
+    own = scores(BOTH, runs=runs)
+    return {
+        "clustered minus shuffled batches, bi-encoder": scores(SINGLE, runs=runs)
+        - scores(f"{BI}; {SHUFFLED}", runs=runs),
+        "contextual minus bi-encoder, clustered batches": own
+        - scores(SINGLE, runs=runs),
+        "own context minus another corpus'": own
+        - scores(BOTH, context="other", runs=runs),
+        "own context minus null tokens": own - scores(BOTH, context="null", runs=runs),
+    }
+
+
+gains = {other: long_gains(record.rows) for other, record in longer_runs.items()}
+plots.table(
+    pd.DataFrame(
+        {
+            other: {what: page.mean_and_interval(some) for what, some in found.items()}
+            for other, found in gains.items()
+        }
+    )
+) if gains else ""
+
+# %% [markdown]
+# Over the collections of those runs, the means over seeds:
+
+# %% tags=["hide-input"]
+judged = [
+    record.rows[
+        (record.rows["where"] == "out") & record.rows["context"].isin(("none", "own"))
+    ].assign(profile=other)
+    for other, record in longer_runs.items()
+]
+plots.table(
+    (
+        100
+        * pd.concat(judged).pivot_table(
+            index=["profile", "set"], columns="arm", values="ndcg", sort=False
+        )
+    ).round(1)
+) if judged else ""
 
 # %% [markdown]
 # ## What a step costs
@@ -479,6 +538,15 @@ for encoder, counts in ((FULL, role), (CACHED, "exploratory")):
         seconds[encoder] / seconds[BI],
         f"{encoder}: gradients of a step, rounds",
         counts,
+    )
+for other, found in gains.items():
+    rows = longer_runs[other].rows
+    some = rows.loc[rows["where"] == "out", "set"].nunique()
+    claims.measure_runs(
+        BATCHES_HELP,
+        found["clustered minus shuffled batches, bi-encoder"],
+        f"profile {other}, out of domain, {some} sets",
+        "exploratory",
     )
 steps_of = f"last tenth of {using.base.steps} steps"
 for column, name, pick, unit in (

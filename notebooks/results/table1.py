@@ -353,7 +353,7 @@ plots.table(
             for what, values in found.items()
         ]
     )
-) if gains else ""
+) if gains else None
 
 # %% [markdown]
 # Over the collections of those runs, the means over seeds:
@@ -365,14 +365,16 @@ judged = [
     ].assign(profile=other)
     for other, record in longer_runs.items()
 ]
-plots.table(
-    (
-        100
-        * pd.concat(judged).pivot_table(
-            index=["profile", "set"], columns="arm", values="ndcg", sort=False
-        )
-    ).round(1)
-) if judged else ""
+by_collection = (
+    pd.concat(judged).pivot_table(
+        index=["profile", "set"], columns="arm", values="ndcg", sort=False
+    )
+    if judged
+    else pd.DataFrame(columns=list(arms))
+)
+in_order = [arm for arm in arms if arm in by_collection.columns]
+shown = (100 * by_collection[in_order]).map("{:.1f}".format).replace("nan", "")
+plots.table(shown) if judged else None
 
 # %% [markdown]
 # ## What a step costs

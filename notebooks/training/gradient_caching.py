@@ -66,7 +66,7 @@ settings = page.settings(
             "time_batches": [8], "time_chunks": [64, 128], "rounds": 2,
         },
         "laptop": laptop,
-        "fresh": {**laptop, "uncached_batches": [256], "repeats": 1, "rounds": 2},
+        "fresh": {**laptop, "uncached_batches": [256], "repeats": 2, "rounds": 2},
         "gpu": {
             **laptop, "tokens": 64, "context_size": 64, "chunk_tokens": 32768, "uncached_batches": [256, 1024, 4096],
             "repeats": 5, "time_batches": [256, 1024, 4096], "time_chunks": [4096, 16384, 65536], "rounds": 20,

@@ -75,6 +75,12 @@ def test_each_change_is_noticed_and_named(built: Chapter, change: Callable[[Path
     assert len(reasons) == 1 and reasons[0].startswith(reason)
 
 
+def test_a_page_made_without_records_gives_way_to_one_made_with_them(built: Chapter) -> None:
+    path = raw_notebook(built, "laptop", root(built)).with_suffix(".json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "without_records": True}))
+    assert stale_reasons(built, "laptop", root(built)) == ["it was made without records"]
+
+
 def test_another_module_an_untouched_file_and_a_new_date_change_nothing(built: Chapter) -> None:
     (root(built) / "cde" / "surrogate.py").write_text("B = 1\n")
     (root(built) / "cde" / "lexical.py").write_text("A = 1\n")  # the same bytes, later

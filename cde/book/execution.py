@@ -69,6 +69,7 @@ class Record:
     notebook: str
     lock: str
     claims: str = ""
+    without_records: bool = False
     modules: dict[str, str] = field(default_factory=dict)
     data: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
@@ -115,6 +116,8 @@ def stale_reasons(chapter: Chapter, profile: str, root: Path | None = None) -> l
     if record.error:
         return ["its last run failed"]
     reasons = []
+    if record.without_records:
+        reasons.append("it was made without records")
     if record.notebook != content_hash([chapter.source]):
         reasons.append("its notebook changed")
     if record.lock != _file_hash(root / "constraints.txt"):
@@ -210,6 +213,7 @@ def execute(
         notebook=content_hash([chapter.source]),
         lock=_file_hash(root / "constraints.txt"),
         claims=_claims_hash(chapter, root),
+        without_records=os.environ.get("CDE_FRESH") == "1",
         libraries=_library_versions(),
     )
     # hashed now, not afterwards: an edit during the run makes the page stale, as it should

@@ -357,22 +357,20 @@ plots.table(
 # Over the collections of those runs, the means over seeds:
 
 # %% tags=["hide-input"]
-judged = [
-    record.rows[
-        (record.rows["where"] == "out") & record.rows["context"].isin(("none", "own"))
-    ].assign(profile=other)
-    for other, record in longer_runs.items()
-]
-by_collection = (
-    pd.concat(judged).pivot_table(
+if longer_runs:
+    judged = pd.concat(
+        record.rows.assign(profile=other) for other, record in longer_runs.items()
+    )
+    judged = judged[
+        (judged["where"] == "out") & judged["context"].isin(("none", "own"))
+    ]
+    by_collection = judged.pivot_table(
         index=["profile", "set"], columns="arm", values="ndcg", sort=False
     )
-    if judged
-    else pd.DataFrame(columns=list(arms))
-)
-in_order = [arm for arm in arms if arm in by_collection.columns]
-shown = (100 * by_collection[in_order]).map("{:.1f}".format).replace("nan", "")
-plots.table(shown) if judged else None
+    by_collection = (100 * by_collection).reindex(
+        columns=[arm for arm in arms if arm in by_collection]
+    )
+    display(plots.table(by_collection.map("{:.1f}".format).replace("nan", "")))
 
 # %% [markdown]
 # ## What a step costs

@@ -18,7 +18,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import cde
-from cde.surrogate import bfloat16_is_fast, minilm_folder
+from cde.hardware import bfloat16_is_fast
+from cde.surrogate import minilm_folder
 
 
 def plain(texts: list[str]) -> np.ndarray:

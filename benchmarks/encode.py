@@ -27,8 +27,8 @@ import torch
 from measuring import Arm, forget_peak, in_turns, memory, ratio
 
 import cde
+from cde.hardware import half_precision
 from cde.models import BiEncoder, BiEncoderConfig, ContextualConfig, ContextualEncoder
-from cde.models.encoding import half_precision
 
 ARMS = ("plain loop, no context", "plain loop, full", "encoder, no context", "encoder, full", "encoder, cached")
 

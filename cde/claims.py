@@ -26,6 +26,7 @@ import yaml
 from numpy.typing import ArrayLike
 
 from cde.intervals import Interval, run_interval
+from cde.provenance import account
 from cde.storage import project_root
 
 __all__ = ["Claim", "Measurement", "Verdict", "decide", "ledger", "measure", "measure_runs", "outcome", "verdicts"]
@@ -165,10 +166,6 @@ def decide(claim: Claim, measurements: Iterable[Measurement]) -> Verdict:
     return Verdict("holds in part" if count["supports"] else "does not hold", reason)
 
 
-#: what the chapter that runs in this process has measured so far
-measured: list[Measurement] = []
-
-
 def measure(
     claim: str, interval: Interval, what: str, role: Literal["test", "exploratory", "rehearsal"] = "test"
 ) -> Measurement:
@@ -181,7 +178,7 @@ def measure(
         raise KeyError(f"the ledger book/claims.yml has no claim {claim!r}")
     found = Measurement(claim, what, interval, role)
     # a cell that is run again replaces what it entered before
-    measured[:] = [m for m in measured if (m.claim, m.what) != (claim, what)] + [found]
+    account.measured = [m for m in account.measured if (m.claim, m.what) != (claim, what)] + [found]
     return found
 
 
@@ -233,7 +230,7 @@ class _Account:
 
 def verdicts() -> _Account:
     """This chapter's claims with the paper's value, ours, and the verdict: the last cell of a chapter shows it."""
-    return _Account(list(measured))
+    return _Account(list(account.measured))
 
 
 def verdict_table(entries: list[Measurement]) -> str:

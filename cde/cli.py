@@ -14,11 +14,13 @@ import json
 import os
 import re
 import sys
-import time
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from cde.book.chapters import Chapter
 from cde.page import PROFILES
+from cde.storage import project_root
 
 __all__ = ["main"]
 
@@ -31,6 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("chapter", help="the file's stem, such as idf_divergence")
     run.add_argument("-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     run.add_argument("--profile", choices=PROFILES, help="scale of every setting that is not given (default: laptop)")
+    run.add_argument("--dirty", action="store_true", help="allow --record with uncommitted changes; the page says so")
     run.add_argument("--out", type=Path, metavar="FILE.ipynb", help="the executed notebook (default: book/reruns/)")
     run.add_argument(
         "--record", nargs="?", const="1", metavar="PROFILE/NAME",
@@ -90,7 +93,8 @@ def _run(options: argparse.Namespace) -> int:
     from cde.book.chapters import find_chapter, parse_assignments
     from cde.book.execution import execute
     from cde.book.pages import chapter_notebook
-    from cde.storage import atomic_path, content_hash, project_root
+    from cde.provenance import commit
+    from cde.storage import atomic_path, content_hash
 
     chapter = find_chapter(options.chapter)
     parameters = parse_assignments(options.parameter)
@@ -106,8 +110,13 @@ def _run(options: argparse.Namespace) -> int:
     if asked and not re.fullmatch(r"[\w-]+/[\w-]+", asked):
         raise ValueError(f"--record takes a record's profile and name, such as laptop/table1-arms; it is {asked!r}")
     if options.record:
+        if commit()[1] and not options.dirty:
+            raise ValueError(
+                "a record names the commit that made it, and there are uncommitted changes: commit them, or give "
+                "--dirty"
+            )
         os.environ["CDE_RECORD"] = options.record
-    begun = time.time()
+    before = _records()
     notebook, record = execute(chapter, parameters, output)
     with atomic_path(output) as temporary:
         nbformat.write(chapter_notebook(chapter, notebook, record), temporary)
@@ -115,11 +124,35 @@ def _run(options: argparse.Namespace) -> int:
     if not record.error:
         _print_verdicts(record.measurements)
     print(f"{output} ({record.seconds:.0f} s); its record is beside it, as JSON")
-    written = project_root() / "book" / "records" / f"{asked}.json"
-    if asked and not record.error and not (written.exists() and written.stat().st_mtime >= begun):
-        print(f"cde run: no experiment of {chapter.name} wrote {written}", file=sys.stderr)
+    written = sorted(name for name, changed in _records().items() if before.get(name) != changed)
+    if asked and not record.error and asked not in written:
+        print(f"cde run: no experiment of {chapter.name} wrote the record {asked}", file=sys.stderr)
         return 1
+    if options.record and not record.error:
+        return _prove(chapter, written)
     return 1 if record.error else 0
+
+
+def _records() -> dict[str, int]:
+    """The committed records, and when each was last written."""
+    paths = (project_root() / "book" / "records").glob("*/*.json")
+    return {f"{path.parent.name}/{path.stem}": path.stat().st_mtime_ns for path in paths}
+
+
+def _prove(chapter: Chapter, names: list[str]) -> int:
+    """Give records their proof: the chapter's miniature, at the profile `smoke` with the page's own parameters."""
+    from cde.book.execution import execute
+    from cde.records import proof_states
+
+    os.environ.pop("CDE_RECORD", None)
+    os.environ["CDE_PROVE"] = ",".join(names)
+    with tempfile.TemporaryDirectory(prefix="cde-") as folder:
+        _, record = execute(chapter, {"profile": "smoke"}, Path(folder) / f"{chapter.name}.ipynb")
+    _tell(chapter.name, record.error)
+    without = [one.record for one in proof_states() if one.record in names and one.state != "holds"]
+    if without:
+        print(f"cde run: no miniature was computed for {', '.join(without)}: they have no proof", file=sys.stderr)
+    return 1 if without or record.error else 0
 
 
 def _tell(chapter: str, error: str) -> None:

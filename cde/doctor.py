@@ -41,7 +41,8 @@ def _checks() -> Iterator[tuple[str, bool, str]]:
     import torch
 
     from cde.data.sources import list_sources
-    from cde.surrogate import bfloat16_is_fast, minilm_folder
+    from cde.hardware import bfloat16_is_fast
+    from cde.surrogate import minilm_folder
 
     yield "Python", True, f"{platform.python_version()} on {platform.platform()}"
     differences = version_differences()

@@ -25,9 +25,9 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
+from cde.hardware import Precision
 from cde.models import BiEncoder
 from cde.models.encoder import Encoder, load_tokenizer, save_folder
-from cde.models.encoding import Precision
 from cde.models.pooling import mean_of_tokens, to_the_left
 from cde.models.weights import fetch_folder, fill, read_config, read_weights
 

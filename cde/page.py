@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cde import claims, plots
+from cde.hardware import describe
 from cde.intervals import run_interval
+from cde.provenance import account
 
 __all__ = [
     "PROFILES",
     "answer",
     "claims_under_test",
-    "device",
     "finish",
     "imported_modules",
     "mean_and_interval",
@@ -34,7 +35,6 @@ __all__ = [
 
 PROFILES = ("smoke", "laptop", "gpu", "paper")
 MIME = "application/vnd.cde.page+json"
-_state: dict[str, Any] = {}
 
 
 class Settings(SimpleNamespace):
@@ -80,6 +80,8 @@ def settings(profile: str, profiles: Mapping[str, Mapping[str, Any]], **override
             raise ValueError(f"{name!r} is no setting of this chapter; it has {', '.join(values)}")
         if value is not None:
             values[name] = value
+    if profile == "smoke":  # its numbers are compared between machines
+        os.environ.setdefault("CDE_PRECISION", "float32")
     return Settings(**values, profile=profile, role="rehearsal" if profile == "smoke" else "test")
 
 
@@ -142,8 +144,8 @@ def answer(text: str) -> None:
     """
     from IPython.display import Markdown, display
 
-    _state["answer"] = " ".join(text.split())
-    display(Markdown(_state["answer"]))  # type: ignore[no-untyped-call]
+    account.answer = " ".join(text.split())
+    display(Markdown(account.answer))  # type: ignore[no-untyped-call]
 
 
 def imported_modules() -> list[str]:
@@ -157,25 +159,6 @@ def imported_modules() -> list[str]:
     return sorted(found - {"__init__.py"})
 
 
-def device() -> str:
-    """What computes here: the GPU, or the processor, the number of threads and the precision of "auto" on it."""
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        return str(torch.cuda.get_device_name())
-    cores = f"{torch.get_num_threads()} threads" if torch is not None else "1 thread"
-    surrogate = sys.modules.get("cde.surrogate")  # the precision moves numbers; a page without vectors has none
-    precision = "" if surrogate is None else ", bfloat16" if surrogate.bfloat16_is_fast() else ", float32"
-    return f"CPU ({_processor()}), {cores}{precision}"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
 class _Report:
     def __init__(self, content: dict[str, Any]) -> None:
         self.content = content
@@ -186,17 +169,16 @@ class _Report:
 
 def finish() -> _Report:
     """Hand over to the runner what the page has used and found; the runner adds this as a last cell."""
-    sources = sys.modules.get("cde.data.sources")
-    records = sys.modules.get("cde.records")
     return _Report(
         {
-            "answer": _state.get("answer", ""),
-            "measurements": json.loads(claims.to_json(claims.measured)),
+            "answer": account.answer,
+            "measurements": json.loads(claims.to_json(account.measured)),
             "modules": imported_modules(),
-            "data": dict(sources.loaded) if sources is not None else {},
-            "asked": sorted(sources.asked) if sources is not None else [],
-            "records": sorted(records.consulted) if records is not None else [],
-            "device": device(),
+            "data": dict(account.loaded),
+            "asked": sorted(account.asked),
+            "records": sorted(account.read),
+            "proofs": dict(account.proofs),
+            "device": describe(),
             "python": platform.python_version(),
             "platform": platform.platform(),
         }

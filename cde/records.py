@@ -1,36 +1,55 @@
-"""Committed records: numbers of an experiment that not every reader can run.
+"""Committed records: numbers of an experiment that not every reader can run, each with a proof that it still stands.
 
-`book/records/<profile>/<name>.json` holds rows of numbers, made by `cde run CHAPTER --record` where
-the data (or the device) was at hand, with their provenance. A page that cannot run the experiment
-itself draws the record in its place and says so; if the code behind it has changed since, the page
-says that too. Records hold numbers, never texts.
+`book/records/<profile>/<name>.json` holds rows of numbers, made by `cde run CHAPTER --record` where the data (or the
+device, or the time) was at hand, with their provenance. A page that does not run the experiment itself draws the
+record in its place and says so. Records hold numbers, never texts.
+
+**The proof.** A record also holds what the same function gave in miniature when the record was made: at the profile
+`smoke`, in float32, with the page's own seed. Whenever the chapter runs at `smoke`, the miniature is computed anyway,
+and compared. Code that gives the same small numbers as it gave then would give the same large ones; code that does not
+has moved, and the record is stale until it is made anew. An edit that changes no number changes no proof.
+
+A proof holds if in each column the mean difference is at most `TOLERANCE` of the column's mean size. A processor, a
+number of threads or a library's summation order moves losses and cosines a thousand times less; a changed learning
+rate, a different batch or another pooling moves them more. Columns of time and of memory are left out (`varies`).
+
+Cost: that of reading a file; the comparison is of rows that the smoke run has computed in any case.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import platform
-import subprocess
-import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from cde.storage import atomic_path, code_hash, content_hash, project_root
+from cde.hardware import describe
+from cde.provenance import account, commit, libraries, now
+from cde.storage import atomic_path, cache_folder, content_hash, project_root
 
-__all__ = ["Recorded", "beside", "recorded"]
+__all__ = [
+    "TOLERANCE",
+    "ProofState",
+    "Recorded",
+    "differences",
+    "experiment_digest",
+    "proof_states",
+    "recorded",
+    "records_at_other_profiles",
+]
 
-
-# drawing and telling do not change the numbers
-_TELLING = ("__init__.py", "plots.py", "page.py", "claims.py", "records.py", "progress.py")
-
-#: the records that this process has looked for, as paths below the checkout: a page is stale when one changes
-consulted: set[str] = set()
+#: columns of time, which no proof can hold
+TIMES = ("seconds", "step_seconds")
+#: the mean difference that a column of a proof may show, as a share of the column's mean size
+TOLERANCE = 0.01
 
 
 @dataclass(frozen=True)
@@ -46,67 +65,65 @@ class Recorded:
     note: str
 
 
+@dataclass(frozen=True)
+class ProofState:
+    """What is known here of a record's proof.
+
+    Attributes:
+        record: such as "laptop/table1-arms".
+        state: "holds", "stale", "not compared" (no smoke run on this machine since the record was made), or
+            "no proof" (the record has none).
+        reason: what differs, or why nothing was compared.
+    """
+
+    record: str
+    state: str
+    reason: str = ""
+
+
 def recorded(
     name: str,
     profile: str,
     compute: Callable[[], pd.DataFrame],
-    here: bool,
+    can_run: bool,
     settings: dict[str, Any],
     costly: bool = False,
+    varies: Sequence[str] = TIMES,
 ) -> Recorded | None:
     """Compute an experiment where that is possible, else read its record.
+
+    At the profile `smoke` the experiment is computed, and compared with the proofs of its records.
 
     Args:
         name: of the experiment, and of the record's file.
         profile: the reader's profile; a record stands in at its own profile only.
         compute: makes the rows (columns of numbers and short names).
-        here: whether this machine has what `compute` needs.
+        can_run: whether this machine has what `compute` needs.
         settings: what the rows depend on; a record made with others is not used.
         costly: prefer a record to computing here, except for `--fresh` and `--record`: for training runs.
+        varies: columns that no proof can hold: those of time, or of memory.
 
     Returns:
         The rows, or None if they can neither be computed here nor read (or, with `--fresh`, may not be).
 
     Example:
-        >>> recorded("toy", "laptop", lambda: pd.DataFrame({"x": [1]}), here=True, settings={}).rows["x"].item()
+        >>> recorded("toy", "laptop", lambda: pd.DataFrame({"x": [1]}), can_run=True, settings={}).rows["x"].item()
         1
     """
-    path = project_root() / "book" / "records" / profile / f"{name}.json"
-    if here and costly and not _is_asked_for(name, profile):
-        found = recorded(name, profile, compute, False, settings)
-        if found is not None:
-            return found
-    if here:
-        before = dict(_loaded())
+    path = _path(profile, name)
+    if can_run and not (costly and not _is_asked_for(name, profile) and _is_usable(path, settings)):
+        begun, before = time.perf_counter(), dict(account.loaded)
         rows = compute()
         if _is_asked_for(name, profile):
-            used = {name: digest for name, digest in _loaded().items() if name not in before}
-            _write(path, rows, settings, used or before)
+            used = {one: digest for one, digest in account.loaded.items() if one not in before}
+            _write(path, rows, settings, used or before, experiment_digest(compute), time.perf_counter() - begun)
+        if profile == "smoke":
+            _compare(name, rows, settings, varies, experiment_digest(compute))
         return Recorded(rows, "")
-    if os.environ.get("CDE_FRESH") == "1":
-        return None
-    consulted.add(str(path.relative_to(project_root())))
-    if not path.exists():
-        return None
-    record = json.loads(path.read_text(encoding="utf-8"))
-    if record["settings"] != json.loads(json.dumps(settings)):
-        return None
-    changed = [
-        module
-        for module, digest in record["modules"].items()
-        if module not in _TELLING and _module_hash(module) != digest
-    ]
-    flag = f" Since then {', '.join(changed)} changed; the record may be out of date." if changed else ""
-    combined = content_hash(part for item in sorted(record["data"].items()) for part in item)
-    data = f", from {len(record['data'])} collections (combined fingerprint {combined}; the record names each)"
-    note = (
-        f"Read from the record book/records/{profile}/{name}.json, not computed here: made {record['time']} "
-        f"on {record['device']}, commit {record['commit'][:12]}{data if record['data'] else ''}.{flag}"
-    )
-    return Recorded(pd.DataFrame(record["rows"]), note)
+    return _read(path, settings)
 
 
-def beside(name: str, profile: str) -> dict[str, Recorded]:
+def records_at_other_profiles(name: str, profile: str) -> dict[str, Recorded]:
     """The records of an experiment at other profiles, to be drawn beside the reader's own numbers.
 
     Args:
@@ -119,18 +136,106 @@ def beside(name: str, profile: str) -> dict[str, Recorded]:
     Used by the chapter `table1`.
 
     Example:
-        >>> beside("no such experiment", "laptop")
+        >>> records_at_other_profiles("no such experiment", "laptop")
         {}
     """
     found = {}
     for path in sorted((project_root() / "book" / "records").glob(f"*/{name}.json")):
-        other = path.parent.name
-        if other not in (profile, "smoke"):
-            settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
-            record = recorded(name, other, pd.DataFrame, False, settings)
+        if path.parent.name not in (profile, "smoke"):
+            record = _read(path, None)
             if record is not None:  # with --fresh no record is used
-                found[other] = record
+                found[path.parent.name] = record
     return found
+
+
+def proof_states() -> list[ProofState]:
+    """What is known on this machine of every committed record's proof.
+
+    Used by `cde doctor` and by `cde book`, which names the stale ones.
+
+    Example:
+        >>> {one.state for one in proof_states()} <= {"holds", "stale", "not compared", "no proof"}
+        True
+    """
+    return [_state(path) for path in sorted((project_root() / "book" / "records").glob("*/*.json"))]
+
+
+def differences(proof: Sequence[dict[str, Any]], rows: pd.DataFrame, tolerance: float = TOLERANCE) -> str:
+    """What differs between a proof and the rows of today's miniature; "" if the proof holds.
+
+    Args:
+        proof: rows that were stored.
+        rows: today's; columns that the proof does not have are left out, and the order of rows does not matter.
+        tolerance: see `TOLERANCE`.
+
+    Example:
+        >>> differences([{"loss": 1.0}], pd.DataFrame({"loss": [1.0001]}))
+        ''
+        >>> differences([{"loss": 1.0}], pd.DataFrame({"loss": [1.1]}))
+        'loss moved by 10 % (1 of 1)'
+    """
+    then, today = pd.DataFrame(proof), pd.DataFrame(_rows(rows))
+    gone = [column for column in then if column not in today]
+    if gone:
+        return "without the column " + ", ".join(map(str, gone))
+    if len(then) != len(today):
+        return f"{len(today)} rows in place of {len(then)}"
+    today = today[list(then)]
+    names = [column for column in then if not pd.api.types.is_float_dtype(then[column])]
+    if names:
+        order = {"key": lambda column: column.astype(str), "kind": "stable", "ignore_index": True}
+        then, today = then.sort_values(names, **order), today.sort_values(names, **order)  # type: ignore[call-overload]
+    found = []
+    for column in then:
+        was, now_ = then[column], today[column]
+        if not pd.api.types.is_numeric_dtype(was):
+            if was.astype(str).tolist() != now_.astype(str).tolist():
+                found.append(f"{column} names other things")
+            continue
+        old, new = np.asarray(was, dtype=float), np.asarray(now_, dtype=float)
+        if (np.isnan(old) != np.isnan(new)).any():
+            found.append(f"{column} is missing elsewhere")
+            continue
+        size, apart = float(np.nanmean(np.abs(old))) if len(old) else 0.0, np.abs(old - new)
+        if len(old) and not np.isnan(apart).all() and float(np.nanmean(apart)) > tolerance * size + 1e-6:
+            share = f"{np.nanmean(apart) / size:.2g}" if size == 0 else f"{100 * np.nanmean(apart) / size:.2g} %"
+            found.append(f"{column} moved by {share} ({int((apart > tolerance * size).sum())} of {len(old)})")
+    return "; ".join(found)
+
+
+def experiment_digest(function: Callable[..., Any]) -> str:
+    """A hash of an experiment's text in its notebook: the function, and every function there that it calls.
+
+    It says whether the text is the same, and nothing of what it computes; that is the proof's part.
+
+    Example:
+        >>> experiment_digest(len)
+        'unknown'
+    """
+    seen: dict[str, str] = {}
+    waiting = [function]
+    while waiting:
+        one = inspect.unwrap(waiting.pop())
+        code = getattr(one, "__code__", None)
+        if code is None:
+            continue
+        try:
+            text = inspect.getsource(one)
+        except (OSError, TypeError):
+            continue
+        if text in seen.values():
+            continue
+        seen[f"{one.__qualname__} {len(seen)}"] = text
+        names = getattr(one, "__globals__", {})
+        for name in code.co_names:
+            called = names.get(name)
+            if inspect.isfunction(called) and called.__module__ == getattr(one, "__module__", None):
+                waiting.append(called)
+    return content_hash(seen.values()) if seen else "unknown"
+
+
+def _path(profile: str, name: str) -> Path:
+    return project_root() / "book" / "records" / profile / f"{name}.json"
 
 
 def _is_asked_for(name: str, profile: str) -> bool:
@@ -138,30 +243,124 @@ def _is_asked_for(name: str, profile: str) -> bool:
     return os.environ.get("CDE_RECORD") in ("1", f"{profile}/{name}")
 
 
-def _module_hash(module: str) -> str:
-    return code_hash(Path(__file__).parent / module)
+def _without_records() -> bool:
+    return os.environ.get("CDE_FRESH") == "1"
 
 
-def _loaded() -> dict[str, str]:
-    sources = sys.modules.get("cde.data.sources")
-    return dict(sources.loaded) if sources is not None else {}
+def _rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as they are stored."""
+    return json.loads(rows.to_json(orient="records", double_precision=6))  # type: ignore[no-any-return]
 
 
-def _write(path: Path, rows: pd.DataFrame, settings: dict[str, Any], data: dict[str, str]) -> None:
-    from cde.page import device, imported_modules
-
-    found = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=project_root(), capture_output=True, text=True, check=False
+def _is_usable(path: Path, settings: dict[str, Any]) -> bool:
+    if _without_records():
+        return False
+    account.read.add(str(path.relative_to(project_root())))
+    return path.exists() and json.loads(path.read_text(encoding="utf-8"))["settings"] == json.loads(
+        json.dumps(settings)
     )
+
+
+def _read(path: Path, settings: dict[str, Any] | None) -> Recorded | None:
+    """A record, if it may be used and was made with these settings (None: whatever they are)."""
+    if _without_records():
+        return None
+    account.read.add(str(path.relative_to(project_root())))
+    if not path.exists() or (settings is not None and not _is_usable(path, settings)):
+        return None
+    record = json.loads(path.read_text(encoding="utf-8"))
+    return Recorded(pd.DataFrame(record["rows"]), _note(path, record))
+
+
+def _note(path: Path, record: dict[str, Any]) -> str:
+    """Where a record comes from, and whether it still stands, in sentences for the page."""
+    combined = content_hash(part for item in sorted(record["data"].items()) for part in item)
+    data = f", from {len(record['data'])} collections (combined fingerprint {combined}; the record names each)"
+    said = [
+        f"Read from the record book/records/{path.parent.name}/{path.name}, not computed here: made {record['time']} "
+        f"on {record['device']}, commit {record['commit'][:12]}{data if record['data'] else ''}.",
+        record["remark"],
+        {False: "It was made with uncommitted changes.", None: "", True: ""}[record["clean"]],
+        _moved_data(record["data"]),
+    ]
+    proof = _state(path)
+    if proof.state == "stale":
+        said.append(f"STALE: its miniature gives other numbers today ({proof.reason}); it has to be made anew.")
+    else:
+        said.append({"holds": "Its proof holds.", "no proof": "It has no proof."}.get(proof.state, proof.reason))
+    return " ".join(part for part in said if part)
+
+
+def _moved_data(data: dict[str, str]) -> str:
+    """Which collections of a record are at hand here with other content."""
+    from cde.data.sources import known_fingerprints
+
+    moved = [name for name, digest in data.items() if digest not in (known_fingerprints(name) or {digest})]
+    return f"STALE: these collections have other content here: {', '.join(moved)}." if moved else ""
+
+
+def _state(path: Path) -> ProofState:
+    name = f"{path.parent.name}/{path.stem}"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    if not record.get("proof"):
+        return ProofState(name, "no proof", "it has no proof")
+    kept = _kept_state(path)
+    if not kept.exists():
+        return ProofState(name, "not compared", "Its proof has not been compared here: run the chapter at smoke.")
+    found = json.loads(kept.read_text(encoding="utf-8"))
+    if found["record"] != content_hash([path.read_bytes()]):
+        return ProofState(name, "not compared", "Its proof has not been compared since it was made.")
+    return ProofState(name, "stale" if found["differences"] else "holds", found["differences"])
+
+
+def _kept_state(path: Path) -> Path:
+    return cache_folder("proofs") / f"{path.parent.name}-{path.stem}.json"
+
+
+def _compare(name: str, rows: pd.DataFrame, settings: dict[str, Any], varies: Sequence[str], digest: str) -> None:
+    """Hold today's miniature against the proofs of an experiment's records; or give records their proof."""
+    asked = os.environ.get("CDE_PROVE", "").split(",")
+    kept = rows[[column for column in rows if column not in varies]]
+    settings = json.loads(json.dumps(settings))
+    for path in sorted((project_root() / "book" / "records").glob(f"*/{name}.json")):
+        one = f"{path.parent.name}/{name}"
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if one in asked:
+            proof = {"time": now(), "commit": commit()[0], "device": describe(), "libraries": libraries()}
+            proof |= {"experiment": digest}
+            record["proof"] = {**proof, "settings": settings, "rows": _rows(kept)}
+            _save(path, record)
+        if not record.get("proof") or record["proof"]["settings"] != settings:
+            continue
+        found = differences(record["proof"]["rows"], kept)
+        account.proofs[one] = found
+        with atomic_path(_kept_state(path)) as temporary:
+            state = {"record": content_hash([path.read_bytes()]), "differences": found, "time": now()}
+            temporary.write_text(json.dumps(state), encoding="utf-8")
+
+
+def _write(
+    path: Path, rows: pd.DataFrame, settings: dict[str, Any], data: dict[str, str], digest: str, seconds: float
+) -> None:
+    head, dirty = commit()
     record = {
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": found.stdout.strip() or "unknown",
-        "device": device(),
+        "time": now(),
+        "commit": head,
+        "clean": not dirty,
+        "remark": "",
+        "device": describe(),
         "python": platform.python_version(),
+        "libraries": libraries(),
+        "seconds": round(seconds, 1),
+        "experiment": digest,
         "settings": settings,
         "data": data,
-        "modules": {module: _module_hash(module) for module in imported_modules() if module not in _TELLING},
-        "rows": json.loads(rows.to_json(orient="records", double_precision=6)),
+        "rows": _rows(rows),
+        "proof": None,
     }
+    _save(path, record)
+
+
+def _save(path: Path, record: dict[str, Any]) -> None:
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -13,12 +13,8 @@ checkpoint. Each run carries its provenance.
 from __future__ import annotations
 
 import json
-import platform
-import subprocess
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +23,9 @@ import torch
 from filelock import FileLock
 
 from cde.data import Pairs, load_pairs
+from cde.hardware import describe
 from cde.models import BiEncoder, ContextualEncoder
+from cde.provenance import commit, libraries, now
 from cde.storage import atomic_path, cache_folder, code_hash, content_hash
 from cde.training import Processes, TrainConfig, Trainer
 
@@ -38,7 +36,6 @@ _CODE = (
     "data", "surrogate.py", "clustering.py", "cluster_statistics.py", "tour.py", "batching.py", "filtering.py",
     "models", "training",
 )  # fmt: skip
-_LIBRARIES = ("torch", "transformers", "numpy", "faiss-cpu", "faiss-gpu", "accelerate")
 
 
 def code_version(parts: tuple[str, ...] = _CODE) -> str:
@@ -78,30 +75,17 @@ def provenance(seconds: float, seed: int) -> dict[str, Any]:
         >>> sorted(provenance(1.0, 0))[:3]
         ['commit', 'device', 'dirty']
     """
-    libraries = {}
-    for name in _LIBRARIES:
-        try:
-            libraries[name] = version(name)
-        except ModuleNotFoundError:
-            continue
+    head, dirty = commit()
     return {
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "time": now(),
         "seconds": round(seconds, 1),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "CPU",
+        "device": describe(),
         "threads": torch.get_num_threads(),
-        "libraries": libraries,
-        "commit": _git("rev-parse", "HEAD"),
-        "dirty": bool(_git("status", "--porcelain")),
+        "libraries": libraries(),
+        "commit": head,
+        "dirty": dirty,
         "seed": seed,
     }
-
-
-def _git(*words: str) -> str:
-    here = Path(__file__).resolve().parent
-    try:
-        return subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return ""
 
 
 @dataclass(frozen=True)

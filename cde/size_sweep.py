@@ -134,6 +134,6 @@ def batch_cluster_sweep(
         seed=seed, seeds=seeds, batch_sizes=batch_sizes, cluster_sizes=cluster_sizes, pairs_seen=pairs_seen,
         contextual_attention=attention,
     )  # fmt: skip
-    found = recorded("batch-cluster-sweep", using.profile, train_all, here=True, settings=settings, costly=True)
-    assert found is not None  # here=True always gives rows
+    found = recorded("batch-cluster-sweep", using.profile, train_all, can_run=True, settings=settings, costly=True)
+    assert found is not None  # can_run=True always gives rows
     return SizeSweep(found.rows, found.note)

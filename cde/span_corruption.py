@@ -26,7 +26,8 @@ from torch.nn.functional import cross_entropy
 from transformers import get_cosine_schedule_with_warmup
 
 from cde.encoder_decoder import EncoderDecoder
-from cde.models.encoding import half_precision, padded, tokenise
+from cde.hardware import half_precision
+from cde.models.encoding import padded, tokenise
 from cde.progress import progress
 from cde.storage import atomic_path
 

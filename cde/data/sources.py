@@ -1,4 +1,4 @@
-"""Names of collections, from `pydocs` to the Hub, and what this process has loaded.
+"""Names of collections, from `pydocs` to the Hub; what is loaded is entered in the process' account.
 
 Names: `pydocs`, `pydocs/<package>`, `folder:<path>`, `hub:<repo>[:<config>]`, and, where
 `$CDE_DATA` is a folder with `beir/` and `pairs/` in it, `beir/<name>` and `pairs/<source>`.
@@ -7,6 +7,7 @@ Names: `pydocs`, `pydocs/<package>`, `folder:<path>`, `hub:<repo>[:<config>]`, a
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,14 +16,10 @@ from pathlib import Path
 from cde.data import folder, hub, pydocs
 from cde.data.pydocs import Split
 from cde.data.sets import Pairs, RetrievalSet
-from cde.storage import content_hash
+from cde.provenance import account
+from cde.storage import atomic_path, cache_folder, content_hash
 
-__all__ = ["Source", "is_available", "list_sources", "load_pairs", "load_retrieval", "loaded", "source_key"]
-
-#: name → fingerprint of everything that this process has loaded, for provenance boxes.
-loaded: dict[str, str] = {}
-#: names that were loaded or asked for: a page is stale when one of them appears, changes or goes
-asked: set[str] = set()
+__all__ = ["Source", "is_available", "known_fingerprints", "list_sources", "load_pairs", "load_retrieval", "source_key"]
 
 
 @dataclass(frozen=True)
@@ -142,8 +139,8 @@ def load_pairs(name: str = "pydocs", split: Split | None = None, deduplicate: bo
         pairs = folder.load_pairs(path, name=name)
     else:
         raise _unknown(name, "pairs")
-    asked.add(name)
-    loaded[name] = pairs.fingerprint
+    account.asked.add(name)
+    account.loaded[name] = pairs.fingerprint
     return pairs
 
 
@@ -177,8 +174,8 @@ def load_retrieval(name: str = "pydocs", split: str = "test", drop_unknown: bool
         found = folder.load_retrieval(path, split, drop_unknown, name=name)
     else:
         raise _unknown(name, "retrieval")
-    asked.add(name)
-    loaded[name] = found.fingerprint
+    account.asked.add(name)
+    account.loaded[name] = found.fingerprint
     return found
 
 
@@ -191,7 +188,7 @@ def is_available(*names: str) -> bool:
         >>> is_available("pydocs"), is_available("pydocs", "beir/no-such-collection")
         (True, False)
     """
-    asked.update(names)
+    account.asked.update(names)
     return all(source_key(name) != "missing" for name in names)
 
 
@@ -212,6 +209,41 @@ def source_key(name: str) -> str:
         return "missing"
     # where a folder lies does not matter: a page stays fresh when its data are moved
     return content_hash(_stamps([path] if path.is_file() else path.rglob("*")))
+
+
+def known_fingerprints(name: str) -> set[str]:
+    """Fingerprints that a collection has on this machine: of its pairs and of its judgements, in every split.
+
+    A record names what it was made from by fingerprint; one that is not among these was made from other content.
+    Kept on disk for as long as the files behind the name are the same. Nothing is entered in the process' account.
+
+    Returns:
+        The fingerprints; empty if the collection is not here, or on the Hub.
+
+    Example:
+        >>> load_pairs("pydocs/mpmath").fingerprint in known_fingerprints("pydocs/mpmath")
+        True
+    """
+    key = source_key(name)
+    if key == "missing" or name.startswith("hub:"):
+        return set()
+    kept = cache_folder("fingerprints") / f"{content_hash([name])}.json"
+    if kept.exists() and (found := json.loads(kept.read_text(encoding="utf-8")))["key"] == key:
+        return set(found["fingerprints"])
+    before = dict(account.loaded), set(account.asked)
+    fingerprints = set()
+    for split in (None, "train", "test", "all"):
+        for load in (load_pairs, load_retrieval):
+            try:
+                # a folder's retrieval split has its name, and there is no pairs' split that is none
+                one = load(name) if split is None else load(name, split)
+            except (ValueError, TypeError, FileNotFoundError):
+                continue
+            fingerprints.add(one.fingerprint)
+    account.loaded, account.asked = before
+    with atomic_path(kept) as temporary:
+        temporary.write_text(json.dumps({"key": key, "fingerprints": sorted(fingerprints)}), encoding="utf-8")
+    return fingerprints
 
 
 def _stamps(paths: Iterable[Path]) -> list[str]:

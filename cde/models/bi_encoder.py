@@ -12,10 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cde.hardware import Precision
 from cde.models.backbones import build_backbone, config_from_dict, family_of, masks_of
 from cde.models.configuration import BiEncoderConfig
 from cde.models.encoder import Encoder, load_tokenizer, save_folder
-from cde.models.encoding import Precision, Vectors
+from cde.models.encoding import Vectors
 from cde.models.pooling import mean_of_tokens, to_the_left
 from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights
 

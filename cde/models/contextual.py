@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cde.hardware import Precision
 from cde.models.attention import ContextCache
 from cde.models.configuration import ContextualConfig
 from cde.models.corpus import CorpusEncoder, draw_context
 from cde.models.encoder import Encoder, load_tokenizer, save_folder
-from cde.models.encoding import Precision, Vectors
+from cde.models.encoding import Vectors
 from cde.models.published import Layout, published_config
 from cde.models.stages import FirstStage, SecondStage
 from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights

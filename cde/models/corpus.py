@@ -15,10 +15,11 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
+from cde.hardware import half_precision
 from cde.models.attention import ContextCache
 from cde.models.configuration import ContextualConfig
 from cde.models.encoder import save_folder
-from cde.models.encoding import Vectors, checked_texts, half_precision
+from cde.models.encoding import Vectors, checked_texts
 from cde.models.weights import fetch_folder, read_config, read_weights
 
 __all__ = ["CorpusEncoder", "draw_context"]

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
 from transformers.utils import is_flash_attn_2_available
 
-from cde.models.encoding import Precision, Vectors, encode_texts
+from cde.hardware import Precision
+from cde.models.encoding import Vectors, encode_texts
 from cde.models.weights import fetch_folder
 
 __all__ = ["Encoder", "load_tokenizer", "save_folder"]

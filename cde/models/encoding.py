@@ -12,34 +12,22 @@ fourth decimal with the padding and the shape of the batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cde.hardware import Precision, half_precision
 from cde.progress import progress
-from cde.surrogate import bfloat16_is_fast
 
-__all__ = ["Precision", "checked_texts", "encode_texts", "half_precision", "padded", "token_batches", "tokenise"]
+__all__ = ["checked_texts", "encode_texts", "padded", "token_batches", "tokenise"]
 
-Precision = Literal["auto", "bfloat16", "float32"]
 Vectors = NDArray[np.float32]
 Forward = Callable[[Tensor, "Tensor | None"], Tensor]
 
 _PORTION = 20_000  # texts tokenised at once
-
-
-def half_precision(precision: str) -> bool:
-    """Whether to multiply in bfloat16: "auto" where it is fast, "bfloat16" and "float32" insist.
-
-    Raises:
-        ValueError: any other word.
-    """
-    if precision not in ("auto", "bfloat16", "float32"):
-        raise ValueError(f"precision must be 'auto', 'bfloat16' or 'float32'; it is {precision!r}")
-    return precision == "bfloat16" or (precision == "auto" and bfloat16_is_fast())
 
 
 def checked_texts(texts: Sequence[str]) -> list[str]:

@@ -17,8 +17,8 @@ from torch import Tensor
 from transformers import get_linear_schedule_with_warmup
 
 from cde.data import Pairs
+from cde.hardware import half_precision
 from cde.models import BiEncoder, ContextualEncoder
-from cde.models.encoding import half_precision
 from cde.models.weights import read_config
 from cde.progress import progress
 from cde.storage import atomic_path

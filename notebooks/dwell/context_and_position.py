@@ -166,7 +166,7 @@ found = recorded(
     "context_and_position-arms",
     profile,
     probe_all,
-    here=True,
+    can_run=True,
     settings=using.kept(seed=seed, seeds=settings.seeds, base=base.to_dict()),
     costly=True,
 )
@@ -298,6 +298,7 @@ plots.table(
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 WRITING = "dwell-s43-web-writing"
 exploratory = "rehearsal" if settings.role == "rehearsal" else "exploratory"
@@ -318,7 +319,7 @@ claims.measure_runs(
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-verdict = claims.decide(claims.ledger()[WRITING], claims.measured).verdict
+verdict = claims.decide(claims.ledger()[WRITING], account.measured).verdict
 
 
 def told(one, other):

@@ -54,7 +54,7 @@ laptop = {
 settings = page.settings(
     profile,
     {
-        "smoke": {**laptop, "seeds": 2, "collections": []},
+        "smoke": {**laptop, "seeds": 2, "collections": ["covidqa-passages"]},
         "laptop": laptop,
         "fresh": {**laptop, "seeds": 1, "queries": 50, "share_of_steps": 0.1},
         "gpu": laptop,
@@ -140,7 +140,7 @@ found = recorded(
     "passage_position-starts",
     profile,
     starts,
-    here=wanted or profile == "smoke",
+    can_run=wanted or profile == "smoke",
     settings={
         **of_collections,
         "words": list(using.words),
@@ -296,7 +296,7 @@ found = recorded(
     "passage_position-pydocs",
     profile,
     lambda: probe(PYDOCS, using.passages),
-    here=True,
+    can_run=True,
     settings=using.kept(**kept),
     costly=True,
 )
@@ -312,7 +312,7 @@ further = recorded(
             if passages.spans
         ]
     ),
-    here=wanted and any(passages.spans for passages in short.values()),
+    can_run=wanted and any(passages.spans for passages in short.values()),
     settings=using.kept(**kept, **of_collections),
     costly=True,
 )
@@ -459,6 +459,7 @@ plots.table(
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 FIRST = "dwell-fig1-first-position"
 LATE = "dwell-fig1-later-positions"
@@ -533,7 +534,7 @@ ledger = claims.ledger()
 
 def verdict(name):
     """In words."""
-    return claims.decide(ledger[name], claims.measured).verdict
+    return claims.decide(ledger[name], account.measured).verdict
 
 
 page.answer(

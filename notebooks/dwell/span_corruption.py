@@ -167,7 +167,7 @@ found = recorded(
     "span_corruption-accuracy",
     profile,
     probe_all,
-    here=True,
+    can_run=True,
     settings=using.kept(
         seed=seed,
         seeds=settings.seeds,
@@ -317,6 +317,7 @@ plots.table(
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 UNIFORM, LATER = "dwell-fig4-uniform-accuracy", "dwell-fig4-t5-base-late"
 STILL = "dwell-fig4-t5-base-uniform"
@@ -358,7 +359,7 @@ ledger = claims.ledger()
 
 def verdict(name):
     """In words, with the reason."""
-    decided = claims.decide(ledger[name], claims.measured)
+    decided = claims.decide(ledger[name], account.measured)
     return f"{decided.verdict} ({decided.reason})"
 
 

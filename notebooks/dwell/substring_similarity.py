@@ -156,7 +156,7 @@ found = recorded(
     "substring_similarity-cosines",
     profile,
     probe_all,
-    here=True,
+    can_run=True,
     settings=using.kept(seed=seed, seeds=settings.seeds, parts=settings.parts),
     costly=True,
 )
@@ -303,6 +303,7 @@ plots.table(
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 from cde.intervals import Interval
 
 FALLS = "dwell-fig3-similarity-falls"
@@ -340,7 +341,7 @@ ledger = claims.ledger()
 
 def verdict(name):
     """In words."""
-    return claims.decide(ledger[name], claims.measured).verdict
+    return claims.decide(ledger[name], account.measured).verdict
 
 
 page.answer(

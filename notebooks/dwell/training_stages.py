@@ -144,7 +144,7 @@ found = recorded(
     "training_stages-chains",
     profile,
     measure_all,
-    here=True,
+    can_run=True,
     settings=using.kept(seed=seed, seeds=settings.seeds),
     costly=True,
 )
@@ -258,6 +258,7 @@ plots.show(
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 LM_HELPS, CROPS_HELP = "dwell-table5-language-modelling", "dwell-table5-contrastive"
 MORE, ORIGIN = "dwell-table5-more-episodes", "dwell-s44-contrastive-origin"
@@ -296,7 +297,7 @@ ledger = claims.ledger()
 
 def verdict(name):
     """In words."""
-    return claims.decide(ledger[name], claims.measured).verdict
+    return claims.decide(ledger[name], account.measured).verdict
 
 
 drawn = len(using.collection.documents)

@@ -742,6 +742,7 @@ plots.table(
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 from cde.intervals import Interval
 
 ORDER, NULL, SIZE = (
@@ -762,7 +763,7 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 verdicts = {
-    name: claims.decide(claims.ledger()[name], claims.measured).verdict
+    name: claims.decide(claims.ledger()[name], account.measured).verdict
     for name in (ORDER, NULL, SIZE)
 }
 worst_order = max(max(found) for found in order_changes.values())

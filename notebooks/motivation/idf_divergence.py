@@ -347,6 +347,7 @@ if real is not None:
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 CLAIM = "cde-fig8-idf-divergence"
 for (model, measure, method), interval in correlations.items():
@@ -373,7 +374,7 @@ real_words = (
     else f" On {len(real.rows)} real collections, MiniLM's correlation with the distance from MS MARCO is "
     f"{collection_correlations['expected', 'pearson']}."
 )
-verdict = claims.decide(claims.ledger()[CLAIM], claims.measured)
+verdict = claims.decide(claims.ledger()[CLAIM], account.measured)
 page.answer(
     f"""**{verdict.verdict.capitalize()}** ({verdict.reason}). For LSA, whose term weights all come from the training
     packages, BM25's lead correlates with the IDF distance at r = {lsa} over {lsa.n} packages, each of them unseen. The paper

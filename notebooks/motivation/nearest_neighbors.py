@@ -52,7 +52,7 @@ laptop = {
 settings = page.settings(
     profile,
     {
-        "smoke": {**laptop, "pairs_per_package": 30, "max_tokens": 16, "collections": [], "examples": 2},
+        "smoke": {**laptop, "pairs_per_package": 30, "max_tokens": 16, "collections": ["med"], "examples": 2},
         "laptop": laptop,
         "gpu": {**laptop, "pairs_per_package": 10**6, "max_tokens": 256},
         "paper": {**laptop, "pairs_per_package": 10**6, "max_tokens": 512},
@@ -340,6 +340,7 @@ if real is not None:
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 NEIGHBOURS, SCALE = "cde-table3-close-neighbours", "cde-s41-false-negatives-scale"
 count = mean_interval(as_good)
@@ -366,7 +367,7 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 verdicts = {
-    name: claims.decide(claims.ledger()[name], claims.measured)
+    name: claims.decide(claims.ledger()[name], account.measured)
     for name in (NEIGHBOURS, SCALE)
 }
 with_one = mean_interval(as_good > 0)

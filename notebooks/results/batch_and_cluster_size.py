@@ -478,7 +478,7 @@ second_found = recorded(
     "batch_and_cluster_size-supervised",
     profile,
     train_second,
-    here=True,
+    can_run=True,
     settings=using.kept(
         seed=seed, seeds=settings.seeds, clusters=second_clusters, second=using.second
     ),
@@ -534,6 +534,7 @@ plots.show(
 from scipy.stats import binomtest
 
 from cde import claims
+from cde.provenance import account
 from cde.intervals import Interval, best_on_grid
 
 DIFFICULTY = "cde-fig2-difficulty-pays"
@@ -689,7 +690,7 @@ ledger = claims.ledger()
 
 def verdict(name):
     """In words."""
-    return claims.decide(ledger[name], claims.measured).verdict
+    return claims.decide(ledger[name], account.measured).verdict
 
 
 updates = [settings.pairs_seen // batch for batch in (batches[0], batches[-1])]

@@ -235,7 +235,7 @@ found = recorded(
     "context_moves_embeddings-distances",
     profile,
     move_all,
-    here=True,
+    can_run=True,
     settings=using.kept(
         seed=seed,
         seeds=settings.seeds,
@@ -435,6 +435,7 @@ plots.table(
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 A = "cde-fig15-"
 MOVES, APART = "cde-fig15-context-moves", "cde-fig15-documents-stay-apart"
@@ -453,7 +454,7 @@ ledger = claims.ledger()
 
 def verdict(name):
     """In words."""
-    return claims.decide(ledger[name], claims.measured).verdict
+    return claims.decide(ledger[name], account.measured).verdict
 
 
 def mean_of(kind, column, attention=FULL):

@@ -150,7 +150,7 @@ found = recorded(
     "context_size-scores",
     profile,
     score_all,
-    here=True,
+    can_run=True,
     settings=using.kept(
         seed=seed,
         seeds=settings.seeds,
@@ -328,6 +328,7 @@ plots.table(
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 A = "cde-fig16-"
 role = settings.role
@@ -365,7 +366,7 @@ ledger = claims.ledger()
 
 def verdict(name):
     """In words."""
-    return claims.decide(ledger[name], claims.measured).verdict
+    return claims.decide(ledger[name], account.measured).verdict
 
 
 drawn_means = [means[FULL][size] for size in SIZES.values()]

@@ -185,7 +185,7 @@ found = recorded(
     "context_source-packages",
     profile,
     packages,
-    here=True,
+    can_run=True,
     settings=kept("domains", "documents", "queries"),
     costly=True,
 )
@@ -409,7 +409,7 @@ forum_found = recorded(
     "context_source-forums",
     profile,
     stack_exchange,
-    here=unseen
+    can_run=unseen
     and bool(settings.forums)
     and is_available(*(f"pairs/stackexchange-{name}" for name in settings.forums)),
     settings=kept("forums", "forum_documents", "forum_queries"),
@@ -444,6 +444,7 @@ if forum_found is not None:
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 OWN, CROSS = "cde-fig7-own-domain-best", "cde-fig7-crossover"
 
@@ -481,7 +482,7 @@ ledger = claims.ledger()
 
 def verdict(name):
     """In words."""
-    return claims.decide(ledger[name], claims.measured).verdict
+    return claims.decide(ledger[name], account.measured).verdict
 
 
 def mean_gain(rows, kind):

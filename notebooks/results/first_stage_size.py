@@ -141,7 +141,7 @@ found = recorded(
     "first_stage_size-arms",
     profile,
     train_all,
-    here=True,
+    can_run=True,
     settings=using.kept(
         seed=seed, seeds=settings.seeds, firsts=firsts, seconds=seconds
     ),
@@ -289,6 +289,7 @@ plots.table(
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 HELPS, SMALL, SECOND_MORE = (
     "cde-fig17-first-stage-helps",
@@ -319,7 +320,7 @@ ledger = claims.ledger()
 
 def verdict(name):
     """In words."""
-    return claims.decide(ledger[name], claims.measured).verdict
+    return claims.decide(ledger[name], account.measured).verdict
 
 
 page.answer(

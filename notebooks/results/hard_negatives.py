@@ -131,7 +131,7 @@ found = recorded(
     "hard_negatives-arms",
     profile,
     train_all,
-    here=True,
+    can_run=True,
     settings=using.kept(seed=seed, seeds=settings.seeds, counts=COUNTS, second=second),
     costly=True,
 )
@@ -223,6 +223,7 @@ plots.show(
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 WORSE = "cde-fig11-more-hard-negatives"
 role = settings.role
@@ -245,7 +246,7 @@ ledger = claims.ledger()
 
 def verdict(name):
     """In words."""
-    return claims.decide(ledger[name], claims.measured).verdict
+    return claims.decide(ledger[name], account.measured).verdict
 
 
 page.answer(

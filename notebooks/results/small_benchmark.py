@@ -62,7 +62,7 @@ laptop = {
 settings = page.settings(
     profile,
     {
-        "smoke": {**laptop, "depths": [5, 20], "documents": 60, "queries": 10, "max_tokens": 32, "collections": []},
+        "smoke": {**laptop, "depths": [5, 20], "documents": 60, "queries": 10, "max_tokens": 32, "collections": ["cacm"]},
         "laptop": laptop,
         "fresh": {**laptop, "steps": 12, "documents": 2000, "queries": 100, "collections": []},
         "gpu": {**laptop, "seeds": 3, "documents": 20_000, "queries": 500, "max_tokens": 256},
@@ -263,7 +263,7 @@ found = recorded(
     "small_benchmark-packages",
     profile,
     packages,
-    here=True,
+    can_run=True,
     settings=kept(),
     costly=True,
 )
@@ -402,6 +402,7 @@ def drawn(rows, caption):
 
 
 from cde import claims
+from cde.provenance import account
 
 SHORTCUT = "cde-s109-reranking-shortcut"
 ledger = claims.ledger()
@@ -531,7 +532,7 @@ real = recorded(
     "small_benchmark-collections",
     profile,
     from_data,
-    here=bool(further) and is_available(*(f"beir/{name}" for name in further)),
+    can_run=bool(further) and is_available(*(f"beir/{name}" for name in further)),
     settings=kept("collections"),
     costly=True,
 )
@@ -593,7 +594,7 @@ claims.verdicts()
 # %% tags=["hide-cell"]
 def verdict(name):
     """In words."""
-    return claims.decide(ledger[name], claims.measured).verdict
+    return claims.decide(ledger[name], account.measured).verdict
 
 
 def said(what):

@@ -111,7 +111,7 @@ found = recorded(
     "supervised_epochs-arms",
     profile,
     train_all,
-    here=True,
+    can_run=True,
     settings=using.kept(
         seed=seed,
         seeds=settings.seeds,
@@ -202,6 +202,7 @@ plots.show(
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 from cde.intervals import best_on_grid
 
 BEST = "cde-fig5-four-epochs"
@@ -229,7 +230,7 @@ fair = pd.Series(
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-verdict = claims.decide(claims.ledger()[BEST], claims.measured).verdict
+verdict = claims.decide(claims.ledger()[BEST], account.measured).verdict
 longest = score(TRIED[-1]) - score(0)
 chosen_on_others = (
     f" With the number of epochs chosen on the other seeds, a second phase gains {page.mean_and_interval(fair)}."

@@ -111,7 +111,7 @@ found = recorded(
     "table1-arms",
     profile,
     train_all,
-    here=True,
+    can_run=True,
     settings=using.kept(seed=seed, seeds=settings.seeds),
     costly=True,
 )
@@ -247,7 +247,7 @@ plots.table(
 
 # %%
 from cde.data import is_available
-from cde.records import beside
+from cde.records import records_at_other_profiles
 
 if long_runs:
     if not is_available("pairs/*"):
@@ -272,11 +272,11 @@ if long_runs:
         "table1-arms",
         "hours",
         train_long,
-        here=True,
+        can_run=True,
         settings=hours.kept(seed=seed, seeds=settings.seeds),
     )
 
-longer_runs = beside("table1-arms", profile)
+longer_runs = records_at_other_profiles("table1-arms", profile)
 for other, record in longer_runs.items():
     print(f"{other}: {record.note}")
 
@@ -386,8 +386,9 @@ import time
 import numpy as np
 import torch
 
+from cde.hardware import half_precision
 from cde.models import BiEncoder, ContextualEncoder
-from cde.models.encoding import half_precision, tokenise
+from cde.models.encoding import tokenise
 from cde.training.loss import contrastive_loss
 from cde.training.step import BatchTexts, backward
 
@@ -426,7 +427,7 @@ def time_all():
         for step, (model, batch) in jobs.items():
             half_way = len(batch.texts) // 2
             begun = time.perf_counter()
-            backward(
+            loss = backward(
                 model.train(),
                 batch,
                 lambda rows, at=half_way: contrastive_loss(rows[:at], rows[at:]),
@@ -439,7 +440,7 @@ def time_all():
             spent = time.perf_counter() - begun
             model.zero_grad(set_to_none=True)
             if number:
-                rows.append({"step": step, "round": number, "seconds": spent})
+                rows.append({"step": step, "round": number, "seconds": spent, "loss": float(loss)})
     return pd.DataFrame(rows)
 
 
@@ -447,7 +448,7 @@ found = recorded(
     "table1-time",
     profile,
     time_all,
-    here=True,
+    can_run=True,
     settings=using.kept(seed=seed, timing_pairs=count, rounds=settings.rounds),
     costly=True,
 )
@@ -508,6 +509,7 @@ plots.table(
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 BATCHES_HELP = "cde-table1-clustered-batches"
 ENCODER_HELPS = "cde-table1-contextual-encoder"
@@ -636,7 +638,7 @@ ledger = claims.ledger()
 
 def verdict(name):
     """In words."""
-    return claims.decide(ledger[name], claims.measured).verdict
+    return claims.decide(ledger[name], account.measured).verdict
 
 
 context_gain = page.mean_and_interval(

@@ -127,7 +127,7 @@ found = recorded(
     "tokens_per_document-arms",
     profile,
     train_all,
-    here=True,
+    can_run=True,
     settings=using.kept(seed=seed, seeds=settings.seeds, vectors=VECTORS),
     costly=True,
 )
@@ -278,6 +278,7 @@ plots.table(
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 DIFFER = "cde-fig18-domains-differ"
 if choosing is not None:
@@ -295,7 +296,7 @@ ledger = claims.ledger()
 
 def verdict(name):
     """In words."""
-    return claims.decide(ledger[name], claims.measured).verdict
+    return claims.decide(ledger[name], account.measured).verdict
 
 
 checks = (

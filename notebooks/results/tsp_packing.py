@@ -124,7 +124,7 @@ found = recorded(
     "tsp_packing-arms",
     profile,
     train_all,
-    here=True,
+    can_run=True,
     settings=using.kept(seed=seed, seeds=settings.seeds, cluster_sizes=SIZES),
     costly=True,
 )
@@ -221,6 +221,7 @@ plots.show(
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 HELPS = "cde-fig14-tsp-helps"
 SMALL = "cde-fig14-tsp-small-clusters"
@@ -252,7 +253,7 @@ ledger = claims.ledger()
 
 def verdict(name):
     """In words."""
-    return claims.decide(ledger[name], claims.measured).verdict
+    return claims.decide(ledger[name], account.measured).verdict
 
 
 each = ", ".join(

@@ -323,6 +323,7 @@ print(f"share of the main package: {purity}; {purer} above that of random pairs"
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 CLUSTER_SIZE, BATCH_SIZE, TOPICAL = (
     "cde-fig6-cluster-size",
@@ -367,7 +368,7 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 verdicts = {
-    name: claims.decide(claims.ledger()[name], claims.measured)
+    name: claims.decide(claims.ledger()[name], account.measured)
     for name in (CLUSTER_SIZE, BATCH_SIZE, TOPICAL)
 }
 middle = usable[len(usable) // 2]

@@ -538,6 +538,7 @@ plots.table(tightness.round(3).T.rename_axis("batches"))
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 APPROXIMATE = "cde-eq2-clusters-approximate"
 
@@ -560,7 +561,7 @@ for (count, batch), rows in tiny_table.groupby(["pairs", "batch"]):
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-verdict = claims.decide(claims.ledger()[APPROXIMATE], claims.measured)
+verdict = claims.decide(claims.ledger()[APPROXIMATE], account.measured)
 other = {
     name: by[name, "greedy traveller", "MiniLM"]
     for name in ("documents only", "queries only", "paired, sparse")

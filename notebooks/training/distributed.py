@@ -223,7 +223,7 @@ found = recorded(
     "distributed-arms",
     settings.profile,
     compute,
-    here=True,
+    can_run=True,
     settings={
         name: value
         for name, value in vars(settings).items()
@@ -314,6 +314,7 @@ plots.show(
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 LEAK, NO_SYNC, LOCAL = (
     "cde-s103-gpu-leak",
@@ -350,7 +351,7 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 verdicts = {
-    name: claims.decide(claims.ledger()[name], claims.measured)
+    name: claims.decide(claims.ledger()[name], account.measured)
     for name in (LEAK, NO_SYNC, LOCAL)
 }
 

@@ -570,6 +570,7 @@ plots.show(
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 GATHER, PRUNES = (
     "cde-s41-clusters-gather-false-negatives",
@@ -613,7 +614,7 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 verdicts = {
-    name: claims.decide(claims.ledger()[name], claims.measured)
+    name: claims.decide(claims.ledger()[name], account.measured)
     for name in (GATHER, PRUNES)
 }
 called, bound = (

@@ -313,9 +313,9 @@ def peak(pairs, seed, cache, chunk_tokens, options):
         # forget the peak of loading
         Path("/proc/self/clear_refs").write_text("5")
     before = torch.cuda.memory_allocated() / 2**20 if cuda else resident("VmRSS")
-    step(chunk_tokens, cache)
+    loss = float(step(chunk_tokens, cache))
     most = torch.cuda.max_memory_allocated() / 2**20 if cuda else resident("VmHWM")
-    return most - before, most
+    return most - before, most, loss
 
 
 PROGRAM = """
@@ -356,8 +356,8 @@ def measure():
     found = json.loads(done.stdout.splitlines()[-1])
     return pd.DataFrame(
         [
-            {"pairs": job[0], "repeat": job[1] - seed, "cached": job[2], "above": above, "process": process}
-            for job, (above, process) in zip(jobs, found, strict=True)
+            {"pairs": job[0], "repeat": job[1] - seed, "cached": job[2], "above": above, "process": process, "loss": loss}
+            for job, (above, process, loss) in zip(jobs, found, strict=True)
         ]
     )  # fmt: skip
 
@@ -369,7 +369,7 @@ found = recorded(
     "gradient-caching-memory",
     settings.profile,
     measure,
-    here=linux,
+    can_run=linux,
     settings={
         "seed": seed,
         "chunk_tokens": settings.chunk_tokens,
@@ -378,6 +378,7 @@ found = recorded(
         **options,
     },
     costly=True,
+    varies=["above", "process"],
 )
 if found is None:
     raise OSError(
@@ -482,12 +483,12 @@ def measure_time():
         for number in range(settings.rounds + 1):
             for part, size, cached in arms:
                 begun = time.perf_counter()
-                step(size, cached)
+                loss = float(step(size, cached))
                 if torch.cuda.is_available():
                     torch.cuda.synchronize()
                 seconds = time.perf_counter() - begun
-                rows.append((part, pairs, size, cached, number, seconds))
-    columns = ["part", "pairs", "chunk_tokens", "cached", "round", "seconds"]
+                rows.append((part, pairs, size, cached, number, seconds, loss))
+    columns = ["part", "pairs", "chunk_tokens", "cached", "round", "seconds", "loss"]
     return pd.DataFrame(rows, columns=columns).query("round > 0")
 
 
@@ -495,7 +496,7 @@ found = recorded(
     "gradient-caching-time",
     settings.profile,
     measure_time,
-    here=True,
+    can_run=True,
     settings={
         "seed": seed,
         "chunk_tokens": [settings.chunk_tokens, settings.time_chunks],
@@ -556,6 +557,7 @@ plots.table(
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 MEMORY, TIME = "cde-s42-gradcache-memory", "cde-s42-gradcache-time"
 what = f"{settings.layers} layer(s) of MiniLM a stage, attention cached, {last:,} pairs over {first:,}"
@@ -574,7 +576,7 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 verdicts = {
-    name: claims.decide(claims.ledger()[name], claims.measured)
+    name: claims.decide(claims.ledger()[name], account.measured)
     for name in (MEMORY, TIME)
 }
 uncached = means[~means["cached"]].set_index("pairs")["above"]

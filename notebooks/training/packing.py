@@ -412,6 +412,7 @@ for batch in sorted({batch for _, _, batch in arms}):
 
 # %% tags=["hide-input"]
 from cde import claims
+from cde.provenance import account
 
 curves = pd.DataFrame(
     [
@@ -548,7 +549,7 @@ for batch, interval in baseline.items():
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-verdict = claims.decide(claims.ledger()[RANDOMNESS], claims.measured)
+verdict = claims.decide(claims.ledger()[RANDOMNESS], account.measured)
 WHOLE = "all as one domain"
 batch = min(
     (size for domains, _, size in arms if domains == WHOLE),

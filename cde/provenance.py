@@ -1,0 +1,99 @@
+"""Where numbers come from: commit, libraries and machine; and what this process has loaded, asked for and found.
+
+One account a process holds all that a page tells of itself at its end (`cde.page.finish`). The rooms below enter what
+they read, the page enters what it found; nothing else is global.
+
+Cost: two calls of git, milliseconds.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from cde.storage import project_root
+
+__all__ = ["Account", "account", "commit", "libraries", "now"]
+
+#: what moves numbers; faiss comes as one of two distributions, so that one of them is missing
+_LIBRARIES = (
+    "torch", "transformers", "sentence-transformers", "tokenizers", "accelerate", "faiss-cpu", "faiss-gpu", "bm25s",
+    "pytrec-eval-terrier", "numpy", "scipy", "scikit-learn", "pandas",
+)  # fmt: skip
+
+
+@dataclass
+class Account:
+    """What a process has used and found.
+
+    Attributes:
+        loaded: name → fingerprint of each collection that was loaded.
+        asked: names of collections that were loaded or looked for: a page is stale when one appears, changes or goes.
+        read: records that were looked for, as paths below the checkout: a page is stale when one changes.
+        proofs: record → what its comparison with a miniature gave: "" if the proof holds, else what differs.
+        measured: measurements of claims, in their order.
+        answer: the page's answer, in Markdown.
+    """
+
+    loaded: dict[str, str] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
+    read: set[str] = field(default_factory=set)
+    proofs: dict[str, str] = field(default_factory=dict)
+    measured: list[Any] = field(default_factory=list)
+    answer: str = ""
+
+
+#: this process's
+account = Account()
+
+
+def libraries() -> dict[str, str]:
+    """Versions of the libraries that compute, as far as they are installed.
+
+    Example:
+        >>> "torch" in libraries()
+        True
+    """
+    found = {}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def commit(root: Path | None = None) -> tuple[str, bool]:
+    """The commit of the checkout, and whether there are changes that no commit has; ("unknown", False) without git.
+
+    Args:
+        root: of the checkout; by default the one that this package is installed from.
+
+    Example:
+        >>> len(commit()[0]) in (7, 40)
+        True
+    """
+    root = root or project_root()
+    try:
+        head = _git(root, "rev-parse", "HEAD")
+        return head, bool(_git(root, "status", "--porcelain"))
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown", False
+
+
+def _git(root: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def now() -> str:
+    """The time, to the second, in UTC.
+
+    Example:
+        >>> now().endswith("+00:00")
+        True
+    """
+    return datetime.now(UTC).isoformat(timespec="seconds")

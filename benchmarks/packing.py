@@ -23,7 +23,7 @@ from collections.abc import Callable
 import faiss
 import numpy as np
 
-from cde.batching import greedy_tour, pack_batches
+from cde.batching.packing import greedy_tour, pack_batches
 
 
 def literal(centroids: np.ndarray, start: int = 0) -> np.ndarray:

@@ -13,14 +13,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cde.batching import pack_batches
-    from cde.clustering import cluster_pairs
+    from cde.batching.clustering import cluster_pairs
+    from cde.batching.filtering import false_negatives
+    from cde.batching.packing import pack_batches
     from cde.data import Pairs, RetrievalSet, list_sources, load_pairs, load_retrieval
-    from cde.filtering import false_negatives
+    from cde.experiments.runs import train
     from cde.lexical import BM25
     from cde.models import BiEncoder, ContextualEncoder, CorpusEncoder
     from cde.retrieval import evaluate
-    from cde.runs import train
     from cde.surrogate import Surrogate
     from cde.training import TrainConfig
 
@@ -53,15 +53,15 @@ _HOMES = {
     "Pairs": "cde.data",
     "RetrievalSet": "cde.data",
     "Surrogate": "cde.surrogate",
-    "cluster_pairs": "cde.clustering",
+    "cluster_pairs": "cde.batching.clustering",
     "TrainConfig": "cde.training",
     "evaluate": "cde.retrieval",
-    "false_negatives": "cde.filtering",
+    "false_negatives": "cde.batching.filtering",
     "list_sources": "cde.data",
     "load_pairs": "cde.data",
     "load_retrieval": "cde.data",
-    "pack_batches": "cde.batching",
-    "train": "cde.runs",
+    "pack_batches": "cde.batching.packing",
+    "train": "cde.experiments.runs",
 }
 
 

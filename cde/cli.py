@@ -19,22 +19,39 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cde.book.chapters import Chapter
-from cde.page import PROFILES
+from cde.book.page import PROFILES
 from cde.storage import project_root
 
 __all__ = ["main"]
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="cde", description="The book of contextual document embeddings.")
+    parser = argparse.ArgumentParser(
+        prog="cde", description="The book of contextual document embeddings."
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="execute one chapter with your own parameters")
     run.add_argument("chapter", help="the file's stem, such as idf_divergence")
-    run.add_argument("-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
-    run.add_argument("--profile", choices=PROFILES, help="scale of every setting that is not given (default: laptop)")
-    run.add_argument("--dirty", action="store_true", help="allow --record with uncommitted changes; the page says so")
-    run.add_argument("--out", type=Path, metavar="FILE.ipynb", help="the executed notebook (default: book/reruns/)")
+    run.add_argument(
+        "-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE")
+    )
+    run.add_argument(
+        "--profile",
+        choices=PROFILES,
+        help="scale of every setting that is not given (default: laptop)",
+    )
+    run.add_argument(
+        "--dirty",
+        action="store_true",
+        help="allow --record with uncommitted changes; the page says so",
+    )
+    run.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE.ipynb",
+        help="the executed notebook (default: book/reruns/)",
+    )
     run.add_argument(
         "--record", nargs="?", const="1", metavar="PROFILE/NAME",
         help="also write the chapter's records to book/records/, or this one of them, such as hours/table1-arms",
@@ -42,13 +59,26 @@ def _parser() -> argparse.ArgumentParser:
 
     book = commands.add_parser("book", help="execute the stale chapters and render the book")
     book.add_argument("--profile", choices=PROFILES, default="laptop")
-    book.add_argument("--only", action="append", default=[], metavar="CHAPTER", help="only this chapter; repeatable")
-    book.add_argument("--fresh", action="store_true", help="execute every chapter, stale or not, and use no record")
+    book.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="CHAPTER",
+        help="only this chapter; repeatable",
+    )
+    book.add_argument(
+        "--fresh",
+        action="store_true",
+        help="execute every chapter, stale or not, and use no record",
+    )
 
     ledger = commands.add_parser("claims", help="print each claim of the papers with its verdict")
     ledger.add_argument("--json", action="store_true", help="as JSON, with every measurement")
     ledger.add_argument(
-        "--profile", choices=PROFILES, default=None, help="whose measurements (default: the last built)"
+        "--profile",
+        choices=PROFILES,
+        default=None,
+        help="whose measurements (default: the last built)",
     )
 
     commands.add_parser("sources", help="list the collections that can be loaded here")
@@ -76,14 +106,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from cde.doctor import report
 
         return report()
-    except (ValueError, TypeError, FileNotFoundError, ModuleNotFoundError, ConnectionError, PermissionError) as error:
+    except (
+        ValueError,
+        TypeError,
+        FileNotFoundError,
+        ModuleNotFoundError,
+        ConnectionError,
+        PermissionError,
+    ) as error:
         print(f"cde {options.command}: {error}", file=sys.stderr)
         return 2
     except RuntimeError as error:
         print(f"cde {options.command}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\ninterrupted; what had finished is kept, and the same command goes on from there", file=sys.stderr)
+        print(
+            "\ninterrupted; what had finished is kept, and the same command goes on from there",
+            file=sys.stderr,
+        )
         return 130
 
 
@@ -108,7 +148,9 @@ def _run(options: argparse.Namespace) -> int:
         raise ValueError(f"--out must name a notebook, FILE.ipynb; it is {output}")
     asked = options.record if options.record not in (None, "1") else ""
     if asked and not re.fullmatch(r"[\w-]+/[\w-]+", asked):
-        raise ValueError(f"--record takes a record's profile and name, such as laptop/table1-arms; it is {asked!r}")
+        raise ValueError(
+            f"--record takes a record's profile and name, such as laptop/table1-arms; it is {asked!r}"
+        )
     if options.record:
         if commit()[1] and not options.dirty:
             raise ValueError(
@@ -142,7 +184,7 @@ def _records() -> dict[str, int]:
 def _prove(chapter: Chapter, names: list[str]) -> int:
     """Give records their proof: the chapter's miniature, at the profile `smoke` with the page's own parameters."""
     from cde.book.execution import execute
-    from cde.records import proof_states
+    from cde.book.records import proof_states
 
     os.environ.pop("CDE_RECORD", None)
     os.environ["CDE_PROVE"] = ",".join(names)
@@ -151,7 +193,10 @@ def _prove(chapter: Chapter, names: list[str]) -> int:
     _tell(chapter.name, record.error)
     without = [one.record for one in proof_states() if one.record in names and one.state != "holds"]
     if without:
-        print(f"cde run: no miniature was computed for {', '.join(without)}: they have no proof", file=sys.stderr)
+        print(
+            f"cde run: no miniature was computed for {', '.join(without)}: they have no proof",
+            file=sys.stderr,
+        )
     return 1 if without or record.error else 0
 
 
@@ -161,7 +206,7 @@ def _tell(chapter: str, error: str) -> None:
 
 
 def _print_verdicts(measurements: list[dict[str, object]]) -> None:
-    from cde.claims import decide, from_json, ledger
+    from cde.book.claims import decide, from_json, ledger
 
     entries = from_json(json.dumps(measurements))
     for name in dict.fromkeys(entry.claim for entry in entries):
@@ -188,8 +233,13 @@ def _book(options: argparse.Namespace) -> int:
         if not reasons:
             print(f"{chapter.name}: fresh")
             continue
-        print(f"{chapter.name}: runs, since {'; '.join(reasons[:3])}{'; …' if len(reasons) > 3 else ''}", flush=True)
-        _, record = execute(chapter, {"profile": options.profile}, raw_notebook(chapter, options.profile))
+        print(
+            f"{chapter.name}: runs, since {'; '.join(reasons[:3])}{'; …' if len(reasons) > 3 else ''}",
+            flush=True,
+        )
+        _, record = execute(
+            chapter, {"profile": options.profile}, raw_notebook(chapter, options.profile)
+        )
         _tell(chapter.name, record.error)
         if record.error:
             failed.append(chapter.name)
@@ -216,8 +266,8 @@ def _last_profile() -> str:
 
 
 def _claims(options: argparse.Namespace) -> int:
+    from cde.book.claims import decide, ledger, to_json
     from cde.book.pages import collect_measurements
-    from cde.claims import decide, ledger, to_json
     from cde.storage import project_root
 
     profile = options.profile or _last_profile()
@@ -237,7 +287,9 @@ def _claims(options: argparse.Namespace) -> int:
     for row in rows:
         print(f"{row['verdict']:<14} {row['id']:<44} {row['claim']}")
         for entry in (entry for entry in entries if entry.claim == row["id"]):
-            print(f"{'':<14} {entry.what}: {entry.interval} (n = {entry.interval.n:,}, {entry.role})")
+            print(
+                f"{'':<14} {entry.what}: {entry.interval} (n = {entry.interval.n:,}, {entry.role})"
+            )
     return 0
 
 
@@ -246,7 +298,9 @@ def _sources() -> int:
 
     for source in list_sources():
         print(f"{source.name:<36} {source.kind:<18} {source.location}")
-    print("also: folder:<path>, hub:<repo>[:<config>]; set CDE_DATA to a folder with beir/ and pairs/ for more")
+    print(
+        "also: folder:<path>, hub:<repo>[:<config>]; set CDE_DATA to a folder with beir/ and pairs/ for more"
+    )
     return 0
 
 

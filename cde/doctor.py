@@ -47,11 +47,23 @@ def _checks() -> Iterator[tuple[str, bool, str]]:
     yield "Python", True, f"{platform.python_version()} on {platform.platform()}"
     differences = version_differences()
     yield "versions", not differences, ", ".join(differences[:5]) or "as the lock says"
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU: everything runs on the CPU"
+    gpu = (
+        torch.cuda.get_device_name()
+        if torch.cuda.is_available()
+        else "no GPU: everything runs on the CPU"
+    )
     yield "device", True, f"{gpu}; {torch.get_num_threads()} threads"
-    yield "bfloat16", True, "faster than float32" if bfloat16_is_fast() else "not faster than float32, which is used"
+    yield (
+        "bfloat16",
+        True,
+        "faster than float32" if bfloat16_is_fast() else "not faster than float32, which is used",
+    )
     flash = importlib.util.find_spec("flash_attn") is not None
-    yield "flash-attn", True, "installed" if flash else "not installed; torch's own attention is used"
+    yield (
+        "flash-attn",
+        True,
+        "installed" if flash else "not installed; torch's own attention is used",
+    )
     try:
         yield "MiniLM", True, f"{minilm_folder()} (sha256 checked)"
     except (ModuleNotFoundError, ValueError) as error:

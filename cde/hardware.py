@@ -16,7 +16,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["Precision", "bfloat16_is_fast", "compute_device", "describe", "half_precision", "prefer_passive_threads"]
+__all__ = [
+    "Precision",
+    "bfloat16_is_fast",
+    "compute_device",
+    "describe",
+    "half_precision",
+    "prefer_passive_threads",
+]
 
 Precision = Literal["auto", "bfloat16", "float32"]
 
@@ -39,7 +46,9 @@ def bfloat16_is_fast() -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     has = torch.cpu.get_capabilities()
     if has.get("architecture") == "x86_64":
-        return bool(has.get("amx_bf16")) or bool(has.get("avx512_bf16") and "AMD" in str(has.get("cpu_name")))
+        return bool(has.get("amx_bf16")) or bool(
+            has.get("avx512_bf16") and "AMD" in str(has.get("cpu_name"))
+        )
     check = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return bool(check()) if check is not None else False
 
@@ -63,7 +72,9 @@ def half_precision(precision: str) -> bool:
     if precision == "auto":
         precision = os.environ.get("CDE_PRECISION", "auto")
         if precision not in words:
-            raise ValueError(f"CDE_PRECISION must be auto, bfloat16 or float32; it is {precision!r}")
+            raise ValueError(
+                f"CDE_PRECISION must be auto, bfloat16 or float32; it is {precision!r}"
+            )
     return precision == "bfloat16" or (precision == "auto" and bfloat16_is_fast())
 
 
@@ -108,6 +119,8 @@ def describe() -> str:
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        return next(
+            line.partition(":")[2].strip() for line in lines if line.startswith("model name")
+        )
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()

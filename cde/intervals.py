@@ -21,6 +21,8 @@ __all__ = [
     "PairedTest",
     "best_on_grid",
     "correlation_interval",
+    "mean_and_interval",
+    "mean_and_spread",
     "mean_interval",
     "paired_test",
     "run_interval",
@@ -63,11 +65,20 @@ def mean_interval(values: ArrayLike, seed: int = 0) -> Interval:
     array = np.asarray(values, dtype=np.float64).ravel()
     _check(array, 2)
     if np.ptp(array) == 0:
-        return Interval(float(array[0]), float(array[0]), float(array[0]), len(array), "all values equal")
+        return Interval(
+            float(array[0]), float(array[0]), float(array[0]), len(array), "all values equal"
+        )
     found = stats.bootstrap(
-        (array,), np.mean, n_resamples=RESAMPLES, method="percentile", rng=np.random.default_rng(seed), batch=100
+        (array,),
+        np.mean,
+        n_resamples=RESAMPLES,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+        batch=100,
     ).confidence_interval
-    return Interval(float(array.mean()), float(found.low), float(found.high), len(array), "percentile bootstrap")
+    return Interval(
+        float(array.mean()), float(found.low), float(found.high), len(array), "percentile bootstrap"
+    )
 
 
 def run_interval(values: ArrayLike) -> Interval:
@@ -116,15 +127,27 @@ def best_on_grid(chosen: ArrayLike, grid: Sequence[float]) -> Interval:
         >>> print(best_on_grid([2, 2, 2], grid=[0, 1, 2, 4, 8]))
         2 [1, 4]
     """
-    points, inside = np.asarray(chosen, dtype=np.float64).ravel(), [float(point) for point in grid[1:-1]]
+    points, inside = (
+        np.asarray(chosen, dtype=np.float64).ravel(),
+        [float(point) for point in grid[1:-1]],
+    )
     if len(points) < 1 or not np.isin(points, inside).all():
         raise ValueError(f"chosen must be one or more of {inside}; it is {points.tolist()}")
     low = float(grid[inside.index(points.min())])
     high = float(grid[inside.index(points.max()) + 2])
     if len(points) > 1:
         found = run_interval(points)
-        low, high = min(low, max(found.low, float(grid[0]))), max(high, min(found.high, float(grid[-1])))
-    return Interval(float(points.mean()), low, high, len(points), "Student's t over runs, to the next points at least")
+        low, high = (
+            min(low, max(found.low, float(grid[0]))),
+            max(high, min(found.high, float(grid[-1]))),
+        )
+    return Interval(
+        float(points.mean()),
+        low,
+        high,
+        len(points),
+        "Student's t over runs, to the next points at least",
+    )
 
 
 def correlation_interval(
@@ -143,21 +166,29 @@ def correlation_interval(
     first = np.asarray(x, dtype=np.float64)
     second = np.asarray(y, dtype=np.float64)
     if first.shape != second.shape:
-        raise ValueError(f"x and y must have the same length; they have {len(first)} and {len(second)}")
+        raise ValueError(
+            f"x and y must have the same length; they have {len(first)} and {len(second)}"
+        )
     if method not in ("pearson", "spearman"):
         raise ValueError(f"method must be 'pearson' or 'spearman'; it is {method!r}")
     for name, values in (("x", first), ("y", second)):
         _check(values, 4)
         if np.ptp(values) == 0:
-            raise ValueError(f"all values of {name} are equal ({values[0]}): they have no correlation with anything")
+            raise ValueError(
+                f"all values of {name} are equal ({values[0]}): they have no correlation with anything"
+            )
     rows = np.random.default_rng(seed).integers(0, len(first), (RESAMPLES, len(first)))
     samples = [np.concatenate([values[None], values[rows]]) for values in (first, second)]
     if method == "spearman":  # each draw is ranked anew
         samples = [stats.rankdata(values, axis=1) for values in samples]
     drawn = _rowwise_correlation(*samples)
     estimate, drawn = float(np.round(drawn[0], 12)), drawn[1:]
-    low, high = np.nanpercentile(drawn, [2.5, 97.5])  # a draw of one point repeated has no correlation
-    return Interval(estimate, float(low), float(high), len(first), f"{method}, percentile bootstrap over pairs")
+    low, high = np.nanpercentile(
+        drawn, [2.5, 97.5]
+    )  # a draw of one point repeated has no correlation
+    return Interval(
+        estimate, float(low), float(high), len(first), f"{method}, percentile bootstrap over pairs"
+    )
 
 
 def _rowwise_correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -190,7 +221,9 @@ def paired_test(first: Sequence[float], second: Sequence[float], seed: int = 0) 
         1.0
     """
     if len(first) != len(second):
-        raise ValueError(f"both systems need the same queries; they have {len(first)} and {len(second)} scores")
+        raise ValueError(
+            f"both systems need the same queries; they have {len(first)} and {len(second)} scores"
+        )
     difference = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
     interval = mean_interval(difference, seed)
     if not difference.any():
@@ -202,8 +235,51 @@ def paired_test(first: Sequence[float], second: Sequence[float], seed: int = 0) 
     return PairedTest(interval, float(result.pvalue))
 
 
+def mean_and_spread(values: ArrayLike, digits: int = 2) -> str:
+    """Numbers of training runs as text: mean ± standard deviation; a single one alone; none as nothing.
+
+    Example:
+        >>> mean_and_spread([1.0, 2.0, 3.0]), mean_and_spread([1.0])
+        ('2.00 ± 1.00', '1.00')
+    """
+    found = np.asarray(values, dtype=np.float64).ravel()
+    if len(found) < 2:
+        return f"{found[0]:.{digits}f}" if len(found) else ""
+    return f"{found.mean():.{digits}f} ± {found.std(ddof=1):.{digits}f}"
+
+
+def mean_and_interval(values: ArrayLike, digits: int | None = None) -> str:
+    """Numbers of training runs as text: mean and Student's interval; of a single one that it is one.
+
+    Values that are no numbers (not measured) are left out.
+
+    Args:
+        values: of each run.
+        digits: behind the point, for columns of numbers that are compared; by default three significant ones.
+
+    Example:
+        >>> mean_and_interval([1.0, 2.0, 3.0]), mean_and_interval([1.0]), mean_and_interval([0.1, 0.2], digits=2)
+        ('2 [-0.484, 4.48]', '1 (one run)', '0.15 [-0.49, 0.79]')
+    """
+    found = np.asarray(values, dtype=np.float64).ravel()
+    found = found[~np.isnan(found)]
+
+    def shown(value: float) -> str:
+        # + 0.0, since a small negative number would be shown as -0.00
+        return f"{value:.3g}" if digits is None else f"{round(value, digits) + 0.0:.{digits}f}"
+
+    if len(found) < 2:
+        return f"{shown(found[0])} (one run)" if len(found) else "not measured"
+    over = run_interval(found)
+    return f"{shown(over.estimate)} [{shown(over.low)}, {shown(over.high)}]"
+
+
 def _check(array: NDArray[np.float64], least: int) -> None:
     if len(array) < least:
-        raise ValueError(f"{least} values or more are needed for an interval; there are {len(array)}")
+        raise ValueError(
+            f"{least} values or more are needed for an interval; there are {len(array)}"
+        )
     if not np.isfinite(array).all():
-        raise ValueError(f"{int((~np.isfinite(array)).sum())} of {len(array)} values are not numbers")
+        raise ValueError(
+            f"{int((~np.isfinite(array)).sum())} of {len(array)} values are not numbers"
+        )

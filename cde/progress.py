@@ -17,7 +17,9 @@ __all__ = ["progress"]
 Item = TypeVar("Item")
 
 
-def progress(items: Iterable[Item], title: str, total: int | None = None, unit: str = "") -> tqdm[Item]:
+def progress(
+    items: Iterable[Item], title: str, total: int | None = None, unit: str = ""
+) -> tqdm[Item]:
     """Iterate over `items` behind a progress bar.
 
     Args:

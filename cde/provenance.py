@@ -1,7 +1,7 @@
 """Where numbers come from: commit, libraries and machine; and what this process has loaded, asked for and found.
 
-One account a process holds all that a page tells of itself at its end (`cde.page.finish`). The rooms below enter what
-they read, the page enters what it found; nothing else is global.
+One account a process holds all that a page tells of itself at its end (`cde.book.page.finish`). Rooms enter what they
+read, the page enters what it found; nothing else is global.
 
 Cost: two calls of git, milliseconds.
 """
@@ -37,6 +37,7 @@ class Account:
         proofs: record → what its comparison with a miniature gave: "" if the proof holds, else what differs.
         measured: measurements of claims, in their order.
         answer: the page's answer, in Markdown.
+        profile: the page's, once its settings are made; measurements at `smoke` are rehearsals.
     """
 
     loaded: dict[str, str] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class Account:
     proofs: dict[str, str] = field(default_factory=dict)
     measured: list[Any] = field(default_factory=list)
     answer: str = ""
+    profile: str = ""
 
 
 #: this process's
@@ -86,7 +88,9 @@ def commit(root: Path | None = None) -> tuple[str, bool]:
 
 
 def _git(root: Path, *words: str) -> str:
-    return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        ["git", *words], cwd=root, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def now() -> str:

@@ -28,7 +28,13 @@ __all__ = ["Encoder", "Ranker", "Rankings", "evaluate", "rank", "rerank", "score
 
 Rankings = Mapping[str, Mapping[str, float]]
 
-_TREC_NAMES = {"ndcg": "ndcg_cut", "map": "map_cut", "recall": "recall", "p": "P", "mrr": "recip_rank"}
+_TREC_NAMES = {
+    "ndcg": "ndcg_cut",
+    "map": "map_cut",
+    "recall": "recall",
+    "p": "P",
+    "mrr": "recip_rank",
+}
 
 
 @runtime_checkable
@@ -79,13 +85,19 @@ def search(
     """
     if depth < 1:
         raise ValueError(f"depth must be 1 or more; it is {depth}")
-    if query_vectors.ndim != 2 or document_vectors.ndim != 2 or query_vectors.shape[1] != document_vectors.shape[1]:
+    if (
+        query_vectors.ndim != 2
+        or document_vectors.ndim != 2
+        or query_vectors.shape[1] != document_vectors.shape[1]
+    ):
         raise ValueError(
             f"queries {query_vectors.shape} and documents {document_vectors.shape} must be (n, dim) and (m, dim)"
         )
     depth = min(depth, len(document_vectors))
     if len(query_vectors) == 0 or depth == 0:
-        return np.zeros((len(query_vectors), depth), np.float32), np.zeros((len(query_vectors), depth), np.int64)
+        return np.zeros((len(query_vectors), depth), np.float32), np.zeros(
+            (len(query_vectors), depth), np.int64
+        )
     if index != "exact":
         import faiss
 
@@ -93,7 +105,9 @@ def search(
         documents = np.ascontiguousarray(document_vectors, dtype=np.float32)
         built.train(documents)
         built.add(documents)
-        scores, positions = built.search(np.ascontiguousarray(query_vectors, dtype=np.float32), depth)
+        scores, positions = built.search(
+            np.ascontiguousarray(query_vectors, dtype=np.float32), depth
+        )
         return scores, positions
     return _exact_search(query_vectors, document_vectors, depth, block, device)
 
@@ -126,7 +140,9 @@ def _exact_search(
     return scores, positions
 
 
-def rank(encoder: Encoder | Ranker, retrieval_set: RetrievalSet, depth: int = 1000, index: str = "exact") -> Rankings:
+def rank(
+    encoder: Encoder | Ranker, retrieval_set: RetrievalSet, depth: int = 1000, index: str = "exact"
+) -> Rankings:
     """Rank a retrieval set's corpus for each of its queries: query id → document id → score.
 
     Raises:
@@ -145,7 +161,9 @@ def rank(encoder: Encoder | Ranker, retrieval_set: RetrievalSet, depth: int = 10
     }
 
 
-def rerank(encoder: Encoder | Ranker, retrieval_set: RetrievalSet, candidates: Rankings, depth: int = 1024) -> Rankings:
+def rerank(
+    encoder: Encoder | Ranker, retrieval_set: RetrievalSet, candidates: Rankings, depth: int = 1024
+) -> Rankings:
     """Rank, for each query, only the best candidates of another model: the shortcut of CDE §10.9.
 
     Args:
@@ -174,7 +192,12 @@ def rerank(encoder: Encoder | Ranker, retrieval_set: RetrievalSet, candidates: R
     if depth < 1:
         raise ValueError(f"depth must be 1 or more; it is {depth}")
     kept = {
-        query: [d for d, _ in sorted(candidates.get(query, {}).items(), key=_by_rank, reverse=True)[:depth]]
+        query: [
+            d
+            for d, _ in sorted(candidates.get(query, {}).items(), key=_by_rank, reverse=True)[
+                :depth
+            ]
+        ]
         for query in retrieval_set.query_ids
     }
     place = {document: row for row, document in enumerate(retrieval_set.document_ids)}
@@ -195,7 +218,9 @@ def rerank(encoder: Encoder | Ranker, retrieval_set: RetrievalSet, candidates: R
     embedded = sorted(wanted, key=place.__getitem__)
     row_of = {document: row for row, document in enumerate(embedded)}
     queries = encoder.encode_queries(retrieval_set.queries)
-    documents = encoder.encode_documents([retrieval_set.documents[place[document]] for document in embedded])
+    documents = encoder.encode_documents(
+        [retrieval_set.documents[place[document]] for document in embedded]
+    )
     rankings = {}
     for (query, some), vector in zip(kept.items(), queries, strict=True):
         scores = documents[[row_of[document] for document in some]] @ vector if some else ()
@@ -238,7 +263,9 @@ def score_queries(
     """
     for metric in metrics:
         if not re.fullmatch(r"(ndcg|map|recall|p|mrr)@[1-9]\d*", metric):
-            raise ValueError(f"unknown metric {metric!r}; accepted are ndcg@k, map@k, recall@k, p@k and mrr@k")
+            raise ValueError(
+                f"unknown metric {metric!r}; accepted are ndcg@k, map@k, recall@k, p@k and mrr@k"
+            )
     kept: dict[str, dict[str, float]] = {}
     for query in retrieval_set.query_ids:
         dropped = set(retrieval_set.excluded.get(query, ()))
@@ -252,12 +279,17 @@ def score_queries(
         name = _TREC_NAMES[kind]
         runs = kept
         if kind == "mrr":  # trec_eval's reciprocal rank has no cut-off
-            runs = {q: dict(sorted(r.items(), key=_by_rank, reverse=True)[: int(cut)]) for q, r in kept.items()}
+            runs = {
+                q: dict(sorted(r.items(), key=_by_rank, reverse=True)[: int(cut)])
+                for q, r in kept.items()
+            }
         measure = name if kind == "mrr" else f"{name}.{cut}"
         scored = pytrec_eval.RelevanceEvaluator(qrels, {measure}).evaluate(runs)
         key = measure.replace(".", "_")
         columns[metric] = [scored.get(query, {}).get(key, 0.0) for query in retrieval_set.query_ids]
-    return pd.DataFrame(columns, index=pd.Index(retrieval_set.query_ids, name="query"), dtype=np.float64)
+    return pd.DataFrame(
+        columns, index=pd.Index(retrieval_set.query_ids, name="query"), dtype=np.float64
+    )
 
 
 def _by_rank(item: tuple[str, float]) -> tuple[float, str]:
@@ -301,5 +333,7 @@ def evaluate(
     """
     if not retrieval_set.queries:
         raise ValueError(f"{retrieval_set.name} has no judged query to evaluate on")
-    scores = score_queries(rank(encoder, retrieval_set, depth, index), retrieval_set, metrics, drop_own)
+    scores = score_queries(
+        rank(encoder, retrieval_set, depth, index), retrieval_set, metrics, drop_own
+    )
     return {metric: float(scores[metric].mean()) for metric in metrics}

@@ -116,10 +116,14 @@ def code_hash(path: Path) -> str:
             row, column = token.start
             lines[row - 1] = lines[row - 1][:column]
     for node in ast.walk(ast.parse(text)):
-        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        documented = isinstance(
+            node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+        )
         if documented and ast.get_docstring(node, clean=False) is not None:  # type: ignore[arg-type]
             quoted = node.body[0]  # type: ignore[attr-defined]
-            lines[quoted.lineno - 1 : quoted.end_lineno] = [""] * (quoted.end_lineno - quoted.lineno + 1)
+            lines[quoted.lineno - 1 : quoted.end_lineno] = [""] * (
+                quoted.end_lineno - quoted.lineno + 1
+            )
     return content_hash(line.rstrip() for line in lines if line.strip())
 
 

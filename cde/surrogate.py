@@ -111,7 +111,9 @@ class Surrogate:
     ) -> None:
         half = half_precision(precision)
         if max_tokens is not None and max_tokens < 2:
-            raise ValueError(f"max_tokens must be 2 or more (two are the model's own marks); it is {max_tokens}")
+            raise ValueError(
+                f"max_tokens must be 2 or more (two are the model's own marks); it is {max_tokens}"
+            )
         self.name = str(model)
         self.max_tokens = max_tokens
         self.device = compute_device(device)
@@ -133,7 +135,9 @@ class Surrogate:
             model = SentenceTransformer(source, device=self.device)
         except (OSError, ConnectionError, ValueError) as error:
             if Path(self.name).is_dir():
-                raise ValueError(f"the folder {self.name} holds no sentence-transformers model: {error}") from error
+                raise ValueError(
+                    f"the folder {self.name} holds no sentence-transformers model: {error}"
+                ) from error
             raise ConnectionError(
                 f"no model {self.name!r}: it is no folder here, and the Hub has none of that name or is out of reach. "
                 "Accepted are 'minilm' (offline), the path of a sentence-transformers folder, or a Hub repository"
@@ -154,10 +158,14 @@ class Surrogate:
             weights = MINILM_SHA256
         elif Path(self.name).is_dir():
             files = sorted(path for path in Path(self.name).rglob("*") if path.is_file())
-            weights = content_hash(part for path in files for part in (path.name, _file_digest(path)))
+            weights = content_hash(
+                part for path in files for part in (path.name, _file_digest(path))
+            )
         else:
             tensors = self._model.state_dict().values()
-            weights = content_hash(tensor.detach().cpu().float().numpy().tobytes() for tensor in tensors)
+            weights = content_hash(
+                tensor.detach().cpu().float().numpy().tobytes() for tensor in tensors
+            )
         return content_hash([weights, str(self.max_tokens), "bfloat16" if self.half else "float32"])
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -178,10 +186,14 @@ class Surrogate:
 
     def _embed(self, texts: Sequence[str], role: str) -> Vectors:
         if isinstance(texts, str):
-            raise TypeError("texts must be a list of strings; one string was given: put it in a list")
+            raise TypeError(
+                "texts must be a list of strings; one string was given: put it in a list"
+            )
         for position, text in enumerate(texts):
             if not isinstance(text, str):
-                raise TypeError(f"texts must be strings; item {position} is of type {type(text).__name__}")
+                raise TypeError(
+                    f"texts must be strings; item {position} is of type {type(text).__name__}"
+                )
         if len(texts) == 0:
             return np.zeros((0, self.dim), np.float32)
         role = "" if self.name == "minilm" else role  # MiniLM has no prompts: one cache serves all
@@ -189,8 +201,12 @@ class Surrogate:
         with self._store(role) as store:
             known = store.read(distinct) if store else {}
             missing = [text for text in distinct if text not in known]
-            portions = [missing[start : start + _PORTION] for start in range(0, len(missing), _PORTION)]
-            for portion in progress(portions, f"{self.name}: embedding {len(missing):,} texts", unit="portions"):
+            portions = [
+                missing[start : start + _PORTION] for start in range(0, len(missing), _PORTION)
+            ]
+            for portion in progress(
+                portions, f"{self.name}: embedding {len(missing):,} texts", unit="portions"
+            ):
                 vectors = self._compute(portion, role)
                 if store:
                     store.write(portion, vectors)
@@ -199,10 +215,14 @@ class Surrogate:
 
     def _compute(self, texts: list[str], role: str) -> Vectors:
         model = self._model
-        encode: Any = {"query": model.encode_query, "document": model.encode_document}.get(role, model.encode)
+        encode: Any = {"query": model.encode_query, "document": model.encode_document}.get(
+            role, model.encode
+        )
         device = torch.device(self.device).type
         with torch.inference_mode(), torch.autocast(device, torch.bfloat16, enabled=self.half):
-            vectors = encode(texts, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False)
+            vectors = encode(
+                texts, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False
+            )
         vectors = torch.nn.functional.normalize(vectors.float(), dim=-1)
         return np.asarray(vectors.cpu().numpy(), dtype=np.float32)
 
@@ -211,7 +231,9 @@ class Surrogate:
         if not self.cache:
             yield None
             return
-        store = _VectorStore(cache_folder("embeddings") / f"{self.fingerprint}{role and '-' + role}.sqlite", self.dim)
+        store = _VectorStore(
+            cache_folder("embeddings") / f"{self.fingerprint}{role and '-' + role}.sqlite", self.dim
+        )
         try:
             yield store
         finally:
@@ -229,7 +251,9 @@ class _VectorStore:
     def __init__(self, path: Path, dim: int) -> None:
         self.dim = dim
         self.connection = sqlite3.connect(path, timeout=120)
-        self.connection.execute("CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
+        self.connection.execute(
+            "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID"
+        )
 
     @staticmethod
     def key(text: str) -> bytes:
@@ -246,7 +270,9 @@ class _VectorStore:
         return found
 
     def write(self, texts: list[str], vectors: Vectors) -> None:
-        rows = [(self.key(text), vector.tobytes()) for text, vector in zip(texts, vectors, strict=True)]
+        rows = [
+            (self.key(text), vector.tobytes()) for text, vector in zip(texts, vectors, strict=True)
+        ]
         with self.connection:  # one transaction: all of a portion is kept, or none
             self.connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", rows)
 

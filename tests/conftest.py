@@ -98,7 +98,10 @@ def write_beir(write_json_lines: Callable[[Path, Sequence[Any]], Path]) -> Calla
 
     def write(
         folder: Path,
-        corpus: Sequence[Any] = ({"_id": "d1", "title": "Boats", "text": "are red"}, {"_id": "d2", "text": "no title"}),
+        corpus: Sequence[Any] = (
+            {"_id": "d1", "title": "Boats", "text": "are red"},
+            {"_id": "d2", "text": "no title"},
+        ),
         queries: Sequence[Any] = ({"_id": "q1", "text": "red?"}, {"_id": "q2", "text": "title?"}),
         qrels: Mapping[str, str] | None = None,
     ) -> Path:
@@ -106,7 +109,9 @@ def write_beir(write_json_lines: Callable[[Path, Sequence[Any]], Path]) -> Calla
         write_json_lines(folder / "queries.jsonl", queries)
         (folder / "qrels").mkdir()
         for split, lines in (qrels or {"test": "q1\td1\t2\nq2\td2\t1\n"}).items():
-            (folder / "qrels" / f"{split}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{lines}", encoding="utf-8")
+            (folder / "qrels" / f"{split}.tsv").write_text(
+                f"query-id\tcorpus-id\tscore\n{lines}", encoding="utf-8"
+            )
         return folder
 
     return write

@@ -17,7 +17,9 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def examples(module: str) -> list[doctest.DocTest]:
-    return [found for found in doctest.DocTestFinder().find(import_module(module)) if found.examples]
+    return [
+        found for found in doctest.DocTestFinder().find(import_module(module)) if found.examples
+    ]
 
 
 def public_functions(module: str) -> list[str]:

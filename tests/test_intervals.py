@@ -89,14 +89,20 @@ def test_correlations_are_scipys(method: str, seed: int, n: int, ties: bool) -> 
 
 def test_rank_correlation_does_not_change_under_increasing_maps_and_the_other_does() -> None:
     x, y = np.random.default_rng(0).normal(size=(2, 20))
-    assert correlation_interval(np.exp(x), y**3, "spearman") == correlation_interval(x, y, "spearman")
-    assert correlation_interval(np.exp(x), y**3).estimate != pytest.approx(correlation_interval(x, y).estimate)
+    assert correlation_interval(np.exp(x), y**3, "spearman") == correlation_interval(
+        x, y, "spearman"
+    )
+    assert correlation_interval(np.exp(x), y**3).estimate != pytest.approx(
+        correlation_interval(x, y).estimate
+    )
 
 
 def test_correlation_changes_sign_with_one_side() -> None:
     x, y = np.random.default_rng(1).normal(size=(2, 20))
     there, back = correlation_interval(x, y), correlation_interval(x, -y)
-    assert (back.estimate, back.low, back.high) == pytest.approx((-there.estimate, -there.high, -there.low))
+    assert (back.estimate, back.low, back.high) == pytest.approx(
+        (-there.estimate, -there.high, -there.low)
+    )
 
 
 @pytest.mark.parametrize("method", ["pearson", "spearman"])
@@ -161,9 +167,13 @@ def test_systems_that_do_not_differ_are_called_different_as_often_as_the_level_s
 
 
 def test_too_few_values_say_how_many_are_needed() -> None:
-    with pytest.raises(ValueError, match="2 values or more are needed for an interval; there are 1"):
+    with pytest.raises(
+        ValueError, match="2 values or more are needed for an interval; there are 1"
+    ):
         mean_interval([1.0])
-    with pytest.raises(ValueError, match="4 values or more are needed for an interval; there are 3"):
+    with pytest.raises(
+        ValueError, match="4 values or more are needed for an interval; there are 3"
+    ):
         correlation_interval([1, 2, 3], [1, 2, 3])
     with pytest.raises(ValueError, match="2 values or more"):
         paired_test([1.0], [2.0])
@@ -212,7 +222,9 @@ def test_the_interval_of_a_few_runs_is_students_and_covers_as_often_as_it_says(n
 
 
 @given(st.lists(st.sampled_from([1.0, 2.0, 4.0, 8.0]), min_size=1, max_size=6))
-def test_the_best_point_of_a_grid_is_known_no_better_than_to_its_neighbours(chosen: list[float]) -> None:
+def test_the_best_point_of_a_grid_is_known_no_better_than_to_its_neighbours(
+    chosen: list[float],
+) -> None:
     grid = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0]
     found = best_on_grid(chosen, grid)
     assert found.low <= grid[grid.index(min(chosen)) - 1]

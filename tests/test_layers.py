@@ -36,7 +36,11 @@ def imported(path: Path) -> set[str]:
                 inner = f"{base}.{alias.name}".removeprefix(".")
                 found.add(inner if inner in LAYERS else base)
         if isinstance(node, ast.Import):
-            found |= {alias.name.removeprefix("cde.") for alias in node.names if alias.name.startswith("cde.")}
+            found |= {
+                alias.name.removeprefix("cde.")
+                for alias in node.names
+                if alias.name.startswith("cde.")
+            }
     return found - {""}
 
 
@@ -62,6 +66,14 @@ def test_public_names_are_documented(path: Path) -> None:
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
             assert ast.get_docstring(node), node.name
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and "Protocol" not in ast.unparse(node):
-            for method in (m for m in node.body if isinstance(m, ast.FunctionDef) and not m.name.startswith("_")):
+        if (
+            isinstance(node, ast.ClassDef)
+            and not node.name.startswith("_")
+            and "Protocol" not in ast.unparse(node)
+        ):
+            for method in (
+                m
+                for m in node.body
+                if isinstance(m, ast.FunctionDef) and not m.name.startswith("_")
+            ):
                 assert ast.get_docstring(method), f"{node.name}.{method.name}"

@@ -45,7 +45,9 @@ def test_terms_are_lower_case_stems_without_stop_words() -> None:
 
 
 @given(CORPUS)
-def test_idf_is_the_logarithm_of_the_smoothed_ratio_and_falls_with_frequency(corpus: list[str]) -> None:
+def test_idf_is_the_logarithm_of_the_smoothed_ratio_and_falls_with_frequency(
+    corpus: list[str],
+) -> None:
     counts, found = document_frequencies(corpus), inverse_document_frequencies(corpus)
     for term, count in counts.items():
         assert found[term] == pytest.approx(math.log((len(corpus) + 1) / (count + 1)))
@@ -68,13 +70,17 @@ def test_the_order_of_documents_and_of_words_does_not_matter(
     test: list[str], training: list[str], seed: int, measure: Divergence
 ) -> None:
     generator = np.random.default_rng(seed)
-    shuffled = [" ".join(generator.permutation(text.split())) for text in generator.permutation(training)]
+    shuffled = [
+        " ".join(generator.permutation(text.split())) for text in generator.permutation(training)
+    ]
     assert idf_divergence(test, shuffled, measure) == idf_divergence(test, training, measure)
 
 
 @pytest.mark.parametrize("measure", ["sum", "shared"])
 @given(test=CORPUS, training=CORPUS)
-def test_sum_and_shared_are_symmetric(test: list[str], training: list[str], measure: Divergence) -> None:
+def test_sum_and_shared_are_symmetric(
+    test: list[str], training: list[str], measure: Divergence
+) -> None:
     there, back = idf_divergence(test, training, measure), idf_divergence(training, test, measure)
     assert there == pytest.approx(back)
 
@@ -90,7 +96,9 @@ def test_repeating_a_whole_corpus_moves_the_distance_by_less_than_ln_2(
     no IDF, and no mean of their differences, moves by more than ln(2m/(m + 1)).
     """
     assume(set(" ".join(test).split()) & set(" ".join(training).split()))
-    moved = abs(idf_divergence(test * times, training, measure) - idf_divergence(test, training, measure))
+    moved = abs(
+        idf_divergence(test * times, training, measure) - idf_divergence(test, training, measure)
+    )
     assert moved <= math.log(2 * times / (times + 1)) + 1e-12
 
 
@@ -98,7 +106,10 @@ def test_repeating_large_corpora_changes_next_to_nothing() -> None:
     """With 400 documents and every term in 40 or more, the ones weigh less than two hundredths."""
     generator = np.random.default_rng(0)
     test, training = (
-        [" ".join(word for word, p in zip(WORDS, shares, strict=True) if generator.random() < p) for _ in range(400)]
+        [
+            " ".join(word for word, p in zip(WORDS, shares, strict=True) if generator.random() < p)
+            for _ in range(400)
+        ]
         for shares in ((0.2, 0.3, 0.4, 0.5, 0.6, 0.7), (0.7, 0.6, 0.5, 0.4, 0.3, 0.2))
     )
     for measure in MEASURES:
@@ -182,8 +193,14 @@ def bm25_by_definition(corpus: list[str], query: str, k1: float, b: float) -> di
     return scores
 
 
-@given(CORPUS, st.lists(QUERY, min_size=1, max_size=3), st.sampled_from([(0.9, 0.4), (1.5, 0.75), (0.5, 0.0)]))
-def test_scores_are_those_of_the_formula(corpus: list[str], queries: list[str], setting: tuple[float, float]) -> None:
+@given(
+    CORPUS,
+    st.lists(QUERY, min_size=1, max_size=3),
+    st.sampled_from([(0.9, 0.4), (1.5, 0.75), (0.5, 0.0)]),
+)
+def test_scores_are_those_of_the_formula(
+    corpus: list[str], queries: list[str], setting: tuple[float, float]
+) -> None:
     found = BM25(corpus, *setting).search(queries)
     for query, scores in zip(queries, found, strict=True):
         assert scores == pytest.approx(bm25_by_definition(corpus, query, *setting), rel=1e-5)
@@ -191,17 +208,23 @@ def test_scores_are_those_of_the_formula(corpus: list[str], queries: list[str], 
 
 def test_a_small_example_of_bm25_by_hand() -> None:
     """Two documents of two terms, one holds the word: ln(1 + 1.5/1.5) / (1 + 0.9) = 0.3648."""
-    assert BM25(["red boats", "a green house"]).search(["green"]) == [{1: pytest.approx(math.log(2) / 1.9)}]
+    assert BM25(["red boats", "a green house"]).search(["green"]) == [
+        {1: pytest.approx(math.log(2) / 1.9)}
+    ]
 
 
 @given(CORPUS, QUERY)
-def test_documents_without_a_word_of_the_query_are_not_found_and_all_others_are(corpus: list[str], query: str) -> None:
+def test_documents_without_a_word_of_the_query_are_not_found_and_all_others_are(
+    corpus: list[str], query: str
+) -> None:
     expected = {i for i, text in enumerate(corpus) if set(text.split()) & set(query.split())}
     assert set(BM25(corpus).search([query])[0]) == expected
 
 
 @given(CORPUS, QUERY, st.integers(1, 8))
-def test_a_shallower_search_returns_the_best_of_a_deeper_one(corpus: list[str], query: str, depth: int) -> None:
+def test_a_shallower_search_returns_the_best_of_a_deeper_one(
+    corpus: list[str], query: str, depth: int
+) -> None:
     ranker = BM25(corpus)
     best = sorted(ranker.search([query])[0].values(), reverse=True)[:depth]
     assert sorted(ranker.search([query], depth=depth)[0].values(), reverse=True) == best
@@ -212,7 +235,9 @@ def test_shuffling_the_corpus_shuffles_the_scores(corpus: list[str], query: str,
     order = np.random.default_rng(seed).permutation(len(corpus)).tolist()
     found = BM25([corpus[i] for i in order]).search([query])[0]
     expected = BM25(corpus).search([query])[0]
-    assert {order[place]: score for place, score in found.items()} == pytest.approx(expected, rel=1e-6)
+    assert {order[place]: score for place, score in found.items()} == pytest.approx(
+        expected, rel=1e-6
+    )
 
 
 def test_without_k1_term_frequency_and_length_do_not_count() -> None:
@@ -252,7 +277,13 @@ def test_a_corpus_without_terms_finds_nothing() -> None:
 
 
 def test_ranking_a_set_searches_its_own_corpus_by_id_with_the_rankers_settings() -> None:
-    toy = RetrievalSet(["x", "y"], ["red boats", "green green house"], ["q", "r"], ["green", "zebra"], {"q": {"y": 1}})
+    toy = RetrievalSet(
+        ["x", "y"],
+        ["red boats", "green green house"],
+        ["q", "r"],
+        ["green", "zebra"],
+        {"q": {"y": 1}},
+    )
     (scores,) = BM25(toy.documents, k1=2.0, b=0.1).search(["green"])
     assert BM25(k1=2.0, b=0.1).rank(toy) == {"q": {"y": scores[1]}, "r": {}}
     assert BM25(["another corpus"], k1=2.0, b=0.1).rank(toy) == {"q": {"y": scores[1]}, "r": {}}

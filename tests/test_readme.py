@@ -31,7 +31,10 @@ def test_an_example_prints_what_the_readme_says(code: str, printed: str) -> None
 
 def test_every_chapter_is_listed_and_every_link_leads_somewhere() -> None:
     for chapter in chapters():
-        assert f"[{chapter.name}](notebooks/{chapter.part}/{chapter.name}.py): {chapter.title}" in README
+        assert (
+            f"[{chapter.name}](notebooks/{chapter.part}/{chapter.name}.py): {chapter.title}"
+            in README
+        )
     for link in re.findall(r"\]\(([^)#]+)\)", README):
         assert (ROOT / link).exists(), link
 
@@ -50,7 +53,9 @@ def test_sources_lists_what_can_be_loaded(capsys) -> None:
     assert "pydocs/sympy" in printed and "held out" in printed
 
 
-def test_the_doctor_finds_this_machine_fit_and_names_what_is_not(capsys, monkeypatch, tmp_path) -> None:
+def test_the_doctor_finds_this_machine_fit_and_names_what_is_not(
+    capsys, monkeypatch, tmp_path
+) -> None:
     assert main(["doctor"]) == 0
     assert "FAIL" not in capsys.readouterr().out
     monkeypatch.setenv("CDE_DATA", str(tmp_path / "nowhere"))
@@ -61,6 +66,8 @@ def test_the_doctor_finds_this_machine_fit_and_names_what_is_not(capsys, monkeyp
 def test_bad_input_is_one_line_and_status_2(capsys) -> None:
     assert main(["run", "idf_divergance"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("cde run: no chapter is called 'idf_divergance': did you mean idf_divergence")
+    assert said.startswith(
+        "cde run: no chapter is called 'idf_divergance': did you mean idf_divergence"
+    )
     assert main(["run", "idf_divergence", "--out", "page.html"]) == 2
     assert "--out must name a notebook" in capsys.readouterr().err

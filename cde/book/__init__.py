@@ -1,4 +1,13 @@
-"""The book: find chapters, execute the stale ones, render the pages.
+"""The book: what a chapter calls, and what finds, executes and renders chapters.
+
+What a chapter calls:
+
+- `cde.book.page`: settings, experiments, the answer;
+- `cde.book.claims`: measurements and verdicts;
+- `cde.book.plots`: figures and tables;
+- `cde.book.records`: committed numbers, and the proof that they still stand.
+
+What the command calls:
 
 - `cde.book.chapters`: the notebooks and their parameters;
 - `cde.book.execution`: one chapter through jupytext and papermill, and whether its page is fresh;

@@ -19,12 +19,17 @@ import jupytext
 import yaml
 from nbformat import NotebookNode
 
-from cde.page import PROFILES
+from cde.book.page import PROFILES
 from cde.storage import project_root
 
 __all__ = ["Chapter", "Parameter", "chapters", "find_chapter", "parse_assignments"]
 
-_TYPES: dict[str, tuple[type, ...]] = {"int": (int,), "float": (float, int), "str": (str,), "bool": (bool,)}
+_TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (float, int),
+    "str": (str,),
+    "bool": (bool,),
+}
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,11 @@ def _accepts(annotation: str, value: Any) -> bool:
     for choice in (part.strip() for part in annotation.split("|")):
         if choice == "None" and value is None:
             return True
-        if choice in _TYPES and isinstance(value, _TYPES[choice]) and (choice == "bool" or not isinstance(value, bool)):
+        if (
+            choice in _TYPES
+            and isinstance(value, _TYPES[choice])
+            and (choice == "bool" or not isinstance(value, bool))
+        ):
             return True
         if choice.startswith("list[") and isinstance(value, list):
             return all(_accepts(choice[5:-1], item) for item in value)
@@ -109,14 +118,18 @@ class Chapter:
         found = {}
         for statement in ast.parse(source).body:
             if not (
-                isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value
+                isinstance(statement, ast.AnnAssign)
+                and isinstance(statement.target, ast.Name)
+                and statement.value
             ):
                 raise ValueError(
                     f"{self.path}: the parameters cell may hold only lines such as 'seed: int = 0', "
                     f"not {ast.unparse(statement)!r}"
                 )
             parameter = Parameter(
-                ast.unparse(statement.target), ast.unparse(statement.annotation), ast.literal_eval(statement.value)
+                ast.unparse(statement.target),
+                ast.unparse(statement.annotation),
+                ast.literal_eval(statement.value),
             )
             parameter.check(parameter.default)
             found[parameter.name] = parameter
@@ -137,7 +150,9 @@ class Chapter:
                     f"chapter {self.name} has no parameter {name!r}: {hint}It has {', '.join(self.parameters)}"
                 )
         if "profile" in values and values["profile"] not in PROFILES:
-            raise ValueError(f"profile must be one of {', '.join(PROFILES)}; it is {values['profile']!r}")
+            raise ValueError(
+                f"profile must be one of {', '.join(PROFILES)}; it is {values['profile']!r}"
+            )
         return {name: self.parameters[name].check(value) for name, value in values.items()}
 
 
@@ -149,9 +164,18 @@ def chapters(root: Path | None = None) -> list[Chapter]:
     """
     root = root or project_root()
     found = {path.stem: Chapter(path) for path in sorted((root / "notebooks").glob("*/*.py"))}
-    contents = (root / "_toc.yml").read_text(encoding="utf-8") if (root / "_toc.yml").exists() else ""
-    order = [Path(line.partition("file:")[2].strip()).name for line in contents.splitlines() if "file:" in line]
-    return sorted(found.values(), key=lambda c: (order.index(c.name) if c.name in order else len(order), c.name))
+    contents = (
+        (root / "_toc.yml").read_text(encoding="utf-8") if (root / "_toc.yml").exists() else ""
+    )
+    order = [
+        Path(line.partition("file:")[2].strip()).name
+        for line in contents.splitlines()
+        if "file:" in line
+    ]
+    return sorted(
+        found.values(),
+        key=lambda c: (order.index(c.name) if c.name in order else len(order), c.name),
+    )
 
 
 def find_chapter(name: str, root: Path | None = None) -> Chapter:
@@ -183,5 +207,7 @@ def parse_assignments(pairs: list[tuple[str, str]]) -> dict[str, Any]:
         try:
             values[name] = yaml.safe_load(text)
         except yaml.YAMLError as error:
-            raise ValueError(f"the value {text!r} of parameter {name} cannot be read: {error}") from error
+            raise ValueError(
+                f"the value {text!r} of parameter {name} cannot be read: {error}"
+            ) from error
     return values

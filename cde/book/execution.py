@@ -31,9 +31,9 @@ from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
 
 from cde.book.chapters import Chapter
-from cde.claims import read_ledger
+from cde.book.claims import read_ledger
+from cde.book.page import MIME
 from cde.data.sources import source_key
-from cde.page import MIME
 from cde.provenance import commit, libraries
 from cde.storage import atomic_path, content_hash, project_root
 
@@ -73,7 +73,9 @@ class Record:
 
 def raw_notebook(chapter: Chapter, profile: str, root: Path | None = None) -> Path:
     """Where the executed notebook of a chapter is kept; its record is beside it, as JSON."""
-    return (root or project_root()) / "book" / "executed" / "raw" / profile / f"{chapter.name}.ipynb"
+    return (
+        (root or project_root()) / "book" / "executed" / "raw" / profile / f"{chapter.name}.ipynb"
+    )
 
 
 def load_record(chapter: Chapter, profile: str, root: Path | None = None) -> Record | None:
@@ -128,7 +130,9 @@ def _claims_hash(chapter: Chapter, root: Path) -> str:
     """A hash of the ledger's entries for a chapter: its tables and verdicts are made of them."""
     path = root / "book" / "claims.yml"
     entries = read_ledger(path).values() if path.exists() else ()
-    return content_hash(json.dumps(asdict(entry)) for entry in entries if entry.chapter == chapter.name)
+    return content_hash(
+        json.dumps(asdict(entry)) for entry in entries if entry.chapter == chapter.name
+    )
 
 
 def _source_key(name: str) -> str:
@@ -145,10 +149,14 @@ def is_fresh(chapter: Chapter, profile: str, root: Path | None = None) -> bool:
 
 def _prepare(chapter: Chapter) -> NotebookNode:
     notebook = chapter.notebook()
-    last = nbformat.v4.new_code_cell("import cde.page\n\ncde.page.finish()")
+    last = nbformat.v4.new_code_cell("import cde.book.page\n\ncde.book.page.finish()")
     last.metadata["tags"] = ["remove-cell", "cde-finish"]
     notebook.cells.append(last)
-    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    notebook.metadata["kernelspec"] = {
+        "name": "python3",
+        "display_name": "Python 3",
+        "language": "python",
+    }
     return notebook
 
 
@@ -187,9 +195,15 @@ def execute(
         libraries=libraries(),
     )
     # hashed now, not afterwards: an edit during the run makes the page stale, as it should
-    modules = {str(path.relative_to(root / "cde")): _file_hash(path) for path in (root / "cde").rglob("*.py")}
+    modules = {
+        str(path.relative_to(root / "cde")): _file_hash(path)
+        for path in (root / "cde").rglob("*.py")
+    }
     begun = time.perf_counter()
-    with atomic_path(output) as temporary, atomic_path(output.with_suffix(".json")) as temporary_record:
+    with (
+        atomic_path(output) as temporary,
+        atomic_path(output.with_suffix(".json")) as temporary_record,
+    ):
         with tempfile.TemporaryDirectory(prefix="cde-") as folder:
             prepared = Path(folder) / f"{chapter.name}.ipynb"
             nbformat.write(_prepare(chapter), prepared)
@@ -201,11 +215,15 @@ def execute(
     return notebook, record
 
 
-def _run(prepared: Path, output: Path, parameters: Mapping[str, Any], chapter: Chapter, root: Path) -> str:
+def _run(
+    prepared: Path, output: Path, parameters: Mapping[str, Any], chapter: Chapter, root: Path
+) -> str:
     # papermill does not understand annotations such as "int | None" and takes them for unknown; we have checked
     logging.getLogger("papermill").setLevel(logging.ERROR)
     environment = os.environ.copy()
-    os.environ["CDE_CHAPTER"] = str(chapter.path.relative_to(root)) if root in chapter.path.parents else chapter.name
+    os.environ["CDE_CHAPTER"] = (
+        str(chapter.path.relative_to(root)) if root in chapter.path.parents else chapter.name
+    )
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     try:
@@ -232,8 +250,18 @@ def _fill(record: Record, notebook: NotebookNode, modules: Mapping[str, str], ro
             report = output.get("data", {}).get(MIME)
             if report is None:
                 continue
-            for name in ("answer", "measurements", "proofs", "data", "device", "python", "platform"):
+            for name in (
+                "answer",
+                "measurements",
+                "proofs",
+                "data",
+                "device",
+                "python",
+                "platform",
+            ):
                 setattr(record, name, report[name])
-            record.modules = {module: modules.get(module, "missing") for module in report["modules"]}
+            record.modules = {
+                module: modules.get(module, "missing") for module in report["modules"]
+            }
             record.sources = {name: _source_key(name) for name in report["asked"]}
             record.records = {name: _file_hash(root / name) for name in report["records"]}

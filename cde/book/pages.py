@@ -15,13 +15,20 @@ import nbformat
 import yaml
 from nbformat import NotebookNode
 
-from cde import claims
+from cde.book import claims
 from cde.book.chapters import Chapter, chapters
+from cde.book.claims import PAPERS, VERDICTS, Measurement, decide, from_json, ledger
 from cde.book.execution import Record, load_record, raw_notebook
-from cde.claims import PAPERS, VERDICTS, Measurement, decide, from_json, ledger
 from cde.storage import atomic_path, content_hash
 
-__all__ = ["chapter_notebook", "claims_page", "collect_measurements", "map_page", "status_table", "write_pages"]
+__all__ = [
+    "chapter_notebook",
+    "claims_page",
+    "collect_measurements",
+    "map_page",
+    "status_table",
+    "write_pages",
+]
 
 # a page that is one wide table needs no table of contents beside it
 _WIDE = "---\nhtml_theme.sidebar_secondary.remove: true\n---\n\n"
@@ -31,7 +38,9 @@ PLACEHOLDER = "*The answer stands here once the chapter has run.*"
 
 def provenance(record: Record, chapter: Chapter) -> str:
     """The provenance box of a page, in MyST Markdown."""
-    parameters = ", ".join(f"{name} = {value!r}" for name, value in record.parameters.items()) or "defaults"
+    parameters = (
+        ", ".join(f"{name} = {value!r}" for name, value in record.parameters.items()) or "defaults"
+    )
     data = _data_line(record.data)
     libraries = ", ".join(f"{name} {number}" for name, number in record.libraries.items())
     commit = f"{record.commit[:12]}{', with uncommitted changes' if record.dirty else ''}"
@@ -51,7 +60,9 @@ def provenance(record: Record, chapter: Chapter) -> str:
 def _data_line(data: dict[str, str]) -> str:
     """The collections of a page with their fingerprints; many packages of pydocs as one, with the hash of all."""
     packages = {name: digest for name, digest in data.items() if name.startswith("pydocs/")}
-    shown = {name: digest for name, digest in data.items() if name not in packages or len(packages) <= 4}
+    shown = {
+        name: digest for name, digest in data.items() if name not in packages or len(packages) <= 4
+    }
     parts = [f"{name} (fingerprint {digest})" for name, digest in sorted(shown.items())]
     if len(packages) > 4:
         combined = content_hash(part for item in sorted(packages.items()) for part in item)
@@ -84,13 +95,17 @@ def chapter_notebook(chapter: Chapter, raw: NotebookNode, record: Record) -> Not
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             marked = marked or PLACEHOLDER in cell.source
-            cell.source = cell.source.replace(PLACEHOLDER, answer).replace("{rerun}", rerun(record, chapter))
+            cell.source = cell.source.replace(PLACEHOLDER, answer).replace(
+                "{rerun}", rerun(record, chapter)
+            )
         else:
             cell.metadata["tags"] = [*cell.metadata.get("tags", []), *_hidden(cell)]
     if record.error and not record.answer and not marked:
         notebook.cells.insert(0, nbformat.v4.new_markdown_cell(failure(record), id="failure"))
     # cells made here have fixed names: with random ones the page would be new on each build
-    notebook.cells.append(nbformat.v4.new_markdown_cell(provenance(record, chapter), id="provenance"))
+    notebook.cells.append(
+        nbformat.v4.new_markdown_cell(provenance(record, chapter), id="provenance")
+    )
     return notebook
 
 
@@ -118,7 +133,9 @@ def collect_measurements(profile: str, root: Path) -> dict[str, list[Measurement
     return found
 
 
-def _verdicts(profile: str, root: Path) -> dict[str, tuple[claims.Verdict, list[tuple[str, Measurement]]]]:
+def _verdicts(
+    profile: str, root: Path
+) -> dict[str, tuple[claims.Verdict, list[tuple[str, Measurement]]]]:
     by_chapter = collect_measurements(profile, root)
     every = [(name, entry) for name, entries in by_chapter.items() for entry in entries]
     return {
@@ -133,11 +150,15 @@ def _verdicts(profile: str, root: Path) -> dict[str, tuple[claims.Verdict, list[
 def _link(chapter: Chapter | None) -> str:
     if chapter is None:
         return ""
-    return f'<a href="../executed/{chapter.part}/{chapter.name}.html">{html.escape(chapter.name)}</a>'
+    return (
+        f'<a href="../executed/{chapter.part}/{chapter.name}.html">{html.escape(chapter.name)}</a>'
+    )
 
 
 def _choices(label: str, values: list[str]) -> str:
-    options = "".join(f'<option value="{html.escape(value)}">{html.escape(value)}</option>' for value in values)
+    options = "".join(
+        f'<option value="{html.escape(value)}">{html.escape(value)}</option>' for value in values
+    )
     return (
         f'<label>{label} <select data-filter="{label}"><option value="">all</option>{options}</select></label> '
     )  # fmt: skip
@@ -149,10 +170,14 @@ def claims_page(profile: str, root: Path) -> str:
     rows, tally = [], Counter[str]()
     found = _verdicts(profile, root)
     # what has been tested comes first, otherwise in the ledger's order
-    for identifier, (verdict, entries) in sorted(found.items(), key=lambda item: item[1][0].verdict == "not tested"):
+    for identifier, (verdict, entries) in sorted(
+        found.items(), key=lambda item: item[1][0].verdict == "not tested"
+    ):
         claim = ledger()[identifier]
         tally[verdict.verdict] += 1
-        ours = "<br>".join(f"{html.escape(m.what)}: <b>{m.interval}</b> (n = {m.interval.n:,})" for _, m in entries)
+        ours = "<br>".join(
+            f"{html.escape(m.what)}: <b>{m.interval}</b> (n = {m.interval.n:,})" for _, m in entries
+        )
         links = ", ".join(dict.fromkeys(_link(known[name]) for name, _ in entries)) or _link(
             known.get(claim.chapter or "")
         )
@@ -167,7 +192,11 @@ def claims_page(profile: str, root: Path) -> str:
             f"<td>{links or 'not yet'}</td></tr>"
         )
     parts = list(dict.fromkeys(claim.part for claim in ledger().values()))
-    filters = _choices("paper", list(PAPERS.values())) + _choices("part", parts) + _choices("verdict", list(VERDICTS))
+    filters = (
+        _choices("paper", list(PAPERS.values()))
+        + _choices("part", parts)
+        + _choices("verdict", list(VERDICTS))
+    )
     counts = ", ".join(f"{tally[name]} {name}" for name in VERDICTS)
     return (
         f"{_WIDE}# Claims\n\n"
@@ -198,7 +227,11 @@ def map_page(profile: str, root: Path) -> str:
         for entry in (entry for entry in exhibits if entry["paper"] == paper):
             chapter = known.get(entry["chapter"] or "")
             answered += chapter is not None
-            planned = f"not yet (planned: {html.escape(entry['chapter'])})" if entry["chapter"] else "not yet"
+            planned = (
+                f"not yet (planned: {html.escape(entry['chapter'])})"
+                if entry["chapter"]
+                else "not yet"
+            )
             if "nothing to reproduce" in (entry.get("note") or ""):
                 planned = "—"
             note = html.escape(entry.get("note") or "")
@@ -214,7 +247,9 @@ def map_page(profile: str, root: Path) -> str:
     backwards = []
     for chapter in known.values():
         names = [
-            f"{PAPERS[entry['paper']]} {entry['exhibit']}" for entry in exhibits if entry["chapter"] == chapter.name
+            f"{PAPERS[entry['paper']]} {entry['exhibit']}"
+            for entry in exhibits
+            if entry["chapter"] == chapter.name
         ]
         backwards.append(
             f"- [{chapter.title}](../executed/{chapter.part}/{chapter.name}): {', '.join(names) or 'none'}"
@@ -222,7 +257,11 @@ def map_page(profile: str, root: Path) -> str:
     return (
         f"{_WIDE}# Map\n\n"
         f"From each table and figure of the papers to the chapter that answers it, {answered} of {len(exhibits)} "
-        "so far, and back.\n\n" + "\n".join(sections) + "\n## From chapter to paper\n\n" + "\n".join(backwards) + "\n"
+        "so far, and back.\n\n"
+        + "\n".join(sections)
+        + "\n## From chapter to paper\n\n"
+        + "\n".join(backwards)
+        + "\n"
     )
 
 
@@ -237,7 +276,9 @@ def status_table(profile: str, root: Path) -> str:
             continue
         names = dict.fromkeys(entry.claim for entry in by_chapter[chapter.name])
         found = Counter(decide(ledger()[name], by_chapter[chapter.name]).verdict for name in names)
-        verdicts = "failed" if record.error else ", ".join(f"{found[v]} {v}" for v in VERDICTS if found[v])
+        verdicts = (
+            "failed" if record.error else ", ".join(f"{found[v]} {v}" for v in VERDICTS if found[v])
+        )
         lines.append(
             f"| [{chapter.title}](../executed/{chapter.part}/{chapter.name}) | {verdicts} | {record.seconds:.0f} | "
             f"{record.device} | {record.commit[:8]} |"
@@ -258,7 +299,10 @@ def write_pages(profile: str, root: Path) -> None:
     generated = root / "book" / "generated"
     _write(generated / "claims.md", claims_page(profile, root))
     _write(generated / "map.md", map_page(profile, root))
-    _write(generated / "status.md", f"# Status\n\nProfile `{profile}`.\n\n{status_table(profile, root)}")
+    _write(
+        generated / "status.md",
+        f"# Status\n\nProfile `{profile}`.\n\n{status_table(profile, root)}",
+    )
 
 
 def _write(path: Path, text: str) -> None:

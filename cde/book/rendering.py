@@ -16,13 +16,29 @@ from cde.storage import content_hash, project_root
 
 __all__ = ["check_html", "render"]
 
-_INPUTS = ("_config.yml", "_toc.yml", "book/*.md", "book/*.bib", "book/generated/*.md", "book/executed/*/*.ipynb")
+_INPUTS = (
+    "_config.yml",
+    "_toc.yml",
+    "book/*.md",
+    "book/*.bib",
+    "book/generated/*.md",
+    "book/executed/*/*.ipynb",
+)
 _MORE_INPUTS = ("book/_static/*", "book/_ext/*.py", "constraints.txt")
 
 
 def _inputs_key(root: Path) -> str:
-    files = sorted({path for pattern in (*_INPUTS, *_MORE_INPUTS) for path in root.glob(pattern) if path.is_file()})
-    return content_hash(part for path in files for part in (str(path.relative_to(root)), path.read_bytes()))
+    files = sorted(
+        {
+            path
+            for pattern in (*_INPUTS, *_MORE_INPUTS)
+            for path in root.glob(pattern)
+            if path.is_file()
+        }
+    )
+    return content_hash(
+        part for path in files for part in (str(path.relative_to(root)), path.read_bytes())
+    )
 
 
 def render(root: Path | None = None) -> Path:
@@ -43,10 +59,25 @@ def render(root: Path | None = None) -> Path:
         return index
     # from the interpreter that runs this, so that an environment that is not activated works as well
     code = "import sys; from jupyter_book.cli.main import main; sys.exit(main())"
-    command = [sys.executable, "-c", code, "build", "-W", "-n", "--keep-going", "--path-output", "book", "."]
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "build",
+        "-W",
+        "-n",
+        "--keep-going",
+        "--path-output",
+        "book",
+        ".",
+    ]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if done.returncode or not index.exists():
-        said = [line for line in (done.stdout + done.stderr).splitlines() if "WARNING" in line or "ERROR" in line]
+        said = [
+            line
+            for line in (done.stdout + done.stderr).splitlines()
+            if "WARNING" in line or "ERROR" in line
+        ]
         detail = "\n".join(said) or (done.stdout + done.stderr)[-4000:]
         raise RuntimeError(f"Jupyter Book could not render the pages:\n{detail}")
     problems = check_html(index.parent)
@@ -96,7 +127,11 @@ def check_html(folder: Path) -> list[str]:
     problems = []
     for path, page in pages.items():
         name = path.relative_to(folder.resolve())
-        problems += [f"{name}: an image has no alternative text" for alt in page.images if not (alt or "").strip()]
+        problems += [
+            f"{name}: an image has no alternative text"
+            for alt in page.images
+            if not (alt or "").strip()
+        ]
         problems += [f"{name}: fetches {address}" for address in page.fetched]
         for link in page.links:
             parts = urlsplit(link)
@@ -107,6 +142,10 @@ def check_html(folder: Path) -> list[str]:
                 target = target / "index.html"
             if not target.exists():
                 problems.append(f"{name}: the link {link} leads nowhere")
-            elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors:
+            elif (
+                parts.fragment
+                and target in pages
+                and unquote(parts.fragment) not in pages[target].anchors
+            ):
                 problems.append(f"{name}: the link {link} has no such anchor")
     return problems

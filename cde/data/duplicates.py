@@ -63,7 +63,9 @@ def minhash_signatures(
     offsets = generator.integers(0, 2**62, permutations, dtype=np.uint64)
     for column in range(permutations):
         # multiply-shift hashing: overflow is meant, the upper 32 bits are the hash
-        hashed = ((values * multipliers[column] + offsets[column]) >> np.uint64(32)).astype(np.uint32)
+        hashed = ((values * multipliers[column] + offsets[column]) >> np.uint64(32)).astype(
+            np.uint32
+        )
         signatures[filled, column] = np.minimum.reduceat(hashed, starts[filled])
     return signatures
 
@@ -96,7 +98,9 @@ def first_occurrences(
     signatures = minhash_signatures(texts, permutations, seed=seed)
     first = np.arange(len(texts))
     # exact duplicates first: it also settles texts that are shorter than one shingle
-    codes, _ = pd.factorize(np.array([" ".join(text.split()).casefold() for text in texts], dtype=object))
+    codes, _ = pd.factorize(
+        np.array([" ".join(text.split()).casefold() for text in texts], dtype=object)
+    )
     first = np.array(pd.Series(first).groupby(codes).transform("min"))
     comparable = (signatures != np.iinfo(np.uint32).max).any(axis=1)
     for band in range(0, permutations, BAND):

@@ -37,7 +37,9 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 if line.strip():
                     yield number, line
     except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: cannot be read as {'gzipped ' * (path.suffix == '.gz')}UTF-8: {error}") from error
+        raise ValueError(
+            f"{path}: cannot be read as {'gzipped ' * (path.suffix == '.gz')}UTF-8: {error}"
+        ) from error
 
 
 def _json_lines(path: Path, required: tuple[str, ...]) -> Iterator[dict[str, Any]]:
@@ -49,7 +51,9 @@ def _json_lines(path: Path, required: tuple[str, ...]) -> Iterator[dict[str, Any
             raise ValueError(
                 f"{path}, line {number}: not JSON ({error.msg} at character {error.pos}); expected {expected}"
             ) from error
-        if not isinstance(row, dict) or not all(isinstance(row.get(name), str) for name in required):
+        if not isinstance(row, dict) or not all(
+            isinstance(row.get(name), str) for name in required
+        ):
             raise ValueError(f"{path}, line {number}: expected {expected}, got {line.strip()[:80]}")
         yield row
 
@@ -59,7 +63,9 @@ def _find(folder: Path, stem: str) -> Path:
         if candidate.exists():
             return candidate
     held = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
-    raise FileNotFoundError(f"{folder} has no {stem}.jsonl or {stem}.jsonl.gz; a BEIR folder needs one. It has {held}")
+    raise FileNotFoundError(
+        f"{folder} has no {stem}.jsonl or {stem}.jsonl.gz; a BEIR folder needs one. It has {held}"
+    )
 
 
 def _tab_separated(path: Path, columns: int) -> Iterator[tuple[int, list[str]]]:
@@ -79,8 +85,12 @@ def _by_id(path: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for row in _json_lines(path, ("_id", "text")):
         if row["_id"] in found:
-            raise ValueError(f"{path}: the id {row['_id']!r} occurs more than once; ids must be distinct")
-        found[row["_id"]] = f"{row['title']} {row['text']}".strip() if row.get("title") else row["text"]
+            raise ValueError(
+                f"{path}: the id {row['_id']!r} occurs more than once; ids must be distinct"
+            )
+        found[row["_id"]] = (
+            f"{row['title']} {row['text']}".strip() if row.get("title") else row["text"]
+        )
     return found
 
 
@@ -88,7 +98,9 @@ def _grade(path: Path, number: int, text: str) -> int:
     try:
         return int(text)
     except ValueError as error:
-        raise ValueError(f"{path}, line {number}: a relevance grade must be a whole number; got {text!r}") from error
+        raise ValueError(
+            f"{path}, line {number}: a relevance grade must be a whole number; got {text!r}"
+        ) from error
 
 
 def load_retrieval(
@@ -118,11 +130,17 @@ def load_retrieval(
     """
     folder = Path(folder).expanduser()
     if not folder.is_dir():
-        raise FileNotFoundError(f"no folder {folder}: expected one in BEIR's layout (corpus, queries, qrels)")
+        raise FileNotFoundError(
+            f"no folder {folder}: expected one in BEIR's layout (corpus, queries, qrels)"
+        )
     judgements = folder / "qrels" / f"{split}.tsv"
     if not judgements.exists():
-        splits = sorted(path.stem for path in (folder / "qrels").glob("*.tsv") if path.stem != "exclude")
-        raise FileNotFoundError(f"{folder} has no qrels/{split}.tsv; it has {', '.join(splits) or 'none'}")
+        splits = sorted(
+            path.stem for path in (folder / "qrels").glob("*.tsv") if path.stem != "exclude"
+        )
+        raise FileNotFoundError(
+            f"{folder} has no qrels/{split}.tsv; it has {', '.join(splits) or 'none'}"
+        )
     corpus = _by_id(_find(folder, "corpus"))
     texts = _by_id(_find(folder, "queries"))
     qrels: dict[str, dict[str, int]] = {}
@@ -163,7 +181,9 @@ def load_pairs(path: Path | str, name: str | None = None) -> Pairs:
     elif path.exists():
         files = [path]
     else:
-        raise FileNotFoundError(f"no file or folder {path}: expected .jsonl[.gz] with query and document per line")
+        raise FileNotFoundError(
+            f"no file or folder {path}: expected .jsonl[.gz] with query and document per line"
+        )
     queries, documents, domains, ids = [], [], [], []
     for file in files:
         for number, row in enumerate(_json_lines(file, ("query", "document")), start=1):

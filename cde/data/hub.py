@@ -37,7 +37,9 @@ def _dataset(repository: str, configuration: str | None, split: str) -> Any:
     import datasets
 
     notice_being_offline()
-    where = f"{repository}{f', configuration {configuration}' if configuration else ''}, split {split}"
+    where = (
+        f"{repository}{f', configuration {configuration}' if configuration else ''}, split {split}"
+    )
     try:
         return datasets.load_dataset(repository, configuration, split=split)
     except (ConnectionError, datasets.exceptions.DatasetNotFoundError, OSError) as error:
@@ -54,11 +56,16 @@ def _column(columns: list[str], candidates: tuple[str, ...], kind: str, where: s
     for candidate in candidates:
         if candidate in columns:
             return candidate
-    raise ValueError(f"hub:{where} has no column for the {kind}: expected one of {candidates}, it has {columns}")
+    raise ValueError(
+        f"hub:{where} has no column for the {kind}: expected one of {candidates}, it has {columns}"
+    )
 
 
 def load_retrieval(
-    repository: str, configuration: str | None = None, split: str = "test", drop_unknown: bool = False
+    repository: str,
+    configuration: str | None = None,
+    split: str = "test",
+    drop_unknown: bool = False,
 ) -> RetrievalSet:
     """Load a retrieval set in mteb's layout.
 
@@ -76,15 +83,24 @@ def load_retrieval(
     corpus = _dataset(repository, f"{prefix}corpus", "corpus")
     queries = _dataset(repository, f"{prefix}queries", "queries")
     judgements = _dataset(repository, f"{prefix}qrels" if configuration else "default", split)
-    for table, needed in ((corpus, {"_id", "text"}), (queries, {"_id", "text"}), (judgements, set(_JUDGEMENT_COLUMNS))):
+    for table, needed in (
+        (corpus, {"_id", "text"}),
+        (queries, {"_id", "text"}),
+        (judgements, set(_JUDGEMENT_COLUMNS)),
+    ):
         if not needed <= set(table.column_names):
             there = ", ".join(table.column_names)
-            raise ValueError(f"hub:{repository}: expected columns {', '.join(sorted(needed))}, it has {there}")
+            raise ValueError(
+                f"hub:{repository}: expected columns {', '.join(sorted(needed))}, it has {there}"
+            )
     qrels: dict[str, dict[str, int]] = {}
     known_queries = {str(name) for name in queries["_id"]}
     known_documents = {str(name) for name in corpus["_id"]}
     for row in judgements:
-        if drop_unknown and (str(row["query-id"]) not in known_queries or str(row["corpus-id"]) not in known_documents):
+        if drop_unknown and (
+            str(row["query-id"]) not in known_queries
+            or str(row["corpus-id"]) not in known_documents
+        ):
             continue
         qrels.setdefault(str(row["query-id"]), {})[str(row["corpus-id"])] = int(row["score"])
     asked = [row for row in queries if str(row["_id"]) in qrels]

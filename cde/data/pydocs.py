@@ -25,13 +25,21 @@ import joblib
 import numpy as np
 import pandas as pd
 
+from cde.data.docstrings import Docstring, read_docstrings, source_files
 from cde.data.duplicates import first_occurrences
 from cde.data.sets import Pairs, RetrievalSet
-from cde.docstrings import Docstring, read_docstrings, source_files
 from cde.progress import progress
 from cde.storage import atomic_path, cache_folder, content_hash
 
-__all__ = ["HELD_OUT", "PACKAGES", "TRAINING", "Split", "load_pairs", "load_retrieval", "source_key"]
+__all__ = [
+    "HELD_OUT",
+    "PACKAGES",
+    "TRAINING",
+    "Split",
+    "load_pairs",
+    "load_retrieval",
+    "source_key",
+]
 
 #: import name → distribution that carries it; the order is that of the collection.
 PACKAGES = {
@@ -143,7 +151,9 @@ def _is_test(frame: pd.DataFrame) -> pd.Series[bool]:
 
 def _select(packages: Sequence[str], deduplicate: bool) -> pd.DataFrame:
     if isinstance(packages, str):
-        raise ValueError(f"packages must be a list of names, such as [{packages!r}]; one string was given")
+        raise ValueError(
+            f"packages must be a list of names, such as [{packages!r}]; one string was given"
+        )
     unknown = [package for package in packages if package not in PACKAGES]
     if unknown:
         raise ValueError(f"pydocs has no package {unknown[0]!r}; it has {', '.join(PACKAGES)}")
@@ -154,7 +164,10 @@ def _select(packages: Sequence[str], deduplicate: bool) -> pd.DataFrame:
 
 
 def load_pairs(
-    packages: Sequence[str] = TRAINING, split: Split = "train", deduplicate: bool = True, name: str = "pydocs"
+    packages: Sequence[str] = TRAINING,
+    split: Split = "train",
+    deduplicate: bool = True,
+    name: str = "pydocs",
 ) -> Pairs:
     """Docstring pairs of the given packages.
 

@@ -69,7 +69,9 @@ class Pairs:
     def select(self, rows: Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]) -> Pairs:
         """Return the pairs at these positions (or where a boolean array is true), in that order."""
         chosen = np.asarray(rows)
-        positions = np.arange(len(self))[chosen if chosen.size else chosen.astype(np.int64)].tolist()
+        positions = np.arange(len(self))[
+            chosen if chosen.size else chosen.astype(np.int64)
+        ].tolist()
         return replace(
             self,
             queries=[self.queries[i] for i in positions],
@@ -93,7 +95,9 @@ class Pairs:
         What is drawn from a domain depends on that domain's ids and the seed alone, so that the same
         pairs are drawn whichever other domains are there.
         """
-        marks = np.array([content_hash([str(seed), identifier]) for identifier in self.ids], dtype=object)
+        marks = np.array(
+            [content_hash([str(seed), identifier]) for identifier in self.ids], dtype=object
+        )
         frame = pd.DataFrame({"domain": list(self.domains), "mark": marks})
         place = frame.groupby("domain")["mark"].rank(method="first")
         return self.select((place <= size).to_numpy())
@@ -221,14 +225,21 @@ class RetrievalSet:
         A smaller corpus is easier to search: numbers on it compare with each other only.
         """
         asked = self.select_queries(queries, seed)
-        judged = {d for judgements in asked.qrels.values() for d, grade in judgements.items() if grade > 0}
+        judged = {
+            d for judgements in asked.qrels.values() for d, grade in judgements.items() if grade > 0
+        }
         order = np.random.default_rng(seed).permutation(len(self.documents))
-        others = [i for i in order if self.document_ids[i] not in judged][: max(0, documents - len(judged))]
+        others = [i for i in order if self.document_ids[i] not in judged][
+            : max(0, documents - len(judged))
+        ]
         names = judged | {self.document_ids[i] for i in others}
         kept = sorted([*others, *(i for i, name in enumerate(self.document_ids) if name in judged)])
         return replace(
             asked,
             document_ids=[self.document_ids[i] for i in kept],
             documents=[self.documents[i] for i in kept],
-            qrels={q: {d: g for d, g in found.items() if d in names} for q, found in asked.qrels.items()},
+            qrels={
+                q: {d: g for d, g in found.items() if d in names}
+                for q, found in asked.qrels.items()
+            },
         )

@@ -19,7 +19,15 @@ from cde.data.sets import Pairs, RetrievalSet
 from cde.provenance import account
 from cde.storage import atomic_path, cache_folder, content_hash
 
-__all__ = ["Source", "is_available", "known_fingerprints", "list_sources", "load_pairs", "load_retrieval", "source_key"]
+__all__ = [
+    "Source",
+    "is_available",
+    "known_fingerprints",
+    "list_sources",
+    "load_pairs",
+    "load_retrieval",
+    "source_key",
+]
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,9 @@ def list_sources() -> list[Source]:
     sources = [Source("pydocs", "pairs, retrieval", "docstrings of the installed packages")]
     for package in pydocs.PACKAGES:
         role = "held out" if package in pydocs.HELD_OUT else "training"
-        sources.append(Source(f"pydocs/{package}", "pairs, retrieval", f"docstrings of {package} ({role})"))
+        sources.append(
+            Source(f"pydocs/{package}", "pairs, retrieval", f"docstrings of {package} ({role})")
+        )
     data = _data_folder()
     if data is not None:
         for path in sorted((data / "beir").glob("*/")):
@@ -82,7 +92,9 @@ def _unknown(name: str, kind: str) -> ValueError:
 def _hub_name(name: str) -> tuple[str, str | None]:
     repository, _, configuration = name.removeprefix("hub:").partition(":")
     if not repository:
-        raise ValueError(f"{name!r} names no repository; expected hub:<repo> or hub:<repo>:<config>")
+        raise ValueError(
+            f"{name!r} names no repository; expected hub:<repo> or hub:<repo>:<config>"
+        )
     return repository, configuration or None
 
 
@@ -127,10 +139,14 @@ def load_pairs(name: str = "pydocs", split: Split | None = None, deduplicate: bo
         pairs = pydocs.load_pairs(split=split or "train", deduplicate=deduplicate, name=name)
     elif name == "pydocs/*":
         everything = list(pydocs.PACKAGES)
-        pairs = pydocs.load_pairs(everything, split=split or "all", deduplicate=deduplicate, name=name)
+        pairs = pydocs.load_pairs(
+            everything, split=split or "all", deduplicate=deduplicate, name=name
+        )
     elif name.removeprefix("pydocs/") in pydocs.PACKAGES and name.startswith("pydocs/"):
         package = name.removeprefix("pydocs/")
-        pairs = pydocs.load_pairs([package], split=split or "all", deduplicate=deduplicate, name=name)
+        pairs = pydocs.load_pairs(
+            [package], split=split or "all", deduplicate=deduplicate, name=name
+        )
     elif name.startswith("folder:"):
         pairs = folder.load_pairs(name.removeprefix("folder:"), name=name)
     elif name.startswith("hub:"):
@@ -144,7 +160,9 @@ def load_pairs(name: str = "pydocs", split: Split | None = None, deduplicate: bo
     return pairs
 
 
-def load_retrieval(name: str = "pydocs", split: str = "test", drop_unknown: bool = False) -> RetrievalSet:
+def load_retrieval(
+    name: str = "pydocs", split: str = "test", drop_unknown: bool = False
+) -> RetrievalSet:
     """Load a retrieval set by name.
 
     Args:
@@ -204,7 +222,11 @@ def source_key(name: str) -> str:
         return pydocs.source_key()
     if name.startswith("hub:"):
         return name
-    path = Path(name.removeprefix("folder:")).expanduser() if name.startswith("folder:") else _below_data(name)
+    path = (
+        Path(name.removeprefix("folder:")).expanduser()
+        if name.startswith("folder:")
+        else _below_data(name)
+    )
     if path is None or not path.exists():
         return "missing"
     # where a folder lies does not matter: a page stays fresh when its data are moved
@@ -242,7 +264,9 @@ def known_fingerprints(name: str) -> set[str]:
             fingerprints.add(one.fingerprint)
     account.loaded, account.asked = before
     with atomic_path(kept) as temporary:
-        temporary.write_text(json.dumps({"key": key, "fingerprints": sorted(fingerprints)}), encoding="utf-8")
+        temporary.write_text(
+            json.dumps({"key": key, "fingerprints": sorted(fingerprints)}), encoding="utf-8"
+        )
     return fingerprints
 
 

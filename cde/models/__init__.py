@@ -11,7 +11,13 @@ knows the authors' checkpoints; `corpus` binds a model to a corpus.
 """
 
 from cde.models.bi_encoder import BiEncoder
-from cde.models.configuration import TASK_PREFIXES, VARIANTS, BiEncoderConfig, ContextualConfig, Variant
+from cde.models.configuration import (
+    TASK_PREFIXES,
+    VARIANTS,
+    BiEncoderConfig,
+    ContextualConfig,
+    Variant,
+)
 from cde.models.contextual import ContextualEncoder, load_published
 from cde.models.corpus import CorpusEncoder
 

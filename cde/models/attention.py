@@ -51,7 +51,9 @@ class ContextCache:
     def extend(self, layer: nn.Module, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values that a text's queries may see in a layer: its own, after the context's."""
         if layer not in self.layers:
-            raise ValueError("these keys and values were computed by another model: bind the context to this one")
+            raise ValueError(
+                "these keys and values were computed by another model: bind the context to this one"
+            )
         context_key, context_value = self.layers[layer]
         shape = (key.shape[0], -1, -1, -1)
         return (
@@ -61,7 +63,9 @@ class ContextCache:
 
     def detach(self) -> ContextCache:
         """The same numbers, cut from the graph that computed them."""
-        layers = {layer: (key.detach(), value.detach()) for layer, (key, value) in self.layers.items()}
+        layers = {
+            layer: (key.detach(), value.detach()) for layer, (key, value) in self.layers.items()
+        }
         return ContextCache(self.length, self.contexts, layers)
 
 
@@ -109,13 +113,17 @@ def _attend(
     if implementation.startswith("flash"):
         return _flash(query, key, value, attention_mask, sliding_window, implementation, **options)
     # for the other kernels the window is in the mask, where it can spare the context tokens
-    attend: Callable[..., tuple[Tensor, Tensor | None]] = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, _eager)
+    attend: Callable[..., tuple[Tensor, Tensor | None]] = ALL_ATTENTION_FUNCTIONS.get_interface(
+        implementation, _eager
+    )
     computed, device = query.dtype, query.device.type
     if not (computed == torch.bfloat16 and module.training and device == "cpu"):
         return attend(module, query, key, value, attention_mask, **options)
     # torch's backward pass takes two to four times as long in bfloat16 on a CPU
     with torch.autocast(device, enabled=False):
-        attended, weights = attend(module, query.float(), key.float(), value.float(), attention_mask, **options)
+        attended, weights = attend(
+            module, query.float(), key.float(), value.float(), attention_mask, **options
+        )
     return attended.to(computed), weights
 
 
@@ -138,11 +146,17 @@ def _flash(
     """
     device = query.device.type
     if torch.is_autocast_enabled(device):  # rotation leaves queries and keys in float32
-        query, key, value = (states.to(torch.get_autocast_dtype(device)) for states in (query, key, value))
+        query, key, value = (
+            states.to(torch.get_autocast_dtype(device)) for states in (query, key, value)
+        )
     if query.dtype == torch.float32:
-        raise ValueError(f"{implementation} computes in half precision: take precision='bfloat16', or 'sdpa'")
+        raise ValueError(
+            f"{implementation} computes in half precision: take precision='bfloat16', or 'sdpa'"
+        )
     if mask is not None and mask.shape[2] != 1:
-        raise ValueError(f"{implementation} cannot mask pairs of tokens: take attn_implementation='sdpa'")
+        raise ValueError(
+            f"{implementation} cannot mask pairs of tokens: take attn_implementation='sdpa'"
+        )
     attended = _flash_attention_forward(
         *(states.transpose(1, 2) for states in (query, key, value)),
         None if mask is None else mask[:, 0, 0],
@@ -168,7 +182,11 @@ def _eager(
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
     # transformers keeps its eager functions in the model files, one a family; this is theirs in common
-    scores = query @ key.transpose(-2, -1) * (scaling if scaling is not None else query.shape[-1] ** -0.5)
+    scores = (
+        query
+        @ key.transpose(-2, -1)
+        * (scaling if scaling is not None else query.shape[-1] ** -0.5)
+    )
     if attention_mask is not None:
         scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
     weights = nn.functional.dropout(scores.softmax(dim=-1), p=dropout, training=module.training)

@@ -23,7 +23,16 @@ from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedMode
 
 from cde.models.attention import ATTENTION_NAME, visibility
 
-__all__ = ["FAMILIES", "Family", "Masks", "build_backbone", "config_from_dict", "family_of", "masks_of", "truncate"]
+__all__ = [
+    "FAMILIES",
+    "Family",
+    "Masks",
+    "build_backbone",
+    "config_from_dict",
+    "family_of",
+    "masks_of",
+    "truncate",
+]
 
 #: one mask for all layers (`full`), and one for those that see a window (`window`, ModernBERT)
 Masks = dict[str, Tensor | None]
@@ -42,7 +51,9 @@ class Family(Protocol):
         """The normalisation and dropout that stand between the embeddings and the first layer."""
         ...
 
-    def run(self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any) -> Tensor:
+    def run(
+        self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any
+    ) -> Tensor:
         """All layers: `(batch, S, dim)` to the same; `position_ids` is `(1, S)`, for rotary families."""
         ...
 
@@ -64,7 +75,9 @@ class Bert:
         """Word, position and type embeddings."""
         longest = model.config.max_position_embeddings
         if input_ids.shape[1] > longest:
-            raise ValueError(f"the backbone has {longest} learned positions; a text has {input_ids.shape[1]} tokens")
+            raise ValueError(
+                f"the backbone has {longest} learned positions; a text has {input_ids.shape[1]} tokens"
+            )
         parts = model.embeddings
         types = parts.token_type_embeddings.weight[0]
         return parts.word_embeddings(input_ids) + types + parts.position_embeddings(position_ids)  # type: ignore[no-any-return]
@@ -73,7 +86,9 @@ class Bert:
         """Layer norm and dropout."""
         return model.embeddings.dropout(model.embeddings.LayerNorm(hidden))  # type: ignore[no-any-return]
 
-    def run(self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any) -> Tensor:
+    def run(
+        self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any
+    ) -> Tensor:
         """The layers; positions are in the embeddings already."""
         for layer in model.encoder.layer:
             hidden = layer(hidden, masks["full"], **attention)
@@ -102,11 +117,15 @@ class NomicBert:
         """Layer norm and dropout."""
         return model.embeddings.dropout(model.embeddings.LayerNorm(hidden))  # type: ignore[no-any-return]
 
-    def run(self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any) -> Tensor:
+    def run(
+        self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any
+    ) -> Tensor:
         """The layers, turned by `position_ids`."""
         rotary = model.rotary_emb(hidden, position_ids)
         for layer in model.layers:
-            hidden = layer(hidden, attention_mask=masks["full"], position_embeddings=rotary, **attention)
+            hidden = layer(
+                hidden, attention_mask=masks["full"], position_embeddings=rotary, **attention
+            )
         return hidden
 
     def window(self, model: Any) -> int | None:
@@ -131,14 +150,18 @@ class ModernBert:
         """Layer norm and dropout."""
         return model.embeddings.drop(model.embeddings.norm(hidden))  # type: ignore[no-any-return]
 
-    def run(self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any) -> Tensor:
+    def run(
+        self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any
+    ) -> Tensor:
         """The layers and the norm after them; the base of the rotation differs by kind of layer."""
         kinds = {layer.attention_type for layer in model.layers}
         rotary = {kind: model.rotary_emb(hidden, position_ids, kind) for kind in kinds}
         for layer in model.layers:
             kind = layer.attention_type
             mask = masks["window" if kind == "sliding_attention" else "full"]
-            hidden = layer(hidden, attention_mask=mask, position_embeddings=rotary[kind], **attention)
+            hidden = layer(
+                hidden, attention_mask=mask, position_embeddings=rotary[kind], **attention
+            )
         return model.final_norm(hidden)  # type: ignore[no-any-return]
 
     def window(self, model: Any) -> int | None:
@@ -150,10 +173,16 @@ class ModernBert:
         return None
 
 
-FAMILIES: dict[str, Family] = {"bert": Bert(), "nomic_bert": NomicBert(), "modernbert": ModernBert()}
+FAMILIES: dict[str, Family] = {
+    "bert": Bert(),
+    "nomic_bert": NomicBert(),
+    "modernbert": ModernBert(),
+}
 
 
-def masks_of(family: Family, model: Any, kernel: str, *shape: Any, spares: bool = True, **options: Any) -> Masks:
+def masks_of(
+    family: Family, model: Any, kernel: str, *shape: Any, spares: bool = True, **options: Any
+) -> Masks:
     """The masks of both kinds of layers, as `visibility` makes them from `shape` and `options`.
 
     Flash attention takes the window as an option of its own, so that only padding is left for the mask.
@@ -211,13 +240,20 @@ def build_backbone(config: PreTrainedConfig, dropout: float | None = None) -> Pr
     """
     family_of(config)
     if dropout is not None:
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout", "embedding_dropout"):
+        for name in (
+            "hidden_dropout_prob",
+            "attention_probs_dropout_prob",
+            "attention_dropout",
+            "embedding_dropout",
+        ):
             if hasattr(config, name):
                 setattr(config, name, dropout)
         if hasattr(config, "mlp_dropout"):
             config.mlp_dropout = dropout
     options = {"add_pooling_layer": False} if config.model_type == "bert" else {}
-    model: PreTrainedModel = AutoModel.from_config(config, attn_implementation=ATTENTION_NAME, **options)
+    model: PreTrainedModel = AutoModel.from_config(
+        config, attn_implementation=ATTENTION_NAME, **options
+    )
     for name in getattr(config, "linear_biases", ()):
         for layer in model.get_submodule("layers"):
             linear = layer.get_submodule(name)
@@ -253,7 +289,9 @@ def truncate(values: dict[str, Any], layers: int | None) -> dict[str, Any]:
     if layers is None:
         return dict(values)
     if not 1 <= layers <= there:
-        raise ValueError(f"the backbone has {there} layers; {layers} were asked for, accepted are 1 to {there}")
+        raise ValueError(
+            f"the backbone has {there} layers; {layers} were asked for, accepted are 1 to {there}"
+        )
     shortened = {**values, "num_hidden_layers": layers}
     if values.get("layer_types"):
         shortened["layer_types"] = list(values["layer_types"])[:layers]

@@ -77,7 +77,9 @@ class BiEncoder(Encoder):
         backbone, tensors = backbone_weights(path_or_repository, layers)
         model = cls(BiEncoderConfig(backbone=backbone, **settings))
         fill(model.backbone, tensors, str(path_or_repository))
-        return model.ready(load_tokenizer(path_or_repository), attn_implementation, device, precision)  # type: ignore[no-any-return]
+        return model.ready(
+            load_tokenizer(path_or_repository), attn_implementation, device, precision
+        )  # type: ignore[no-any-return]
 
     @classmethod
     def from_pretrained(
@@ -127,7 +129,9 @@ class BiEncoder(Encoder):
         length, device = input_ids.shape[1], input_ids.device
         positions = torch.arange(length, device=device)[None]
         model, family = self.backbone, self.family
-        masks = masks_of(family, model, self.attention["implementation"], mask, length, 0, 0, device=device)
+        masks = masks_of(
+            family, model, self.attention["implementation"], mask, length, 0, 0, device=device
+        )
         hidden = family.normalise(model, family.embed(model, input_ids, positions))
         return mean_of_tokens(family.run(model, hidden, masks, positions, **self.attention), mask)
 
@@ -137,7 +141,9 @@ class BiEncoder(Encoder):
         Raises:
             TypeError: something that is not a list of strings.
         """
-        return self.encode(texts, self.forward, self.config.query_prefix, description="embedding queries:")
+        return self.encode(
+            texts, self.forward, self.config.query_prefix, description="embedding queries:"
+        )
 
     def encode_documents(self, texts: Sequence[str]) -> Vectors:
         """Unit vectors of documents, `(n, dim)` float32.
@@ -145,4 +151,6 @@ class BiEncoder(Encoder):
         Raises:
             TypeError: something that is not a list of strings.
         """
-        return self.encode(texts, self.forward, self.config.document_prefix, description="embedding documents:")
+        return self.encode(
+            texts, self.forward, self.config.document_prefix, description="embedding documents:"
+        )

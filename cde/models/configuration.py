@@ -45,7 +45,9 @@ VARIANTS = {
     #: this book's: the paper's description, one embedding norm, context without positions in every family
     "paper": Variant(rotary="text"),
     #: the authors' self-contained file hf_model.py, which `trust_remote_code` runs for cde-small-v1
-    "hub": Variant(rotary="head", token_type_twice=True, window_spares_context=False, residual=False),
+    "hub": Variant(
+        rotary="head", token_type_twice=True, window_spares_context=False, residual=False
+    ),
     #: the authors' training code over NomicBERT
     "train": Variant(rotary="sequence", window_spares_context=False),
     #: the same over ModernBERT: cde-small-v2
@@ -69,9 +71,14 @@ def _require(condition: bool, message: str) -> None:
 
 
 def _check_backbone(values: Any, name: str) -> None:
-    _require(isinstance(values, dict), f"{name} must be a backbone's config as a dictionary; it is {values!r}")
+    _require(
+        isinstance(values, dict),
+        f"{name} must be a backbone's config as a dictionary; it is {values!r}",
+    )
     kind = values.get("model_type")
-    _require(kind in FAMILIES, f"{name} has the model_type {kind!r}; accepted are {', '.join(FAMILIES)}")
+    _require(
+        kind in FAMILIES, f"{name} has the model_type {kind!r}; accepted are {', '.join(FAMILIES)}"
+    )
 
 
 class BiEncoderConfig(PreTrainedConfig):  # type: ignore[misc]
@@ -176,22 +183,47 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
         dropout: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        for values, name in ((first_backbone, "first_backbone"), (second_backbone, "second_backbone")):
+        for values, name in (
+            (first_backbone, "first_backbone"),
+            (second_backbone, "second_backbone"),
+        ):
             if values is not None:
                 _check_backbone(values, name)
-        _require(variant in VARIANTS, f"variant must be one of {', '.join(VARIANTS)}; it is {variant!r}")
-        _require(attention in ("full", "cached"), f"attention must be 'full' or 'cached'; it is {attention!r}")
+        _require(
+            variant in VARIANTS, f"variant must be one of {', '.join(VARIANTS)}; it is {variant!r}"
+        )
+        _require(
+            attention in ("full", "cached"),
+            f"attention must be 'full' or 'cached'; it is {attention!r}",
+        )
         _require(
             variant == "paper" or attention == "full",
             f"the published variant {variant!r} was trained with attention 'full'; 'cached' is for variant 'paper'",
         )
         _require(pool in ("text", "all"), f"pool must be 'text' or 'all'; it is {pool!r}")
-        _require(not (pool == "all" and attention == "cached"), "pool='all' needs the context in every text: 'full'")
-        _require(context_size >= 0, f"context_size must be 0 or more documents; it is {context_size}")
-        _require(vectors_per_document >= 1, f"vectors_per_document must be 1 or more; it is {vectors_per_document}")
-        _require(soft_prompt_tokens >= 0, f"soft_prompt_tokens must be 0 or more; it is {soft_prompt_tokens}")
-        _require(0 <= sequence_dropout < 1, f"sequence_dropout must be a probability below 1; it is {sequence_dropout}")
-        _require(null_token or sequence_dropout == 0, "sequence dropout needs the null token: null_token must be True")
+        _require(
+            not (pool == "all" and attention == "cached"),
+            "pool='all' needs the context in every text: 'full'",
+        )
+        _require(
+            context_size >= 0, f"context_size must be 0 or more documents; it is {context_size}"
+        )
+        _require(
+            vectors_per_document >= 1,
+            f"vectors_per_document must be 1 or more; it is {vectors_per_document}",
+        )
+        _require(
+            soft_prompt_tokens >= 0,
+            f"soft_prompt_tokens must be 0 or more; it is {soft_prompt_tokens}",
+        )
+        _require(
+            0 <= sequence_dropout < 1,
+            f"sequence_dropout must be a probability below 1; it is {sequence_dropout}",
+        )
+        _require(
+            null_token or sequence_dropout == 0,
+            "sequence dropout needs the null token: null_token must be True",
+        )
         _require(0 <= dropout < 1, f"dropout must be a probability below 1; it is {dropout}")
         _require(max_tokens >= 2, f"max_tokens must be 2 or more; it is {max_tokens}")
         self.first_backbone = first_backbone

@@ -22,7 +22,11 @@ from cde.models.weights import backbone_weights, fetch_folder, fill, read_config
 
 __all__ = ["ContextualEncoder", "load_published"]
 
-_WORDS = {"bert": "word_embeddings", "nomic_bert": "word_embeddings", "modernbert": "tok_embeddings"}
+_WORDS = {
+    "bert": "word_embeddings",
+    "nomic_bert": "word_embeddings",
+    "modernbert": "tok_embeddings",
+}
 
 
 class _NoFirstStage(nn.Module):
@@ -65,7 +69,9 @@ class ContextualEncoder(Encoder):
     def __init__(self, config: ContextualConfig) -> None:
         super().__init__(config)
         self.second_stage = SecondStage(config)
-        self.first_stage = FirstStage(config, self.second_stage.dim) if config.first_backbone else _NoFirstStage()
+        self.first_stage = (
+            FirstStage(config, self.second_stage.dim) if config.first_backbone else _NoFirstStage()
+        )
         if config.tie_token_embeddings and isinstance(self.first_stage, FirstStage):
             shared = self.first_stage.backbone.get_input_embeddings().weight
             own = self.second_stage.backbone.get_input_embeddings()
@@ -113,7 +119,9 @@ class ContextualEncoder(Encoder):
         if isinstance(model.first_stage, FirstStage):
             fill(model.first_stage.backbone, first_weights, str(path_or_repository))
         fill(model.second_stage.backbone, second_weights, str(path_or_repository))
-        return model.ready(load_tokenizer(path_or_repository), attn_implementation, device, precision)  # type: ignore[no-any-return]
+        return model.ready(
+            load_tokenizer(path_or_repository), attn_implementation, device, precision
+        )  # type: ignore[no-any-return]
 
     @classmethod
     def from_pretrained(
@@ -160,14 +168,18 @@ class ContextualEncoder(Encoder):
             values.pop("context_drawn", None)  # of a CorpusEncoder, as is the tensor below
             config = ContextualConfig.from_dict(values)
             if variant not in (None, config.variant):
-                raise ValueError(f"{folder} was saved with the variant {config.variant!r}; {variant!r} was asked for")
+                raise ValueError(
+                    f"{folder} was saved with the variant {config.variant!r}; {variant!r} was asked for"
+                )
             model = cls(config)
             tensors = read_weights(folder)
             tensors.pop("context", None)
             fill(model, model.with_tied(tensors), str(folder))
         elif "embedder" in values or values.get("architecture") == "transductive":
             modern = "ModernBERT" in str(values.get("dataset_backbone") or values.get("embedder"))
-            model = load_published(read_weights(folder), values, None, variant or ("v2" if modern else "hub"))
+            model = load_published(
+                read_weights(folder), values, None, variant or ("v2" if modern else "hub")
+            )
         else:
             raise ValueError(
                 f"{folder} holds a model of type {values.get('model_type')!r}, neither saved by ContextualEncoder nor "
@@ -175,11 +187,15 @@ class ContextualEncoder(Encoder):
             )
         for name, prefix in (prefixes or {}).items():
             if name not in ("query_prefix", "document_prefix"):
-                raise ValueError(f"prefixes are query_prefix and document_prefix; {name!r} was given")
+                raise ValueError(
+                    f"prefixes are query_prefix and document_prefix; {name!r} was given"
+                )
             setattr(model.config, name, prefix)
         if isinstance(tokenizer, (str, Path)):
             tokenizer = load_tokenizer(tokenizer)
-        if tokenizer is None and any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+        if tokenizer is None and any(
+            (folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")
+        ):
             tokenizer = load_tokenizer(folder)
         if tokenizer is None and model.config.second_backbone["model_type"] == "nomic_bert":
             tokenizer = load_tokenizer("minilm")
@@ -218,7 +234,11 @@ class ContextualEncoder(Encoder):
     @property
     def longest(self) -> int | None:
         """Most tokens that a text can have, where positions are learned; None where they are rotary."""
-        stages = [stage for stage in (self.first_stage, self.second_stage) if not isinstance(stage, _NoFirstStage)]
+        stages = [
+            stage
+            for stage in (self.first_stage, self.second_stage)
+            if not isinstance(stage, _NoFirstStage)
+        ]
         limits = [stage.family.longest(stage.backbone) for stage in stages]
         return min((limit for limit in limits if limit is not None), default=None)
 
@@ -255,7 +275,12 @@ class ContextualEncoder(Encoder):
         parts = self.config.vectors_per_document
         shape = (self.dim,) if parts == 1 else (parts, self.dim)
         return self.encode(
-            texts, self.first_stage, prefix, shape=shape, normalise=False, description="embedding the context:"
+            texts,
+            self.first_stage,
+            prefix,
+            shape=shape,
+            normalise=False,
+            description="embedding the context:",
         )
 
     def with_context(
@@ -297,9 +322,15 @@ class ContextualEncoder(Encoder):
         tokens = torch.as_tensor(np.asarray(vectors), dtype=torch.float32, device=self.device)
         missing = self.config.context_size - len(tokens)
         if fill == "null" and missing > 0:
-            null = self.second_stage.null_tokens(missing * self.config.vectors_per_document).detach()
+            null = self.second_stage.null_tokens(
+                missing * self.config.vectors_per_document
+            ).detach()
             tokens = torch.cat([tokens, null.reshape(missing, *tokens.shape[1:])])
-            drawn += f", filled with {missing} null tokens" if self.config.vectors_per_document == 1 else ", filled"
+            drawn += (
+                f", filled with {missing} null tokens"
+                if self.config.vectors_per_document == 1
+                else ", filled"
+            )
         return CorpusEncoder(self, tokens, drawn)
 
 
@@ -335,7 +366,9 @@ def load_published(
         Traceback (most recent call last):
         ValueError: the dimensions of the backbone 'elsewhere/unknown' are not known here; ...
     """
-    config = published_config(contextual_config, backbone_config, variant, first_backbone_config, colon_token_id)
+    config = published_config(
+        contextual_config, backbone_config, variant, first_backbone_config, colon_token_id
+    )
     model = ContextualEncoder(config)
     layout = Layout(config)
     ours, unexpected = layout.to_ours(state_dict)

@@ -48,13 +48,17 @@ def draw_context(
     if fill not in (None, "shorter", "null", "repeat"):
         raise ValueError(f"fill must be 'shorter', 'null' or 'repeat'; it is {fill!r}")
     if isinstance(context, str):
-        raise TypeError("the context must be a list of texts; one string was given: put it in a list")
+        raise TypeError(
+            "the context must be a list of texts; one string was given: put it in a list"
+        )
     if size is not None and (isinstance(size, bool) or not isinstance(size, (int, np.integer))):
         raise TypeError(f"size must be a whole number of context documents; it is {size!r}")
     if isinstance(context, np.ndarray) and context.dtype.kind in "UO":
         context = context.tolist()
     if isinstance(context, (np.ndarray, Tensor)):
-        documents: list[str] | np.ndarray[Any, Any] = _checked_vectors(context, config.vectors_per_document, dim)
+        documents: list[str] | np.ndarray[Any, Any] = _checked_vectors(
+            context, config.vectors_per_document, dim
+        )
         vectors = documents
         kind, wanted = "vectors", len(vectors) if size is None else size
     else:
@@ -64,7 +68,9 @@ def draw_context(
     if count == 0:
         raise ValueError("the context is empty; with_context(None) embeds without a corpus")
     if wanted < 1:
-        raise ValueError(f"size must be 1 or more context documents; it is {wanted}. with_context(None) takes none")
+        raise ValueError(
+            f"size must be 1 or more context documents; it is {wanted}. with_context(None) takes none"
+        )
     if config.variant != "paper" and wanted > config.context_size:
         raise ValueError(
             f"a context of {wanted} documents does not fit the model: the published variant {config.variant!r} reads "
@@ -72,8 +78,14 @@ def draw_context(
         )
     generator = np.random.default_rng(seed)
     taken = min(wanted, count)
-    chosen = np.sort(generator.choice(count, taken, replace=False)) if taken < count else np.arange(count)
-    said = f"{taken:,} of {count:,} {kind}, seed {seed}" if taken < count else f"all {count:,} {kind}"
+    chosen = (
+        np.sort(generator.choice(count, taken, replace=False))
+        if taken < count
+        else np.arange(count)
+    )
+    said = (
+        f"{taken:,} of {count:,} {kind}, seed {seed}" if taken < count else f"all {count:,} {kind}"
+    )
     if fill == "repeat" or (fill is None and config.variant != "paper"):
         missing = config.context_size - taken
         if missing > 0:
@@ -84,7 +96,9 @@ def draw_context(
     return drawn, said
 
 
-def _checked_vectors(context: np.ndarray[Any, Any] | Tensor, parts: int, dim: int) -> np.ndarray[Any, Any]:
+def _checked_vectors(
+    context: np.ndarray[Any, Any] | Tensor, parts: int, dim: int
+) -> np.ndarray[Any, Any]:
     vectors = np.asarray(context.detach().cpu().float() if isinstance(context, Tensor) else context)
     expected = (dim,) if parts == 1 else (parts, dim)
     if vectors.shape[1:] != expected or vectors.ndim != 1 + len(expected):
@@ -104,7 +118,11 @@ def _warn(drawn: list[str] | np.ndarray[Any, Any], taken: int) -> None:
         warnings.warn(message, UserWarning, stacklevel=4)
         return
     rows = drawn[:taken]
-    distinct = len(set(rows)) if isinstance(rows, list) else len(np.unique(rows.reshape(taken, -1), axis=0))
+    distinct = (
+        len(set(rows))
+        if isinstance(rows, list)
+        else len(np.unique(rows.reshape(taken, -1), axis=0))
+    )
     if distinct < taken:
         message = f"{taken - distinct} of {taken} context documents are duplicates of others: they say nothing new"
         warnings.warn(message, UserWarning, stacklevel=4)
@@ -162,7 +180,9 @@ class CorpusEncoder:
         cached = self.model.config.attention == "cached"
         # a text's copy of the cached keys and values weighs about a quarter of as many tokens of its own
         tokens = self._tokens() // 4 if cached else self._tokens()
-        vectors: Vectors = self.model.encode(texts, self._forward, prefix, extra=tokens, description=description)
+        vectors: Vectors = self.model.encode(
+            texts, self._forward, prefix, extra=tokens, description=description
+        )
         return vectors
 
     def _tokens(self) -> int:
@@ -177,8 +197,15 @@ class CorpusEncoder:
         if self.model.config.attention == "cached":
             # weights that were trained on since have another version, and need the context's keys anew
             stage = self.model.second_stage
-            weights = [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in stage.parameters()]
-            key = (str(input_ids.device), half_precision(self.model.precision), id(context), hash(tuple(weights)))
+            weights = [
+                (p.data_ptr(), 0 if p.is_inference() else p._version) for p in stage.parameters()
+            ]
+            key = (
+                str(input_ids.device),
+                half_precision(self.model.precision),
+                id(context),
+                hash(tuple(weights)),
+            )
             if key not in self._caches:
                 self._caches = {key: stage.cache_context(context)}
             context = self._caches[key]
@@ -198,7 +225,11 @@ class CorpusEncoder:
         tensors = model.state_dict()
         if not first_stage:
             config.first_backbone = None
-            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("first_stage.")}
+            tensors = {
+                name: tensor
+                for name, tensor in tensors.items()
+                if not name.startswith("first_stage.")
+            }
         config.context_drawn = self.drawn
         if self.context is not None:
             tensors["context"] = self.context
@@ -215,7 +246,9 @@ class CorpusEncoder:
         folder = fetch_folder(path_or_repository, options.get("revision"))
         drawn = read_config(folder).get("context_drawn")
         if drawn is None:
-            raise ValueError(f"{folder} holds a model without a context: ContextualEncoder.from_pretrained reads it")
+            raise ValueError(
+                f"{folder} holds a model without a context: ContextualEncoder.from_pretrained reads it"
+            )
         model = cls.model_class.from_pretrained(folder, **options)
         context = read_weights(folder).get("context")
         return cls(model, None if context is None else context.to(model.device), drawn)

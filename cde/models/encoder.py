@@ -20,7 +20,12 @@ from cde.models.weights import fetch_folder
 
 __all__ = ["Encoder", "load_tokenizer", "save_folder"]
 
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.txt",
+)
 #: texts come out of a batch of about so many tokens; more only helps where thousands of cores wait
 _WORK = {"cpu": 4096, "cuda": 131072}
 
@@ -40,21 +45,31 @@ def load_tokenizer(path_or_repository: str | Path) -> Any:
     try:
         return AutoTokenizer.from_pretrained(str(folder))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder} holds no tokenizer that transformers can read: {error}") from error
+        raise ValueError(
+            f"{folder} holds no tokenizer that transformers can read: {error}"
+        ) from error
 
 
-def save_folder(directory: str | Path, config: Any, tensors: dict[str, Tensor], tokenizer: Any) -> Path:
+def save_folder(
+    directory: str | Path, config: Any, tensors: dict[str, Tensor], tokenizer: Any
+) -> Path:
     """Write config, weights and tokenizer; each file under a temporary name first, then renamed."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".saving-") as temporary:
         config.save_pretrained(temporary)
-        whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+        whole = {
+            name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()
+        }
         save_file(whole, Path(temporary) / "model.safetensors", metadata={"format": "pt"})
         if tokenizer is not None:
             tokenizer.save_pretrained(temporary)
         # a folder with a config is complete: the old one goes first, the new one comes last
-        for stale in ("config.json", "model.safetensors.index.json", *(_TOKENIZER_FILES if tokenizer is None else ())):
+        for stale in (
+            "config.json",
+            "model.safetensors.index.json",
+            *(_TOKENIZER_FILES if tokenizer is None else ()),
+        ):
             (directory / stale).unlink(missing_ok=True)
         for path in sorted(Path(temporary).iterdir(), key=lambda path: path.name == "config.json"):
             os.replace(path, directory / path.name)
@@ -100,14 +115,20 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         """
         accepted = ("sdpa", "eager", "flash_attention_2")
         if implementation not in accepted:
-            raise ValueError(f"attn_implementation must be one of {', '.join(accepted)}; it is {implementation!r}")
+            raise ValueError(
+                f"attn_implementation must be one of {', '.join(accepted)}; it is {implementation!r}"
+            )
         if implementation == "flash_attention_2" and not is_flash_attn_2_available():
             raise ImportError(
                 "flash_attention_2 needs the package flash-attn and a CUDA device: pip install -e '.[gpu]' "
                 "--no-build-isolation, or take attn_implementation='sdpa'"
             )
         stage = getattr(self, "second_stage", None)
-        if implementation.startswith("flash") and stage is not None and stage.window_beside_context():
+        if (
+            implementation.startswith("flash")
+            and stage is not None
+            and stage.window_beside_context()
+        ):
             raise ValueError(
                 "flash_attention_2 cannot leave context tokens out of ModernBERT's local windows: take "
                 "attn_implementation='sdpa' for this model"
@@ -126,14 +147,21 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         Raises:
             ValueError: `use_reentrant=True`, which loses the gradients of a context's keys and values.
         """
-        if any(isinstance(one, dict) and one.get("use_reentrant") for one in (*arguments, *options.values())):
+        if any(
+            isinstance(one, dict) and one.get("use_reentrant")
+            for one in (*arguments, *options.values())
+        ):
             raise ValueError("use_reentrant=True would lose the context's gradients: leave it out")
         super().activation_checkpointing_enable(*arguments, **options)
 
-    def ready(self, tokenizer: Any, attn_implementation: str, device: str | None, precision: Precision) -> Any:
+    def ready(
+        self, tokenizer: Any, attn_implementation: str, device: str | None, precision: Precision
+    ) -> Any:
         """The model with its tokenizer, kernel, precision and device set, for inference."""
         if attn_implementation.startswith("flash") and precision == "float32":
-            raise ValueError("flash_attention_2 computes in half precision: take precision='bfloat16', or 'sdpa'")
+            raise ValueError(
+                "flash_attention_2 computes in half precision: take precision='bfloat16', or 'sdpa'"
+            )
         self.tokenizer = tokenizer
         self.precision = precision
         self.set_attention(attn_implementation)

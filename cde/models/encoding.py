@@ -41,7 +41,9 @@ def checked_texts(texts: Sequence[str]) -> list[str]:
     texts = list(texts)
     for position, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(f"texts must be strings; item {position} is of type {type(text).__name__}")
+            raise TypeError(
+                f"texts must be strings; item {position} is of type {type(text).__name__}"
+            )
     return texts
 
 
@@ -83,7 +85,9 @@ def token_batches(lengths: Sequence[int], work: int, extra: int = 0) -> list[lis
     return batches
 
 
-def padded(rows: Sequence[NDArray[np.int32]], padding: int, device: torch.device) -> tuple[Tensor, Tensor | None]:
+def padded(
+    rows: Sequence[NDArray[np.int32]], padding: int, device: torch.device
+) -> tuple[Tensor, Tensor | None]:
     """Token ids of texts as one batch, padded on the right: `(n, T)` int64 and the bool mask, None where full."""
     length = max(len(row) for row in rows)
     ids = np.full((len(rows), length), padding, dtype=np.int64)
@@ -135,7 +139,9 @@ def encode_texts(
     """
     wanted = [prefix + text for text in checked_texts(texts)]
     if tokenizer is None:
-        raise ValueError("the encoder has no tokenizer: set encoder.tokenizer, or pass token ids to its stages")
+        raise ValueError(
+            "the encoder has no tokenizer: set encoder.tokenizer, or pass token ids to its stages"
+        )
     if not wanted:
         return np.zeros((0, *shape), np.float32)
     distinct = list(dict.fromkeys(wanted))
@@ -147,10 +153,14 @@ def encode_texts(
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=half):
         for batch in progress(batches, f"{description} {len(distinct):,} texts", unit="batches"):
             vectors = forward(*padded([rows[index] for index in batch], padding, device)).float()
-            found.append((torch.nn.functional.normalize(vectors, dim=-1) if normalise else vectors).cpu())
+            found.append(
+                (torch.nn.functional.normalize(vectors, dim=-1) if normalise else vectors).cpu()
+            )
     in_order = torch.cat(found).numpy()
     if not np.isfinite(in_order).all():
-        raise ValueError("the model gave vectors that are not finite; check its weights, or take precision='float32'")
+        raise ValueError(
+            "the model gave vectors that are not finite; check its weights, or take precision='float32'"
+        )
     result = np.empty_like(in_order)
     result[np.concatenate([np.array(batch) for batch in batches])] = in_order
     places = {text: place for place, text in enumerate(distinct)}

@@ -24,9 +24,13 @@ def to_the_left(input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tenso
         ([[7, 8, 0]], [[True, True, False]])
     """
     if input_ids.ndim != 2:
-        raise ValueError(f"input_ids must be of shape (batch, tokens); they are {tuple(input_ids.shape)}")
+        raise ValueError(
+            f"input_ids must be of shape (batch, tokens); they are {tuple(input_ids.shape)}"
+        )
     if 0 in input_ids.shape:
-        raise ValueError(f"there is nothing to embed: input_ids are of shape {tuple(input_ids.shape)}")
+        raise ValueError(
+            f"there is nothing to embed: input_ids are of shape {tuple(input_ids.shape)}"
+        )
     if attention_mask is None:
         return input_ids, None
     if attention_mask.shape != input_ids.shape:
@@ -54,7 +58,9 @@ def mean_of_tokens(hidden: Tensor, mask: Tensor | None) -> Tensor:
         return hidden.mean(dim=1)
     kept = mask.unsqueeze(-1)
     # not a product with 0, which would keep a NaN on padding
-    return hidden.masked_fill(~kept, 0).sum(dim=1) / kept.to(hidden.dtype).sum(dim=1).clamp(min=1e-20)
+    return hidden.masked_fill(~kept, 0).sum(dim=1) / kept.to(hidden.dtype).sum(dim=1).clamp(
+        min=1e-20
+    )
 
 
 def mean_of_parts(hidden: Tensor, mask: Tensor | None, parts: int) -> Tensor:
@@ -63,7 +69,9 @@ def mean_of_parts(hidden: Tensor, mask: Tensor | None, parts: int) -> Tensor:
     A part without a token (a text of fewer tokens than parts) is the mean of the whole text.
     """
     tokens, length, _ = hidden.shape
-    mask = torch.ones(tokens, length, dtype=torch.bool, device=hidden.device) if mask is None else mask
+    mask = (
+        torch.ones(tokens, length, dtype=torch.bool, device=hidden.device) if mask is None else mask
+    )
     place = torch.arange(length, device=hidden.device)[None]
     part = place * parts // mask.sum(dim=1, keepdim=True).clamp(min=1)
     inside = (part[:, None] == torch.arange(parts, device=hidden.device)[:, None]) & mask[:, None]

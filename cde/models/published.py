@@ -31,7 +31,9 @@ _NOMIC = {
     "rotary_emb_base": 1000, "rotary_emb_interleaved": False, "type_vocab_size": 2, "pad_token_id": 0,
     "pad_vocab_size_multiple": 64,
 }  # fmt: skip
-_MODERN_BASE = {"model_type": "modernbert"}  # the defaults of transformers are those of the base model
+_MODERN_BASE = {
+    "model_type": "modernbert"
+}  # the defaults of transformers are those of the base model
 _MODERN_LARGE = {
     "model_type": "modernbert", "hidden_size": 1024, "intermediate_size": 2624, "num_hidden_layers": 28,
     "num_attention_heads": 16,
@@ -60,12 +62,25 @@ def _refuse(condition: Any, message: str) -> None:
 def _nomic_config(values: Mapping[str, Any], layers: int | None) -> dict[str, Any]:
     """The config dictionary of `transformers`' NomicBERT from a published one."""
     gate = str(values.get("activation_function", "swiglu"))
-    _refuse(gate not in _GATES, f"activation_function {gate!r} is not supported; accepted: {', '.join(_GATES)}")
-    _refuse(values.get("prenorm"), "prenorm=true is not supported: the published NomicBERT is post-norm")
-    _refuse(values.get("use_rms_norm"), "use_rms_norm=true is not supported: the published NomicBERT has LayerNorm")
+    _refuse(
+        gate not in _GATES,
+        f"activation_function {gate!r} is not supported; accepted: {', '.join(_GATES)}",
+    )
+    _refuse(
+        values.get("prenorm"), "prenorm=true is not supported: the published NomicBERT is post-norm"
+    )
+    _refuse(
+        values.get("use_rms_norm"),
+        "use_rms_norm=true is not supported: the published NomicBERT has LayerNorm",
+    )
     _refuse(values.get("rotary_emb_scale_base"), "rotary_emb_scale_base (xPos) is not supported")
-    _refuse(values.get("parallel_block"), "parallel_block=true is not supported: attention and MLP follow each other")
-    _refuse(values.get("causal"), "causal=true is not supported: the encoders attend in both directions")
+    _refuse(
+        values.get("parallel_block"),
+        "parallel_block=true is not supported: attention and MLP follow each other",
+    )
+    _refuse(
+        values.get("causal"), "causal=true is not supported: the encoders attend in both directions"
+    )
     dim, heads = int(values["n_embd"]), int(values["n_head"])
     multiple = int(values.get("pad_vocab_size_multiple") or 1)
     biases = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"]
@@ -88,10 +103,15 @@ def _nomic_config(values: Mapping[str, Any], layers: int | None) -> dict[str, An
         "type_vocab_size": int(values.get("type_vocab_size") or 2),
         "layer_norm_eps": float(values.get("layer_norm_epsilon") or 1e-12),
         "pad_token_id": values.get("pad_token_id"),
-        "rope_parameters": {"rope_type": "default", "rope_theta": float(values.get("rotary_emb_base") or 10000)},
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": float(values.get("rotary_emb_base") or 10000),
+        },
         "initializer_range": float(values.get("initializer_range") or 0.02),
         "linear_biases": biases,
-        "rotary_fraction": float(1.0 if values.get("rotary_emb_fraction") is None else values["rotary_emb_fraction"]),
+        "rotary_fraction": float(
+            1.0 if values.get("rotary_emb_fraction") is None else values["rotary_emb_fraction"]
+        ),
         "rotary_interleaved": bool(values.get("rotary_emb_interleaved", False)),
     }
 
@@ -112,7 +132,9 @@ def _backbone(values: Mapping[str, Any], variant: str, layers: Any) -> dict[str,
         f"take variant={'hub or train' if nomic else 'v2'}",
     )
     limit = int(layers or 0)  # 0 is no limit, as in the authors' code
-    _refuse(limit < 0, f"a limit of {limit} layers leaves no backbone: give 1 or more, or null for all")
+    _refuse(
+        limit < 0, f"a limit of {limit} layers leaves no backbone: give 1 or more, or null for all"
+    )
     return (_nomic_config if nomic else _modern_config)(values, limit or None)
 
 
@@ -139,7 +161,9 @@ def published_config(
         ValueError: an unknown variant or backbone, or a setting that no published CDE model has.
     """
     accepted = ("hub", "train", "v2")
-    _refuse(variant not in accepted, f"variant must be one of {', '.join(accepted)}; it is {variant!r}")
+    _refuse(
+        variant not in accepted, f"variant must be one of {', '.join(accepted)}; it is {variant!r}"
+    )
     get = contextual.get
     architecture = get("architecture") or "transductive"
     _refuse(
@@ -147,10 +171,12 @@ def published_config(
         f"the checkpoint's architecture is {architecture!r}; a contextual encoder says 'transductive'",
     )
     _refuse(
-        get("autoregressive_backbone"), "autoregressive backbones are not supported: CDE's encoders are bidirectional"
+        get("autoregressive_backbone"),
+        "autoregressive backbones are not supported: CDE's encoders are bidirectional",
     )
     _refuse(
-        get("pooling_strategy", "mean") != "mean", f"pooling_strategy {get('pooling_strategy')!r}: only 'mean' exists"
+        get("pooling_strategy", "mean") != "mean",
+        f"pooling_strategy {get('pooling_strategy')!r}: only 'mean' exists",
     )
     first_name = get("embedder")
     second_name = get("dataset_backbone") or first_name
@@ -158,7 +184,9 @@ def published_config(
         backbone = _known(second_name)
         first_backbone = first_backbone if first_backbone is not None else _known(first_name)
     first = _backbone(
-        first_backbone if first_backbone is not None else backbone, variant, get("limit_layers_first_stage")
+        first_backbone if first_backbone is not None else backbone,
+        variant,
+        get("limit_layers_first_stage"),
     )
     second = _backbone(backbone, variant, get("limit_layers"))
     dropout = float(get("transductive_sequence_dropout_prob") or 0.0)
@@ -278,9 +306,13 @@ class Layout:
             rest = published.removeprefix(prefix)
             if backbone["model_type"] == "modernbert":
                 return _Place((stage + rest,))
-            renamed = (_renamed(rest, template, replacement) for template, replacement in _NOMIC_NAMES)
+            renamed = (
+                _renamed(rest, template, replacement) for template, replacement in _NOMIC_NAMES
+            )
             names = tuple(stage + name for name in renamed if name is not None)
-            return _Place(names, _row_order(backbone) if len(names) == 3 else None) if names else None
+            return (
+                _Place(names, _row_order(backbone) if len(names) == 3 else None) if names else None
+            )
         return None
 
     def published_names(self, ours: list[str]) -> dict[str, str]:
@@ -293,7 +325,11 @@ class Layout:
                 if name.startswith(stage) and backbone is not None:
                     rest = name.removeprefix(stage)
                     nomic = backbone["model_type"] == "nomic_bert"
-                    renamed = [_renamed(rest, own, published) for published, own in _NOMIC_NAMES] if nomic else [rest]
+                    renamed = (
+                        [_renamed(rest, own, published) for published, own in _NOMIC_NAMES]
+                        if nomic
+                        else [rest]
+                    )
                     candidates += [prefix + one for one in renamed if one is not None]
             found[name] = next((one for one in candidates if one is not None), name)
         return found
@@ -308,13 +344,19 @@ class Layout:
             elif len(place.ours) == 1:
                 found[place.ours[0]] = tensor
             else:
-                parts = list(tensor.chunk(3, dim=0)) if tensor.ndim and tensor.shape[0] % 3 == 0 else [tensor] * 3
+                parts = (
+                    list(tensor.chunk(3, dim=0))
+                    if tensor.ndim and tensor.shape[0] % 3 == 0
+                    else [tensor] * 3
+                )
                 if place.rows is not None and tensor.ndim and len(parts[0]) == len(place.rows):
                     parts[:2] = [part[place.rows] for part in parts[:2]]
                 found.update(zip(place.ours, parts, strict=True))
         return found, unexpected
 
-    def to_published(self, ours: Mapping[str, Tensor | None], names: list[str]) -> dict[str, Tensor | None]:
+    def to_published(
+        self, ours: Mapping[str, Tensor | None], names: list[str]
+    ) -> dict[str, Tensor | None]:
         """Tensors of ours (weights, or gradients) under the published names that are asked for."""
         result: dict[str, Tensor | None] = {}
         for name in names:
@@ -344,4 +386,6 @@ def _row_order(backbone: Mapping[str, Any]) -> Tensor | None:
     first, second = (inside[0::2], inside[1::2]) if interleaved else inside.chunk(2)
     rest_first, rest_second = torch.arange(rotated, head).chunk(2)
     order = torch.cat([first, rest_first, second, rest_second])
-    return torch.cat([order + number * head for number in range(int(backbone["num_attention_heads"]))])
+    return torch.cat(
+        [order + number * head for number in range(int(backbone["num_attention_heads"]))]
+    )

@@ -91,7 +91,9 @@ class FirstStage(nn.Module):
         positions = torch.arange(length, device=device)[None]
         model, family = self.backbone, self.family
         hidden = family.normalise(model, family.embed(model, input_ids, positions))
-        masks = masks_of(family, model, self.attention["implementation"], mask, length, 0, 0, device=device)
+        masks = masks_of(
+            family, model, self.attention["implementation"], mask, length, 0, 0, device=device
+        )
         # turned by the head's index alone, queries and keys keep their products: no rotation at all
         positions = torch.zeros_like(positions) if self.variant.rotary == "head" else positions
         hidden = family.run(model, hidden, masks, positions, **self.attention)
@@ -122,8 +124,12 @@ class SecondStage(nn.Module):
         self.prompt_projection: nn.Module | None = None
         if config.soft_prompt_tokens:
             self.prompt_projection = _two_layers(dim, dim * config.soft_prompt_tokens, nn.ReLU())
-        self.output_projection = _two_layers(dim, dim, nn.ReLU()) if config.output_projection else None
-        self.null_embedding = nn.Parameter(torch.empty(dim).normal_(std=0.02)) if config.null_token else None
+        self.output_projection = (
+            _two_layers(dim, dim, nn.ReLU()) if config.output_projection else None
+        )
+        self.null_embedding = (
+            nn.Parameter(torch.empty(dim).normal_(std=0.02)) if config.null_token else None
+        )
         self.attention: dict[str, Any] = {"implementation": "sdpa"}
 
     def soft_prompt(self) -> Tensor:
@@ -180,7 +186,9 @@ class SecondStage(nn.Module):
         if self.training and self.config.sequence_dropout > 0:
             if self.config.attention == "full":
                 tokens = tokens.expand(batch, -1, -1)
-            dropped = torch.rand(tokens.shape[:2], device=tokens.device) < self.config.sequence_dropout
+            dropped = (
+                torch.rand(tokens.shape[:2], device=tokens.device) < self.config.sequence_dropout
+            )
             tokens = torch.where(dropped[..., None], self.null_tokens(1), tokens)
         return tokens
 
@@ -208,11 +216,15 @@ class SecondStage(nn.Module):
             )
         return self.null_embedding.expand(count, -1)
 
-    def _masks(self, mask: Tensor | None, length: int, query_context: int, prefix: int, **options: Any) -> Masks:
+    def _masks(
+        self, mask: Tensor | None, length: int, query_context: int, prefix: int, **options: Any
+    ) -> Masks:
         device = self._reference().device
         kernel, spares = self.attention["implementation"], self.variant.window_spares_context
         shape = (mask, length, query_context, prefix)
-        return masks_of(self.family, self.backbone, kernel, *shape, spares=spares, device=device, **options)
+        return masks_of(
+            self.family, self.backbone, kernel, *shape, spares=spares, device=device, **options
+        )
 
     def _positions(self, prefix: int, length: int) -> Tensor:
         device = self._reference().device
@@ -230,7 +242,9 @@ class SecondStage(nn.Module):
             ValueError: the model's attention is `full`, where nothing can be computed ahead.
         """
         if self.config.attention != "cached":
-            raise ValueError("a context's keys and values depend on the text in attention 'full'; nothing to cache")
+            raise ValueError(
+                "a context's keys and values depend on the text in attention 'full'; nothing to cache"
+            )
         tokens = self.context_tokens(context, null_context, 1 if context is None else len(context))
         return self._cache(tokens)
 
@@ -240,8 +254,13 @@ class SecondStage(nn.Module):
         cache = ContextCache(prefix.shape[1], len(tokens))
         positions = torch.zeros(1, cache.length, dtype=torch.long, device=prefix.device)
         if cache.length:
-            everything: Masks = {"full": None, "window": None}  # among themselves, context tokens have no places
-            self.family.run(self.backbone, prefix, everything, positions, record_context=cache, **self.attention)
+            everything: Masks = {
+                "full": None,
+                "window": None,
+            }  # among themselves, context tokens have no places
+            self.family.run(
+                self.backbone, prefix, everything, positions, record_context=cache, **self.attention
+            )
         return cache
 
     def forward(
@@ -306,12 +325,18 @@ class SecondStage(nn.Module):
         places = torch.arange(length, device=input_ids.device)[None]
         text = family.embed(model, input_ids, places)
         if isinstance(context, ContextCache) and self.config.attention != "cached":
-            raise ValueError("cached keys and values are for attention 'cached'; this model's is 'full'")
-        if isinstance(context, ContextCache) or (self.config.attention == "cached" and not one_pass):
+            raise ValueError(
+                "cached keys and values are for attention 'cached'; this model's is 'full'"
+            )
+        if isinstance(context, ContextCache) or (
+            self.config.attention == "cached" and not one_pass
+        ):
             if not isinstance(context, ContextCache):
                 context = self._cache(self.context_tokens(context, null_context, batch))
             elif null_context:
-                raise ValueError("a cached context is what it is: give null_context=True to cache_context instead")
+                raise ValueError(
+                    "a cached context is what it is: give null_context=True to cache_context instead"
+                )
             if context.contexts not in (1, batch):
                 raise ValueError(
                     f"{context.contexts} contexts for a batch of {batch} texts: give one each, or one for all"
@@ -319,9 +344,9 @@ class SecondStage(nn.Module):
             hidden = family.normalise(model, text)
             masks = self._masks(mask, length, 0, context.length)
             cache = {"context_cache": context} if context.length else {}
-            return family.run(model, hidden, masks, places, **cache, **self.attention), text.new_zeros(
-                batch, 0, self.dim
-            )
+            return family.run(
+                model, hidden, masks, places, **cache, **self.attention
+            ), text.new_zeros(batch, 0, self.dim)
         tokens = self.context_tokens(context, null_context, batch).expand(batch, -1, -1)
         prompt = self.soft_prompt()[None].expand(batch, -1, -1)
         if self.variant.embedding_norm_twice:
@@ -341,6 +366,8 @@ class SecondStage(nn.Module):
 
     def _head_rotation(self, start: int) -> HeadRotation:
         rotary: Any = self.backbone.get_submodule("rotary_emb")
-        heads = torch.arange(self.backbone.config.num_attention_heads, device=rotary.inv_freq.device)
+        heads = torch.arange(
+            self.backbone.config.num_attention_heads, device=rotary.inv_freq.device
+        )
         angles = (heads[:, None].float() * rotary.inv_freq).repeat(1, 2)[:, None]
         return HeadRotation(start, angles.cos(), angles.sin())

@@ -44,7 +44,9 @@ def fetch_folder(path_or_repository: str | Path, revision: str | None = None) ->
     try:
         patterns = ["*.json", "*.safetensors", "*.txt", "*.model"]
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
-    except Exception as error:  # the Hub's client raises a dozen kinds; all mean that there is no model
+    except (
+        Exception
+    ) as error:  # the Hub's client raises a dozen kinds; all mean that there is no model
         raise ConnectionError(
             f"no model {name!r}: it is no folder here, and the Hub has none of that name or is out of reach "
             f"({type(error).__name__}). Accepted are 'minilm' (offline), the path of a folder, or a Hub repository"
@@ -79,18 +81,28 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     """
     names = [_ONE]
     if (folder / _INDEX).is_file():
-        names = sorted(set(json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(
+            set(json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].values())
+        )
     elif not (folder / _ONE).is_file():
-        hint = f"; {_TORCH} is not read, since it can run code: convert it" if (folder / _TORCH).is_file() else ""
+        hint = (
+            f"; {_TORCH} is not read, since it can run code: convert it"
+            if (folder / _TORCH).is_file()
+            else ""
+        )
         raise FileNotFoundError(f"{folder} holds no weights: neither {_ONE} nor {_INDEX}{hint}")
     tensors: dict[str, Tensor] = {}
     for name in names:
         try:
             tensors.update(load_file(folder / name))
         except FileNotFoundError as error:
-            raise FileNotFoundError(f"{folder / name} is missing, though {_INDEX} names it") from error
+            raise FileNotFoundError(
+                f"{folder / name} is missing, though {_INDEX} names it"
+            ) from error
         except SafetensorError as error:
-            raise ValueError(f"{folder / name} is cut short or damaged ({error}): get it again") from error
+            raise ValueError(
+                f"{folder / name} is cut short or damaged ({error}): get it again"
+            ) from error
     return tensors
 
 
@@ -118,17 +130,24 @@ def fill(
     known = {name: tensor for name, tensor in tensors.items() if name in expected}
     problems = {
         "missing": [called.get(name, name) for name in expected if name not in tensors],
-        "unexpected": [*(called.get(name, name) for name in tensors if name not in expected), *unplaced],
+        "unexpected": [
+            *(called.get(name, name) for name in tensors if name not in expected),
+            *unplaced,
+        ],
         "of another shape": [
             f"{called.get(name, name)} {tuple(tensor.shape)}, expected {tuple(expected[name].shape)}"
             for name, tensor in known.items()
             if tensor.shape != expected[name].shape
         ],
         "with NaN or infinite numbers": [
-            called.get(name, name) for name, tensor in known.items() if not bool(torch.isfinite(tensor).all())
+            called.get(name, name)
+            for name, tensor in known.items()
+            if not bool(torch.isfinite(tensor).all())
         ],
     }
-    found = [f"{kind}: {', '.join(dict.fromkeys(listed))}" for kind, listed in problems.items() if listed]
+    found = [
+        f"{kind}: {', '.join(dict.fromkeys(listed))}" for kind, listed in problems.items() if listed
+    ]
     if found:
         raise ValueError(f"the weights of {source} do not fit the model.\n" + "\n".join(found))
     model.load_state_dict(dict(tensors))
@@ -157,7 +176,9 @@ def backbone_weights(
     logging.set_verbosity_error()  # a pooler or a language-modelling head is left behind on purpose
     logging.disable_progress_bar()
     try:
-        model, report = AutoModel.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+        model, report = AutoModel.from_pretrained(
+            folder, dtype=torch.float32, output_loading_info=True
+        )
     finally:
         logging.set_verbosity(level)
     missing = [name for name in report["missing_keys"] if not name.startswith("pooler.")]
@@ -168,5 +189,9 @@ def backbone_weights(
     family = family_of(model.config)
     values = truncate(model.config.to_dict(), layers)
     del model.get_submodule(family.layers)[values["num_hidden_layers"] :]
-    tensors = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("pooler.")}
+    tensors = {
+        name: tensor
+        for name, tensor in model.state_dict().items()
+        if not name.startswith("pooler.")
+    }
     return values, tensors

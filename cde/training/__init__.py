@@ -1,10 +1,9 @@
 """Contrastive training: loss, two-stage gradient cache, batches, several processes, the loop.
 
-`cde.train(TrainConfig(...))` runs it through the store of runs (`cde.runs`); `Trainer` is the loop itself.
+`cde.train(TrainConfig(...))` runs it through the store of runs (`cde.experiments.runs`); `Trainer` is the loop itself.
 """
 
 from cde.training.configuration import TrainConfig
-from cde.training.estimate import Estimate, estimate
 from cde.training.gradient_cache import cached_backward
 from cde.training.loss import ContrastiveLoss, contrastive_loss
 from cde.training.preparation import Preparation, mine_hard_negatives
@@ -15,7 +14,6 @@ from cde.training.trainer import Trainer, build_model
 __all__ = [
     "BatchTexts",
     "ContrastiveLoss",
-    "Estimate",
     "Preparation",
     "Processes",
     "TrainConfig",
@@ -25,6 +23,5 @@ __all__ = [
     "cached_backward",
     "contrastive_loss",
     "differing_process",
-    "estimate",
     "mine_hard_negatives",
 ]

@@ -118,16 +118,22 @@ class TrainConfig:
         for name, least in (("chunk_tokens", 1), ("uncached_tokens", 0)):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < least):
-                raise ValueError(f"{name} must be None or a whole number, {least} or more; it is {value!r}")
+                raise ValueError(
+                    f"{name} must be None or a whole number, {least} or more; it is {value!r}"
+                )
         for name in ("temperature", "learning_rate"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0; it is {getattr(self, name)!r}")
         if self.weight_decay < 0:
             raise ValueError(f"weight_decay must be 0 or more; it is {self.weight_decay!r}")
         if self.batch_size < 2:
-            raise ValueError(f"batch_size must be 2 or more, for a negative; it is {self.batch_size}")
+            raise ValueError(
+                f"batch_size must be 2 or more, for a negative; it is {self.batch_size}"
+            )
         if self.filter_epsilon is not None and self.filter_threshold is not None:
-            raise ValueError("filter_epsilon is relative and filter_threshold absolute: set one, and the other to None")
+            raise ValueError(
+                "filter_epsilon is relative and filter_threshold absolute: set one, and the other to None"
+            )
         if self.architecture == "contextual" and self.context_size > self.batch_size:
             raise ValueError(
                 f"the context is drawn from the batch: context_size {self.context_size} is more than batch_size "
@@ -161,5 +167,7 @@ class TrainConfig:
         known = {one.name for one in fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:
-            raise ValueError(f"unknown settings {', '.join(unknown)}; known are {', '.join(sorted(known))}")
+            raise ValueError(
+                f"unknown settings {', '.join(unknown)}; known are {', '.join(sorted(known))}"
+            )
         return cls(**values)

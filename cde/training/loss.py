@@ -54,7 +54,7 @@ def contrastive_loss(
         queries: `(n, dim)`, of any length: they are brought to length 1 here.
         documents: `(m, dim)`, m ≥ n; document i is labelled for query i.
         temperature: τ.
-        masked: `(n, m)` bool, negatives to leave out (`cde.filtering.false_negatives`); a labelled
+        masked: `(n, m)` bool, negatives to leave out (`cde.batching.filtering.false_negatives`); a labelled
             document is never left out.
         positives: `(n, m)` bool, where a query has several labelled documents: the target is uniform
             over them. By default document i alone.
@@ -75,7 +75,12 @@ def contrastive_loss(
         (0.0, 1.0)
     """
     n, m = len(queries), len(documents)
-    if queries.ndim != 2 or documents.ndim != 2 or queries.shape[1] != documents.shape[1] or not 0 < n <= m:
+    if (
+        queries.ndim != 2
+        or documents.ndim != 2
+        or queries.shape[1] != documents.shape[1]
+        or not 0 < n <= m
+    ):
         raise ValueError(
             f"queries {tuple(queries.shape)} and documents {tuple(documents.shape)} must be (n, dim) and (m, dim), "
             "m >= n > 0"
@@ -88,13 +93,20 @@ def contrastive_loss(
     if positives is not None and not bool(positives.any(dim=1).all()):
         raise ValueError("a query has no labelled document among `positives`")
     if symmetric and positives is not None and not bool(positives[:, :n].any(dim=0).all()):
-        raise ValueError("a symmetric loss needs a labelled query for each of the first n documents of `positives`")
+        raise ValueError(
+            "a symmetric loss needs a labelled query for each of the first n documents of `positives`"
+        )
     # in float32 whatever the encoder computed in: at a temperature of 0.02 bfloat16 rounds logits to 0.2
     with torch.autocast(queries.device.type, enabled=False):
-        queries, documents = normalize(queries.float(), dim=-1), normalize(documents.float(), dim=-1)
+        queries, documents = (
+            normalize(queries.float(), dim=-1),
+            normalize(documents.float(), dim=-1),
+        )
         loss, accuracy, left_out = _mean_loss(queries, documents, temperature, masked, positives)
         if symmetric:
-            turned, labels = (None if mask is None else mask[:, :n].T for mask in (masked, positives))
+            turned, labels = (
+                None if mask is None else mask[:, :n].T for mask in (masked, positives)
+            )
             back, _, _ = _mean_loss(documents[:n], queries, temperature, turned, labels)
             loss = (loss + back) / 2
     negatives = n * m - (n if positives is None else int(torch.count_nonzero(positives)))
@@ -102,15 +114,28 @@ def contrastive_loss(
 
 
 def _mean_loss(
-    queries: Tensor, documents: Tensor, temperature: float, masked: Tensor | None, positives: Tensor | None
+    queries: Tensor,
+    documents: Tensor,
+    temperature: float,
+    masked: Tensor | None,
+    positives: Tensor | None,
 ) -> tuple[Tensor, float, int]:
     """Mean loss of rows, the share of rows whose best document is a labelled one, and what was masked."""
     total, right, left_out = queries.new_zeros(()), 0, 0
     block = max(_LEAST, _LOGITS // len(documents))
     for start in range(0, len(queries), block):
-        arguments = (queries, documents, temperature, masked, positives, slice(start, start + block))
+        arguments = (
+            queries,
+            documents,
+            temperature,
+            masked,
+            positives,
+            slice(start, start + block),
+        )
         if len(queries) > block:
-            summed, hits, out = checkpoint(_loss_of_rows, *arguments, use_reentrant=False, preserve_rng_state=False)
+            summed, hits, out = checkpoint(
+                _loss_of_rows, *arguments, use_reentrant=False, preserve_rng_state=False
+            )
         else:
             summed, hits, out = _loss_of_rows(*arguments)
         total, right, left_out = total + summed, right + int(hits), left_out + int(out)
@@ -129,7 +154,9 @@ def _loss_of_rows(
     queries = queries[rows]
     # made here, so that the masks too are one block's at a time
     if positives is None:
-        labelled = torch.zeros(len(queries), len(documents), dtype=torch.bool, device=queries.device)
+        labelled = torch.zeros(
+            len(queries), len(documents), dtype=torch.bool, device=queries.device
+        )
         labelled.diagonal(rows.start).fill_(True)
     else:
         labelled = positives[rows].bool()
@@ -138,6 +165,8 @@ def _loss_of_rows(
     if masked is not None:
         logits = logits.masked_fill(left_out, -_MASKED)
     # cross entropy with a target that is uniform over the labelled documents
-    losses = logits.logsumexp(dim=1) - (logits * labelled).sum(dim=1) / torch.count_nonzero(labelled, dim=1)
+    losses = logits.logsumexp(dim=1) - (logits * labelled).sum(dim=1) / torch.count_nonzero(
+        labelled, dim=1
+    )
     best = logits.detach().argmax(dim=1, keepdim=True)
     return losses.sum(), labelled.gather(1, best).sum(), torch.count_nonzero(left_out)

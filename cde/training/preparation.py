@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cde.batching import BatchSampler
-from cde.clustering import cluster_pairs
+from cde.batching.clustering import cluster_pairs
+from cde.batching.filtering import false_negatives
+from cde.batching.packing import BatchSampler
 from cde.data import Pairs
-from cde.filtering import false_negatives
 from cde.models.encoding import tokenise
 from cde.surrogate import Surrogate
 from cde.training.configuration import TrainConfig
@@ -52,12 +52,18 @@ def mine_hard_negatives(
         >>> mine_hard_negatives(vectors, vectors, 1).ravel().tolist()
         [1, 0, 1]
     """
-    names = np.zeros(len(query_vectors), np.int64) if domains is None else np.unique(domains, return_inverse=True)[1]
+    names = (
+        np.zeros(len(query_vectors), np.int64)
+        if domains is None
+        else np.unique(domains, return_inverse=True)[1]
+    )
     found = np.empty((len(query_vectors), count), np.int64)
     for domain in np.unique(names):
         rows = np.flatnonzero(names == domain)
         if len(rows) <= count:
-            raise ValueError(f"a domain of {len(rows)} pairs has too few documents for {count} hard negatives a query")
+            raise ValueError(
+                f"a domain of {len(rows)} pairs has too few documents for {count} hard negatives a query"
+            )
         for start in range(0, len(rows), 1024):
             some = rows[start : start + 1024]
             scores = query_vectors[some] @ document_vectors[rows].T
@@ -120,12 +126,16 @@ class Preparation:
         self.config, self.pairs, self.rank, self.processes = config, pairs, rank, processes
         self.domains = np.asarray(pairs.domains)
         by_document: dict[str, int] = {}
-        self.groups = np.array([by_document.setdefault(text, len(by_document)) for text in pairs.documents])
+        self.groups = np.array(
+            [by_document.setdefault(text, len(by_document)) for text in pairs.documents]
+        )
         self.sampler = BatchSampler(
             self._labels(),
             config.batch_size,
             order=config.order if config.batches == "cluster" else "random",  # type: ignore[arg-type]
-            vectors=self.vectors[1] if config.batches == "cluster" and config.order == "tsp" else None,
+            vectors=self.vectors[1]
+            if config.batches == "cluster" and config.order == "tsp"
+            else None,
             domains=None if config.batches == "random" else self.domains,
             seed=config.seed,
             drop_last=True,
@@ -133,26 +143,37 @@ class Preparation:
             rank=rank,
         )
         query_prefix, document_prefix = prefixes
-        self.query_ids = tokenise(tokenizer, [query_prefix + text for text in pairs.queries], config.query_tokens)
+        self.query_ids = tokenise(
+            tokenizer, [query_prefix + text for text in pairs.queries], config.query_tokens
+        )
         longest = max(config.document_tokens, config.context_tokens)
-        self.document_ids = tokenise(tokenizer, [document_prefix + text for text in pairs.documents], longest)
+        self.document_ids = tokenise(
+            tokenizer, [document_prefix + text for text in pairs.documents], longest
+        )
         self.end = self.document_ids[0][-1]  # a text that is cut ends with the tokenizer's own mark
         self.hard: Positions | None = hard_negatives
         if self.hard is None and config.hard_negatives:
             epsilon = config.filter_epsilon or 0.0
-            self.hard = mine_hard_negatives(*self.vectors, config.hard_negatives, pairs.domains, epsilon)
+            self.hard = mine_hard_negatives(
+                *self.vectors, config.hard_negatives, pairs.domains, epsilon
+            )
 
     @cached_property
     def vectors(self) -> tuple[Vectors, Vectors]:
         """The surrogate's vectors of queries and documents, `(n, dim)` each; kept on disk by the surrogate."""
         surrogate = Surrogate(max_tokens=self.config.surrogate_tokens)
-        return surrogate.encode_queries(self.pairs.queries), surrogate.encode_documents(self.pairs.documents)
+        return surrogate.encode_queries(self.pairs.queries), surrogate.encode_documents(
+            self.pairs.documents
+        )
 
     def _labels(self) -> Positions:
         if self.config.batches != "cluster":
             return np.zeros(len(self.pairs), np.int64)
         return cluster_pairs(
-            *self.vectors, cluster_size=self.config.cluster_size, domains=self.pairs.domains, seed=self.config.seed
+            *self.vectors,
+            cluster_size=self.config.cluster_size,
+            domains=self.pairs.domains,
+            seed=self.config.seed,
         )
 
     def batches(self) -> Any:
@@ -165,7 +186,9 @@ class Preparation:
         config = self.config
         size = len(rows) // self.processes
         own = rows[self.rank * size : (self.rank + 1) * size]
-        texts = [self.query_ids[row] for row in own] + [self._document(row, config.document_tokens) for row in own]
+        texts = [self.query_ids[row] for row in own] + [
+            self._document(row, config.document_tokens) for row in own
+        ]
         if self.hard is not None:
             texts += [self._document(row, config.document_tokens) for row in self.hard[own].ravel()]
         context = []
@@ -174,7 +197,9 @@ class Preparation:
             generator = np.random.default_rng([config.seed, *rows[:4].tolist()])
             drawn = generator.choice(rows, min(config.context_size, len(rows)), replace=False)
             context = [self._document(row, config.context_tokens) for row in drawn]
-        return Batch(rows, BatchTexts(texts, context), self.left_out(rows if config.share_negatives else own))
+        return Batch(
+            rows, BatchTexts(texts, context), self.left_out(rows if config.share_negatives else own)
+        )
 
     def left_out(self, rows: Positions) -> NDArray[np.bool_]:
         """Which documents (and hard negatives) of these pairs leave each query's denominator."""
@@ -183,7 +208,9 @@ class Preparation:
         config = self.config
         if config.filter_epsilon is not None or config.filter_threshold is not None:
             queries, documents = self.vectors[0][rows], self.vectors[1][columns]
-            found = false_negatives(queries, documents, config.filter_epsilon or 0.0, config.filter_threshold)
+            found = false_negatives(
+                queries, documents, config.filter_epsilon or 0.0, config.filter_threshold
+            )
         else:
             found = np.zeros((len(rows), len(columns)), np.bool_)
         # the labelled document again, under another pair: no negative, whatever the filter says

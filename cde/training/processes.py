@@ -70,7 +70,9 @@ class Processes:
             for parameter in wanted
         ])  # fmt: skip
         dist.all_reduce(flat)
-        for parameter, gradient in zip(wanted, torch.split(flat, [one.numel() for one in wanted]), strict=True):
+        for parameter, gradient in zip(
+            wanted, torch.split(flat, [one.numel() for one in wanted]), strict=True
+        ):
             parameter.grad = gradient.view_as(parameter).clone()
 
     def mean(self, value: float) -> float:
@@ -95,8 +97,14 @@ def differing_process(model: nn.Module, processes: Processes) -> int | None:
     if processes.count == 1:
         return None
     # two sums a tensor: equal weights give equal bits, and a change of any weight changes them
-    parts = [tensor.detach().double() for tensor in model.state_dict().values() if tensor.is_floating_point()]
-    digest = torch.stack([torch.stack([part.sum(), part.square().sum()]) for part in parts]).reshape(1, -1)
+    parts = [
+        tensor.detach().double()
+        for tensor in model.state_dict().values()
+        if tensor.is_floating_point()
+    ]
+    digest = torch.stack(
+        [torch.stack([part.sum(), part.square().sum()]) for part in parts]
+    ).reshape(1, -1)
     all_digests = Processes(processes.rank, processes.count).gathered(digest)
     for rank in range(1, processes.count):
         if not torch.equal(all_digests[rank], all_digests[0]):

@@ -139,12 +139,22 @@ def backward(
         return one.loss
 
     if cache:
-        cached_backward(chunks, second, value, context_chunks, first if context_chunks else None, device, place)
+        cached_backward(
+            chunks, second, value, context_chunks, first if context_chunks else None, device, place
+        )
     else:
-        context: Any = torch.cat([first(chunk) for chunk in context_chunks]) if context_chunks else None
-        if isinstance(model, ContextualEncoder) and model.config.attention == "cached" and len(chunks) > 1:
+        context: Any = (
+            torch.cat([first(chunk) for chunk in context_chunks]) if context_chunks else None
+        )
+        if (
+            isinstance(model, ContextualEncoder)
+            and model.config.attention == "cached"
+            and len(chunks) > 1
+        ):
             with autocast:
-                context = model.second_stage.cache_context(None if context is None else context[back])
+                context = model.second_stage.cache_context(
+                    None if context is None else context[back]
+                )
         total = value(torch.cat([second(chunk, context) for chunk in chunks])[place])
         if not bool(torch.isfinite(total.detach())):
             raise FloatingPointError(f"the loss is {float(total.detach())}")

@@ -45,9 +45,14 @@ def build_model(config: TrainConfig, device: torch.device | None = None) -> Mode
         384
     """
     torch.manual_seed(config.seed)
-    options: dict[str, Any] = {"device": str(device) if device else None, "precision": config.precision}
+    options: dict[str, Any] = {
+        "device": str(device) if device else None,
+        "precision": config.precision,
+    }
     started = Path(config.start)
-    if (started / "config.json").is_file() and str(read_config(started).get("model_type")).startswith("cde-"):
+    if (started / "config.json").is_file() and str(
+        read_config(started).get("model_type")
+    ).startswith("cde-"):
         cls: Any = BiEncoder if config.architecture == "bi-encoder" else ContextualEncoder
         return cls.from_pretrained(started, **options)  # type: ignore[no-any-return]
     longest = max(config.query_tokens, config.document_tokens)
@@ -103,7 +108,9 @@ class Trainer:
     ) -> None:
         self.config, self.folder = config, folder
         self.processes = processes or Processes.connect()
-        self.model = (model if model is not None else build_model(config, self.processes.device)).train()
+        self.model = (
+            model if model is not None else build_model(config, self.processes.device)
+        ).train()
         differing = differing_process(self.model, self.processes)
         if differing is not None:
             raise RuntimeError(
@@ -113,12 +120,20 @@ class Trainer:
         settings = self.model.config
         prefixes = (settings.query_prefix, settings.document_prefix)
         self.prepared = Preparation(
-            config, pairs, self.model.tokenizer, prefixes, self.processes.count, self.processes.rank, hard_negatives
+            config,
+            pairs,
+            self.model.tokenizer,
+            prefixes,
+            self.processes.count,
+            self.processes.rank,
+            hard_negatives,
         )
         self.optimiser = torch.optim.AdamW(
             self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
         )
-        self.schedule = get_linear_schedule_with_warmup(self.optimiser, config.warmup_steps, config.steps)
+        self.schedule = get_linear_schedule_with_warmup(
+            self.optimiser, config.warmup_steps, config.steps
+        )
         self.step = 0
         self.metrics: list[dict[str, float]] = []
         if folder is not None:
@@ -180,9 +195,16 @@ class Trainer:
     def _loss(self, embeddings: Tensor, batch: Batch) -> ContrastiveLoss:
         config, count = self.config, self.processes.count
         size = config.batch_size // count
-        queries, documents, hard = embeddings[:size], embeddings[size : 2 * size], embeddings[2 * size :]
+        queries, documents, hard = (
+            embeddings[:size],
+            embeddings[size : 2 * size],
+            embeddings[2 * size :],
+        )
         if config.share_negatives:
-            queries, documents = self.processes.gathered(queries), self.processes.gathered(documents)
+            queries, documents = (
+                self.processes.gathered(queries),
+                self.processes.gathered(documents),
+            )
             hard = self.processes.gathered(hard) if len(hard) else hard
         found = contrastive_loss(
             queries,
@@ -221,7 +243,9 @@ class Trainer:
             return
         state = torch.load(path, map_location=self.processes.device, weights_only=True)
         if state["config"] != json.dumps(self.config.to_dict(), sort_keys=True):
-            raise ValueError(f"{path} is of a run with other settings; take another folder, or remove it")
+            raise ValueError(
+                f"{path} is of a run with other settings; take another folder, or remove it"
+            )
         self.model.load_state_dict(state["model"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.schedule.load_state_dict(state["schedule"])

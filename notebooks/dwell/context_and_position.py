@@ -1,16 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: ipynb,py:percent
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # Does context make an encoder dwell less? And do other crops?
 #
@@ -23,7 +10,7 @@
 # every place of a document equally often.
 
 # %% tags=["hide-input"]
-from cde.page import claims_under_test
+from cde.book.page import claims_under_test
 
 claims_under_test("context_and_position")
 
@@ -45,7 +32,7 @@ layers: int | None = None  # of MiniLM, in either stage
 max_tokens: int | None = None  # of a document
 
 # %% tags=["hide-input"]
-from cde import page
+from cde.book import page
 
 laptop = {
     "seeds": 3, "data": None, "documents": None, "queries": None, "share_of_steps": None, "steps": 60, "batch_size": 32, "context_size": 32,
@@ -79,15 +66,15 @@ settings
 import numpy as np
 import pandas as pd
 
-from cde.dwell import dwell_recipe_of
+from cde.book.records import recorded
+from cde.dwell.chain import shuffle_segments
+from cde.dwell.probes import moved_passage, substring_similarity
+from cde.dwell.recipe import dwell_recipe_of
+from cde.experiments.runs import train
 from cde.intervals import run_interval
 from cde.models import BiEncoder
 from cde.models.encoder import load_tokenizer
-from cde.probes import moved_passage, substring_similarity
 from cde.progress import progress
-from cde.records import recorded
-from cde.runs import train
-from cde.stages import shuffle_segments
 from cde.training import TrainConfig
 
 using = dwell_recipe_of(settings)
@@ -182,7 +169,7 @@ print(found.note)
 # encoder–decoders after crops.
 
 # %% tags=["hide-input"]
-from cde import plots
+from cde.book import plots
 
 ARMS = list(dict.fromkeys(results["arm"]))
 
@@ -297,7 +284,7 @@ plots.table(
 # decline that could be explained.
 
 # %% tags=["hide-input"]
-from cde import claims
+from cde.book import claims
 from cde.provenance import account
 
 WRITING = "dwell-s43-web-writing"

@@ -1,16 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: ipynb,py:percent
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # Is a passage easier to find where a document begins?
 #
@@ -23,7 +10,7 @@
 # not printed.
 
 # %% tags=["hide-input"]
-from cde.page import claims_under_test
+from cde.book.page import claims_under_test
 
 claims_under_test("passage_position")
 
@@ -45,7 +32,7 @@ decoder: str | None = None  # a retriever made from a large decoder, as `models`
 models: list[str] | None = None  # sentence-transformers models, folders or the Hub's
 
 # %% tags=["hide-input"]
-from cde import page
+from cde.book import page
 
 laptop = {
     "seeds": 3, "data": None, "documents": None, "queries": None, "share_of_steps": None, "points": 10,
@@ -71,7 +58,7 @@ settings
 # ## Where passages stand
 #
 # Offline, the documents are long docstrings of packages that no training has seen. Of one of its sections the first sentence
-# is taken out and becomes the query; the rest of that section is the passage (`cde.passages`). Which section, we draw: where
+# is taken out and becomes the query; the rest of that section is the passage (`cde.dwell.passages`). Which section, we draw: where
 # these passages stand says where sections stand, not where people find what they look for. With `$CDE_DATA` there are the
 # paragraphs of SQuAD and of COVID-QA, with the sentence that answers, and COVID-QA's long articles with the paragraph that
 # does. MS MARCO's documents, the paper's, come from the Hub: the relevant passage of the passage collection is looked for in
@@ -83,15 +70,15 @@ import pandas as pd
 from scipy.stats import quantile_test
 
 from cde import BM25
+from cde.book.records import recorded
 from cde.data import is_available
-from cde.dwell import dwell_recipe_of
+from cde.dwell.passages import MSMARCO, load_passages
+from cde.dwell.probes import moved_passage
+from cde.dwell.recipe import dwell_recipe_of
 from cde.intervals import Interval, mean_interval
 from cde.models import BiEncoder
 from cde.models.encoder import load_tokenizer
-from cde.passages import MSMARCO, load_passages
-from cde.probes import moved_passage
 from cde.progress import progress
-from cde.records import recorded
 
 using = dwell_recipe_of(settings)
 PYDOCS = "pydocs sections"
@@ -152,7 +139,7 @@ places = found.rows if found is not None else starts()
 print(found.note if found is not None else "without the collections of $CDE_DATA")
 
 # %% tags=["hide-input"]
-from cde import plots
+from cde.book import plots
 
 with plots.figure(width=5.4, height=3.2) as (drawing, axis):
     for number, (_, row) in enumerate(places.iterrows()):
@@ -200,7 +187,7 @@ plots.table(
 # %% [markdown]
 # ## Moving them
 #
-# Tokens are moved exactly: a moved document has the same tokens as before, with the passage's in one piece (`cde.probes`
+# Tokens are moved exactly: a moved document has the same tokens as before, with the passage's in one piece (`cde.dwell.probes`
 # checks each text and counts those for which it cannot be done). The search covers the whole collection; of a query's own
 # document the moved version counts. The models: BM25, which has no positions and must not move at all; MiniLM; and our
 # encoder–decoder after one episode of fine-tuning and after all (an episode is one round of training between two refreshings
@@ -458,7 +445,7 @@ plots.table(
 # share too.
 
 # %% tags=["hide-input"]
-from cde import claims
+from cde.book import claims
 from cde.provenance import account
 
 FIRST = "dwell-fig1-first-position"

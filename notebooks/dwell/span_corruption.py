@@ -1,16 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: ipynb,py:percent
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # Does a language model restore spans equally well all along a text?
 #
@@ -22,7 +9,7 @@
 # slightly better at later places.
 
 # %% tags=["hide-input"]
-from cde.page import claims_under_test
+from cde.book.page import claims_under_test
 
 claims_under_test("span_corruption")
 
@@ -42,7 +29,7 @@ draws: int | None = None  # of the order of a document's segments
 t5: str | None = None  # a pretrained T5, from a folder or the Hub
 
 # %% tags=["hide-input"]
-from cde import page
+from cde.book import page
 
 laptop = {
     "seeds": 3,
@@ -84,14 +71,14 @@ settings
 # %%
 import pandas as pd
 
-from cde.dwell import dwell_recipe_of
-from cde.encoder_decoder import EncoderDecoder
+from cde.book.records import recorded
+from cde.dwell.chain import Stage, shuffle_segments, train_stage
+from cde.dwell.encoder_decoder import EncoderDecoder
+from cde.dwell.recipe import dwell_recipe_of
+from cde.dwell.span_corruption import span_accuracy
 from cde.intervals import mean_interval
 from cde.models.encoder import load_tokenizer
 from cde.progress import progress
-from cde.records import recorded
-from cde.span_corruption import span_accuracy
-from cde.stages import Stage, shuffle_segments, train_stage
 
 using = dwell_recipe_of(settings)
 ROTARY, RELATIVE, UNTRAINED = "rotary", "relative", "untrained"
@@ -188,7 +175,7 @@ print(found.note)
 # that token alone is right in a large part of the first window.
 
 # %% tags=["hide-input"]
-from cde import plots
+from cde.book import plots
 
 MODELS = list(dict.fromkeys(results["model"]))
 ORDERS = (WRITTEN, SHUFFLED)
@@ -316,7 +303,7 @@ plots.table(
 # need that model (`t5`); our own with relative positions is exploratory.
 
 # %% tags=["hide-input"]
-from cde import claims
+from cde.book import claims
 from cde.provenance import account
 
 UNIFORM, LATER = "dwell-fig4-uniform-accuracy", "dwell-fig4-t5-base-late"

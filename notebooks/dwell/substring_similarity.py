@@ -1,16 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: ipynb,py:percent
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # Is a document's embedding nearer to its beginning?
 #
@@ -22,7 +9,7 @@
 # pre-training, with decoder pooling and with average pooling, and none before it. It shows violins and prints no numbers.
 
 # %% tags=["hide-input"]
-from cde.page import claims_under_test
+from cde.book.page import claims_under_test
 
 claims_under_test("substring_similarity")
 
@@ -40,7 +27,7 @@ share_of_steps: float | None = None  # of the recipe's, in each stage
 parts: int | None = None  # segments of a document
 
 # %% tags=["hide-input"]
-from cde import page
+from cde.book import page
 
 laptop = {
     "seeds": 3,
@@ -67,7 +54,7 @@ settings
 # ## The models
 #
 # The paper's subject is a T5 with rotary positions that goes through three stages. Ours is the same at a smaller size:
-# `cde.encoder_decoder`, trained by `cde.dwell` on docstrings. It is probed after the first stage (*language model*), after
+# `cde.dwell.encoder_decoder`, trained by `cde.dwell.recipe` on docstrings. It is probed after the first stage (*language model*), after
 # contrastive pre-training on crops with either pooling (*crops*, *mean*), and after a first episode of fine-tuning (*tuned*).
 # Beside them stands MiniLM, a sentence encoder that others trained on a billion pairs, with learned positions.
 #
@@ -87,13 +74,13 @@ settings
 import numpy as np
 import pandas as pd
 
-from cde.dwell import dwell_recipe_of
+from cde.book.records import recorded
+from cde.dwell.chain import shuffle_segments
+from cde.dwell.probes import substring_similarity
+from cde.dwell.recipe import dwell_recipe_of
 from cde.intervals import mean_interval
 from cde.models import BiEncoder
-from cde.probes import substring_similarity
 from cde.progress import progress
-from cde.records import recorded
-from cde.stages import shuffle_segments
 
 using = dwell_recipe_of(settings)
 LANGUAGE, CROPS, MEAN, TUNED = "language model", "crops", "mean", "tuned"
@@ -171,7 +158,7 @@ print(found.note)
 # space leaves.
 
 # %% tags=["hide-input"]
-from cde import plots
+from cde.book import plots
 
 MODELS = (MINILM, *TRAINED)
 by_segment = results.groupby(["order", "model", "segment"])[
@@ -302,9 +289,9 @@ plots.table(
 # the documents'.
 
 # %% tags=["hide-input"]
-from cde import claims
-from cde.provenance import account
+from cde.book import claims
 from cde.intervals import Interval
+from cde.provenance import account
 
 FALLS = "dwell-fig3-similarity-falls"
 AVERAGE = "dwell-fig3-average-pooling"

@@ -1,16 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: ipynb,py:percent
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # What does each stage of training add, to quality and to the bias?
 #
@@ -23,7 +10,7 @@
 # infers from figures of single models; this page measures it at the end of every chain.
 
 # %% tags=["hide-input"]
-from cde.page import claims_under_test
+from cde.book.page import claims_under_test
 
 claims_under_test("training_stages")
 
@@ -41,7 +28,7 @@ share_of_steps: float | None = None  # of the recipe's, in each stage
 episodes: int | None = None  # of fine-tuning, in the longest chain; two or more
 
 # %% tags=["hide-input"]
-from cde import page
+from cde.book import page
 
 laptop = {
     "seeds": 3,
@@ -67,7 +54,7 @@ settings
 # %% [markdown]
 # ## Chains
 #
-# Each line of the table is a chain of stages (`cde.dwell`). All of a seed begin with the same weights: random layers over
+# Each line of the table is a chain of stages (`cde.dwell.recipe`). All of a seed begin with the same weights: random layers over
 # MiniLM's word embeddings. Fine-tuning takes docstrings' summaries as queries and their bodies as documents; before the first
 # episode the hard negatives come from MiniLM, before each later one from the model itself (ANCE). Each episode sees other
 # batches. Searched are docstrings of packages that were held out. The bias is measured in two ways: by how much nearer a
@@ -79,10 +66,10 @@ settings
 import numpy as np
 import pandas as pd
 
-from cde.dwell import dwell_recipe_of
-from cde.probes import moved_passage, substring_similarity
+from cde.book.records import recorded
+from cde.dwell.probes import moved_passage, substring_similarity
+from cde.dwell.recipe import dwell_recipe_of
 from cde.progress import progress
-from cde.records import recorded
 from cde.retrieval import evaluate
 
 using = dwell_recipe_of(settings)
@@ -158,7 +145,7 @@ print(found.note)
 # and standard deviations over seeds.
 
 # %% tags=["hide-input"]
-from cde import plots
+from cde.book import plots
 
 
 def of(chain, column):
@@ -257,7 +244,7 @@ plots.show(
 # stands beside the paper's as exploratory.
 
 # %% tags=["hide-input"]
-from cde import claims
+from cde.book import claims
 from cde.provenance import account
 
 LM_HELPS, CROPS_HELP = "dwell-table5-language-modelling", "dwell-table5-contrastive"

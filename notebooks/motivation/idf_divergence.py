@@ -1,16 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: ipynb,py:percent
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # Do dense models lose to BM25 where word statistics change?
 #
@@ -23,7 +10,7 @@
 # corpus: BM25 adapts its term weights to the corpus at hand, a dense model keeps those that it learned.
 
 # %% tags=["hide-input"]
-from cde.page import claims_under_test
+from cde.book.page import claims_under_test
 
 claims_under_test("idf_divergence")
 
@@ -43,7 +30,7 @@ collection_documents: int | None = None  # kept of each collection
 collection_queries: int | None = None
 
 # %% tags=["hide-input"]
-from cde import page
+from cde.book import page
 
 COLLECTIONS = [
     "cacm", "cisi", "climate-fever-evidence", "cosqa", "covidqa-passages", "cranfield", "csfcube",
@@ -114,7 +101,7 @@ print(f"{len(packages)} corpora of {min(found)} to {max(found)} documents")
 # square over **shared** terms.
 
 # %%
-from cde import plots
+from cde.book import plots
 from cde.lexical import document_frequencies, idf_divergence_of_counts
 
 MEASURES = ("expected", "sum", "shared")
@@ -254,8 +241,8 @@ plots.table(table)
 # gives the sizes. These figures compare with each other and with no leaderboard.
 
 # %%
+from cde.book.records import recorded
 from cde.data import is_available, load_retrieval
-from cde.records import recorded
 
 
 def real_collections():
@@ -346,7 +333,7 @@ if real is not None:
 # correlation are exploratory.
 
 # %% tags=["hide-input"]
-from cde import claims
+from cde.book import claims
 from cde.provenance import account
 
 CLAIM = "cde-fig8-idf-divergence"

@@ -1,16 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: ipynb,py:percent
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # How many documents answer a query as well as its own?
 #
@@ -23,7 +10,7 @@
 # MS MARCO, {cite:t}`qu2021rocketqa` judged most of the top unlabelled passages to be relevant.)
 
 # %% tags=["hide-input"]
-from cde.page import claims_under_test
+from cde.book.page import claims_under_test
 
 claims_under_test("nearest_neighbors")
 
@@ -40,7 +27,7 @@ collections: list[str] | None = None  # of $CDE_DATA/beir, with many judgements 
 examples: int | None = None  # queries whose neighbours are shown
 
 # %% tags=["hide-input"]
-from cde import page
+from cde.book import page
 
 laptop = {
     "pairs_per_package": 600,
@@ -133,7 +120,7 @@ shown = shown.drop_duplicates(["query", "of"]).reset_index(drop=True)
 shown["query"] = shown["query"].where(~shown["query"].duplicated(), "")
 
 # %% tags=["hide-input"]
-from cde import plots
+from cde.book import plots
 
 plots.table(shown)
 
@@ -250,8 +237,8 @@ plots.show(
 # without it.
 
 # %%
+from cde.book.records import recorded
 from cde.data import is_available, load_retrieval
-from cde.records import recorded
 
 
 def judged(name):
@@ -339,7 +326,7 @@ if real is not None:
 # ## Verdict
 
 # %% tags=["hide-input"]
-from cde import claims
+from cde.book import claims
 from cde.provenance import account
 
 NEIGHBOURS, SCALE = "cde-table3-close-neighbours", "cde-s41-false-negatives-scale"

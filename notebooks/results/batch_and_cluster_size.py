@@ -1,16 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: ipynb,py:percent
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # Do small clusters and large batches make better embeddings?
 #
@@ -23,7 +10,7 @@
 # page gives both.
 
 # %% tags=["hide-input"]
-from cde.page import claims_under_test
+from cde.book.page import claims_under_test
 
 claims_under_test("batch_and_cluster_size")
 
@@ -46,7 +33,7 @@ layers: int | None = None  # of the start's transformer, in either stage
 learning_rate: float | None = None
 
 # %% tags=["hide-input"]
-from cde import page
+from cde.book import page
 
 laptop = {
     "seeds": 3, "batch_sizes": [32, 128], "cluster_sizes": [32, 128, 512], "pairs_seen": 3200, "attention": "cached",
@@ -96,8 +83,8 @@ settings
 # %%
 import pandas as pd
 
-from cde.recipes import recipe_of
-from cde.size_sweep import batch_cluster_sweep
+from cde.experiments.recipes import recipe_of
+from cde.experiments.sizes import batch_cluster_sweep
 
 using = recipe_of(settings)
 BI, CONTEXTUAL = "bi-encoder", "contextual"
@@ -121,7 +108,7 @@ n_sets = results["set"].nunique()
 # *which* pairs are seen.
 
 # %% tags=["hide-input"]
-from cde import plots
+from cde.book import plots
 
 plots.table(
     pd.DataFrame(
@@ -144,7 +131,7 @@ plots.table(
 # NDCG@10 times 100 out of domain, the mean over sets, then mean and standard deviation over the seeds.
 
 # %% tags=["hide-input"]
-from cde import plots
+from cde.book import plots
 
 FILTERS = {True: "with the filter", False: "without"}
 plots.table(
@@ -456,8 +443,8 @@ plots.show(
 # a second phase with hard negatives, not whether it does on questions.
 
 # %%
-from cde.records import recorded
-from cde.sweeps import sweep
+from cde.book.records import recorded
+from cde.experiments.sweeps import sweep
 
 FIRST_PHASE = {"architecture": BI, "batches": "cluster"}
 second_clusters = sorted(set(settings.supervised_cluster_sizes))
@@ -533,9 +520,9 @@ plots.show(
 # %% tags=["hide-input"]
 from scipy.stats import binomtest
 
-from cde import claims
-from cde.provenance import account
+from cde.book import claims
 from cde.intervals import Interval, best_on_grid
+from cde.provenance import account
 
 DIFFICULTY = "cde-fig2-difficulty-pays"
 SMALL_CLUSTERS = "cde-fig3-small-clusters-filtered"

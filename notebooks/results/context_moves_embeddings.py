@@ -1,16 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: ipynb,py:percent
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # How far does a document move when its context changes?
 #
@@ -22,7 +9,7 @@
 # picture cannot show: whether all documents move together.
 
 # %% tags=["hide-input"]
-from cde.page import claims_under_test
+from cde.book.page import claims_under_test
 
 claims_under_test("context_moves_embeddings")
 
@@ -48,7 +35,7 @@ layers: int | None = None  # of the start's transformer, in either stage
 learning_rate: float | None = None
 
 # %% tags=["hide-input"]
-from cde import page
+from cde.book import page
 
 laptop = {
     "seeds": 3, "of_set": None, "documents": 100, "draws": 2, "neighbours": 10, "pictured": 6, "data": None, "pairs": None,
@@ -89,7 +76,7 @@ settings
 import numpy as np
 import pandas as pd
 
-from cde.recipes import recipe_of
+from cde.experiments.recipes import recipe_of
 
 using = recipe_of(settings)
 FULL, CACHED = "full", "cached"
@@ -203,8 +190,8 @@ def picture(embedded):
 
 # %%
 
+from cde.book.records import recorded
 from cde.progress import progress
-from cde.records import recorded
 
 first = seed
 
@@ -260,7 +247,7 @@ print(found.note)
 # have one vector.
 
 # %% tags=["hide-input"]
-from cde import plots
+from cde.book import plots
 
 distances = results[results["what"] == "distance"]
 kinds = [kind for kind in KINDS if kind in set(distances["kind"])]
@@ -434,7 +421,7 @@ plots.table(
 # be, which makes the second claim harder. Intervals are Student's over seeds.
 
 # %% tags=["hide-input"]
-from cde import claims
+from cde.book import claims
 from cde.provenance import account
 
 A = "cde-fig15-"

@@ -1,16 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: ipynb,py:percent
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # How many context documents does the contextual encoder need?
 #
@@ -22,7 +9,7 @@
 # *which* documents are drawn, nor what more documents than in training do. This page measures both.
 
 # %% tags=["hide-input"]
-from cde.page import claims_under_test
+from cde.book.page import claims_under_test
 
 claims_under_test("context_size")
 
@@ -45,7 +32,7 @@ layers: int | None = None  # of the start's transformer, in either stage
 learning_rate: float | None = None
 
 # %% tags=["hide-input"]
-from cde import page
+from cde.book import page
 
 laptop = {
     "seeds": 3, "draws": 2, "shares": [0.25, 0.5, 1.0, 2.0], "data": None, "pairs": None, "steps": None,
@@ -82,9 +69,9 @@ settings
 
 import pandas as pd
 
+from cde.book.records import recorded
+from cde.experiments.recipes import recipe_of
 from cde.progress import progress
-from cde.recipes import recipe_of
-from cde.records import recorded
 from cde.retrieval import evaluate
 
 using = recipe_of(settings)
@@ -172,7 +159,7 @@ print(found.note)
 # %% tags=["hide-input"]
 import numpy as np
 
-from cde import plots
+from cde.book import plots
 
 
 def of(attention, size, fill=NULL):
@@ -327,7 +314,7 @@ plots.table(
 # exploratory. Intervals are Student's over seeds: each value is a mean over sets and draws.
 
 # %% tags=["hide-input"]
-from cde import claims
+from cde.book import claims
 from cde.provenance import account
 
 A = "cde-fig16-"

@@ -1,16 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: ipynb,py:percent
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # Must the context come from the corpus that is searched?
 #
@@ -22,7 +9,7 @@
 # the other way round; here a row is what is searched, a column where the context is from.
 
 # %% tags=["hide-input"]
-from cde.page import claims_under_test
+from cde.book.page import claims_under_test
 
 claims_under_test("context_source")
 
@@ -49,7 +36,7 @@ layers: int | None = None  # of the start's transformer, in either stage
 learning_rate: float | None = None
 
 # %% tags=["hide-input"]
-from cde import page
+from cde.book import page
 
 laptop = {
     "seeds": 3, "domains": None, "documents": 150, "queries": 100,
@@ -92,11 +79,11 @@ import numpy as np
 import pandas as pd
 
 from cde import RetrievalSet, load_pairs
+from cde.book.records import recorded
 from cde.data import is_available
+from cde.experiments.recipes import EvaluationSet, recipe_of
 from cde.intervals import paired_test, run_interval
 from cde.progress import progress
-from cde.recipes import EvaluationSet, recipe_of
-from cde.records import recorded
 from cde.retrieval import rank, score_queries
 
 using = recipe_of(settings)
@@ -204,7 +191,7 @@ print(found.note)
 # %% tags=["hide-input"]
 from matplotlib.patches import Rectangle
 
-from cde import plots
+from cde.book import plots
 
 
 def names_of(rows):
@@ -443,7 +430,7 @@ if forum_found is not None:
 # which a model that ignores its context satisfies with every square. So it means something only beside the first.
 
 # %% tags=["hide-input"]
-from cde import claims
+from cde.book import claims
 from cde.provenance import account
 
 OWN, CROSS = "cde-fig7-own-domain-best", "cde-fig7-crossover"

@@ -1,16 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: ipynb,py:percent
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # How deep must the first stage be?
 #
@@ -22,7 +9,7 @@
 # varying that. This page varies both.
 
 # %% tags=["hide-input"]
-from cde.page import claims_under_test
+from cde.book.page import claims_under_test
 
 claims_under_test("first_stage_size")
 
@@ -45,7 +32,7 @@ layers: int | None = None  # of the recipe, in the stage that is not varied
 learning_rate: float | None = None
 
 # %% tags=["hide-input"]
-from cde import page
+from cde.book import page
 
 laptop = {
     "seeds": 3, "first_stage_layers": [1, 2, 4], "second_stage_layers": [1, 2], "data": None, "pairs": None,
@@ -85,8 +72,8 @@ settings
 # %%
 import pandas as pd
 
-from cde.recipes import recipe_of
-from cde.sweeps import sweep
+from cde.experiments.recipes import recipe_of
+from cde.experiments.sweeps import sweep
 
 using = recipe_of(settings)
 # where the recipe keeps all layers, the lists' greatest depth is all of them
@@ -114,7 +101,7 @@ arms = {name_of(*some): arm_of(*some) for some in depths}
 using.base
 
 # %%
-from cde.records import recorded
+from cde.book.records import recorded
 
 first = seed
 
@@ -158,7 +145,7 @@ print(found.note)
 # interval had no width. That was seen before the later half was chosen.) Loss is that of the last tenth; NDCG@10, times 100, is the mean over sets that training never saw. Means over seeds, with their standard deviation.
 
 # %% tags=["hide-input"]
-from cde import plots
+from cde.book import plots
 
 
 def of_run(arm, column):
@@ -288,7 +275,7 @@ plots.table(
 # odds. Both say that the gain is small.
 
 # %% tags=["hide-input"]
-from cde import claims
+from cde.book import claims
 from cde.provenance import account
 
 HELPS, SMALL, SECOND_MORE = (

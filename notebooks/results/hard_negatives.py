@@ -1,16 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: ipynb,py:percent
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # Do hard negatives still help when batches are clustered?
 #
@@ -21,7 +8,7 @@
 # model has one hard negative a query.
 
 # %% tags=["hide-input"]
-from cde.page import claims_under_test
+from cde.book.page import claims_under_test
 
 claims_under_test("hard_negatives")
 
@@ -45,7 +32,7 @@ layers: int | None = None  # of the start's transformer
 learning_rate: float | None = None
 
 # %% tags=["hide-input"]
-from cde import page
+from cde.book import page
 
 laptop = {
     "seeds": 3, "hard_negatives": [0, 1, 3], "supervised_batch_size": None, "epochs": None, "data": None, "pairs": None, "steps": None, "batch_size": None,
@@ -81,8 +68,8 @@ settings
 # %%
 import pandas as pd
 
-from cde.recipes import recipe_of
-from cde.sweeps import sweep
+from cde.experiments.recipes import recipe_of
+from cde.experiments.sweeps import sweep
 
 using = recipe_of(settings)
 COUNTS = sorted(set(settings.hard_negatives))
@@ -112,7 +99,7 @@ arms = {name_of(count): {**second, "hard_negatives": count} for count in COUNTS}
 second
 
 # %%
-from cde.records import recorded
+from cde.book.records import recorded
 
 first = seed
 
@@ -146,7 +133,7 @@ print(found.note)
 # their standard deviation. The first phase alone has other batches: its loss and accuracy are not to be compared.
 
 # %% tags=["hide-input"]
-from cde import plots
+from cde.book import plots
 
 
 def of_run(count, column):
@@ -222,7 +209,7 @@ plots.show(
 # fewest is exploratory. Intervals are Student's over seeds, and say nothing about other corpora.
 
 # %% tags=["hide-input"]
-from cde import claims
+from cde.book import claims
 from cde.provenance import account
 
 WORSE = "cde-fig11-more-hard-negatives"

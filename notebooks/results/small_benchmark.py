@@ -1,16 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: ipynb,py:percent
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # Can a benchmark search only what a surrogate finds?
 #
@@ -23,7 +10,7 @@
 # for a comparison as long as it strikes all models alike. (Table 6 is a list of data, eight collections where the text says nine.)
 
 # %% tags=["hide-input"]
-from cde.page import claims_under_test
+from cde.book.page import claims_under_test
 
 claims_under_test("small_benchmark")
 
@@ -49,7 +36,7 @@ layers: int | None = None  # of the start's transformer, in either stage
 learning_rate: float | None = None
 
 # %% tags=["hide-input"]
-from cde import page
+from cde.book import page
 
 laptop = {
     "seeds": 1, "depths": [16, 64, 256, 1024], "documents": 6000, "queries": 200, "max_tokens": 64,
@@ -92,13 +79,13 @@ import numpy as np
 import pandas as pd
 
 from cde import Surrogate, load_retrieval
+from cde.book.records import recorded
 from cde.data import is_available
+from cde.experiments.recipes import recipe_of
 from cde.intervals import Interval, paired_test, run_interval
 from cde.lexical import BM25
 from cde.models import BiEncoder
 from cde.progress import progress
-from cde.recipes import recipe_of
-from cde.records import recorded
 from cde.retrieval import rank, rerank, score_queries
 
 using = recipe_of(settings)
@@ -278,7 +265,7 @@ print(found.note)
 # what it does to comparisons: how far the difference of two models moves, either way, the mean over pairs and sets.
 
 # %% tags=["hide-input"]
-from cde import plots
+from cde.book import plots
 
 GROUPS = {
     "BM25": [LEXICAL],
@@ -401,7 +388,7 @@ def drawn(rows, caption):
     )
 
 
-from cde import claims
+from cde.book import claims
 from cde.provenance import account
 
 SHORTCUT = "cde-s109-reranking-shortcut"

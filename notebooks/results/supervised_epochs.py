@@ -1,16 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: ipynb,py:percent
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # How long should the second phase last?
 #
@@ -21,7 +8,7 @@
 # to be best on the BGE collections, in one figure without intervals.
 
 # %% tags=["hide-input"]
-from cde.page import claims_under_test
+from cde.book.page import claims_under_test
 
 claims_under_test("supervised_epochs")
 
@@ -44,7 +31,7 @@ layers: int | None = None  # of the start's transformer, in either stage
 learning_rate: float | None = None
 
 # %% tags=["hide-input"]
-from cde import page
+from cde.book import page
 
 laptop = {
     "seeds": 3, "epochs": [1, 2, 3, 4, 5, 8], "architecture": "bi-encoder", "data": None, "pairs": None, "steps": None,
@@ -75,7 +62,7 @@ settings
 # %%
 import pandas as pd
 
-from cde.recipes import recipe_of
+from cde.experiments.recipes import recipe_of
 
 using = recipe_of(settings)
 EPOCHS = sorted(set(settings.epochs))
@@ -89,8 +76,8 @@ counts = {"pairs, first phase": len(using.pairs), "second": len(using.supervised
 pd.DataFrame([{**using.second, **counts}]).drop(columns="pairs")
 
 # %%
-from cde.records import recorded
-from cde.sweeps import sweep
+from cde.book.records import recorded
+from cde.experiments.sweeps import sweep
 
 first = seed
 
@@ -131,7 +118,7 @@ print(found.note)
 # their standard deviation. The last column is the difference to the first phase alone, seed by seed.
 
 # %% tags=["hide-input"]
-from cde import plots
+from cde.book import plots
 
 TRIED = [0, *EPOCHS]
 
@@ -201,9 +188,9 @@ plots.show(
 # on the same seeds, and so is too high; a fair number chooses on the other seeds.
 
 # %% tags=["hide-input"]
-from cde import claims
-from cde.provenance import account
+from cde.book import claims
 from cde.intervals import best_on_grid
+from cde.provenance import account
 
 BEST = "cde-fig5-four-epochs"
 points = pd.DataFrame({count: score(count) for count in TRIED})

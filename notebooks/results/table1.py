@@ -1,16 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: ipynb,py:percent
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # Do clustered batches and a contextual encoder make better embeddings?
 #
@@ -22,7 +9,7 @@
 # context of other corpora, and with null tokens.
 
 # %% tags=["hide-input"]
-from cde.page import claims_under_test
+from cde.book.page import claims_under_test
 
 claims_under_test("table1")
 
@@ -46,7 +33,7 @@ rounds: int | None = None  # of that
 long_runs: bool = False  # train for hours on $CDE_DATA, for the section on longer runs
 
 # %% tags=["hide-input"]
-from cde import page
+from cde.book import page
 
 laptop = {
     "seeds": 3, "data": None, "pairs": None, "steps": None, "batch_size": None, "cluster_size": None, "context_size": None,
@@ -76,8 +63,8 @@ settings
 # %%
 import pandas as pd
 
-from cde.recipes import recipe, recipe_of
-from cde.sweeps import sweep
+from cde.experiments.recipes import recipe, recipe_of
+from cde.experiments.sweeps import sweep
 
 using = recipe_of(settings)
 SHUFFLED, CLUSTERED = "shuffled", "clustered"
@@ -96,7 +83,7 @@ arms = {
 using.base
 
 # %%
-from cde.records import recorded
+from cde.book.records import recorded
 
 first = seed
 
@@ -126,7 +113,7 @@ print(found.note)
 # in nats and per cent of the queries, on the batches of that arm.
 
 # %% tags=["hide-input"]
-from cde import plots
+from cde.book import plots
 
 
 def scores(arm, where="out", context=None, runs=results, by="seed"):
@@ -246,8 +233,8 @@ plots.table(
 # makes it.
 
 # %%
+from cde.book.records import records_at_other_profiles
 from cde.data import is_available
-from cde.records import records_at_other_profiles
 
 if long_runs:
     if not is_available("pairs/*"):
@@ -473,14 +460,14 @@ plots.table(
 # ### At the paper's scale
 #
 # One epoch over 235 million pairs at 512 tokens, estimated from the config of the profile `paper`; nothing is run. Operations are
-# counted, the rest supposes an H100 at 40 % of its peak (`cde.training.estimate`). The paper (§10.1) reports about one day for
+# counted, the rest supposes an H100 at 40 % of its peak (`cde.experiments.estimate`). The paper (§10.1) reports about one day for
 # the bi-encoder and about two for the contextual encoder, on eight H100 GPUs; here each GPU has batches of its own, since a
 # batch that several share has each of them embed the whole context.
 
 # %%
 from dataclasses import replace
 
-from cde.training import estimate
+from cde.experiments.estimate import estimate
 
 large = replace(recipe("paper").base, steps=235_000_000 // 512)
 cost = {encoder: estimate(replace(large, **ENCODERS[encoder])) for encoder in ENCODERS}
@@ -508,7 +495,7 @@ plots.table(
 # collections where collections are counted), and say nothing about other corpora.
 
 # %% tags=["hide-input"]
-from cde import claims
+from cde.book import claims
 from cde.provenance import account
 
 BATCHES_HELP = "cde-table1-clustered-batches"

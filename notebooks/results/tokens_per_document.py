@@ -1,16 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: ipynb,py:percent
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # Many documents with one vector each, or few with many?
 #
@@ -22,7 +9,7 @@
 # stage reads. A document then gives one or several of them, and more from each document means fewer documents.
 
 # %% tags=["hide-input"]
-from cde.page import claims_under_test
+from cde.book.page import claims_under_test
 
 claims_under_test("tokens_per_document")
 
@@ -48,7 +35,7 @@ layers: int | None = None  # of the start's transformer, in either stage
 learning_rate: float | None = None
 
 # %% tags=["hide-input"]
-from cde import page
+from cde.book import page
 
 laptop = {
     "seeds": 3, "vectors": [1, 2, 4], "data": None, "pairs": None, "steps": None, "batch_size": None,
@@ -81,8 +68,8 @@ settings
 # %%
 import pandas as pd
 
-from cde.recipes import recipe_of
-from cde.sweeps import sweep
+from cde.experiments.recipes import recipe_of
+from cde.experiments.sweeps import sweep
 
 using = recipe_of(settings)
 TOTAL = using.base.context_size
@@ -111,7 +98,7 @@ arms = {
 using.base
 
 # %%
-from cde.records import recorded
+from cde.book.records import recorded
 
 first = seed
 
@@ -141,7 +128,7 @@ print(found.note)
 # context documents of *k* vectors each.
 
 # %% tags=["hide-input"]
-from cde import plots
+from cde.book import plots
 
 SETS = list(dict.fromkeys(results["set"]))
 # points[arm] of each set and seed
@@ -277,7 +264,7 @@ plots.table(
 # to choose by, and nothing is tested.
 
 # %% tags=["hide-input"]
-from cde import claims
+from cde.book import claims
 from cde.provenance import account
 
 DIFFER = "cde-fig18-domains-differ"

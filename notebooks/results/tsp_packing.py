@@ -1,16 +1,3 @@
-# ---
-# jupyter:
-#   jupytext:
-#     formats: ipynb,py:percent
-#     text_representation:
-#       extension: .py
-#       format_name: percent
-#   kernelspec:
-#     display_name: Python 3
-#     language: python
-#     name: python3
-# ---
-
 # %% [markdown]
 # # Does it matter which clusters share a batch?
 #
@@ -22,7 +9,7 @@
 # result slightly noisy. It gives no numbers and does not name the encoder; this page takes the bi-encoder.
 
 # %% tags=["hide-input"]
-from cde.page import claims_under_test
+from cde.book.page import claims_under_test
 
 claims_under_test("tsp_packing")
 
@@ -46,7 +33,7 @@ layers: int | None = None  # of the start's transformer
 learning_rate: float | None = None
 
 # %% tags=["hide-input"]
-from cde import page
+from cde.book import page
 
 laptop = {
     "seeds": 3, "cluster_sizes": [16, 128], "data": None, "pairs": None, "steps": None, "batch_size": None,
@@ -77,8 +64,8 @@ settings
 # %%
 import pandas as pd
 
-from cde.recipes import recipe_of
-from cde.sweeps import sweep
+from cde.experiments.recipes import recipe_of
+from cde.experiments.sweeps import sweep
 
 using = recipe_of(settings)
 SIZES = sorted(set(settings.cluster_sizes))
@@ -108,7 +95,7 @@ arms = {
 using.base
 
 # %%
-from cde.records import recorded
+from cde.book.records import recorded
 
 first = seed
 
@@ -139,7 +126,7 @@ print(found.note)
 # deviation.
 
 # %% tags=["hide-input"]
-from cde import plots
+from cde.book import plots
 
 
 def of_run(order, size, column):
@@ -220,7 +207,7 @@ plots.show(
 # alone is exploratory. Intervals are Student's over seeds, and say nothing about other corpora.
 
 # %% tags=["hide-input"]
-from cde import claims
+from cde.book import claims
 from cde.provenance import account
 
 HELPS = "cde-fig14-tsp-helps"

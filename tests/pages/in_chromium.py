@@ -57,7 +57,9 @@ class Browser:
         self.events: list[dict[str, Any]] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = None
-        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
@@ -78,12 +80,20 @@ class Browser:
     def open(self, address: str, width: int, dark: bool) -> dict[str, Any]:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=False)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=1000,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
         self.events.clear()
         self.call("Page.navigate", url=address)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(json.loads(self.socket.recv()))
-        return self.call("Runtime.evaluate", expression=PROBE, returnByValue=True)["result"]["value"]
+        return self.call("Runtime.evaluate", expression=PROBE, returnByValue=True)["result"][
+            "value"
+        ]
 
     def complaints(self) -> list[str]:
         found = []
@@ -95,7 +105,9 @@ class Browser:
                 found.append(f"console: {what['args'][0].get('value', '')}")
             if method == "Runtime.exceptionThrown":
                 detail = what["exceptionDetails"]
-                found.append(f"exception: {detail.get('exception', {}).get('description', detail['text'])}")
+                found.append(
+                    f"exception: {detail.get('exception', {}).get('description', detail['text'])}"
+                )
             if method == "Network.requestWillBeSent" and not what["request"]["url"].startswith(
                 ("file:", "data:", "blob:")
             ):
@@ -106,8 +118,16 @@ class Browser:
         path.parent.mkdir(parents=True, exist_ok=True)
         # a window as tall as the page: beyond a small one Chromium lays tall pages out anew, and wrongly
         height = "[window.innerWidth, document.documentElement.scrollHeight]"
-        width, height = self.call("Runtime.evaluate", expression=height, returnByValue=True)["result"]["value"]
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        width, height = self.call("Runtime.evaluate", expression=height, returnByValue=True)[
+            "result"
+        ]["value"]
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
         taken = self.call("Page.captureScreenshot")
         path.write_bytes(base64.b64decode(taken["data"]))
 
@@ -121,13 +141,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pictures", action="store_true", help="keep a picture of each page")
     options = parser.parse_args()
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    program = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     if program is None:
-        print("SKIPPED: no Chromium on this machine (Debian: apt-get install chromium); pages not opened")
+        print(
+            "SKIPPED: no Chromium on this machine (Debian: apt-get install chromium); pages not opened"
+        )
         return 0
     pages = [page for page in sorted(HTML.rglob("*.html")) if "_static" not in page.parts]
     # the first page is a mere redirection to the introduction, which is opened itself
-    pages = [page for page in pages if 'http-equiv="Refresh"' not in page.read_text(encoding="utf-8")]
+    pages = [
+        page for page in pages if 'http-equiv="Refresh"' not in page.read_text(encoding="utf-8")
+    ]
     if not pages:
         print("no pages: run `make book` first", file=sys.stderr)
         return 1
@@ -151,10 +179,15 @@ def main() -> int:
                         problems.append(f"{where}: a figure shows {shown or 'no image'}")
                 if options.pictures:
                     relative = page.relative_to(HTML).with_suffix("")
-                    browser.picture(HTML.parent / "pictures" / f"{'-'.join(relative.parts)}-{name}-{theme}.png")
+                    browser.picture(
+                        HTML.parent / "pictures" / f"{'-'.join(relative.parts)}-{name}-{theme}.png"
+                    )
         finally:
             browser.close()
-    print("\n".join(problems) or f"{len(pages)} pages are fit to be read: {len(views)} views without a complaint")
+    print(
+        "\n".join(problems)
+        or f"{len(pages)} pages are fit to be read: {len(views)} views without a complaint"
+    )
     return 1 if problems else 0
 
 

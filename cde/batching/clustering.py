@@ -1,0 +1,367 @@
+"""Clusters of training pairs that make hard batches (CDE §4.1, Eqs. 2 and 3; clustering paper §2).
+
+Eq. 2 asks for batches whose pairs are mutually confusable: large f(d, q') + f(d', q) within a
+batch. Eq. 3 replaces it by a k-means objective over pairs with the asymmetric distance
+m((d, q), (d', q')) = ‖φ(d) − ψ(q')‖ + ‖φ(d') − ψ(q)‖. As in the paper, each pair enters k-means as two
+points, φ(d)⊕ψ(q) and ψ(q)⊕φ(d), so that a document is compared with queries and a query with
+documents. FAISS does the k-means, on the GPU where there is one: 100 iterations, the best of 3 starts.
+`cde.batching.statistics` measures both objectives and describes the clusters.
+
+A pair belongs to the centroid nearest to its first point, φ(d)⊕ψ(q), as in the authors' code. The set
+of points is its own mirror image, so a centroid may attract mirrored points alone; it stays empty, and
+there are then a few clusters fewer than asked for (`cluster_sizes` tells how large each is). Unlike the
+authors, and as the paper says, the distance is Euclidean, the vectors are not reduced to 128 dimensions
+first, and every point is used in training.
+
+The clustering paper's method looks at one side only: spherical k-means on the documents' or on the
+queries' vectors (`cluster_vectors`).
+
+**Sets larger than memory.** Vectors may be memory-mapped (`np.memmap`, `np.load(…, mmap_mode="r")`), in
+float32 or float16. With `shard_size`, the pairs of a domain are shuffled by the seed, dealt into shards
+of at most so many pairs, and each shard is clustered on its own, as the authors do above 50 million
+pairs. One shard at a time is in memory, at about 28 · dim bytes a pair (half of it for `cluster_vectors`),
+beside a few numbers for each pair of the whole.
+
+Cost: iterations × starts × 2n × k × 2·dim multiply-adds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "KMeansRun",
+    "cluster_pairs",
+    "cluster_sizes",
+    "cluster_vectors",
+    "paired_points",
+    "run_kmeans",
+]
+
+Vectors = NDArray[np.float32]
+Labels = NDArray[np.int64]
+
+
+def cluster_pairs(
+    query_vectors: Vectors,
+    document_vectors: Vectors,
+    cluster_size: int = 256,
+    domains: Sequence[str] | None = None,
+    iterations: int = 100,
+    attempts: int = 3,
+    seed: int = 0,
+    shard_size: int | None = None,
+) -> Labels:
+    """Asymmetric paired k-means (CDE Eq. 3), within each domain.
+
+    Args:
+        query_vectors, document_vectors: `(n, dim)` float32 (or float16) surrogate vectors of the pairs; they
+            may be memory-mapped.
+        cluster_size: pairs a cluster, on average: a domain of n pairs gets ⌈n / cluster_size⌉ centroids.
+        domains: the domain of each pair; clusters never cross it. By default all are one domain.
+        iterations, attempts: of k-means; the attempt with the least distance is kept.
+        seed: of the starts, and of the shuffle that deals pairs into shards.
+        shard_size: cluster domains of more pairs than this in shards of at most so many (see the module's
+            text); by default a domain is one shard.
+
+    Returns:
+        `(n,)` int64 labels, 0 … number of clusters − 1, numbered domain after domain, shard after shard.
+
+    Raises:
+        ValueError: shapes differ, there are no pairs, a vector is not finite, or a size, a number of
+            iterations or of attempts is below 1.
+
+    Used by the chapters `cluster_difficulty` and `clusters`.
+
+    Example:
+        >>> vectors = np.repeat(np.eye(2, dtype=np.float32), 4, axis=0)
+        >>> labels = cluster_pairs(vectors, vectors, cluster_size=4)
+        >>> len(set(labels[:4])), len(set(labels[4:])), len(set(labels))
+        (1, 1, 2)
+    """
+    query_vectors, document_vectors = np.asarray(query_vectors), np.asarray(document_vectors)
+    _check_pairs(query_vectors, document_vectors)
+    return _cluster(
+        lambda rows: paired_points(query_vectors[rows], document_vectors[rows]),
+        _shards(len(query_vectors), cluster_size, domains, shard_size, seed),
+        cluster_size,
+        spherical=False,
+        iterations=iterations,
+        attempts=attempts,
+        seed=seed,
+    )
+
+
+def cluster_vectors(
+    vectors: Vectors,
+    cluster_size: int = 256,
+    domains: Sequence[str] | None = None,
+    spherical: bool = True,
+    iterations: int = 100,
+    attempts: int = 3,
+    seed: int = 0,
+    shard_size: int | None = None,
+) -> Labels:
+    """K-means on one side of the pairs, documents or queries (clustering paper §2 and §3.1).
+
+    Args:
+        vectors: `(n, dim)` float32 (or float16) surrogate vectors of the documents, or of the queries;
+            they may be memory-mapped.
+        cluster_size: pairs a cluster, on average. The paper's 10 clusters of n pairs are ⌈n / 10⌉.
+        domains: the source of each pair; clusters never cross it. By default all are one.
+        spherical: as in the paper, by cosine: vectors and centroids have length 1 (a vector of zeros stays
+            one). Otherwise by Euclidean distance.
+        iterations, attempts, seed, shard_size: as for `cluster_pairs`.
+
+    Returns:
+        `(n,)` int64 labels, 0 … number of clusters − 1, numbered domain after domain, shard after shard.
+
+    Raises:
+        ValueError: as `cluster_pairs`.
+
+    Used by the chapter `clusters`.
+
+    Example:
+        >>> vectors = np.array([[1, 0], [9, 1], [0, 1], [1, 9]], np.float32)
+        >>> labels = cluster_vectors(vectors, cluster_size=2)
+        >>> bool(labels[0] == labels[1] != labels[2] == labels[3])
+        True
+    """
+    vectors = np.asarray(vectors)
+    if vectors.ndim != 2:
+        raise ValueError(f"vectors must be (n, dim); they are {vectors.shape}")
+
+    def points_of(rows: Labels) -> Vectors:
+        points = np.ascontiguousarray(vectors[rows], dtype=np.float32)
+        if spherical:
+            import faiss
+
+            faiss.normalize_L2(points)
+        return points
+
+    return _cluster(
+        points_of,
+        _shards(len(vectors), cluster_size, domains, shard_size, seed),
+        cluster_size,
+        spherical=spherical,
+        iterations=iterations,
+        attempts=attempts,
+        seed=seed,
+    )
+
+
+def _cluster(
+    points_of: Callable[[Labels], Vectors],
+    shards: list[Labels],
+    cluster_size: int,
+    spherical: bool,
+    iterations: int,
+    attempts: int,
+    seed: int,
+) -> Labels:
+    labels, offset = np.zeros(sum(map(len, shards)), np.int64), 0
+    for rows in shards:
+        points, clusters = points_of(rows), math.ceil(len(rows) / cluster_size)
+        if clusters == 1:
+            _check_points(points, iterations, attempts)
+        else:  # the first points of the pairs decide; centroids that none of them is nearest to get no number
+            run = run_kmeans(points, clusters, spherical, iterations, attempts, seed)
+            labels[rows] = np.unique(run.nearest(points[: len(rows)]), return_inverse=True)[1]
+        labels[rows] += offset
+        offset = int(labels[rows].max()) + 1
+    return labels
+
+
+class KMeansRun(NamedTuple):
+    """What k-means ends with.
+
+    Attributes:
+        centroids: `(k, dim)` float32.
+        objective: `(iterations,)` float64, for the attempt that was kept: the mean, over points, of the
+            squared distance to the nearest centroid *before* each update, which falls; with `spherical`
+            the mean cosine, which rises. It ends with the iteration that changes nothing, or the last.
+        spherical: whether nearness is the cosine.
+
+    Example:
+        >>> run = KMeansRun(np.eye(2, dtype=np.float32), np.zeros(1), False)
+        >>> run.nearest(np.array([[0.1, 0.8]], np.float32)).tolist()
+        [1]
+    """
+
+    centroids: Vectors
+    objective: NDArray[np.float64]
+    spherical: bool
+
+    def nearest(self, points: Vectors) -> Labels:
+        """The nearest centroid of each of `(n, dim)` float32 points, `(n,)` int64."""
+        import faiss
+
+        index: Any = (faiss.IndexFlatIP if self.spherical else faiss.IndexFlatL2)(
+            self.centroids.shape[1]
+        )
+        index = faiss.index_cpu_to_all_gpus(index) if _gpus() else index
+        index.add(self.centroids)
+        return np.asarray(
+            index.search(np.ascontiguousarray(points, dtype=np.float32), 1)[1][:, 0], dtype=np.int64
+        )
+
+
+def run_kmeans(
+    points: Vectors,
+    clusters: int,
+    spherical: bool = False,
+    iterations: int = 100,
+    attempts: int = 3,
+    seed: int = 0,
+) -> KMeansRun:
+    """FAISS's k-means on all of the points, without domains and shards, with its course.
+
+    `cluster_pairs` is this on `paired_points`, each pair with the centroid nearest to its first point; the
+    page that shows how the objective of CDE Eq. 3 falls calls it directly.
+
+    Args:
+        points: `(n, dim)` float32; of length 1 for `spherical`.
+        clusters: how many, at most n.
+        spherical, iterations, attempts, seed: as for `cluster_vectors`.
+
+    Returns:
+        Centroids, and the objective by iteration.
+
+    Raises:
+        ValueError: points that are no finite `(n, dim)` table, a number of clusters outside 1 … n, or of
+            iterations or attempts below 1.
+
+    Used by the chapter `clusters`.
+
+    Example:
+        >>> run = run_kmeans(np.array([[0.0], [1.0], [9.0], [10.0]], np.float32), clusters=2)
+        >>> sorted(run.centroids.ravel().tolist()), float(run.objective[-1])
+        ([0.5, 9.5], 0.25)
+    """
+    import faiss
+
+    points = np.ascontiguousarray(points, dtype=np.float32)
+    if points.ndim != 2 or not 1 <= clusters <= len(points):
+        raise ValueError(
+            f"points must be (n, dim) and clusters 1 to n; they are {points.shape} and {clusters}"
+        )
+    _check_points(points, iterations, attempts)
+    kept: Any = None
+    for attempt in range(attempts):
+        kmeans: Any = faiss.Kmeans(
+            points.shape[1],
+            clusters,
+            niter=iterations,
+            # the starts that FAISS's own `nredo` takes; its record of the objective runs all attempts together
+            seed=(seed + attempt * 15486557) % 2**31,
+            spherical=spherical,
+            min_points_per_centroid=1,
+            max_points_per_centroid=len(points),  # never a subsample
+            gpu=_gpus() > 0,
+        )
+        kmeans.train(points)
+        if clusters == len(points):  # FAISS takes the points themselves and records nothing
+            kmeans.obj = np.array([np.einsum("ij,ij->", points, points) if spherical else 0.0])
+        if kept is None or (
+            kmeans.obj[-1] > kept.obj[-1] if spherical else kmeans.obj[-1] < kept.obj[-1]
+        ):
+            kept = kmeans
+    return KMeansRun(
+        kept.centroids, np.asarray(kept.obj / len(points), dtype=np.float64), spherical
+    )
+
+
+def _gpus() -> int:
+    import faiss
+
+    return int(getattr(faiss, "get_num_gpus", lambda: 0)())
+
+
+def paired_points(query_vectors: Vectors, document_vectors: Vectors) -> Vectors:
+    """The two points of each pair: φ(d)⊕ψ(q) for all pairs, then ψ(q)⊕φ(d) for all (CDE §4.1).
+
+    Args:
+        query_vectors, document_vectors: `(n, dim)` float.
+
+    Returns:
+        `(2n, 2·dim)` float32.
+
+    Raises:
+        ValueError: shapes differ, or there are no pairs.
+
+    Used by the chapter `clusters`.
+
+    Example:
+        >>> paired_points(np.array([[1.0]]), np.array([[2.0]])).tolist()
+        [[2.0, 1.0], [1.0, 2.0]]
+    """
+    _check_pairs(query_vectors, document_vectors)
+    n, dim = query_vectors.shape
+    points = np.empty((2 * n, 2 * dim), np.float32)
+    points[:n, :dim] = points[n:, dim:] = document_vectors
+    points[:n, dim:] = points[n:, :dim] = query_vectors
+    return points
+
+
+def _check_pairs(query_vectors: Vectors, document_vectors: Vectors) -> None:
+    if query_vectors.shape != document_vectors.shape or query_vectors.ndim != 2:
+        raise ValueError(
+            f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} must both be (n, dim)"
+        )
+    if len(query_vectors) == 0:
+        raise ValueError("there are no pairs to cluster")
+
+
+def _check_points(points: Vectors, iterations: int, attempts: int) -> None:
+    if iterations < 1 or attempts < 1:
+        raise ValueError(
+            f"iterations and attempts must be 1 or more; they are {iterations} and {attempts}"
+        )
+    if not np.isfinite(points).all():
+        raise ValueError("some vectors hold values that are not numbers: k-means cannot place them")
+
+
+def _shards(
+    n: int, cluster_size: int, domains: Sequence[str] | None, shard_size: int | None, seed: int
+) -> list[Labels]:
+    """Ascending positions of each shard of each domain."""
+    if n == 0:
+        raise ValueError("there are no pairs to cluster")
+    if cluster_size < 1:
+        raise ValueError(f"cluster_size must be 1 or more; it is {cluster_size}")
+    if domains is not None and len(domains) != n:
+        raise ValueError(
+            f"domains must name one domain for each of the {n} pairs; it has {len(domains)}"
+        )
+    if shard_size is not None and shard_size < cluster_size:
+        raise ValueError(
+            f"shard_size must be cluster_size ({cluster_size}) or more; it is {shard_size}"
+        )
+    names = (
+        np.zeros(n, np.int64)
+        if domains is None
+        else np.unique(np.asarray(domains), return_inverse=True)[1]
+    )
+    generator, shards = np.random.default_rng(seed), []
+    for rows in np.split(np.argsort(names, kind="stable"), np.cumsum(np.bincount(names))[:-1]):
+        if shard_size is None or len(rows) <= shard_size:
+            shards.append(rows)
+        else:  # of nearly one size; ascending, so that a file is read from front to back
+            parts = np.array_split(generator.permutation(rows), math.ceil(len(rows) / shard_size))
+            shards.extend(np.sort(part) for part in parts)
+    return shards
+
+
+def cluster_sizes(labels: Labels) -> Labels:
+    """The number of pairs in each cluster, `(clusters,)` int64.
+
+    Example:
+        >>> cluster_sizes(np.array([0, 0, 1])).tolist()
+        [2, 1]
+    """
+    return np.bincount(labels).astype(np.int64)

@@ -1,0 +1,342 @@
+"""Batches of one size, made of clusters of any size (CDE §4.1, "Packing"; clustering paper §2).
+
+Clusters are put in an order, laid end to end, and the row is cut into batches: a cluster larger
+than a batch is split, smaller ones that stand side by side share a batch. The order is random, or
+that of a greedy traveller: begin anywhere, go on to the nearest centroid not yet visited, so that
+the clusters that share a batch are alike (the paper's choice). Pairs within a cluster are shuffled.
+
+As the paper says, this happens within each domain. The authors' code lays the clusters of all domains
+end to end first, so that a batch may straddle the border of two: `cross_domains=True`.
+
+What does not fill a batch at the end of a row is dropped or kept as a short batch (`drop_last`). Which
+pairs these are changes with the epoch, as each begins its row elsewhere.
+
+Cost: O(n · log n), and for the traveller that of `cde.batching.tour`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cde.batching.statistics import batch_difficulty
+from cde.batching.tour import greedy_tour
+from cde.storage import content_hash
+
+__all__ = ["BatchSampler", "batch_difficulty", "greedy_tour", "pack_batches", "stratified_batches"]
+
+Vectors = NDArray[np.float32]
+Positions = NDArray[np.int64]
+Order = Literal["random", "tsp"]
+
+
+def pack_batches(
+    labels: Positions,
+    batch_size: int,
+    order: Order = "random",
+    vectors: Vectors | None = None,
+    domains: Sequence[str] | NDArray[np.generic] | None = None,
+    seed: int = 0,
+    drop_last: bool = True,
+    cross_domains: bool = False,
+) -> list[Positions]:
+    """Cut clusters into batches of one size; no batch crosses a domain, unless asked for.
+
+    Args:
+        labels: `(n,)` the cluster of each pair, as `cluster_pairs` gives them. All zero: random batches.
+        batch_size: pairs a batch.
+        order: "random", or "tsp" for the greedy tour over centroids.
+        vectors: `(n, dim)` document vectors, whose means are the centroids; "tsp" needs them.
+        domains: `(n,)` the domain of each pair; by default all are one domain.
+        seed: of the order of clusters, of pairs within a cluster, and of the batches.
+        drop_last: drop what does not fill a batch at the end of a domain; False keeps it as a short batch.
+        cross_domains: the authors' way: the domains' clusters are laid end to end, in random order of
+            domains, and cut as one row.
+
+    Returns:
+        Batches in random order, each `(batch_size,)` int64 positions of pairs, in random order.
+
+    Raises:
+        ValueError: an unknown order, "tsp" without vectors, a batch size below 1, or domains or vectors for
+            another number of pairs.
+
+    Used by the chapters `cluster_difficulty` and `packing`.
+
+    Example:
+        >>> batches = pack_batches(np.array([0, 0, 1, 1, 2, 2]), batch_size=2)
+        >>> sorted(sorted(batch.tolist()) for batch in batches)
+        [[0, 1], [2, 3], [4, 5]]
+    """
+    clusters = _Clusters.of(labels, order, vectors, domains)
+    return _pack(clusters, batch_size, seed, drop_last, cross_domains)
+
+
+@dataclass(frozen=True)
+class _Clusters:
+    """Clusters in each domain: ascending positions of a domain's pairs, and the number of each one's cluster."""
+
+    rows: list[Positions]
+    local: list[Positions]
+    centroids: list[Vectors] | None
+    counts: list[int]
+
+    @classmethod
+    def of(
+        cls,
+        labels: Positions,
+        order: Order,
+        vectors: Vectors | None,
+        domains: Sequence[str] | NDArray[np.generic] | None,
+    ) -> _Clusters:
+        labels = np.asarray(labels)
+        if order not in ("random", "tsp"):
+            raise ValueError(f"order must be 'random' or 'tsp'; it is {order!r}")
+        if order == "tsp" and vectors is None:
+            raise ValueError(
+                "order 'tsp' goes from centroid to centroid: give the documents' vectors"
+            )
+        for name, given in (("domains", domains), ("vectors", vectors)):
+            if given is not None and len(given) != len(labels):
+                raise ValueError(
+                    f"{name} must hold one for each of the {len(labels)} pairs; it has {len(given)}"
+                )
+        names = np.zeros(len(labels), np.int64)
+        if domains is not None:
+            names = np.unique(np.asarray(domains), return_inverse=True)[1]
+        rows = (
+            np.split(np.argsort(names, kind="stable"), np.cumsum(np.bincount(names))[:-1])
+            if len(labels)
+            else []
+        )
+        local = [np.unique(labels[some], return_inverse=True)[1] for some in rows]
+        centroids = None
+        if order == "tsp" and vectors is not None:
+            centroids = [
+                _centroids(vectors, some, own) for some, own in zip(rows, local, strict=True)
+            ]
+        return cls(rows, local, centroids, [int(own.max()) + 1 for own in local])
+
+
+def _centroids(vectors: Vectors, rows: Positions, local: Positions, block: int = 65536) -> Vectors:
+    sizes = np.bincount(local)
+    sums = np.zeros((len(sizes), vectors.shape[1]))
+    for start in range(0, len(rows), block):  # of a file, only a block is in memory
+        own = local[start : start + block]
+        order = np.argsort(own, kind="stable")
+        present, first = np.unique(own[order], return_index=True)
+        some = vectors[rows[start : start + block]].astype(np.float64)
+        sums[present] += np.add.reduceat(some[order], first, axis=0)
+    return (sums / sizes[:, None]).astype(np.float32)
+
+
+def _pack(
+    clusters: _Clusters, batch_size: int, seed: int, drop_last: bool, cross_domains: bool
+) -> list[Positions]:
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be 1 or more; it is {batch_size}")
+    generator = np.random.default_rng(seed)
+    domains = list(range(len(clusters.rows)))
+    if cross_domains:
+        generator.shuffle(domains)
+    rows = (_lay_out(clusters, domain, generator) for domain in domains)
+    batches: list[Positions] = []
+    for row in [np.concatenate(list(rows))] if cross_domains and domains else rows:
+        whole = len(row) // batch_size * batch_size
+        # within a batch the order is random: rows that look at its first queries see all its clusters
+        batches.extend(generator.permuted(row[:whole].reshape(-1, batch_size), axis=1))
+        if not drop_last and whole < len(row):
+            batches.append(generator.permutation(row[whole:]))
+    return [batches[i] for i in generator.permutation(len(batches))]
+
+
+def _lay_out(clusters: _Clusters, domain: int, generator: np.random.Generator) -> Positions:
+    """A domain's pairs, cluster after cluster."""
+    count = clusters.counts[domain]
+    shuffled = generator.permutation(len(clusters.rows[domain]))
+    if clusters.centroids is not None:
+        tour = greedy_tour(clusters.centroids[domain], int(generator.integers(count)))
+    else:
+        tour = generator.permutation(count)
+    place = np.empty(count, np.int64)
+    place[tour] = np.arange(count)
+    order = np.argsort(place[clusters.local[domain][shuffled]], kind="stable")
+    return np.asarray(clusters.rows[domain][shuffled[order]], dtype=np.int64)
+
+
+def stratified_batches(
+    strata: Sequence[str] | NDArray[np.generic],
+    batch_size: int,
+    seed: int = 0,
+    drop_last: bool = True,
+) -> list[Positions]:
+    """One epoch of batches that each come from one stratum (clustering paper §2).
+
+    Strata are drawn in proportion to their size, without replacement: each is shuffled and cut into
+    batches, and all batches are put in random order. A stratum smaller than a batch gives none, unless
+    `drop_last` is False.
+
+    Args:
+        strata: `(n,)` the stratum of each pair: its source, or its cluster, which `cluster_vectors` with
+            `domains` makes within sources.
+        batch_size, seed, drop_last: as for `pack_batches`.
+
+    Returns:
+        Batches in random order, each `(batch_size,)` int64 positions of pairs.
+
+    Raises:
+        ValueError: a batch size below 1.
+
+    Used by the chapter `clusters`.
+
+    Example:
+        >>> batches = stratified_batches(["msmarco", "nq", "nq", "msmarco"], batch_size=2)
+        >>> sorted(sorted(batch.tolist()) for batch in batches)
+        [[0, 3], [1, 2]]
+    """
+    return pack_batches(
+        np.zeros(len(strata), np.int64), batch_size, domains=strata, seed=seed, drop_last=drop_last
+    )
+
+
+class BatchSampler:
+    """Batches for ever, epoch after epoch, that every process draws alike and that can go on where they stopped.
+
+    Epoch e has the batches `pack_batches(…, seed=seed + e)`. The iterator gives whole batches; `slice` is a
+    process's own part of one, so that every process has equally many of them, of one size.
+
+    Args:
+        labels: `(n,)` the cluster of each pair; None for batches from within domains, which may be
+            strata of any kind (`stratified_batches`).
+        batch_size: pairs a batch, over all processes.
+        order, vectors, domains, seed, drop_last, cross_domains: as for `pack_batches`.
+        ranks: processes that share a batch.
+        rank: which of them this is.
+
+    Raises:
+        ValueError: neither labels nor domains, a batch size that `ranks` does not divide, a rank outside
+            0 … ranks − 1, short batches (`drop_last=False`) for several processes, no batch in an epoch, or
+            as `pack_batches`.
+
+    Used by training.
+
+    Example:
+        >>> sampler = BatchSampler(np.array([0, 0, 1, 1]), batch_size=2, ranks=2, rank=1)
+        >>> batch = next(sampler)
+        >>> len(batch), len(sampler.slice(batch)), sampler.batches_per_epoch
+        (2, 1, 2)
+        >>> later = BatchSampler(np.array([0, 0, 1, 1]), batch_size=2, ranks=2, rank=1)
+        >>> later.load_state_dict(sampler.state_dict())
+        >>> next(later).tolist() == next(sampler).tolist()
+        True
+    """
+
+    def __init__(
+        self,
+        labels: Positions | None,
+        batch_size: int,
+        order: Order = "random",
+        vectors: Vectors | None = None,
+        domains: Sequence[str] | NDArray[np.generic] | None = None,
+        seed: int = 0,
+        drop_last: bool = True,
+        cross_domains: bool = False,
+        ranks: int = 1,
+        rank: int = 0,
+    ) -> None:
+        if labels is None and domains is None:
+            raise ValueError("give labels (clusters), domains (strata), or both: neither is given")
+        if ranks < 1 or not 0 <= rank < ranks:
+            raise ValueError(f"rank must be 0 to ranks − 1; they are {rank} and {ranks}")
+        if batch_size % ranks:
+            raise ValueError(
+                f"batch_size must be a multiple of ranks; they are {batch_size} and {ranks}"
+            )
+        if ranks > 1 and not drop_last:
+            raise ValueError(
+                f"drop_last=False leaves short batches, which {ranks} ranks cannot share: drop them"
+            )
+        if labels is None:
+            labels = np.zeros(0 if domains is None else len(domains), np.int64)
+        self.batch_size, self.seed, self.ranks, self.rank = batch_size, seed, ranks, rank
+        self.drop_last, self.cross_domains = drop_last, cross_domains
+        self.epoch, self.position = 0, 0
+        self._clusters = _Clusters.of(labels, order, vectors, domains)
+        self._batches = self._pack()
+        if not self._batches:
+            raise ValueError(
+                f"no batch of {batch_size} in an epoch: no domain of the {len(labels)} pairs has as many"
+            )
+
+    def _pack(self) -> list[Positions]:
+        return _pack(
+            self._clusters,
+            self.batch_size,
+            self.seed + self.epoch,
+            self.drop_last,
+            self.cross_domains,
+        )
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """How many batches an epoch has, the same in each."""
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Positions]:
+        return self
+
+    def __next__(self) -> Positions:
+        if self.position == len(self._batches):
+            self.epoch, self.position = self.epoch + 1, 0
+            self._batches = self._pack()
+        self.position += 1
+        return self._batches[self.position - 1]
+
+    def slice(self, batch: Positions, rank: int | None = None) -> Positions:
+        """This rank's part of a batch, or another's: `(len(batch) / ranks,)`, contiguous, rank 0's first."""
+        size = len(batch) // self.ranks
+        rank = self.rank if rank is None else rank
+        return batch[rank * size : (rank + 1) * size]
+
+    def state_dict(self) -> dict[str, int | str]:
+        """Where the sampler stands: epoch, batches given in it, and a hash of what its batches depend on.
+
+        It is the same on all ranks, and goes on with any number of them.
+        """
+        return {"settings": self._settings, "epoch": self.epoch, "position": self.position}
+
+    def load_state_dict(self, state: dict[str, int | str]) -> None:
+        """Go on where the sampler that gave this state stood.
+
+        Raises:
+            ValueError: a state of a sampler with other pairs, clusters, batch size, order, seed or options.
+        """
+        if state.get("settings") != self._settings:
+            raise ValueError(
+                "the state is of a sampler with other settings (pairs, labels, vectors, domains, batch_size, order, "
+                "seed, drop_last or cross_domains): make this one as that one was, or begin anew"
+            )
+        epoch = int(state["epoch"])
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self._batches = self._pack()
+        self.position = int(state["position"])
+
+    @cached_property
+    def _settings(self) -> str:
+        clusters = self._clusters
+        options = (
+            self.batch_size,
+            self.seed,
+            self.drop_last,
+            self.cross_domains,
+            clusters.centroids is not None,
+        )
+        arrays = [*clusters.rows, *clusters.local, *(clusters.centroids or [])]
+        return content_hash(
+            [repr(options), *(np.ascontiguousarray(array).tobytes() for array in arrays)]
+        )

@@ -1,0 +1,263 @@
+"""What clusters and batches are like: the objectives of CDE Eqs. 2 and 3, size, tightness, purity, difficulty.
+
+**Eq. 2**, which clustering is to maximise, is the sum of f(d, q') + f(d', q) over the pairs of a batch.
+`batch_objective` gives its mean over batch-mates, halved: the mean cosine of a query with another
+pair's document. It is exact, in O(b · dim) a batch of b, as Σ φ(d)·ψ(q') over *all* pairs is the product of two sums.
+
+**Eq. 3**, which k-means minimises, is the sum over pairs of m to the centre of their batch, with
+m((d, q), (d', q')) = ‖φ(d) − ψ(q')‖ + ‖φ(d') − ψ(q)‖. The paper says that it bounds Eq. 2 by the triangle
+inequality. m has none in general: of three pairs with φ(d) = ψ(q'') = φ(d') = a and ψ(q) = φ(d'') = ψ(q') = b,
+the outer two are at distance 0 from the middle one, and at 2·‖a − b‖ from each other. The bound holds for a
+*symmetric* centre, whose two halves are one vector s, the kind that k-means finds where both points of a
+pair are near one centroid: m((d, q), (d', q')) ≤ (‖φ(d) − s‖ + ‖s − ψ(q)‖) + (‖φ(d') − s‖ + ‖s − ψ(q')‖).
+`paired_distance` takes that centre, s the mean of all vectors of the batch.
+
+Cost: O(n · dim).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+__all__ = [
+    "batch_difficulty",
+    "batch_objective",
+    "cluster_members",
+    "cluster_statistics",
+    "mean_pairwise_cosine",
+    "paired_distance",
+]
+
+Vectors = NDArray[np.float32]
+Positions = NDArray[np.int64]
+
+
+def batch_objective(
+    query_vectors: Vectors, document_vectors: Vectors, batches: Sequence[Positions]
+) -> float:
+    """The objective of CDE Eq. 2 for given batches, per pair of batch-mates.
+
+    Args:
+        query_vectors, document_vectors: `(n, dim)` float32 unit vectors of all pairs.
+        batches: of each, the positions of its pairs; clusters as `cluster_members` gives them will do.
+
+    Returns:
+        The mean of (f(d, q') + f(d', q)) / 2 over all pairs of batch-mates of all batches: a cosine. A large
+        batch has more pairs of batch-mates than a small one and weighs more; one of a single pair has none.
+
+    Raises:
+        ValueError: shapes differ, or no batch has two pairs.
+
+    Used by the chapters `clusters` and `packing`.
+
+    Example:
+        >>> queries = np.array([[1, 0], [0, 1]], np.float32)
+        >>> documents = np.array([[1, 0], [0.6, 0.8]], np.float32)
+        >>> round(batch_objective(queries, documents, [np.array([0, 1])]), 6)
+        0.3
+    """
+    if query_vectors.shape != document_vectors.shape or query_vectors.ndim != 2:
+        raise ValueError(
+            f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} must both be (n, dim)"
+        )
+    total, mates = 0.0, 0
+    for batch in batches:
+        queries, documents = (
+            query_vectors[batch].astype(np.float64),
+            document_vectors[batch].astype(np.float64),
+        )
+        total += float(
+            queries.sum(axis=0) @ documents.sum(axis=0) - np.einsum("ij,ij->", queries, documents)
+        )
+        mates += len(batch) * (len(batch) - 1)
+    if mates == 0:
+        raise ValueError(
+            f"none of the {len(batches)} batches has two pairs: there are no batch-mates to compare"
+        )
+    return total / mates
+
+
+def paired_distance(
+    query_vectors: Vectors, document_vectors: Vectors, batches: Sequence[Positions]
+) -> float:
+    """The objective of CDE Eq. 3 for given batches, per pair: ‖φ(d) − s‖ + ‖s − ψ(q)‖, s the centre of its batch.
+
+    Within one batch the mean of m over all pairs of batch-mates is at most twice this.
+
+    Args:
+        query_vectors, document_vectors, batches: as for `batch_objective`.
+
+    Returns:
+        The mean over all pairs of all batches; 0 where all vectors of a batch are equal.
+
+    Raises:
+        ValueError: shapes differ, or there are no pairs.
+
+    Used by the chapter `clusters`.
+
+    Example:
+        >>> vectors = np.array([[0.0], [2.0]], np.float32)
+        >>> paired_distance(vectors, vectors, [np.array([0, 1])])
+        2.0
+    """
+    if query_vectors.shape != document_vectors.shape or query_vectors.ndim != 2:
+        raise ValueError(
+            f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} must both be (n, dim)"
+        )
+    total = 0.0
+    for batch in batches:
+        both = np.stack([query_vectors[batch], document_vectors[batch]]).astype(np.float64)
+        total += (
+            float(np.linalg.norm(both - both.mean(axis=(0, 1)), axis=2).sum())
+            if len(batch)
+            else 0.0
+        )
+    pairs = sum(map(len, batches))
+    if pairs == 0:
+        raise ValueError("there are no pairs in the batches")
+    return total / pairs
+
+
+def cluster_members(labels: Positions) -> list[Positions]:
+    """The positions of the pairs of each cluster, ascending; empty for a number that no pair has.
+
+    Args:
+        labels: `(n,)` int64, 0 or more.
+
+    Example:
+        >>> [members.tolist() for members in cluster_members(np.array([1, 0, 1]))]
+        [[1], [0, 2]]
+    """
+    if len(labels) == 0:
+        return []
+    return np.split(
+        np.argsort(labels, kind="stable").astype(np.int64), np.cumsum(np.bincount(labels))[:-1]
+    )
+
+
+def mean_pairwise_cosine(vectors: Vectors) -> float:
+    """The mean cosine of two different vectors, over all pairs of them (clustering paper, Table 1).
+
+    Exact, where the paper draws 3,000 points: with unit vectors the sum over all pairs is the squared
+    length of their sum.
+
+    Args:
+        vectors: `(n, dim)` float; a vector of zeros has cosine 0 with every other.
+
+    Returns:
+        A cosine; not a number for fewer than two vectors.
+
+    Example:
+        >>> round(mean_pairwise_cosine(np.array([[1, 0], [3, 4]], np.float32)), 6)
+        0.6
+    """
+    if len(vectors) < 2:
+        return float("nan")
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    total = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0) @ vectors
+    return float((total @ total - np.count_nonzero(lengths)) / (len(vectors) * (len(vectors) - 1)))
+
+
+def cluster_statistics(
+    vectors: Vectors, labels: Positions, sources: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """Size, similarity and purity of each cluster (clustering paper, Table 1).
+
+    The table's last row, the overall set, is `mean_pairwise_cosine(vectors)`; the purity of a whole
+    clustering is the mean of `source_share` weighted by `size`.
+
+    Args:
+        vectors: `(n, dim)` float32, of documents or of queries, whichever the table is about.
+        labels: `(n,)` int64.
+        sources: where each pair comes from (its domain or package).
+
+    Returns:
+        A row for each cluster that has a pair, indexed by its number, with columns `size` (int64),
+        `similarity` (the mean cosine of two of its members; NaN for a single one), and with `sources` also
+        `source` (its most frequent one, the first by name of several) and `source_share`.
+
+    Raises:
+        ValueError: labels or sources for another number of vectors.
+
+    Used by the chapter `clusters`.
+
+    Example:
+        >>> vectors = np.array([[1, 0], [1, 0], [0, 1]], np.float32)
+        >>> cluster_statistics(vectors, np.array([0, 0, 1]), ["scipy", "scipy", "torch"])
+                 size  similarity source  source_share
+        cluster
+        0           2         1.0  scipy           1.0
+        1           1         NaN  torch           1.0
+    """
+    given = {"labels": len(labels), **({} if sources is None else {"sources": len(sources)})}
+    for name, count in given.items():
+        if count != len(vectors):
+            raise ValueError(
+                f"{name} must name one for each of the {len(vectors)} vectors; there are {count}"
+            )
+    members = {cluster: rows for cluster, rows in enumerate(cluster_members(labels)) if len(rows)}
+    table = pd.DataFrame(
+        {
+            "size": [len(rows) for rows in members.values()],
+            "similarity": [mean_pairwise_cosine(vectors[rows]) for rows in members.values()],
+        },
+        index=pd.Index(list(members), name="cluster", dtype=np.int64),
+    )
+    if sources is not None:
+        names, source = np.unique(np.asarray(sources), return_inverse=True)
+        counts = [np.bincount(source[rows]) for rows in members.values()]
+        table["source"] = [str(names[count.argmax()]) for count in counts]
+        table["source_share"] = [count.max() / count.sum() for count in counts]
+    return table
+
+
+def batch_difficulty(
+    query_vectors: Vectors,
+    document_vectors: Vectors,
+    batch: Positions,
+    queries: int | None = None,
+    temperature: float = 0.02,
+) -> dict[str, float]:
+    """How hard the negatives of a batch are, by the surrogate (CDE Fig. 6).
+
+    Args:
+        query_vectors, document_vectors: `(n, dim)` float32 unit vectors of all pairs.
+        batch: `(b,)` positions of the batch's pairs, two or more, in random order.
+        queries: look at the first so many queries only (against all documents); by default at all.
+        temperature: of the loss (the paper's τ = 0.02).
+
+    Returns:
+        mean: mean cosine of a query with the other documents of the batch.
+        hardest: mean over queries of the largest such cosine.
+        loss: the contrastive loss, in nats, that the surrogate itself has on the batch.
+
+    Raises:
+        ValueError: a batch of fewer than two pairs.
+
+    Used by the chapters `cluster_difficulty` and `packing`.
+
+    Example:
+        >>> vectors = np.eye(2, dtype=np.float32)
+        >>> batch_difficulty(vectors, vectors, np.array([0, 1]))["hardest"]
+        0.0
+    """
+    if len(batch) < 2:
+        raise ValueError(f"a batch needs two pairs for a negative; it has {len(batch)}")
+    rows = batch[:queries]
+    scores = query_vectors[rows] @ document_vectors[batch].T
+    positive = np.diagonal(scores).copy()
+    logits = scores / temperature
+    largest = logits.max(axis=1)
+    loss = np.log(np.exp(logits - largest[:, None]).sum(axis=1)) + largest - positive / temperature
+    np.fill_diagonal(scores, -np.inf)
+    hardest = scores.max(axis=1)
+    np.fill_diagonal(scores, 0)
+    return {
+        "mean": float(scores.sum() / (len(rows) * (len(batch) - 1))),
+        "hardest": float(hardest.mean()),
+        "loss": float(loss.mean()),
+    }

@@ -1,0 +1,234 @@
+"""What a chapter's notebook calls: its settings, its answer, and what it hands to the runner.
+
+A page works the same in JupyterLab, by hand, and under `cde run`: nothing here needs the runner.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import pandas as pd
+
+from cde.book import claims, plots, records
+from cde.book.proofs import TIMES
+from cde.hardware import describe
+from cde.intervals import mean_and_interval, mean_and_spread
+from cde.provenance import account
+
+__all__ = [
+    "PROFILES",
+    "answer",
+    "claims_under_test",
+    "experiment",
+    "finish",
+    "imported_modules",
+    "mean_and_interval",
+    "mean_and_spread",
+    "settings",
+]
+
+PROFILES = ("smoke", "laptop", "gpu", "paper")
+MIME = "application/vnd.cde.book.page+json"
+
+
+class Keyed(Protocol):
+    """A recipe: it says what its runs depend on."""
+
+    def record_key(self, **chapter: Any) -> dict[str, Any]:
+        """The recipe's settings and the chapter's own."""
+
+
+class Settings(SimpleNamespace):
+    """A chapter's settings, as attributes; `profile` and `seed` are always among them."""
+
+    profile: str
+    seed: int
+
+    @property
+    def every_seed(self) -> range:
+        """The seeds of all training runs: `seeds` of them, from `seed` on."""
+        return range(self.seed, self.seed + self.seeds)
+
+    def only(self, *names: str, **more: Any) -> dict[str, Any]:
+        """The seed and the settings of these names: what an experiment depends on.
+
+        Example:
+            >>> Settings(profile="laptop", seed=0, seeds=3, depth=2).only("seeds")
+            {'seed': 0, 'seeds': 3}
+        """
+        return {"seed": self.seed, **{name: getattr(self, name) for name in names}, **more}
+
+    def _repr_html_(self) -> str:
+        rows = {name: str(value) for name, value in vars(self).items()}
+        return plots.table(pd.DataFrame({"value": rows})).markup
+
+
+def settings(
+    names: Mapping[str, Any],
+    recipe_parameters: Sequence[str] = (),
+    /,
+    **profiles: Mapping[str, Any],
+) -> Settings:
+    """The settings of the page's profile, with whatever parameters were given in their place.
+
+    Args:
+        names: `globals()` of the notebook: its parameters are found by name. `profile` and `seed` must be there; None
+            leaves the profile's value.
+        recipe_parameters: those of the page's recipe (`PARAMETERS` of `cde.experiments.recipes` or of
+            `cde.dwell.recipe`); the ones that the page has are settings, and None leaves the recipe's value.
+        profiles: `laptop` has every setting; `smoke`, `gpu` and `paper` have what they change. `fresh` is what `laptop`
+            changes in a build without records (`make book FRESH=1`): less training, for a whole book that is made anew
+            in one sitting.
+
+    Returns:
+        An object with one attribute per setting, `profile` and `seed`.
+
+    Raises:
+        ValueError: an unknown profile, or a profile that changes what `laptop` does not have.
+
+    Used by every chapter.
+
+    Example:
+        >>> settings({"profile": "gpu", "seed": 1}, laptop={"size": 10}, gpu={"size": 90}).size
+        90
+    """
+    profile = str(names["profile"])
+    known = [name for name in (*PROFILES, *profiles) if name != "fresh"]
+    if profile not in known:
+        raise ValueError(
+            f"profile must be one of {', '.join(dict.fromkeys(known))}; it is {profile!r}"
+        )
+    shortened = profile == "laptop" and "fresh" in profiles and os.environ.get("CDE_FRESH") == "1"
+    declared = {name: None for name in recipe_parameters if name in names}
+    values: dict[str, Any] = {**profiles["laptop"], **declared}
+    for name, value in profiles.get("fresh" if shortened else profile, {}).items():
+        if name not in values:
+            raise ValueError(
+                f"{profile} changes {name!r}, which laptop does not have; it has {', '.join(values)}"
+            )
+        values[name] = value
+    values |= {name: names[name] for name in values if names.get(name) is not None}
+    if profile == "smoke":  # its numbers are compared between machines
+        os.environ.setdefault("CDE_PRECISION", "float32")
+    account.profile = profile
+    return Settings(**values, profile=profile, seed=int(names["seed"]))
+
+
+def experiment(
+    name: str,
+    compute: Callable[[], pd.DataFrame],
+    key: Mapping[str, Any],
+    recipe: Keyed | None = None,
+    can_run: bool = True,
+    costly: bool = True,
+    varies: Sequence[str] = TIMES,
+    profile: str | None = None,
+) -> Any:
+    """The rows of an experiment, computed here or read from its record; says below the cell where they come from.
+
+    Args:
+        name: of the experiment, and of its record.
+        compute: makes the rows: a data frame of numbers and short names.
+        key: what the rows depend on, as `settings.only("seeds", …)`.
+        recipe: what they depend on besides, if they come from runs of a recipe.
+        can_run: whether this machine has what `compute` needs.
+        costly: prefer a record to computing here: for training runs.
+        varies: columns of time or of memory, which a proof leaves out.
+        profile: whose record; by default the page's.
+
+    Returns:
+        A data frame; None if the rows can neither be computed here nor read.
+
+    Used by every chapter whose numbers are recorded.
+
+    Example:
+        >>> experiment("toy", lambda: pd.DataFrame({"x": [1]}), {"seed": 0}, profile="laptop")["x"].item()
+        1
+    """
+    whole = dict(key) if recipe is None else recipe.record_key(**key)
+    found = records.recorded(
+        name, profile or account.profile, compute, can_run, whole, costly, varies
+    )
+    if found is None:
+        print(
+            "not available: this machine lacks what it needs, and there is no record with these settings"
+        )
+        return None
+    if found.note:
+        print(found.note)
+    return found.rows
+
+
+def claims_under_test(chapter: str) -> Any:
+    """A table of the ledger's claims that a chapter measures, with the paper's value and the rule."""
+    found = [claim for claim in claims.ledger().values() if claim.chapter == chapter]
+    rows = [
+        {
+            "claim": claim.wording,
+            "where": claim.place,
+            "the paper's value": claim.paper_value,
+            "decided by": claim.test,
+        }
+        for claim in found
+    ]
+    return plots.table(pd.DataFrame(rows))
+
+
+def answer(text: str) -> None:
+    """Set the one-paragraph answer that the rendered page shows below its title.
+
+    Args:
+        text: Markdown; its numbers are formatted from what the page has computed.
+    """
+    from IPython.display import Markdown, display
+
+    account.answer = " ".join(text.split())
+    display(Markdown(account.answer))  # type: ignore[no-untyped-call]
+
+
+def imported_modules() -> list[str]:
+    """The modules of `cde` that this process has imported, as paths below the package.
+
+    The package's own `__init__.py` is left out: it lists names, and a new one changes no page.
+    """
+    package = Path(__file__).resolve().parents[1]
+    files = {
+        getattr(module, "__file__", None)
+        for name, module in sys.modules.items()
+        if name.split(".")[0] == "cde"
+    }
+    found = {str(Path(file).resolve().relative_to(package)) for file in files if file}
+    return sorted(found - {"__init__.py"})
+
+
+class _Report:
+    def __init__(self, content: dict[str, Any]) -> None:
+        self.content = content
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        return {MIME: self.content, "text/plain": ""}
+
+
+def finish() -> _Report:
+    """Hand over to the runner what the page has used and found; the runner adds this as a last cell."""
+    return _Report(
+        {
+            "answer": account.answer,
+            "measurements": json.loads(claims.to_json(account.measured)),
+            "modules": imported_modules(),
+            "data": dict(account.loaded),
+            "asked": sorted(account.asked),
+            "records": sorted(account.read),
+            "proofs": dict(account.proofs),
+            "device": describe(),
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+        }
+    )

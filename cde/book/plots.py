@@ -1,0 +1,156 @@
+"""The house style of figures: one look, readable by colour-blind readers, in light and in dark.
+
+A figure is drawn once, with the colours below. `show` turns it into two SVG images, the second with
+every colour of the style exchanged for its counterpart on a dark page, and the page's theme decides
+which one is seen. With each go an alternative text, a caption that names the paper's exhibit, and
+a table of the numbers behind it. Colours are Okabe and Ito's, and differ in lightness as well;
+markers differ too, so that colour is never the only distinction.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.figure import Figure
+
+__all__ = ["COLORS", "GRID", "INK", "MARKERS", "MUTED", "figure", "show", "table"]
+
+INK, MUTED, GRID = "#1f2328", "#59636e", "#d1d9e0"
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#3f9fd8")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+_DARK = {
+    INK: "#e6edf3",
+    MUTED: "#9198a1",
+    GRID: "#3d444d",
+    "#0072b2": "#4ea8e0",
+    "#d55e00": "#ff8a3d",
+    "#009e73": "#2fc79a",
+    "#cc79a7": "#e39bc4",
+    "#8a6d00": "#e0bc3c",
+    "#3f9fd8": "#8fd0f7",
+}
+_STYLE = str(Path(__file__).with_name("house.mplstyle"))
+_number = count(1)
+
+
+@contextmanager
+def figure(
+    rows: int = 1, columns: int = 1, width: float = 7.0, height: float = 3.6, **options: Any
+) -> Iterator[Any]:
+    """Open a figure in the house style; yields it and its axes (one, or an array of them).
+
+    Args:
+        rows, columns: of axes.
+        width, height: in inches; 7 is the width of a page's text.
+        options: passed to `matplotlib.pyplot.subplots`.
+
+    Example:
+        >>> with figure() as (drawing, axes):
+        ...     _ = axes.plot([1, 2], [3, 4])
+    """
+    with mpl.rc_context(fname=_STYLE):
+        drawing, axes = plt.subplots(
+            rows, columns, figsize=(width, height), layout="constrained", **options
+        )
+        try:
+            yield drawing, axes
+        finally:
+            plt.close(drawing)
+
+
+def _svg(drawing: Figure) -> str:
+    buffer = io.StringIO()
+    with mpl.rc_context(fname=_STYLE):
+        drawing.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
+
+
+def _image(svg: str, alt: str, theme: str) -> str:
+    encoded = base64.b64encode(svg.encode()).decode()
+    return (
+        f'<img class="cde-{theme} dark-light" alt="{html.escape(alt, quote=True)}" '
+        f'src="data:image/svg+xml;base64,{encoded}">'
+    )
+
+
+class _Shown:
+    def __init__(self, markup: str, text: str) -> None:
+        self.markup, self.text = markup, text
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/html": self.markup, "text/plain": self.text}
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def show(drawing: Figure, alt: str, caption: str, data: pd.DataFrame, answers: str = "") -> _Shown:
+    """Show a figure with its alternative text, its caption and the numbers behind it.
+
+    Args:
+        drawing: the figure, from `figure`.
+        alt: what the figure shows, for a reader who does not see it: axes, and the finding. At least
+            40 characters; a number in it should come from the data.
+        caption: one or two sentences.
+        data: the numbers that are drawn; shown as a table that opens on demand.
+        answers: the exhibit of the paper that it answers, such as "CDE Fig. 6".
+
+    Raises:
+        ValueError: an alternative text that is too short to describe anything, or no data.
+    """
+    if len(alt) < 40:
+        raise ValueError(
+            f"the alternative text must describe the figure (40 characters or more); it is {alt!r}"
+        )
+    if data.empty:
+        raise ValueError("a figure needs the table of its numbers; the data frame is empty")
+    light = _svg(drawing)
+    dark = light
+    for colour, counterpart in _DARK.items():
+        dark = dark.replace(colour, counterpart)
+    number = next(_number)
+    chapter = os.environ.get("CDE_CHAPTER", "this notebook")
+    answer = f" Answers {html.escape(answers)}." if answers else ""
+    markup = (
+        f"{_THEME_RULES}<figure class='cde-figure' id='figure-{number}'>"
+        f"<div class='cde-scroll'>{_image(light, alt, 'light')}{_image(dark, alt, 'dark')}</div>"
+        f"<figcaption><b>Figure {number}.</b> {html.escape(caption)}{answer} "
+        f"<small>Drawn by {html.escape(chapter)} from the numbers below; data and commit are in the page's "
+        f"provenance.</small></figcaption>"
+        f"<details><summary>The numbers of figure {number}</summary>{_markup(data)}</details></figure>"
+    )
+    return _Shown(markup, f"Figure {number}. {caption}{answer}\n{alt}")
+
+
+# The rules travel with the figure: in JupyterLab there is no stylesheet of the book.
+_THEME_RULES = (
+    "<style>.cde-figure img.cde-dark{display:none}"
+    "html[data-theme=dark] .cde-figure img.cde-dark,body[data-jp-theme-light=false] .cde-figure img.cde-dark"
+    "{display:block}html[data-theme=dark] .cde-figure img.cde-light,"
+    "body[data-jp-theme-light=false] .cde-figure img.cde-light{display:none}"
+    ".cde-figure img{width:100%;min-width:34rem;height:auto}.cde-scroll{overflow-x:auto}</style>"
+)
+
+
+def _markup(data: pd.DataFrame) -> str:
+    shown = data.to_html(
+        border=0, index=not isinstance(data.index, pd.RangeIndex), float_format=lambda value: f"{value:.4g}",
+        classes="cde-numbers", justify="left",
+    )  # fmt: skip
+    return f'<div class="cde-scroll">{shown}</div>'
+
+
+def table(data: pd.DataFrame) -> _Shown:
+    """Show a data frame as a table that scrolls sideways on a narrow screen."""
+    return _Shown(_markup(data), data.to_string())

@@ -1,0 +1,292 @@
+"""Committed records: numbers of an experiment that not every reader can run, each with a proof that it still stands.
+
+`book/records/<profile>/<name>.json` holds rows of numbers, made by `cde run CHAPTER --record` where the data (or the
+device, or the time) was at hand, with their provenance. A page that does not run the experiment itself draws the
+record in its place and says so. Records hold numbers, never texts.
+
+`cde.book.proofs` says what a proof is and when it holds. Whenever a chapter runs at `smoke`, the proofs of its records are
+compared; a record whose proof does not hold is stale: on its page, in `cde doctor`, and by name at the end of `cde book`.
+
+Cost: that of reading a file; the comparison is of rows that the smoke run has computed in any case.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cde.book.proofs import TIMES, ProofState, differences, experiment_digest, stored_rows
+from cde.hardware import describe
+from cde.provenance import account, commit, libraries, now
+from cde.storage import atomic_path, cache_folder, content_hash, project_root
+
+__all__ = ["Recorded", "proof_states", "recorded", "records_at_other_profiles"]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The rows of an experiment, and whether they were computed here or read from a record.
+
+    Attributes:
+        rows: the numbers.
+        note: where they come from, for the page: empty if they were computed just now.
+    """
+
+    rows: pd.DataFrame
+    note: str
+
+
+def recorded(
+    name: str,
+    profile: str,
+    compute: Callable[[], pd.DataFrame],
+    can_run: bool,
+    settings: dict[str, Any],
+    costly: bool = False,
+    varies: Sequence[str] = TIMES,
+) -> Recorded | None:
+    """Compute an experiment where that is possible, else read its record.
+
+    At the profile `smoke` the experiment is computed, and compared with the proofs of its records.
+
+    Args:
+        name: of the experiment, and of the record's file.
+        profile: the reader's profile; a record stands in at its own profile only.
+        compute: makes the rows (columns of numbers and short names).
+        can_run: whether this machine has what `compute` needs.
+        settings: what the rows depend on; a record made with others is not used.
+        costly: prefer a record to computing here, except for `--fresh` and `--record`: for training runs.
+        varies: columns that no proof can hold: those of time, or of memory.
+
+    Returns:
+        The rows, or None if they can neither be computed here nor read (or, with `--fresh`, may not be).
+
+    Example:
+        >>> recorded("toy", "laptop", lambda: pd.DataFrame({"x": [1]}), can_run=True, settings={}).rows["x"].item()
+        1
+    """
+    path = _path(profile, name)
+    if can_run and not (costly and not _is_asked_for(name, profile) and _is_usable(path, settings)):
+        begun, before = time.perf_counter(), dict(account.loaded)
+        rows = compute()
+        if _is_asked_for(name, profile):
+            used = {one: digest for one, digest in account.loaded.items() if one not in before}
+            _write(
+                path,
+                rows,
+                settings,
+                used or before,
+                experiment_digest(compute),
+                time.perf_counter() - begun,
+            )
+        if profile == "smoke":
+            _compare(name, rows, settings, varies, experiment_digest(compute))
+        return Recorded(rows, "")
+    return _read(path, settings)
+
+
+def records_at_other_profiles(name: str, profile: str) -> dict[str, Recorded]:
+    """The records of an experiment at other profiles, to be drawn beside the reader's own numbers.
+
+    Args:
+        name: of the experiment.
+        profile: the reader's, which is left out; so are those of the profile `smoke`.
+
+    Returns:
+        profile → its rows and where they come from; their settings are their own.
+
+    Used by the chapter `table1`.
+
+    Example:
+        >>> records_at_other_profiles("no such experiment", "laptop")
+        {}
+    """
+    found = {}
+    for path in sorted((project_root() / "book" / "records").glob(f"*/{name}.json")):
+        if path.parent.name not in (profile, "smoke"):
+            record = _read(path, None)
+            if record is not None:  # with --fresh no record is used
+                found[path.parent.name] = record
+    return found
+
+
+def proof_states() -> list[ProofState]:
+    """What is known on this machine of every committed record's proof.
+
+    Used by `cde doctor` and by `cde book`, which names the stale ones.
+
+    Example:
+        >>> {one.state for one in proof_states()} <= {"holds", "stale", "not compared", "no proof"}
+        True
+    """
+    return [_state(path) for path in sorted((project_root() / "book" / "records").glob("*/*.json"))]
+
+
+def _path(profile: str, name: str) -> Path:
+    return project_root() / "book" / "records" / profile / f"{name}.json"
+
+
+def _is_asked_for(name: str, profile: str) -> bool:
+    """Whether `cde run --record` was asked for this record: for all of a page's, or for this one."""
+    return os.environ.get("CDE_RECORD") in ("1", f"{profile}/{name}")
+
+
+def _without_records() -> bool:
+    return os.environ.get("CDE_FRESH") == "1"
+
+
+def _is_usable(path: Path, settings: dict[str, Any]) -> bool:
+    if _without_records():
+        return False
+    account.read.add(str(path.relative_to(project_root())))
+    return path.exists() and json.loads(path.read_text(encoding="utf-8"))["settings"] == json.loads(
+        json.dumps(settings)
+    )
+
+
+def _read(path: Path, settings: dict[str, Any] | None) -> Recorded | None:
+    """A record, if it may be used and was made with these settings (None: whatever they are)."""
+    if _without_records():
+        return None
+    account.read.add(str(path.relative_to(project_root())))
+    if not path.exists() or (settings is not None and not _is_usable(path, settings)):
+        return None
+    record = json.loads(path.read_text(encoding="utf-8"))
+    return Recorded(_renamed(record["rows"], record), _note(path, record))
+
+
+def _renamed(rows: list[dict[str, Any]], record: dict[str, Any]) -> pd.DataFrame:
+    """Stored rows, with the names that things have today: a record keeps those of its time."""
+    return pd.DataFrame(rows).replace(record.get("renamed", {}))
+
+
+def _note(path: Path, record: dict[str, Any]) -> str:
+    """Where a record comes from, and whether it still stands, in sentences for the page."""
+    combined = content_hash(part for item in sorted(record["data"].items()) for part in item)
+    data = f", from {len(record['data'])} collections (combined fingerprint {combined}; the record names each)"
+    said = [
+        f"Read from the record book/records/{path.parent.name}/{path.name}, not computed here: made {record['time']} "
+        f"on {record['device']}, commit {record['commit'][:12]}{data if record['data'] else ''}.",
+        record["remark"],
+        {False: "It was made with uncommitted changes.", None: "", True: ""}[record["clean"]],
+        _moved_data(record["data"]),
+    ]
+    proof = _state(path)
+    if proof.state == "stale":
+        said.append(
+            f"STALE: its miniature gives other numbers today ({proof.reason}); it has to be made anew."
+        )
+    else:
+        said.append(
+            {"holds": "Its proof holds.", "no proof": "It has no proof."}.get(
+                proof.state, proof.reason
+            )
+        )
+    return " ".join(part for part in said if part)
+
+
+def _moved_data(data: dict[str, str]) -> str:
+    """Which collections of a record are at hand here with other content."""
+    from cde.data.sources import known_fingerprints
+
+    moved = [
+        name
+        for name, digest in data.items()
+        if digest not in (known_fingerprints(name) or {digest})
+    ]
+    return f"STALE: these collections have other content here: {', '.join(moved)}." if moved else ""
+
+
+def _state(path: Path) -> ProofState:
+    name = f"{path.parent.name}/{path.stem}"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    if not record.get("proof"):
+        return ProofState(name, "no proof", "it has no proof")
+    kept = _kept_state(path)
+    if not kept.exists():
+        return ProofState(
+            name, "not compared", "Its proof has not been compared here: run the chapter at smoke."
+        )
+    found = json.loads(kept.read_text(encoding="utf-8"))
+    if found["record"] != content_hash([path.read_bytes()]):
+        return ProofState(
+            name, "not compared", "Its proof has not been compared since it was made."
+        )
+    return ProofState(name, "stale" if found["differences"] else "holds", found["differences"])
+
+
+def _kept_state(path: Path) -> Path:
+    return cache_folder("proofs") / f"{path.parent.name}-{path.stem}.json"
+
+
+def _compare(
+    name: str, rows: pd.DataFrame, settings: dict[str, Any], varies: Sequence[str], digest: str
+) -> None:
+    """Hold today's miniature against the proofs of an experiment's records; or give records their proof."""
+    asked = os.environ.get("CDE_PROVE", "").split(",")
+    kept = rows[[column for column in rows if column not in varies]]
+    settings = json.loads(json.dumps(settings))
+    for path in sorted((project_root() / "book" / "records").glob(f"*/{name}.json")):
+        one = f"{path.parent.name}/{name}"
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if one in asked:
+            proof = {
+                "time": now(),
+                "commit": commit()[0],
+                "device": describe(),
+                "libraries": libraries(),
+            }
+            proof |= {"experiment": digest}
+            record["proof"] = {**proof, "settings": settings, "rows": stored_rows(kept)}
+            _save(path, record)
+        if not record.get("proof") or record["proof"]["settings"] != settings:
+            continue
+        found = differences(_renamed(record["proof"]["rows"], record), kept)
+        account.proofs[one] = found
+        with atomic_path(_kept_state(path)) as temporary:
+            state = {
+                "record": content_hash([path.read_bytes()]),
+                "differences": found,
+                "time": now(),
+            }
+            temporary.write_text(json.dumps(state), encoding="utf-8")
+
+
+def _write(
+    path: Path,
+    rows: pd.DataFrame,
+    settings: dict[str, Any],
+    data: dict[str, str],
+    digest: str,
+    seconds: float,
+) -> None:
+    head, dirty = commit()
+    record = {
+        "time": now(),
+        "commit": head,
+        "clean": not dirty,
+        "remark": "",
+        "device": describe(),
+        "python": platform.python_version(),
+        "libraries": libraries(),
+        "seconds": round(seconds, 1),
+        "experiment": digest,
+        "settings": settings,
+        "data": data,
+        "rows": stored_rows(rows),
+        "proof": None,
+    }
+    _save(path, record)
+
+
+def _save(path: Path, record: dict[str, Any]) -> None:
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,342 @@
+"""Probes of positional bias, for anything that encodes texts: ours, a sentence-transformers model, a Hub model.
+
+*Moved passage* (Dwell §4.2). A document's tokens without the passage are R; the passage P is put before token
+round(k |R| / 9) of them, k = 0 … 9, or before the nearest token that begins a word, since a cut word would be other
+tokens. The whole collection is searched each time; of the query's own document the moved version counts, all others are
+unchanged. (A ranker without vectors needs whole corpora: there the documents of other queries are moved as well, as in
+the paper.) A bag of words cannot tell the versions apart: BM25 is the control.
+
+*Sub-string similarity* (§4.3). A document is cut into ten runs of equally many tokens, to the nearest whole word; the
+cosine of each run's embedding with the document's.
+
+Both check what they made: a moved document must have the document's tokens, with the passage's in one piece, and a run
+those tokens that it was cut from. Texts for which a tokenizer does not give that are left out and counted.
+
+Cost: the moved passage embeds points × queries documents once more; sub-strings about twice the documents' tokens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cde.data import RetrievalSet
+from cde.dwell.passages import Passages, ask
+from cde.progress import progress
+from cde.retrieval import Encoder, Ranker, score_queries, search
+
+__all__ = [
+    "Similarities",
+    "move_passage",
+    "moved_passage",
+    "segments",
+    "substring_similarity",
+    "token_spans",
+]
+
+Span = tuple[int, int]
+
+
+def token_spans(text: str, tokenizer: Any) -> tuple[list[int], NDArray[np.int64]]:
+    """The tokens of a text and where each stands.
+
+    Args:
+        tokenizer: a fast tokenizer of transformers.
+
+    Returns:
+        ids, and `(n, 2)` int64: start and end of each in characters. Without special tokens, and without truncation.
+
+    Raises:
+        ValueError: a tokenizer that does not know where its tokens stand.
+
+    Example:
+        >>> from cde.models.encoder import load_tokenizer
+        >>> token_spans("red  boats", load_tokenizer("minilm"))[1].tolist()
+        [[0, 3], [5, 10]]
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError(f"{type(tokenizer).__name__} gives no offsets: a fast tokenizer is needed")
+    found = tokenizer(
+        text, add_special_tokens=False, return_offsets_mapping=True, truncation=False, verbose=False
+    )
+    return list(found["input_ids"]), np.array(found["offset_mapping"], dtype=np.int64).reshape(
+        -1, 2
+    )
+
+
+def _lead(text: str, tokenizer: Any) -> str:
+    """A blank, for a tokenizer that has other tokens for a word at the very start (byte-level BPE); else nothing."""
+    return " " if token_spans(" " + text, tokenizer)[0] != token_spans(text, tokenizer)[0] else ""
+
+
+def _begins_word(text: str, start: int) -> bool:
+    # a sentencepiece token may hold the blank before its word
+    return start == 0 or text[start - 1].isspace() or text[start : start + 1].isspace()
+
+
+def move_passage(text: str, passage: Span, tokenizer: Any, points: int = 10) -> list[str]:
+    """The document with its passage at each of several places from the first to the last.
+
+    Args:
+        text: the document.
+        passage: start and end in characters; widened to whole words.
+        tokenizer: a fast tokenizer of transformers.
+        points: places, two or more.
+
+    Returns:
+        A text for each place, or an empty list if one of them does not have the document's tokens with the passage's
+        in one piece: the tokenizer does not round-trip.
+
+    Raises:
+        ValueError: an empty passage, one outside the text, or fewer than two points.
+
+    Used by the chapter `passage_position` (Dwell §4.2).
+
+    Example:
+        >>> from cde.models.encoder import load_tokenizer
+        >>> move_passage("one two three four", (4, 7), load_tokenizer("minilm"), points=2)
+        ['two one three four', 'one three four two']
+    """
+    start, end = passage
+    if not 0 <= start < end <= len(text) or points < 2:
+        raise ValueError(
+            f"the passage must lie in the text's {len(text)} characters, with two points or more; it is {start} to "
+            f"{end}, with {points}"
+        )
+    while start > 0 and not text[start - 1].isspace():
+        start -= 1
+    while end < len(text) and not text[end].isspace():
+        end += 1
+    moved = " ".join(text[start:end].split())
+    rest = " ".join([*text[:start].split(), *text[end:].split()])
+    lead = _lead(moved, tokenizer)
+    moved, rest = lead + moved, lead + rest
+    passage_ids, _ = token_spans(moved, tokenizer)
+    rest_ids, places = token_spans(rest, tokenizer)
+    whole, _ = token_spans(lead + " ".join(text.split()), tokenizer)
+    if not len(places) or Counter(whole) != Counter(rest_ids + passage_ids):
+        return []
+    words = [number for number, (begin, _) in enumerate(places) if _begins_word(rest, begin)] + [
+        len(places)
+    ]
+    versions = []
+    for point in range(points):
+        wanted = round(point * len(places) / (points - 1))
+        cut = min(words, key=lambda word: (abs(word - wanted), word))
+        at = len(rest) if cut == len(places) else int(places[cut][0])
+        version = lead + " ".join(
+            part for part in (rest[:at].strip(), moved.strip(), rest[at:].strip()) if part
+        )
+        if token_spans(version, tokenizer)[0] != rest_ids[:cut] + passage_ids + rest_ids[cut:]:
+            return []
+        versions.append(version)
+    return versions
+
+
+def moved_passage(
+    encoder: Encoder | Ranker,
+    passages: Passages,
+    tokenizer: Any,
+    points: int = 10,
+    metric: str = "mrr@100",
+    longest: int | None = None,
+) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Score each query with its document unchanged, and with the passage moved to each place.
+
+    Args:
+        encoder: an encoder, or a ranker such as BM25.
+        passages: queries, and where their passages stand.
+        tokenizer: the encoder's (fast); of a ranker any.
+        points: insertion points.
+        metric: of `score_queries`.
+        longest: leave out queries whose document has more tokens, which the encoder would not read to the end.
+
+    Returns:
+        A row for each query: `default`, and a column 1 … points; and how many queries were left out, by reason.
+
+    Used by the chapter `passage_position` (Dwell Fig. 1).
+    """
+    collection = passages.collection
+    texts = dict(zip(collection.document_ids, collection.documents, strict=True))
+    versions: dict[str, list[str]] = {}
+    left_out: Counter[str] = Counter(passages.left_out)
+    for query in progress(collection.query_ids, "moving passages", unit="queries"):
+        text = texts[passages.document_of(query)]
+        if longest is not None and len(token_spans(text, tokenizer)[0]) > longest:
+            left_out[f"document of more than {longest} tokens"] += 1
+            continue
+        made = move_passage(text, passages.spans[query], tokenizer, points)
+        if made:
+            # white space is one blank in every version, the default's too
+            versions[query] = [" " * made[0].startswith(" ") + " ".join(text.split()), *made]
+        else:
+            left_out["tokens change when the passage is moved"] += 1
+    asked = [query for query in collection.query_ids if query in versions]
+    if not asked:
+        raise ValueError(f"no query is left to probe with: {dict(left_out)}")
+    collection = ask(collection, asked)
+    owners = {query: passages.document_of(query) for query in asked}
+    depth = int(metric.partition("@")[2])
+    score = _encoder_rankings if isinstance(encoder, Encoder) else _ranker_rankings
+    columns: dict[int | str, pd.Series[float]] = {}
+    every = score(encoder, collection, owners, versions, depth)  # type: ignore[arg-type]
+    for place, rankings in enumerate(progress(every, "searching", unit="places", total=points + 1)):
+        columns["default" if place == 0 else place] = score_queries(
+            rankings, collection, (metric,), False
+        )[metric]
+    return pd.DataFrame(columns), dict(left_out)
+
+
+def _encoder_rankings(
+    encoder: Encoder,
+    collection: RetrievalSet,
+    owners: Mapping[str, str],
+    versions: Mapping[str, Sequence[str]],
+    depth: int,
+) -> Iterator[dict[str, dict[str, float]]]:
+    """For each place, a ranking of each query with its own document in that version and the others unchanged."""
+    queries = encoder.encode_queries(collection.queries)
+    found, places = search(queries, encoder.encode_documents(collection.documents), depth + 1)
+    names = np.asarray(collection.document_ids, dtype=object)
+    others = {
+        query: {
+            names[place]: float(value)
+            for value, place in zip(row, where, strict=True)
+            if names[place] != owner
+        }
+        for (query, owner), row, where in zip(owners.items(), found, places, strict=True)
+    }
+    for place in range(len(next(iter(versions.values())))):
+        own = encoder.encode_documents([versions[query][place] for query in owners])
+        values = np.einsum("qd,qd->q", queries, own)
+        yield {
+            query: {**others[query], owner: float(value)}
+            for (query, owner), value in zip(owners.items(), values, strict=True)
+        }
+
+
+def _ranker_rankings(
+    ranker: Ranker,
+    collection: RetrievalSet,
+    owners: Mapping[str, str],
+    versions: Mapping[str, Sequence[str]],
+    depth: int,
+) -> Iterator[dict[str, dict[str, float]]]:
+    """The same for a ranker, which needs whole corpora: queries whose documents differ share one."""
+    rounds: list[dict[str, str]] = []  # document → query
+    for query, owner in owners.items():
+        free = next((one for one in rounds if owner not in one), None)
+        if free is None:
+            rounds.append(free := {})
+        free[owner] = query
+    for place in range(len(next(iter(versions.values())))):
+        rankings: dict[str, dict[str, float]] = {}
+        for one in rounds:
+            texts = [
+                versions[one[name]][place] if name in one else text
+                for name, text in zip(collection.document_ids, collection.documents, strict=True)
+            ]
+            some = replace(ask(collection, list(one.values())), documents=texts)
+            rankings |= {query: dict(found) for query, found in ranker.rank(some, depth).items()}
+        yield rankings
+
+
+@dataclass(frozen=True)
+class Similarities:
+    """Cosines of runs of a document with the whole.
+
+    Attributes:
+        cosines: `(n, parts)` float32.
+        others: `(n, parts)` float32, with another document of the probe (NaN if there is none). A space in which all
+            texts lie close together leaves no room for a decline: this tells how much room there is.
+        rows: `(n,)` which of the texts they belong to.
+        left_out: reason → how many texts have none.
+    """
+
+    cosines: NDArray[np.float32]
+    others: NDArray[np.float32]
+    rows: NDArray[np.int64]
+    left_out: Mapping[str, int]
+
+
+def segments(text: str, tokenizer: Any, parts: int = 10) -> list[str] | str:
+    """A text in `parts` runs of equally many tokens, to the nearest whole word; or, in words, why it cannot be cut.
+
+    Example:
+        >>> from cde.models.encoder import load_tokenizer
+        >>> segments("one two three four", load_tokenizer("minilm"), parts=2)
+        ['one two', 'three four']
+    """
+    lead = _lead(text.strip(), tokenizer)
+    text = lead + text.strip()
+    ids, spans = token_spans(text, tokenizer)
+    words = [number for number, (begin, _) in enumerate(spans) if _begins_word(text, begin)]
+    if len(words) < parts:
+        return f"fewer than {parts} words"
+    wanted = np.cumsum([len(some) for some in np.array_split(np.arange(len(ids)), parts)])[:-1]
+    edges = [
+        0,
+        *(min(words, key=lambda word: (abs(word - want), word)) for want in wanted),
+        len(ids),
+    ]
+    if len(set(edges)) <= parts:
+        return "a word longer than a run"
+    runs = []
+    for low, high in pairwise(edges):
+        run = lead + text[spans[low][0] : spans[high - 1][1]].strip()
+        if token_spans(run, tokenizer)[0] != ids[low:high]:
+            return "tokens change when the text is cut"
+        runs.append(run)
+    return runs
+
+
+def substring_similarity(
+    encoder: Encoder,
+    texts: Sequence[str],
+    tokenizer: Any,
+    parts: int = 10,
+    longest: int | None = None,
+) -> Similarities:
+    """Cosine of a document's embedding with those of its first tenth, its second tenth, and so on.
+
+    Args:
+        encoder: gives unit vectors.
+        texts: documents.
+        tokenizer: the encoder's (fast).
+        parts: runs of a document.
+        longest: leave out documents of more tokens, which the encoder would not read to the end.
+
+    Raises:
+        ValueError: no text that can be cut.
+
+    Used by the chapter `substring_similarity` (Dwell §4.3, Figs. 3 and 5).
+    """
+    left_out: Counter[str] = Counter()
+    rows, runs = [], []
+    for row, text in enumerate(texts):
+        if longest is not None and len(token_spans(text, tokenizer)[0]) > longest:
+            left_out[f"more than {longest} tokens"] += 1
+            continue
+        found = segments(text, tokenizer, parts)
+        if isinstance(found, str):
+            left_out[found] += 1
+        else:
+            rows.append(row)
+            runs += found
+    if not rows:
+        raise ValueError(f"no text can be cut into {parts} runs: {dict(left_out)}")
+    whole = encoder.encode_documents([texts[row] for row in rows])
+    part = encoder.encode_documents(runs).reshape(len(rows), parts, -1)
+    cosines = np.einsum("nd,npd->np", whole, part).astype(np.float32)
+    others = np.einsum("nd,npd->np", np.roll(whole, 1, axis=0), part).astype(np.float32)
+    others[
+        [texts[row] == texts[other] for row, other in zip(rows, np.roll(rows, 1), strict=True)]
+    ] = np.nan
+    return Similarities(cosines, others, np.array(rows, dtype=np.int64), dict(left_out))

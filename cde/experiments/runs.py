@@ -1,0 +1,191 @@
+"""A store of training runs, addressed by what they are: the same call again reads the result back.
+
+A run lies in the cache folder under a hash of its config, of the precision that "auto" is here, of the content of its
+data and of the declared version of the training procedure (`PROCEDURE`), so that an edit that changes no number
+retrains nothing. Two processes that ask for the same run do the work once: the second waits for the first. A run that
+was interrupted, by SIGKILL at any moment too, goes on from its last checkpoint. Each run carries its provenance.
+
+    runs/<key>/run.json        config, data, metrics, provenance; written last: the run is done
+    runs/<key>/model/          the trained encoder, for `from_pretrained`
+    runs/<key>/checkpoint.pt   while it trains
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from filelock import FileLock
+
+from cde.data import Pairs, load_pairs
+from cde.hardware import describe, half_precision
+from cde.models import BiEncoder, ContextualEncoder
+from cde.provenance import commit, libraries, now
+from cde.storage import atomic_path, cache_folder, content_hash
+from cde.training import Processes, TrainConfig, Trainer
+
+__all__ = ["PROCEDURE", "Run", "provenance", "run_key", "train"]
+
+#: the version of the training procedure: a run of another version is another run. Raise it when the numbers of a run
+#: change; `tests/experiments/test_runs.py` holds the losses of a few steps, and fails when they move and this has not
+PROCEDURE = 1
+
+
+def run_key(config: TrainConfig, pairs: Pairs, hard_negatives: Any = None) -> str:
+    """The address of a run: a hash of its config, its precision here, its data and the procedure's version.
+
+    A run that starts from another run's folder depends on that run's weights.
+    """
+    parts = [
+        json.dumps(config.to_dict(), sort_keys=True),
+        pairs.fingerprint,
+        f"procedure {PROCEDURE}",
+    ]
+    parts.append("bfloat16" if half_precision(config.precision) else "float32")
+    weights = Path(config.start) / "model.safetensors"
+    if weights.is_file():
+        parts.append(content_hash([weights.read_bytes()]))
+    if hard_negatives is not None:
+        parts.append(content_hash([hard_negatives.tobytes()]))
+    return content_hash(parts)
+
+
+def provenance(seconds: float, seed: int) -> dict[str, Any]:
+    """Where numbers come from: time, machine, libraries and commit.
+
+    Example:
+        >>> sorted(provenance(1.0, 0))[:3]
+        ['commit', 'device', 'dirty']
+    """
+    head, dirty = commit()
+    return {
+        "time": now(),
+        "seconds": round(seconds, 1),
+        "device": describe(),
+        "threads": torch.get_num_threads(),
+        "libraries": libraries(),
+        "commit": head,
+        "dirty": dirty,
+        "seed": seed,
+    }
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished training run.
+
+    Attributes:
+        key: its address.
+        folder: where it lies.
+        config: its settings.
+        metrics: a row for each step: loss, accuracy, share of masked negatives, learning rate, seconds.
+        provenance: time, machine, libraries, commit, seed.
+        data: fingerprint of the pairs.
+    """
+
+    key: str
+    folder: Path
+    config: TrainConfig
+    metrics: pd.DataFrame
+    provenance: dict[str, Any]
+    data: str
+
+    def model(self) -> BiEncoder | ContextualEncoder:
+        """The trained encoder, read from the store."""
+        cls: Any = BiEncoder if self.config.architecture == "bi-encoder" else ContextualEncoder
+        return cls.from_pretrained(self.folder / "model", precision=self.config.precision)  # type: ignore[no-any-return]
+
+    @classmethod
+    def read(cls, folder: Path) -> Run:
+        """A run from its folder.
+
+        Raises:
+            FileNotFoundError: no finished run in it.
+        """
+        path = folder / "run.json"
+        if not path.is_file():
+            raise FileNotFoundError(f"{folder} holds no finished run: there is no run.json in it")
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return cls(
+            values["key"],
+            folder,
+            TrainConfig.from_dict(values["config"]),
+            pd.DataFrame(values["metrics"]),
+            values["provenance"],
+            values["data"],
+        )
+
+
+def train(config: TrainConfig, pairs: Pairs | None = None, hard_negatives: Any = None) -> Run:
+    """Train an encoder, or read the run back if the store has it.
+
+    Args:
+        config: the settings.
+        pairs: to train on; by default `cde.load_pairs(config.data)`, of which `config.pairs` are drawn.
+        hard_negatives: `(n, h)` positions of documents; by default mined, as the config asks.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        ValueError: settings that do not fit each other or the data.
+        FloatingPointError: a loss that is not finite.
+
+    Several processes: start the same script with `torchrun --nproc-per-node 2`; each process gets the run.
+
+    Used by every chapter that trains.
+
+    Example:
+        >>> config = TrainConfig(data="pydocs/rich", architecture="bi-encoder", layers=1, batches="random",
+        ...     filter_epsilon=None, batch_size=8, steps=2, warmup_steps=1, query_tokens=8, document_tokens=8)
+        >>> run = train(config)
+        >>> len(run.metrics), run.model().dim
+        (2, 384)
+    """
+    pairs = pairs if pairs is not None else load_pairs(config.data)
+    if config.pairs is not None:
+        pairs = pairs.sample(config.pairs, config.seed)
+    key = run_key(config, pairs, hard_negatives)
+    folder = cache_folder("runs", key)
+    processes = Processes.connect()
+    if processes.rank > 0:  # process 0 holds the lock for all; whether the work is done is its word
+        return _shared(config, pairs, hard_negatives, key, folder, processes)
+    with FileLock(folder / ".lock"):
+        return _shared(config, pairs, hard_negatives, key, folder, processes)
+
+
+def _shared(
+    config: TrainConfig,
+    pairs: Pairs,
+    hard_negatives: Any,
+    key: str,
+    folder: Path,
+    processes: Processes,
+) -> Run:
+    done = (
+        processes.mean(float((folder / "run.json").is_file()) if processes.rank == 0 else 0.0) > 0
+    )
+    if not done:
+        begun = time.perf_counter()
+        trainer = Trainer(config, pairs, folder, processes=processes, hard_negatives=hard_negatives)
+        model, metrics = trainer.run()
+        if processes.rank == 0:
+            model.save_pretrained(folder / "model")
+            seconds = time.perf_counter() - begun
+            values = {
+                "key": key,
+                "config": config.to_dict(),
+                "data": pairs.fingerprint,
+                "metrics": metrics,
+                "provenance": provenance(seconds, config.seed) | {"processes": processes.count},
+            }
+            with atomic_path(folder / "run.json") as temporary:
+                temporary.write_text(json.dumps(values, indent=1), encoding="utf-8")
+            (folder / "checkpoint.pt").unlink(missing_ok=True)
+        processes.mean(0.0)  # the others wait until it is written
+    return Run.read(folder)

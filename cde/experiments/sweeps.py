@@ -1,0 +1,218 @@
+"""Sweeps: many arms trained with every seed, and each model tested on every set, in every context asked for.
+
+Contexts of a contextual encoder when it is tested:
+
+- `own`: documents of the corpus that is searched, as the paper does;
+- `other`: documents of the next corpus in the list, so that the context is real and wrong;
+- `null`: null tokens, so that the encoder has its parameters and no context.
+
+The last two are the control that the papers lack: a gain that they show as well is not the context's.
+
+Cost: that of the runs, and of 2 to 30 seconds a set, model and context on two cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from cde.experiments.recipes import EvaluationSet, Recipe
+from cde.experiments.runs import Run
+from cde.intervals import mean_and_spread
+from cde.models import BiEncoder, ContextualEncoder
+from cde.progress import progress
+from cde.retrieval import evaluate
+
+__all__ = ["Context", "Sweep", "evaluate_in_contexts", "sweep"]
+
+Context = Literal["own", "other", "null"]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The rows of a sweep, and ways to read them.
+
+    Rows are picked by `wanted`: columns and the value that each must have (arm, where, set, or a factor of the
+    chapter's own, such as batch_size); None takes every value. A contextual encoder is read in its own context, a
+    bi-encoder in none, unless `context` says otherwise.
+
+    Attributes:
+        rows: those of `sweep`, with columns of the chapter's own.
+
+    Used by the chapters of results.
+
+    Example:
+        >>> rows = pd.DataFrame({"arm": ["a", "a", "b", "b"], "seed": [0, 1, 0, 1], "ndcg": [0.5, 0.6, 0.4, 0.4],
+        ...     "set": "s", "where": "out", "context": "none", "loss": 1.0})
+        >>> Sweep(rows).gain({"arm": "a"}, {"arm": "b"}).round(1).to_dict()
+        {0: 10.0, 1: 20.0}
+    """
+
+    rows: pd.DataFrame
+
+    def of(self, context: str | None = None, **wanted: Any) -> pd.DataFrame:
+        """The rows that are wanted, in one context.
+
+        Raises:
+            KeyError: a column that the sweep does not have.
+        """
+        rows = self.rows
+        for column, value in wanted.items():
+            if value is not None:
+                rows = rows[rows[column] == value]
+        kinds = ("none", "own") if context is None else (context,)
+        return rows[rows["context"].isin(kinds)]
+
+    def score(
+        self,
+        context: str | None = None,
+        where: str | None = "out",
+        by: str | list[str] = "seed",
+        **wanted: Any,
+    ) -> pd.Series[float]:
+        """NDCG@10 in points, 0 to 100: the mean over sets (and whatever else is not wanted) of each seed.
+
+        Args:
+            context: "own", "other", "null" or "none".
+            where: sets "out" of the domains of training, "in" them, or all (None).
+            by: what the means are of; ["seed", "set"] keeps sets apart.
+            wanted: see the class.
+        """
+        return 100 * self.of(context, where=where, **wanted).groupby(by)["ndcg"].mean()
+
+    def shown(self, digits: int = 2, **wanted: Any) -> str:
+        """`score` as text: mean ± standard deviation over the seeds."""
+        return mean_and_spread(self.score(**wanted), digits)
+
+    def gain(
+        self,
+        arm: Mapping[str, Any],
+        over: Mapping[str, Any],
+        by: str | list[str] = "seed",
+        **common: Any,
+    ) -> pd.Series[float]:
+        """Points that one selection has more than another, seed by seed.
+
+        Args:
+            arm, over: arguments of `score` of each, such as {"arm": "a", "context": "null"}.
+            by: as in `score`.
+            common: arguments of both.
+        """
+        return self.score(by=by, **{**common, **arm}) - self.score(by=by, **{**common, **over})
+
+    def of_run(self, column: str, **wanted: Any) -> pd.Series[float]:
+        """A number of each run, such as loss or accuracy, by seed."""
+        rows = self.rows
+        for name, value in wanted.items():
+            rows = rows[rows[name] == value]
+        return rows.groupby("seed")[column].first()
+
+    def has(self, where: str) -> bool:
+        """Whether there are sets of a kind, "in" or "out"."""
+        return bool((self.rows["where"] == where).any())
+
+    def sets(self, where: str = "out") -> int:
+        """How many sets of a kind there are."""
+        return int(self.rows.loc[self.rows["where"] == where, "set"].nunique())
+
+    def mean_by_run(self) -> pd.DataFrame:
+        """The mean over sets of each arm, seed, kind of set and context: the numbers behind a figure."""
+        keys = ["arm", "seed", "where", "context"]
+        return self.rows.groupby(keys, sort=False)["ndcg"].mean().reset_index()
+
+
+def evaluate_in_contexts(
+    model: BiEncoder | ContextualEncoder,
+    tests: Sequence[EvaluationSet],
+    contexts: Iterable[Context] = ("own",),
+    seed: int = 0,
+) -> pd.DataFrame:
+    """NDCG@10 of an encoder on each set, in each context.
+
+    Args:
+        model: either encoder; a bi-encoder is tested once, its context is "none".
+        tests: the sets; `other` takes the documents of the next one.
+        contexts: see the module.
+        seed: of the draw of the context.
+
+    Returns:
+        Columns set, where, context, ndcg (0 to 1).
+
+    Raises:
+        ValueError: the context `other` with a single set.
+
+    Example:
+        >>> from cde.data import RetrievalSet
+        >>> toy = RetrievalSet(["d"], ["a red boat"], ["q"], ["boat"], {"q": {"d": 1}})
+        >>> model = BiEncoder.from_backbone("minilm", 1)
+        >>> evaluate_in_contexts(model, [EvaluationSet("toy", toy, "out")])
+           set where context  ndcg
+        0  toy   out    none   1.0
+    """
+    rows = []
+    for place, test in enumerate(tests):
+        for context in ("none",) if isinstance(model, BiEncoder) else tuple(contexts):
+            if context == "other" and len(tests) < 2:
+                raise ValueError("context 'other' needs a second test set to take documents from")
+            source = tests[(place + 1) % len(tests)] if context == "other" else test
+            documents = None if context == "null" else source.collection.documents
+            encoder: Any = (
+                model if isinstance(model, BiEncoder) else model.with_context(documents, seed=seed)
+            )
+            found = evaluate(encoder, test.collection)["ndcg@10"]
+            rows.append({"set": test.name, "where": test.where, "context": context, "ndcg": found})
+    return pd.DataFrame(rows)
+
+
+def sweep(
+    arms: Mapping[str, Mapping[str, Any]],
+    seeds: Sequence[int],
+    recipe: Recipe,
+    contexts: Iterable[Context] = ("own",),
+    tests: Sequence[EvaluationSet] | None = None,
+    after: Mapping[str, Any] | None = None,
+) -> pd.DataFrame:
+    """Train and test every arm with every seed; runs that the store has are read back.
+
+    Args:
+        arms: name → settings in which the arm departs from the recipe.
+        seeds: of training; the data and the test sets are the same for all.
+        recipe: what all arms have in common.
+        contexts: in which contextual encoders are tested.
+        tests: by default the recipe's.
+        after: an arm of the first phase; the arms are then second phases (`Recipe.fine_tune`) that go on from it,
+            each from the run of its own seed. By default the arms are first phases.
+
+    Returns:
+        A row for each arm, seed, set and context: arm, seed, set, where, context, ndcg; and of the run: loss and
+        accuracy (means of the last tenth of its steps), step_seconds (median).
+
+    Raises:
+        ValueError: settings that do not fit each other or the data.
+
+    Used by every chapter of results.
+    """
+    tests = recipe.tests() if tests is None else tests
+    rows = []
+    jobs = [(arm, seed) for arm in arms for seed in seeds]
+    for arm, seed in progress(jobs, "training and testing", unit="runs"):
+        run = recipe.train(arms[arm] if after is None else after, seed)
+        if after is not None:
+            run = recipe.fine_tune(run, arms[arm], seed)
+        scores = evaluate_in_contexts(run.model(), tests, contexts)
+        rows.append(scores.assign(arm=arm, seed=seed, **_ending(run)))
+    return pd.concat(rows, ignore_index=True)
+
+
+def _ending(run: Run) -> dict[str, float]:
+    metrics = run.metrics
+    last = metrics.tail(max(1, len(metrics) // 10))
+    return {
+        "loss": float(last["loss"].mean()),
+        "accuracy": float(last["accuracy"].mean()),
+        "step_seconds": float(np.median(metrics["seconds"])),
+    }

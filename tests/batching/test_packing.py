@@ -1,0 +1,405 @@
+"""Packing clusters into batches, the greedy tour, strata, the sampler, and the difficulty of batches."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cde.batching import packing as batching
+from cde.batching.packing import (
+    BatchSampler,
+    batch_difficulty,
+    greedy_tour,
+    pack_batches,
+    stratified_batches,
+)
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+@st.composite
+def packings(draw: st.DrawFn) -> dict:
+    """Clusters that each lie in one of two domains, and a way of packing them."""
+    n = draw(st.integers(1, 120))
+    labels = np.array(draw(st.lists(st.integers(0, 9), min_size=n, max_size=n)))
+    return {
+        "labels": labels,
+        "batch_size": draw(st.integers(1, 40)),
+        "order": draw(st.sampled_from(["random", "tsp"])),
+        "vectors": np.random.default_rng(0).normal(size=(n, 4)).astype(np.float32),
+        "domains": labels % 2,
+        "seed": draw(st.integers(0, 5)),
+    }
+
+
+# packing
+
+
+@given(packings())
+def test_every_pair_is_in_exactly_one_batch_or_at_most_one(packing: dict) -> None:
+    labels, size, domains = packing["labels"], packing["batch_size"], packing["domains"]
+    for cross in (False, True):
+        kept = pack_batches(**packing, drop_last=False, cross_domains=cross)
+        assert sorted(np.concatenate(kept).tolist()) == list(range(len(labels)))
+        assert all(1 <= len(batch) <= size for batch in kept)
+        whole = pack_batches(**packing, drop_last=True, cross_domains=cross)
+        given_out = [row for batch in whole for row in batch.tolist()]
+        assert len(given_out) == len(set(given_out))
+        assert all(len(batch) == size for batch in whole)
+        parts = [len(labels)] if cross else [int((domains == domain).sum()) for domain in (0, 1)]
+        assert len(whole) == sum(part // size for part in parts)
+        assert len(kept) == sum(-(-part // size) for part in parts)
+
+
+@given(packings())
+def test_no_batch_crosses_a_domain_unless_asked_to(packing: dict) -> None:
+    domains = packing["domains"]
+    crossing = {
+        cross: sum(
+            len(set(domains[batch])) > 1
+            for batch in pack_batches(**packing, drop_last=False, cross_domains=cross)
+        )
+        for cross in (False, True)
+    }
+    assert crossing[False] == 0
+    # of two domains laid end to end, one batch at most holds the border
+    first = {int((domains == domain).sum()) for domain in (0, 1)}
+    inevitable = 0 not in first and all(count % packing["batch_size"] for count in first)
+    assert int(inevitable) <= crossing[True] <= 1
+
+
+@given(packings(), st.booleans())
+def test_packing_keeps_clusters_together(packing: dict, cross: bool) -> None:
+    """A cluster of c pairs touches no more batches than it must, plus one for where it begins."""
+    labels, size = packing["labels"], packing["batch_size"]
+    batches = pack_batches(**packing, drop_last=False, cross_domains=cross)
+    for cluster in set(labels.tolist()):
+        count = int((labels == cluster).sum())
+        held = [
+            int((labels[batch] == cluster).sum()) for batch in batches if cluster in labels[batch]
+        ]
+        assert len(held) <= -(-count // size) + 1
+        # all but its first and its last batch hold nothing else
+        assert sum(own == size for own in held) >= len(held) - 2
+
+
+def test_across_domains_any_two_may_meet() -> None:
+    """The domains are laid end to end in a new order each time."""
+    domains = np.repeat(["a", "b", "c"], 3)
+    met = set()
+    for seed in range(30):
+        batches = pack_batches(np.arange(9), 2, domains=domains, seed=seed, cross_domains=True)
+        met |= {tuple(sorted(set(domains[batch]))) for batch in batches}
+    assert {pair for pair in met if len(pair) == 2} == {("a", "b"), ("a", "c"), ("b", "c")}
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.integers(1, 50))
+def test_centroids_are_means_however_the_vectors_are_read(labels: list[int], block: int) -> None:
+    local = np.unique(labels, return_inverse=True)[1]
+    vectors = np.random.default_rng(0).normal(size=(2 * len(labels), 3)).astype(np.float32)
+    rows = np.arange(0, 2 * len(labels), 2)
+    expected = [vectors[rows][local == cluster].mean(axis=0) for cluster in range(local.max() + 1)]
+    assert batching._centroids(vectors, rows, local, block) == pytest.approx(
+        np.stack(expected), abs=1e-5
+    )
+
+
+def test_neighbours_on_the_tour_share_a_batch() -> None:
+    vectors = np.array([[0], [100], [1], [101], [2], [102]], np.float32).repeat(3, axis=0)
+    labels = np.arange(6).repeat(3)
+    for seed in range(5):
+        batches = pack_batches(labels, 9, "tsp", vectors, seed=seed)
+        found = sorted(sorted(set(labels[batch].tolist())) for batch in batches)
+        assert found == [[0, 2, 4], [1, 3, 5]]
+
+
+def test_a_new_seed_is_a_new_order_and_the_same_seed_the_same() -> None:
+    labels = np.repeat(np.arange(20), 5)
+    same = [np.concatenate(pack_batches(labels, 10, seed=1)).tolist() for _ in range(2)]
+    assert same[0] == same[1] != np.concatenate(pack_batches(labels, 10, seed=2)).tolist()
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_pairs_within_a_batch_are_in_random_order(drop_last: bool) -> None:
+    """Looking at the first rows of a batch, a short one too, is looking at a sample of it."""
+    labels = np.repeat([0, 1], 50)
+    firsts = [
+        pack_batches(labels, 100 if drop_last else 101, seed=seed, drop_last=drop_last)[0][:10]
+        for seed in range(20)
+    ]
+    assert all(len(set(labels[first])) == 2 for first in firsts)
+
+
+def test_clusters_with_one_number_in_two_domains_are_two() -> None:
+    vectors = np.array([[0], [9], [5], [0], [9], [5]], np.float32)
+    batches = pack_batches([0, 1, 2, 0, 1, 2], 3, "tsp", vectors, ["a", "a", "a", "b", "b", "b"])
+    assert sorted(sorted(batch.tolist()) for batch in batches) == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_nothing_to_pack() -> None:
+    empty = np.zeros(0, np.int64)
+    assert pack_batches(empty, 4) == pack_batches(empty, 4, cross_domains=True) == []
+    assert pack_batches(np.zeros(3, np.int64), 4) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"order": "best"}, "order must be 'random' or 'tsp'; it is 'best'"),
+        (
+            {"order": "tsp"},
+            "order 'tsp' goes from centroid to centroid: give the documents' vectors",
+        ),
+        ({"batch_size": 0}, "batch_size must be 1 or more; it is 0"),
+        ({"domains": ["a"]}, "domains must hold one for each of the 4 pairs; it has 1"),
+        (
+            {"vectors": np.zeros((2, 3)), "order": "tsp"},
+            "vectors must hold one for each of the 4 pairs; it has 2",
+        ),
+    ],
+)
+def test_bad_packing_is_named(change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        pack_batches(**{"labels": np.zeros(4, np.int64), "batch_size": 2, **change})
+
+
+# the tour
+
+
+def brute_force(centroids: np.ndarray, start: int) -> list[int]:
+    """The tour by its definition: distances in float64, the lowest index among equals."""
+    centroids = centroids.astype(np.float64)
+    tour, rest = [start], [place for place in range(len(centroids)) if place != start]
+    while rest:
+        distances = ((centroids[rest] - centroids[tour[-1]]) ** 2).sum(axis=1)
+        tour.append(rest.pop(int(distances.argmin())))
+    return tour
+
+
+@given(
+    st.integers(1, 260),
+    st.integers(1, 8),
+    st.integers(0, 1000),
+    st.sampled_from(["normal", "grid", "offset", "few"]),
+)
+def test_the_tour_is_that_of_brute_force(k: int, dim: int, seed: int, kind: str) -> None:
+    """On a grid distances tie; far from the origin float32 cannot tell near from nearest; few places are shared."""
+    generator = np.random.default_rng(seed)
+    centroids = generator.normal(size=(k, dim))
+    if kind == "grid":
+        centroids = centroids.round()
+    if kind == "few":
+        centroids = centroids[generator.integers(0, min(k, 3), k)]
+    centroids = (centroids + (1000 if kind == "offset" else 0)).astype(np.float32)
+    assert greedy_tour(centroids, start=k // 2).tolist() == brute_force(centroids, k // 2)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 384])
+def test_the_tour_is_that_of_brute_force_when_lists_run_out(dim: int) -> None:
+    """Enough centroids for the lists to be made anew several times, and for single steps beyond them."""
+    centroids = unit(np.random.default_rng(dim).normal(size=(1200, max(dim, 2))))[:, :dim]
+    assert greedy_tour(centroids, 7).tolist() == brute_force(centroids, 7)
+
+
+def test_equally_near_centroids_are_visited_in_order() -> None:
+    """More of them than a list of neighbours holds: the corners of a simplex are all equally far from each other."""
+    corners = np.eye(300, dtype=np.float32)
+    assert (
+        greedy_tour(corners, 250).tolist()
+        == brute_force(corners, 250)
+        == [250, *range(250), *range(251, 300)]
+    )
+    # differences that float32 loses: the nearest may be in no list
+    corners += 1e-9 * np.random.default_rng(0).normal(size=corners.shape).astype(np.float32)
+    assert greedy_tour(corners, 250).tolist() == brute_force(corners, 250)
+
+
+def test_bad_tours_are_named() -> None:
+    assert greedy_tour(np.zeros((0, 3), np.float32)).tolist() == []
+    with pytest.raises(ValueError, match="start must be one of the 3 centroids; it is 3"):
+        greedy_tour(np.eye(3, dtype=np.float32), 3)
+    with pytest.raises(ValueError, match="finite numbers"):
+        greedy_tour(np.full((3, 2), np.nan, np.float32))
+
+
+# strata
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 10), st.integers(0, 5))
+def test_strata_are_drawn_by_their_size(sizes: list[int], batch_size: int, seed: int) -> None:
+    strata = np.repeat([f"source {place}" for place in range(len(sizes))], sizes)
+    batches = stratified_batches(strata, batch_size, seed)
+    assert all(len(set(strata[batch])) == 1 for batch in batches)
+    drawn = dict.fromkeys(strata.tolist(), 0)
+    for batch in batches:
+        drawn[str(strata[batch[0]])] += 1
+    assert list(drawn.values()) == [size // batch_size for size in sizes]
+
+
+def test_strata_come_in_random_order() -> None:
+    strata = np.repeat([0, 1], 500)
+    batches = stratified_batches(strata, 10, seed=1)
+    of_the_first = sum(int(strata[batch[0]]) == 0 for batch in batches[:50])
+    assert 10 < of_the_first < 40
+
+
+# the sampler
+
+
+def take(sampler: BatchSampler, count: int) -> list[list[int]]:
+    return [batch.tolist() for batch in itertools.islice(sampler, count)]
+
+
+@given(packings(), st.booleans())
+def test_an_epoch_of_the_sampler_is_that_of_packing(packing: dict, cross: bool) -> None:
+    kept = {**packing, "drop_last": False, "cross_domains": cross}
+    sampler = BatchSampler(**kept)
+    for epoch in range(3):
+        expected = pack_batches(**{**kept, "seed": packing["seed"] + epoch})
+        assert sampler.batches_per_epoch == len(expected)
+        assert take(sampler, len(expected)) == [batch.tolist() for batch in expected]
+        assert sampler.epoch == epoch
+
+
+def test_each_epoch_has_a_new_order() -> None:
+    sampler = BatchSampler(np.repeat(np.arange(20), 5), 10)
+    epochs = [take(sampler, 10) for _ in range(3)]
+    assert all(sorted(itertools.chain(*epoch)) == list(range(100)) for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
+
+
+@settings(max_examples=40)
+@given(packings(), st.integers(0, 30), st.integers(0, 30))
+def test_a_sampler_goes_on_where_another_stopped(
+    packing: dict, before: int, elsewhere: int
+) -> None:
+    """In mid-epoch, at an epoch's end, after several; whatever the one that goes on did before."""
+    first, second = (BatchSampler(**packing, drop_last=False) for _ in range(2))
+    take(first, before)
+    state = json.loads(json.dumps(first.state_dict()))
+    expected = take(first, 25)
+    take(second, elsewhere)
+    second.load_state_dict(state)
+    assert take(second, 25) == expected
+    second.load_state_dict(state)
+    assert second.state_dict() == state
+
+
+SETTINGS = {
+    "labels": np.repeat(np.arange(6), 4),
+    "batch_size": 4,
+    "order": "tsp",
+    "vectors": np.random.default_rng(0).normal(size=(24, 3)),
+    "domains": ["a"] * 12 + ["b"] * 12,
+    "seed": 0,
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": np.repeat(np.arange(6), 4)[::-1]},
+        {"labels": np.repeat(np.arange(3), 8)},
+        {"batch_size": 2},
+        {"order": "random"},
+        {"vectors": np.random.default_rng(1).normal(size=(24, 3))},
+        {"domains": None},
+        {"seed": 1},
+        {"drop_last": False},
+        {"cross_domains": True},
+    ],
+    ids=str,
+)
+def test_a_state_of_other_settings_is_refused(change: dict) -> None:
+    state = BatchSampler(**SETTINGS).state_dict()
+    with pytest.raises(ValueError, match="other settings"):
+        BatchSampler(**{**SETTINGS, **change}).load_state_dict(state)
+
+
+def test_a_state_serves_every_rank_and_any_number_of_them() -> None:
+    alone = BatchSampler(**SETTINGS)
+    take(alone, 3)
+    state, expected = alone.state_dict(), take(alone, 9)
+    for rank in range(2):
+        shared = BatchSampler(**SETTINGS, ranks=2, rank=rank)
+        shared.load_state_dict(state)
+        assert take(shared, 9) == expected
+
+
+@given(st.integers(1, 5), st.integers(1, 6), st.integers(0, 60))
+def test_ranks_share_each_batch_equally(ranks: int, share: int, spare: int) -> None:
+    batch_size = ranks * share
+    labels = np.arange(batch_size + spare) % 4
+    samplers = [BatchSampler(labels, batch_size, ranks=ranks, rank=rank) for rank in range(ranks)]
+    assert len({sampler.batches_per_epoch for sampler in samplers}) == 1
+    for _ in range(2 * samplers[0].batches_per_epoch + 1):
+        batches = [next(sampler) for sampler in samplers]
+        slices = [sampler.slice(batch) for sampler, batch in zip(samplers, batches, strict=True)]
+        assert {len(part) for part in slices} == {share}
+        assert np.concatenate(slices).tolist() == batches[0].tolist()
+        assert [samplers[0].slice(batches[0], rank).tolist() for rank in range(ranks)] == [
+            part.tolist() for part in slices
+        ]
+
+
+def test_strata_without_clusters() -> None:
+    strata = ["a", "b"] * 8
+    sampler = BatchSampler(None, 4, domains=strata, seed=3)
+    assert take(sampler, 4) == [batch.tolist() for batch in stratified_batches(strata, 4, seed=3)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ranks": 3}, "batch_size must be a multiple of ranks; they are 4 and 3"),
+        ({"ranks": 2, "rank": 2}, "rank must be 0 to ranks − 1; they are 2 and 2"),
+        ({"ranks": 2, "drop_last": False}, "short batches, which 2 ranks cannot share"),
+        ({"batch_size": 16}, "no batch of 16 in an epoch: no domain of the 24 pairs has as many"),
+        ({"batch_size": 0}, "batch_size must be 1 or more; it is 0"),
+        ({"labels": None, "domains": None}, "neither is given"),
+        ({"vectors": None}, "give the documents' vectors"),
+    ],
+)
+def test_bad_samplers_are_named(change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BatchSampler(**{**SETTINGS, **change})
+
+
+# difficulty
+
+
+def test_difficulty_by_hand() -> None:
+    """Queries on two axes, documents on the same and between: cosines 0 and √½."""
+    half = np.sqrt(0.5)
+    queries = np.array([[1, 0], [0, 1]], np.float32)
+    documents = np.array([[1, 0], [half, half]], np.float32)
+    found = batch_difficulty(queries, documents, np.array([0, 1]), temperature=1.0)
+    assert found["mean"] == pytest.approx((half + 0) / 2)
+    assert found["hardest"] == pytest.approx((half + 0) / 2)
+    expected = (np.log(np.exp(1) + np.exp(half)) - 1 + np.log(np.exp(0) + np.exp(half)) - half) / 2
+    assert found["loss"] == pytest.approx(expected)
+    with pytest.raises(ValueError, match="it has 1"):
+        batch_difficulty(queries, documents, np.array([0]))
+
+
+def test_clustered_batches_are_harder_than_shuffled_ones() -> None:
+    """The direction of Eq. 2, where the answer is known: groups that are near within and far between."""
+    generator = np.random.default_rng(0)
+    truth = np.repeat(np.arange(10), 20)
+    centres = unit(generator.normal(size=(10, 16)))
+    queries, documents = (
+        unit(centres[truth] + 0.05 * generator.normal(size=(200, 16))) for _ in range(2)
+    )
+    hard = [batch_difficulty(queries, documents, b)["mean"] for b in pack_batches(truth, 20)]
+    easy = [
+        batch_difficulty(queries, documents, b)["mean"]
+        for b in pack_batches(np.zeros_like(truth), 20)
+    ]
+    assert min(hard) > max(easy)

@@ -1,0 +1,285 @@
+"""The runner, from end to end, on a small book of its own: freshness, failures, interruption, rendering.
+
+The toy book is a copy of the package with two or three chapters that take a second each; it is run
+by the command line in a process of its own, as a user would.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CHAPTER = """# %% [markdown]
+# # The chapter {name}
+#
+# *The answer stands here once the chapter has run.*
+
+# %% tags=["parameters"]
+profile: str = "laptop"
+seed: int = 0
+
+# %%
+{body}
+
+# %%
+from cde.book import claims
+from cde.book import page
+from cde.intervals import mean_interval
+
+claims.measure("cde-fig6-cluster-size", mean_interval([1.0, 1.1, 1.2 + seed]), "toy", role="test")
+page.answer(f"The answer of {name} is {{6 * 7 + seed}}.")
+claims.verdicts()
+
+# %% [markdown]
+# ## Run it again
+#
+# {{rerun}}
+"""
+DRAWING = """import pandas as pd
+
+from cde.book import plots
+
+with plots.figure() as (drawing, axes):
+    axes.plot([1, 2], [3, 4])
+plots.show(drawing, "One rising line from three to four, on plain axes.", "A line.", pd.DataFrame({"y": [3, 4]}))"""
+
+
+class ToyBook:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        shutil.copytree(ROOT / "cde", root / "cde", ignore=shutil.ignore_patterns("__pycache__"))
+        (root / "book").mkdir()
+        for name in ("claims.yml", "exhibits.yml", "references.bib"):
+            shutil.copy(ROOT / "book" / name, root / "book" / name)
+        for name in ("_static", "_ext"):
+            shutil.copytree(ROOT / "book" / name, root / "book" / name)
+        for name in ("_config.yml", "constraints.txt"):
+            shutil.copy(ROOT / name, root / name)
+        (root / "book" / "intro.md").write_text("# A toy book\n\nTwo chapters.\n")
+
+    def write(self, **bodies: str) -> None:
+        lines = ["format: jb-book", "root: book/intro", "chapters:"]
+        lines += [f"  - file: book/generated/{name}" for name in ("claims", "map", "status")]
+        for name, body in bodies.items():
+            path = self.root / "notebooks" / "toys" / f"{name}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(CHAPTER.format(name=name, body=body))
+            lines.append(f"  - file: book/executed/toys/{name}")
+        (self.root / "_toc.yml").write_text("\n".join(lines) + "\n")
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, "PYTHONPATH": str(self.root)}
+        # a shell without job control starts what it puts in the background with Ctrl-C ignored, and so do its children
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-m", "cde.cli", *arguments], cwd=self.root, env=environment, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            )  # fmt: skip
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def cde(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=300)
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    def ran(self, finished: subprocess.CompletedProcess[str]) -> set[str]:
+        return {
+            line.split(":")[0] for line in finished.stdout.splitlines() if ": runs, since" in line
+        }
+
+    def page(self, name: str) -> str:
+        return (
+            self.root / "book" / "_build" / "html" / "book" / "executed" / "toys" / f"{name}.html"
+        ).read_text()
+
+    def record(self, name: str) -> dict:
+        return json.loads(
+            (self.root / "book" / "executed" / "raw" / "smoke" / f"{name}.json").read_text()
+        )
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> ToyBook:
+    book = ToyBook(tmp_path_factory.mktemp("toy"))
+    book.write(words="from cde import lexical", drawing=DRAWING)
+    finished = book.cde("book", "--profile", "smoke")
+    assert finished.returncode == 0, finished.stderr
+    assert book.ran(finished) == {"words", "drawing"}
+    return book
+
+
+def test_a_page_has_its_answer_verdict_rerun_and_provenance(toy: ToyBook) -> None:
+    page = toy.page("drawing")
+    assert "The answer of drawing is 42." in page
+    body = page[page.index("<h1>") :]
+    assert body.index("The answer of drawing is 42.") < body.index("<h2>Run it again")
+    assert "verdict-holds" in page
+    assert "cde run drawing --profile smoke" in page
+    for fact in (
+        "notebooks/toys/drawing.py",
+        "profile = ",
+        "commit",
+        "CPU (",
+        "Python 3.",
+        "torch ",
+    ):
+        assert fact in page
+    assert page.count('alt="One rising line') == 2
+
+
+def test_nothing_runs_again_when_nothing_has_changed(toy: ToyBook) -> None:
+    built = toy.root / "book" / "_build" / "html" / "index.html"
+    before = built.stat().st_mtime_ns
+    again = toy.cde("book", "--profile", "smoke")
+    assert again.returncode == 0 and toy.ran(again) == set()
+    assert built.stat().st_mtime_ns == before, "the pages were rendered again"
+
+
+def test_an_edited_module_runs_exactly_the_chapters_that_use_it(toy: ToyBook) -> None:
+    assert "lexical.py" in toy.record("words")["modules"]
+    assert "lexical.py" not in toy.record("drawing")["modules"]
+    for module, users in (
+        ("lexical.py", {"words"}),
+        ("batching.py", set()),
+        ("intervals.py", {"words", "drawing"}),
+    ):
+        with (toy.root / "cde" / module).open("a") as file:
+            file.write("\n# an edit\n")
+        finished = toy.cde("book", "--profile", "smoke")
+        assert (module, toy.ran(finished)) == (module, users)
+        assert all(
+            f"cde/{module} changed" in line
+            for line in finished.stdout.splitlines()
+            if ": runs" in line
+        )
+
+
+def test_an_edited_notebook_or_lock_is_noticed(toy: ToyBook) -> None:
+    path = toy.root / "notebooks" / "toys" / "words.py"
+    path.write_text(path.read_text() + "\n# %%\n1 + 1\n")
+    assert toy.ran(toy.cde("book", "--profile", "smoke")) == {"words"}
+    with (toy.root / "constraints.txt").open("a") as file:
+        file.write("# an edit\n")
+    assert toy.ran(toy.cde("book", "--profile", "smoke", "--only", "drawing")) == {"drawing"}
+
+
+def test_parameters_are_checked_before_anything_runs(toy: ToyBook) -> None:
+    misspelt = toy.cde("run", "drawing", "-p", "sead", "3")
+    assert misspelt.returncode == 2 and "did you mean seed?" in misspelt.stderr
+    wrong = toy.cde("run", "drawing", "-p", "seed", "three")
+    assert (
+        wrong.returncode == 2
+        and "parameter seed must be int; 'three' is of type str" in wrong.stderr
+    )
+    nameless = toy.cde("run", "drawing", "--record", "toy")
+    assert (
+        nameless.returncode == 2
+        and "a record's profile and name, such as laptop/table1-arms" in nameless.stderr
+    )
+    assert "Executing" not in misspelt.stderr + wrong.stderr + nameless.stderr
+    assert not (toy.root / "book" / "reruns").exists()
+
+
+def test_a_chapter_runs_with_parameters_of_ones_own(toy: ToyBook) -> None:
+    output = toy.root / "mine.ipynb"
+    finished = toy.cde(
+        "run", "drawing", "--profile", "smoke", "-p", "seed", "100", "--out", str(output)
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert "The answer of drawing is 142." in nbformat.read(output, 4).cells[0].source
+    assert json.loads(output.with_suffix(".json").read_text())["parameters"] == {
+        "seed": 100,
+        "profile": "smoke",
+    }
+    # the book's own page is another matter
+    assert toy.record("drawing")["parameters"] == {"profile": "smoke"}
+
+
+def test_a_record_that_no_experiment_wrote_is_said(toy: ToyBook) -> None:
+    finished = toy.cde("run", "drawing", "--profile", "smoke", "--record", "smoke/toy")
+    assert finished.returncode == 1
+    assert (
+        "no experiment of drawing wrote" in finished.stderr and "smoke/toy.json" in finished.stderr
+    )
+
+
+def test_the_ledger_is_printed_from_what_was_measured(toy: ToyBook) -> None:
+    printed = json.loads(toy.cde("claims", "--json").stdout)
+    by_id = {entry["id"]: entry for entry in printed["claims"]}
+    assert by_id["cde-fig6-cluster-size"]["verdict"] == "holds"
+    assert len(by_id["cde-fig6-cluster-size"]["measurements"]) == 2
+    assert by_id["cde-fig6-batch-size"]["verdict"] == "not tested"
+
+
+def test_a_failed_chapter_is_named_with_its_traceback_and_the_others_are_built(
+    tmp_path: Path,
+) -> None:
+    book = ToyBook(tmp_path / "toy")
+    book.write(
+        broken='raise ArithmeticError("two and two are five")', sound="from cde import claims"
+    )
+    finished = book.cde("book", "--profile", "smoke")
+    assert finished.returncode == 1
+    assert "chapter broken failed in cell" in finished.stderr
+    assert "ArithmeticError: two and two are five" in finished.stderr
+    assert "failed: broken" in finished.stderr
+    assert "The answer of sound is 42." in book.page("sound")
+    assert "two and two are five" in book.page("broken") and "This chapter failed" in book.page(
+        "broken"
+    )
+    # a repaired chapter runs, the sound one does not run again
+    book.write(broken="from cde import claims", sound="from cde import claims")
+    repaired = book.cde("book", "--profile", "smoke")
+    assert repaired.returncode == 0 and book.ran(repaired) == {"broken"}
+
+
+def test_after_an_interruption_the_next_call_goes_on(tmp_path: Path) -> None:
+    book = ToyBook(tmp_path / "toy")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    # the second chapter tells that it has begun, and then waits for an answer that does not come
+    waiting = f"open({str(pipe)!r}, 'w').write('begun')\nprint(open({str(pipe)!r}).read())"
+    book.write(first="from cde import claims", second=waiting)
+    process = book.start("book", "--profile", "smoke")
+    assert pipe.read_text() == "begun"
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130 and "goes on from there" in err
+    raw = book.root / "book" / "executed" / "raw" / "smoke"
+    assert sorted(path.name for path in raw.iterdir()) == ["first.ipynb", "first.json"]
+    book.write(first="from cde import claims", second="from cde import claims")
+    finished = book.cde("book", "--profile", "smoke")
+    assert finished.returncode == 0, finished.stderr
+    assert book.ran(finished) == {"second"}
+
+
+def test_html_without_alt_text_with_dead_links_or_remote_scripts_is_refused(tmp_path: Path) -> None:
+    from cde.book.rendering import check_html
+
+    (tmp_path / "good.html").write_text(
+        '<h1 id="top">x</h1><img alt="a line" src="x.png"><a href="#top">top</a>'
+    )
+    assert check_html(tmp_path) == []
+    (tmp_path / "bad.html").write_text(
+        '<img src="x.png"><img alt=" " src="y.png"><a href="gone.html">a</a><a href="good.html#no">b</a>'
+        '<script src="https://example.org/x.js"></script><a href="https://example.org">fine</a>'
+    )
+    problems = check_html(tmp_path)
+    assert [problem.split(": ", 1)[1] for problem in problems] == [
+        "an image has no alternative text",
+        "an image has no alternative text",
+        "fetches https://example.org/x.js",
+        "the link gone.html leads nowhere",
+        "the link good.html#no has no such anchor",
+    ]

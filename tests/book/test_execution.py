@@ -1,0 +1,136 @@
+"""A page is stale exactly when something that it was made of has changed, and the reason is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from cde.book import execution
+from cde.book.chapters import Chapter
+from cde.book.execution import Record, raw_notebook, stale_reasons
+from cde.storage import content_hash
+
+
+def digest(path: Path) -> str:
+    return content_hash([path.read_bytes()])
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Chapter:
+    """A chapter whose page has just been made of a notebook, a module, the lock, a folder of data and a record."""
+    for name, text in {
+        "notebooks/part/toy.py": "# %%\n1\n", "cde/lexical.py": "A = 1\n", "constraints.txt": "torch==1\n",
+        "data/pairs.jsonl": "{}\n", "book/records/laptop/toy.json": "{}",
+    }.items():  # fmt: skip
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    chapter = Chapter(tmp_path / "notebooks/part/toy.py")
+    collection = f"folder:{tmp_path / 'data'}"
+    record = Record(
+        chapter="toy", profile="laptop", parameters={}, started="", seconds=1, commit="", dirty=False,
+        notebook=content_hash([chapter.source]), lock=digest(tmp_path / "constraints.txt"),
+        claims=content_hash([]),
+        modules={"lexical.py": digest(tmp_path / "cde/lexical.py")},
+        sources={collection: execution._source_key(collection), "beir/absent": "missing"},
+        records={"book/records/laptop/toy.json": digest(tmp_path / "book/records/laptop/toy.json"),
+                 "book/records/laptop/none.json": "missing"},
+    )  # fmt: skip
+    notebook = raw_notebook(chapter, "laptop", tmp_path)
+    notebook.parent.mkdir(parents=True)
+    notebook.write_text("{}")
+    notebook.with_suffix(".json").write_text(json.dumps(asdict(record)))
+    return chapter
+
+
+def root(chapter: Chapter) -> Path:
+    return chapter.path.parents[2]
+
+
+def test_a_page_of_which_nothing_has_changed_is_fresh(built: Chapter) -> None:
+    assert stale_reasons(built, "laptop", root(built)) == []
+    assert stale_reasons(built, "smoke", root(built)) == ["it has not run at this profile"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda r: (r / "notebooks/part/toy.py").write_text("# %%\n2\n"), "its notebook changed"),
+        (lambda r: (r / "cde/lexical.py").write_text("A = 2\n"), "cde/lexical.py changed"),
+        (lambda r: (r / "cde/lexical.py").unlink(), "cde/lexical.py changed"),
+        (lambda r: (r / "constraints.txt").write_text("torch==2\n"), "the lock changed"),
+        (lambda r: (r / "data/pairs.jsonl").write_text("{} \n"), "the collection folder:"),
+        (lambda r: (r / "data/more.jsonl").write_text("{}\n"), "the collection folder:"),
+        (
+            lambda r: (r / "book/records/laptop/toy.json").write_text("{ }"),
+            "the record book/records/laptop/toy.json",
+        ),
+        (
+            lambda r: (r / "book/records/laptop/none.json").write_text("{}"),
+            "the record book/records/laptop/none.json",
+        ),
+    ],
+)
+def test_each_change_is_noticed_and_named(
+    built: Chapter, change: Callable[[Path], object], reason: str
+) -> None:
+    change(root(built))
+    reasons = stale_reasons(Chapter(built.path), "laptop", root(built))
+    assert len(reasons) == 1 and reasons[0].startswith(reason)
+
+
+def test_a_page_made_without_records_gives_way_to_one_made_with_them(built: Chapter) -> None:
+    path = raw_notebook(built, "laptop", root(built)).with_suffix(".json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "without_records": True}))
+    assert stale_reasons(built, "laptop", root(built)) == ["it was made without records"]
+
+
+def test_another_module_an_untouched_file_and_a_new_date_change_nothing(built: Chapter) -> None:
+    (root(built) / "cde" / "surrogate.py").write_text("B = 1\n")
+    (root(built) / "cde" / "lexical.py").write_text("A = 1\n")  # the same bytes, later
+    assert stale_reasons(built, "laptop", root(built)) == []
+
+
+def test_a_collection_that_appears_is_noticed(
+    built: Chapter, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere" / "beir" / "absent").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "beir" / "absent" / "corpus.jsonl").write_text("{}\n")
+    monkeypatch.setenv("CDE_DATA", str(tmp_path / "elsewhere"))
+    assert stale_reasons(built, "laptop", root(built)) == ["the collection beir/absent changed"]
+
+
+def test_a_damaged_or_outdated_record_means_that_the_chapter_runs_again(built: Chapter) -> None:
+    path = raw_notebook(built, "laptop", root(built)).with_suffix(".json")
+    for text in ("{", '{"chapter": "toy"}', '{"of": "another form"}'):
+        path.write_text(text)
+        assert stale_reasons(built, "laptop", root(built)) == ["it has not run at this profile"]
+
+
+def test_a_changed_claim_of_the_chapter_is_noticed_and_another_s_is_not(built: Chapter) -> None:
+    entry = (
+        "- {{id: {id}, paper: cde, part: p, place: q, wording: w, paper_value: v, test: t, unit: u, "
+        "expect: {{above: 0}}, chapter: {chapter}}}\n"
+    )
+    path = root(built) / "book" / "claims.yml"
+    path.write_text(entry.format(id="a", chapter="another"))
+    assert stale_reasons(built, "laptop", root(built)) == []
+    path.write_text(entry.format(id="a", chapter="toy"))
+    assert stale_reasons(built, "laptop", root(built)) == ["its claims in the ledger changed"]
+
+
+def test_a_machine_with_the_other_faiss_runs_chapters_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With faiss-gpu in place of faiss-cpu (environment.yml) a run notes the versions that there are."""
+    found = {"torch": "1", "faiss-gpu": "2"}
+
+    def version(name: str) -> str:
+        if name not in found:
+            raise execution.PackageNotFoundError(name)
+        return found[name]
+
+    monkeypatch.setattr(execution, "version", version)
+    assert execution._library_versions() == found

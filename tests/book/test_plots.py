@@ -1,0 +1,80 @@
+"""A figure comes with both themes, an alternative text and its numbers."""
+
+from __future__ import annotations
+
+import base64
+import re
+
+import matplotlib as mpl
+import pandas as pd
+import pytest
+
+from cde.book import plots
+
+ALT = "Line chart of one rising line from 3 to 4, with its axes named."
+DATA = pd.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.123456]})
+
+
+def shown() -> str:
+    with plots.figure() as (drawing, axes):
+        axes.plot(DATA["x"], DATA["y"], label="line")
+        axes.set_xlabel("x")
+    return plots.show(drawing, ALT, "A caption with <signs>.", DATA, answers="CDE Fig. 0").markup
+
+
+def images(markup: str) -> dict[str, str]:
+    found = re.findall(
+        r'<img class="cde-(light|dark)[^"]*" alt="([^"]+)" src="data:image/svg\+xml;base64,([^"]+)"',
+        markup,
+    )
+    assert all(alt == ALT for _, alt, _ in found)
+    return {theme: base64.b64decode(data).decode() for theme, _, data in found}
+
+
+def test_two_images_that_differ_in_their_colours_only() -> None:
+    found = images(shown())
+    assert set(found) == {"light", "dark"}
+    without_colours = {re.sub(r"#[0-9a-f]{6}", "#", svg) for svg in found.values()}
+    assert len(without_colours) == 1
+    assert plots.INK in found["light"] and plots.INK not in found["dark"]
+
+
+def test_the_same_figure_is_the_same_bytes() -> None:
+    assert images(shown()) == images(shown())
+
+
+def test_numbers_caption_and_escaping() -> None:
+    markup = shown()
+    assert "4.123" in markup and "<table" in markup
+    assert "&lt;signs&gt;" in markup and "Answers CDE Fig. 0." in markup
+
+
+def test_a_figure_without_description_or_numbers_is_refused() -> None:
+    with plots.figure() as (drawing, _):
+        pass
+    with pytest.raises(ValueError, match="40 characters"):
+        plots.show(drawing, "a plot", "caption", DATA)
+    with pytest.raises(ValueError, match="table of its numbers"):
+        plots.show(drawing, ALT, "caption", pd.DataFrame())
+
+
+def luminance(colour: str) -> float:
+    parts = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
+        for c in mpl.colors.to_rgb(colour)
+    ]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+def contrast(first: str, second: str) -> float:
+    bright, dim = sorted((luminance(first), luminance(second)), reverse=True)
+    return (bright + 0.05) / (dim + 0.05)
+
+
+@pytest.mark.parametrize(("background", "mapped"), [("#ffffff", False), ("#14181e", True)])
+def test_lines_and_text_stand_out_from_the_page(background: str, mapped: bool) -> None:
+    """WCAG: 3 to 1 for graphics, 4.5 to 1 for text (lines may be a little paler: they differ in marker too)."""
+    for colour in plots.COLORS:
+        assert contrast(plots._DARK[colour] if mapped else colour, background) > 2.8
+    for colour in (plots.INK, plots.MUTED):
+        assert contrast(plots._DARK[colour] if mapped else colour, background) > 4.5

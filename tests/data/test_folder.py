@@ -1,0 +1,308 @@
+"""BEIR folders and JSON lines of pairs: what is read, and what is said about what cannot be."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cde.data import RetrievalSet
+from cde.data.folder import load_pairs, load_retrieval
+
+WriteBeir = Callable[..., Path]
+WriteLines = Callable[[Path, Sequence[Any]], Path]
+
+
+def compress(path: Path) -> None:
+    path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+
+
+# --- retrieval sets
+
+
+def test_a_beir_folder_is_read_with_titles_before_texts(
+    tmp_path: Path, write_beir: WriteBeir
+) -> None:
+    assert load_retrieval(write_beir(tmp_path / "toy")) == RetrievalSet(
+        document_ids=["d1", "d2"],
+        documents=["Boats are red", "no title"],
+        query_ids=["q1", "q2"],
+        queries=["red?", "title?"],
+        qrels={"q1": {"d1": 2}, "q2": {"d2": 1}},
+        name="toy",
+    )
+
+
+@pytest.mark.parametrize("title", ["", None])
+def test_an_empty_title_adds_no_space(
+    tmp_path: Path, write_beir: WriteBeir, title: str | None
+) -> None:
+    corpus = [{"_id": "d1", "title": title, "text": "one"}, {"_id": "d2", "text": "two"}]
+    assert load_retrieval(write_beir(tmp_path / "toy", corpus=corpus)).documents == ["one", "two"]
+
+
+def test_gzipped_files_hold_the_same_set(tmp_path: Path, write_beir: WriteBeir) -> None:
+    plain, packed = write_beir(tmp_path / "plain"), write_beir(tmp_path / "packed")
+    compress(packed / "corpus.jsonl")
+    compress(packed / "queries.jsonl")
+    assert load_retrieval(packed).fingerprint == load_retrieval(plain).fingerprint
+
+
+def test_only_queries_judged_in_the_split_are_asked(tmp_path: Path, write_beir: WriteBeir) -> None:
+    folder = write_beir(tmp_path / "toy", qrels={"test": "q2\td1\t1\n", "dev": "q1\td1\t1\n"})
+    assert load_retrieval(folder).query_ids == ["q2"]
+    assert load_retrieval(folder, split="dev").query_ids == ["q1"]
+
+
+def test_qrels_need_no_header(tmp_path: Path, write_beir: WriteBeir) -> None:
+    folder = write_beir(tmp_path / "toy")
+    expected = load_retrieval(folder)
+    (folder / "qrels" / "test.tsv").write_text("q1\td1\t2\r\nq2\td2\t1\r\n")
+    assert load_retrieval(folder) == expected
+
+
+def test_only_the_first_line_of_qrels_can_be_a_header(
+    tmp_path: Path, write_beir: WriteBeir
+) -> None:
+    """A query may be called as a header is."""
+    queries = [{"_id": "q1", "text": "red?"}, {"_id": "qid", "text": "who?"}]
+    folder = write_beir(
+        tmp_path / "toy", queries=queries, qrels={"test": "q1\td1\t1\nqid\td2\t1\n"}
+    )
+    assert load_retrieval(folder).qrels == {"q1": {"d1": 1}, "qid": {"d2": 1}}
+
+
+def test_quotation_marks_in_ids_are_part_of_them(tmp_path: Path, write_beir: WriteBeir) -> None:
+    corpus = [{"_id": '"d1"', "text": "one"}, {"_id": '"', "text": "two"}]
+    folder = write_beir(tmp_path / "toy", corpus=corpus, qrels={"test": 'q1\t"d1"\t1\nq2\t"\t1\n'})
+    assert load_retrieval(folder).qrels == {"q1": {'"d1"': 1}, "q2": {'"': 1}}
+
+
+@pytest.mark.parametrize("place", ["exclude.tsv", "qrels/exclude.tsv"])
+def test_exclusions_are_read_from_either_place(
+    tmp_path: Path, write_beir: WriteBeir, place: str
+) -> None:
+    folder = write_beir(tmp_path / "toy")
+    (folder / place).write_text("query-id\tcorpus-id\nq1\td2\nq1\td1\nq2\td1\n")
+    assert load_retrieval(folder).excluded == {
+        "q1": frozenset({"d1", "d2"}),
+        "q2": frozenset({"d1"}),
+    }
+
+
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
+def test_texts_survive_whatever_characters_they_hold(
+    tmp_path_factory: pytest.TempPathFactory, write_beir: WriteBeir, text: str
+) -> None:
+    """Line separators within a text, quotes and tabs do not end a line or a field."""
+    folder = write_beir(
+        tmp_path_factory.mktemp("beir") / "toy",
+        queries=[{"_id": "q1", "text": text}],
+        qrels={"test": "q1\td1\t1\n"},
+    )
+    assert load_retrieval(folder).queries == [text]
+
+
+def test_a_missing_folder_is_named_with_what_was_expected(tmp_path: Path) -> None:
+    with pytest.raises(
+        FileNotFoundError, match=r"no folder .*/nowhere: expected one in BEIR's layout"
+    ):
+        load_retrieval(tmp_path / "nowhere")
+
+
+def test_a_missing_corpus_says_which_files_there_are(tmp_path: Path, write_beir: WriteBeir) -> None:
+    folder = write_beir(tmp_path / "toy")
+    (folder / "corpus.jsonl").rename(folder / "documents.jsonl")
+    with pytest.raises(
+        FileNotFoundError, match=r"has no corpus\.jsonl or corpus\.jsonl\.gz"
+    ) as caught:
+        load_retrieval(folder)
+    assert "It has documents.jsonl, qrels, queries.jsonl" in str(caught.value)
+
+
+def test_a_missing_split_says_which_there_are(tmp_path: Path, write_beir: WriteBeir) -> None:
+    folder = write_beir(tmp_path / "toy", qrels={"train": "q1\td1\t1\n", "dev": "q1\td1\t1\n"})
+    with pytest.raises(FileNotFoundError, match=r"has no qrels/test\.tsv; it has dev, train$"):
+        load_retrieval(folder)
+
+
+def test_a_list_of_exclusions_is_not_offered_as_a_split(
+    tmp_path: Path, write_beir: WriteBeir
+) -> None:
+    folder = write_beir(tmp_path / "toy", qrels={"dev": "q1\td1\t1\n"})
+    (folder / "qrels" / "exclude.tsv").write_text("q1\td2\n")
+    with pytest.raises(FileNotFoundError, match="it has dev$"):
+        load_retrieval(folder)
+
+
+def test_a_line_that_is_no_json_is_named_by_file_and_number(
+    tmp_path: Path, write_beir: WriteBeir
+) -> None:
+    """Blank lines count, so that the number is the editor's."""
+    folder = write_beir(tmp_path / "toy")
+    (folder / "corpus.jsonl").write_text(
+        '{"_id": "d1", "text": "one"}\n\n{"_id": "d2", text: "two"}\n'
+    )
+    with pytest.raises(
+        ValueError, match=r"corpus\.jsonl, line 3: not JSON .* at character 14"
+    ) as caught:
+        load_retrieval(folder)
+    assert 'expected a JSON object with the string fields "_id", "text"' in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [{"_id": "q2"}, {"_id": 2, "text": "x"}, {"_id": "q2", "text": None}, ["q2", "x"], "q2", None],
+)
+def test_a_line_with_other_fields_is_named_and_shown(
+    tmp_path: Path, write_beir: WriteBeir, write_json_lines: WriteLines, row: object
+) -> None:
+    folder = write_beir(tmp_path / "toy")
+    write_json_lines(folder / "queries.jsonl", [{"_id": "q1", "text": "red?"}, row])
+    with pytest.raises(
+        ValueError, match=r'queries\.jsonl, line 2: expected .* "_id", "text", got'
+    ) as caught:
+        load_retrieval(folder)
+    assert str(caught.value).endswith(f"got {json.dumps(row)}")
+
+
+@pytest.mark.parametrize("file", ["corpus", "queries"])
+def test_an_id_that_occurs_twice_in_a_file_is_refused(
+    tmp_path: Path, write_beir: WriteBeir, write_json_lines: WriteLines, file: str
+) -> None:
+    """As `RetrievalSet` refuses it: no text is dropped in silence."""
+    folder = write_beir(tmp_path / "toy")
+    name = {"corpus": "d1", "queries": "q1"}[file]
+    rows = [json.loads(line) for line in (folder / f"{file}.jsonl").read_text().splitlines()]
+    write_json_lines(folder / f"{file}.jsonl", [*rows, {"_id": name, "text": "another text"}])
+    with pytest.raises(ValueError, match=f"'{name}' occurs more than once"):
+        load_retrieval(folder)
+
+
+def test_too_few_columns_are_named_by_file_and_line(tmp_path: Path, write_beir: WriteBeir) -> None:
+    folder = write_beir(tmp_path / "toy", qrels={"test": "q1\td1\t1\nq2 d2 1\n"})
+    with pytest.raises(
+        ValueError, match=r"test\.tsv, line 3: expected 3 columns separated by tabs, got 'q2 d2 1'"
+    ):
+        load_retrieval(folder)
+
+
+@pytest.mark.parametrize("grade", ["high", "0.5", ""])
+def test_a_grade_that_is_no_whole_number_is_shown_with_its_file(
+    tmp_path: Path, write_beir: WriteBeir, grade: str
+) -> None:
+    folder = write_beir(tmp_path / "toy", qrels={"test": f"q1\td1\t1\nq2\td2\t{grade}\n"})
+    with pytest.raises(ValueError, match=rf"qrels/test\.tsv.* whole number; got '{grade}'"):
+        load_retrieval(folder)
+
+
+def test_a_grade_that_is_no_whole_number_is_named_by_its_line(
+    tmp_path: Path, write_beir: WriteBeir
+) -> None:
+    """Every error names the file, the line and what was expected there, says the module."""
+    folder = write_beir(tmp_path / "toy", qrels={"test": "q1\td1\t1\nq2\td2\thigh\n"})
+    with pytest.raises(ValueError, match=r"test\.tsv, line 3"):
+        load_retrieval(folder)
+
+
+def test_stray_judgements_are_refused_or_dropped_as_asked(
+    tmp_path: Path, write_beir: WriteBeir
+) -> None:
+    folder = write_beir(tmp_path / "toy", qrels={"test": "q1\td1\t1\nq1\tgone\t1\nq9\td1\t1\n"})
+    with pytest.raises(
+        ValueError, match="toy: 2 judgements name a query or document that is not there"
+    ) as caught:
+        load_retrieval(folder)
+    assert "q1 → gone" in str(caught.value)
+    assert "q9 → d1" in str(caught.value)
+    assert load_retrieval(folder, drop_unknown=True).qrels == {"q1": {"d1": 1}}
+
+
+# --- pairs
+
+
+def test_pairs_are_read_with_their_domain_or_their_files_name(
+    tmp_path: Path, write_json_lines: WriteLines
+) -> None:
+    """In the order of the files' names; an id names the file and the row."""
+    write_json_lines(tmp_path / "b.jsonl", [{"query": "q1", "document": "d1"}])
+    write_json_lines(
+        tmp_path / "a.jsonl",
+        [
+            {"query": "q2", "document": "d2", "domain": "law"},
+            {"query": "q3", "document": "d3", "other": 1},
+        ],
+    )
+    compress(tmp_path / "a.jsonl")
+    (tmp_path / "SOURCES.md").write_text("not pairs")
+    pairs = load_pairs(tmp_path, name="mine")
+    assert list(pairs) == [("q2", "d2"), ("q3", "d3"), ("q1", "d1")]
+    assert pairs.domains == ["law", "a", "b"]
+    assert pairs.ids == ["a:1", "a:2", "b:1"]
+    assert pairs.name == "mine"
+
+
+def test_one_file_is_read_as_a_folder_that_holds_it(
+    tmp_path: Path, write_json_lines: WriteLines
+) -> None:
+    path = write_json_lines(tmp_path / "only.jsonl", [{"query": "q", "document": "d"}])
+    assert load_pairs(path, name="x") == load_pairs(tmp_path, name="x")
+    assert load_pairs(path).name == "only"
+
+
+def test_no_file_and_a_folder_without_pairs_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(
+        FileNotFoundError, match=r"no file or folder .*/gone\.jsonl: expected \.jsonl\[\.gz\] with"
+    ):
+        load_pairs(tmp_path / "gone.jsonl")
+    with pytest.raises(FileNotFoundError, match=r"holds no \.jsonl or \.jsonl\.gz file of pairs"):
+        load_pairs(tmp_path)
+
+
+def test_a_pair_without_a_document_is_named_by_file_and_line(
+    tmp_path: Path, write_json_lines: WriteLines
+) -> None:
+    path = write_json_lines(tmp_path / "p.jsonl", [{"query": "q", "document": "d"}, {"query": "q"}])
+    with pytest.raises(
+        ValueError, match=r'p\.jsonl, line 2: .* "query", "document", got {"query": "q"}'
+    ):
+        load_pairs(path)
+
+
+def test_bytes_that_are_not_utf8_are_named_by_file(tmp_path: Path) -> None:
+    (tmp_path / "latin.jsonl").write_bytes('{"query": "é", "document": "x"}'.encode("latin-1"))
+    with pytest.raises(ValueError, match=r"latin\.jsonl: cannot be read as UTF-8"):
+        load_pairs(tmp_path / "latin.jsonl")
+
+
+def packed_pairs() -> bytes:
+    rows = (json.dumps({"query": f"q{i}", "document": f"d{i * i}"}) for i in range(200))
+    return gzip.compress("\n".join(rows).encode(), mtime=0)
+
+
+def test_a_file_that_is_not_gzipped_or_is_cut_off_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl.gz"
+    for content in (b"plain text", packed_pairs()[:-100]):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"pairs\.jsonl\.gz: cannot be read as gzipped UTF-8"):
+            load_pairs(path)
+
+
+def test_a_damaged_byte_in_a_gzipped_file_is_a_value_error_that_names_the_file(
+    tmp_path: Path,
+) -> None:
+    """Whatever byte it is: zlib, the check sum or the JSON within notices."""
+    path, content = tmp_path / "pairs.jsonl.gz", packed_pairs()
+    for position in range(10, len(content), 25):
+        path.write_bytes(
+            content[:position] + bytes([content[position] ^ 0xFF]) + content[position + 1 :]
+        )
+        with pytest.raises(ValueError, match=r"pairs\.jsonl\.gz"):
+            load_pairs(path)

@@ -1,0 +1,368 @@
+"""`pydocs`: docstrings read without executing anything, split and de-duplicated the same way everywhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import CountVectorizer
+
+import cde
+from cde.data import pydocs
+from cde.data.docstrings import SourceFile, read_docstrings, source_files, split_docstring
+
+BODY = "The body has to have at least twelve words, and this one has just enough of them."
+
+
+# --- reading sources
+
+
+def package(folder: Path, name: str = "fakepackage") -> None:
+    """A package of which every module raises when it is executed."""
+    files = {
+        "__init__.py": f'"""Describe the whole package.\n\n{BODY}\n"""\nraise RuntimeError("executed")\n',
+        "core.py": f'''
+raise RuntimeError("executed")
+
+
+class Thing:
+    """Hold one single thing.
+
+    {BODY}
+    """
+
+    def method(self):
+        """Do one single thing.
+
+        {BODY}
+        """
+
+        def inner():
+            """Nobody reads this docstring.
+
+            {BODY}
+            """
+
+
+if True:
+    def chosen():
+        """Take the first way.
+
+        {BODY}
+        """
+else:
+    async def chosen():
+        """Take the other way.
+
+        {BODY}
+        """
+
+try:
+    def tried():
+        r"""Try the \\d first of all.
+
+        {BODY}
+        """
+except ImportError:
+    pass
+''',
+        "broken.py": f'"""Describe a broken module.\n\n{BODY}\n"""\nprint "Python 2"\n',
+        "tests/test_core.py": f'"""Test the core module.\n\n{BODY}\n"""\n',
+        "sub/__init__.py": "",
+        "sub/deep.py": f'"""Describe the deep module.\n\n{BODY}\n"""\nimport not_installed\n',
+    }
+    for path, source in files.items():
+        (folder / name / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name / path).write_text(source)
+
+
+@pytest.fixture
+def fake_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    package(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "fakepackage"
+
+
+def test_sources_are_read_without_being_executed(fake_package: str) -> None:
+    """Every definition outside functions is found under its qualified name, in the order of the source."""
+    rows = read_docstrings(source_files(fake_package))
+    assert [(row.id.removeprefix("fakepackage"), row.query) for row in rows] == [
+        ("", "Describe the whole package."),
+        (".core.Thing", "Hold one single thing."),
+        (".core.Thing.method", "Do one single thing."),
+        (".core.chosen", "Take the first way."),
+        (".core.chosen", "Take the other way."),
+        (".core.tried", r"Try the \d first of all."),
+        (".sub.deep", "Describe the deep module."),
+    ]
+    assert {row.document for row in rows} == {BODY}
+    assert {row.domain for row in rows} == {"fakepackage"}
+    assert not any(name.startswith("fakepackage") for name in sys.modules)
+    with pytest.raises(RuntimeError, match="executed"):
+        __import__(fake_package)
+
+
+def test_source_files_are_listed_in_a_stable_order_and_without_tests(fake_package: str) -> None:
+    modules = [file.module for file in source_files(fake_package)]
+    assert modules == [f"fakepackage{end}" for end in ("", ".broken", ".core", ".sub", ".sub.deep")]
+
+
+def test_what_is_read_does_not_depend_on_the_warnings_filter(tmp_path: Path) -> None:
+    r"""Python warns of "\d" in a plain string; where warnings are errors the docstring is still text."""
+    path = tmp_path / "module.py"
+    path.write_text(f'"""Say what \\d stands for.\n\n{BODY}\n"""\n')
+    file = SourceFile("package", path, "package.module")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows = read_docstrings([file])
+    assert [row.query for row in rows] == [r"Say what \d stands for."]
+
+
+@pytest.mark.parametrize("name", ["no_such_package_here", "timeit"])
+def test_a_package_without_sources_is_named(name: str) -> None:
+    """Not installed, or one module rather than a package."""
+    with pytest.raises(
+        ModuleNotFoundError, match=f"'{name}' is not installed as a package with sources"
+    ):
+        source_files(name)
+
+
+WORDS_12 = "one two three four five six seven eight nine ten eleven twelve"
+
+
+@pytest.mark.parametrize(
+    ("docstring", "expected"),
+    [
+        (f"Add two numbers.\n\n{BODY}", ("Add two numbers.", BODY)),
+        (f"  Add two numbers.\n{BODY}\n\n", ("Add two numbers.", BODY)),
+        (f"Add\ttwo   numbers\n\n{BODY}", ("Add two numbers", BODY)),
+        (f"Return the largest\nof the numbers given\nto the function.\n\n{BODY}",)
+        + (("Return the largest of the numbers given to the function.", BODY),),
+        (
+            f"Return the largest\nof\nthe\nnumbers.\n\n{BODY}",
+            ("Return the largest", f"of\nthe\nnumbers.\n\n{BODY}"),
+        ),
+        (f"Is this a question?\nIt is.\n\n{BODY}", ("Is this a question?", f"It is.\n\n{BODY}")),
+        (f"Three words here\n\n{WORDS_12}", ("Three words here", WORDS_12)),
+        (f"Two words\n\n{BODY}", None),
+        (f"Three words here\n\n{WORDS_12.removesuffix(' twelve')}", None),
+        (f"{'a b ' + 'c' * 296}\n\n{BODY}", ("a b " + "c" * 296, BODY)),
+        (f"{'a b ' + 'c' * 297}\n\n{BODY}", None),
+        ("Only a summary of some words.", None),
+        ("", None),
+        (" \n\n ", None),
+    ],
+    ids=[
+        "a summary and a body",
+        "no blank line between them",
+        "spaces within the summary",
+        "a summary of three lines",
+        "a paragraph of four lines is no summary: its first line is",
+        "a sentence that ends with its line",
+        "three words and twelve are enough",
+        "a summary of two words",
+        "a body of eleven words",
+        "a summary of 300 characters",
+        "a summary of 301 characters",
+        "no body",
+        "nothing",
+        "blank",
+    ],
+)
+def test_a_docstring_is_split_into_summary_and_rest(
+    docstring: str, expected: tuple[str, str] | None
+) -> None:
+    assert split_docstring(docstring) == expected
+
+
+# --- the collection
+
+
+def test_train_and_test_are_disjoint_and_cover_everything() -> None:
+    for name in ("rich", "numpy", "sympy"):
+        train, test, everything = (
+            pydocs.load_pairs([name], split=split) for split in ("train", "test", "all")
+        )
+        assert not set(train.ids) & set(test.ids)
+        assert sorted([*train.ids, *test.ids]) == sorted(everything.ids)
+        assert len(set(everything.ids)) == len(everything)
+
+
+def test_a_pairs_split_depends_neither_on_the_package_set_nor_on_the_sample() -> None:
+    together = pydocs.load_pairs(["rich", "numpy", "scipy"], split="test")
+    for name in ("rich", "numpy", "scipy"):
+        alone = pydocs.load_pairs([name], split="test")
+        assert alone.ids == together.select(np.array(together.domains) == name).ids
+    assert pydocs.load_pairs(["scipy", "rich", "numpy"], split="test") == together, (
+        "nor on their order"
+    )
+
+
+def test_a_tenth_of_the_documents_is_held_back_for_the_test(pydocs_pairs: cde.Pairs) -> None:
+    """Within 4 standard errors of a fair draw."""
+    test = pydocs.load_pairs(split="test")
+    n = len(pydocs_pairs) + len(test)
+    assert abs(len(test) / n - 0.1) < 4 * np.sqrt(0.1 * 0.9 / n)
+
+
+def test_equal_documents_stand_on_one_side_of_the_split() -> None:
+    train, test = (pydocs.load_pairs(split=split, deduplicate=False) for split in ("train", "test"))
+    assert not set(train.documents) & set(test.documents)
+
+
+def test_held_out_packages_are_never_training_pairs(pydocs_pairs: cde.Pairs) -> None:
+    assert set(pydocs_pairs.domains) == set(pydocs.PACKAGES) - {
+        "sympy",
+        "networkx",
+        "polars",
+        "sqlalchemy",
+    }
+
+
+def test_no_training_pair_holds_a_document_that_a_query_asks_for(pydocs_pairs: cde.Pairs) -> None:
+    asked = cde.load_retrieval("pydocs")
+    text = dict(zip(asked.document_ids, asked.documents, strict=True))
+    answers = {text[query] for query in asked.query_ids}
+    assert len(answers) > 10_000
+    assert not answers & set(pydocs_pairs.documents)
+    assert not set(asked.query_ids) & set(pydocs_pairs.ids)
+
+
+def test_the_retrieval_set_asks_all_of_a_held_out_package_and_the_test_split_of_another() -> None:
+    """Each query's one judged document is its own, and the corpus holds the documents trained on too."""
+    held, seen = cde.load_retrieval("pydocs/networkx"), cde.load_retrieval("pydocs/rich")
+    assert held.query_ids == held.document_ids
+    assert seen.query_ids == pydocs.load_pairs(["rich"], split="test").ids
+    assert seen.document_ids == pydocs.load_pairs(["rich"], split="all").ids
+    assert all(seen.qrels[query] == {query: 1} for query in seen.query_ids)
+
+
+def test_no_pair_occurs_twice_and_those_that_were_dropped_do() -> None:
+    def normal(pairs: cde.Pairs) -> list[str]:
+        return [" ".join(f"{query} {document}".split()).casefold() for query, document in pairs]
+
+    kept = pydocs.load_pairs(tuple(pydocs.PACKAGES), split="all")
+    everything = pydocs.load_pairs(tuple(pydocs.PACKAGES), split="all", deduplicate=False)
+    assert len(set(normal(kept))) == len(kept)
+    assert set(normal(kept)) < set(normal(everything))
+    assert len(set(normal(everything))) < len(everything)
+
+
+def test_what_is_kept_holds_no_near_duplicates_above_nine_tenths() -> None:
+    """By brute force: the true Jaccard similarity of every two documents of two packages."""
+
+    def similar(deduplicate: bool) -> int:
+        pairs = pydocs.load_pairs(["pandas", "narwhals"], split="all", deduplicate=deduplicate)
+        texts = [f"{query} {document}" for query, document in pairs]
+        held = CountVectorizer(
+            ngram_range=(3, 3), token_pattern=r"\w+", binary=True, dtype=np.float32
+        )
+        matrix = held.fit_transform(texts)
+        sizes = np.asarray(matrix.sum(axis=1)).ravel()
+        common = (matrix @ matrix.T).tocoo()
+        jaccard = common.data / (sizes[common.row] + sizes[common.col] - common.data)
+        return int((jaccard[common.row < common.col] > 0.9).sum())
+
+    assert similar(deduplicate=True) == 0
+    assert similar(deduplicate=False) > 30
+
+
+def test_an_unknown_package_or_split_says_what_there_is() -> None:
+    with pytest.raises(
+        ValueError, match="no package 'nmpy'; it has sympy, torch, scipy, .*, numpy"
+    ):
+        pydocs.load_pairs(["rich", "nmpy"])
+    with pytest.raises(ValueError, match="'train', 'test' or 'all'; it is 'dev'"):
+        pydocs.load_pairs(split="dev")  # type: ignore[arg-type]
+
+
+def test_the_table_is_parsed_once(monkeypatch: pytest.MonkeyPatch, pydocs_pairs: cde.Pairs) -> None:
+    """A second process (here: an emptied memory) reads the table from the cache and opens no source."""
+
+    def never(*_: Any) -> None:
+        raise AssertionError("sources were read again")
+
+    pydocs._read_table.cache_clear()
+    for name in ("read_docstrings", "source_files", "first_occurrences"):
+        monkeypatch.setattr(pydocs, name, never)
+    assert cde.load_pairs("pydocs").fingerprint == pydocs_pairs.fingerprint
+
+
+def test_another_process_loads_the_same_content(pydocs_pairs: cde.Pairs) -> None:
+    """Under another hash seed, which shuffles Python's sets."""
+    script = "import cde; print(cde.load_pairs().fingerprint, cde.load_retrieval('pydocs/rich').fingerprint)"
+    seed = "1" if os.environ.get("PYTHONHASHSEED") == "2" else "2"
+    answer = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONHASHSEED": seed},
+        capture_output=True,
+        check=True,
+    )
+    expected = [pydocs_pairs.fingerprint, cde.load_retrieval("pydocs/rich").fingerprint]
+    assert answer.stdout.decode().split() == expected
+
+
+def test_queries_are_one_line_and_documents_hold_words(pydocs_pairs: cde.Pairs) -> None:
+    """What `split_docstring` promises holds for every pair of the collection."""
+    assert all(len(query.split()) >= 3 and "\n" not in query for query in pydocs_pairs.queries)
+    assert all(len(document.split()) >= 12 for document in pydocs_pairs.documents)
+
+
+# --- the key of the cache
+
+
+@pytest.fixture
+def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An installed distribution `fakedist` that carries `fakepackage`; its RECORD can be rewritten."""
+    folder = tmp_path / "fakedist-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: fakedist\nVersion: 1.0\n")
+    (folder / "RECORD").write_text("fakepackage/a.py,sha256=AAA,1\nfakepackage/b.py,sha256=BBB,1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setitem(pydocs.PACKAGES, "fakepackage", "fakedist")
+    yield folder
+    pydocs._distribution_key.cache_clear()
+
+
+def key() -> str:
+    pydocs._distribution_key.cache_clear()
+    return pydocs.source_key(["fakepackage"])
+
+
+def test_the_key_changes_with_a_files_hash_and_with_the_version(distribution: Path) -> None:
+    old = key()
+    record = (distribution / "RECORD").read_text()
+    (distribution / "RECORD").write_text(record.replace("BBB", "CCC"))
+    changed = key()
+    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: fakedist\nVersion: 1.1\n")
+    assert len({old, changed, key()}) == 3
+
+
+def test_the_key_does_not_change_with_byte_code_or_the_order_of_the_record(
+    distribution: Path,
+) -> None:
+    old = key()
+    lines = (distribution / "RECORD").read_text().splitlines()
+    (distribution / "RECORD").write_text(
+        "\n".join([*reversed(lines), "fakepackage/__pycache__/a.cpython-311.pyc,,"])
+    )
+    assert key() == old
+
+
+def test_a_distribution_that_is_missing_is_named_with_the_way_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(pydocs.PACKAGES, "absentpackage", "absent-distribution")
+    with pytest.raises(
+        ModuleNotFoundError, match="'absentpackage', which is not installed"
+    ) as caught:
+        pydocs.source_key(["rich", "absentpackage"])
+    assert re.search(r"pip install -c constraints\.txt -e \.", str(caught.value))

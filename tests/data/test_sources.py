@@ -1,0 +1,285 @@
+"""Names of collections: what they load, what is offered for a mistyped one, and what freshness rests on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cde
+from cde.data import pydocs, sources
+
+WriteBeir = Callable[..., Path]
+WriteLines = Callable[[Path, Sequence[Any]], Path]
+
+
+@pytest.fixture(autouse=True)
+def without_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test here sees the data of this machine, and none adds to what this process has loaded."""
+    monkeypatch.delenv("CDE_DATA", raising=False)
+    monkeypatch.setattr(sources, "loaded", {})
+    monkeypatch.setattr(sources, "asked", set())
+
+
+@pytest.fixture
+def data(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    write_beir: WriteBeir,
+    write_json_lines: WriteLines,
+) -> Path:
+    """A $CDE_DATA folder: two retrieval sets, two sources of pairs."""
+    folder = tmp_path / "data"
+    (folder / "beir").mkdir(parents=True)
+    write_beir(folder / "beir" / "boats")
+    write_beir(
+        folder / "beir" / "houses",
+        corpus=[{"_id": "d1", "text": "one"}, {"_id": "d2", "text": "two"}],
+    )
+    (folder / "beir" / "SOURCES.md").write_text("no collection")
+    write_json_lines(folder / "pairs" / "news.jsonl", [{"query": "q1", "document": "d1"}])
+    write_json_lines(folder / "pairs" / "law.jsonl", [{"query": "q2", "document": "d2"}])
+    (folder / "pairs" / "SOURCES.md").write_text("no collection")
+    monkeypatch.setenv("CDE_DATA", str(folder))
+    return folder
+
+
+# --- names
+
+
+def test_pydocs_and_each_of_its_packages_are_always_there() -> None:
+    found = {source.name: source for source in cde.list_sources()}
+    assert set(found) == {"pydocs", *(f"pydocs/{package}" for package in pydocs.PACKAGES)}
+    assert {source.kind for source in found.values()} == {"pairs, retrieval"}
+    roles = {name for name, source in found.items() if source.location.endswith("(held out)")}
+    assert roles == {"pydocs/sympy", "pydocs/networkx", "pydocs/polars", "pydocs/sqlalchemy"}
+
+
+def test_every_listed_name_below_the_data_folder_can_be_loaded(data: Path) -> None:
+    mine = [source for source in cde.list_sources() if not source.name.startswith("pydocs")]
+    assert [(source.name, source.kind) for source in mine] == [
+        ("beir/boats", "retrieval"),
+        ("beir/houses", "retrieval"),
+        ("pairs/law", "pairs"),
+        ("pairs/news", "pairs"),
+    ]
+    for source in mine:
+        load = cde.load_pairs if source.kind == "pairs" else cde.load_retrieval
+        assert load(source.name).name == source.name
+        assert Path(source.location).exists()
+
+
+def test_a_name_below_the_data_folder_loads_what_its_path_does(data: Path) -> None:
+    by_path = cde.load_retrieval(f"folder:{data / 'beir' / 'boats'}")
+    assert cde.load_retrieval("beir/boats").fingerprint == by_path.fingerprint
+    assert (
+        cde.load_pairs("pairs/law").fingerprint
+        == cde.load_pairs(f"folder:{data / 'pairs/law.jsonl'}").fingerprint
+    )
+    assert list(cde.load_pairs("pairs/*")) == [("q2", "d2"), ("q1", "d1")]
+    assert cde.load_pairs("pairs/*").domains == ["law", "news"]
+
+
+def test_arguments_reach_the_folder(data: Path) -> None:
+    (data / "beir" / "boats" / "qrels" / "dev.tsv").write_text("q1\td1\t1\nq1\tgone\t1\n")
+    with pytest.raises(ValueError, match="1 judgements"):
+        cde.load_retrieval("beir/boats", split="dev")
+    assert cde.load_retrieval("beir/boats", split="dev", drop_unknown=True).qrels == {
+        "q1": {"d1": 1}
+    }
+
+
+def test_pydocs_names_load_their_packages() -> None:
+    """The whole collection without held-out packages, a package whole unless a split is asked for."""
+    assert set(cde.load_pairs("pydocs/rich").domains) == {"rich"}
+    assert cde.load_pairs("pydocs/rich").ids == pydocs.load_pairs(["rich"], split="all").ids
+    assert (
+        cde.load_pairs("pydocs/rich", split="test").ids
+        == pydocs.load_pairs(["rich"], split="test").ids
+    )
+    more = cde.load_pairs("pydocs/torch", deduplicate=False)
+    assert set(more.ids) > set(cde.load_pairs("pydocs/torch").ids)
+
+
+# --- errors
+
+
+@pytest.mark.parametrize(
+    ("name", "closest"),
+    [
+        ("pydoc", "pydocs"),
+        ("pydocs/scpy", "pydocs/scipy"),
+        ("rich", "pydocs/rich"),
+        ("PyDocs/numpy", "pydocs/numpy"),
+    ],
+)
+def test_an_unknown_name_is_shown_with_the_closest_and_with_all_forms(
+    name: str, closest: str
+) -> None:
+    for load in (cde.load_pairs, cde.load_retrieval):
+        with pytest.raises(ValueError, match=f"is called '{name}'") as caught:
+            load(name)
+        message = str(caught.value)
+        assert f"did you mean {closest}" in message
+        assert all(
+            form in message
+            for form in ("pydocs/<package>", "folder:<path>", "hub:<repo>[:<config>]")
+        )
+        assert "`cde sources` lists those on this machine" in message
+
+
+def test_close_names_are_those_of_the_kind_asked_for(data: Path) -> None:
+    with pytest.raises(
+        ValueError, match="no collection of pairs is called 'pairs/laws': did you mean pairs/law"
+    ):
+        cde.load_pairs("pairs/laws")
+    with pytest.raises(
+        ValueError,
+        match="no collection of retrieval is called 'beir/boat': did you mean beir/boats",
+    ):
+        cde.load_retrieval("beir/boat")
+    with pytest.raises(ValueError, match="no collection of pairs is called 'beir/boats'") as caught:
+        cde.load_pairs("beir/boats")
+    assert "did you mean beir/" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["beir/scifact", "pairs/law", "pairs/*"])
+def test_a_name_below_an_unset_data_folder_says_that_it_is_unset(name: str) -> None:
+    load = cde.load_retrieval if name.startswith("beir") else cde.load_pairs
+    with pytest.raises(ValueError, match=r"looked for below \$CDE_DATA, which is not set"):
+        load(name)
+
+
+def test_a_data_folder_that_is_none_is_shown_with_what_it_should_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CDE_DATA", str(tmp_path / "nowhere"))
+    for call in (
+        cde.list_sources,
+        lambda: cde.load_retrieval("beir/boats"),
+        lambda: cde.load_pairs("pairs/law"),
+    ):
+        with pytest.raises(
+            FileNotFoundError, match="which is no folder; unset it, or point it at one with"
+        ) as caught:
+            call()
+        assert str(tmp_path / "nowhere") in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["beir/../pairs", "beir/", "pairs/", "pairs/../pairs/law"])
+def test_a_name_does_not_lead_out_of_its_folder(data: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="no collection"):
+        cde.load_retrieval(name)
+    with pytest.raises(ValueError, match="no collection"):
+        cde.load_pairs(name)
+
+
+# --- what was loaded and asked for
+
+
+def test_what_is_loaded_is_remembered_with_its_fingerprint(data: Path) -> None:
+    pairs, found = cde.load_pairs("pairs/law"), cde.load_retrieval("beir/boats")
+    assert sources.loaded == {"pairs/law": pairs.fingerprint, "beir/boats": found.fingerprint}
+    assert sources.asked == {"pairs/law", "beir/boats"}
+
+
+def test_what_is_asked_for_is_remembered_whether_or_not_it_is_there(data: Path) -> None:
+    assert sources.is_available("beir/boats")
+    assert not sources.is_available("beir/boats", "beir/ships")
+    assert sources.asked == {"beir/boats", "beir/ships"}
+    assert sources.loaded == {}
+
+
+def test_a_name_that_cannot_be_loaded_is_not_remembered_as_loaded() -> None:
+    with pytest.raises(ValueError, match="no collection"):
+        cde.load_pairs("nonsense")
+    assert sources.loaded == {}
+
+
+@pytest.mark.parametrize("name", ["pydocs/no_such_package", "pydocsx"])
+def test_a_collection_that_no_call_can_load_is_not_available(name: str) -> None:
+    assert not sources.is_available(name)
+
+
+# --- keys of freshness
+
+
+def grow(path: Path) -> None:
+    path.write_text(path.read_text() + " \n")
+
+
+def grow_at_the_same_time(path: Path) -> None:
+    stat = path.stat()
+    grow(path)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def add(folder: Path) -> None:
+    shutil.copy(folder / "qrels" / "test.tsv", folder / "qrels" / "dev.tsv")
+
+
+def rename(folder: Path) -> None:
+    (folder / "qrels" / "test.tsv").rename(folder / "qrels" / "dev.tsv")
+
+
+CHANGES: dict[str, Callable[[Path], None]] = {
+    "a file grows": lambda folder: grow(folder / "corpus.jsonl"),
+    "a file grows within a tick of the clock": lambda folder: grow_at_the_same_time(
+        folder / "corpus.jsonl"
+    ),
+    "a file is rewritten": lambda folder: os.utime(folder / "corpus.jsonl", ns=(1, 1)),
+    "a file is added": add,
+    "a file is renamed": rename,
+    "a file is removed": lambda folder: (folder / "queries.jsonl").unlink(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_folders_key_changes_when(change: str, data: Path) -> None:
+    names = ("beir/boats", f"folder:{data / 'beir' / 'boats'}")
+    before = [sources.source_key(name) for name in names]
+    assert before == [sources.source_key(name) for name in names]
+    assert before[0] == before[1]
+    CHANGES[change](data / "beir" / "boats")
+    assert all(old != sources.source_key(name) for old, name in zip(before, names, strict=True))
+
+
+def test_a_folders_key_stays_when_another_collection_changes_or_the_folder_moves(
+    data: Path,
+) -> None:
+    key = sources.source_key("beir/boats")
+    grow(data / "beir" / "houses" / "corpus.jsonl")
+    assert sources.source_key("beir/boats") == key
+    (data / "beir" / "boats").rename(data / "moved")
+    assert sources.source_key(f"folder:{data / 'moved'}") == key
+    assert sources.source_key("beir/boats") == "missing"
+
+
+@pytest.mark.parametrize("name", ["pairs/law", "pairs/*"])
+def test_the_key_of_pairs_changes_with_their_file(data: Path, name: str) -> None:
+    before = sources.source_key(name)
+    grow(data / "pairs" / "law.jsonl")
+    assert "missing" not in {before, sources.source_key(name)}
+    assert sources.source_key(name) != before
+
+
+def test_the_key_of_pydocs_is_that_of_the_installed_packages() -> None:
+    assert sources.source_key("pydocs") == sources.source_key("pydocs/rich") == pydocs.source_key()
+
+
+def test_what_is_missing_has_the_key_missing(tmp_path: Path) -> None:
+    assert sources.source_key("beir/boats") == "missing"
+    assert sources.source_key(f"folder:{tmp_path / 'nowhere'}") == "missing"
+
+
+def test_all_of_pydocs_is_training_and_held_out_packages_together() -> None:
+    everything = sources.load_pairs("pydocs/*")
+    training = sources.load_pairs("pydocs", split="all")
+    held_out = [sources.load_pairs(f"pydocs/{package}") for package in pydocs.HELD_OUT]
+    assert len(everything) == len(training) + sum(map(len, held_out))
+    assert sources.loaded["pydocs/*"] == everything.fingerprint
+    assert sources.is_available("pydocs/*")

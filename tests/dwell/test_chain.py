@@ -1,0 +1,290 @@
+"""Crops are what they say, chains share their beginnings, and each stage learns its own task."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cde.data import Pairs
+from cde.dwell import chain as stages
+from cde.dwell.chain import Stage, crop_pairs, shuffle_segments, train_stage
+from cde.dwell.encoder_decoder import EncoderDecoder
+from cde.dwell.recipe import CHAINS, dwell_recipe
+from cde.models.encoder import load_tokenizer
+from cde.training import Trainer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+LETTERS = [f"{first}{second}" for first in "abcd" for second in "eiou"]
+START = Stage("start", {"layers": 1, "precision": "float32", "device": "cpu", "max_tokens": 32})
+TEXTS = [" ".join(np.random.default_rng(number).choice(LETTERS, 40)) for number in range(24)]
+PAIRS = Pairs(
+    [text[:8] for text in TEXTS], TEXTS, ["x"] * 24, [str(number) for number in range(24)]
+)
+CONTRASTIVE = {
+    "batch_size": 8,
+    "steps": 2,
+    "query_tokens": 16,
+    "document_tokens": 32,
+    "learning_rate": 1e-3,
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return load_tokenizer("minilm")
+
+
+def test_a_crop_is_a_tenth_to_a_half_of_its_document_and_stands_in_it(tokenizer: Any) -> None:
+    text = (
+        " ".join(chr(code) for code in range(ord("a"), ord("z") + 1)) + " " + " ".join("0123456789")
+    )
+    pairs = crop_pairs([text, "short"], tokenizer, 400)
+    lengths = [len(side.split()) for pair in pairs for side in pair]
+    assert all(side in text for pair in pairs for side in pair)
+    assert min(lengths) >= 3
+    assert max(lengths) <= 18
+    assert np.mean(lengths) == pytest.approx(0.3 * 36, rel=0.08)
+    queries, documents = (
+        np.array([len(side.split()) for side in sides]) for sides in zip(*pairs, strict=True)
+    )
+    assert abs(np.corrcoef(queries, documents)[0, 1]) < 0.15, (
+        "the two crops are drawn independently"
+    )
+
+
+@pytest.mark.parametrize(("placement", "even"), [("inside", False), ("around", True)])
+def test_only_crops_that_run_over_the_end_see_every_token_equally_often(
+    placement: Any, even: bool, tokenizer: Any
+) -> None:
+    words = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    pairs = crop_pairs([" ".join(words)], tokenizer, 3000, placement=placement)
+    seen = Counter(word for pair in pairs for side in pair for word in side.split())
+    shares = np.array([seen[word] for word in words]) / 6000
+    if even:
+        assert np.ptp(shares) < 0.06
+    else:
+        assert shares[13] > 2 * max(shares[0], shares[-1])
+
+
+def test_every_document_is_cropped_once_before_any_is_cropped_twice(tokenizer: Any) -> None:
+    texts = [" ".join([word] * 12) for word in LETTERS]
+    pairs = crop_pairs(texts, tokenizer, 2 * len(texts) + 3)
+    drawn = [query.split()[0] for query in pairs.queries]
+    assert sorted(drawn[: len(texts)]) == sorted(LETTERS)
+    assert sorted(drawn[len(texts) : 2 * len(texts)]) == sorted(LETTERS)
+    for wrong in ((0.0, 0.5), (0.6, 0.5), (0.1, 1.5)):
+        with pytest.raises(ValueError, match="shares must be"):
+            crop_pairs(texts, tokenizer, 1, shares=wrong)
+    with pytest.raises(ValueError, match="none of 1 texts has 10 tokens"):
+        crop_pairs(["short"], tokenizer, 1)
+
+
+def test_shuffled_documents_keep_their_tokens_and_lose_their_order(tokenizer: Any) -> None:
+    text = " ".join(chr(code) for code in range(ord("a"), ord("z") + 1))
+    shuffled = shuffle_segments([text, "too short"], tokenizer)
+    assert sorted(shuffled[0].split()) == text.split()
+    assert shuffled[0] != text
+    assert shuffled[1] == "too short"
+    firsts = Counter(one.split()[0] for one in shuffle_segments([text] * 500, tokenizer))
+    assert len(firsts) == 10
+    assert max(firsts.values()) < 90
+
+
+def test_chains_share_what_they_have_in_common(
+    private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crops = Stage("crops", CONTRASTIVE, START)
+    tuned = Stage("tune", {**CONTRASTIVE, "hard_negatives": 1}, crops)
+    first = train_stage(tuned, TEXTS, PAIRS)
+    done = {path.parent.name for path in private_cache.glob("stages/*/stage.json")}
+    assert len(done) == 3
+    trained: list[str] = []
+    run = Trainer.run
+
+    def counted(self: Trainer) -> Any:
+        trained.append("run")
+        return run(self)
+
+    monkeypatch.setattr(Trainer, "run", counted)
+    assert train_stage(tuned, TEXTS, PAIRS) == first
+    assert not trained
+    again = train_stage(Stage("tune", {**CONTRASTIVE, "hard_negatives": 1}, tuned), TEXTS, PAIRS)
+    assert trained == ["run"], "only the new episode is trained"
+    other = train_stage(tuned, TEXTS, PAIRS, seed=1)
+    assert len({first, again, other}) == 3
+    assert len(trained) == 3
+
+
+def test_an_episode_takes_the_documents_that_its_own_start_ranks_highest(
+    private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {**CONTRASTIVE, "hard_negatives": 2}
+    first = Stage("tune", settings, START)
+    model = EncoderDecoder.from_pretrained(train_stage(first, TEXTS, PAIRS) / "model")
+    scores = model.encode_queries(PAIRS.queries) @ model.encode_documents(PAIRS.documents).T
+    # what scores above the labelled document is no negative
+    allowed = np.where(scores < np.diag(scores)[:, None], scores, -2)
+    enough = (allowed > -2).sum(axis=1) >= 2
+    assert enough.any()
+    given: list[Any] = []
+    make = Trainer.__init__
+
+    def noted(self: Trainer, *arguments: Any, **options: Any) -> None:
+        given.append(options["hard_negatives"])
+        make(self, *arguments, **options)
+
+    monkeypatch.setattr(Trainer, "__init__", noted)
+    train_stage(Stage("tune", settings, first), TEXTS, PAIRS)
+    best = np.sort(np.take_along_axis(scores, given[0], axis=1), axis=1)
+    np.testing.assert_allclose(best[enough], np.sort(allowed, axis=1)[enough, -2:], atol=1e-5)
+
+
+def test_each_episode_sees_other_batches(
+    private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: list[int] = []
+    make = Trainer.__init__
+
+    def noted(self: Trainer, config: Any, *arguments: Any, **options: Any) -> None:
+        seeds.append(config.seed)
+        make(self, config, *arguments, **options)
+
+    monkeypatch.setattr(Trainer, "__init__", noted)
+    settings = {**CONTRASTIVE, "steps": 1}
+    last = Stage("crops", settings, START)
+    for _ in range(3):
+        last = Stage("tune", settings, last)
+    train_stage(last, TEXTS, PAIRS, seed=4)
+    assert len(set(seeds[1:])) == 3
+    assert seeds[:2] == [4, 4]
+
+
+def test_a_stage_of_no_use_gives_back_what_it_began_with(private_cache: Path) -> None:
+    """With a learning rate of nought in all but name each stage returns the weights before it."""
+    idle = {**CONTRASTIVE, "learning_rate": 1e-30}
+    restore = Stage(
+        "restore", {"steps": 2, "batch_size": 4, "tokens": 16, "learning_rate": 1e-30}, START
+    )
+    last = Stage("tune", idle, Stage("crops", idle, restore))
+    assert last.chain == ["start", "restore", "crops", "tune"]
+    begun, ended = (
+        EncoderDecoder.from_pretrained(train_stage(stage, TEXTS, PAIRS) / "model")
+        for stage in (START, last)
+    )
+    np.testing.assert_allclose(
+        ended.encode_documents(TEXTS), begun.encode_documents(TEXTS), atol=1e-6
+    )
+
+
+def test_a_stage_differs_by_its_data_only_if_it_uses_them(private_cache: Path) -> None:
+    crops = Stage("crops", CONTRASTIVE, START)
+    assert train_stage(START, TEXTS, PAIRS) == train_stage(START, TEXTS[:4], PAIRS)
+    one = train_stage(crops, TEXTS, PAIRS)
+    assert train_stage(crops, TEXTS[::-1], PAIRS) != one
+    assert train_stage(crops, TEXTS, PAIRS.select(range(8))) == one
+    with pytest.raises(ValueError, match="a chain begins with the stage 'start'"):
+        Stage("crops", CONTRASTIVE)
+
+
+def test_the_chains_of_the_recipe_are_what_their_names_say() -> None:
+    using = dwell_recipe("smoke", episodes=3)
+    chains = {name: using.stage(name) for name in CHAINS}
+    restored, cropped = chains["language model"], chains["crops"]
+    assert restored.chain == ["start", "restore"]
+    assert (
+        cropped.after
+        == chains["mean"].after
+        == chains["shuffled"].after
+        == chains["around"].after
+        == restored
+    )
+    assert chains["tuned"].after == cropped
+    assert chains["no crops"].after == restored
+    assert chains["nothing"].chain == ["start", "tune"]
+    assert chains["tuned again"].chain == ["start", "restore", "crops", "tune", "tune", "tune"]
+    again = chains["tuned again"].after
+    assert again is not None
+    assert again.after == chains["tuned"]
+    # what differs between two chains is one thing
+    for name, setting in (("mean", "pooling"), ("shuffled", "shuffled"), ("around", "placement")):
+        assert set(chains[name].settings) - set(cropped.settings) == {setting}
+    with pytest.raises(ValueError, match="chain must be one of"):
+        using.stage("T5")
+    with pytest.raises(ValueError, match="unknown settings layers"):
+        dwell_recipe("smoke", layers=2)
+
+
+def test_a_share_of_the_steps_is_of_every_stage_and_one_at_least() -> None:
+    whole, tenth = dwell_recipe("laptop"), dwell_recipe("laptop", share_of_steps=0.1)
+    stages = ("restore", "crops", "tune")
+    assert [getattr(tenth, stage)["steps"] * 10 for stage in stages] == [
+        getattr(whole, s)["steps"] for s in stages
+    ]
+    assert [dwell_recipe("smoke", share_of_steps=1e-9).restore["steps"], whole.tune] == [
+        1,
+        {**tenth.tune, "steps": 40},
+    ]
+    with pytest.raises(ValueError, match="share_of_steps must be above 0; it is 0"):
+        dwell_recipe("smoke", share_of_steps=0)
+
+
+def test_what_is_probed_was_never_trained_on() -> None:
+    using = dwell_recipe("smoke")
+    trained = {name.split(".")[0] for name in using.pairs.ids}
+    probed = {name.split(".")[0] for name in using.passages.collection.document_ids}
+    assert probed
+    assert not trained & probed
+
+
+def test_the_mean_is_a_setting_of_the_crops(private_cache: Path) -> None:
+    plain = Stage("crops", {**CONTRASTIVE, "learning_rate": 1e-30}, START)
+    mean = Stage("crops", {**plain.settings, "pooling": "mean"}, START)
+    models = [
+        EncoderDecoder.from_pretrained(train_stage(stage, TEXTS, PAIRS) / "model")
+        for stage in (plain, mean)
+    ]
+    assert [model.config.pooling for model in models] == ["decoder", "mean"]
+    vectors = [model.encode_documents(TEXTS[:2]) for model in models]
+    assert np.abs(vectors[0] - vectors[1]).max() > 0.01
+
+
+def test_what_is_cropped_is_what_the_stage_says(
+    private_cache: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any
+) -> None:
+    asked: list[tuple[list[str], str]] = []
+
+    def noted(texts: Any, *arguments: Any, **options: Any) -> Pairs:
+        asked.append((list(texts), options["placement"]))
+        return crop_pairs(texts, *arguments, **options)
+
+    monkeypatch.setattr(stages, "crop_pairs", noted)
+    for more in ({}, {"shuffled": True}, {"placement": "around"}):
+        train_stage(
+            Stage("crops", {**CONTRASTIVE, "steps": 1, **more}, START), TEXTS, PAIRS, seed=3
+        )
+    assert [placement for _, placement in asked] == ["inside", "inside", "around"]
+    assert asked[0][0] == asked[2][0] == TEXTS
+    assert asked[1][0] == shuffle_segments(TEXTS, tokenizer, seed=3) != TEXTS
+
+
+@pytest.mark.parametrize("profile", ["smoke", "laptop", "gpu"])
+def test_no_stage_cuts_off_what_the_probes_read(profile: str) -> None:
+    """A stage that cut long documents would teach that their ends do not matter."""
+    using = dwell_recipe(profile, documents=300)
+    tokenizer = using.passages and load_tokenizer("minilm")
+    texts = [*using.pairs.documents, *using.probed]
+    lengths = [len(row) for row in tokenizer(texts)["input_ids"]]
+    assert max(lengths) <= min(using.tune["document_tokens"], using.start["max_tokens"])
+    assert np.quantile(lengths, 0.9) > 0.5 * max(lengths)
+    crops = crop_pairs(using.pairs.documents, tokenizer, 600)
+    longest = max(
+        len(row)
+        for side in (crops.queries, crops.documents)
+        for row in tokenizer(list(side))["input_ids"]
+    )
+    assert longest <= using.crops["query_tokens"]

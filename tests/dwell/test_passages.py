@@ -1,0 +1,216 @@
+"""Passages stand where they are said to stand, and what cannot be placed is counted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cde.data import RetrievalSet, is_available
+from cde.dwell.passages import Passages, load_passages, match_passages, split_sections
+
+DOCSTRING = """Long words first.
+
+Parameters
+----------
+axis : int
+    Along which the sum is taken, from left to right.
+
+Returns
+=======
+The sum of all numbers along the axis.
+
+Args:
+    other: something else.
+"""
+
+
+def text_of(passages: Passages, query: str) -> str:
+    texts = dict(zip(passages.collection.document_ids, passages.collection.documents, strict=True))
+    start, end = passages.spans[query]
+    return texts[passages.document_of(query)][start:end]
+
+
+def test_a_section_reaches_from_below_its_heading_to_the_next() -> None:
+    sections = [DOCSTRING[start:end] for start, end in split_sections(DOCSTRING)]
+    assert [section.split()[0] for section in sections] == ["axis", "The", "other:"]
+    assert all("---" not in section and "===" not in section for section in sections)
+    assert split_sections("no headings at all") == []
+
+
+@pytest.fixture(scope="module")
+def pydocs() -> Passages:
+    return load_passages("pydocs", words=(200, 230))
+
+
+def test_a_query_of_pydocs_is_not_in_its_document_and_its_passage_is(pydocs: Passages) -> None:
+    texts = dict(zip(pydocs.collection.document_ids, pydocs.collection.documents, strict=True))
+    assert len(pydocs.spans) > 100
+    for query, text in zip(pydocs.collection.query_ids, pydocs.collection.queries, strict=True):
+        document = texts[pydocs.document_of(query)]
+        passage = text_of(pydocs, query)
+        assert passage == passage.strip()
+        assert len(passage.split()) >= 5
+        start, _ = pydocs.spans[query]
+        # the sentence stood directly before or inside the rest of its section; it is gone from there
+        assert " ".join(document[start : start + len(text)].split()) != text
+
+
+@pytest.mark.parametrize("length", [1, 40, 80])
+def test_passages_that_stand_anywhere_start_half_way_however_long_they_are(length: int) -> None:
+    places = range(100 - length + 1)
+    names = [str(place) for place in places]
+    collection = RetrievalSet(
+        ["d"], ["x" * 100], names, ["?"] * len(names), {name: {"d": 1} for name in names}
+    )
+    spans = {str(place): (place, place + length) for place in places}
+    characters, shares = Passages(collection, spans, {}).starts()
+    assert characters.tolist() == list(places)
+    assert [shares[0], np.median(shares), shares[-1]] == pytest.approx([0, 0.5, 1])
+    whole = Passages(collection, dict.fromkeys(names, (0, 100)), {})
+    assert len(whole.starts()[1]) == 0, "a passage that fills its document has no place"
+
+
+def test_documents_that_do_not_fit_are_gone_and_their_queries_counted(pydocs: Passages) -> None:
+    long = int(np.median([len(text) for text in pydocs.collection.documents]))
+    found = pydocs.within(lambda text: len(text) <= long, "too long")
+    assert max(len(text) for text in found.collection.documents) <= long
+    assert len(found.spans) + found.left_out["too long"] == len(pydocs.spans)
+    assert all(text_of(found, query) == text_of(pydocs, query) for query in found.spans)
+    kept = pydocs.within(lambda text: len(text) <= long, "too long", corpus=False)
+    assert (kept.spans, kept.left_out) == (found.spans, found.left_out)
+    assert kept.collection.documents == pydocs.collection.documents
+
+
+def test_a_sample_keeps_the_corpus_and_each_passage(pydocs: Passages) -> None:
+    some = pydocs.sample(20, seed=1)
+    assert some.collection.documents == pydocs.collection.documents
+    assert len(some.spans) == 20
+    assert all(text_of(some, query) == text_of(pydocs, query) for query in some.spans)
+
+
+def test_every_query_is_placed_or_counted() -> None:
+    collection = RetrievalSet(
+        ["d1", "d2"], ["one  two\nthree two", "four"], ["a", "b", "c", "d", "e"], ["?"] * 5,
+        {"a": {"d1": 1}, "b": {"d1": 1}, "c": {"d2": 1}, "d": {"d2": 1}, "e": {"d1": 1, "d2": 1}},
+    )  # fmt: skip
+    found = match_passages(collection, {"a": "one two", "b": "two", "c": "five", "e": "four"})
+    assert found.spans == {"a": (0, 7)}
+    assert text_of(found, "a") == "one two"
+    assert found.left_out == {
+        "passage more than once in its document": 1,
+        "passage not in its document": 1,
+        "no passage given": 1,
+        "not one relevant document": 1,
+    }
+    assert len(found.spans) + sum(found.left_out.values()) == len(collection.query_ids)
+
+
+def write_set(
+    folder: Path, documents: dict[str, str], qrels: dict[str, str], title: str = ""
+) -> None:
+    (folder / "qrels").mkdir(parents=True)
+    lines = [
+        json.dumps({"_id": name, "title": title, "text": text}) for name, text in documents.items()
+    ]
+    (folder / "corpus.jsonl").write_text("\n".join(lines))
+    (folder / "queries.jsonl").write_text(
+        "\n".join(json.dumps({"_id": q, "text": f"what {q}?"}) for q in qrels)
+    )
+    rows = [f"{query}\t{document}\t1" for query, document in qrels.items()]
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "\n".join(rows))
+
+
+def test_the_passage_of_an_answer_is_its_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CDE_DATA", str(tmp_path))
+    text = "It rained. The boat was red in 1973. It sank in 1973."
+    folder = tmp_path / "beir" / "squad-dev"
+    write_set(folder, {"d": text}, {"a": "d", "b": "d"})
+    answers = {"a": [[text.index("red"), "red", 1]], "b": [[text.index("1973"), "1973", 2]]}
+    rows = [f"{query}\td\t{len(text)}\t{json.dumps(found)}" for query, found in answers.items()]
+    (folder / "positions.tsv").write_text(
+        "query-id\tcorpus-id\tdoc_chars\tanswers\n" + "\n".join(rows)
+    )
+    found = load_passages("beir/squad-dev")
+    assert text_of(found, "a") == "The boat was red in 1973."
+    assert found.left_out == {"answer more than once, or not at its offset": 1}
+
+
+def test_the_passage_of_an_answer_in_a_paragraph_is_its_sentence_without_the_title(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # as COVID-QA has them: offsets are those of the article's text, the documents are its paragraphs under its title
+    monkeypatch.setenv("CDE_DATA", str(tmp_path))
+    paragraphs = {
+        "d_1": "Boats rust. They were red in 1973.",
+        "d_2": "All sank, two of them twice. All but two rose.",
+    }
+    article = "  ".join(paragraphs.values())
+    write_set(
+        tmp_path / "beir" / "covidqa-docs",
+        {"d": article},
+        dict.fromkeys("abc", "d"),
+        title="On boats",
+    )
+    folder = tmp_path / "beir" / "covidqa-passages"
+    write_set(folder, paragraphs, {"a": "d_1", "b": "d_2", "c": "d_2"}, title="On boats")
+    places = {"a": ("d_1", "Boats rust"), "b": ("d_2", "two of them "), "c": ("d_2", "All")}
+    rows = [
+        f"{query}\td\t{len(article)}\t{(start := article.index(answer))}\t{start + len(answer)}\t{name}"
+        for query, (name, answer) in places.items()
+    ]
+    header = "query-id\tcorpus-id\tdoc_chars\tanswer_start\tanswer_end\tpassage-id\n"
+    (tmp_path / "beir" / "covidqa-docs" / "positions.tsv").write_text(header + "\n".join(rows))
+    found = load_passages("beir/covidqa-passages")
+    assert text_of(found, "a") == "Boats rust."
+    assert text_of(found, "b") == "All sank, two of them twice."
+    assert found.left_out == {"answer more than once, or not at its offset": 1}
+
+
+def test_passages_of_other_collections_are_refused_and_missing_positions_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValueError, match=r"known for pydocs, beir/squad-dev"):
+        load_passages("beir/scifact")
+    monkeypatch.setenv("CDE_DATA", str(tmp_path))
+    write_set(tmp_path / "beir" / "squad-dev", {"d": "text"}, {"a": "d"})
+    with pytest.raises(FileNotFoundError, match=r"positions.tsv is not there"):
+        load_passages("beir/squad-dev")
+
+
+def test_passages_of_one_set_are_placed_in_the_documents_of_another(tmp_path: Path) -> None:
+    # as MS MARCO has them: two sets that ask the same queries, one judged on documents, one on passages
+    text = "It rained.  The boat was\nred in 1973. Then it sank, which nobody saw."
+    write_set(
+        tmp_path / "documents",
+        {"d": text, "e": "Nothing."},
+        {"a": "d", "b": "d", "c": "e", "only": "e"},
+    )
+    passages = {"1": "The boat was red in 1973.", "2": "It sailed away."}
+    write_set(tmp_path / "passages", passages, {"a": "1", "b": "2", "other": "1"})
+    found = load_passages(f"folder:{tmp_path}/documents", answers=f"folder:{tmp_path}/passages")
+    assert list(found.spans) == ["a"]
+    assert text_of(found, "a") == "The boat was red in 1973."
+    assert found.left_out == {"passage not in its document": 1, "no passage given": 2}
+    write_set(tmp_path / "strangers", {"1": "text"}, {"x": "1"})
+    with pytest.raises(ValueError, match=r"no query id in common"):
+        load_passages(f"folder:{tmp_path}/documents", answers=f"folder:{tmp_path}/strangers")
+
+
+@pytest.mark.skipif(
+    not is_available("beir/squad-dev", "beir/covidqa-docs", "beir/covidqa-passages"),
+    reason="$CDE_DATA is not at hand",
+)
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("beir/squad-dev", 9000), ("beir/covidqa-docs", 1300), ("beir/covidqa-passages", 1100)],
+)
+def test_real_collections_place_most_of_their_queries(name: str, least: int) -> None:
+    found = load_passages(name)
+    assert len(found.spans) >= least
+    lengths = np.array([end - start for start, end in found.spans.values()])
+    assert lengths.min() > 0

@@ -1,0 +1,336 @@
+"""The probes recover the bias of encoders that were built to have one, and move tokens exactly."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from cde.data import RetrievalSet
+from cde.dwell.passages import Passages
+from cde.dwell.probes import (
+    move_passage,
+    moved_passage,
+    segments,
+    substring_similarity,
+    token_spans,
+)
+from cde.lexical import BM25
+from cde.models.encoder import load_tokenizer
+
+WORDS = [
+    f"{a}{b}"
+    for a in ("red", "boat", "sail", "wind", "rope")
+    for b in ("", "s", "ing", "-like", "é")
+]
+SEEN = 8  # tokens that the biased encoders read
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return load_tokenizer("minilm")
+
+
+@pytest.fixture(scope="module")
+def byte_level() -> Any:
+    """A tokenizer like GPT-2's: a blank belongs to the word after it, and the first word has none."""
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    inner.train_from_iterator(
+        [" ".join(WORDS)] * 20, trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet)
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=inner)
+
+
+class Bag:
+    """Bags of those tokens of a text that `chosen` keeps, as unit vectors: an encoder with a known bias."""
+
+    def __init__(self, tokenizer: Any, chosen: Callable[[list[int]], list[int]]) -> None:
+        self.tokenizer, self.chosen = tokenizer, chosen
+
+    def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return self._encode(texts, lambda ids: ids)
+
+    def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return self._encode(texts, self.chosen)
+
+    def _encode(
+        self, texts: Sequence[str], chosen: Callable[[list[int]], list[int]]
+    ) -> NDArray[np.float32]:
+        rows = np.zeros((len(texts), 30522), np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            np.add.at(row, chosen(token_spans(text, self.tokenizer)[0]), 1)
+        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+
+
+FIRST = (lambda ids: ids[:SEEN], "first")
+ALL = (lambda ids: ids, "all")
+LAST = (lambda ids: ids[-SEEN:], "last")
+
+
+@pytest.fixture(scope="module")
+def passages() -> Passages:
+    """40 documents of 100 words from a common stock, each with a passage of four words that only it has."""
+    generator = np.random.default_rng(0)
+    stock = [
+        f"{word} "
+        for word in [
+            "a",
+            "b",
+            "c",
+            "d",
+            "e",
+            "f",
+            "g",
+            "h",
+            "i",
+            "j",
+            "k",
+            "l",
+            "m",
+            "n",
+            "o",
+            "p",
+            "q",
+            "r",
+            "s",
+            "t",
+        ]
+    ]
+    rare = [
+        f"{a}{b}" for a in "bcdfghjklm" for b in ("at", "en", "ig", "op", "un", "ale", "ick", "ost")
+    ]
+    documents, spans, queries = [], {}, []
+    for number in range(40):
+        head, tail = (
+            "".join(generator.choice(stock, size)) for size in generator.permutation([30, 70])
+        )
+        phrase = " ".join([rare[2 * number], rare[2 * number + 1]] * 2)
+        spans[f"q{number}"] = (len(head), len(head) + len(phrase))
+        documents.append(f"{head}{phrase} {tail}".strip())
+        queries.append(phrase)
+    ids = [f"d{number}" for number in range(40)]
+    names = list(spans)
+    qrels = {query: {document: 1} for query, document in zip(names, ids, strict=True)}
+    return Passages(RetrievalSet(ids, documents, names, queries, qrels), spans, {"elsewhere": 3})
+
+
+@given(st.lists(st.sampled_from(WORDS), min_size=2, max_size=30), st.data())
+def test_a_move_keeps_every_token_and_the_passage_whole(words: list[str], data: Any) -> None:
+    tokenizer = load_tokenizer("minilm")
+    text = data.draw(st.sampled_from([" ", "  ", "\n"])).join(words)
+    first = data.draw(st.integers(0, len(words) - 2))
+    last = data.draw(st.integers(first, len(words) - 2))
+    start = len(text) - len(text.split(None, first)[-1]) if first else 0
+    passage = text[start:].split()[: last - first + 1]
+    end = text.index(passage[-1], start + sum(map(len, passage[:-1]))) + len(passage[-1])
+    points = data.draw(st.integers(2, 10))
+    versions = move_passage(text, (start, end), tokenizer, points)
+    before, inside = (token_spans(some, tokenizer)[0] for some in (text, text[start:end]))
+    assert len(versions) == points
+    places = []
+    for version in versions:
+        ids = token_spans(version, tokenizer)[0]
+        assert Counter(ids) == Counter(before)
+        places.append([ids[at : at + len(inside)] for at in range(len(ids))].index(inside))
+    assert versions[0].split()[: len(passage)] == passage
+    assert versions[-1].split()[-len(passage) :] == passage
+
+
+def test_insertion_points_are_uniform(tokenizer: Any) -> None:
+    letters = [
+        "a",
+        "b",
+        "c",
+        "d",
+        "e",
+        "f",
+        "g",
+        "h",
+        "i",
+        "j",
+        "k",
+        "l",
+        "m",
+        "n",
+        "o",
+        "p",
+        "q",
+        "r",
+        "s",
+    ]
+    text = " ".join([*letters[:5], "PASSAGE", *letters[5:]]).replace("PASSAGE", "red boat")
+    start = text.index("red boat")
+    versions = move_passage(text, (start, start + 8), tokenizer, 10)
+    assert [version.split().index("red") for version in versions] == [
+        round(point * 19 / 9) for point in range(10)
+    ]
+
+
+def test_a_tokenizer_whose_first_word_is_different_is_given_a_blank(byte_level: Any) -> None:
+    text = "red boats sailing windé rope"
+    versions = move_passage(text, (4, 9), byte_level, 3)
+    assert [version.split().index("boats") for version in versions] == [0, 2, 4]
+    assert len({tuple(sorted(token_spans(version, byte_level)[0])) for version in versions}) == 1
+    assert segments(text, byte_level, 5) == [f" {word}" for word in text.split()]
+
+
+def test_what_does_not_round_trip_is_left_out_and_counted(passages: Passages) -> None:
+    class Merging:
+        """Has one token for "a" before "b", whatever stands between: moving can make and break it."""
+
+        is_fast = True
+
+        def __call__(self, text: str, **_: Any) -> dict[str, Any]:
+            ids, spans, place = [], [], 0
+            for word in text.split():
+                at = text.index(word, place)
+                place = at + len(word)
+                if ids and ids[-1] == ord("a") and word == "b":
+                    ids[-1], spans[-1] = 1, (spans[-1][0], place)
+                else:
+                    ids.append(ord(word[0]) if len(word) == 1 else 1000 + len(word))
+                    spans.append((at, place))
+            return {"input_ids": ids, "offset_mapping": spans}
+
+    assert move_passage("a c b", (2, 3), Merging(), 2) == []
+    assert segments("c a b d", Merging(), 3) == ["c", "a b", "d"]
+    with pytest.raises(ValueError, match="no query is left"):
+        moved_passage(BM25(), passages, Merging(), longest=1)
+
+
+@pytest.mark.parametrize(("chosen", "kind"), [FIRST, ALL, LAST])
+def test_the_moved_passage_recovers_a_built_bias(
+    chosen: Callable[[list[int]], list[int]], kind: str, passages: Passages, tokenizer: Any
+) -> None:
+    found, left_out = moved_passage(Bag(tokenizer, chosen), passages, tokenizer)
+    assert left_out == {"elsewhere": 3}
+    assert list(found.columns) == ["default", *range(1, 11)]
+    means = found.mean()
+    if kind == "all":
+        np.testing.assert_allclose(
+            found.to_numpy(), np.repeat(found[["default"]].to_numpy(), 11, axis=1)
+        )
+        assert means["default"] > 0.9
+    else:
+        near, far = (1, 10) if kind == "first" else (10, 1)
+        assert means[near] == 1.0
+        assert means[[place for place in range(1, 11) if place != near]].max() < 0.3
+        assert means[far] < 0.2
+
+
+def test_a_bag_of_words_cannot_tell_where_a_passage_stands(
+    passages: Passages, tokenizer: Any
+) -> None:
+    found, _ = moved_passage(BM25(), passages, tokenizer, points=4)
+    np.testing.assert_array_equal(
+        found.to_numpy(), np.repeat(found[["default"]].to_numpy(), 5, axis=1)
+    )
+
+
+def test_encoder_and_ranker_are_searched_alike(passages: Passages, tokenizer: Any) -> None:
+    """Two queries for one document: a ranker needs two corpora for them, an encoder one."""
+    collection = passages.collection
+    twice = RetrievalSet(
+        collection.document_ids, collection.documents, [*collection.query_ids, "again"], [*collection.queries, collection.queries[0].split()[0]],
+        {**collection.qrels, "again": {"d0": 1}},
+    )  # fmt: skip
+    asked = Passages(twice, {**passages.spans, "again": passages.spans["q0"]}, {})
+    bag = Bag(tokenizer, FIRST[0])
+
+    class Ranking:
+        def rank(self, some: RetrievalSet, depth: int = 1000) -> dict[str, dict[str, float]]:
+            scores = bag.encode_queries(some.queries) @ bag.encode_documents(some.documents).T
+            return {
+                q: dict(zip(some.document_ids, map(float, row), strict=True))
+                for q, row in zip(some.query_ids, scores, strict=True)
+            }
+
+    # at the default place other documents are the same for both
+    by_ranker, _ = moved_passage(Ranking(), asked, tokenizer, points=3)
+    by_encoder, _ = moved_passage(bag, asked, tokenizer, points=3)
+    np.testing.assert_allclose(by_ranker["default"].loc[by_encoder.index], by_encoder["default"])
+    assert by_ranker[1].mean() == by_encoder[1].mean() == 1.0
+
+
+@pytest.mark.parametrize(("chosen", "kind"), [FIRST, ALL, LAST])
+def test_substring_similarity_recovers_a_built_bias(
+    chosen: Callable[[list[int]], list[int]], kind: str, tokenizer: Any
+) -> None:
+    generator = np.random.default_rng(1)
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    texts = [" ".join(generator.choice(letters, 120)) for _ in range(200)]
+    found = substring_similarity(Bag(tokenizer, chosen), [*texts, "too short"], tokenizer)
+    assert found.rows.tolist() == list(range(200))
+    assert np.nanmean(found.cosines - found.others) > 0.02, (
+        "a document's runs are nearer to it than to another"
+    )
+    assert found.left_out == {"fewer than 10 words": 1}
+    means = found.cosines.mean(axis=0)
+    if kind == "all":
+        assert np.ptp(means) < 0.03
+    else:
+        near = 0 if kind == "first" else -1
+        assert means[near] == pytest.approx(1.0, abs=1e-5)
+        others = np.delete(means, near)
+        assert others.max() < 0.6
+        assert np.ptp(others) < 0.05
+
+
+def test_the_room_of_an_encoder_that_cannot_tell_texts_apart_is_nought(tokenizer: Any) -> None:
+    letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
+    texts = [" ".join(letters), " ".join(reversed(letters)), " ".join(letters)]
+    found = substring_similarity(Bag(tokenizer, lambda tokens: [7]), texts, tokenizer)
+    (
+        np.testing.assert_array_equal(np.isnan(found.others).all(axis=1), [True, False, False]),
+        "the same text is no other",
+    )
+    np.testing.assert_allclose(found.cosines[1:] - found.others[1:], 0, atol=1e-6)
+
+
+@given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=60), st.integers(2, 10))
+def test_runs_are_the_document_in_order_and_of_about_one_length(
+    words: list[str], parts: int
+) -> None:
+    tokenizer = load_tokenizer("minilm")
+    text = " ".join(words)
+    found = segments(text, tokenizer, parts)
+    if isinstance(found, str):
+        assert len(words) < parts or "longer" in found
+        return
+    runs = [token_spans(run, tokenizer)[0] for run in found]
+    whole = token_spans(text, tokenizer)[0]
+    assert [token for run in runs for token in run] == whole
+    longest_word = max(len(token_spans(word, tokenizer)[0]) for word in words)
+    for run in runs:
+        assert abs(len(run) - len(whole) / parts) <= longest_word + 1
+
+
+def test_what_cannot_be_moved_says_so(tokenizer: Any) -> None:
+    for passage, points in (((0, 0), 3), ((2, 99), 3), ((0, 1), 1)):
+        with pytest.raises(ValueError, match="the passage must lie in the text"):
+            move_passage("a b c", passage, tokenizer, points)
+    with pytest.raises(ValueError, match="a fast tokenizer is needed"):
+        token_spans("a", object())
+    with pytest.raises(ValueError, match="no text can be cut"):
+        substring_similarity(Bag(tokenizer, ALL[0]), ["short"], tokenizer)
+
+
+def test_documents_longer_than_an_encoder_reads_are_counted(
+    passages: Passages, tokenizer: Any
+) -> None:
+    texts = passages.collection.documents
+    found = substring_similarity(
+        Bag(tokenizer, ALL[0]), [*texts, " ".join(["a"] * 500)], tokenizer, longest=200
+    )
+    assert found.left_out == {"more than 200 tokens": 1}

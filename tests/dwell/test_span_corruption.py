@@ -1,0 +1,244 @@
+"""Corruption loses nothing and touches what it says; the probe recovers a bias that was built in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cde.dwell import span_corruption
+from cde.dwell.encoder_decoder import EncoderDecoder
+from cde.dwell.span_corruption import (
+    Corrupted,
+    corrupt,
+    pretrain,
+    sentinels,
+    span_accuracy,
+    windows_corrupted,
+)
+from cde.models.encoder import load_tokenizer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+MARKS = np.arange(1, 41, dtype=np.int32)
+TEXTS = [
+    "the wind fills the sails of the red boat and the boat leaves the harbour for the open sea " * 4
+] * 3
+
+
+def restored(found: Corrupted) -> list[int]:
+    """Put the target's spans back where their sentinels stand."""
+    spans: dict[int, list[int]] = {}
+    for token in found.target.tolist():
+        if token <= 40:
+            spans[token] = []
+            last = token
+        else:
+            spans[last].append(token)
+    assert spans.pop(last) == []
+    return [
+        token
+        for place in found.text.tolist()
+        for token in (spans[place] if place <= 40 else [place])
+    ]
+
+
+@given(st.integers(4, 300), st.floats(0.05, 0.6), st.floats(1.0, 6.0), st.integers(0, 10**6))
+def test_text_and_target_are_the_original(size: int, rate: float, span: float, seed: int) -> None:
+    ids = np.arange(100, 100 + size, dtype=np.int32)
+    found = corrupt(ids, MARKS, np.random.default_rng(seed), rate, span)
+    assert restored(found) == ids.tolist()
+    marks = [token for token in found.text.tolist() if token <= 40]
+    assert marks == list(range(1, len(marks) + 1))
+    out = size - (len(found.text) - len(marks))
+    assert out == min(max(1, round(rate * size)), size - 2)
+
+
+def test_spans_have_the_mean_length_and_fall_anywhere() -> None:
+    generator = np.random.default_rng(0)
+    ids = np.arange(100, 300, dtype=np.int32)
+    lengths, places = [], np.zeros(200)
+    for _ in range(2000):
+        found = corrupt(ids, MARKS, generator)
+        lengths.append((len(found.target) - 11) / 10)
+        out = set(ids.tolist()) - set(found.text.tolist())
+        places[[token - 100 for token in out]] += 1
+    assert np.mean(lengths) == pytest.approx(3.0)
+    # a corrupted span is as likely in the second tenth as in the ninth; the ends are a little safer
+    inner = places[20:180].reshape(8, 20).mean(axis=1) / 2000
+    assert inner.min() > 0.14
+    assert inner.max() < 0.17
+
+
+@given(st.integers(20, 400), st.integers(2, 10), st.integers(0, 1000))
+def test_a_window_is_corrupted_alone_with_spans_of_three(
+    size: int, windows: int, seed: int
+) -> None:
+    ids = np.arange(100, 100 + size, dtype=np.int32)
+    found = windows_corrupted(ids, MARKS, np.random.default_rng(seed), windows)
+    if isinstance(found, str):
+        assert size // windows < 5
+        return
+    for edges, one in zip(np.array_split(ids, windows), found, strict=True):
+        assert restored(one) == ids.tolist()
+        out = sorted(set(ids.tolist()) - set(one.text.tolist()))
+        assert set(out) <= set(edges.tolist())
+        count = int((one.text <= 40).sum())
+        assert len(out) == 3 * count
+        assert [len(part) for part in np.split(out, np.flatnonzero(np.diff(out) > 1) + 1)] == [
+            3
+        ] * count
+
+
+class Knowing:
+    """A language model that restores spans of the first `share` of a document, and nothing later."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self.tokenizer = load_tokenizer("minilm")
+        self.device, self.precision, self.training = torch.device("cpu"), "float32", False
+
+    def restore(
+        self, ids: torch.Tensor, mask: torch.Tensor | None, labels: torch.Tensor
+    ) -> torch.Tensor:
+        scores = torch.zeros(*labels.shape, 30522)
+        scores[..., 5] = 0.5
+        marks = torch.from_numpy(sentinels(self.tokenizer)).to(ids)
+        lengths = torch.full((len(ids),), ids.shape[1]) if mask is None else mask.sum(dim=1)
+        first = torch.isin(ids, marks).int().argmax(dim=1) / lengths
+        for row in torch.nonzero(first < self.share)[:, 0].tolist():
+            scores[row].scatter_(1, labels[row].clamp(min=0)[:, None], 1.0)
+        return scores
+
+    def eval(self) -> None: ...
+
+    def train(self, _: bool) -> None: ...
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_the_probe_recovers_what_a_model_knows(share: float) -> None:
+    model: Any = Knowing(share)
+    accuracy, _, left_out = span_accuracy(model, [*TEXTS, "too short"], batch_size=7)
+    assert accuracy.shape == (3, 10)
+    assert left_out == {"fewer than 50 tokens": 1}
+    np.testing.assert_array_equal(
+        accuracy.mean(axis=0), [1.0 * (window < 10 * share) for window in range(10)]
+    )
+    with pytest.raises(ValueError, match="no document can be probed"):
+        span_accuracy(model, ["too short"])
+
+
+def test_one_who_names_the_commonest_token_is_right_as_often_as_it_stands_there() -> None:
+    model: Any = Knowing(0.0)
+    texts = [" ".join(["boat", "red", "boat", "sea"] * 20)] * 40
+    _, guessed, _ = span_accuracy(model, texts)
+    assert guessed.mean() == pytest.approx(0.5, abs=0.02)
+    assert np.ptp(guessed.mean(axis=0)) < 0.2
+
+
+def test_a_long_text_is_seen_as_often_at_its_end_as_at_its_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [f"{first}{second}" for first in "abcdefgh" for second in "eiou"]
+    model = EncoderDecoder.small(layers=1, precision="float32", device="cpu")
+    ids = model.tokenizer(" ".join(words), add_special_tokens=False)["input_ids"]
+    seen = np.zeros(len(ids))
+    make = span_corruption.corrupt
+
+    def noted(stretch: Any, *rest: Any) -> Any:
+        assert len(stretch) == 16
+        seen[ids.index(stretch[0]) : ids.index(stretch[-1]) + 1] += 1
+        return make(stretch, *rest)
+
+    monkeypatch.setattr(span_corruption, "corrupt", noted)
+    pretrain(
+        model,
+        [" ".join(words)] * 8,
+        tmp_path,
+        steps=40,
+        batch_size=8,
+        tokens=16,
+        learning_rate=1e-9,
+    )
+    assert seen[:4].mean() == pytest.approx(seen[-4:].mean(), rel=0.35)
+    assert seen[-1] > 0
+
+
+def test_a_batch_in_chunks_is_the_batch_in_one(tmp_path: Path) -> None:
+    ended = []
+    for chunk in (None, 2):
+        torch.manual_seed(0)
+        model = EncoderDecoder.small(layers=1, precision="float32", device="cpu")
+        settings = {
+            "steps": 2,
+            "batch_size": 5,
+            "tokens": 40,
+            "learning_rate": 1e-2,
+            "chunk": chunk,
+        }
+        metrics = pretrain(model, TEXTS, tmp_path / str(chunk), **settings)
+        ended.append(
+            (model.encode_documents(TEXTS), [[row["loss"], row["accuracy"]] for row in metrics])
+        )
+    np.testing.assert_allclose(ended[0][1], ended[1][1], rtol=1e-5)
+    np.testing.assert_allclose(ended[0][0], ended[1][0], atol=1e-4)
+
+
+def test_pretraining_lowers_the_loss_and_goes_on_after_an_interruption_as_if_there_was_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {
+        "steps": 6,
+        "batch_size": 3,
+        "tokens": 40,
+        "learning_rate": 3e-3,
+        "checkpoint_every": 2,
+    }
+
+    def fresh() -> EncoderDecoder:
+        torch.manual_seed(0)
+        return EncoderDecoder.small(layers=1, precision="float32", device="cpu")
+
+    whole = fresh()
+    metrics = pretrain(whole, TEXTS, tmp_path / "whole", **settings)
+    assert metrics[-1]["loss"] < metrics[0]["loss"] - 1
+    stopped = fresh()
+    original = torch.optim.AdamW.step
+    calls = []
+
+    def failing(self: Any, *arguments: Any, **options: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return original(self, *arguments, **options)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", failing)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(stopped, TEXTS, tmp_path / "stopped", **settings)
+    again = fresh()
+    resumed = pretrain(again, TEXTS, tmp_path / "stopped", **settings)
+    assert len(calls) == 4 + 4, "the two steps before the checkpoint are not repeated"
+    assert [row["loss"] for row in resumed] == pytest.approx(
+        [row["loss"] for row in metrics], rel=1e-5
+    )
+    for one, other in zip(whole.parameters(), again.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_sentinels_are_those_of_the_tokenizer() -> None:
+    class T5Like:
+        def get_vocab(self) -> dict[str, int]:
+            return {"a": 0, "<extra_id_0>": 9, "<extra_id_1>": 8, "[unused0]": 3, "[unused1]": 4}
+
+    assert sentinels(T5Like()).tolist() == [9, 8]
+    bare: Any = SimpleNamespace(get_vocab=lambda: {"a": 0})
+    with pytest.raises(ValueError, match="no sentinels"):
+        sentinels(bare)
+    with pytest.raises(ValueError, match="too short"):
+        corrupt(np.arange(3), MARKS, np.random.default_rng(0))

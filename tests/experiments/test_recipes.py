@@ -1,0 +1,229 @@
+"""The recipe of the result chapters: arms share runs, and each context is the one it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cde.data import RetrievalSet
+from cde.experiments.recipes import EvaluationSet, recipe
+from cde.experiments.sizes import batch_cluster_sweep
+from cde.experiments.sweeps import evaluate_in_contexts, sweep
+from cde.models import BiEncoder
+from cde.training import Trainer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class Bound:
+    """Ranks as its context says: with its own corpus it finds everything, else nothing."""
+
+    def __init__(self, right: bool) -> None:
+        self.right = right
+
+    def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> dict[str, dict[str, float]]:
+        best = retrieval_set.document_ids if self.right else retrieval_set.document_ids[::-1]
+        return {query: {best[int(query[1:])]: 1.0} for query in retrieval_set.query_ids}
+
+
+class Contextual:
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+
+    def with_context(self, documents: Any, seed: int = 0) -> Bound:
+        self.given.append(documents)
+        return Bound(bool(documents) and documents[0].startswith("a"))
+
+
+def small(name: str) -> EvaluationSet:
+    texts = [f"{name} {number}" for number in range(4)]
+    ids = [f"d{number}" for number in range(4)]
+    queries = [f"q{number}" for number in range(4)]
+    qrels = {query: {document: 1} for query, document in zip(queries, ids, strict=True)}
+    return EvaluationSet(name, RetrievalSet(ids, texts, queries, texts, qrels), "out")
+
+
+def test_each_set_is_searched_in_its_own_another_and_no_context() -> None:
+    model: Any = Contextual()
+    found = evaluate_in_contexts(model, [small("a"), small("b")], ("own", "other", "null"))
+    assert [None if one is None else one[0] for one in model.given] == [
+        "a 0",
+        "b 0",
+        None,
+        "b 0",
+        "a 0",
+        None,
+    ]
+    scores = found.set_index(["set", "context"])["ndcg"]
+    assert scores["a", "own"] == scores["b", "other"] == 1
+    assert scores["a", "other"] == scores["a", "null"] == scores["b", "own"] == 0
+
+
+def test_another_context_needs_another_set() -> None:
+    model: Any = Contextual()
+    with pytest.raises(ValueError, match="second test set"):
+        evaluate_in_contexts(model, [small("a")], ("other",))
+
+
+def test_a_bi_encoder_has_no_context() -> None:
+    found = evaluate_in_contexts(
+        BiEncoder.from_backbone(layers=1), [small("a"), small("b")], ("own", "other")
+    )
+    assert found["context"].tolist() == ["none", "none"]
+
+
+def test_a_sweep_has_every_arm_seed_set_and_context_and_a_second_one_trains_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    using = recipe("smoke")
+    arms = {
+        "plain": {"architecture": "bi-encoder", "batches": "random"},
+        "contextual": {"architecture": "contextual", "attention": "cached"},
+    }
+    tests = [
+        replace(test, collection=test.collection.select_queries(10)) for test in using.tests()[:2]
+    ]
+    found = sweep(arms, (3, 4), using, ("own", "null"), tests)
+    counts = found.groupby(["arm", "seed"]).size()
+    assert counts["plain"].tolist() == [2, 2]
+    assert counts["contextual"].tolist() == [4, 4]
+    assert found["ndcg"].between(0, 1).all()
+    assert found.groupby(["arm", "seed"])["loss"].nunique().eq(1).all()
+    assert found["loss"].nunique() == 4
+
+    def no_training(self: Trainer) -> Any:
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr(Trainer, "run", no_training)
+    again = sweep({"another name": arms["contextual"]}, (4,), using, ("own", "null"), tests)
+    before = found[(found["arm"] == "contextual") & (found["seed"] == 4)]
+    np.testing.assert_array_equal(again["ndcg"], before["ndcg"])
+
+
+def test_the_second_phase_goes_on_from_the_first_on_pairs_that_it_has_not_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a single useful step the weights are the first phase's: nothing else of the start is used."""
+    using = recipe("smoke")
+    first = using.train({"architecture": "bi-encoder", "batches": "random"}, 5)
+    barely = using.fine_tune(first, {"learning_rate": 1e-30}, 5)
+    texts = using.tests()[0].collection.documents[:8]
+    np.testing.assert_allclose(
+        barely.model().encode_documents(texts), first.model().encode_documents(texts), atol=1e-6
+    )
+    assert barely.config.batches == "random"
+    assert barely.config.hard_negatives == 1
+    assert barely.config.steps == len(using.supervised_pairs) // using.second["batch_size"]
+    assert (
+        using.fine_tune(first, {"epochs": 3, "learning_rate": 1e-30}, 5).config.steps
+        == 3 * barely.config.steps
+    )
+    assert not set(using.supervised_pairs.documents) & set(using.pairs.documents)
+
+
+def test_arms_after_a_first_phase_are_second_phases_of_their_own_seed() -> None:
+    using = recipe("smoke")
+    before = {"architecture": "bi-encoder", "batches": "random"}
+    tests = [
+        replace(test, collection=test.collection.select_queries(10)) for test in using.tests()[:2]
+    ]
+    first = sweep({"first": before}, (5, 6), using, tests=tests)
+    idle = sweep({"idle": {"learning_rate": 1e-30}}, (5, 6), using, tests=tests, after=before)
+    np.testing.assert_allclose(idle["ndcg"], first["ndcg"], atol=1e-6)
+    with pytest.raises(ValueError, match="not one step"):
+        using.fine_tune(using.train(before, 5), {"batch_size": 512}, 5)
+
+
+def test_written_questions_are_the_second_phase_where_they_are_among_the_pairs(
+    tmp_path: Any,
+) -> None:
+    for source in ("squad-question-sentence", "wordnet-definitions"):
+        lines = [
+            f'{{"query": "{source} {number}", "document": "text {source} {number}"}}\n'
+            for number in range(30)
+        ]
+        (tmp_path / f"{source}.jsonl").write_text("".join(lines))
+    using = recipe("smoke", data=f"folder:{tmp_path}", pairs=40)
+    assert set(using.supervised_pairs.domains) == {"squad-question-sentence"}
+    assert set(using.pairs.domains) == {"squad-question-sentence", "wordnet-definitions"}
+
+
+@pytest.mark.parametrize(
+    ("batches", "clusters", "seen", "wrong"),
+    [
+        ([8], [8, 16], 64, "two batch"),
+        ([8, 16], [8, 16], 31, "two of the"),
+        ([4, 16], [8, 16], 64, "context_size 8 is more than the smallest"),
+        ([8, 400], [8, 16], 800, "no batch of 400 can be filled"),
+    ],
+)
+def test_a_sweep_that_cannot_compare_is_refused(
+    batches: list[int], clusters: list[int], seen: int, wrong: str
+) -> None:
+    with pytest.raises(ValueError, match=wrong):
+        batch_cluster_sweep(recipe("smoke"), batches, clusters, seen, "cached", 0, 1)
+
+
+def test_every_cell_of_the_sweep_sees_equally_many_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, dict[str, Any]] = {}
+
+    def no_training(arms: Any, seeds: Any, using: Any, **_: Any) -> pd.DataFrame:
+        asked.update(arms)
+        return pd.DataFrame({"arm": list(arms), "seed": 0, "ndcg": 0.5})
+
+    monkeypatch.setattr("cde.experiments.sizes.sweep", no_training)
+    found = batch_cluster_sweep(recipe("smoke"), [16, 8], [8, 32], 64, "cached", 0, 1).rows
+    assert len(asked) == len(found) == 2 * 2 * 2 * 2
+    assert {arm["steps"] * arm["batch_size"] for arm in asked.values()} == {64}
+    rows = found.set_index("arm")
+    for name, arm in asked.items():
+        assert arm["architecture"] == rows.loc[name, "encoder"]
+        assert arm["cluster_size"] == rows.loc[name, "cluster_size"]
+        assert (arm["filter_epsilon"] is not None) == rows.loc[name, "filtered"]
+
+
+def test_none_leaves_the_recipe_and_errors_name_what_is_wrong() -> None:
+    assert recipe("laptop", steps=None).base == recipe("laptop").base
+    assert recipe("laptop", steps=7).base == replace(recipe("laptop").base, steps=7)
+    with pytest.raises(ValueError, match="profile must be one of smoke, laptop"):
+        recipe("desktop")
+    with pytest.raises(ValueError, match="unknown settings stepz"):
+        recipe("smoke", stepz=3)
+
+
+def test_no_query_of_a_test_set_is_in_the_training_pairs() -> None:
+    using = recipe("laptop")
+    trained = set(using.pairs.documents)
+    for test in using.tests():
+        assert len(test.collection.documents) <= 300
+        asked = {document for judged in test.collection.qrels.values() for document in judged}
+        texts = dict(zip(test.collection.document_ids, test.collection.documents, strict=True))
+        assert not trained & {texts[document] for document in asked}, test.name
+        assert test.where == (
+            "out" if test.name in ("sympy", "networkx", "polars", "sqlalchemy") else "in"
+        )
+
+
+def test_data_without_two_test_sets_are_refused_before_anything_is_trained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cde.experiments.recipes.is_available", lambda name: name == "beir/med")
+    with pytest.raises(ValueError, match="of which 1 are here and two are needed: scifact"):
+        recipe("smoke", data="folder:mine.jsonl").tests()
+
+
+def test_a_record_on_other_data_depends_on_the_collections_at_hand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    using = recipe("smoke", data="folder:mine.jsonl")
+    monkeypatch.setattr(
+        "cde.experiments.recipes.is_available", lambda name: name in ("beir/med", "beir/cisi")
+    )
+    two = using.kept()
+    monkeypatch.setattr("cde.experiments.recipes.is_available", lambda name: True)
+    assert two["tests"] == ["beir/med", "beir/cisi"] != using.kept()["tests"]
+    assert "tests" not in recipe("smoke").kept()

@@ -1,0 +1,454 @@
+"""The bi-encoder against sentence-transformers and transformers, its prefixes, its batches, its folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from tiny_encoders import (
+    BACKBONES,
+    CORPUS,
+    TEXTS,
+    backbone,
+    backbone_folder,
+    bi_encoder,
+    contextual,
+    one_by_one,
+    unit,
+)
+from transformers import AutoModel, AutoTokenizer
+
+import cde
+import cde.models.encoder
+from cde.models import BiEncoder, BiEncoderConfig
+from cde.surrogate import minilm_folder
+
+Vectors = NDArray[np.float32]
+
+FAMILIES = list(BACKBONES)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def minilm() -> BiEncoder:
+    return BiEncoder.from_backbone("minilm", precision="float32", max_tokens=256, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def texts(pydocs_pairs: cde.Pairs) -> list[str]:
+    """Docstrings of a dozen words up to the longest of a sample, an empty text, and one that is no English."""
+    by_length = sorted(pydocs_pairs.sample(300).documents, key=len)
+    return [*by_length[::40], by_length[-1], "", "é ü 漢字", "red boats", "scarlet ships"]
+
+
+@pytest.fixture(scope="module")
+def small() -> BiEncoder:
+    return bi_encoder(query_prefix="query: ", document_prefix="text: ")
+
+
+@pytest.fixture
+def saved(small: BiEncoder, tmp_path: Path) -> Path:
+    small.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def load(folder: Path) -> BiEncoder:
+    return BiEncoder.from_pretrained(folder, device="cpu", precision="float32")
+
+
+# --- vectors, against other implementations
+
+
+def test_minilm_is_that_of_sentence_transformers(minilm: BiEncoder, texts: list[str]) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    peer = SentenceTransformer(str(minilm_folder()), device="cpu").encode(
+        texts, normalize_embeddings=True
+    )
+    vectors = minilm.encode_documents(texts)
+    assert (vectors.dtype, vectors.shape) == (np.float32, (len(texts), 384))
+    np.testing.assert_allclose(vectors, peer, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+
+
+def test_the_first_layers_are_those_of_the_whole_model_and_their_mean_the_vector() -> None:
+    """Peer: all hidden states of the model of transformers, averaged by hand."""
+    tokens = AutoTokenizer.from_pretrained(minilm_folder())(
+        TEXTS, padding=True, return_tensors="pt"
+    )
+    with torch.no_grad():
+        states = AutoModel.from_pretrained(minilm_folder())(
+            **tokens, output_hidden_states=True
+        ).hidden_states
+    weights = tokens["attention_mask"][..., None].float()
+    for layers in (1, 4):
+        model = BiEncoder.from_backbone("minilm", layers, precision="float32", device="cpu")
+        expected = unit((states[layers] * weights).sum(1) / weights.sum(1))
+        np.testing.assert_allclose(model.encode_documents(TEXTS), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_gives_the_mean_of_the_states_that_transformers_gives(
+    family: str, kernel: str, tmp_path: Path
+) -> None:
+    """From a folder of transformers; texts longer than ModernBERT's window of 8 among them."""
+    folder = backbone_folder(tmp_path, family)
+    model = BiEncoder.from_backbone(
+        folder, precision="float32", device="cpu", attn_implementation=kernel
+    )
+    peer = backbone(family)
+    expected = one_by_one(
+        model, TEXTS, lambda ids, mask: peer(input_ids=ids).last_hidden_state.mean(1)
+    )
+    np.testing.assert_allclose(model.encode_documents(TEXTS), expected, atol=1e-5)
+    assert max(len(model.tokenizer(text)["input_ids"]) for text in TEXTS) > 20
+
+
+def test_bfloat16_is_close_to_float32(minilm: BiEncoder, texts: list[str]) -> None:
+    half = BiEncoder.from_backbone("minilm", precision="bfloat16", max_tokens=256, device="cpu")
+    vectors = half.encode_documents(texts)
+    assert vectors.dtype == np.float32
+    assert (vectors * minilm.encode_documents(texts)).sum(axis=1).min() > 0.999
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+
+
+# --- texts
+
+
+def test_prefixes_are_put_before_texts(small: BiEncoder) -> None:
+    plain = bi_encoder()
+    for encode, prefix in ((small.encode_queries, "query: "), (small.encode_documents, "text: ")):
+        vectors = encode(TEXTS)
+        np.testing.assert_allclose(
+            vectors, plain.encode_queries([prefix + text for text in TEXTS]), atol=1e-6
+        )
+        assert np.abs(vectors - plain.encode_queries(TEXTS)).max() > 1e-2
+    assert np.abs(small.encode_queries(TEXTS) - small.encode_documents(TEXTS)).max() > 1e-2
+    np.testing.assert_array_equal(plain.encode_queries(TEXTS), plain.encode_documents(TEXTS))
+
+
+def test_what_stands_beyond_max_tokens_changes_nothing() -> None:
+    """Letters are tokens of the small tokenizer, and two are its marks: of eight, six are letters."""
+    short, whole = bi_encoder(max_tokens=8), bi_encoder()
+    cut = short.encode_documents(["abcdef", "abcdef red boats", "abcde"])
+    np.testing.assert_allclose(cut[0], cut[1], atol=1e-6)
+    np.testing.assert_allclose(cut[0], whole.encode_documents(["abcdef"])[0], atol=1e-6)
+    assert np.abs(cut[0] - cut[2]).max() > 1e-3
+
+
+def test_a_text_longer_than_the_learned_positions_is_cut_or_refused_in_words() -> None:
+    """BERT has a vector for each of 128 positions and none for the 129th, whatever max_tokens says."""
+    model = bi_encoder("bert", max_tokens=512)
+    try:
+        vectors = model.encode_documents(["boat " * 100])
+    except ValueError as error:
+        assert "128" in str(error)
+    else:
+        assert np.isfinite(vectors).all()
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.text("abcde ", max_size=60), min_size=1, max_size=12),
+    st.randoms(use_true_random=False),
+    st.sampled_from([1, 40, 4096]),
+    st.sampled_from(FAMILIES),
+)
+def test_order_duplicates_and_company_do_not_change_a_vector(
+    texts: list[str], random: Any, work: int, family: str
+) -> None:
+    """However the texts are shuffled, repeated, and cut into batches: as each of them alone."""
+    model = small_of(family)
+    alone = dict(zip(texts, one_by_one(model, texts, model.forward), strict=True))
+    shuffled = random.sample([*texts, *texts[:3]], len(texts) + len(texts[:3]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(cde.models.encoder._WORK, "cpu", work)
+        vectors = model.encode_documents(shuffled)
+    np.testing.assert_allclose(vectors, np.stack([alone[text] for text in shuffled]), atol=1e-5)
+    for text in texts[:3]:
+        rows = vectors[[place for place, other in enumerate(shuffled) if other == text]]
+        assert (rows == rows[0]).all()
+
+
+_models: dict[str, BiEncoder] = {}
+
+
+def small_of(family: str) -> BiEncoder:
+    if family not in _models:
+        _models[family] = bi_encoder(family)
+    return _models[family]
+
+
+def test_no_texts_have_no_vectors_of_the_right_length(small: BiEncoder) -> None:
+    for empty in (small.encode_documents([]), small.encode_queries(())):
+        assert empty.shape == (0, 32)
+        assert empty.dtype == np.float32
+
+
+def test_what_is_no_list_of_strings_is_refused_by_name(small: BiEncoder) -> None:
+    with pytest.raises(TypeError, match="one string was given: put it in a list"):
+        small.encode_documents("red boats")
+    with pytest.raises(TypeError, match="item 1 is of type NoneType"):
+        small.encode_queries(["red boats", None])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="item 0 is of type int"):
+        small.encode_queries([3])  # type: ignore[list-item]
+
+
+def test_texts_that_can_be_read_only_once_are_embedded_or_refused_and_never_lost(
+    small: BiEncoder,
+) -> None:
+    try:
+        vectors = small.encode_documents(text for text in TEXTS)  # type: ignore[arg-type]
+    except TypeError:
+        return
+    np.testing.assert_array_equal(vectors, small.encode_documents(TEXTS))
+
+
+# --- training mode
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_encoding_is_without_dropout_and_restores_the_training_mode(training: bool) -> None:
+    model = bi_encoder(dropout=0.5)
+    still = model.encode_documents(TEXTS)
+    model.train(training)
+    np.testing.assert_array_equal(model.encode_documents(TEXTS), still)
+    assert model.training is training
+    assert all(module.training is training for module in model.modules())
+    with pytest.raises(TypeError):
+        model.encode_documents([None])  # type: ignore[list-item]
+    assert model.training is training
+
+
+# --- folders
+
+
+def test_a_saved_encoder_gives_the_same_vectors_to_the_bit(small: BiEncoder, saved: Path) -> None:
+    again = load(saved)
+    np.testing.assert_array_equal(again.encode_queries(TEXTS), small.encode_queries(TEXTS))
+    np.testing.assert_array_equal(again.encode_documents(TEXTS), small.encode_documents(TEXTS))
+    assert again.dim == small.dim
+    assert not again.training
+
+
+def test_the_saved_folder_holds_its_tokenizer_and_its_limit(tmp_path: Path) -> None:
+    bi_encoder(max_tokens=9).save_pretrained(tmp_path)
+    assert AutoTokenizer.from_pretrained(tmp_path)("ab c")["input_ids"] == [1, 5, 32, 7, 2]
+    again = load(tmp_path)
+    assert again.config.max_tokens == 9
+    np.testing.assert_allclose(*again.encode_documents(["abcdefg", "abcdefg and more"]), atol=1e-6)
+
+
+def test_a_folder_of_another_type_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match="holds a model of type 'bert', not 'cde-bi-encoder'.*from_backbone"
+    ):
+        BiEncoder.from_pretrained(minilm_folder())
+    contextual().save_pretrained(tmp_path)
+    with pytest.raises(
+        ValueError, match="of type 'cde-contextual-encoder'.*ContextualEncoder.from_pretrained"
+    ):
+        BiEncoder.from_pretrained(tmp_path)
+
+
+def test_a_folder_without_a_config_or_weights_is_refused(saved: Path, tmp_path: Path) -> None:
+    shutil.copytree(saved, tmp_path / "bare")
+    (tmp_path / "bare" / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="holds no weights: neither model.safetensors nor"):
+        load(tmp_path / "bare")
+    (saved / "config.json").unlink()
+    with pytest.raises(FileNotFoundError, match="no config.json"):
+        load(saved)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [("{", "is no JSON"), ("[1]", "must hold an object; it holds a list")]
+)
+def test_a_damaged_config_is_refused(saved: Path, content: str, message: str) -> None:
+    (saved / "config.json").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        load(saved)
+
+
+@pytest.mark.parametrize("kept", [0, 5, 400, -1])
+def test_weights_that_are_cut_short_are_refused(saved: Path, kept: int) -> None:
+    whole = (saved / "model.safetensors").read_bytes()
+    (saved / "model.safetensors").write_bytes(whole[:kept])
+    with pytest.raises(ValueError, match="model.safetensors is cut short or damaged"):
+        load(saved)
+
+
+def test_weights_that_do_not_fit_are_all_named(saved: Path) -> None:
+    """One tensor each that is missing, unexpected, of another shape, NaN: nothing is filled at random."""
+    tensors = load_file(saved / "model.safetensors")
+    names = sorted(tensors)
+    del tensors[names[0]]
+    tensors[names[1]] = torch.zeros(3)
+    tensors[names[2]] = tensors[names[2]].clone()
+    tensors[names[2]].view(-1)[5] = torch.nan
+    tensors["backbone.extra"] = torch.zeros(1)
+    save_file(tensors, saved / "model.safetensors")
+    with pytest.raises(ValueError, match="do not fit") as caught:
+        load(saved)
+    lines = dict(line.split(": ", 1) for line in str(caught.value).splitlines()[1:])
+    assert lines["missing"] == names[0]
+    assert lines["unexpected"] == "backbone.extra"
+    assert lines["of another shape"].startswith(f"{names[1]} (3,), expected")
+    assert lines["with NaN or infinite numbers"] == names[2]
+
+
+def test_a_pretrained_backbone_with_a_missing_or_nan_tensor_is_refused(tmp_path: Path) -> None:
+    """transformers would fill the one at random and take the other."""
+    folder = backbone_folder(tmp_path, "bert")
+    whole = load_file(folder / "model.safetensors")
+    name = next(name for name in whole if "attention.self.query.weight" in name)
+    save_file(
+        {**whole, name: whole[name] * torch.inf},
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    with pytest.raises(ValueError, match=f"with NaN or infinite numbers: {name}"):
+        BiEncoder.from_backbone(folder)
+    save_file(
+        {n: t for n, t in whole.items() if n != name},
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    with pytest.raises(ValueError, match=f"missing: {name}"):
+        BiEncoder.from_backbone(folder)
+
+
+@pytest.mark.parametrize("layers", [0, -1, 7])
+def test_more_layers_than_there_are_and_none_are_refused(layers: int) -> None:
+    with pytest.raises(ValueError, match=f"6 layers; {layers} were asked for, accepted are 1 to 6"):
+        BiEncoder.from_backbone("minilm", layers)
+
+
+def test_an_interrupted_save_leaves_the_old_model(
+    saved: Path, small: BiEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {path.name: path.read_bytes() for path in saved.iterdir()}
+
+    def half(tensors: Any, path: Path, **_: Any) -> None:
+        Path(path).write_bytes(b"half of the")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(cde.models.encoder, "save_file", half)
+    with pytest.raises(OSError, match="no space left"):
+        bi_encoder(seed=1, query_prefix="other: ").save_pretrained(saved)
+    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
+    np.testing.assert_array_equal(load(saved).encode_queries(TEXTS), small.encode_queries(TEXTS))
+
+
+@pytest.mark.parametrize("moved", [0, 1, 2, 3])
+def test_a_new_folder_can_be_read_only_once_it_is_complete(
+    tmp_path: Path, small: BiEncoder, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    """Wherever the moving of its four files is interrupted, there is no config yet."""
+    move, calls = os.replace, iter(range(10))
+
+    def some(source: Any, target: Any) -> None:
+        if next(calls) == moved:
+            raise KeyboardInterrupt
+        move(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cde.models.encoder.os, "replace", some)
+        with pytest.raises(KeyboardInterrupt):
+            small.save_pretrained(tmp_path)
+    assert len(list(tmp_path.iterdir())) == moved
+    with pytest.raises(FileNotFoundError, match="no config.json"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("moved", [0, 1, 2, 3])
+def test_a_replacement_that_is_interrupted_is_the_old_model_or_the_new_and_no_mixture(
+    saved: Path, small: BiEncoder, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    """Or it is refused; the weights of one with the prefix of the other would embed without an error."""
+    move, calls, new = os.replace, iter(range(10)), bi_encoder(seed=1, query_prefix="other: ")
+
+    def some(source: Any, target: Any) -> None:
+        if next(calls) == moved:
+            raise KeyboardInterrupt
+        move(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cde.models.encoder.os, "replace", some)
+        with pytest.raises(KeyboardInterrupt):
+            new.save_pretrained(saved)
+    try:
+        vectors = load(saved).encode_queries(TEXTS)
+    except (FileNotFoundError, ValueError):
+        return
+    whole = [model.encode_queries(TEXTS) for model in (small, new)]
+    assert any((vectors == expected).all() for expected in whole)
+
+
+def test_a_save_replaces_weights_that_lay_in_several_files(saved: Path) -> None:
+    """An index that stays behind must not bring back the weights that were there before."""
+    save_file(load_file(saved / "model.safetensors"), saved / "part.safetensors")
+    names = load_file(saved / "part.safetensors")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(names, "part.safetensors")}
+    (saved / "model.safetensors.index.json").write_text(json.dumps(index))
+    (saved / "model.safetensors").unlink()
+    other = bi_encoder(seed=1)
+    other.save_pretrained(saved)
+    np.testing.assert_array_equal(load(saved).encode_queries(TEXTS), other.encode_queries(TEXTS))
+
+
+# --- settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_tokens": 1}, "max_tokens must be 2 or more; it is 1"),
+        ({"dropout": 1.0}, "dropout must be a probability below 1; it is 1.0"),
+        (
+            {"backbone": {"model_type": "t5"}},
+            "model_type 't5'; accepted are bert, nomic_bert, modernbert",
+        ),
+        (
+            {"backbone": "minilm"},
+            "backbone must be a backbone's config as a dictionary; it is 'minilm'",
+        ),
+    ],
+)
+def test_settings_that_make_no_encoder_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BiEncoderConfig(**settings)
+
+
+def test_an_unknown_kernel_and_an_unknown_precision_are_refused(small: BiEncoder) -> None:
+    with pytest.raises(
+        ValueError,
+        match="attn_implementation must be one of sdpa, eager, flash_attention_2; it is 'quick'",
+    ):
+        small.set_attention("quick")
+    model = bi_encoder()
+    model.precision = "float16"  # type: ignore[assignment]
+    with pytest.raises(
+        ValueError, match="precision must be 'auto', 'bfloat16' or 'float32'; it is 'float16'"
+    ):
+        model.encode_documents(CORPUS)
+
+
+def test_an_encoder_without_a_tokenizer_says_so(tmp_path: Path) -> None:
+    model = bi_encoder()
+    model.tokenizer = None
+    model.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="no tokenizer: set encoder.tokenizer"):
+        load(tmp_path).encode_documents(TEXTS)

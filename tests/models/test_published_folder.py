@@ -1,0 +1,479 @@
+"""Folders in the layout of jxm/cde-small-v1 and -v2, with the authors' tiny random weights, read as such a checkpoint is.
+
+`tests/golden` holds weights and outputs of the authors' code; without it, those under `CDE_REFERENCE` are read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import huggingface_hub.constants
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from tiny_encoders import CORPUS, TEXTS, one_by_one, tokenizer
+from torch import Tensor
+
+from cde.models import BiEncoder, ContextualEncoder, CorpusEncoder, published, weights
+from cde.models.encoder import load_tokenizer
+
+Vectors = NDArray[np.float32]
+
+NAMES = {
+    "hub": "nomic-ai/nomic-bert-2048",
+    "train": "nomic-ai/nomic-bert-2048",
+    "v2": "answerdotai/ModernBERT-base",
+}
+CASES = {
+    "hf_a": "hub",
+    "hf_d_biases_geglu": "hub",
+    "train_a": "train",
+    "train_c_tpd2": "train",
+    "mbert_a": "v2",
+}
+
+pytestmark = pytest.mark.usefixtures("one_thread", "no_hub")
+
+
+@pytest.fixture
+def no_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whoever connects to anything fails the test, though the Hub's client believes to be online."""
+    asked: list[Any] = []
+
+    def refuse(self: socket.socket, address: Any) -> None:
+        asked.append(address)
+        raise OSError(f"asked for {address}")
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *_, **__: refuse(None, host))  # type: ignore[arg-type]
+    yield
+    assert not asked
+
+
+def golden(name: str) -> Path:
+    """A file of the authors' outputs; the test is skipped where there are none."""
+    places = [Path(__file__).parent / "golden"]
+    if os.environ.get("CDE_REFERENCE"):
+        places.append(Path(os.environ["CDE_REFERENCE"]) / "golden")
+    for place in places:
+        if (place / name).is_file():
+            return place / name
+    pytest.skip(f"{name} is neither in tests/golden nor under CDE_REFERENCE")
+
+
+def case(name: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Tensor]]:
+    """What a case's config.json would hold, its backbone's dimensions, and its inputs and outputs."""
+    described = json.loads(golden(f"{name}.json").read_text())
+    contextual = {**described["contextual_config"], "embedder": NAMES[CASES[name]]}
+    return contextual, described["backbone_config"], load_file(golden(f"{name}.io.safetensors"))
+
+
+def published_folder(folder: Path, name: str, **changes: Any) -> Path:
+    """config.json and model.safetensors of a case, under their published names, and nothing else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({**case(name)[0], **changes}))
+    stored = json.loads(golden(f"{name}.json").read_text())["weights_file"]
+    save_file(load_file(golden(stored)), folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+@pytest.fixture
+def dimensions(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Make the name in a case's config that of its tiny backbone."""
+
+    def known(name: str) -> None:
+        contextual, backbone, _ = case(name)
+        monkeypatch.setitem(published.BACKBONE_DIMENSIONS, contextual["embedder"], backbone)
+
+    return known
+
+
+def load(folder: Path, **options: Any) -> ContextualEncoder:
+    return ContextualEncoder.from_pretrained(
+        folder, **{"device": "cpu", "precision": "float32", **options}
+    )
+
+
+def outputs(model: ContextualEncoder, io: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Context vectors, documents and queries, of the inputs that the authors' code was given."""
+    with torch.no_grad():
+        context = model.first_stage(io["dataset_input_ids"], io["dataset_attention_mask"])
+        return {
+            "first_stage.output": context,
+            "second_stage.docs": model.second_stage(io["input_ids"], io["attention_mask"], context),
+            "second_stage.queries": model.second_stage(
+                io["query_input_ids"], io["query_attention_mask"], context
+            ),
+        }
+
+
+# --- vectors
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_folder_gives_the_authors_vectors(name: str, tmp_path: Path, dimensions: Any) -> None:
+    """Of the pass that is asked for, in either kernel. Coordinates are of size 4: 2e-5 is their rounding in float32."""
+    dimensions(name)
+    io = case(name)[2]
+    folder = published_folder(tmp_path, name)
+    for kernel in ("sdpa", "eager"):
+        model = load(folder, variant=CASES[name], attn_implementation=kernel)
+        assert model.config.variant == CASES[name]
+        assert not model.training
+        for output, vectors in outputs(model, io).items():
+            np.testing.assert_allclose(vectors, io[output], atol=2e-5, err_msg=output)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_pass_by_default_is_that_which_users_of_the_checkpoint_have(
+    name: str, tmp_path: Path, dimensions: Any
+) -> None:
+    """trust_remote_code runs the pass "hub" over NomicBERT, whoever trained it, and "v2" over ModernBERT."""
+    dimensions(name)
+    model = load(published_folder(tmp_path, name))
+    assert model.config.variant == ("v2" if name == "mbert_a" else "hub")
+
+
+def test_one_folder_has_two_passes_with_vectors_of_their_own(
+    tmp_path: Path, dimensions: Any
+) -> None:
+    """hf_a and train_a are the same weights and inputs: the default gives one's outputs, and "train" the other's."""
+    dimensions("hf_a")
+    folder = published_folder(tmp_path, "hf_a")
+    hub, train = (case(name)[2] for name in ("hf_a", "train_a"))
+    assert torch.equal(hub["input_ids"], train["input_ids"])
+    by_default, by_request = (
+        outputs(load(folder), hub),
+        outputs(load(folder, variant="train"), train),
+    )
+    np.testing.assert_allclose(by_default["second_stage.docs"], hub["second_stage.docs"], atol=2e-5)
+    np.testing.assert_allclose(
+        by_request["second_stage.docs"], train["second_stage.docs"], atol=2e-5
+    )
+    assert (hub["second_stage.docs"] - train["second_stage.docs"]).abs().max() > 0.1
+
+
+def test_the_second_backbone_names_the_family_where_it_is_named(
+    tmp_path: Path, dimensions: Any
+) -> None:
+    """dataset_backbone stands before embedder, as in the authors' training code."""
+    dimensions("mbert_a")
+    named = published_folder(tmp_path, "mbert_a", dataset_backbone="answerdotai/ModernBERT-base")
+    assert load(named).config.variant == "v2"
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "message"),
+    [
+        ("hf_a", "v2", "variant 'v2' runs on ModernBERT"),
+        ("mbert_a", "hub", "variant 'hub' runs on NomicBERT.*take variant=v2"),
+        ("hf_a", "v3", "variant must be one of hub, train, v2; it is 'v3'"),
+    ],
+)
+def test_a_pass_that_the_weights_do_not_have_is_refused(
+    name: str, variant: str, message: str, tmp_path: Path, dimensions: Any
+) -> None:
+    dimensions(name)
+    with pytest.raises(ValueError, match=message):
+        load(published_folder(tmp_path, name), variant=variant)
+
+
+# --- texts
+
+
+@pytest.mark.parametrize("name", ["hf_a", "mbert_a"])
+def test_texts_are_embedded_as_the_second_stage_embeds_their_tokens(
+    name: str, tmp_path: Path, dimensions: Any
+) -> None:
+    """With the prompts of the published models, and as many context documents as they were made for: six."""
+    dimensions(name)
+    folder = published_folder(tmp_path, name)
+    tokenizer().save_pretrained(folder)
+    model = load(folder)
+    encoder = model.with_context(CORPUS)
+    assert "6 of 7 texts" in repr(encoder)
+    for encode, prompt in (
+        (encoder.encode_documents, "search_document: "),
+        (encoder.encode_queries, "search_query: "),
+    ):
+        expected = one_by_one(
+            model, TEXTS, lambda ids, mask: model.second_stage(ids, mask, encoder.context), prompt
+        )
+        np.testing.assert_allclose(encode(TEXTS), expected, atol=1e-5)
+    prompted = [
+        torch.tensor([model.tokenizer("search_document: " + text)["input_ids"]]) for text in CORPUS
+    ]
+    with torch.no_grad():
+        expected_context = torch.cat([model.first_stage(ids) for ids in prompted])
+    np.testing.assert_allclose(model.embed_context(CORPUS), expected_context, atol=1e-5)
+
+
+def test_a_nomic_checkpoint_without_a_tokenizer_gets_that_of_minilm(
+    tmp_path: Path, dimensions: Any
+) -> None:
+    """Both are bert-base-uncased's; the folder's own, or the caller's, comes first."""
+    dimensions("hf_a")
+    folder = published_folder(tmp_path, "hf_a")
+    text = "Red boats: an unaffable harbour"
+    assert load(folder).tokenizer(text)["input_ids"] == load_tokenizer("minilm")(text)["input_ids"]
+    mine = tokenizer()
+    assert load(folder, tokenizer=mine).tokenizer is mine
+    mine.save_pretrained(folder)
+    assert load(folder).tokenizer(text)["input_ids"] == mine(text)["input_ids"]
+    by_name = load(folder, tokenizer="minilm").tokenizer(text)["input_ids"]
+    assert by_name == load_tokenizer("minilm")(text)["input_ids"]
+
+
+def test_a_modernbert_checkpoint_without_a_tokenizer_has_none_and_says_so(
+    tmp_path: Path, dimensions: Any
+) -> None:
+    dimensions("mbert_a")
+    model = load(published_folder(tmp_path, "mbert_a"))
+    assert model.tokenizer is None
+    with pytest.raises(ValueError, match="no tokenizer"):
+        model.embed_context(CORPUS)
+
+
+# --- saving
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_saved_checkpoint_keeps_its_vectors_and_its_pass(
+    name: str, tmp_path: Path, dimensions: Any
+) -> None:
+    """Bit for bit in the same kernel; the dimensions of the backbones are in the folder now."""
+    dimensions(name)
+    io = case(name)[2]
+    model = load(
+        published_folder(tmp_path / "published", name), variant=CASES[name], tokenizer=tokenizer()
+    )
+    model.save_pretrained(tmp_path / "ours")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(published, "BACKBONE_DIMENSIONS", {})
+        again = load(tmp_path / "ours")
+    assert again.config.variant == CASES[name]
+    before, after = outputs(model, io), outputs(again, io)
+    assert all(torch.equal(after[output], vectors) for output, vectors in before.items())
+    one, two = (each.with_context(CORPUS, seed=3) for each in (model, again))
+    assert repr(one) == repr(two)
+    np.testing.assert_array_equal(one.encode_queries(TEXTS), two.encode_queries(TEXTS))
+    assert load(tmp_path / "ours", variant=CASES[name]).config.variant == CASES[name]
+    other = "train" if CASES[name] == "hub" else "hub"
+    with pytest.raises(
+        ValueError, match=f"was saved with the variant {CASES[name]!r}; {other!r} was asked for"
+    ):
+        load(tmp_path / "ours", variant=other)
+
+
+@pytest.mark.parametrize("name", ["hf_a", "train_c_tpd2", "mbert_a"])
+def test_a_checkpoint_bound_to_a_corpus_is_saved_with_it(
+    name: str, tmp_path: Path, dimensions: Any
+) -> None:
+    dimensions(name)
+    model = load(
+        published_folder(tmp_path / "published", name), variant=CASES[name], tokenizer=tokenizer()
+    )
+    encoder = model.with_context(CORPUS)
+    encoder.save_pretrained(tmp_path / "bound")
+    again = CorpusEncoder.from_pretrained(tmp_path / "bound", device="cpu", precision="float32")
+    assert repr(again) == repr(encoder)
+    np.testing.assert_array_equal(again.encode_documents(TEXTS), encoder.encode_documents(TEXTS))
+
+
+# --- weights in several files, and folders that are no checkpoint
+
+
+@pytest.fixture
+def sharded(tmp_path: Path, dimensions: Any) -> Path:
+    """The weights of hf_a in two files under an index, as the Hub keeps large ones."""
+    dimensions("hf_a")
+    folder = published_folder(tmp_path / "sharded", "hf_a")
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    parts = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    places = {name: parts[row % 2] for row, name in enumerate(sorted(tensors))}
+    for part in parts:
+        save_file(
+            {name: tensors[name] for name, place in places.items() if place == part}, folder / part
+        )
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": places})
+    )
+    return folder
+
+
+def test_weights_in_several_files_are_read_from_all_of_them(sharded: Path, tmp_path: Path) -> None:
+    io = case("hf_a")[2]
+    expected = outputs(load(published_folder(tmp_path / "whole", "hf_a")), io)
+    found = outputs(load(sharded), io)
+    assert all(torch.equal(found[output], vectors) for output, vectors in expected.items())
+
+
+def test_a_missing_or_damaged_part_is_named(sharded: Path) -> None:
+    part = sharded / "model-00002-of-00002.safetensors"
+    part.write_bytes(part.read_bytes()[:2000])
+    with pytest.raises(
+        ValueError, match="model-00002-of-00002.safetensors is cut short or damaged"
+    ):
+        load(sharded)
+    part.unlink()
+    with pytest.raises(
+        FileNotFoundError,
+        match="model-00002-of-00002.safetensors is missing, though.*index.json names",
+    ):
+        load(sharded)
+
+
+def test_weights_that_can_run_code_are_not_read(tmp_path: Path, dimensions: Any) -> None:
+    dimensions("hf_a")
+    folder = published_folder(tmp_path, "hf_a")
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors, folder / "pytorch_model.bin")
+    with pytest.raises(
+        FileNotFoundError, match="pytorch_model.bin is not read, since it can run code: convert it"
+    ):
+        load(folder)
+
+
+def test_code_in_the_folder_is_not_run(tmp_path: Path, dimensions: Any) -> None:
+    """The published folders hold model.py and name it in auto_map."""
+    dimensions("hf_a")
+    folder = published_folder(
+        tmp_path, "hf_a", auto_map={"AutoConfig": "model.Config", "AutoModel": "model.Model"}
+    )
+    ran = tmp_path / "ran"
+    (folder / "model.py").write_text(
+        f"open({str(ran)!r}, 'w')\nclass Config: pass\nclass Model: pass\n"
+    )
+    tokenizer().save_pretrained(folder)
+    load(folder).with_context(CORPUS).encode_documents(TEXTS)
+    assert not ran.exists()
+
+
+def test_weights_that_do_not_fit_are_named_as_they_were_published(
+    tmp_path: Path, dimensions: Any
+) -> None:
+    dimensions("hf_a")
+    folder = published_folder(tmp_path, "hf_a")
+    tensors = load_file(folder / "model.safetensors")
+    lost = "second_stage_model.backbone.encoder.layers.1.attn.Wqkv.weight"
+    broken = "first_stage_model.embedder.emb_ln.weight"
+    del tensors[lost]
+    tensors[broken] = tensors[broken] * torch.nan
+    tensors["second_stage_model.extra"] = torch.zeros(2)
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(ValueError, match="do not fit") as caught:
+        load(folder)
+    lines = dict(line.split(": ", 1) for line in str(caught.value).splitlines()[1:])
+    assert lines == {
+        "missing": lost,
+        "unexpected": "second_stage_model.extra",
+        "with NaN or infinite numbers": broken,
+    }
+
+
+def test_a_backbone_of_unknown_dimensions_is_named(tmp_path: Path) -> None:
+    folder = published_folder(tmp_path, "hf_a", embedder="elsewhere/unknown")
+    with pytest.raises(
+        ValueError,
+        match="dimensions of the backbone 'elsewhere/unknown' are not known here.*Known are",
+    ):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"architecture": "biencoder"}, "architecture is 'biencoder'"),
+        ({"pooling_strategy": "cls"}, "pooling_strategy 'cls'"),
+        ({"limit_layers": 1}, "unexpected: second_stage_model.backbone.encoder.layers.1."),
+        (
+            {"limit_layers_first_stage": 1},
+            "unexpected: first_stage_model.embedder.encoder.layers.1.",
+        ),
+        (
+            {"transductive_sequence_dropout_prob": 0.0},
+            "unexpected: second_stage_model.sequence_dropout_null_embedding",
+        ),
+    ],
+)
+def test_a_config_that_does_not_describe_the_weights_is_refused(
+    change: dict[str, Any], message: str, tmp_path: Path, dimensions: Any
+) -> None:
+    dimensions("hf_a")
+    with pytest.raises(ValueError, match=message):
+        load(published_folder(tmp_path, "hf_a", **change))
+
+
+# --- repositories
+
+
+def test_a_repository_that_cannot_be_had_names_what_is_accepted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[str, Any]] = []
+
+    def out_of_reach(name: str, revision: Any = None, **_: Any) -> str:
+        asked.append((name, revision))
+        raise huggingface_hub.errors.LocalEntryNotFoundError("offline")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", out_of_reach)
+    monkeypatch.setattr(weights, "notice_being_offline", lambda: None)
+    accepted = "no model 'jxm/none'.*Accepted are 'minilm' \\(offline\\), the path of a folder, or a Hub repository"
+    for read in (
+        ContextualEncoder.from_pretrained,
+        BiEncoder.from_pretrained,
+        CorpusEncoder.from_pretrained,
+    ):
+        with pytest.raises(ConnectionError, match=accepted):
+            read("jxm/none", revision="main")
+    for start in (ContextualEncoder.from_backbone, BiEncoder.from_backbone):
+        with pytest.raises(ConnectionError, match=accepted):
+            start("jxm/none")
+    assert asked == [("jxm/none", "main")] * 3 + [("jxm/none", None)] * 2
+
+
+def test_a_repository_is_read_from_where_the_hub_puts_it_at_the_revision_asked_for(
+    tmp_path: Path, dimensions: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither code nor pickled weights are fetched."""
+    dimensions("hf_a")
+    folder, asked = published_folder(tmp_path, "hf_a"), []
+
+    def there(name: str, revision: Any = None, allow_patterns: Any = None) -> str:
+        asked.append((name, revision))
+        for unsafe in ("model.py", "pytorch_model.bin"):
+            assert not list(
+                huggingface_hub.utils.filter_repo_objects([unsafe], allow_patterns=allow_patterns)
+            )
+        needed = [
+            "config.json",
+            "model.safetensors",
+            "model.safetensors.index.json",
+            "tokenizer.json",
+            "vocab.txt",
+        ]
+        assert (
+            list(huggingface_hub.utils.filter_repo_objects(needed, allow_patterns=allow_patterns))
+            == needed
+        )
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", there)
+    monkeypatch.setattr(weights, "notice_being_offline", lambda: None)
+    io = case("hf_a")[2]
+    model = ContextualEncoder.from_pretrained("jxm/tiny", revision="abc", device="cpu")
+    assert asked == [("jxm/tiny", "abc")]
+    np.testing.assert_allclose(
+        outputs(model, io)["second_stage.docs"], io["second_stage.docs"], atol=2e-5
+    )

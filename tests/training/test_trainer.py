@@ -1,0 +1,468 @@
+"""Training: resuming, several processes, hard negatives, the filter, and failure in words."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import cde
+from cde.data import Pairs
+from cde.experiments import runs
+from cde.experiments.runs import Run, run_key, train
+from cde.training import (
+    Preparation,
+    Processes,
+    TrainConfig,
+    Trainer,
+    build_model,
+    contrastive_loss,
+    mine_hard_negatives,
+)
+from cde.training import trainer as trainer_module
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SMALL: dict[str, Any] = {
+    "layers": 1, "batch_size": 8, "context_size": 5, "steps": 6, "warmup_steps": 2, "learning_rate": 1e-3,
+    "query_tokens": 8, "document_tokens": 12, "context_tokens": 8, "cluster_size": 16, "surrogate_tokens": 8,
+    "precision": "float32", "chunk_tokens": 60, "uncached_tokens": 0, "checkpoint_every": 2,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pairs() -> Pairs:
+    return cde.load_pairs("pydocs/rich").sample(64)
+
+
+@pytest.fixture(scope="module")
+def folder(pairs: Pairs, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same pairs as a file, for processes of their own."""
+    path = tmp_path_factory.mktemp("pairs") / "rich.jsonl"
+    rows = zip(pairs.queries, pairs.documents, pairs.domains, strict=True)
+    lines = [
+        json.dumps({"query": query, "document": text, "domain": domain})
+        for query, text, domain in rows
+    ]
+    path.write_text("\n".join(lines))
+    return f"folder:{path}"
+
+
+def without_times(metrics: list[dict[str, float]]) -> list[dict[str, float]]:
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in metrics]
+
+
+@pytest.mark.parametrize("architecture", ["bi-encoder", "contextual"])
+def test_an_interrupted_run_ends_with_the_numbers_of_an_uninterrupted_one(
+    architecture: str, pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = TrainConfig(
+        architecture=architecture, hard_negatives=1, model={"dropout": 0.1}, **SMALL
+    )
+    model, expected = Trainer(config, pairs, tmp_path / "whole").run()
+
+    calls = 0
+    whole_step = Trainer._one
+
+    def interrupted(self: Trainer, batch: Any, step: int) -> dict[str, float]:
+        nonlocal calls
+        calls += 1
+        if calls == 6:
+            raise KeyboardInterrupt
+        return whole_step(self, batch, step)
+
+    monkeypatch.setattr(Trainer, "_one", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Trainer(config, pairs, tmp_path / "cut").run()
+    resumed = Trainer(config, pairs, tmp_path / "cut")
+    assert resumed.step == 4
+    again, found = resumed.run()
+    assert without_times(found) == without_times(expected)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor), name
+
+
+def test_a_folder_with_another_run_is_refused(pairs: Pairs, tmp_path: Path) -> None:
+    config = TrainConfig(architecture="bi-encoder", batches="random", filter_epsilon=None, **SMALL)
+    Trainer(config, pairs, tmp_path).run()
+    with pytest.raises(ValueError, match="other settings"):
+        Trainer(dataclasses.replace(config, seed=1), pairs, tmp_path)
+
+
+def test_the_loss_falls_on_what_is_trained(pairs: Pairs) -> None:
+    config = TrainConfig(architecture="contextual", attention="cached", **{**SMALL, "steps": 30})
+    _, metrics = Trainer(config, pairs).run()
+    losses = [row["loss"] for row in metrics]
+    assert np.mean(losses[-5:]) < np.mean(losses[:5])
+
+
+def test_the_rate_warms_up_and_falls_to_nothing(pairs: Pairs) -> None:
+    config = TrainConfig(architecture="bi-encoder", batches="random", filter_epsilon=None, **SMALL)
+    _, metrics = Trainer(config, pairs).run()
+    assert [row["learning_rate"] for row in metrics] == pytest.approx(
+        [0, 5e-4, 1e-3, 7.5e-4, 5e-4, 2.5e-4]
+    )
+
+
+def test_gradients_through_the_cache_train_as_those_without_it(pairs: Pairs) -> None:
+    runs = [
+        Trainer(TrainConfig(hard_negatives=1, **{**SMALL, "uncached_tokens": most}), pairs).run()[1]
+        for most in (0, 10_000)
+    ]
+    for cached, whole in zip(*runs, strict=True):
+        assert cached["loss"] == pytest.approx(whole["loss"], rel=1e-4)
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_says_where(
+    pairs: Pairs, tmp_path: Path
+) -> None:
+    config = TrainConfig(architecture="bi-encoder", batches="random", filter_epsilon=None, **SMALL)
+    model = build_model(config)
+    running = Trainer(config, pairs, tmp_path, model=model)
+    with torch.no_grad():
+        next(model.parameters())[:] = float("nan")
+    with pytest.raises(
+        FloatingPointError, match=r"step 1: the loss is nan, at learning rate 0.00e\+00. Lower"
+    ):
+        running.run()
+
+
+def test_the_context_is_of_the_batch_and_the_same_in_every_process(pairs: Pairs) -> None:
+    config = TrainConfig(**SMALL)
+    model = build_model(config)
+    prepared = [
+        Preparation(config, pairs, model.tokenizer, ("", ""), processes=2, rank=rank)
+        for rank in (0, 1)
+    ]
+    first, second = (next(one.batches()) for one in prepared)
+    assert first.rows.tolist() == second.rows.tolist()
+    assert [ids.tolist() for ids in first.texts.context] == [
+        ids.tolist() for ids in second.texts.context
+    ]
+    documents = [prepared[0]._document(row, config.context_tokens).tolist() for row in first.rows]
+    assert all(ids.tolist() in documents for ids in first.texts.context)
+    alone = Preparation(config, pairs, model.tokenizer, ("", ""))
+    whole = next(alone.batches())
+    halves = [ids.tolist() for part in (first, second) for ids in part.texts.texts[:4]]
+    assert halves == [ids.tolist() for ids in whole.texts.texts[:8]]
+
+
+def test_texts_are_cut_where_the_config_says_and_end_with_their_mark(pairs: Pairs) -> None:
+    config = TrainConfig(batches="random", filter_epsilon=None, **SMALL)
+    tokenizer = build_model(config).tokenizer
+    batch = next(Preparation(config, pairs, tokenizer, ("", "")).batches())
+    assert (
+        max(len(ids) for ids in batch.texts.texts[:8])
+        <= 8
+        < max(len(ids) for ids in batch.texts.texts[8:])
+        <= 12
+    )
+    assert max(len(ids) for ids in batch.texts.context) <= 8
+    for ids in (*batch.texts.texts, *batch.texts.context):
+        assert ids[0] == tokenizer.cls_token_id and ids[-1] == tokenizer.sep_token_id
+
+
+def test_equal_documents_are_no_negatives_of_each_other() -> None:
+    texts = Pairs(["a", "b", "c", "d"], ["same", "same", "other", "last"], ["x"] * 4, list("1234"))
+    config = TrainConfig(
+        batches="random", filter_epsilon=None, **{**SMALL, "batch_size": 4, "context_size": 2}
+    )
+    prepared = Preparation(config, texts, build_model(config).tokenizer, ("", ""))
+    assert np.argwhere(prepared.left_out(np.arange(4))).tolist() == [[0, 1], [1, 0]]
+
+
+def test_hard_negatives_are_the_nearest_that_are_not_false() -> None:
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(size=(60, 8)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    queries = vectors + 0.3 * generator.normal(size=vectors.shape).astype(np.float32)
+    domains = np.array(["a", "b"])[np.arange(60) % 2]
+    found = mine_hard_negatives(queries, vectors, 3, domains.tolist(), epsilon=-0.1)
+    for row in range(60):
+        scores = {
+            other: queries[row] @ vectors[other]
+            for other in range(60)
+            if other != row and domains[other] == domains[row]
+        }
+        true = {
+            other: score
+            for other, score in scores.items()
+            if score < queries[row] @ vectors[row] - 0.1
+        }
+        expected = sorted(true, key=lambda other: -true[other])[:3]
+        assert found[row].tolist()[: len(expected)] == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batches": "clusters"}, "batches must be one of random, domain, cluster"),
+        ({"batch_size": 0}, "batch_size must be a whole number, 1 or more"),
+        ({"batch_size": 4, "context_size": 5}, "context_size 5 is more than batch_size 4"),
+        ({"temperature": 0.0}, "temperature must be above 0"),
+        ({"filter_epsilon": 0.0, "filter_threshold": 0.5}, "set one"),
+        ({"steps": 2.5}, "steps must be a whole number"),
+    ],
+)
+def test_settings_are_checked_when_they_are_written_down(
+    changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        TrainConfig(**{**SMALL, **changes})
+
+
+def test_a_setting_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ValueError, match="unknown settings stepps"):
+        TrainConfig.from_dict({"stepps": 3})
+    config = TrainConfig(**SMALL)
+    assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+# --- the store
+
+
+def test_a_run_is_done_once_and_read_back(pairs: Pairs, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TrainConfig(
+        architecture="bi-encoder", batches="random", filter_epsilon=None, **{**SMALL, "seed": 11}
+    )
+    first = train(config, pairs)
+    monkeypatch.setattr(trainer_module.Trainer, "run", lambda self: pytest.fail("trained again"))
+    second = train(config, pairs)
+    assert second.key == first.key and second.metrics.equals(first.metrics)
+    assert second.provenance == first.provenance and first.provenance["seed"] == 11
+    assert not (first.folder / "checkpoint.pt").exists()
+    np.testing.assert_array_equal(
+        first.model().encode_documents(["red boats"]),
+        second.model().encode_documents(["red boats"]),
+    )
+
+
+def test_what_changes_a_run_changes_its_key(
+    pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = TrainConfig(**SMALL)
+    keys = [
+        run_key(config, pairs),
+        run_key(dataclasses.replace(config, seed=1), pairs),
+        run_key(config, pairs.sample(32)),
+        run_key(config, pairs, np.zeros((64, 1), np.int64)),
+    ]
+    monkeypatch.setattr("cde.experiments.runs.code_version", lambda: "other code")
+    keys.append(run_key(config, pairs))
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_second_phase_starts_from_the_first_ones_weights(pairs: Pairs) -> None:
+    first = TrainConfig(
+        architecture="bi-encoder", batches="random", filter_epsilon=None, **{**SMALL, "seed": 12}
+    )
+    before = train(first, pairs)
+    config = dataclasses.replace(first, start=str(before.folder / "model"), steps=1, warmup_steps=0)
+    started = build_model(config)
+    for name, tensor in before.model().state_dict().items():
+        assert torch.equal(started.state_dict()[name], tensor)
+    assert run_key(config, pairs) != run_key(dataclasses.replace(config, start="minilm"), pairs)
+
+
+def test_the_key_covers_every_module_that_training_imports() -> None:
+    """What only reads, stores or shows progress does not move a number; the data have a fingerprint of their own."""
+    code = "import sys, cde.training; print(*(name for name in sys.modules if name.startswith('cde.')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = {name.split(".")[1] for name in done.stdout.split()}
+    covered = {part.removesuffix(".py") for part in runs._CODE}
+    assert imported - covered <= {"storage", "progress", "docstrings"}
+
+
+SCRIPT = """
+import json, sys
+import torch; torch.set_num_threads(1)
+import cde
+from cde.experiments.runs import train
+from cde.training import TrainConfig
+config = TrainConfig.from_dict(json.loads(sys.argv[1]))
+run = train(config)
+print(json.dumps({"key": run.key, "metrics": run.metrics.drop(columns="seconds").to_dict("records")}))
+"""
+
+
+def start(config: TrainConfig, cache: Path, *launcher: str, script: Path) -> subprocess.Popen[str]:
+    script.write_text(SCRIPT)
+    environment = {**os.environ, "CDE_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *launcher, str(script), json.dumps(config.to_dict())]
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err[-3000:]
+    found: dict[str, Any] = json.loads(
+        next(line for line in out.splitlines() if line.startswith("{"))
+    )
+    return found
+
+
+def test_a_run_killed_at_any_moment_ends_with_the_same_metrics(folder: str, tmp_path: Path) -> None:
+    config = TrainConfig(
+        data=folder, architecture="bi-encoder", batches="random", filter_epsilon=None,
+        **{**SMALL, "steps": 12, "checkpoint_every": 3},
+    )  # fmt: skip
+    expected = answer(start(config, tmp_path / "whole", script=tmp_path / "run.py"))
+    checkpoints = tmp_path / "killed" / "runs" / expected["key"] / "checkpoint.pt"
+    process = start(config, tmp_path / "killed", script=tmp_path / "run.py")
+    while not checkpoints.is_file() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL and not (checkpoints.parent / "run.json").exists()
+    assert answer(start(config, tmp_path / "killed", script=tmp_path / "run.py")) == expected
+
+
+def test_two_processes_that_ask_for_one_run_do_the_work_once(folder: str, tmp_path: Path) -> None:
+    config = TrainConfig(
+        data=folder, architecture="bi-encoder", batches="random", filter_epsilon=None, **SMALL
+    )
+    both = [start(config, tmp_path, script=tmp_path / f"{number}.py") for number in (1, 2)]
+    first, second = (answer(process) for process in both)
+    assert first == second
+    (run,) = (tmp_path / "runs").iterdir()
+    assert Run.read(run).key == first["key"]
+
+
+# --- several processes
+
+WORKER = """
+import json, sys
+import torch; torch.set_num_threads(1)
+import cde
+from cde.training import Processes, TrainConfig, Trainer, build_model
+config = TrainConfig.from_dict(json.loads(sys.argv[1]))
+what = sys.argv[2]
+processes = Processes.connect()
+model = build_model(config)
+if what == "different" and processes.rank:
+    with torch.no_grad():
+        next(model.parameters())[0, 0] += 1e-3
+if what == "unsynchronised":
+    Processes.add_gradients = lambda self, parameters: None
+trainer = Trainer(config, cde.load_pairs(config.data), sys.argv[3] and __import__("pathlib").Path(sys.argv[3]),
+                  model=model, processes=processes)
+trainer._one(next(trainer.prepared.batches()), 0)
+if what == "unsynchronised":
+    trainer._one(next(trainer.prepared.batches()), 1)
+    trainer._save(trainer.folder / "checkpoint.pt")
+if processes.rank == 0:
+    torch.save({n: p.grad for n, p in model.named_parameters() if p.grad is not None}, sys.argv[4])
+"""
+
+
+def run_workers(
+    count: int, config: TrainConfig, what: str, tmp_path: Path
+) -> subprocess.CompletedProcess[str]:
+    script = tmp_path / "worker.py"
+    script.write_text(textwrap.dedent(WORKER))
+    launcher = (
+        ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+        if count > 1
+        else []
+    )
+    command = [sys.executable, *launcher, str(script), json.dumps(config.to_dict()), what]
+    command += [str(tmp_path / f"folder-{what}-{count}"), str(tmp_path / f"{what}-{count}.pt")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.mark.parametrize("architecture", ["bi-encoder", "contextual"])
+def test_two_processes_have_the_gradients_of_one(
+    architecture: str, folder: str, tmp_path: Path
+) -> None:
+    # processes draw different numbers for dropout, so that none is drawn here
+    model = {"sequence_dropout": 0.0} if architecture == "contextual" else {}
+    config = TrainConfig(
+        data=folder,
+        architecture=architecture,
+        hard_negatives=1,
+        model=model,
+        **{**SMALL, "chunk_tokens": 40},
+    )
+    for count in (1, 2):
+        done = run_workers(count, config, "same", tmp_path)
+        assert done.returncode == 0, done.stderr[-3000:]
+    one, two = (torch.load(tmp_path / f"same-{count}.pt") for count in (1, 2))
+    total = torch.stack([grad.norm() for grad in one.values()]).norm()
+    assert total > 0
+    if architecture == "contextual":
+        assert any(name.startswith("first_stage") and grad.norm() > 0 for name, grad in one.items())
+    for name in one.keys() | two.keys():
+        expected = one.get(name, torch.zeros(()))
+        assert (
+            two.get(name, torch.zeros(())) - expected
+        ).norm() <= 1e-5 * expected.norm() + 1e-7 * total, name
+
+
+def test_processes_that_start_from_different_weights_are_stopped(
+    folder: str, tmp_path: Path
+) -> None:
+    done = run_workers(
+        2, TrainConfig(data=folder, architecture="bi-encoder", **SMALL), "different", tmp_path
+    )
+    assert done.returncode != 0 and "process 1 starts from other weights" in done.stderr
+
+
+def test_processes_that_drift_apart_are_stopped(folder: str, tmp_path: Path) -> None:
+    config = TrainConfig(
+        data=folder,
+        architecture="bi-encoder",
+        **{**SMALL, "warmup_steps": 0, "share_negatives": False},
+    )
+    done = run_workers(2, config, "unsynchronised", tmp_path)
+    assert done.returncode != 0 and "drifted away" in done.stderr
+
+
+def test_a_process_alone_exchanges_nothing() -> None:
+    alone, rows = Processes(), torch.randn(3, 2)
+    assert alone.gathered(rows) is rows and alone.mean(0.5) == 0.5
+
+
+class HalfOfTwo(Processes):
+    """The first of two processes, whose mean is its own number."""
+
+    def mean(self, value: float) -> float:
+        return value
+
+    def add_gradients(self, parameters: Any) -> None:
+        pass
+
+
+def test_with_own_negatives_the_loss_that_is_told_is_that_of_the_own_part(
+    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cde.training.trainer.differing_process", lambda *_: None)
+    config = TrainConfig(architecture="bi-encoder", share_negatives=False, **{**SMALL, "steps": 1})
+    trainer = Trainer(config, pairs, processes=HalfOfTwo(0, 2))
+    batch = next(trainer.prepared.batches())
+    embedded = []
+    for ids in batch.texts.texts:
+        embedded.append(trainer.model(torch.from_numpy(ids).long()[None], None)[0])
+    rows = torch.stack(embedded).detach()
+    assert len(rows) == config.batch_size  # queries and documents of half of the batch
+    half = len(rows) // 2
+    expected = contrastive_loss(
+        rows[:half], rows[half:], config.temperature, torch.from_numpy(batch.left_out)
+    )
+    _, metrics = Trainer(config, pairs, processes=HalfOfTwo(0, 2)).run()
+    assert metrics[0]["loss"] == pytest.approx(float(expected.loss), rel=1e-4)

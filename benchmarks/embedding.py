@@ -1,8 +1,8 @@
 """How much faster the surrogate embeds than the plain loop: texts a second, in one run, as a ratio.
 
 Plain: float32, batches of 32 in the given order, each padded to its longest text. Ours: `Surrogate`
-without its cache. Texts: summaries and bodies of pydocs at their own lengths, up to MiniLM's 256 tokens.
-Rounds alternate, so that a machine that slows down slows both.
+without its cache. Texts: summaries and bodies of pydocs at their own lengths, up to MiniLM's 256
+tokens. Rounds alternate, so that a machine that slows down slows both.
 
     python benchmarks/embedding.py [--texts 1000] [--rounds 3]
 """
@@ -26,7 +26,13 @@ def plain(texts: list[str]) -> np.ndarray:
     """The loop that a first script would have."""
     vectors = []
     for start in range(0, len(texts), 32):
-        batch = TOKENIZER(texts[start : start + 32], padding=True, truncation=True, max_length=256, return_tensors="pt")
+        batch = TOKENIZER(
+            texts[start : start + 32],
+            padding=True,
+            truncation=True,
+            max_length=256,
+            return_tensors="pt",
+        )
         with torch.no_grad():
             hidden = MODEL(**batch).last_hidden_state
         mask = batch["attention_mask"].unsqueeze(-1)
@@ -35,7 +41,9 @@ def plain(texts: list[str]) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--texts", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
@@ -53,7 +61,17 @@ if __name__ == "__main__":
         found = ours.embed(texts)
         ended = time.perf_counter()
         ratios.append((middle - begun) / (ended - middle))
-        print(f"plain {len(texts) / (middle - begun):6.0f} texts/s   ours {len(texts) / (ended - middle):6.0f} texts/s")
+        print(
+            f"plain {len(texts) / (middle - begun):6.0f} texts/s   ours "
+            f"{len(texts) / (ended - middle):6.0f} texts/s"
+        )
     cosine = (expected * found).sum(axis=1).min()
-    print(f"ratio: median {statistics.median(ratios):.2f} (from {min(ratios):.2f} to {max(ratios):.2f}); ", end="")
-    print(f"smallest cosine to the plain vectors {cosine:.5f}; bfloat16 counts as fast: {bfloat16_is_fast()}")
+    print(
+        f"ratio: median {statistics.median(ratios):.2f} (from {min(ratios):.2f} to "
+        f"{max(ratios):.2f}); ",
+        end="",
+    )
+    print(
+        f"smallest cosine to the plain vectors {cosine:.5f}; bfloat16 counts as fast: "
+        f"{bfloat16_is_fast()}"
+    )

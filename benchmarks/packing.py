@@ -1,16 +1,19 @@
 """What the greedy tour over centroids costs, and how much less than the same tour taken literally.
 
 1. The time of the literal tour (every step looks at every centroid not yet visited, in float64 as
-   `greedy_tour` does where it matters) over that of `greedy_tour`, for `--compared` centroids; the two tours
-   must be equal. Beside it the float32 loop over all centroids, which may differ from them in near ties.
+   `greedy_tour` does where it matters) over that of `greedy_tour`, for `--compared` centroids; the
+   two tours must be equal. Beside it the float32 loop over all centroids, which may differ from
+   them in near ties.
 2. Seconds for `--centroids` centroids, of `greedy_tour` and of the float32 loop.
 3. Seconds to pack an epoch of `--pairs` pairs.
 
-Centroids are isotropic, where neighbours are hardest to tell apart, or in groups, as those of texts are.
+Centroids are isotropic, where neighbours are hardest to tell apart, or in groups, as those of texts
+are.
 
 Rounds alternate in 1., so that a machine that slows down slows all.
 
-    python benchmarks/packing.py [--centroids 20000] [--compared 2000] [--dim 384] [--pairs 1000000] [--rounds 3]
+    python benchmarks/packing.py [--centroids 20000] [--compared 2000] [--dim 384] [--pairs 1000000]
+    [--rounds 3]
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ def single_precision(centroids: np.ndarray, start: int = 0) -> np.ndarray:
     tour, here = np.empty(len(centroids), np.int64), start
     for step in range(len(centroids)):
         tour[step], unvisited[here] = here, False
-        here = int(np.where(unvisited, lengths - 2 * (centroids @ centroids[here]), np.inf).argmin())
+        here = int(
+            np.where(unvisited, lengths - 2 * (centroids @ centroids[here]), np.inf).argmin()
+        )
     return tour
 
 
@@ -51,7 +56,10 @@ def centroids(kind: str, count: int, dim: int) -> np.ndarray:
     generator = np.random.default_rng(0)
     vectors = generator.normal(size=(count, dim))
     if kind == "in groups":
-        vectors = 0.7 * vectors + generator.normal(size=(max(1, count // 50), dim)).repeat(50, axis=0)[:count]
+        vectors = (
+            0.7 * vectors
+            + generator.normal(size=(max(1, count // 50), dim)).repeat(50, axis=0)[:count]
+        )
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
@@ -67,7 +75,9 @@ def ratio(numerator: list[float], denominator: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--centroids", type=int, default=20_000)
     parser.add_argument("--compared", type=int, default=2_000)
     parser.add_argument("--dim", type=int, default=384)
@@ -79,17 +89,24 @@ if __name__ == "__main__":
         some = centroids(kind, options.compared, options.dim)
         tours = (literal, single_precision, greedy_tour)
         assert (literal(some) == greedy_tour(some)).all(), "not the literal tour"
-        rounds = [[seconds(lambda tour=tour, some=some: tour(some)) for tour in tours] for _ in range(options.rounds)]
+        rounds = [
+            [seconds(lambda tour=tour, some=some: tour(some)) for tour in tours]
+            for _ in range(options.rounds)
+        ]
         slow, single, ours = (list(column) for column in zip(*rounds, strict=True))
         print(
-            f"{options.compared:,} centroids, {kind}: {statistics.median(ours):.2f} s; the literal tour takes "
+            f"{options.compared:,} centroids, {kind}: {statistics.median(ours):.2f} s; the "
+            "literal tour takes "
             f"{ratio(slow, ours)} times as long, the float32 loop {ratio(single, ours)}",
             flush=True,
         )
         many = centroids(kind, options.centroids, options.dim)
         took = seconds(lambda many=many: greedy_tour(many))
         print(f"{options.centroids:,} centroids, {kind}: {took:.1f} s", end="", flush=True)
-        print(f", the float32 loop {seconds(lambda many=many: single_precision(many)):.1f} s", flush=True)
+        print(
+            f", the float32 loop {seconds(lambda many=many: single_precision(many)):.1f} s",
+            flush=True,
+        )
     labels = np.random.default_rng(0).integers(0, max(1, options.pairs // 256), options.pairs)
     took = seconds(lambda: pack_batches(labels, 256))
     print(f"{options.pairs:,} pairs packed, clusters in random order: {took:.1f} s")

@@ -9,8 +9,9 @@ Example:
     True
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import lazy_loader
 
 if TYPE_CHECKING:
     from cde.batching.clustering import cluster_pairs
@@ -24,52 +25,20 @@ if TYPE_CHECKING:
     from cde.surrogate import Surrogate
     from cde.training import TrainConfig
 
-__all__ = [
-    "BM25",
-    "BiEncoder",
-    "ContextualEncoder",
-    "CorpusEncoder",
-    "Pairs",
-    "RetrievalSet",
-    "Surrogate",
-    "TrainConfig",
-    "cluster_pairs",
-    "evaluate",
-    "false_negatives",
-    "list_sources",
-    "load_pairs",
-    "load_retrieval",
-    "pack_batches",
-    "train",
-]
-
 __version__ = "0.1.0"
 
-_HOMES = {
-    "BM25": "cde.lexical",
-    "BiEncoder": "cde.models",
-    "ContextualEncoder": "cde.models",
-    "CorpusEncoder": "cde.models",
-    "Pairs": "cde.data",
-    "RetrievalSet": "cde.data",
-    "Surrogate": "cde.surrogate",
-    "cluster_pairs": "cde.batching.clustering",
-    "TrainConfig": "cde.training",
-    "evaluate": "cde.retrieval",
-    "false_negatives": "cde.batching.filtering",
-    "list_sources": "cde.data",
-    "load_pairs": "cde.data",
-    "load_retrieval": "cde.data",
-    "pack_batches": "cde.batching.packing",
-    "train": "cde.experiments.runs",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'cde' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+__getattr__, __dir__, __all__ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "batching.clustering": ["cluster_pairs"],
+        "batching.filtering": ["false_negatives"],
+        "batching.packing": ["pack_batches"],
+        "data": ["Pairs", "RetrievalSet", "list_sources", "load_pairs", "load_retrieval"],
+        "experiments.runs": ["train"],
+        "lexical": ["BM25"],
+        "models": ["BiEncoder", "ContextualEncoder", "CorpusEncoder"],
+        "retrieval": ["evaluate"],
+        "surrogate": ["Surrogate"],
+        "training": ["TrainConfig"],
+    },
+)

@@ -20,9 +20,14 @@ from pathlib import Path
 
 from cde.book.chapters import Chapter
 from cde.book.page import PROFILES
+from cde.hardware import prefer_passive_threads
 from cde.storage import project_root
 
 __all__ = ["main"]
+
+
+# the chapters' kernels inherit it
+prefer_passive_threads()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,9 +58,12 @@ def _parser() -> argparse.ArgumentParser:
         help="the executed notebook (default: book/reruns/)",
     )
     run.add_argument(
-        "--record", nargs="?", const="1", metavar="PROFILE/NAME",
-        help="also write the chapter's records to book/records/, or this one of them, such as hours/table1-arms",
-    )  # fmt: skip
+        "--record",
+        nargs="?",
+        const="1",
+        metavar="PROFILE/NAME",
+        help="also write the chapter's records, or this one of them, such as hours/table1-arms",
+    )
 
     book = commands.add_parser("book", help="execute the stale chapters and render the book")
     book.add_argument("--profile", choices=PROFILES, default="laptop")
@@ -149,12 +157,14 @@ def _run(options: argparse.Namespace) -> int:
     asked = options.record if options.record not in (None, "1") else ""
     if asked and not re.fullmatch(r"[\w-]+/[\w-]+", asked):
         raise ValueError(
-            f"--record takes a record's profile and name, such as laptop/table1-arms; it is {asked!r}"
+            "--record takes a record's profile and name, such as laptop/table1-arms; it is "
+            f"{asked!r}"
         )
     if options.record:
         if commit()[1] and not options.dirty:
             raise ValueError(
-                "a record names the commit that made it, and there are uncommitted changes: commit them, or give "
+                "a record names the commit that made it, and there are uncommitted changes: "
+                "commit them, or give "
                 "--dirty"
             )
         os.environ["CDE_RECORD"] = options.record
@@ -182,7 +192,9 @@ def _records() -> dict[str, int]:
 
 
 def _prove(chapter: Chapter, names: list[str]) -> int:
-    """Give records their proof: the chapter's miniature, at the profile `smoke` with the page's own parameters."""
+    """Give records their proof: the chapter's miniature, at the profile `smoke` with the page's own
+    parameters.
+    """
     from cde.book.execution import execute
     from cde.book.records import proof_states
 
@@ -234,7 +246,8 @@ def _book(options: argparse.Namespace) -> int:
             print(f"{chapter.name}: fresh")
             continue
         print(
-            f"{chapter.name}: runs, since {'; '.join(reasons[:3])}{'; …' if len(reasons) > 3 else ''}",
+            f"{chapter.name}: runs, since "
+            f"{'; '.join(reasons[:3])}{'; …' if len(reasons) > 3 else ''}",
             flush=True,
         )
         _, record = execute(
@@ -247,6 +260,7 @@ def _book(options: argparse.Namespace) -> int:
     (root / "book" / "executed" / "profile").write_text(options.profile)
     write_pages(options.profile, root)
     index = render(root)
+    _tell_of_proofs(options.profile)
     print(f"the book is at {index}")
     for chapter in chapters():
         earlier = load_record(chapter, options.profile)
@@ -256,6 +270,20 @@ def _book(options: argparse.Namespace) -> int:
         print(f"failed: {', '.join(failed)}; their pages show the traceback", file=sys.stderr)
         return 1
     return 0
+
+
+def _tell_of_proofs(profile: str) -> None:
+    """Which records still stand, by name where they do not, after a build that compares them."""
+    from cde.book.records import proof_states
+
+    if profile != "smoke":
+        return
+    states = proof_states()
+    held = sum(one.state == "holds" for one in states)
+    print(f"records: {held} of {len(states)} proofs hold")
+    for one in states:
+        if one.state != "holds":
+            print(f"  {one.state.upper()}: {one.record}: {one.reason}")
 
 
 def _last_profile() -> str:
@@ -277,10 +305,20 @@ def _claims(options: argparse.Namespace) -> int:
     for identifier, claim in ledger().items():
         verdict = decide(claim, entries)
         own = [entry for entry in entries if entry.claim == identifier]
-        rows.append({"id": identifier, "paper": claim.paper, "part": claim.part, "place": claim.place,
-                     "claim": claim.wording, "paper_value": claim.paper_value, "chapter": claim.chapter,
-                     "verdict": verdict.verdict, "reason": verdict.reason,
-                     "measurements": json.loads(to_json(own))})  # fmt: skip
+        rows.append(
+            {
+                "id": identifier,
+                "paper": claim.paper,
+                "part": claim.part,
+                "place": claim.place,
+                "claim": claim.wording,
+                "paper_value": claim.paper_value,
+                "chapter": claim.chapter,
+                "verdict": verdict.verdict,
+                "reason": verdict.reason,
+                "measurements": json.loads(to_json(own)),
+            }
+        )
     if options.json:
         print(json.dumps({"profile": profile, "claims": rows}, indent=1, ensure_ascii=False))
         return 0
@@ -299,7 +337,8 @@ def _sources() -> int:
     for source in list_sources():
         print(f"{source.name:<36} {source.kind:<18} {source.location}")
     print(
-        "also: folder:<path>, hub:<repo>[:<config>]; set CDE_DATA to a folder with beir/ and pairs/ for more"
+        "also: folder:<path>, hub:<repo>[:<config>]; set CDE_DATA to a folder with beir/ and "
+        "pairs/ for more"
     )
     return 0
 

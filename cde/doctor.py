@@ -9,6 +9,7 @@ import platform
 import shutil
 from collections.abc import Iterator
 
+from cde.book.records import proof_states
 from cde.storage import cache_folder, project_root
 
 __all__ = ["report", "version_differences"]
@@ -20,7 +21,8 @@ def _lock() -> dict[str, str]:
 
 
 def version_differences() -> list[str]:
-    """Installed distributions whose version is not the lock's; what is not installed does not count.
+    """Installed distributions whose version is not the lock's; what is not installed does not
+    count.
 
     Example:
         >>> all("lock" in line for line in version_differences())
@@ -77,6 +79,13 @@ def _checks() -> Iterator[tuple[str, bool, str]]:
         yield "CDE_DATA", True, f"{data}: {count} collections" if data else "not set: pydocs only"
     except FileNotFoundError as error:
         yield "CDE_DATA", False, str(error)
+    states = proof_states()
+    stale = [one.record for one in states if one.state == "stale"]
+    held = sum(one.state == "holds" for one in states)
+    waiting = len(states) - held - len(stale)
+    later = f", {waiting} not compared here yet (`cde book --profile smoke`)" if waiting else ""
+    gone = "".join(f"; STALE: {name}" for name in stale)
+    yield "records", not stale, f"{held} proofs hold{later}{gone}"
 
 
 def report() -> int:

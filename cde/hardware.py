@@ -1,8 +1,8 @@
 """What computes here: the device, the precision that "auto" stands for, and the threads.
 
-Every encoder and every trainer asks this room, so that one answer holds for a whole process. `$CDE_PRECISION` may be
-set to `float32` or `bfloat16` to say what "auto" is; the profile `smoke` sets it to `float32`, since its numbers are
-compared between machines.
+Every encoder and every trainer asks this room, so that one answer holds for a whole process.
+`$CDE_PRECISION` may be set to `float32` or `bfloat16` to say what "auto" is; the profile `smoke`
+sets it to `float32`, since its numbers are compared between machines.
 
 Cost: nothing; each question is answered once.
 """
@@ -30,11 +30,13 @@ Precision = Literal["auto", "bfloat16", "float32"]
 
 @lru_cache(maxsize=1)
 def bfloat16_is_fast() -> bool:
-    """Whether this machine multiplies bfloat16 matrices faster than float32 ones, not merely whether it can.
+    """Whether this machine multiplies bfloat16 matrices faster than float32 ones, not merely
+    whether it can.
 
-    CUDA where it is not emulated; AMX; AVX512-BF16 of AMD; what oneDNN says of processors that are not x86. Intel's
-    AVX512-BF16 without AMX, as in many virtual machines, is half as fast as float32, and AVX512 alone a fifth
-    (measured with 2 cores of a Xeon at 4096 x 384 x 1536; AMD's EPYC: 2.1 times as fast).
+    CUDA where it is not emulated; AMX; AVX512-BF16 of AMD; what oneDNN says of processors that are
+    not x86. Intel's AVX512-BF16 without AMX, as in many virtual machines, is half as fast as
+    float32, and AVX512 alone a fifth (measured with 2 cores of a Xeon at 4096 x 384 x 1536; AMD's
+    EPYC: 2.1 times as fast).
 
     Example:
         >>> isinstance(bfloat16_is_fast(), bool)
@@ -79,7 +81,8 @@ def half_precision(precision: str) -> bool:
 
 
 def compute_device(device: str | None = None) -> str:
-    """The device to compute on: the one that is named, else CUDA where there is a GPU, else the CPU.
+    """The device to compute on: the one that is named, else CUDA where there is a GPU, else the
+    CPU.
 
     Example:
         >>> compute_device("cpu")
@@ -91,17 +94,20 @@ def compute_device(device: str | None = None) -> str:
 
 
 def prefer_passive_threads() -> None:
-    """Let OpenMP's threads sleep while they wait, unless the user has said otherwise; call before torch is loaded.
+    """Let OpenMP's threads sleep while they wait, unless the user has said otherwise; call before
+    torch is loaded.
 
-    Threads that spin wait for each other: beside one busy process they make a training step two to ten times as slow.
-    On an idle machine sleeping costs nothing that we could measure (`benchmarks/waiting.py`).
+    Threads that spin wait for each other: beside one busy process they make a training step two to
+    ten times as slow. On an idle machine sleeping costs nothing that we could measure
+    (`benchmarks/waiting.py`).
     """
     if "GOMP_SPINCOUNT" not in os.environ and "torch" not in sys.modules:
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def describe() -> str:
-    """What computes here: the GPU, or the processor, the number of threads and the precision of "auto" on it.
+    """What computes here: the GPU, or the processor, the number of threads and the precision of
+    "auto" on it.
 
     Example:
         >>> describe() != ""

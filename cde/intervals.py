@@ -1,9 +1,10 @@
-"""Estimates with their uncertainty: bootstrap and Student's intervals and a paired test, through SciPy.
+"""Estimates with their uncertainty: bootstrap and Student's intervals and a paired test, through
+SciPy.
 
-Every number that tests a claim comes as an `Interval`: the estimate, a 95 % interval, n, and how
-it was made. The percentile bootstrap resamples what the claim is about: queries for a mean over
-queries, corpora for a correlation over corpora. Where there are only a few training runs, resampling
-them gives intervals that are far too narrow: those are Student's.
+Every number that tests a claim comes as an `Interval`: the estimate, a 95 % interval, n, and how it
+was made. The percentile bootstrap resamples what the claim is about: queries for a mean over
+queries, corpora for a correlation over corpora. Where there are only a few training runs,
+resampling them gives intervals that are far too narrow: those are Student's.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ __all__ = [
     "PairedTest",
     "best_on_grid",
     "correlation_interval",
+    "holm",
     "mean_and_interval",
     "mean_and_spread",
     "mean_interval",
     "paired_test",
     "run_interval",
+    "share_interval",
 ]
 
 RESAMPLES = 2000
@@ -81,14 +84,16 @@ def mean_interval(values: ArrayLike, seed: int = 0) -> Interval:
     )
 
 
-def run_interval(values: ArrayLike) -> Interval:
+def run_interval(values: ArrayLike, over: str = "runs") -> Interval:
     """Mean of a few independent training runs with Student's interval.
 
-    Three seeds have 27 resamples, so that a bootstrap interval of them is at best their range, which
-    holds the mean of all runs three times in four. Student's supposes that runs scatter normally.
+    Three seeds have 27 resamples, so that a bootstrap interval of them is at best their range,
+    which holds the mean of all runs three times in four. Student's supposes that runs scatter
+    normally.
 
     Args:
         values: `(n,)`, one a run (or one a pair of runs with the same seed, of a difference).
+        over: what there is one value of, for the interval's method.
 
     Raises:
         ValueError: fewer than two values, or a value that is no number.
@@ -103,20 +108,50 @@ def run_interval(values: ArrayLike) -> Interval:
     _check(array, 2)
     half = float(stats.t.ppf(0.975, len(array) - 1) * stats.sem(array))
     mean = float(array.mean())
-    return Interval(mean, mean - half, mean + half, len(array), "Student's t over runs")
+    return Interval(mean, mean - half, mean + half, len(array), f"Student's t over {over}")
+
+
+def share_interval(ahead: ArrayLike, over: str) -> Interval:
+    """The share of a handful of things that are so, with the exact binomial interval.
+
+    Args:
+        ahead: `(n,)` bool, one for each thing.
+        over: what they are, such as "collections".
+
+    Raises:
+        ValueError: no thing at all.
+
+    Used by the chapters `table1` and `batch_and_cluster_size`.
+
+    Example:
+        >>> print(share_interval([True, True, False, True], "sets"))
+        0.75 [0.194, 0.994]
+    """
+    array = np.asarray(ahead, dtype=bool).ravel()
+    if not len(array):
+        raise ValueError(f"a share of no {over} has no interval")
+    count = int(array.sum())
+    exact = stats.binomtest(count, len(array)).proportion_ci(method="exact")
+    return Interval(
+        count / len(array),
+        float(exact.low),
+        float(exact.high),
+        len(array),
+        f"exact binomial over {over}",
+    )
 
 
 def best_on_grid(chosen: ArrayLike, grid: Sequence[float]) -> Interval:
     """Where an optimum lies that each training run has placed on one point of a grid.
 
-    Student's interval over the runs, within the grid's limits, and never narrower than from the point below the least
-    choice to the point above the greatest: runs that all choose one point have shown no more than that the optimum
-    lies between its neighbours.
+    Student's interval over the runs, within the grid's limits, and never narrower than from the
+    point below the least choice to the point above the greatest: runs that all choose one point
+    have shown no more than that the optimum lies between its neighbours.
 
     Args:
         chosen: `(n,)`, each run's best point.
-        grid: in ascending order. The first and the last are limits within which the optimum must lie; a run cannot
-            choose them.
+        grid: in ascending order. The first and the last are limits within which the optimum must
+            lie; a run cannot choose them.
 
     Raises:
         ValueError: no run, or a choice that is not inside the grid.
@@ -156,8 +191,8 @@ def correlation_interval(
     """Correlation of paired values with a percentile bootstrap interval over the pairs.
 
     Raises:
-        ValueError: fewer than four pairs, different lengths, a value that is no number, values that are
-            all equal, or an unknown method.
+        ValueError: fewer than four pairs, different lengths, a value that is no number, values that
+            are all equal, or an unknown method.
 
     Example:
         >>> correlation_interval([1, 2, 3, 4, 5], [2, 4, 6, 8, 10]).estimate
@@ -175,7 +210,8 @@ def correlation_interval(
         _check(values, 4)
         if np.ptp(values) == 0:
             raise ValueError(
-                f"all values of {name} are equal ({values[0]}): they have no correlation with anything"
+                f"all values of {name} are equal ({values[0]}): they have no correlation with "
+                "anything"
             )
     rows = np.random.default_rng(seed).integers(0, len(first), (RESAMPLES, len(first)))
     samples = [np.concatenate([values[None], values[rows]]) for values in (first, second)]
@@ -210,8 +246,8 @@ def paired_test(first: Sequence[float], second: Sequence[float], seed: int = 0) 
     """Compare two systems on the same queries: mean of first − second, and a randomisation test.
 
     Under the null hypothesis each query's two scores may be swapped; the p-value is the share of
-    9,999 random swappings (of all of them, where there are fewer) whose mean difference is at least as
-    large, two-sided (Smucker et al. 2007).
+    9,999 random swappings (of all of them, where there are fewer) whose mean difference is at least
+    as large, two-sided (Smucker et al. 2007).
 
     Raises:
         ValueError: different lengths, or fewer than two queries.
@@ -229,14 +265,43 @@ def paired_test(first: Sequence[float], second: Sequence[float], seed: int = 0) 
     if not difference.any():
         return PairedTest(interval, 1.0)
     result = stats.permutation_test(
-        (difference,), np.mean, permutation_type="samples", n_resamples=9999, batch=200,
-        rng=np.random.default_rng(seed), vectorized=True,
-    )  # fmt: skip
+        (difference,),
+        np.mean,
+        permutation_type="samples",
+        n_resamples=9999,
+        batch=200,
+        rng=np.random.default_rng(seed),
+        vectorized=True,
+    )
     return PairedTest(interval, float(result.pvalue))
 
 
+def holm(p_values: ArrayLike) -> NDArray[np.float64]:
+    """p-values of many tests after Holm's correction, in the order that they came in.
+
+    Args:
+        p_values: `(n,)`, between 0 and 1.
+
+    Returns:
+        `(n,)`, none above 1: below 5 % are those that stand at a family-wise error of 5 %.
+
+    Used by the chapters `context_source` and `small_benchmark`.
+
+    Example:
+        >>> holm([0.01, 0.04, 0.03]).tolist()
+        [0.03, 0.06, 0.06]
+    """
+    found = np.asarray(p_values, dtype=np.float64).ravel()
+    order = np.argsort(found, kind="stable")
+    raised = found[order] * np.arange(len(found), 0, -1)
+    corrected = np.empty(len(found))
+    corrected[order] = np.maximum.accumulate(raised).clip(max=1)
+    return corrected
+
+
 def mean_and_spread(values: ArrayLike, digits: int = 2) -> str:
-    """Numbers of training runs as text: mean ± standard deviation; a single one alone; none as nothing.
+    """Numbers of training runs as text: mean ± standard deviation; a single one alone; none as
+    nothing.
 
     Example:
         >>> mean_and_spread([1.0, 2.0, 3.0]), mean_and_spread([1.0])
@@ -249,16 +314,19 @@ def mean_and_spread(values: ArrayLike, digits: int = 2) -> str:
 
 
 def mean_and_interval(values: ArrayLike, digits: int | None = None) -> str:
-    """Numbers of training runs as text: mean and Student's interval; of a single one that it is one.
+    """Numbers of training runs as text: mean and Student's interval; of a single one that it is
+    one.
 
     Values that are no numbers (not measured) are left out.
 
     Args:
         values: of each run.
-        digits: behind the point, for columns of numbers that are compared; by default three significant ones.
+        digits: behind the point, for columns of numbers that are compared; by default three
+            significant ones.
 
     Example:
-        >>> mean_and_interval([1.0, 2.0, 3.0]), mean_and_interval([1.0]), mean_and_interval([0.1, 0.2], digits=2)
+        >>> mean_and_interval([1.0, 2.0, 3.0]), mean_and_interval([1.0]), mean_and_interval([0.1,
+        ...     0.2], digits=2)
         ('2 [-0.484, 4.48]', '1 (one run)', '0.15 [-0.49, 0.79]')
     """
     found = np.asarray(values, dtype=np.float64).ravel()

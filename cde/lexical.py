@@ -15,12 +15,12 @@ three, and the chapter `idf_divergence` shows how far the paper's claim depends 
   sum over millions of terms can reach the paper's axis; it mostly counts vocabulary.
 - `shared`: the root mean square of the difference over terms that both corpora hold.
 
-`sparse_vectors` is a surrogate without a pretrained model (CDE §4.1, "Cluster Embeddings"): the paper tried a sparse
-representation and a dense one, and settled on the latter. A sparse one is reduced to dense vectors here, so that
-everything that takes a surrogate's vectors takes these.
+`sparse_vectors` is a surrogate without a pretrained model (CDE §4.1, "Cluster Embeddings"): the
+paper tried a sparse representation and a dense one, and settled on the latter. A sparse one is
+reduced to dense vectors here, so that everything that takes a surrogate's vectors takes these.
 
-Cost: one pass over the texts, about 20,000 short documents a second; for vectors also a randomised SVD of about
-10 · (non-zeros) · dim multiply-adds.
+Cost: one pass over the texts, about 20,000 short documents a second; for vectors also a randomised
+SVD of about 10 · (non-zeros) · dim multiply-adds.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def idf_divergence(
         measure: "expected", "sum" or "shared"; see the module's docstring.
 
     Returns:
-        A distance, 0 or more; 0 for a corpus against itself. In nats, for "sum" in nats times terms.
+        A distance, 0 or more; 0 for a corpus against itself. In nats, for "sum" in nats times
+        terms.
 
     Raises:
         ValueError: an unknown measure, or a corpus without terms.
@@ -104,7 +105,8 @@ def idf_divergence_of_counts(
     training_size: int,
     measure: Divergence = "expected",
 ) -> float:
-    """`idf_divergence`, from document frequencies that are at hand: one training corpus, many test corpora.
+    """`idf_divergence`, from document frequencies that are at hand: one training corpus, many test
+    corpora.
 
     Args:
         test, training: document frequencies, as `document_frequencies` gives them.
@@ -153,7 +155,9 @@ class BM25:
             self._index.index(tokens, show_progress=False)
 
     def search(self, queries: Sequence[str], depth: int = 1000) -> list[dict[int, float]]:
-        """Per query, the positions of the best documents and their scores; only documents with a score above 0."""
+        """Per query, the positions of the best documents and their scores; only documents with a
+        score above 0.
+        """
         if not self._size or not queries:
             return [{} for _ in queries]
         depth = min(depth, self._size)
@@ -186,10 +190,11 @@ def sparse_vectors(
 ) -> tuple[Vectors, Vectors]:
     """tf-idf vectors of queries and documents, reduced to dense unit vectors.
 
-    Terms are those of BM25 (stemmed, without stop words), weighted by (1 + ln tf) · idf over queries
-    and documents together, in rows of length 1, which scikit-learn's truncated SVD reduces. The authors' sparse
-    option keeps BM25's sparse vectors and has a k-means of its own for them: farthest-first starts, 25
-    iterations, only the query assigned. Here both kinds of surrogate go through the same `cluster_pairs`.
+    Terms are those of BM25 (stemmed, without stop words), weighted by (1 + ln tf) · idf over
+    queries and documents together, in rows of length 1, which scikit-learn's truncated SVD reduces.
+    The authors' sparse option keeps BM25's sparse vectors and has a k-means of its own for them:
+    farthest-first starts, 25 iterations, only the query assigned. Here both kinds of surrogate go
+    through the same `cluster_pairs`.
 
     Args:
         queries, documents: texts of the pairs.
@@ -197,8 +202,9 @@ def sparse_vectors(
         seed: of the randomised SVD.
 
     Returns:
-        Query vectors and document vectors, `(len(queries), dim)` and `(len(documents), dim)` float32 of length 1
-        (zeros for a text that keeps no term), in one space: dot products compare a query with a document.
+        Query vectors and document vectors, `(len(queries), dim)` and `(len(documents), dim)`
+        float32 of length 1 (zeros for a text that keeps no term), in one space: dot products
+        compare a query with a document.
 
     Raises:
         ValueError: fewer texts or terms than `dim`, or a `dim` below 1.
@@ -206,7 +212,8 @@ def sparse_vectors(
     Used by the chapter `clusters`.
 
     Example:
-        >>> found = sparse_vectors(["red boats", "a house"], ["a red boat", "houses and gardens"], dim=2)
+        >>> found = sparse_vectors(["red boats", "a house"], ["a red boat", "houses and gardens"],
+        ...     dim=2)
         >>> (found[0] @ found[1].T > 0.5).tolist()
         [[True, False], [False, True]]
     """
@@ -225,7 +232,8 @@ def sparse_vectors(
     terms = len(set().union(*words))
     if not 1 <= dim <= min(terms, len(texts)):
         raise ValueError(
-            f"{len(texts)} texts of {terms} terms allow dim 1 to {min(terms, len(texts))}; it is {dim}"
+            f"{len(texts)} texts of {terms} terms allow dim 1 to {min(terms, len(texts))}; it is "
+            f"{dim}"
         )
     weights = TfidfVectorizer(analyzer=list, sublinear_tf=True, dtype=np.float32).fit_transform(
         words

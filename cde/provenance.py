@@ -1,7 +1,8 @@
-"""Where numbers come from: commit, libraries and machine; and what this process has loaded, asked for and found.
+"""Where numbers come from: commit, libraries and machine; and what this process has loaded, asked
+for and found.
 
-One account a process holds all that a page tells of itself at its end (`cde.book.page.finish`). Rooms enter what they
-read, the page enters what it found; nothing else is global.
+One account a process holds all that a page tells of itself at its end (`cde.book.page.finish`).
+Rooms enter what they read, the page enters what it found; nothing else is global.
 
 Cost: two calls of git, milliseconds.
 """
@@ -21,9 +22,20 @@ __all__ = ["Account", "account", "commit", "libraries", "now"]
 
 #: what moves numbers; faiss comes as one of two distributions, so that one of them is missing
 _LIBRARIES = (
-    "torch", "transformers", "sentence-transformers", "tokenizers", "accelerate", "faiss-cpu", "faiss-gpu", "bm25s",
-    "pytrec-eval-terrier", "numpy", "scipy", "scikit-learn", "pandas",
-)  # fmt: skip
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "tokenizers",
+    "accelerate",
+    "faiss-cpu",
+    "faiss-gpu",
+    "bm25s",
+    "pytrec-eval-terrier",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "pandas",
+)
 
 
 @dataclass
@@ -32,9 +44,12 @@ class Account:
 
     Attributes:
         loaded: name → fingerprint of each collection that was loaded.
-        asked: names of collections that were loaded or looked for: a page is stale when one appears, changes or goes.
-        read: records that were looked for, as paths below the checkout: a page is stale when one changes.
-        proofs: record → what its comparison with a miniature gave: "" if the proof holds, else what differs.
+        asked: names of collections that were loaded or looked for: a page is stale when one
+            appears, changes or goes.
+        read: records that were looked for, as paths below the checkout: a page is stale when one
+            changes.
+        proofs: record → what its comparison with a miniature gave: "" if the proof holds, else what
+            differs.
         measured: measurements of claims, in their order.
         answer: the page's answer, in Markdown.
         profile: the page's, once its settings are made; measurements at `smoke` are rehearsals.
@@ -70,7 +85,8 @@ def libraries() -> dict[str, str]:
 
 
 def commit(root: Path | None = None) -> tuple[str, bool]:
-    """The commit of the checkout, and whether there are changes that no commit has; ("unknown", False) without git.
+    """The commit of the checkout, and whether there are changes that no commit has; ("unknown",
+    False) without git.
 
     Args:
         root: of the checkout; by default the one that this package is installed from.

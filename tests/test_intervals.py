@@ -15,9 +15,11 @@ from cde.intervals import (
     Interval,
     best_on_grid,
     correlation_interval,
+    holm,
     mean_interval,
     paired_test,
     run_interval,
+    share_interval,
 )
 
 VALUES = st.lists(st.floats(-100, 100), min_size=2, max_size=12)
@@ -62,7 +64,9 @@ def test_equal_values_have_an_interval_of_no_width() -> None:
 
 @pytest.mark.parametrize("draw", ["normal", "exponential"])
 def test_intervals_of_a_mean_cover_the_truth_about_as_often_as_they_say(draw: str) -> None:
-    """300 samples of 40: nominally 95 %; the percentile bootstrap is a little short of it on skewed values."""
+    """300 samples of 40: nominally 95 %; the percentile bootstrap is a little short of it on skewed
+    values.
+    """
     generator = np.random.default_rng(5)
     truth = {"normal": 0.0, "exponential": 1.0}[draw]
     found = [mean_interval(getattr(generator, draw)(size=40), seed) for seed in range(300)]
@@ -241,3 +245,28 @@ def test_the_limits_of_a_grid_cannot_be_chosen() -> None:
     for chosen in ([0.0], [8.0], [3.0], []):
         with pytest.raises(ValueError, match=r"one or more of \[1.0, 2.0\]"):
             best_on_grid(chosen, [0.0, 1.0, 2.0, 8.0])
+
+
+# --- many tests, and shares
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holms_correction_rejects_what_the_step_down_procedure_rejects(found: list[float]) -> None:
+    corrected = holm(found)
+    standing = set()
+    for step, place in enumerate(sorted(range(len(found)), key=lambda one: found[one])):
+        if found[place] * (len(found) - step) >= 0.05:
+            break
+        standing.add(place)
+    assert set(np.flatnonzero(corrected < 0.05)) == standing
+    assert all(corrected >= np.asarray(found) - 1e-12)
+    assert corrected.max() <= 1
+
+
+def test_the_interval_of_a_share_is_clopper_and_pearsons() -> None:
+    found = share_interval([True, False, False], "sets")
+    assert found.low == pytest.approx(stats.beta.ppf(0.025, 1, 3))
+    assert found.high == pytest.approx(stats.beta.ppf(0.975, 2, 2))
+    assert (found.estimate, found.n, found.method) == (1 / 3, 3, "exact binomial over sets")
+    with pytest.raises(ValueError, match="a share of no sets has no interval"):
+        share_interval([], "sets")

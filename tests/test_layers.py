@@ -1,4 +1,4 @@
-"""The package stays small and imports only downwards."""
+"""The package stays small: rooms in an order, imports downwards only, no circles, one idea a file."""
 
 from __future__ import annotations
 
@@ -8,22 +8,38 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1] / "cde"
-LAYERS = (
-    "storage", "progress", "docstrings", "data.sets", "data.duplicates", "data.pydocs", "data.folder", "data.hub",
-    "data.sources", "data", "lexical", "surrogate", "sparse", "clustering", "cluster_statistics", "tour",
-    "batching", "filtering",
-    "models.attention", "models.backbones", "models.configuration", "models.pooling", "models.stages", "models.weights",
-    "models.encoding", "models.encoder", "models.bi_encoder", "models.published", "models.corpus", "models.contextual", "models",
-    "training.configuration", "training.estimate", "training.loss", "training.gradient_cache", "training.processes", "training.step",
-    "training.preparation", "training.trainer", "training",
-    "intervals", "retrieval", "runs", "recipes", "passages", "probes", "encoder_decoder", "span_corruption", "stages", "dwell", "claims", "plots",
-    "page", "records", "sweeps", "size_sweep", "book.chapters", "book.execution", "book.pages", "book.rendering", "book", "doctor", "cli",
-)  # fmt: skip
+#: a room imports only from rooms before it
+ROOMS = (
+    "storage",
+    "progress",
+    "hardware",
+    "provenance",
+    "data",
+    "lexical",
+    "surrogate",
+    "batching",
+    "models",
+    "training",
+    "intervals",
+    "retrieval",
+    "experiments",
+    "dwell",
+    "book",
+    "doctor",
+    "cli",
+)
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 
 def module(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module(path) for path in FILES}
+
+
+def room(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def imported(path: Path) -> set[str]:
@@ -34,29 +50,37 @@ def imported(path: Path) -> set[str]:
             base = node.module.removeprefix("cde").removeprefix(".")
             for alias in node.names:
                 inner = f"{base}.{alias.name}".removeprefix(".")
-                found.add(inner if inner in LAYERS else base)
+                found.add(inner if inner in MODULES else base)
         if isinstance(node, ast.Import):
-            found |= {
-                alias.name.removeprefix("cde.")
-                for alias in node.names
-                if alias.name.startswith("cde.")
-            }
+            names = [alias.name for alias in node.names if alias.name.startswith("cde.")]
+            found |= {name.removeprefix("cde.") for name in names}
     return found - {""}
 
 
-def test_every_module_has_its_place() -> None:
-    assert {module(path) for path in FILES} == set(LAYERS)
+def test_every_module_is_in_a_room_and_there_are_fewer_than_twenty() -> None:
+    assert {room(name) for name in MODULES} == set(ROOMS)
+    assert len(ROOMS) < 20
 
 
 @pytest.mark.parametrize("path", FILES, ids=module)
-def test_a_module_imports_from_lower_layers_only(path: Path) -> None:
-    above = [name for name in imported(path) if LAYERS.index(name) >= LAYERS.index(module(path))]
-    assert above == []
+def test_a_module_imports_from_its_own_room_and_those_before(path: Path) -> None:
+    place = ROOMS.index(room(module(path)))
+    assert [name for name in imported(path) if ROOMS.index(room(name)) > place] == []
+
+
+def test_nothing_imports_itself_through_others() -> None:
+    left = {module(path): imported(path) - {module(path)} for path in FILES}
+    while left:
+        ready = [name for name, needs in left.items() if not needs & set(left)]
+        assert ready, f"these import each other: {sorted(left)}"
+        for name in ready:
+            del left[name]
 
 
 @pytest.mark.parametrize("path", FILES, ids=module)
 def test_a_module_is_one_idea(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 350
+    # of 100 characters each: as much as the 350 of 120 that were the limit before
+    assert len(path.read_text().splitlines()) <= 410
 
 
 @pytest.mark.parametrize("path", FILES, ids=module)
@@ -66,14 +90,9 @@ def test_public_names_are_documented(path: Path) -> None:
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
             assert ast.get_docstring(node), node.name
-        if (
-            isinstance(node, ast.ClassDef)
-            and not node.name.startswith("_")
-            and "Protocol" not in ast.unparse(node)
-        ):
-            for method in (
-                m
-                for m in node.body
-                if isinstance(m, ast.FunctionDef) and not m.name.startswith("_")
-            ):
-                assert ast.get_docstring(method), f"{node.name}.{method.name}"
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            if "Protocol" in ast.unparse(node):
+                continue
+            for method in (m for m in node.body if isinstance(m, ast.FunctionDef)):
+                if not method.name.startswith("_"):
+                    assert ast.get_docstring(method), f"{node.name}.{method.name}"

@@ -52,7 +52,9 @@ def test_exact_search_is_brute_force(
 def test_the_block_size_does_not_change_which_scores_are_found_among_ties(
     documents: int, depth: int, block: int, seed: int
 ) -> None:
-    """Small whole numbers tie often: the scores are the largest all the same, and no document comes twice."""
+    """Small whole numbers tie often: the scores are the largest all the same, and no document comes
+    twice.
+    """
     generator = np.random.default_rng(seed)
     asked, held = (generator.integers(-1, 2, (n, 3)).astype(np.float32) for n in (5, documents))
     scores, positions = search(asked, held, depth, block=block)
@@ -92,7 +94,9 @@ def test_an_inverted_file_finds_most_and_scores_what_it_finds_exactly() -> None:
 
 
 def test_an_approximate_ranking_names_only_documents_that_were_found() -> None:
-    """An inverted file looks into one list by default: fewer than the depth are there, and no −1 becomes a document."""
+    """An inverted file looks into one list by default: fewer than the depth are there, and no −1
+    becomes a document.
+    """
     asked, held = clustered()
     _, positions = search(asked, held, 500, "IVF16,Flat")
     assert (positions == -1).any()
@@ -266,7 +270,9 @@ def test_scores_lie_between_0_and_1(grades: dict[str, int], order: list[str]) ->
 
 @pytest.mark.parametrize("metric", ["mrr@1", "mrr@5", "ndcg@1", "p@1"])
 def test_ties_are_broken_by_document_id_descending(metric: str) -> None:
-    """As trec_eval does, whatever the order of the ranking: of two that tie, the later id comes first."""
+    """As trec_eval does, whatever the order of the ranking: of two that tie, the later id comes
+    first.
+    """
     toy = judged({"early": {"d01": 1}, "late": {"d02": 1}})
     tied = {"d01": 0.5, "d02": 0.5}
     for ranking in (tied, dict(reversed(tied.items()))):
@@ -276,7 +282,9 @@ def test_ties_are_broken_by_document_id_descending(metric: str) -> None:
 
 
 def test_scores_that_agree_in_float32_tie_for_every_measure() -> None:
-    """trec_eval keeps scores in float32: a difference beyond it orders nothing, with and without a cut-off."""
+    """trec_eval keeps scores in float32: a difference beyond it orders nothing, with and without a
+    cut-off.
+    """
     toy = judged({"q": {"d01": 1}})
     rankings = {"q": {"d01": 1.0 + 1e-10, "d02": 1.0}}
     found = score_queries(rankings, toy, ["p@1", "ndcg@1", "mrr@1", "mrr@2"]).loc["q"].to_dict()
@@ -356,7 +364,9 @@ class Ranked:
 
 
 def two_models(queries: int = 5) -> tuple[Table, RetrievalSet, Rankings]:
-    """An encoder, a set of twelve documents, and the candidates of another model: all documents in its own order."""
+    """An encoder, a set of twelve documents, and the candidates of another model: all documents in
+    its own order.
+    """
     names, asked = [f"d{i:02}" for i in range(12)], [f"q{i}" for i in range(queries)]
     toy = RetrievalSet(
         names, names, asked, asked, {query: {"d03": 1, "d07": 2, "d11": 1} for query in asked}
@@ -414,7 +424,9 @@ def test_a_model_that_is_its_own_surrogate_loses_nothing_within_the_depth() -> N
 
 @given(st.integers(1, 12))
 def test_a_perfect_encoder_scores_what_the_candidates_hold(depth: int) -> None:
-    """NDCG of the grades among the candidates, best first: what the surrogate does not find is lost, and only that."""
+    """NDCG of the grades among the candidates, best first: what the surrogate does not find is
+    lost, and only that.
+    """
     _, toy, candidates = two_models()
     ideal = [{"d03": 1.0, "d07": 2.0, "d11": 1.0}.get(name, 0.0) for name in toy.document_ids]
     oracle = Table({"q": np.ones((5, 1), np.float32), "d": np.array(ideal, np.float32)[:, None]})

@@ -13,11 +13,10 @@ from types import SimpleNamespace
 import huggingface_hub.constants
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 import cde
-from cde import surrogate
+from cde import hardware, surrogate
 from cde.surrogate import Surrogate, minilm_folder
 
 Vectors = NDArray[np.float32]
@@ -55,7 +54,7 @@ def cosines(first: Vectors, second: Vectors) -> Vectors:
 
 @pytest.mark.parametrize(("precision", "least"), [("float32", 0.9999), ("bfloat16", 0.999)])
 def test_vectors_are_those_of_sentence_transformers(
-    texts: list[str], reference: Vectors, precision: surrogate.Precision, least: float
+    texts: list[str], reference: Vectors, precision: hardware.Precision, least: float
 ) -> None:
     vectors = Surrogate(precision=precision, cache=False, device="cpu").embed(texts)
     assert vectors.dtype == np.float32
@@ -252,31 +251,8 @@ def test_settings_that_only_change_the_speed_share_a_cache() -> None:
 
 
 def test_automatic_precision_is_what_this_machine_is_fast_at() -> None:
-    fast: surrogate.Precision = "bfloat16" if surrogate.bfloat16_is_fast() else "float32"
+    fast: hardware.Precision = "bfloat16" if hardware.bfloat16_is_fast() else "float32"
     assert Surrogate().fingerprint == Surrogate(precision=fast).fingerprint
-
-
-@pytest.mark.parametrize(
-    ("machine", "fast"),
-    [
-        ({"cpu_name": "Intel Xeon", "amx_bf16": True, "avx512_bf16": True}, True),
-        ({"cpu_name": "Intel Xeon", "amx_bf16": False, "avx512_bf16": True}, False),
-        ({"cpu_name": "AMD EPYC", "avx512_bf16": True}, True),
-        ({"cpu_name": "AMD EPYC", "avx512_bf16": False}, False),
-        (
-            {"cpu_name": "Intel Core", "avx512_f": True},
-            False,
-        ),  # oneDNN emulates it, five times as slow as float32
-    ],
-)
-def test_bfloat16_must_be_faster_than_float32_and_not_only_possible(
-    monkeypatch: pytest.MonkeyPatch, machine: dict[str, object], fast: bool
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(
-        torch.cpu, "get_capabilities", lambda: {"architecture": "x86_64", **machine}
-    )
-    assert surrogate.bfloat16_is_fast.__wrapped__() is fast
 
 
 def test_a_model_that_is_exchanged_in_its_folder_has_another_cache(tmp_path: Path) -> None:

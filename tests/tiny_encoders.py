@@ -1,4 +1,6 @@
-"""Small encoders that read texts: random weights, three families, and a tokenizer that spells words out."""
+"""Small encoders that read texts: random weights, three families, and a tokenizer that spells words
+out.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,32 @@ _SHARED = {
     "max_position_embeddings": 128,
 }
 BACKBONES: dict[str, dict[str, Any]] = {
-    "bert": {"model_type": "bert", "num_hidden_layers": 2, "intermediate_size": 64, "pad_token_id": 0, **_SHARED},
-    "nomic_bert": {"model_type": "nomic_bert", "num_hidden_layers": 2, "intermediate_size": 64, **_SHARED},
-    "modernbert": {
-        "model_type": "modernbert", "num_hidden_layers": 4, "intermediate_size": 48, "local_attention": 8,
-        "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2, **_SHARED,
+    "bert": {
+        "model_type": "bert",
+        "num_hidden_layers": 2,
+        "intermediate_size": 64,
+        "pad_token_id": 0,
+        **_SHARED,
     },
-}  # fmt: skip
+    "nomic_bert": {
+        "model_type": "nomic_bert",
+        "num_hidden_layers": 2,
+        "intermediate_size": 64,
+        **_SHARED,
+    },
+    "modernbert": {
+        "model_type": "modernbert",
+        "num_hidden_layers": 4,
+        "intermediate_size": 48,
+        "local_attention": 8,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "cls_token_id": 1,
+        "sep_token_id": 2,
+        **_SHARED,
+    },
+}
 
 CORPUS = [
     "boats and ships",
@@ -56,7 +77,9 @@ TEXTS = [
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """[CLS] and [SEP] around a token for each letter; those at the start of a word are other tokens."""
+    """[CLS] and [SEP] around a token for each letter; those at the start of a word are other
+    tokens.
+    """
     marks = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", ":"]
     vocabulary = [*marks, *ascii_lowercase, *(f"##{letter}" for letter in ascii_lowercase)]
     rust = Tokenizer(
@@ -72,7 +95,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def spread(model: torch.nn.Module, seed: int = 0) -> None:
-    """Larger random weights than those of a fresh model, under which texts and contexts differ visibly."""
+    """Larger random weights than those of a fresh model, under which texts and contexts differ
+    visibly.
+    """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -116,7 +141,9 @@ def unit(vectors: Tensor) -> Vectors:
 
 
 def one_by_one(model: Any, texts: list[str], forward: Any, prefix: str = "") -> Vectors:
-    """Unit vectors by `forward` of ids and mask, each text alone: nothing is padded, sorted or shared."""
+    """Unit vectors by `forward` of ids and mask, each text alone: nothing is padded, sorted or
+    shared.
+    """
     with torch.no_grad():
         ids = [torch.tensor([model.tokenizer(prefix + text)["input_ids"]]) for text in texts]
         return unit(torch.cat([forward(row, None) for row in ids]))

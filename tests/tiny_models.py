@@ -1,4 +1,6 @@
-"""Tiny contextual encoders of each family, with weights large enough that everything in them matters."""
+"""Tiny contextual encoders of each family, with weights large enough that everything in them
+matters.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +18,44 @@ DIM, VOCABULARY = 32, 64
 
 BACKBONES: dict[str, dict[str, Any]] = {
     "bert": {
-        "model_type": "bert", "vocab_size": VOCABULARY, "hidden_size": DIM, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 64, "pad_token_id": 0,
+        "model_type": "bert",
+        "vocab_size": VOCABULARY,
+        "hidden_size": DIM,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "max_position_embeddings": 64,
+        "pad_token_id": 0,
     },
     "nomic_bert": {
-        "model_type": "nomic_bert", "vocab_size": VOCABULARY, "hidden_size": DIM, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "head_dim": 8, "intermediate_size": 64, "max_position_embeddings": 64,
+        "model_type": "nomic_bert",
+        "vocab_size": VOCABULARY,
+        "hidden_size": DIM,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "head_dim": 8,
+        "intermediate_size": 64,
+        "max_position_embeddings": 64,
         "pad_token_id": 0,
     },
     # text sees two tokens to either side in the layers 1 and 2 of four
     "modernbert": {
-        "model_type": "modernbert", "vocab_size": VOCABULARY, "hidden_size": DIM, "num_hidden_layers": 4,
-        "num_attention_heads": 4, "intermediate_size": 48, "max_position_embeddings": 64, "local_attention": 4,
-        "global_attn_every_n_layers": 3, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-        "cls_token_id": 1, "sep_token_id": 2,
+        "model_type": "modernbert",
+        "vocab_size": VOCABULARY,
+        "hidden_size": DIM,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "intermediate_size": 48,
+        "max_position_embeddings": 64,
+        "local_attention": 4,
+        "global_attn_every_n_layers": 3,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "cls_token_id": 1,
+        "sep_token_id": 2,
     },
-}  # fmt: skip
+}
 FAMILIES = tuple(BACKBONES)
 PATTERNS = ("full", "cached")
 

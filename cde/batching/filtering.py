@@ -3,8 +3,8 @@
 S(q, d) = {d' : f(q, d') ≥ f(q, d) + ε} are the documents of the batch that the surrogate finds as
 good for q as the labelled one, up to a margin ε; they are left out of the loss's denominator. ε is
 relative to the pair's own score, as in the paper. The authors' code has ε = 0 or an *absolute*
-threshold on f(q, d'); the latter is an option here. A query's own document and its own hard negatives
-are never filtered.
+threshold on f(q, d'); the latter is an option here. A query's own document and its own hard
+negatives are never filtered.
 
 Cost: n² · dim multiply-adds for a batch of n, in blocks of rows, so that memory beyond the result
 (n² bytes) is `block` · n · 4 bytes.
@@ -12,10 +12,13 @@ Cost: n² · dim multiply-adds for a batch of n, in blocks of rows, so that memo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["false_negatives"]
+__all__ = ["false_negatives", "removed_share"]
 
 Vectors = NDArray[np.float32]
 
@@ -30,19 +33,19 @@ def false_negatives(
     """Which documents of a batch may answer a query that they are not labelled for.
 
     Args:
-        query_vectors: `(n, dim)` float32 surrogate vectors of the queries; f is the dot product, the
-            cosine for unit vectors.
-        document_vectors: `(n, dim)`, document i labelled for query i; or `(n + n·h, dim)`, followed by
-            h hard negatives a query, those of query 0 first.
+        query_vectors: `(n, dim)` float32 surrogate vectors of the queries; f is the dot product,
+            the cosine for unit vectors.
+        document_vectors: `(n, dim)`, document i labelled for query i; or `(n + n·h, dim)`, followed
+            by h hard negatives a query, those of query 0 first.
         epsilon: ε, in units of f. 0 filters what scores at least as high as the labelled document;
             above 0 filters less, below 0 more.
-        threshold: an absolute score instead: filter what scores at least this, whatever the labelled
-            document scores (`epsilon` is then not used).
+        threshold: an absolute score instead: filter what scores at least this, whatever the
+            labelled document scores (`epsilon` is then not used).
         block: rows computed at once.
 
     Returns:
-        `(n, n)` or `(n, n + n·h)` bool, true where a document is left out of the denominator; false for
-        a query's own document and its own hard negatives.
+        `(n, n)` or `(n, n + n·h)` bool, true where a document is left out of the denominator; false
+        for a query's own document and its own hard negatives.
 
     Raises:
         ValueError: shapes that do not fit, or vectors that are not finite.
@@ -64,13 +67,15 @@ def false_negatives(
         or query_vectors.shape[1] != document_vectors.shape[1]
     ):
         raise ValueError(
-            f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} must be (n, dim) and "
+            f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} "
+            "must be (n, dim) and "
             "(n + n·h, dim)"
         )
     n, m = len(query_vectors), len(document_vectors)
     if (n == 0 and m > 0) or (n > 0 and (m % n or m < n)):
         raise ValueError(
-            f"{m} documents for {n} queries: one each is needed, or one and as many hard negatives for each"
+            f"{m} documents for {n} queries: one each is needed, or one and as many hard "
+            "negatives for each"
         )
     if not (np.isfinite(query_vectors).all() and np.isfinite(document_vectors).all()):
         raise ValueError("some vectors hold values that are not numbers")
@@ -79,7 +84,8 @@ def false_negatives(
     for start in range(0, n, block):
         rows = np.arange(start, min(start + block, n))
         scores = query_vectors[rows] @ document_vectors.T
-        # the labelled document's score, from the same product: equal documents are equal to the last bit
+        # the labelled document's score, from the same product: equal documents are equal to the
+        # last bit
         own = scores[np.arange(len(rows)), rows]
         found[rows] = scores >= (
             own[:, None] + np.float32(epsilon) if threshold is None else np.float32(threshold)
@@ -88,3 +94,34 @@ def false_negatives(
         for place in range(hard):
             found[rows, n + rows * hard + place] = False
     return found
+
+
+def removed_share(
+    query_vectors: Vectors,
+    document_vectors: Vectors,
+    batches: Sequence[NDArray[np.int64]],
+    **rule: Any,
+) -> NDArray[np.float64]:
+    """For each pair, the share of its negatives in its batch that the filter removes.
+
+    Args:
+        query_vectors, document_vectors: `(n, dim)` float32 of all pairs, one document each.
+        batches: of each, the positions of its pairs; no pair is in two.
+        rule: `epsilon` or `threshold` of `false_negatives`.
+
+    Returns:
+        `(n,)`; not a number for a pair that no batch has, or that is alone in one.
+
+    Used by the chapter `false_negatives`.
+
+    Example:
+        >>> vectors = np.ones((3, 2), np.float32)
+        >>> removed_share(vectors, vectors, [np.array([0, 1])]).tolist()
+        [1.0, 1.0, nan]
+    """
+    share = np.full(len(query_vectors), np.nan)
+    for batch in batches:
+        if len(batch) > 1:
+            removed = false_negatives(query_vectors[batch], document_vectors[batch], **rule)
+            share[batch] = removed.sum(axis=1) / (len(batch) - 1)
+    return share

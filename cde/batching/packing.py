@@ -5,11 +5,11 @@ than a batch is split, smaller ones that stand side by side share a batch. The o
 that of a greedy traveller: begin anywhere, go on to the nearest centroid not yet visited, so that
 the clusters that share a batch are alike (the paper's choice). Pairs within a cluster are shuffled.
 
-As the paper says, this happens within each domain. The authors' code lays the clusters of all domains
-end to end first, so that a batch may straddle the border of two: `cross_domains=True`.
+As the paper says, this happens within each domain. The authors' code lays the clusters of all
+domains end to end first, so that a batch may straddle the border of two: `cross_domains=True`.
 
-What does not fill a batch at the end of a row is dropped or kept as a short batch (`drop_last`). Which
-pairs these are changes with the epoch, as each begins its row elsewhere.
+What does not fill a batch at the end of a row is dropped or kept as a short batch (`drop_last`).
+Which pairs these are changes with the epoch, as each begins its row elsewhere.
 
 Cost: O(n · log n), and for the traveller that of `cde.batching.tour`.
 """
@@ -48,22 +48,24 @@ def pack_batches(
     """Cut clusters into batches of one size; no batch crosses a domain, unless asked for.
 
     Args:
-        labels: `(n,)` the cluster of each pair, as `cluster_pairs` gives them. All zero: random batches.
+        labels: `(n,)` the cluster of each pair, as `cluster_pairs` gives them. All zero: random
+            batches.
         batch_size: pairs a batch.
         order: "random", or "tsp" for the greedy tour over centroids.
         vectors: `(n, dim)` document vectors, whose means are the centroids; "tsp" needs them.
         domains: `(n,)` the domain of each pair; by default all are one domain.
         seed: of the order of clusters, of pairs within a cluster, and of the batches.
-        drop_last: drop what does not fill a batch at the end of a domain; False keeps it as a short batch.
-        cross_domains: the authors' way: the domains' clusters are laid end to end, in random order of
-            domains, and cut as one row.
+        drop_last: drop what does not fill a batch at the end of a domain; False keeps it as a short
+            batch.
+        cross_domains: the authors' way: the domains' clusters are laid end to end, in random order
+            of domains, and cut as one row.
 
     Returns:
         Batches in random order, each `(batch_size,)` int64 positions of pairs, in random order.
 
     Raises:
-        ValueError: an unknown order, "tsp" without vectors, a batch size below 1, or domains or vectors for
-            another number of pairs.
+        ValueError: an unknown order, "tsp" without vectors, a batch size below 1, or domains or
+            vectors for another number of pairs.
 
     Used by the chapters `cluster_difficulty` and `packing`.
 
@@ -78,7 +80,9 @@ def pack_batches(
 
 @dataclass(frozen=True)
 class _Clusters:
-    """Clusters in each domain: ascending positions of a domain's pairs, and the number of each one's cluster."""
+    """Clusters in each domain: ascending positions of a domain's pairs, and the number of each
+    one's cluster.
+    """
 
     rows: list[Positions]
     local: list[Positions]
@@ -147,7 +151,8 @@ def _pack(
     batches: list[Positions] = []
     for row in [np.concatenate(list(rows))] if cross_domains and domains else rows:
         whole = len(row) // batch_size * batch_size
-        # within a batch the order is random: rows that look at its first queries see all its clusters
+        # within a batch the order is random: rows that look at its first queries see all its
+        # clusters
         batches.extend(generator.permuted(row[:whole].reshape(-1, batch_size), axis=1))
         if not drop_last and whole < len(row):
             batches.append(generator.permutation(row[whole:]))
@@ -177,12 +182,12 @@ def stratified_batches(
     """One epoch of batches that each come from one stratum (clustering paper §2).
 
     Strata are drawn in proportion to their size, without replacement: each is shuffled and cut into
-    batches, and all batches are put in random order. A stratum smaller than a batch gives none, unless
-    `drop_last` is False.
+    batches, and all batches are put in random order. A stratum smaller than a batch gives none,
+    unless `drop_last` is False.
 
     Args:
-        strata: `(n,)` the stratum of each pair: its source, or its cluster, which `cluster_vectors` with
-            `domains` makes within sources.
+        strata: `(n,)` the stratum of each pair: its source, or its cluster, which `cluster_vectors`
+            with `domains` makes within sources.
         batch_size, seed, drop_last: as for `pack_batches`.
 
     Returns:
@@ -204,10 +209,12 @@ def stratified_batches(
 
 
 class BatchSampler:
-    """Batches for ever, epoch after epoch, that every process draws alike and that can go on where they stopped.
+    """Batches for ever, epoch after epoch, that every process draws alike and that can go on where
+    they stopped.
 
-    Epoch e has the batches `pack_batches(…, seed=seed + e)`. The iterator gives whole batches; `slice` is a
-    process's own part of one, so that every process has equally many of them, of one size.
+    Epoch e has the batches `pack_batches(…, seed=seed + e)`. The iterator gives whole batches;
+    `slice` is a process's own part of one, so that every process has equally many of them, of one
+    size.
 
     Args:
         labels: `(n,)` the cluster of each pair; None for batches from within domains, which may be
@@ -218,9 +225,9 @@ class BatchSampler:
         rank: which of them this is.
 
     Raises:
-        ValueError: neither labels nor domains, a batch size that `ranks` does not divide, a rank outside
-            0 … ranks − 1, short batches (`drop_last=False`) for several processes, no batch in an epoch, or
-            as `pack_batches`.
+        ValueError: neither labels nor domains, a batch size that `ranks` does not divide, a rank
+            outside 0 … ranks − 1, short batches (`drop_last=False`) for several processes, no batch
+            in an epoch, or as `pack_batches`.
 
     Used by training.
 
@@ -269,7 +276,8 @@ class BatchSampler:
         self._batches = self._pack()
         if not self._batches:
             raise ValueError(
-                f"no batch of {batch_size} in an epoch: no domain of the {len(labels)} pairs has as many"
+                f"no batch of {batch_size} in an epoch: no domain of the {len(labels)} pairs has "
+                "as many"
             )
 
     def _pack(self) -> list[Positions]:
@@ -297,13 +305,14 @@ class BatchSampler:
         return self._batches[self.position - 1]
 
     def slice(self, batch: Positions, rank: int | None = None) -> Positions:
-        """This rank's part of a batch, or another's: `(len(batch) / ranks,)`, contiguous, rank 0's first."""
+        """A rank's part of a batch, by default this one's: `(len(batch) / ranks,)`, contiguous."""
         size = len(batch) // self.ranks
         rank = self.rank if rank is None else rank
         return batch[rank * size : (rank + 1) * size]
 
     def state_dict(self) -> dict[str, int | str]:
-        """Where the sampler stands: epoch, batches given in it, and a hash of what its batches depend on.
+        """Where the sampler stands: epoch, batches given in it, and a hash of what its batches
+        depend on.
 
         It is the same on all ranks, and goes on with any number of them.
         """
@@ -313,11 +322,13 @@ class BatchSampler:
         """Go on where the sampler that gave this state stood.
 
         Raises:
-            ValueError: a state of a sampler with other pairs, clusters, batch size, order, seed or options.
+            ValueError: a state of a sampler with other pairs, clusters, batch size, order, seed or
+                options.
         """
         if state.get("settings") != self._settings:
             raise ValueError(
-                "the state is of a sampler with other settings (pairs, labels, vectors, domains, batch_size, order, "
+                "the state is of a sampler with other settings (pairs, labels, vectors, domains, "
+                "batch_size, order, "
                 "seed, drop_last or cross_domains): make this one as that one was, or begin anew"
             )
         epoch = int(state["epoch"])

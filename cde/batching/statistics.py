@@ -1,16 +1,19 @@
-"""What clusters and batches are like: the objectives of CDE Eqs. 2 and 3, size, tightness, purity, difficulty.
+"""What clusters and batches are like: the objectives of CDE Eqs. 2 and 3, size, tightness, purity,
+difficulty.
 
-**Eq. 2**, which clustering is to maximise, is the sum of f(d, q') + f(d', q) over the pairs of a batch.
-`batch_objective` gives its mean over batch-mates, halved: the mean cosine of a query with another
-pair's document. It is exact, in O(b · dim) a batch of b, as Σ φ(d)·ψ(q') over *all* pairs is the product of two sums.
+**Eq. 2**, which clustering is to maximise, is the sum of f(d, q') + f(d', q) over the pairs of a
+batch. `batch_objective` gives its mean over batch-mates, halved: the mean cosine of a query with
+another pair's document. It is exact, in O(b · dim) a batch of b, as Σ φ(d)·ψ(q') over *all* pairs
+is the product of two sums.
 
 **Eq. 3**, which k-means minimises, is the sum over pairs of m to the centre of their batch, with
-m((d, q), (d', q')) = ‖φ(d) − ψ(q')‖ + ‖φ(d') − ψ(q)‖. The paper says that it bounds Eq. 2 by the triangle
-inequality. m has none in general: of three pairs with φ(d) = ψ(q'') = φ(d') = a and ψ(q) = φ(d'') = ψ(q') = b,
-the outer two are at distance 0 from the middle one, and at 2·‖a − b‖ from each other. The bound holds for a
-*symmetric* centre, whose two halves are one vector s, the kind that k-means finds where both points of a
-pair are near one centroid: m((d, q), (d', q')) ≤ (‖φ(d) − s‖ + ‖s − ψ(q)‖) + (‖φ(d') − s‖ + ‖s − ψ(q')‖).
-`paired_distance` takes that centre, s the mean of all vectors of the batch.
+m((d, q), (d', q')) = ‖φ(d) − ψ(q')‖ + ‖φ(d') − ψ(q)‖. The paper says that it bounds Eq. 2 by the
+triangle inequality. m has none in general: of three pairs with φ(d) = ψ(q'') = φ(d') = a and ψ(q) =
+φ(d'') = ψ(q') = b, the outer two are at distance 0 from the middle one, and at 2·‖a − b‖ from each
+other. The bound holds for a *symmetric* centre, whose two halves are one vector s, the kind that
+k-means finds where both points of a pair are near one centroid: m((d, q), (d', q')) ≤ (‖φ(d) − s‖ +
+‖s − ψ(q)‖) + (‖φ(d') − s‖ + ‖s − ψ(q')‖). `paired_distance` takes that centre, s the mean of all
+vectors of the batch.
 
 Cost: O(n · dim).
 """
@@ -24,10 +27,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 __all__ = [
+    "batch_difficulties",
     "batch_difficulty",
     "batch_objective",
     "cluster_members",
     "cluster_statistics",
+    "mean_pair_distance",
     "mean_pairwise_cosine",
     "paired_distance",
 ]
@@ -43,11 +48,13 @@ def batch_objective(
 
     Args:
         query_vectors, document_vectors: `(n, dim)` float32 unit vectors of all pairs.
-        batches: of each, the positions of its pairs; clusters as `cluster_members` gives them will do.
+        batches: of each, the positions of its pairs; clusters as `cluster_members` gives them will
+            do.
 
     Returns:
-        The mean of (f(d, q') + f(d', q)) / 2 over all pairs of batch-mates of all batches: a cosine. A large
-        batch has more pairs of batch-mates than a small one and weighs more; one of a single pair has none.
+        The mean of (f(d, q') + f(d', q)) / 2 over all pairs of batch-mates of all batches: a
+        cosine. A large batch has more pairs of batch-mates than a small one and weighs more; one of
+        a single pair has none.
 
     Raises:
         ValueError: shapes differ, or no batch has two pairs.
@@ -62,7 +69,8 @@ def batch_objective(
     """
     if query_vectors.shape != document_vectors.shape or query_vectors.ndim != 2:
         raise ValueError(
-            f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} must both be (n, dim)"
+            f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} "
+            "must both be (n, dim)"
         )
     total, mates = 0.0, 0
     for batch in batches:
@@ -84,7 +92,8 @@ def batch_objective(
 def paired_distance(
     query_vectors: Vectors, document_vectors: Vectors, batches: Sequence[Positions]
 ) -> float:
-    """The objective of CDE Eq. 3 for given batches, per pair: ‖φ(d) − s‖ + ‖s − ψ(q)‖, s the centre of its batch.
+    """The objective of CDE Eq. 3 for given batches, per pair: ‖φ(d) − s‖ + ‖s − ψ(q)‖, s the centre
+    of its batch.
 
     Within one batch the mean of m over all pairs of batch-mates is at most twice this.
 
@@ -106,7 +115,8 @@ def paired_distance(
     """
     if query_vectors.shape != document_vectors.shape or query_vectors.ndim != 2:
         raise ValueError(
-            f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} must both be (n, dim)"
+            f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} "
+            "must both be (n, dim)"
         )
     total = 0.0
     for batch in batches:
@@ -120,6 +130,35 @@ def paired_distance(
     if pairs == 0:
         raise ValueError("there are no pairs in the batches")
     return total / pairs
+
+
+def mean_pair_distance(
+    query_vectors: Vectors, document_vectors: Vectors, batches: Sequence[Positions]
+) -> float:
+    """The mean of m over the pairs of batch-mates, averaged over batches.
+
+    Args:
+        query_vectors, document_vectors: `(n, dim)` float32 unit vectors of all pairs.
+        batches: of each, the positions of its pairs, two or more.
+
+    Returns:
+        At most twice `paired_distance`, for batches of one size.
+
+    Used by the chapter `clusters`.
+
+    Example:
+        >>> vectors = np.eye(2, dtype=np.float32)
+        >>> round(mean_pair_distance(vectors, vectors, [np.array([0, 1])]), 3)
+        2.828
+    """
+    means = []
+    for batch in batches:
+        queries = query_vectors[batch].astype(np.float64)
+        documents = document_vectors[batch].astype(np.float64)
+        distances = np.sqrt(np.maximum(2 - 2 * documents @ queries.T, 0))
+        np.fill_diagonal(distances, 0)
+        means.append(2 * distances.sum() / (len(batch) * (len(batch) - 1)))
+    return float(np.mean(means))
 
 
 def cluster_members(labels: Positions) -> list[Positions]:
@@ -142,8 +181,8 @@ def cluster_members(labels: Positions) -> list[Positions]:
 def mean_pairwise_cosine(vectors: Vectors) -> float:
     """The mean cosine of two different vectors, over all pairs of them (clustering paper, Table 1).
 
-    Exact, where the paper draws 3,000 points: with unit vectors the sum over all pairs is the squared
-    length of their sum.
+    Exact, where the paper draws 3,000 points: with unit vectors the sum over all pairs is the
+    squared length of their sum.
 
     Args:
         vectors: `(n, dim)` float; a vector of zeros has cosine 0 with every other.
@@ -177,8 +216,9 @@ def cluster_statistics(
 
     Returns:
         A row for each cluster that has a pair, indexed by its number, with columns `size` (int64),
-        `similarity` (the mean cosine of two of its members; NaN for a single one), and with `sources` also
-        `source` (its most frequent one, the first by name of several) and `source_share`.
+        `similarity` (the mean cosine of two of its members; NaN for a single one), and with
+        `sources` also `source` (its most frequent one, the first by name of several) and
+        `source_share`.
 
     Raises:
         ValueError: labels or sources for another number of vectors.
@@ -261,3 +301,30 @@ def batch_difficulty(
         "hardest": float(hardest.mean()),
         "loss": float(loss.mean()),
     }
+
+
+def batch_difficulties(
+    query_vectors: Vectors,
+    document_vectors: Vectors,
+    batches: Sequence[Positions],
+    queries: int | None = None,
+) -> pd.DataFrame:
+    """`batch_difficulty` of each batch: columns mean, hardest and loss, a row for each.
+
+    Args:
+        query_vectors, document_vectors, queries: as for `batch_difficulty`.
+        batches: of each, the positions of its pairs.
+
+    Raises:
+        ValueError: a batch of fewer than two pairs.
+
+    Used by the chapter `packing`.
+
+    Example:
+        >>> vectors = np.eye(2, dtype=np.float32)
+        >>> batch_difficulties(vectors, vectors, [np.array([0, 1])])["mean"].tolist()
+        [0.0]
+    """
+    return pd.DataFrame(
+        [batch_difficulty(query_vectors, document_vectors, one, queries) for one in batches]
+    )

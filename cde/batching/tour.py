@@ -2,14 +2,15 @@
 
 Begin anywhere, go on to the nearest centroid not yet visited. Taken literally, every step looks at
 every centroid: k² · dim multiply-adds, one memory-bound row of them at a time. Here the nearest
-neighbours of all centroids are found at once, by FAISS, and a step looks at the few of its list that
-are unvisited. Where none of a list is left, that step searches all unvisited centroids; and once
-a part of the centroids is visited, the lists are made anew from the rest, so that this stays rare.
+neighbours of all centroids are found at once, by FAISS, and a step looks at the few of its list
+that are unvisited. Where none of a list is left, that step searches all unvisited centroids; and
+once a part of the centroids is visited, the lists are made anew from the rest, so that this stays
+rare.
 
 The tour is the literal one, not an approximation. Distances in float32 are only used to find the
-candidates; whatever lies within their rounding error is compared in float64, and a list is trusted only
-if its nearest unvisited member is nearer, by more than that error, than the list reaches. Among equals
-the lowest index is next.
+candidates; whatever lies within their rounding error is compared in float64, and a list is trusted
+only if its nearest unvisited member is nearer, by more than that error, than the list reaches.
+Among equals the lowest index is next.
 
 Cost: about 4/3 · k² · dim multiply-adds in matrix products (`benchmarks/packing.py` measures it).
 """
@@ -19,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["greedy_tour"]
+__all__ = ["cosines_along", "greedy_tour"]
 
 Vectors = NDArray[np.float32]
 Positions = NDArray[np.int64]
@@ -106,3 +107,23 @@ def _leg(exact: NDArray[np.float64], rough: Vectors, steps: int) -> Positions:
         else:
             here = int(candidates[0])
     return tour
+
+
+def cosines_along(centroids: Vectors, order: Positions) -> NDArray[np.float64]:
+    """The cosine of each centroid with the one that follows it in an order.
+
+    Args:
+        centroids: `(k, dim)` float; none is all zeros.
+        order: `(k,)` positions, such as `greedy_tour` gives.
+
+    Returns:
+        `(k − 1,)`.
+
+    Used by the chapter `packing`.
+
+    Example:
+        >>> cosines_along(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]), np.arange(3)).tolist()
+        [0.0, 1.0]
+    """
+    directions = centroids / np.linalg.norm(centroids, axis=1, keepdims=True)
+    return np.asarray((directions[order[:-1]] * directions[order[1:]]).sum(axis=1))

@@ -5,6 +5,7 @@ What a chapter calls:
 - `cde.book.page`: settings, experiments, the answer;
 - `cde.book.claims`: measurements and verdicts;
 - `cde.book.plots`: figures and tables;
+- `cde.book.sketches`: drawings that explain;
 - `cde.book.records`: committed numbers, and the proof that they still stand.
 
 What the command calls:

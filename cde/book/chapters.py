@@ -48,7 +48,8 @@ class Parameter:
         """
         if not _accepts(self.annotation, value):
             raise TypeError(
-                f"parameter {self.name} must be {self.annotation}; {value!r} is of type {type(value).__name__}"
+                f"parameter {self.name} must be {self.annotation}; {value!r} is of type "
+                f"{type(value).__name__}"
             )
         return value
 
@@ -123,7 +124,8 @@ class Chapter:
                 and statement.value
             ):
                 raise ValueError(
-                    f"{self.path}: the parameters cell may hold only lines such as 'seed: int = 0', "
+                    f"{self.path}: the parameters cell may hold only lines such as 'seed: int = "
+                    "0', "
                     f"not {ast.unparse(statement)!r}"
                 )
             parameter = Parameter(
@@ -147,7 +149,8 @@ class Chapter:
                 close = difflib.get_close_matches(name, self.parameters, n=2)
                 hint = f"did you mean {' or '.join(close)}? " if close else ""
                 raise ValueError(
-                    f"chapter {self.name} has no parameter {name!r}: {hint}It has {', '.join(self.parameters)}"
+                    f"chapter {self.name} has no parameter {name!r}: {hint}It has "
+                    f"{', '.join(self.parameters)}"
                 )
         if "profile" in values and values["profile"] not in PROFILES:
             raise ValueError(
@@ -193,7 +196,8 @@ def find_chapter(name: str, root: Path | None = None) -> Chapter:
 
 
 def parse_assignments(pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    """Values of `-p name value` options: YAML, so that 64, 0.5, true, null and [1, 2] mean what they say.
+    """Values of `-p name value` options: YAML, so that 64, 0.5, true, null and [1, 2] mean what
+    they say.
 
     Raises:
         ValueError: a value that is not YAML.

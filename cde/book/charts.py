@@ -1,13 +1,15 @@
-"""The charts that several chapters draw: runs as dots, curves of runs, squares with numbers, intervals.
+"""The charts that several chapters draw: runs as dots, curves of runs, squares with numbers,
+intervals.
 
-Each draws on axes that `cde.book.plots.figure` has opened, in the house style; `cde.book.plots.show` shows the figure.
+Each draws on axes that `cde.book.plots.figure` has opened, in the house style;
+`cde.book.plots.show` shows the figure.
 
 Cost: milliseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from numpy.typing import ArrayLike
 from cde.book.plots import COLORS, MARKERS, MUTED, figure
 from cde.intervals import Interval
 
-__all__ = ["curves", "figure", "forest", "heatmap", "label_points", "seed_dots"]
+__all__ = ["curves", "figure", "forest", "heatmap", "interval_table", "label_points", "seed_dots"]
 
 
 def seed_dots(
@@ -26,7 +28,8 @@ def seed_dots(
 ) -> None:
     """Draw each training run as a dot: a line for each arm, a colour and a marker for each series.
 
-    A series after the first is drawn smaller and a little lower: the control beside what it controls.
+    A series after the first is drawn smaller and a little lower: the control beside what it
+        controls.
 
     Args:
         axis: to draw on.
@@ -76,20 +79,23 @@ def curves(
     shift: float = 0.0,
     band: bool = False,
 ) -> None:
-    """Draw the mean of runs as a line, and the runs around it: as small points, or as a band from least to greatest.
+    """Draw the mean of runs as a line, and the runs around it: as small points, or as a band from
+    least to greatest.
 
     Args:
         axis: to draw on.
         series: label → a row for each run, a column for each place on the horizontal axis.
         places: column → where it is drawn, if columns are no numbers or should stand evenly.
-        shift: of each series to the right of the one before, so that points do not cover each other.
+        shift: of each series to the right of the one before, so that points do not cover each
+            other.
         band: draw a band in place of points.
 
     Used by the chapters of results and of *Dwell in the Beginning*.
 
     Example:
         >>> with figure() as (drawing, axis):
-        ...     curves(axis, {"both": pd.DataFrame({16: [1.0, 2.0], 32: [2.0, 3.0]})}, {16: 0, 32: 1})
+        ...     curves(axis, {"both": pd.DataFrame({16: [1.0, 2.0], 32: [2.0, 3.0]})}, {16: 0,
+        ...     32: 1})
     """
     for number, (label, runs) in enumerate(series.items()):
         look: dict[str, Any] = {"color": COLORS[number % 6], "marker": MARKERS[number % 6]}
@@ -102,13 +108,19 @@ def curves(
         elif len(runs) > 1:
             for values in runs.to_numpy(dtype=float):
                 axis.plot(x, values, **look, linestyle="none", alpha=0.45, markersize=3.5)
-        axis.plot(x, runs.mean().to_numpy(dtype=float), **look, label=label)
+        line = ("-", "--")[number // 6 % 2]  # the seventh has the first one's colour
+        axis.plot(x, runs.mean().to_numpy(dtype=float), **look, linestyle=line, label=label)
     if places:
         axis.set_xticks(list(places.values()), [str(name) for name in places])
 
 
 def heatmap(
-    axis: Axes, data: pd.DataFrame, form: str = "{:.1f}", by_row: bool = False, **options: Any
+    axis: Axes,
+    data: pd.DataFrame,
+    form: str = "{:.1f}",
+    by_row: bool = False,
+    shades: pd.DataFrame | None = None,
+    **options: Any,
 ) -> None:
     """Draw a table as squares with their numbers in them; the darker, the larger.
 
@@ -117,6 +129,7 @@ def heatmap(
         data: numbers; index and columns name the lines and columns.
         form: of a number in its square; values that are no numbers are left empty.
         by_row: shade within each line, from its least to its greatest.
+        shades: numbers to shade by in place of `data`, of the same shape.
         options: passed to `matplotlib.axes.Axes.imshow`.
 
     Used by the chapters `batch_and_cluster_size` and `context_source`.
@@ -126,12 +139,10 @@ def heatmap(
         ...     heatmap(axis, pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]}))
     """
     values = data.to_numpy(dtype=float)
-    shade = values
+    shade = values if shades is None else shades.to_numpy(dtype=float)
     if by_row:
-        least = np.nanmin(values, axis=1, keepdims=True)
-        shade = (values - least) / np.maximum(
-            np.nanmax(values, axis=1, keepdims=True) - least, 1e-12
-        )
+        least = np.nanmin(shade, axis=1, keepdims=True)
+        shade = (shade - least) / np.maximum(np.nanmax(shade, axis=1, keepdims=True) - least, 1e-12)
     axis.imshow(shade, **{"cmap": "Blues", "aspect": "auto", **options})
     middle = (np.nanmin(shade) + np.nanmax(shade)) / 2
     for (row, column), value in np.ndenumerate(values):
@@ -168,6 +179,27 @@ def forest(
     axis.set_yticks(range(len(intervals)), list(intervals))
     axis.invert_yaxis()
     axis.set_xlabel(xlabel)
+
+
+def interval_table(
+    intervals: Mapping[tuple[Any, ...], Interval], names: Sequence[str], estimate: str
+) -> pd.DataFrame:
+    """The numbers behind a figure with intervals: what was measured, the estimate, low, high and n.
+
+    Args:
+        intervals: what was measured, in as many words as there are names → its interval.
+        names: of the columns that these words make.
+        estimate: the column of the estimates.
+
+    Used by the chapters `clusters` and `packing`.
+
+    Example:
+        >>> interval_table({("a", 1): Interval(0.5, 0.0, 1.0, 3, "")}, ["arm", "size"], "share")
+          arm  size  share  low  high  n
+        0   a     1    0.5  0.0   1.0  3
+    """
+    rows = [(*key, one.estimate, one.low, one.high, one.n) for key, one in intervals.items()]
+    return pd.DataFrame(rows, columns=[*names, estimate, "low", "high", "n"])
 
 
 def label_points(axes: Axes, x: Any, y: Any, names: Any) -> None:

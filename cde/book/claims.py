@@ -38,6 +38,7 @@ __all__ = [
     "measure",
     "measure_runs",
     "outcome",
+    "reason",
     "verdict",
     "verdicts",
 ]
@@ -117,18 +118,21 @@ def read_ledger(path: Path) -> dict[str, Claim]:
         if set(entry) != _KEYS:
             odd = sorted(set(entry) ^ _KEYS)
             raise ValueError(
-                f"{path}: {name} must have exactly the fields {sorted(_KEYS)}; amiss: {', '.join(odd)}"
+                f"{path}: {name} must have exactly the fields {sorted(_KEYS)}; amiss: "
+                f"{', '.join(odd)}"
             )
         if name in claims:
             raise ValueError(f"{path}: the id {name} occurs twice")
         if entry["paper"] not in PAPERS:
             raise ValueError(
-                f"{path}: {name}: paper must be one of {', '.join(PAPERS)}; it is {entry['paper']!r}"
+                f"{path}: {name}: paper must be one of {', '.join(PAPERS)}; it is "
+                f"{entry['paper']!r}"
             )
         rules = {frozenset({"above"}), frozenset({"below"}), frozenset({"near", "tolerance"})}
         if frozenset(entry["expect"]) not in rules:
             raise ValueError(
-                f"{path}: {name}: expect must be {{above: x}}, {{below: x}} or {{near: x, tolerance: t}}"
+                f"{path}: {name}: expect must be {{above: x}}, {{below: x}} or "
+                f"{{near: x, tolerance: t}}"
             )
         claims[name] = Claim(**entry)
     return claims
@@ -227,7 +231,8 @@ def measure_runs(
     what: str,
     role: Literal["test", "exploratory", "rehearsal"] = "test",
 ) -> Interval:
-    """Enter one number a training run, with Student's interval; a single run is entered as exploratory.
+    """Enter one number a training run, with Student's interval; a single run is entered as
+    exploratory.
 
     Args:
         claim: its id.
@@ -290,8 +295,25 @@ def verdict(claim: str) -> str:
     return decide(ledger()[claim], account.measured).verdict
 
 
+def reason(claim: str) -> str:
+    """Why the verdict on a claim is what it is, in a few words.
+
+    Raises:
+        KeyError: a claim that is not in the ledger.
+
+    Used by the chapters `idf_divergence` and `cluster_difficulty`.
+
+    Example:
+        >>> reason("cde-fig6-cluster-size")
+        'no chapter has measured it yet'
+    """
+    return decide(ledger()[claim], account.measured).reason
+
+
 def verdicts() -> _Account:
-    """This chapter's claims with the paper's value, ours, and the verdict: the last cell of a chapter shows it."""
+    """This chapter's claims with the paper's value, ours, and the verdict: the last cell of a
+    chapter shows it.
+    """
     return _Account(list(account.measured))
 
 
@@ -302,8 +324,10 @@ def verdict_table(entries: list[Measurement]) -> str:
         claim = ledger()[name]
         found = decide(claim, entries)
         rows.append(
-            f'<tr class="claim"><th colspan="4" scope="rowgroup"><span class="verdict {css(found.verdict)}">'
-            f"{found.verdict}</span> {html.escape(claim.wording)} <small>({html.escape(claim.place)}; the paper: "
+            f'<tr class="claim"><th colspan="4" scope="rowgroup">'
+            f'<span class="verdict {css(found.verdict)}">'
+            f"{found.verdict}</span> {html.escape(claim.wording)} "
+            f"<small>({html.escape(claim.place)}; the paper: "
             f"{html.escape(claim.paper_value)}; {html.escape(found.reason)})</small></th></tr>"
         )
         for entry in (entry for entry in entries if entry.claim == name):

@@ -2,9 +2,9 @@
 
 A chapter runs as jupytext → papermill, in a fresh kernel, from the root of the checkout. What it
 used is recorded beside the executed notebook: its own text, its parameters, each module of `cde`
-that its kernel had imported, the lock, and each collection and record it loaded or looked for. A page is
-**stale** when any of these has changed; nothing else makes it so. (jupyter-cache would not notice
-an edited module; papermill would only warn of an unknown parameter.)
+that its kernel had imported, the lock, and each collection and record it loaded or looked for. A
+page is **stale** when any of these has changed; nothing else makes it so. (jupyter-cache would not
+notice an edited module; papermill would only warn of an unknown parameter.)
 
 An executed notebook appears whole or not at all: after an interruption the next call goes on with
 the chapters that are not done.
@@ -37,7 +37,7 @@ from cde.data.sources import source_key
 from cde.provenance import commit, libraries
 from cde.storage import atomic_path, content_hash, project_root
 
-__all__ = ["Record", "execute", "is_fresh", "load_record", "raw_notebook", "stale_reasons"]
+__all__ = ["Record", "execute", "load_record", "raw_notebook", "stale_reasons"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -142,11 +142,6 @@ def _source_key(name: str) -> str:
         return "missing"
 
 
-def is_fresh(chapter: Chapter, profile: str, root: Path | None = None) -> bool:
-    """Whether the last execution of a chapter is still good."""
-    return not stale_reasons(chapter, profile, root)
-
-
 def _prepare(chapter: Chapter) -> NotebookNode:
     notebook = chapter.notebook()
     last = nbformat.v4.new_code_cell("import cde.book.page\n\ncde.book.page.finish()")
@@ -163,7 +158,8 @@ def _prepare(chapter: Chapter) -> NotebookNode:
 def execute(
     chapter: Chapter, parameters: Mapping[str, Any], output: Path, root: Path | None = None
 ) -> tuple[NotebookNode, Record]:
-    """Execute a chapter, with a bar over its cells; the notebook is written to `output` once it has ended.
+    """Execute a chapter, with a bar over its cells; the notebook is written to `output` once it has
+    ended.
 
     Args:
         chapter: what to run.
@@ -218,7 +214,8 @@ def execute(
 def _run(
     prepared: Path, output: Path, parameters: Mapping[str, Any], chapter: Chapter, root: Path
 ) -> str:
-    # papermill does not understand annotations such as "int | None" and takes them for unknown; we have checked
+    # papermill does not understand annotations such as "int | None" and takes them for unknown; we
+    # have checked
     logging.getLogger("papermill").setLevel(logging.ERROR)
     environment = os.environ.copy()
     os.environ["CDE_CHAPTER"] = (
@@ -228,10 +225,20 @@ def _run(
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     try:
         papermill.execute_notebook(
-            str(prepared), str(output), parameters=dict(parameters), kernel_name="python3", cwd=str(root),
-            progress_bar={"desc": chapter.name, "unit": "cell", "mininterval": 0.2 if sys.stderr.isatty() else 10},
-            log_output=False, start_timeout=120, extra_arguments=["--IPKernelApp.log_level=ERROR"],
-        )  # fmt: skip
+            str(prepared),
+            str(output),
+            parameters=dict(parameters),
+            kernel_name="python3",
+            cwd=str(root),
+            progress_bar={
+                "desc": chapter.name,
+                "unit": "cell",
+                "mininterval": 0.2 if sys.stderr.isatty() else 10,
+            },
+            log_output=False,
+            start_timeout=120,
+            extra_arguments=["--IPKernelApp.log_level=ERROR"],
+        )
     except papermill.PapermillExecutionError as error:
         trace = _ANSI.sub("", "\n".join(error.traceback))
         return f"cell {error.exec_count}: {error.ename}: {error.evalue}\n{trace}"

@@ -79,13 +79,14 @@ def settings(
     """The settings of the page's profile, with whatever parameters were given in their place.
 
     Args:
-        names: `globals()` of the notebook: its parameters are found by name. `profile` and `seed` must be there; None
-            leaves the profile's value.
-        recipe_parameters: those of the page's recipe (`PARAMETERS` of `cde.experiments.recipes` or of
-            `cde.dwell.recipe`); the ones that the page has are settings, and None leaves the recipe's value.
-        profiles: `laptop` has every setting; `smoke`, `gpu` and `paper` have what they change. `fresh` is what `laptop`
-            changes in a build without records (`make book FRESH=1`): less training, for a whole book that is made anew
-            in one sitting.
+        names: `globals()` of the notebook: its parameters are found by name. `profile` and `seed`
+            must be there; None leaves the profile's value.
+        recipe_parameters: those of the page's recipe (`PARAMETERS` of `cde.experiments.recipes` or
+            of `cde.dwell.recipe`); the ones that the page has are settings, and None leaves the
+            recipe's value.
+        profiles: `laptop` has every setting; `smoke`, `gpu` and `paper` have what they change.
+            `fresh` is what `laptop` changes in a build without records (`make book FRESH=1`): less
+            training, for a whole book that is made anew in one sitting.
 
     Returns:
         An object with one attribute per setting, `profile` and `seed`.
@@ -111,7 +112,8 @@ def settings(
     for name, value in profiles.get("fresh" if shortened else profile, {}).items():
         if name not in values:
             raise ValueError(
-                f"{profile} changes {name!r}, which laptop does not have; it has {', '.join(values)}"
+                f"{profile} changes {name!r}, which laptop does not have; it has "
+                f"{', '.join(values)}"
             )
         values[name] = value
     values |= {name: names[name] for name in values if names.get(name) is not None}
@@ -131,7 +133,8 @@ def experiment(
     varies: Sequence[str] = TIMES,
     profile: str | None = None,
 ) -> Any:
-    """The rows of an experiment, computed here or read from its record; says below the cell where they come from.
+    """The rows of an experiment, computed here or read from its record; says below the cell where
+    they come from.
 
     Args:
         name: of the experiment, and of its record.
@@ -149,7 +152,9 @@ def experiment(
     Used by every chapter whose numbers are recorded.
 
     Example:
-        >>> experiment("toy", lambda: pd.DataFrame({"x": [1]}), {"seed": 0}, profile="laptop")["x"].item()
+        >>> rows = experiment("toy", lambda: pd.DataFrame({"x": [1]}), {"seed": 0},
+        ...     profile="laptop")
+        >>> rows["x"].item()
         1
     """
     whole = dict(key) if recipe is None else recipe.record_key(**key)
@@ -158,7 +163,8 @@ def experiment(
     )
     if found is None:
         print(
-            "not available: this machine lacks what it needs, and there is no record with these settings"
+            "not available: this machine lacks what it needs, and there is no record with these "
+            "settings"
         )
         return None
     if found.note:
@@ -167,7 +173,7 @@ def experiment(
 
 
 def claims_under_test(chapter: str) -> Any:
-    """A table of the ledger's claims that a chapter measures, with the paper's value and the rule."""
+    """The ledger's claims that a chapter measures, with the paper's value and the rule."""
     found = [claim for claim in claims.ledger().values() if claim.chapter == chapter]
     rows = [
         {
@@ -217,7 +223,9 @@ class _Report:
 
 
 def finish() -> _Report:
-    """Hand over to the runner what the page has used and found; the runner adds this as a last cell."""
+    """Hand over to the runner what the page has used and found; the runner adds this as a last
+    cell.
+    """
     return _Report(
         {
             "answer": account.answer,

@@ -58,7 +58,9 @@ def provenance(record: Record, chapter: Chapter) -> str:
 
 
 def _data_line(data: dict[str, str]) -> str:
-    """The collections of a page with their fingerprints; many packages of pydocs as one, with the hash of all."""
+    """The collections of a page with their fingerprints; many packages of pydocs as one, with the
+    hash of all.
+    """
     packages = {name: digest for name, digest in data.items() if name.startswith("pydocs/")}
     shown = {
         name: digest for name, digest in data.items() if name not in packages or len(packages) <= 4
@@ -74,7 +76,8 @@ def rerun(record: Record, chapter: Chapter) -> str:
     """How to run the chapter again, in Markdown; time and hardware are those of this execution."""
     return (
         f"```text\ncde run {chapter.name} --profile {record.profile}\n```\n\n"
-        f"took {record.seconds:.0f} s on {record.device}. Any parameter of the page can be set with "
+        f"took {record.seconds:.0f} s on {record.device}. Any parameter of the page can be set "
+        "with "
         f"`-p name value`: {', '.join(f'`{name}`' for name in chapter.parameters)}."
     )
 
@@ -82,13 +85,16 @@ def rerun(record: Record, chapter: Chapter) -> str:
 def failure(record: Record) -> str:
     """A box that says that the chapter failed, and where."""
     return (
-        f"`````{{danger}}\nThis chapter failed at {record.started}, in {record.error.splitlines()[0]}\n\n"
+        f"`````{{danger}}\nThis chapter failed at {record.started}, in "
+        f"{record.error.splitlines()[0]}\n\n"
         f"````text\n{record.error}\n````\n`````\n"
     )
 
 
 def chapter_notebook(chapter: Chapter, raw: NotebookNode, record: Record) -> NotebookNode:
-    """The page of an executed chapter: the answer below its title, how to rerun it, and its provenance."""
+    """The page of an executed chapter: the answer below its title, how to rerun it, and its
+    provenance.
+    """
     notebook = nbformat.from_dict(raw)
     answer = record.answer or (failure(record) if record.error else PLACEHOLDER)
     marked = False
@@ -159,13 +165,14 @@ def _choices(label: str, values: list[str]) -> str:
     options = "".join(
         f'<option value="{html.escape(value)}">{html.escape(value)}</option>' for value in values
     )
-    return (
-        f'<label>{label} <select data-filter="{label}"><option value="">all</option>{options}</select></label> '
-    )  # fmt: skip
+    select = f'<select data-filter="{label}"><option value="">all</option>{options}</select>'
+    return f"<label>{label} {select}</label> "
 
 
 def claims_page(profile: str, root: Path) -> str:
-    """The page *Claims*: every claim of the ledger with its verdict, to be filtered by paper, part and verdict."""
+    """The page *Claims*: every claim of the ledger with its verdict, to be filtered by paper, part
+    and verdict.
+    """
     known = {chapter.name: chapter for chapter in chapters(root)}
     rows, tally = [], Counter[str]()
     found = _verdicts(profile, root)
@@ -184,8 +191,10 @@ def claims_page(profile: str, root: Path) -> str:
         rows.append(
             f'<tr data-paper="{html.escape(PAPERS[claim.paper])}" data-part="{claim.part}" '
             f'data-verdict="{verdict.verdict}" id="{identifier}">'
-            f"<td><b>{html.escape(claim.wording)}</b><br><small>{html.escape(PAPERS[claim.paper])}, "
-            f"{html.escape(claim.place)} · {html.escape(claim.paper_value)} · <code>{identifier}</code></small></td>"
+            f"<td><b>{html.escape(claim.wording)}</b><br>"
+            f"<small>{html.escape(PAPERS[claim.paper])}, "
+            f"{html.escape(claim.place)} · {html.escape(claim.paper_value)} · "
+            f"<code>{identifier}</code></small></td>"
             f'<td><span class="verdict {claims.css(verdict.verdict)}">{verdict.verdict}</span><br>'
             f"<small>{html.escape(verdict.reason)}</small></td>"
             f"<td>{ours or '<small>decided by: ' + html.escape(claim.test) + '</small>'}</td>"
@@ -200,13 +209,17 @@ def claims_page(profile: str, root: Path) -> str:
     counts = ", ".join(f"{tally[name]} {name}" for name in VERDICTS)
     return (
         f"{_WIDE}# Claims\n\n"
-        f"Each empirical claim of the three papers, once, in our words: {sum(tally.values())} claims, {counts}. "
-        "A claim *holds* if every measurement that tests it lies, with its whole 95 % interval, where the claim says; "
+        f"Each empirical claim of the three papers, once, in our words: {sum(tally.values())} "
+        f"claims, {counts}. "
+        "A claim *holds* if every measurement that tests it lies, with its whole 95 % interval, "
+        "where the claim says; "
         "*holds in part* if some do; *does not hold* (at this scale) if none does. "
         f"Measured at the profile `{profile}`; `cde claims --json` prints the same.\n\n"
         f'```{{raw}} html\n<div class="cde-filters">{filters}<output></output></div>\n'
-        '<div class="cde-scroll"><table class="cde-ledger"><thead><tr><th>claim</th><th>verdict</th>'
-        f"<th>we measured</th><th>chapter</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>\n```\n"
+        '<div class="cde-scroll"><table class="cde-ledger"><thead><tr>'
+        "<th>claim</th><th>verdict</th>"
+        "<th>we "
+        f"measured</th><th>chapter</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>\n```\n"
     )
 
 
@@ -240,8 +253,10 @@ def map_page(profile: str, root: Path) -> str:
                 f"<td>{_link(chapter) or planned}</td><td><small>{note}</small></td></tr>"
             )
         sections.append(
-            f'## {title}\n\n```{{raw}} html\n<div class="cde-scroll"><table class="cde-map"><thead><tr><th>exhibit</th>'
-            f"<th>what it shows</th><th>chapter</th><th>note</th></tr></thead><tbody>{''.join(rows)}</tbody>"
+            f'## {title}\n\n```{{raw}} html\n<div class="cde-scroll">'
+            '<table class="cde-map"><thead><tr><th>exhibit</th>'
+            "<th>what it "
+            f"shows</th><th>chapter</th><th>note</th></tr></thead><tbody>{''.join(rows)}</tbody>"
             "</table></div>\n```\n"
         )
     backwards = []
@@ -252,11 +267,13 @@ def map_page(profile: str, root: Path) -> str:
             if entry["chapter"] == chapter.name
         ]
         backwards.append(
-            f"- [{chapter.title}](../executed/{chapter.part}/{chapter.name}): {', '.join(names) or 'none'}"
+            f"- [{chapter.title}](../executed/{chapter.part}/{chapter.name}): "
+            f"{', '.join(names) or 'none'}"
         )
     return (
         f"{_WIDE}# Map\n\n"
-        f"From each table and figure of the papers to the chapter that answers it, {answered} of {len(exhibits)} "
+        f"From each table and figure of the papers to the chapter that answers it, {answered} of "
+        f"{len(exhibits)} "
         "so far, and back.\n\n"
         + "\n".join(sections)
         + "\n## From chapter to paper\n\n"
@@ -280,7 +297,8 @@ def status_table(profile: str, root: Path) -> str:
             "failed" if record.error else ", ".join(f"{found[v]} {v}" for v in VERDICTS if found[v])
         )
         lines.append(
-            f"| [{chapter.title}](../executed/{chapter.part}/{chapter.name}) | {verdicts} | {record.seconds:.0f} | "
+            f"| [{chapter.title}](../executed/{chapter.part}/{chapter.name}) | {verdicts} | "
+            f"{record.seconds:.0f} | "
             f"{record.device} | {record.commit[:8]} |"
         )
     return "\n".join(lines) + "\n"

@@ -100,8 +100,8 @@ def show(drawing: Figure, alt: str, caption: str, data: pd.DataFrame, answers: s
 
     Args:
         drawing: the figure, from `figure`.
-        alt: what the figure shows, for a reader who does not see it: axes, and the finding. At least
-            40 characters; a number in it should come from the data.
+        alt: what the figure shows, for a reader who does not see it: axes, and the finding. At
+            least 40 characters; a number in it should come from the data.
         caption: one or two sentences.
         data: the numbers that are drawn; shown as a table that opens on demand.
         answers: the exhibit of the paper that it answers, such as "CDE Fig. 6".
@@ -126,9 +126,11 @@ def show(drawing: Figure, alt: str, caption: str, data: pd.DataFrame, answers: s
         f"{_THEME_RULES}<figure class='cde-figure' id='figure-{number}'>"
         f"<div class='cde-scroll'>{_image(light, alt, 'light')}{_image(dark, alt, 'dark')}</div>"
         f"<figcaption><b>Figure {number}.</b> {html.escape(caption)}{answer} "
-        f"<small>Drawn by {html.escape(chapter)} from the numbers below; data and commit are in the page's "
+        f"<small>Drawn by {html.escape(chapter)} from the numbers below; data and commit are in "
+        "the page's "
         f"provenance.</small></figcaption>"
-        f"<details><summary>The numbers of figure {number}</summary>{_markup(data)}</details></figure>"
+        "<details><summary>The numbers of figure "
+        f"{number}</summary>{_markup(data)}</details></figure>"
     )
     return _Shown(markup, f"Figure {number}. {caption}{answer}\n{alt}")
 
@@ -136,7 +138,8 @@ def show(drawing: Figure, alt: str, caption: str, data: pd.DataFrame, answers: s
 # The rules travel with the figure: in JupyterLab there is no stylesheet of the book.
 _THEME_RULES = (
     "<style>.cde-figure img.cde-dark{display:none}"
-    "html[data-theme=dark] .cde-figure img.cde-dark,body[data-jp-theme-light=false] .cde-figure img.cde-dark"
+    "html[data-theme=dark] .cde-figure img.cde-dark,body[data-jp-theme-light=false] .cde-figure "
+    "img.cde-dark"
     "{display:block}html[data-theme=dark] .cde-figure img.cde-light,"
     "body[data-jp-theme-light=false] .cde-figure img.cde-light{display:none}"
     ".cde-figure img{width:100%;min-width:34rem;height:auto}.cde-scroll{overflow-x:auto}</style>"
@@ -145,9 +148,12 @@ _THEME_RULES = (
 
 def _markup(data: pd.DataFrame) -> str:
     shown = data.to_html(
-        border=0, index=not isinstance(data.index, pd.RangeIndex), float_format=lambda value: f"{value:.4g}",
-        classes="cde-numbers", justify="left",
-    )  # fmt: skip
+        border=0,
+        index=not isinstance(data.index, pd.RangeIndex),
+        float_format=lambda value: f"{value:.4g}",
+        classes="cde-numbers",
+        justify="left",
+    )
     return f'<div class="cde-scroll">{shown}</div>'
 
 

@@ -1,13 +1,15 @@
-"""The proof that a record still stands: what the same function gave in miniature when the record was made.
+"""The proof that a record still stands: what the same function gave in miniature when the record
+was made.
 
-The miniature is the experiment at the profile `smoke`, in float32, with the page's own seed. It runs whenever the chapter
-runs at `smoke`, and is compared with what was stored. Code that gives the same small numbers as it gave then would give
-the same large ones; code that does not has moved, and the record is stale until it is made anew. An edit that changes no
-number changes no proof.
+The miniature is the experiment at the profile `smoke`, in float32, with the page's own seed. It
+runs whenever the chapter runs at `smoke`, and is compared with what was stored. Code that gives the
+same small numbers as it gave then would give the same large ones; code that does not has moved, and
+the record is stale until it is made anew. An edit that changes no number changes no proof.
 
-A proof holds if in each column the mean difference is at most `TOLERANCE` of the column's mean size. A processor, a
-number of threads or the order of a sum moves losses and cosines a thousand times less; a changed learning rate, another
-batch or another pooling moves them more. Columns of time and of memory are left out.
+A proof holds if in each column the mean difference is at most `TOLERANCE` of the column's mean
+size. A processor, a number of threads or the order of a sum moves losses and cosines a thousand
+times less; a changed learning rate, another batch or another pooling moves them more. Columns of
+time and of memory are left out.
 
 Cost: milliseconds; the miniature is what the smoke run computes in any case.
 """
@@ -39,8 +41,8 @@ class ProofState:
 
     Attributes:
         record: such as "laptop/table1-arms".
-        state: "holds", "stale", "not compared" (no smoke run on this machine since the record was made), or
-            "no proof" (the record has none).
+        state: "holds", "stale", "not compared" (no smoke run on this machine since the record was
+            made), or "no proof" (the record has none).
         reason: what differs, or why nothing was compared.
     """
 
@@ -66,7 +68,8 @@ def differences(
 
     Args:
         proof: rows that were stored.
-        rows: today's; columns that the proof does not have are left out, and the order of rows does not matter.
+        rows: today's; columns that the proof does not have are left out, and the order of rows does
+            not matter.
         tolerance: see `TOLERANCE`.
 
     Example:
@@ -115,7 +118,8 @@ def differences(
 
 
 def experiment_digest(function: Callable[..., Any]) -> str:
-    """A hash of an experiment's text in its notebook: the function, and every function there that it calls.
+    """A hash of an experiment's text in its notebook: the function, and every function there that
+    it calls.
 
     It says whether the text is the same, and nothing of what it computes; that is the proof's part.
 

@@ -1,11 +1,13 @@
-"""Committed records: numbers of an experiment that not every reader can run, each with a proof that it still stands.
+"""Committed records: numbers of an experiment that not every reader can run, each with a proof that
+it still stands.
 
-`book/records/<profile>/<name>.json` holds rows of numbers, made by `cde run CHAPTER --record` where the data (or the
-device, or the time) was at hand, with their provenance. A page that does not run the experiment itself draws the
-record in its place and says so. Records hold numbers, never texts.
+`book/records/<profile>/<name>.json` holds rows of numbers, made by `cde run CHAPTER --record` where
+the data (or the device, or the time) was at hand, with their provenance. A page that does not run
+the experiment itself draws the record in its place and says so. Records hold numbers, never texts.
 
-`cde.book.proofs` says what a proof is and when it holds. Whenever a chapter runs at `smoke`, the proofs of its records are
-compared; a record whose proof does not hold is stale: on its page, in `cde doctor`, and by name at the end of `cde book`.
+`cde.book.proofs` says what a proof is and when it holds. Whenever a chapter runs at `smoke`, the
+proofs of its records are compared; a record whose proof does not hold is stale: on its page, in
+`cde doctor`, and by name at the end of `cde book`.
 
 Cost: that of reading a file; the comparison is of rows that the smoke run has computed in any case.
 """
@@ -63,14 +65,17 @@ def recorded(
         compute: makes the rows (columns of numbers and short names).
         can_run: whether this machine has what `compute` needs.
         settings: what the rows depend on; a record made with others is not used.
-        costly: prefer a record to computing here, except for `--fresh` and `--record`: for training runs.
+        costly: prefer a record to computing here, except for `--fresh` and `--record`: for training
+            runs.
         varies: columns that no proof can hold: those of time, or of memory.
 
     Returns:
-        The rows, or None if they can neither be computed here nor read (or, with `--fresh`, may not be).
+        The rows, or None if they can neither be computed here nor read (or, with `--fresh`, may not
+        be).
 
     Example:
-        >>> recorded("toy", "laptop", lambda: pd.DataFrame({"x": [1]}), can_run=True, settings={}).rows["x"].item()
+        >>> rows = pd.DataFrame({"x": [1]})
+        >>> recorded("toy", "laptop", lambda: rows, can_run=True, settings={}).rows["x"].item()
         1
     """
     path = _path(profile, name)
@@ -135,7 +140,7 @@ def _path(profile: str, name: str) -> Path:
 
 
 def _is_asked_for(name: str, profile: str) -> bool:
-    """Whether `cde run --record` was asked for this record: for all of a page's, or for this one."""
+    """Whether `cde run --record` was asked for all of a page's records, or for this one."""
     return os.environ.get("CDE_RECORD") in ("1", f"{profile}/{name}")
 
 
@@ -171,9 +176,11 @@ def _renamed(rows: list[dict[str, Any]], record: dict[str, Any]) -> pd.DataFrame
 def _note(path: Path, record: dict[str, Any]) -> str:
     """Where a record comes from, and whether it still stands, in sentences for the page."""
     combined = content_hash(part for item in sorted(record["data"].items()) for part in item)
-    data = f", from {len(record['data'])} collections (combined fingerprint {combined}; the record names each)"
+    count = f"{len(record['data'])} collections"
+    data = f", from {count} (combined fingerprint {combined}; the record names each)"
     said = [
-        f"Read from the record book/records/{path.parent.name}/{path.name}, not computed here: made {record['time']} "
+        f"Read from the record book/records/{path.parent.name}/{path.name}, not computed here: "
+        f"made {record['time']} "
         f"on {record['device']}, commit {record['commit'][:12]}{data if record['data'] else ''}.",
         record["remark"],
         {False: "It was made with uncommitted changes.", None: "", True: ""}[record["clean"]],
@@ -182,7 +189,8 @@ def _note(path: Path, record: dict[str, Any]) -> str:
     proof = _state(path)
     if proof.state == "stale":
         said.append(
-            f"STALE: its miniature gives other numbers today ({proof.reason}); it has to be made anew."
+            f"STALE: its miniature gives other numbers today ({proof.reason}); it has to be made "
+            "anew."
         )
     else:
         said.append(
@@ -230,7 +238,9 @@ def _kept_state(path: Path) -> Path:
 def _compare(
     name: str, rows: pd.DataFrame, settings: dict[str, Any], varies: Sequence[str], digest: str
 ) -> None:
-    """Hold today's miniature against the proofs of an experiment's records; or give records their proof."""
+    """Hold today's miniature against the proofs of an experiment's records; or give records their
+    proof.
+    """
     asked = os.environ.get("CDE_PROVE", "").split(",")
     kept = rows[[column for column in rows if column not in varies]]
     settings = json.loads(json.dumps(settings))

@@ -1,7 +1,7 @@
 """Render the pages with Jupyter Book, strictly, and check the HTML that results.
 
-Warnings are errors. After that each page is read again: every image needs an alternative text, every
-link within the book a target, and nothing may be fetched from elsewhere when a page opens.
+Warnings are errors. After that each page is read again: every image needs an alternative text,
+every link within the book a target, and nothing may be fetched from elsewhere when a page opens.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def render(root: Path | None = None) -> Path:
 
     Raises:
         RuntimeError: Jupyter Book failed or warned; the message holds what it said.
-        ValueError: a page has an image without alternative text, a dead link, or fetches from elsewhere.
+        ValueError: a page has an image without alternative text, a dead link, or fetches from
+            elsewhere.
     """
     root = root or project_root()
     index = root / "book" / "_build" / "html" / "index.html"
@@ -57,7 +58,8 @@ def render(root: Path | None = None) -> Path:
     key = _inputs_key(root)
     if index.exists() and stamp.exists() and stamp.read_text() == key:
         return index
-    # from the interpreter that runs this, so that an environment that is not activated works as well
+    # from the interpreter that runs this, so that an environment that is not activated works as
+    # well
     code = "import sys; from jupyter_book.cli.main import main; sys.exit(main())"
     command = [
         sys.executable,

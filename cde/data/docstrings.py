@@ -32,7 +32,7 @@ class SourceFile(NamedTuple):
 
 
 class Docstring(NamedTuple):
-    """A docstring in two parts: summary (query) and rest (document), package, and qualified name."""
+    """A docstring in two parts, summary (query) and rest (document); package; qualified name."""
 
     query: str
     document: str
@@ -129,7 +129,8 @@ def split_docstring(docstring: str) -> tuple[str, str] | None:
 def read_docstrings(files: Sequence[SourceFile]) -> list[Docstring]:
     """The usable docstrings of some files, in the order of the files and of their definitions."""
     was_on = gc.isenabled()
-    gc.disable()  # a syntax tree is many small objects and no cycle: collecting costs a third of the time
+    # a syntax tree is many small objects and no cycle: collecting costs a third of the time
+    gc.disable()
     try:
         return [row for file in files for row in _docstrings(file)]
     finally:

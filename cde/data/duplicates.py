@@ -78,7 +78,8 @@ def first_occurrences(
     Args:
         texts: the texts; the first of a group of duplicates is the one to keep.
         threshold: least estimated Jaccard similarity of a near-duplicate, above 0. With 1.0 only
-            texts with equal signatures count, which long texts that differ in a word or two may have.
+            texts with equal signatures count, which long texts that differ in a word or two may
+            have.
         permutations: a multiple of four; more are slower and more exact.
 
     Returns:

@@ -49,7 +49,8 @@ def _json_lines(path: Path, required: tuple[str, ...]) -> Iterator[dict[str, Any
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise ValueError(
-                f"{path}, line {number}: not JSON ({error.msg} at character {error.pos}); expected {expected}"
+                f"{path}, line {number}: not JSON ({error.msg} at character {error.pos}); "
+                f"expected {expected}"
             ) from error
         if not isinstance(row, dict) or not all(
             isinstance(row.get(name), str) for name in required
@@ -75,7 +76,8 @@ def _tab_separated(path: Path, columns: int) -> Iterator[tuple[int, list[str]]]:
             continue
         if len(row) < columns:
             raise ValueError(
-                f"{path}, line {number}: expected {columns} columns separated by tabs, got {line.strip()[:80]!r}"
+                f"{path}, line {number}: expected {columns} columns separated by tabs, got "
+                f"{line.strip()[:80]!r}"
             )
         yield number, row
 
@@ -121,10 +123,12 @@ def load_retrieval(
     Example:
         >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
-        >>> _ = (folder / "corpus.jsonl").write_text('{"_id": "d", "title": "Boats", "text": "are red."}')
+        >>> _ = (folder / "corpus.jsonl").write_text(
+        ...     '{"_id": "d", "title": "Boats", "text": "are red."}')
         >>> _ = (folder / "queries.jsonl").write_text('{"_id": "q", "text": "red boats"}')
         >>> (folder / "qrels").mkdir()
-        >>> _ = (folder / "qrels" / "test.tsv").write_text("query-id\\tcorpus-id\\tscore\\nq\\td\\t1\\n")
+        >>> judgements = "query-id\\tcorpus-id\\tscore\\nq\\td\\t1\\n"
+        >>> _ = (folder / "qrels" / "test.tsv").write_text(judgements)
         >>> load_retrieval(folder).documents
         ['Boats are red.']
     """

@@ -21,7 +21,9 @@ _DOCUMENT_COLUMNS = ("document", "positive", "answer", "passage", "text", "body"
 
 
 def notice_being_offline() -> None:
-    """Without a route to the Hub, let `datasets` look in its cache at once instead of retrying for 25 s."""
+    """Without a route to the Hub, let `datasets` look in its cache at once instead of retrying for
+    25 s.
+    """
     import datasets
     from huggingface_hub import constants
 
@@ -71,7 +73,8 @@ def load_retrieval(
 
     Args:
         repository: such as "mteb/scifact", or a local folder.
-        configuration: a prefix of the three configurations, for repositories that hold several sets.
+        configuration: a prefix of the three configurations, for repositories that hold several
+            sets.
         split: the split of the judgements.
         drop_unknown: drop judgements that point nowhere instead of failing.
 
@@ -124,7 +127,8 @@ def load_pairs(repository: str, configuration: str | None = None, split: str = "
     Example:
         >>> import pathlib, tempfile
         >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> _ = (folder / "train.jsonl").write_text('{"question": "what is it?", "answer": "a test"}')
+        >>> _ = (folder / "train.jsonl").write_text(
+        ...     '{"question": "what is it?", "answer": "a test"}')
         >>> load_pairs(str(folder)).queries
         ['what is it?']
     """

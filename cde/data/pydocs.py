@@ -82,8 +82,8 @@ _FORMAT = "5"  # raise it when what is extracted from a docstring changes
 def source_key(packages: Sequence[str] = tuple(PACKAGES)) -> str:
     """A hash that changes when an installed file of one of the packages does; reads no source.
 
-    It covers each distribution's version and its RECORD, which lists a hash of every file; a file that
-    was edited by hand after the installation is not noticed.
+    It covers each distribution's version and its RECORD, which lists a hash of every file; a file
+    that was edited by hand after the installation is not noticed.
 
     Raises:
         ModuleNotFoundError: a package is not installed; the message says how to install the lock.

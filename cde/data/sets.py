@@ -51,7 +51,8 @@ class Pairs:
         if len(lengths) > 1:
             raise ValueError(
                 "queries, documents, domains and ids must have the same length; they have "
-                f"{len(self.queries)}, {len(self.documents)}, {len(self.domains)} and {len(self.ids)}"
+                f"{len(self.queries)}, {len(self.documents)}, {len(self.domains)} and "
+                f"{len(self.ids)}"
             )
 
     def __len__(self) -> int:
@@ -81,7 +82,9 @@ class Pairs:
         )
 
     def sample(self, size: int, seed: int = 0) -> Pairs:
-        """Return `size` pairs drawn without replacement, in their old order; all if there are fewer."""
+        """Return `size` pairs drawn without replacement, in their old order; all if there are
+        fewer.
+        """
         if size < 0:
             raise ValueError(f"size must be 0 or more; it is {size}")
         if size >= len(self):
@@ -90,10 +93,11 @@ class Pairs:
         return self.select(np.sort(rows))
 
     def sample_per_domain(self, size: int, seed: int = 0) -> Pairs:
-        """Return at most `size` pairs of each domain, drawn without replacement, in their old order.
+        """Return at most `size` pairs of each domain, drawn without replacement, in their old
+        order.
 
-        What is drawn from a domain depends on that domain's ids and the seed alone, so that the same
-        pairs are drawn whichever other domains are there.
+        What is drawn from a domain depends on that domain's ids and the seed alone, so that the
+        same pairs are drawn whichever other domains are there.
         """
         marks = np.array(
             [content_hash([str(seed), identifier]) for identifier in self.ids], dtype=object
@@ -188,7 +192,8 @@ class RetrievalSet:
         """Hash of corpus, queries and judgements (16 hexadecimal digits)."""
 
         def parts() -> Iterator[str]:
-            # how many there are of each kind comes first, so that no text can pass for one of another kind
+            # how many there are of each kind comes first, so that no text can pass for one of
+            # another kind
             yield from (str(len(self.document_ids)), *self.document_ids, *self.documents)
             yield from (str(len(self.query_ids)), *self.query_ids, *self.queries)
             for query, judged in sorted(self.qrels.items()):
@@ -201,7 +206,9 @@ class RetrievalSet:
         return content_hash(parts())
 
     def select_queries(self, size: int, seed: int = 0) -> RetrievalSet:
-        """Return the same corpus with `size` queries drawn without replacement; all if there are fewer."""
+        """Return the same corpus with `size` queries drawn without replacement; all if there are
+        fewer.
+        """
         if size >= len(self.queries):
             return self
         rows = np.random.default_rng(seed).choice(len(self.queries), size=size, replace=False)
@@ -215,7 +222,8 @@ class RetrievalSet:
         )
 
     def shrink(self, documents: int, queries: int, seed: int = 0) -> RetrievalSet:
-        """Return a smaller set: `queries` queries, every document relevant to them, and others at random.
+        """Return a smaller set: `queries` queries, every document relevant to them, and others at
+        random.
 
         Args:
             documents: how many documents to keep; more are kept if more are relevant.

@@ -1,4 +1,5 @@
-"""Names of collections, from `pydocs` to the Hub; what is loaded is entered in the process' account.
+"""Names of collections, from `pydocs` to the Hub; what is loaded is entered in the process'
+account.
 
 Names: `pydocs`, `pydocs/<package>`, `folder:<path>`, `hub:<repo>[:<config>]`, and, where
 `$CDE_DATA` is a folder with `beir/` and `pairs/` in it, `beir/<name>` and `pairs/<source>`.
@@ -46,7 +47,8 @@ def _data_folder() -> Path | None:
     path = Path(value).expanduser()
     if not path.is_dir():
         raise FileNotFoundError(
-            f"CDE_DATA is set to {value}, which is no folder; unset it, or point it at one with beir/ and pairs/"
+            f"CDE_DATA is set to {value}, which is no folder; unset it, or point it at one with "
+            "beir/ and pairs/"
         )
     return path
 
@@ -83,7 +85,8 @@ def _unknown(name: str, kind: str) -> ValueError:
     needs = name.startswith(("beir/", "pairs/")) and not os.environ.get("CDE_DATA")
     unset = f"{name} is looked for below $CDE_DATA, which is not set. " if needs else ""
     return ValueError(
-        f"no collection of {kind} is called {name!r}: {hint}{unset}Accepted are pydocs, pydocs/<package>, "
+        f"no collection of {kind} is called {name!r}: {hint}{unset}Accepted are pydocs, "
+        "pydocs/<package>, "
         "folder:<path>, hub:<repo>[:<config>], and beir/<name> or pairs/<source> below $CDE_DATA; "
         "`cde sources` lists those on this machine"
     )
@@ -119,9 +122,9 @@ def load_pairs(name: str = "pydocs", split: Split | None = None, deduplicate: bo
     """Load training pairs by name.
 
     Args:
-        name: `pydocs` (the packages that training may see), `pydocs/<package>`, `pydocs/*` (all of them,
-            those held out too), `folder:<path>`, `hub:<repo>[:<config>]`, or `pairs/<source>` below
-            `$CDE_DATA` (`pairs/*`: all of those).
+        name: `pydocs` (the packages that training may see), `pydocs/<package>`, `pydocs/*` (all of
+            them, those held out too), `folder:<path>`, `hub:<repo>[:<config>]`, or `pairs/<source>`
+            below `$CDE_DATA` (`pairs/*`: all of those).
         split: for pydocs "train", "test" or "all"; default "train" for `pydocs`, "all" for one
             package. For the Hub, the split's name. Folders have no splits.
         deduplicate: for pydocs, drop exact and near duplicates.
@@ -169,7 +172,8 @@ def load_retrieval(
         name: `pydocs`, `pydocs/<package>`, `folder:<path>` (BEIR's layout), `hub:<repo>[:<config>]`
             (mteb's layout), or `beir/<name>` below `$CDE_DATA`.
         split: which judgements, for folders and the Hub. (pydocs asks only what no training sees.)
-        drop_unknown: for folders and the Hub, drop judgements that point nowhere instead of failing.
+        drop_unknown: for folders and the Hub, drop judgements that point nowhere instead of
+            failing.
 
     Raises:
         ValueError: an unknown name (the closest are offered), or malformed data.
@@ -198,7 +202,8 @@ def load_retrieval(
 
 
 def is_available(*names: str) -> bool:
-    """Whether all these collections are here, without reading them: for a page that does more where there is more.
+    """Whether all these collections are here, without reading them: for a page that does more where
+    there is more.
 
     A name on the Hub always counts as here: only a load can tell.
 
@@ -234,10 +239,12 @@ def source_key(name: str) -> str:
 
 
 def known_fingerprints(name: str) -> set[str]:
-    """Fingerprints that a collection has on this machine: of its pairs and of its judgements, in every split.
+    """Fingerprints that a collection has on this machine: of its pairs and of its judgements, in
+    every split.
 
-    A record names what it was made from by fingerprint; one that is not among these was made from other content.
-    Kept on disk for as long as the files behind the name are the same. Nothing is entered in the process' account.
+    A record names what it was made from by fingerprint; one that is not among these was made from
+    other content. Kept on disk for as long as the files behind the name are the same. Nothing is
+    entered in the process' account.
 
     Returns:
         The fingerprints; empty if the collection is not here, or on the Hub.

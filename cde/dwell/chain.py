@@ -1,17 +1,17 @@
-"""The three stages that make a retriever of an encoder–decoder (Dwell §3.2), as a chain of stored trainings.
+"""Three stages make a retriever of an encoder–decoder (Dwell §3.2): a chain of stored trainings.
 
     restore   span corruption: 15 % of the tokens, mean span 3
     crops     contrastive: two independent crops of a document, 10 to 50 % of it each, are a pair
-    tune      contrastive: queries and their documents with hard negatives; an episode each, mined anew before each
-              one with the model that it starts from (ANCE), for the first with the surrogate; what scores above the
-              labelled document is no negative
+    tune      contrastive: queries and their documents with hard negatives; an episode each, mined
+              anew before each one with the model that it starts from (ANCE), for the first with
+              the surrogate; what scores above the labelled document is no negative
 
-A `Stage` names what it goes on from, so that a table of "with and without" is a few chains that share their
-beginnings; what two chains have in common is trained once. Contrastive stages are `cde.training.Trainer` on our
-encoder–decoder: its loss, its gradient cache, its checkpoints.
+A `Stage` names what it goes on from, so that a table of "with and without" is a few chains that
+share their beginnings; what two chains have in common is trained once. Contrastive stages are
+`cde.training.Trainer` on our encoder–decoder: its loss, its gradient cache, its checkpoints.
 
-Cost: that of the training. A stage lies in the cache folder under a hash of its settings, its data, what it goes on
-from, and the code.
+Cost: that of the training. A stage lies in the cache folder under a hash of its settings, its data,
+what it goes on from, and the code.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from cde.training.preparation import mine_hard_negatives
 
 __all__ = ["Stage", "crop_pairs", "shuffle_segments", "train_stage"]
 
-#: the version of the procedure of each stage, beside that of every training run; see `cde.experiments.runs.PROCEDURE`
+#: the version of the procedure of each stage, beside that of every training run; see
+#: `cde.experiments.runs.PROCEDURE`
 PROCEDURE = 1
 
 
@@ -50,9 +51,10 @@ class Stage:
 
     Attributes:
         kind: "start" (no training), "restore", "crops" or "tune".
-        settings: of "start": of `EncoderDecoder.small`, or `model`, a T5 for `EncoderDecoder.from_backbone`; of
-            "restore": of `pretrain`; of "crops" and "tune": of `TrainConfig`. "crops" has three of its own: `placement`
-            (`crop_pairs`), `shuffled` (documents with their segments shuffled), `pooling` (from here on).
+        settings: of "start": of `EncoderDecoder.small`, or `model`, a T5 for
+            `EncoderDecoder.from_backbone`; of "restore": of `pretrain`; of "crops" and "tune": of
+            `TrainConfig`. "crops" has three of its own: `placement` (`crop_pairs`), `shuffled`
+            (documents with their segments shuffled), `pooling` (from here on).
         after: the stage before; None for "start" alone.
 
     Example:
@@ -68,7 +70,8 @@ class Stage:
     def __post_init__(self) -> None:
         if (self.kind == "start") != (self.after is None):
             raise ValueError(
-                f"a chain begins with the stage 'start' and has it nowhere else; this is {self.kind!r}"
+                "a chain begins with the stage 'start' and has it nowhere else; this is "
+                f"{self.kind!r}"
             )
 
     @property
@@ -98,14 +101,15 @@ def crop_pairs(
     """Pairs of two independent random crops of a document.
 
     Args:
-        texts: documents; each is drawn once before any is drawn twice. Those of fewer than 10 tokens are left out.
+        texts: documents; each is drawn once before any is drawn twice. Those of fewer than 10
+            tokens are left out.
         tokenizer: by whose tokens a crop is measured (fast).
         count: of pairs.
         seed: of the draws.
         shares: least and most share of the document's tokens.
-        placement: "inside", as the paper: a crop begins anywhere it fits, so that the document's ends are seen less
-            often than its middle; "around": it may run over the end and go on at the beginning, so that every token is
-            seen equally often.
+        placement: "inside", as the paper: a crop begins anywhere it fits, so that the document's
+            ends are seen less often than its middle; "around": it may run over the end and go on at
+            the beginning, so that every token is seen equally often.
 
     Raises:
         ValueError: no text that is long enough, or shares outside 0 to 1.
@@ -154,7 +158,8 @@ def shuffle_segments(
 ) -> list[str]:
     """Documents with their ten segments in random order; those that cannot be cut stay as they are.
 
-    What is written first no longer stands first: if the bias comes from how documents are written, it should go.
+    What is written first no longer stands first: if the bias comes from how documents are written,
+        it should go.
 
     Used by the chapter `context_and_position` (Dwell §4.3).
     """
@@ -179,8 +184,8 @@ def train_stage(stage: Stage, texts: Sequence[str], pairs: Pairs, seed: int = 0)
         seed: of weights and draws.
 
     Returns:
-        The folder: `model/` for `EncoderDecoder.from_pretrained`, and `stage.json` with settings, metrics and
-        provenance.
+        The folder: `model/` for `EncoderDecoder.from_pretrained`, and `stage.json` with settings,
+        metrics and provenance.
 
     Raises:
         ValueError: settings that do not fit.
@@ -242,7 +247,8 @@ def _train(
         else:  # hard negatives come from the whole collection
             pairs = replace(pairs, domains=["all"] * len(pairs))
         if episode and settings.get("hard_negatives"):
-            # by the surrogate's rule: documents that score above the labelled one may answer as well
+            # by the surrogate's rule: documents that score above the labelled one may answer as
+            # well
             vectors = model.encode_queries(pairs.queries), model.encode_documents(pairs.documents)
             hard = mine_hard_negatives(*vectors, settings["hard_negatives"])
         config = replace(

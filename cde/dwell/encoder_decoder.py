@@ -1,16 +1,18 @@
-"""An encoder–decoder as text encoder: T5's layers from `transformers`, rotary positions, the decoder as pooler.
+"""An encoder–decoder as text encoder: T5's layers from `transformers`, rotary positions, the
+decoder as pooler.
 
-The model under study in *Dwell in the Beginning* (§3.1) is T5-base with its relative position biases replaced by rotary
-positions, scaled by dynamic NTK beyond the length it was trained at. One decoder step over the start token pools the
-text (Ni et al. 2022); the mean over the encoder's tokens is the alternative. The same weights are a language model, for
-span corruption (`cde.dwell.span_corruption`).
+The model under study in *Dwell in the Beginning* (§3.1) is T5-base with its relative position
+biases replaced by rotary positions, scaled by dynamic NTK beyond the length it was trained at. One
+decoder step over the start token pools the text (Ni et al. 2022); the mean over the encoder's
+tokens is the alternative. The same weights are a language model, for span corruption
+(`cde.dwell.span_corruption`).
 
-Nothing of T5 is written again. Its attention layers look their kernel up by name; the one registered here turns queries
-and keys by their positions and hands over to torch's. A text's rotation depends on its own length alone, never on what
-else is in the batch.
+Nothing of T5 is written again. Its attention layers look their kernel up by name; the one
+registered here turns queries and keys by their positions and hands over to torch's. A text's
+rotation depends on its own length alone, never on what else is in the batch.
 
-Cost: an encoder pass, and one token through the decoder. `EncoderDecoder` is a `BiEncoder` to the trainer: gradient
-cache, checkpoints and hard negatives are the same.
+Cost: an encoder pass, and one token through the decoder. `EncoderDecoder` is an encoder like any
+other to the trainer: gradient cache, checkpoints and hard negatives are the same.
 """
 
 from __future__ import annotations
@@ -26,8 +28,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from cde.hardware import Precision
-from cde.models import BiEncoder
-from cde.models.encoder import Encoder, load_tokenizer, save_folder
+from cde.models.encoder import TextEncoder, load_tokenizer, save_folder
 from cde.models.pooling import mean_of_tokens, to_the_left
 from cde.models.weights import fetch_folder, fill, read_config, read_weights
 
@@ -39,9 +40,9 @@ _NAME = "cde_rotary"
 def rotary_frequencies(dim: int, lengths: Tensor, base: float, trained: int) -> Tensor:
     """Angles a position, for texts of given lengths: rotary positions with dynamic NTK scaling.
 
-    A text of at most `trained` tokens turns dimension pair i by base^(−2i / dim) a position. For one of n > trained
-    tokens the base grows by (n / trained)^(dim / (dim − 2)), so that the slowest pair turns over n as it did over
-    `trained`, and the fastest as before.
+    A text of at most `trained` tokens turns dimension pair i by base^(−2i / dim) a position. For
+    one of n > trained tokens the base grows by (n / trained)^(dim / (dim − 2)), so that the slowest
+    pair turns over n as it did over `trained`, and the fastest as before.
 
     Args:
         dim: of an attention head; even.
@@ -63,7 +64,9 @@ def rotary_frequencies(dim: int, lengths: Tensor, base: float, trained: int) -> 
 
 
 class Rotation:
-    """The rotation of a batch's tokens, shared by the self-attention layers of one stack; set before each pass."""
+    """The rotation of a batch's tokens, shared by the self-attention layers of one stack; set
+    before each pass.
+    """
 
     def __init__(self, dim: int, base: float, trained: int) -> None:
         self.dim, self.base, self.trained = dim, base, trained
@@ -143,12 +146,14 @@ class EncoderDecoderConfig(PreTrainedConfig):  # type: ignore[misc]
     ) -> None:
         if positions not in ("rotary", "relative") or pooling not in ("decoder", "mean"):
             raise ValueError(
-                f"positions must be 'rotary' or 'relative' and pooling 'decoder' or 'mean'; they are {positions!r} and "
+                "positions must be 'rotary' or 'relative' and pooling 'decoder' or 'mean'; they "
+                f"are {positions!r} and "
                 f"{pooling!r}"
             )
         if min(trained_tokens, max_tokens) < 1 or rotary_base <= 1:
             raise ValueError(
-                f"trained_tokens and max_tokens must be 1 or more and rotary_base above 1; they are {trained_tokens}, "
+                "trained_tokens and max_tokens must be 1 or more and rotary_base above 1; they "
+                f"are {trained_tokens}, "
                 f"{max_tokens} and {rotary_base}"
             )
         self.backbone = backbone or T5Config().to_dict()
@@ -159,11 +164,12 @@ class EncoderDecoderConfig(PreTrainedConfig):  # type: ignore[misc]
         super().__init__(**rest)
 
 
-class EncoderDecoder(BiEncoder):
+class EncoderDecoder(TextEncoder):
     """A T5 with rotary positions that embeds texts and restores spans.
 
     Args:
-        config: its settings; weights are random. `small` and `from_backbone` start from pretrained ones.
+        config: its settings; weights are random. `small` and `from_backbone` start from pretrained
+            ones.
 
     Used by the chapters on *Dwell in the Beginning*.
 
@@ -173,10 +179,10 @@ class EncoderDecoder(BiEncoder):
         (1, 384)
     """
 
-    config_class = EncoderDecoderConfig  # type: ignore[assignment]
+    config_class = EncoderDecoderConfig
 
     def __init__(self, config: EncoderDecoderConfig) -> None:
-        Encoder.__init__(self, config)  # type: ignore[call-arg]
+        super().__init__(config)
         rotary = config.positions == "rotary"
         values = T5Config.from_dict({**config.backbone, "use_cache": False})
         self.model = AutoModelForSeq2SeqLM.from_config(
@@ -206,11 +212,13 @@ class EncoderDecoder(BiEncoder):
         precision: Precision = "auto",
         **settings: Any,
     ) -> EncoderDecoder:
-        """A small model for a CPU: random layers (of torch's current seed) over MiniLM's word embeddings.
+        """A small model for a CPU: random layers (of torch's current seed) over MiniLM's word
+        embeddings.
 
         Args:
             layers, decoder_layers: of the two stacks.
-            tokenizer: whose word embeddings are taken as well; "minilm" or a folder of such a model.
+            tokenizer: whose word embeddings are taken as well; "minilm" or a folder of such a
+                model.
             settings: of `EncoderDecoderConfig`.
         """
         weights = read_weights(fetch_folder(tokenizer))
@@ -219,9 +227,17 @@ class EncoderDecoder(BiEncoder):
         ).float()
         count, dim = words.shape
         backbone = T5Config(
-            vocab_size=count, d_model=dim, d_kv=32, num_heads=dim // 32, d_ff=4 * dim, num_layers=layers,
-            num_decoder_layers=decoder_layers, dropout_rate=0.0, decoder_start_token_id=0, pad_token_id=0,
-        )  # fmt: skip
+            vocab_size=count,
+            d_model=dim,
+            d_kv=32,
+            num_heads=dim // 32,
+            d_ff=4 * dim,
+            num_layers=layers,
+            num_decoder_layers=decoder_layers,
+            dropout_rate=0.0,
+            decoder_start_token_id=0,
+            pad_token_id=0,
+        )
         model = cls(EncoderDecoderConfig(backbone=backbone.to_dict(), **settings))
         with torch.no_grad():
             # T5 expects embeddings of unit variance, BERT's are smaller
@@ -229,7 +245,7 @@ class EncoderDecoder(BiEncoder):
         return model.ready(load_tokenizer(tokenizer), "sdpa", device, precision)  # type: ignore[no-any-return]
 
     @classmethod
-    def from_backbone(  # type: ignore[override]
+    def from_backbone(
         cls,
         path_or_repository: str | Path,
         *,
@@ -237,7 +253,8 @@ class EncoderDecoder(BiEncoder):
         precision: Precision = "auto",
         **settings: Any,
     ) -> EncoderDecoder:
-        """A model that starts from a pretrained T5 ("t5-base", a folder); its position biases stay only if `relative`.
+        """A model that starts from a pretrained T5 ("t5-base", a folder); its position biases stay
+        only if `relative`.
 
         Raises:
             ConnectionError: no such model, here or on the Hub.
@@ -279,7 +296,8 @@ class EncoderDecoder(BiEncoder):
         values = read_config(folder)
         if values.get("model_type") != EncoderDecoderConfig.model_type:
             raise ValueError(
-                f"{folder} holds a model of type {values.get('model_type')!r}, not {EncoderDecoderConfig.model_type!r}"
+                f"{folder} holds a model of type {values.get('model_type')!r}, not "
+                f"{EncoderDecoderConfig.model_type!r}"
             )
         model = cls(EncoderDecoderConfig.from_dict(values))
         tensors = read_weights(folder)
@@ -291,7 +309,9 @@ class EncoderDecoder(BiEncoder):
         return model.ready(load_tokenizer(folder), "sdpa", device, precision)  # type: ignore[no-any-return]
 
     def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
-        """Write config, weights (or those of `state_dict`; tied ones once) and tokenizer, for `from_pretrained`."""
+        """Write config, weights (or those of `state_dict`; tied ones once) and tokenizer, for
+        `from_pretrained`.
+        """
         tied = self._tied()
         tensors = {
             name: value
@@ -337,7 +357,9 @@ class EncoderDecoder(BiEncoder):
             self.stacks[stack].set(full if mask is None else mask.sum(dim=1), width)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Vectors of texts before normalisation: `(batch, T)` ids and mask to `(batch, dim)` float32."""
+        """Vectors of texts before normalisation: `(batch, T)` ids and mask to `(batch, dim)`
+        float32.
+        """
         input_ids, mask = to_the_left(input_ids, attention_mask)
         batch, width = input_ids.shape
         self._turn("encoder", mask, batch, width)
@@ -355,7 +377,8 @@ class EncoderDecoder(BiEncoder):
         """Scores of each next token of the target, as a language model.
 
         Args:
-            input_ids, attention_mask: `(batch, T)` texts with sentinels in place of spans; padded on the right.
+            input_ids, attention_mask: `(batch, T)` texts with sentinels in place of spans; padded
+                on the right.
             labels: `(batch, U)` targets; −100 where there is none.
 
         Returns:

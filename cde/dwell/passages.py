@@ -2,13 +2,15 @@
 
 Sources, all real text:
 
-- `pydocs` (offline): long docstrings with sections. A section's first sentence is taken out of the document and becomes
-  the query (an inverse cloze task, Lee et al. 2019); the rest of the section is the passage.
-- `beir/squad-dev` and `beir/covidqa-passages` of `$CDE_DATA`: the sentence that holds the answer, if that occurs once.
-- `beir/covidqa-docs` with `beir/covidqa-passages`: the passage of the long article, found by exact matching, as the
-  paper finds those of MS MARCO (Dwell §4.2).
-- any two retrieval sets that ask the same queries, one of documents and one of their passages, by exact matching too:
-  MS MARCO's from the Hub (`MSMARCO`), or your own folders.
+- `pydocs` (offline): long docstrings with sections. A section's first sentence is taken out of the
+  document and becomes the query (an inverse cloze task, Lee et al. 2019); the rest of the section
+  is the passage.
+- `beir/squad-dev` and `beir/covidqa-passages` of `$CDE_DATA`: the sentence that holds the answer,
+  if that occurs once.
+- `beir/covidqa-docs` with `beir/covidqa-passages`: the passage of the long article, found by exact
+  matching, as the paper finds those of MS MARCO (Dwell §4.2).
+- any two retrieval sets that ask the same queries, one of documents and one of their passages, by
+  exact matching too: MS MARCO's from the Hub (`MSMARCO`), or your own folders.
 
 What cannot be placed is counted by reason, never dropped in silence.
 
@@ -30,20 +32,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.data import RetrievalSet, load_pairs, load_retrieval
+from cde.dwell.sections import Span, split_sections
 
-__all__ = ["MSMARCO", "Passages", "ask", "load_passages", "match_passages", "split_sections"]
+__all__ = ["MSMARCO", "Passages", "ask", "load_passages", "match_passages"]
 
-Span = tuple[int, int]
-
-#: MS MARCO on the Hub, for `load_passages`: its documents, and its passages, which ask the same queries
+#: MS MARCO on the Hub, for `load_passages`: its documents, and its passages, which ask the same
+#: queries
 MSMARCO = {
     "name": "hub:michaeldinzinger/msmarco-document",
     "answers": "hub:mteb/msmarco",
     "split": "dev",
 }
 
-_UNDERLINED = re.compile(r"^[ \t]*[A-Z][A-Za-z ]{2,24}\n[ \t]*[-=~]{3,}[ \t]*\n", re.MULTILINE)
-_COLON = re.compile(r"^[ \t]*[A-Z][A-Za-z]{2,16}( \d+)?::?[ \t]*\n", re.MULTILINE)
 _SENTENCE = re.compile(r".+?(?:[.!?](?=\s)|\n\s*\n|$)", re.DOTALL)
 #: words of a query and of a passage at least; fewer say too little to be found by
 _WORDS = (5, 10)
@@ -68,12 +68,14 @@ class Passages:
         return next(name for name, grade in self.collection.qrels[query].items() if grade > 0)
 
     def starts(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Where passages start, in the order of the queries, without those that fill their document.
+        """Where passages start, in the order of the queries, without those that fill their
+        document.
 
         Returns:
-            `(n,)` int64, in characters; and `(n,)` float64 as a share of the characters that are not the passage's: 0
-            at the document's start, 1 where the passage ends with the document. Of passages placed at random the
-            median share is a half, however long they are; as a share of the document it would be less.
+            `(n,)` int64, in characters; and `(n,)` float64 as a share of the characters that are
+            not the passage's: 0 at the document's start, 1 where the passage ends with the
+            document. Of passages placed at random the median share is a half, however long they
+            are; as a share of the document it would be less.
 
         Used by the chapter `passage_position` (Dwell Fig. 2).
         """
@@ -89,16 +91,19 @@ class Passages:
         return begins, np.asarray(begins / room, dtype=np.float64)
 
     def within(self, fits: Callable[[str], bool], reason: str, corpus: bool = True) -> Passages:
-        """The documents that fit, and the queries whose passages they hold; the other queries are counted.
+        """The documents that fit, and the queries whose passages they hold; the other queries are
+        counted.
 
         Args:
             fits: of a document's text.
             reason: what queries whose documents do not fit are counted under.
-            corpus: leave them out of the corpus as well; else only the documents that are asked for are looked at.
+            corpus: leave them out of the corpus as well; else only the documents that are asked for
+                are looked at.
 
         Example:
             >>> toy = RetrievalSet(["d", "e"], ["a b c", "a"], ["q"], ["a?"], {"q": {"d": 1}})
-            >>> Passages(toy, {"q": (0, 1)}, {}).within(lambda text: len(text) < 3, "too long").left_out
+            >>> passages = Passages(toy, {"q": (0, 1)}, {})
+            >>> passages.within(lambda text: len(text) < 3, "too long").left_out
             {'too long': 1}
         """
         asked = {self.document_of(query) for query in self.collection.query_ids}
@@ -116,7 +121,7 @@ class Passages:
         )
 
     def sample(self, queries: int, seed: int = 0) -> Passages:
-        """The same corpus with so many queries, drawn without replacement; all if there are fewer."""
+        """The same corpus with so many queries, drawn without replacement, or with all."""
         kept = self.collection.select_queries(queries, seed)
         return replace(
             self, collection=kept, spans={query: self.spans[query] for query in kept.query_ids}
@@ -125,23 +130,6 @@ class Passages:
 
 def _texts(collection: RetrievalSet) -> dict[str, str]:
     return dict(zip(collection.document_ids, collection.documents, strict=True))
-
-
-def split_sections(text: str) -> list[Span]:
-    """The sections of a docstring: from below each heading to the next; headings are underlined or end with a colon.
-
-    Example:
-        >>> text = "What it does.\\n\\nReturns\\n-------\\nThe sum of both.\\n"
-        >>> [text[start:end] for start, end in split_sections(text)]
-        ['The sum of both.\\n']
-    """
-    heads = sorted(
-        (found.start(), found.end())
-        for rule in (_UNDERLINED, _COLON)
-        for found in rule.finditer(text)
-    )
-    edges = [start for start, _ in heads] + [len(text)]
-    return [(below, end) for (_, below), end in zip(heads, edges[1:], strict=True) if end > below]
 
 
 def _words(text: str) -> int:
@@ -200,7 +188,8 @@ def _pydocs(words: tuple[int, int], seed: int, packages: Sequence[str] | None) -
 
 
 def match_passages(collection: RetrievalSet, passages: Mapping[str, str]) -> Passages:
-    """The queries whose passage occurs once in their one relevant document; white space counts as one blank.
+    """The queries whose passage occurs once in their one relevant document; white space counts as
+    one blank.
 
     Args:
         collection: documents and queries; a query's one relevant document should hold its passage.
@@ -239,7 +228,8 @@ def ask(collection: RetrievalSet, queries: Sequence[str]) -> RetrievalSet:
     """The same corpus with some of its queries, by id and in the given order.
 
     Example:
-        >>> toy = RetrievalSet(["d"], ["a text"], ["q1", "q2"], ["one?", "two?"], {"q1": {"d": 1}, "q2": {"d": 1}})
+        >>> toy = RetrievalSet(["d"], ["a text"], ["q1", "q2"], ["one?", "two?"], {"q1": {"d": 1},
+        ...     "q2": {"d": 1}})
         >>> ask(toy, ["q2"]).queries
         ['two?']
     """
@@ -262,7 +252,8 @@ def _positions(name: str) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
-#: a query, the text of its document, where that begins below the title, and the answers that occur in it once
+#: a query, the text of its document, where that begins below the title, and the answers that occur
+#: in it once
 Answered = tuple[str, str, int, list[tuple[int, str]]]
 
 
@@ -368,11 +359,13 @@ def load_passages(
     """Queries whose passage has a known place in its document.
 
     Args:
-        name: "pydocs", "beir/squad-dev", "beir/covidqa-passages", "beir/covidqa-docs"; with `answers` any set.
+        name: "pydocs", "beir/squad-dev", "beir/covidqa-passages", "beir/covidqa-docs"; with
+            `answers` any set.
         words: least and most words of a document ("pydocs").
         seed: of the choice of sections ("pydocs").
         packages: whose documents ("pydocs"); by default all.
-        answers: a retrieval set of passages that asks the same queries by id; those with one relevant passage count.
+        answers: a retrieval set of passages that asks the same queries by id; those with one
+            relevant passage count.
         split: of the judgements of both sets (`answers`).
 
     Raises:
@@ -398,6 +391,7 @@ def load_passages(
     }
     if name not in known:
         raise ValueError(
-            f"passages are known for {', '.join(known)}, and of any set with `answers`; the name is {name!r}"
+            f"passages are known for {', '.join(known)}, and of any set with `answers`; the name "
+            f"is {name!r}"
         )
     return known[name]()

@@ -1,18 +1,22 @@
-"""Probes of positional bias, for anything that encodes texts: ours, a sentence-transformers model, a Hub model.
+"""Probes of positional bias, for anything that encodes texts: ours, a sentence-transformers model,
+a Hub model.
 
-*Moved passage* (Dwell §4.2). A document's tokens without the passage are R; the passage P is put before token
-round(k |R| / 9) of them, k = 0 … 9, or before the nearest token that begins a word, since a cut word would be other
-tokens. The whole collection is searched each time; of the query's own document the moved version counts, all others are
-unchanged. (A ranker without vectors needs whole corpora: there the documents of other queries are moved as well, as in
-the paper.) A bag of words cannot tell the versions apart: BM25 is the control.
+*Moved passage* (Dwell §4.2). A document's tokens without the passage are R; the passage P is put
+before token round(k |R| / 9) of them, k = 0 … 9, or before the nearest token that begins a word,
+since a cut word would be other tokens. The whole collection is searched each time; of the query's
+own document the moved version counts, all others are unchanged. (A ranker without vectors needs
+whole corpora: there the documents of other queries are moved as well, as in the paper.) A bag of
+words cannot tell the versions apart: BM25 is the control.
 
-*Sub-string similarity* (§4.3). A document is cut into ten runs of equally many tokens, to the nearest whole word; the
-cosine of each run's embedding with the document's.
+*Sub-string similarity* (§4.3). A document is cut into ten runs of equally many tokens, to the
+nearest whole word; the cosine of each run's embedding with the document's.
 
-Both check what they made: a moved document must have the document's tokens, with the passage's in one piece, and a run
-those tokens that it was cut from. Texts for which a tokenizer does not give that are left out and counted.
+Both check what they made: a moved document must have the document's tokens, with the passage's in
+one piece, and a run those tokens that it was cut from. Texts for which a tokenizer does not give
+that are left out and counted.
 
-Cost: the moved passage embeds points × queries documents once more; sub-strings about twice the documents' tokens.
+Cost: the moved passage embeds points × queries documents once more; sub-strings about twice the
+documents' tokens.
 """
 
 from __future__ import annotations
@@ -51,7 +55,8 @@ def token_spans(text: str, tokenizer: Any) -> tuple[list[int], NDArray[np.int64]
         tokenizer: a fast tokenizer of transformers.
 
     Returns:
-        ids, and `(n, 2)` int64: start and end of each in characters. Without special tokens, and without truncation.
+        ids, and `(n, 2)` int64: start and end of each in characters. Without special tokens, and
+            without truncation.
 
     Raises:
         ValueError: a tokenizer that does not know where its tokens stand.
@@ -72,7 +77,9 @@ def token_spans(text: str, tokenizer: Any) -> tuple[list[int], NDArray[np.int64]
 
 
 def _lead(text: str, tokenizer: Any) -> str:
-    """A blank, for a tokenizer that has other tokens for a word at the very start (byte-level BPE); else nothing."""
+    """A blank, for a tokenizer that has other tokens for a word at the very start (byte-level BPE);
+    else nothing.
+    """
     return " " if token_spans(" " + text, tokenizer)[0] != token_spans(text, tokenizer)[0] else ""
 
 
@@ -91,8 +98,8 @@ def move_passage(text: str, passage: Span, tokenizer: Any, points: int = 10) -> 
         points: places, two or more.
 
     Returns:
-        A text for each place, or an empty list if one of them does not have the document's tokens with the passage's
-        in one piece: the tokenizer does not round-trip.
+        A text for each place, or an empty list if one of them does not have the document's tokens
+        with the passage's in one piece: the tokenizer does not round-trip.
 
     Raises:
         ValueError: an empty passage, one outside the text, or fewer than two points.
@@ -107,7 +114,8 @@ def move_passage(text: str, passage: Span, tokenizer: Any, points: int = 10) -> 
     start, end = passage
     if not 0 <= start < end <= len(text) or points < 2:
         raise ValueError(
-            f"the passage must lie in the text's {len(text)} characters, with two points or more; it is {start} to "
+            f"the passage must lie in the text's {len(text)} characters, with two points or more; "
+            f"it is {start} to "
             f"{end}, with {points}"
         )
     while start > 0 and not text[start - 1].isspace():
@@ -156,10 +164,12 @@ def moved_passage(
         tokenizer: the encoder's (fast); of a ranker any.
         points: insertion points.
         metric: of `score_queries`.
-        longest: leave out queries whose document has more tokens, which the encoder would not read to the end.
+        longest: leave out queries whose document has more tokens, which the encoder would not read
+            to the end.
 
     Returns:
-        A row for each query: `default`, and a column 1 … points; and how many queries were left out, by reason.
+        A row for each query: `default`, and a column 1 … points; and how many queries were left
+            out, by reason.
 
     Used by the chapter `passage_position` (Dwell Fig. 1).
     """
@@ -201,7 +211,9 @@ def _encoder_rankings(
     versions: Mapping[str, Sequence[str]],
     depth: int,
 ) -> Iterator[dict[str, dict[str, float]]]:
-    """For each place, a ranking of each query with its own document in that version and the others unchanged."""
+    """For each place, a ranking of each query with its own document in that version and the others
+    unchanged.
+    """
     queries = encoder.encode_queries(collection.queries)
     found, places = search(queries, encoder.encode_documents(collection.documents), depth + 1)
     names = np.asarray(collection.document_ids, dtype=object)
@@ -229,7 +241,7 @@ def _ranker_rankings(
     versions: Mapping[str, Sequence[str]],
     depth: int,
 ) -> Iterator[dict[str, dict[str, float]]]:
-    """The same for a ranker, which needs whole corpora: queries whose documents differ share one."""
+    """The same for a ranker, which needs whole corpora; queries of other documents share one."""
     rounds: list[dict[str, str]] = []  # document → query
     for query, owner in owners.items():
         free = next((one for one in rounds if owner not in one), None)
@@ -254,8 +266,9 @@ class Similarities:
 
     Attributes:
         cosines: `(n, parts)` float32.
-        others: `(n, parts)` float32, with another document of the probe (NaN if there is none). A space in which all
-            texts lie close together leaves no room for a decline: this tells how much room there is.
+        others: `(n, parts)` float32, with another document of the probe (NaN if there is none). A
+            space in which all texts lie close together leaves no room for a decline: this tells how
+            much room there is.
         rows: `(n,)` which of the texts they belong to.
         left_out: reason → how many texts have none.
     """
@@ -267,7 +280,8 @@ class Similarities:
 
 
 def segments(text: str, tokenizer: Any, parts: int = 10) -> list[str] | str:
-    """A text in `parts` runs of equally many tokens, to the nearest whole word; or, in words, why it cannot be cut.
+    """A text in `parts` runs of equally many tokens, to the nearest whole word; or, in words, why
+    it cannot be cut.
 
     Example:
         >>> from cde.models.encoder import load_tokenizer

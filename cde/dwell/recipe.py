@@ -1,7 +1,9 @@
-"""What the chapters on *Dwell in the Beginning* train and probe, at each profile: chains of stages, data, test sets.
+"""What the chapters on *Dwell in the Beginning* train and probe, at each profile: chains of stages,
+data, test sets.
 
-The encoder–decoder goes through the paper's three stages; the chains below are named by what they have been through.
-Every chain of a seed begins with the same weights, and what two chains have in common is trained once.
+The encoder–decoder goes through the paper's three stages; the chains below are named by what they
+have been through. Every chain of a seed begins with the same weights, and what two chains have in
+common is trained once.
 
 | chain | restore | crops | tune |
 |---|---|---|---|
@@ -15,9 +17,10 @@ Every chain of a seed begins with the same weights, and what two chains have in 
 | `shuffled` | yes | of documents whose segments were shuffled | |
 | `wrapping crops` | yes | that run over the end | |
 
-Training sees the documents of pydocs' training packages (or of `data`); probes and searches have those of packages that
-were held out. All documents are short enough to be read whole by every stage and every probe: an encoder whose training
-had cut the ends off would prefer the beginning for that alone.
+Training sees the documents of pydocs' training packages (or of `data`); probes and searches have
+those of packages that were held out. All documents are short enough to be read whole by every stage
+and every probe: an encoder whose training had cut the ends off would prefer the beginning for that
+alone.
 
 Cost: that of the stages; `stage.json` in each stage's folder says the seconds.
 """
@@ -30,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from cde.data import Pairs, RetrievalSet, load_pairs
 from cde.data.pydocs import HELD_OUT
@@ -44,9 +48,16 @@ __all__ = ["CHAINS", "PARAMETERS", "DwellRecipe", "dwell_recipe", "dwell_recipe_
 #: settings of the recipe that a chapter's parameters of the same name replace
 PARAMETERS = ("share_of_steps", "data", "documents", "queries", "episodes")
 CHAINS = (
-    "language model", "crops", "tuned", "tuned again", "tuned without crops", "tuned alone", "mean", "shuffled",
+    "language model",
+    "crops",
+    "tuned",
+    "tuned again",
+    "tuned without crops",
+    "tuned alone",
+    "mean",
+    "shuffled",
     "wrapping crops",
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -163,65 +174,18 @@ class DwellRecipe:
         return {**own, "words": list(self.words), **chapter}
 
 
-_SMOKE = DwellRecipe(
-    start={"layers": 1, "max_tokens": 256, "trained_tokens": 256},
-    restore={"steps": 2, "batch_size": 4, "tokens": 32, "learning_rate": 1e-3},
-    crops={"steps": 2, "batch_size": 4, "query_tokens": 256, "document_tokens": 256, "learning_rate": 1e-3},
-    tune={
-        "steps": 2, "batch_size": 4, "query_tokens": 16, "document_tokens": 256, "learning_rate": 1e-3,
-        "hard_negatives": 1, "surrogate_tokens": 16,
-    },
-    episodes=2, documents=40, words=(60, 80), longest=254, queries=12,
-)  # fmt: skip
-# at a learning rate of 1e-3 in either of the first two stages, the encoder after crops found next to nothing (one seed)
-_LAPTOP = DwellRecipe(
-    start={"layers": 2, "max_tokens": 256, "trained_tokens": 256},
-    restore={"steps": 150, "batch_size": 32, "tokens": 128, "learning_rate": 3e-4},
-    crops={
-        "steps": 100, "batch_size": 32, "query_tokens": 256, "document_tokens": 256, "learning_rate": 3e-4,
-        "chunk_tokens": 2048,
-    },
-    tune={
-        "steps": 40, "batch_size": 16, "query_tokens": 24, "document_tokens": 256, "learning_rate": 3e-4,
-        "hard_negatives": 1, "surrogate_tokens": 64, "chunk_tokens": 2048,
-    },
-    episodes=3, documents=3000, words=(60, 240), longest=254, queries=150,
-)  # fmt: skip
-_GPU = DwellRecipe(
-    start={"layers": 6, "decoder_layers": 2, "max_tokens": 512, "trained_tokens": 512},
-    restore={"steps": 10_000, "batch_size": 128, "tokens": 512, "learning_rate": 5e-4},
-    crops={"steps": 2000, "batch_size": 128, "query_tokens": 512, "document_tokens": 512, "learning_rate": 1e-4},
-    tune={
-        "steps": 500, "batch_size": 128, "query_tokens": 32, "document_tokens": 512, "learning_rate": 1e-4,
-        "hard_negatives": 3, "surrogate_tokens": 256,
-    },
-    episodes=4, documents=10**6, words=(60, 500), longest=510, queries=2000,
-)  # fmt: skip
-#: the paper's (appendix A.1), on pydocs unless `data` names pairs such as MS MARCO's documents with their queries: 8.05
-#: billion tokens, one epoch of 3.2 million crops in batches of 4 x 128, episodes of two epochs of 367,000 queries
-_PAPER = DwellRecipe(
-    start={"model": "t5-base", "max_tokens": 2048, "trained_tokens": 512},
-    restore={"steps": 49_152, "batch_size": 80, "chunk": 5, "tokens": 2048, "learning_rate": 1e-5},
-    crops={"steps": 6277, "batch_size": 512, "query_tokens": 2048, "document_tokens": 2048, "learning_rate": 5e-6},
-    tune={
-        "steps": 1400, "batch_size": 512, "query_tokens": 32, "document_tokens": 2048, "learning_rate": 5e-6,
-        "hard_negatives": 9, "surrogate_tokens": 512,
-    },
-    episodes=4, documents=10**7, words=(60, 10**6), longest=2046, queries=10**5,
-)  # fmt: skip
-
-
 def dwell_recipe(profile: str, share_of_steps: float | None = None, **changes: Any) -> DwellRecipe:
     """The recipe of a profile.
 
     Args:
         profile: "smoke", "laptop", "gpu" or "paper".
-        share_of_steps: of the profile's steps in each stage that are made, one at least: a tenth for a quick look, 2
-            for longer training.
+        share_of_steps: of the profile's steps in each stage that are made, one at least: a tenth
+            for a quick look, 2 for longer training.
         changes: attributes of `DwellRecipe` in place of the profile's; None leaves it.
 
     Raises:
-        ValueError: an unknown profile, an attribute that there is not, or a share that is not above 0.
+        ValueError: an unknown profile, an attribute that there is not, or a share that is not above
+            0.
 
     Used by every chapter on *Dwell in the Beginning*.
 
@@ -229,29 +193,33 @@ def dwell_recipe(profile: str, share_of_steps: float | None = None, **changes: A
         >>> dwell_recipe("laptop", share_of_steps=0.1, queries=10).restore["steps"]
         15
     """
-    profiles = {"smoke": _SMOKE, "laptop": _LAPTOP, "gpu": _GPU, "paper": _PAPER}
+    profiles = yaml.safe_load(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8"))
     if profile not in profiles:
         raise ValueError(f"profile must be one of {', '.join(profiles)}; it is {profile!r}")
+    recipe = DwellRecipe(**{**profiles[profile], "words": tuple(profiles[profile]["words"])})
     given = {name: value for name, value in changes.items() if value is not None}
     unknown = sorted(set(given) - set(DwellRecipe.__dataclass_fields__))
     if unknown:
         raise ValueError(
-            f"unknown settings {', '.join(unknown)}; known are {', '.join(DwellRecipe.__dataclass_fields__)}"
+            f"unknown settings {', '.join(unknown)}; known are "
+            f"{', '.join(DwellRecipe.__dataclass_fields__)}"
         )
     if share_of_steps is not None:
         if share_of_steps <= 0:
             raise ValueError(f"share_of_steps must be above 0; it is {share_of_steps}")
         for stage in ("restore", "crops", "tune"):
-            settings = given.get(stage, getattr(profiles[profile], stage))
+            settings = given.get(stage, getattr(recipe, stage))
             given[stage] = {**settings, "steps": max(1, round(share_of_steps * settings["steps"]))}
-    return replace(profiles[profile], **given)
+    return replace(recipe, **given)
 
 
 def dwell_recipe_of(settings: Any) -> DwellRecipe:
-    """The recipe of a chapter: that of its profile, with the parameters that the reader has set in their place.
+    """The recipe of a chapter: that of its profile, with the parameters that the reader has set in
+    their place.
 
     Args:
-        settings: of the page (`cde.book.page.settings`): `profile`, and any of `PARAMETERS`; None leaves the recipe's.
+        settings: of the page (`cde.book.page.settings`): `profile`, and any of `PARAMETERS`; None
+            leaves the recipe's.
 
     Raises:
         ValueError: a value that does not fit.

@@ -1,12 +1,13 @@
 """Span corruption, T5's language-model task: restore short spans that were cut out of a text.
 
-*Corrupting* (Raffel et al. 2020, §3.1.4). Of n tokens, round(0.15 n) are taken out, in round(that / 3) spans; lengths
-of spans and of what lies between them are random compositions of the two totals, so that the mean length is 3. Each
-span leaves one sentinel; the target lists sentinel and span in turn and ends with one more sentinel.
+*Corrupting* (Raffel et al. 2020, §3.1.4). Of n tokens, round(0.15 n) are taken out, in round(that /
+3) spans; lengths of spans and of what lies between them are random compositions of the two totals,
+so that the mean length is 3. Each span leaves one sentinel; the target lists sentinel and span in
+turn and ends with one more sentinel.
 
-*Accuracy by position* (Dwell §4.4, Fig. 4). A document is divided into ten windows of equally many tokens. Spans of
-three tokens are cut out of one window at a time, and the share of their tokens that the model ranks first, given the
-target's earlier tokens, is that window's accuracy.
+*Accuracy by position* (Dwell §4.4, Fig. 4). A document is divided into ten windows of equally many
+tokens. Spans of three tokens are cut out of one window at a time, and the share of their tokens
+that the model ranks first, given the target's earlier tokens, is that window's accuracy.
 
 Cost: training, that of the model; the probe, ten passes over each document.
 """
@@ -63,7 +64,7 @@ def sentinels(tokenizer: Any) -> Ids:
 
 
 def _composition(total: int, parts: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """A random way to write `total` as a sum of so many whole numbers above 0, all equally likely."""
+    """A random way to write `total` as a sum of so many positive whole numbers, each alike."""
     cuts = np.sort(generator.choice(total - 1, parts - 1, replace=False) + 1)
     return np.diff(np.concatenate([[0], cuts, [total]]))
 
@@ -121,7 +122,7 @@ def corrupt(
 def _loss(
     model: EncoderDecoder, rows: Sequence[Corrupted], half: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Mean loss a target token; and of each row and place the label and whether it is ranked first."""
+    """Mean loss a target token; of each row and place, the label and whether it is ranked first."""
     padding = model.tokenizer.pad_token_id or 0
     device = model.device
     ids, mask = padded([row.text for row in rows], padding, device)
@@ -150,14 +151,17 @@ def pretrain(
     checkpoint_every: int = 100,
     seed: int = 0,
 ) -> list[dict[str, float]]:
-    """Train a model on span corruption, in place; an interrupted call goes on from its last checkpoint.
+    """Train a model on span corruption, in place; an interrupted call goes on from its last
+    checkpoint.
 
     Args:
-        texts: of which each step draws `batch_size`, and of each longer one a stretch of `tokens` anywhere in it; those
-            shorter than 4 tokens are left out.
+        texts: of which each step draws `batch_size`, and of each longer one a stretch of `tokens`
+            anywhere in it; those shorter than 4 tokens are left out.
         folder: for the checkpoint.
-        chunk: texts whose activations are held at once (gradient accumulation); by default all of a batch.
-        warmup: share of the steps over which the learning rate rises; it falls as a cosine afterwards (Dwell, A.1.1).
+        chunk: texts whose activations are held at once (gradient accumulation); by default all of a
+            batch.
+        warmup: share of the steps over which the learning rate rises; it falls as a cosine
+            afterwards (Dwell, A.1.1).
         seed: of draws and corruption.
 
     Returns:
@@ -206,9 +210,11 @@ def pretrain(
         metrics.append({"loss": total, "accuracy": share, "seconds": time.perf_counter() - begun})
         if len(metrics) % checkpoint_every == 0 or len(metrics) == steps:
             state = {
-                "model": model.state_dict(), "optimiser": optimiser.state_dict(), "schedule": schedule.state_dict(),
+                "model": model.state_dict(),
+                "optimiser": optimiser.state_dict(),
+                "schedule": schedule.state_dict(),
                 "metrics": json.dumps(metrics),
-            }  # fmt: skip
+            }
             folder.mkdir(parents=True, exist_ok=True)
             with atomic_path(path) as temporary:
                 torch.save(state, temporary)
@@ -224,7 +230,9 @@ def _bare(model: EncoderDecoder, texts: Sequence[str]) -> list[Ids]:
 
 
 def _stretch(ids: Ids, tokens: int, generator: np.random.Generator) -> Ids:
-    """All tokens, or of a longer text so many from anywhere in it: its beginning is seen no more often than its end."""
+    """All tokens, or of a longer text so many from anywhere in it: its beginning is seen no more
+    often than its end.
+    """
     start = int(generator.integers(0, max(0, len(ids) - tokens) + 1))
     return ids[start : start + tokens]
 
@@ -239,11 +247,12 @@ def windows_corrupted(
 ) -> list[Corrupted] | str:
     """A text corrupted in one window at a time; or, in words, why it cannot be.
 
-    Spans of `span` tokens, as many as come nearest to `rate` of the window and one at least, apart from each other and
-    from the window's ends.
+    Spans of `span` tokens, as many as come nearest to `rate` of the window and one at least, apart
+    from each other and from the window's ends.
 
     Example:
-        >>> found = windows_corrupted(np.arange(100, 160), np.array([1, 2, 3]), np.random.default_rng(0), windows=2)
+        >>> found = windows_corrupted(np.arange(100, 160), np.array([1, 2, 3]),
+        ...     np.random.default_rng(0), windows=2)
         >>> [len(one.target) for one in found]  # two spans of three, and three sentinels
         [9, 9]
     """
@@ -275,8 +284,9 @@ def span_accuracy(
         seed: of the places of spans.
 
     Returns:
-        `(n, windows)` share of span tokens ranked first; the same for one that always names the commonest token of
-        these texts, which knows nothing of what it reads; and how many documents were left out, by reason.
+        `(n, windows)` share of span tokens ranked first; the same for one that always names the
+        commonest token of these texts, which knows nothing of what it reads; and how many documents
+        were left out, by reason.
 
     Raises:
         ValueError: no document is long enough.

@@ -1,9 +1,19 @@
-"""What the chapters of results run: a store of training runs, one recipe a profile, sweeps over arms and seeds.
+"""What the chapters of results run: a store of training runs, one recipe a profile, sweeps over
+arms and seeds.
 
 - `cde.experiments.runs`: `cde.train`, and the store that reads a run back;
 - `cde.experiments.recipes`: what is trained and tested on at each profile;
 - `cde.experiments.sweeps`: many arms with every seed, and ways to read their scores;
 - `cde.experiments.sizes`: the sweep of batch and cluster sizes;
+- `cde.experiments.shortcut`: full search beside a search of what a surrogate finds;
+- `cde.experiments.squares`: domains searched in the context of other domains;
+- `cde.experiments.movement`: how far documents move between contexts;
+- `cde.experiments.difficulty`: whether runs with harder batches retrieve better;
+- `cde.experiments.properties`: what holds of a contextual encoder before any training;
+- `cde.experiments.published_parts`: what the authors' code has and the paper does not mention;
+- `cde.experiments.faults`: what goes wrong when several processes train one model;
 - `cde.experiments.estimate`: what a config would cost on GPUs;
+- `cde.experiments.steps`: a training step on random words, to be timed and weighed;
+- `cde.experiments.timed_steps`: single steps of a recipe, to be timed;
 - `cde.experiments.timing`: steps in turns, and peak memory.
 """

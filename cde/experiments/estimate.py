@@ -1,11 +1,13 @@
-"""What a run would cost, from its config alone: steps, tokens, memory and GPU hours, before anything is loaded.
+"""What a run would cost, from its config alone: steps, tokens, memory and GPU hours, before
+anything is loaded.
 
-Work is counted as is usual: 2 operations a parameter and token forward (embeddings left out), 4 · keys · dim a
-layer and token for attention, twice that backward, and the forward pass once more under the gradient
-cache. Memory is Adam's 16 bytes a parameter (weights, gradients, two moments, float32) and the graph of one
-chunk. Processes share a batch's texts, and each embeds the whole context, as `Trainer` has it. Hours suppose
-a share of the GPU's peak that such runs reach; texts count at their full length, since a config does not know
-how long they are. So an estimate is right within a factor of two or so.
+Work is counted as is usual: 2 operations a parameter and token forward (embeddings left out), 4 ·
+keys · dim a layer and token for attention, twice that backward, and the forward pass once more
+under the gradient cache. Memory is Adam's 16 bytes a parameter (weights, gradients, two moments,
+float32) and the graph of one chunk. Processes share a batch's texts, and each embeds the whole
+context, as `Trainer` has it. Hours suppose a share of the GPU's peak that such runs reach; texts
+count at their full length, since a config does not know how long they are. So an estimate is right
+within a factor of two or so.
 
 Cost: none.
 """
@@ -58,7 +60,8 @@ class Estimate:
     Attributes:
         steps: of the optimiser.
         pairs: seen in all, repeats included.
-        tokens: that a step computes, in both stages and on all GPUs, context tokens before each text included.
+        tokens: that a step computes, in both stages and on all GPUs, context tokens before each
+            text included.
         parameters: trained, word embeddings included.
         operations: of the whole run.
         memory: GiB on each GPU.
@@ -72,6 +75,17 @@ class Estimate:
     operations: float
     memory: float
     gpu_hours: float
+
+    def shown(self) -> dict[str, str]:
+        """The numbers that a reader asks for, as text."""
+        return {
+            "steps": f"{self.steps:,}",
+            "tokens a step": f"{self.tokens:,}",
+            "parameters": f"{self.parameters / 1e6:.0f} million",
+            "GiB a GPU": f"{self.memory:.0f}",
+            "GPU hours": f"{self.gpu_hours:,.0f}",
+            "days on 8 GPUs": f"{self.gpu_hours / 8 / 24:.1f}",
+        }
 
 
 def _shape(start: str) -> Shape:
@@ -146,7 +160,8 @@ def estimate(
     chunk = min(chunk_tokens, work)
     cached = work > uncached_tokens
     operations = config.steps * forward * (4 if cached else 3)
-    # bytes of the graph for a token and layer in bfloat16, flash attention: Korthikanti et al. 2022, Eq. 2, less scores
+    # bytes of the graph for a token and layer in bfloat16, flash attention: Korthikanti et al.
+    # 2022, Eq. 2, less scores
     graph = 34 * shape.dim * layers * (chunk if cached else work)
     return Estimate(
         steps=config.steps,

@@ -1,13 +1,15 @@
-"""What the result chapters train and test on, at each profile: one recipe, so that chapters share runs.
+"""What the result chapters train and test on, at each profile: one recipe, so that chapters share
+runs.
 
-A chapter states how its arms differ from the recipe, and asks for runs; two chapters with an arm in common
-train it once (`cde.experiments.sweeps` trains and tests many).
+A chapter states how its arms differ from the recipe, and asks for runs; two chapters with an arm in
+common train it once (`cde.experiments.sweeps` trains and tests many).
 
-Two phases, as the paper has them (§5). `Recipe.train` is the first: many pairs, in-batch negatives. `Recipe.fine_tune`
-is the second: it goes on from the weights of a first phase, on fewer and other pairs, with hard negatives that the
-surrogate has mined, at a lower learning rate, for some epochs. Where `$CDE_DATA` is trained on, the second phase has
-the sources of written questions. Elsewhere it has pairs that the first phase left out: nothing that people wrote to
-search with, so that it can show what a second phase does, and not what written questions do.
+Two phases, as the paper has them (§5). `Recipe.train` is the first: many pairs, in-batch negatives.
+`Recipe.fine_tune` is the second: it goes on from the weights of a first phase, on fewer and other
+pairs, with hard negatives that the surrogate has mined, at a lower learning rate, for some epochs.
+Where `$CDE_DATA` is trained on, the second phase has the sources of written questions. Elsewhere it
+has pairs that the first phase left out: nothing that people wrote to search with, so that it can
+show what a second phase does, and not what written questions do.
 
 Cost: that of the runs.
 """
@@ -17,9 +19,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import yaml
 
 from cde.data import Pairs, RetrievalSet, is_available, load_pairs, load_retrieval
 from cde.experiments.runs import Run, train
@@ -39,35 +43,18 @@ PARAMETERS = (
     "learning_rate",
 )
 _COLLECTIONS = (
-    "scifact", "med", "cranfield", "cacm", "cisi", "csfcube", "covidqa-docs", "cosqa", "climate-fever-evidence",
-)  # fmt: skip
+    "scifact",
+    "med",
+    "cranfield",
+    "cacm",
+    "cisi",
+    "csfcube",
+    "covidqa-docs",
+    "cosqa",
+    "climate-fever-evidence",
+)
 _HELD_OUT = ("sympy", "networkx", "polars", "sqlalchemy")
 _SEEN = ("pandas", "scipy", "torch")
-
-_SMOKE: dict[str, Any] = {
-    "layers": 1, "first_stage_layers": 1, "pairs": 400, "batch_size": 16, "cluster_size": 16, "context_size": 8,
-    "steps": 2, "warmup_steps": 1, "learning_rate": 3e-4, "query_tokens": 8, "document_tokens": 12,
-    "context_tokens": 12, "surrogate_tokens": 12, "checkpoint_every": 0,
-}  # fmt: skip
-_LAPTOP: dict[str, Any] = {
-    "layers": 2, "first_stage_layers": 2, "pairs": 6000, "batch_size": 128, "cluster_size": 128, "context_size": 32,
-    "steps": 50, "warmup_steps": 5, "learning_rate": 3e-4, "query_tokens": 20, "document_tokens": 48,
-    "context_tokens": 48, "surrogate_tokens": 48, "checkpoint_every": 0, "uncached_tokens": 65_536,
-}  # fmt: skip
-#: what two hours of two cores can do for three arms of the chapter table1; not a profile of chapters
-_HOURS: dict[str, Any] = {
-    **_LAPTOP, "data": "pairs/*", "pairs": 100_000, "batch_size": 256, "cluster_size": 256, "context_size": 64,
-    "steps": 390, "warmup_steps": 39, "query_tokens": 32, "checkpoint_every": 60, "uncached_tokens": None,
-}  # fmt: skip
-_GPU: dict[str, Any] = {
-    "data": "pairs/*", "layers": 6, "batch_size": 512, "cluster_size": 512, "context_size": 64, "steps": 2000,
-    "warmup_steps": 200, "learning_rate": 1e-4, "checkpoint_every": 500,
-}  # fmt: skip
-_PAPER: dict[str, Any] = {
-    "data": "pairs/*", "start": "nomic-ai/nomic-bert-2048", "batch_size": 512, "cluster_size": 512,
-    "context_size": 512, "steps": 460_000, "query_tokens": 512, "document_tokens": 512, "context_tokens": 512,
-    "checkpoint_every": 1000,
-}  # fmt: skip
 
 #: sources of $CDE_DATA/pairs whose queries are questions that people wrote
 _QUESTIONS = (
@@ -76,24 +63,6 @@ _QUESTIONS = (
     "policyqa-privacy",
     "wikitablequestions",
 )
-# the second phase of each profile: settings in place of the first's, and `pairs`, `epochs`
-_SMOKE_SECOND: dict[str, Any] = {
-    "pairs": 120,
-    "epochs": 1,
-    "batch_size": 8,
-    "cluster_size": 8,
-    "learning_rate": 1e-4,
-}
-_LAPTOP_SECOND: dict[str, Any] = {
-    "pairs": 1000,
-    "epochs": 3,
-    "batch_size": 32,
-    "cluster_size": 32,
-    "learning_rate": 1e-4,
-}
-_GPU_SECOND: dict[str, Any] = {
-    "pairs": None, "epochs": 3, "batch_size": 256, "cluster_size": 256, "learning_rate": 2e-5,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -118,7 +87,8 @@ class Recipe:
     Attributes:
         base: the config that arms depart from.
         sizes: the most documents and queries of a test set.
-        second: the second phase: settings in place of the base's, `pairs` (None: all there are) and `epochs`.
+        second: the second phase: settings in place of the base's, `pairs` (None: all there are) and
+            `epochs`.
     """
 
     profile: str
@@ -137,7 +107,8 @@ class Recipe:
 
         Args:
             arm: settings in which it departs from the recipe.
-            seed: of training. The pairs are already drawn, so that seeds differ in weights and batches alone.
+            seed: of training. The pairs are already drawn, so that seeds differ in weights and
+                batches alone.
 
         Raises:
             ValueError: settings that do not fit each other or the data.
@@ -146,10 +117,11 @@ class Recipe:
 
     @cached_property
     def supervised_pairs(self) -> Pairs:
-        """The pairs of every second phase: written questions, or what the first phase left out (see the module).
+        """The pairs of every second phase: written questions, or what the first phase left out (see
+        the module).
 
-        Where the first phase leaves nothing out, the second has the same pairs. Domains with fewer pairs than a batch
-        are dropped: no batch could hold them.
+        Where the first phase leaves nothing out, the second has the same pairs. Domains with fewer
+        pairs than a batch are dropped: no batch could hold them.
         """
         every = load_pairs(self.base.data)
         chosen = np.isin(np.asarray(every.domains), _QUESTIONS)
@@ -167,8 +139,8 @@ class Recipe:
 
         Args:
             first: a first phase; architecture, layers and attention are its.
-            arm: settings in which this differs from the recipe's second phase; `epochs`, the number of times that
-                each pair is seen, is one of them. A tenth of the steps is warm-up.
+            arm: settings in which this differs from the recipe's second phase; `epochs`, the number
+                of times that each pair is seen, is one of them. A tenth of the steps is warm-up.
             seed: of training.
 
         Raises:
@@ -181,7 +153,8 @@ class Recipe:
         steps = epochs * (len(self.supervised_pairs) // settings["batch_size"])
         if steps < 1:
             raise ValueError(
-                f"the second phase has {len(self.supervised_pairs)} pairs, batches of {settings['batch_size']} and "
+                f"the second phase has {len(self.supervised_pairs)} pairs, batches of "
+                f"{settings['batch_size']} and "
                 f"{epochs} epochs: not one step"
             )
         context = min(settings["context_size"], settings["batch_size"])
@@ -195,7 +168,8 @@ class Recipe:
         return train(TrainConfig.from_dict({**settings, **length, **phase}), self.supervised_pairs)
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
-        """What a record of this recipe depends on: the config, the test sets' sizes, and the chapter's own settings.
+        """What a record of this recipe depends on: the config, the test sets' sizes, and the
+        chapter's own settings.
 
         Example:
             >>> recipe("smoke").record_key(seeds=2)["seeds"]
@@ -210,10 +184,11 @@ class Recipe:
         )
 
     def tests(self) -> list[EvaluationSet]:
-        """Sets out of domain and in domain: packages that training never saw, and unseen docstrings of those it did.
+        """Sets out of domain and in domain: packages that training never saw, and unseen docstrings
+        of those it did.
 
-        For other data than `pydocs`, nine collections of `$CDE_DATA`, as far as they are there. Nobody has checked
-        that your own pairs hold none of their texts.
+        For other data than `pydocs`, nine collections of `$CDE_DATA`, as far as they are there.
+        Nobody has checked that your own pairs hold none of their texts.
 
         Raises:
             ValueError: fewer than two sets.
@@ -221,7 +196,8 @@ class Recipe:
         names = self._names()
         if len(names) < 2:
             raise ValueError(
-                f"with data {self.base.data!r} the tests are collections of $CDE_DATA/beir, of which {len(names)} are "
+                f"with data {self.base.data!r} the tests are collections of $CDE_DATA/beir, of "
+                f"which {len(names)} are "
                 f"here and two are needed: {', '.join(_COLLECTIONS)}"
             )
         documents, queries = self.sizes
@@ -250,9 +226,10 @@ def recipe(profile: str, **changes: Any) -> Recipe:
     """The recipe of a profile.
 
     Args:
-        profile: "smoke", "laptop", "gpu" or "paper"; or "hours", the long runs of the chapter `table1` on a CPU.
-        changes: settings of `TrainConfig` in place of the recipe's; None leaves the recipe's. `layers` is
-            the depth of both stages, unless `first_stage_layers` is given too.
+        profile: "smoke", "laptop", "gpu" or "paper"; or "hours", the long runs of the chapter
+            `table1` on a CPU.
+        changes: settings of `TrainConfig` in place of the recipe's; None leaves the recipe's.
+            `layers` is the depth of both stages, unless `first_stage_layers` is given too.
 
     Raises:
         ValueError: an unknown profile or setting, or a value that does not fit.
@@ -263,14 +240,11 @@ def recipe(profile: str, **changes: Any) -> Recipe:
         >>> recipe("laptop", steps=10).base.steps
         10
     """
-    profiles = {
-        "smoke": (_SMOKE, (40, 20), _SMOKE_SECOND), "laptop": (_LAPTOP, (300, 150), _LAPTOP_SECOND),
-        "hours": (_HOURS, (5000, 300), _LAPTOP_SECOND),
-        "gpu": (_GPU, (50_000, 1000), _GPU_SECOND), "paper": (_PAPER, (10**7, 10**5), _GPU_SECOND),
-    }  # fmt: skip
+    profiles = yaml.safe_load(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8"))
     if profile not in profiles:
         raise ValueError(f"profile must be one of {', '.join(profiles)}; it is {profile!r}")
-    settings, sizes, second = profiles[profile]
+    settings, sizes = profiles[profile]["first"], tuple(profiles[profile]["sizes"])
+    second = profiles[profile]["second"]
     given = {name: value for name, value in changes.items() if value is not None}
     if "layers" in given:
         given.setdefault("first_stage_layers", given["layers"])
@@ -280,10 +254,12 @@ def recipe(profile: str, **changes: Any) -> Recipe:
 
 
 def recipe_of(settings: Any) -> Recipe:
-    """The recipe of a chapter: that of its profile, with the parameters that the reader has set in their place.
+    """The recipe of a chapter: that of its profile, with the parameters that the reader has set in
+    their place.
 
     Args:
-        settings: of the page (`cde.book.page.settings`): `profile`, and any of `PARAMETERS`; None leaves the recipe's.
+        settings: of the page (`cde.book.page.settings`): `profile`, and any of `PARAMETERS`; None
+            leaves the recipe's.
 
     Raises:
         ValueError: a value that does not fit.

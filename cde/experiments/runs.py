@@ -1,9 +1,10 @@
 """A store of training runs, addressed by what they are: the same call again reads the result back.
 
-A run lies in the cache folder under a hash of its config, of the precision that "auto" is here, of the content of its
-data and of the declared version of the training procedure (`PROCEDURE`), so that an edit that changes no number
-retrains nothing. Two processes that ask for the same run do the work once: the second waits for the first. A run that
-was interrupted, by SIGKILL at any moment too, goes on from its last checkpoint. Each run carries its provenance.
+A run lies in the cache folder under a hash of its config, of the precision that "auto" is here, of
+the content of its data and of the declared version of the training procedure (`PROCEDURE`), so that
+an edit that changes no number retrains nothing. Two processes that ask for the same run do the work
+once: the second waits for the first. A run that was interrupted, by SIGKILL at any moment too, goes
+on from its last checkpoint. Each run carries its provenance.
 
     runs/<key>/run.json        config, data, metrics, provenance; written last: the run is done
     runs/<key>/model/          the trained encoder, for `from_pretrained`
@@ -31,13 +32,15 @@ from cde.training import Processes, TrainConfig, Trainer
 
 __all__ = ["PROCEDURE", "Run", "provenance", "run_key", "train"]
 
-#: the version of the training procedure: a run of another version is another run. Raise it when the numbers of a run
-#: change; `tests/experiments/test_runs.py` holds the losses of a few steps, and fails when they move and this has not
+#: the version of the training procedure: a run of another version is another run. Raise it when the
+#: numbers of a run change; `tests/experiments/test_runs.py` holds the losses of a few steps, and
+#: fails when they move and this has not
 PROCEDURE = 1
 
 
 def run_key(config: TrainConfig, pairs: Pairs, hard_negatives: Any = None) -> str:
-    """The address of a run: a hash of its config, its precision here, its data and the procedure's version.
+    """The address of a run: a hash of its config, its precision here, its data and the procedure's
+    version.
 
     A run that starts from another run's folder depends on that run's weights.
     """
@@ -83,7 +86,8 @@ class Run:
         key: its address.
         folder: where it lies.
         config: its settings.
-        metrics: a row for each step: loss, accuracy, share of masked negatives, learning rate, seconds.
+        metrics: a row for each step: loss, accuracy, share of masked negatives, learning rate,
+            seconds.
         provenance: time, machine, libraries, commit, seed.
         data: fingerprint of the pairs.
     """
@@ -95,10 +99,10 @@ class Run:
     provenance: dict[str, Any]
     data: str
 
-    def model(self) -> BiEncoder | ContextualEncoder:
+    def model(self) -> Any:
         """The trained encoder, read from the store."""
-        cls: Any = BiEncoder if self.config.architecture == "bi-encoder" else ContextualEncoder
-        return cls.from_pretrained(self.folder / "model", precision=self.config.precision)  # type: ignore[no-any-return]
+        kind: Any = BiEncoder if self.config.architecture == "bi-encoder" else ContextualEncoder
+        return kind.from_pretrained(self.folder / "model", precision=self.config.precision)
 
     @classmethod
     def read(cls, folder: Path) -> Run:
@@ -126,7 +130,8 @@ def train(config: TrainConfig, pairs: Pairs | None = None, hard_negatives: Any =
 
     Args:
         config: the settings.
-        pairs: to train on; by default `cde.load_pairs(config.data)`, of which `config.pairs` are drawn.
+        pairs: to train on; by default `cde.load_pairs(config.data)`, of which `config.pairs` are
+            drawn.
         hard_negatives: `(n, h)` positions of documents; by default mined, as the config asks.
 
     Returns:
@@ -136,13 +141,16 @@ def train(config: TrainConfig, pairs: Pairs | None = None, hard_negatives: Any =
         ValueError: settings that do not fit each other or the data.
         FloatingPointError: a loss that is not finite.
 
-    Several processes: start the same script with `torchrun --nproc-per-node 2`; each process gets the run.
+    Several processes: start the same script with `torchrun --nproc-per-node 2`; each process gets
+        the run.
 
     Used by every chapter that trains.
 
     Example:
-        >>> config = TrainConfig(data="pydocs/rich", architecture="bi-encoder", layers=1, batches="random",
-        ...     filter_epsilon=None, batch_size=8, steps=2, warmup_steps=1, query_tokens=8, document_tokens=8)
+        >>> config = TrainConfig(data="pydocs/rich", architecture="bi-encoder", layers=1,
+        ...     batches="random",
+        ...     filter_epsilon=None, batch_size=8, steps=2, warmup_steps=1, query_tokens=8,
+        ...     document_tokens=8)
         >>> run = train(config)
         >>> len(run.metrics), run.model().dim
         (2, 384)

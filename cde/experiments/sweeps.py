@@ -1,4 +1,5 @@
-"""Sweeps: many arms trained with every seed, and each model tested on every set, in every context asked for.
+"""Sweeps: many arms trained with every seed, and each model tested on every set, in every context
+asked for.
 
 Contexts of a contextual encoder when it is tested:
 
@@ -6,7 +7,8 @@ Contexts of a contextual encoder when it is tested:
 - `other`: documents of the next corpus in the list, so that the context is real and wrong;
 - `null`: null tokens, so that the encoder has its parameters and no context.
 
-The last two are the control that the papers lack: a gain that they show as well is not the context's.
+The last two are the control that the papers lack: a gain that they show as well is not the
+context's.
 
 Cost: that of the runs, and of 2 to 30 seconds a set, model and context on two cores.
 """
@@ -23,7 +25,6 @@ import pandas as pd
 from cde.experiments.recipes import EvaluationSet, Recipe
 from cde.experiments.runs import Run
 from cde.intervals import mean_and_spread
-from cde.models import BiEncoder, ContextualEncoder
 from cde.progress import progress
 from cde.retrieval import evaluate
 
@@ -36,9 +37,9 @@ Context = Literal["own", "other", "null"]
 class Sweep:
     """The rows of a sweep, and ways to read them.
 
-    Rows are picked by `wanted`: columns and the value that each must have (arm, where, set, or a factor of the
-    chapter's own, such as batch_size); None takes every value. A contextual encoder is read in its own context, a
-    bi-encoder in none, unless `context` says otherwise.
+    Rows are picked by `wanted`: columns and the value that each must have (arm, where, set, or a
+    factor of the chapter's own, such as batch_size); None takes every value. A contextual encoder
+    is read in its own context, a bi-encoder in none, unless `context` says otherwise.
 
     Attributes:
         rows: those of `sweep`, with columns of the chapter's own.
@@ -46,7 +47,8 @@ class Sweep:
     Used by the chapters of results.
 
     Example:
-        >>> rows = pd.DataFrame({"arm": ["a", "a", "b", "b"], "seed": [0, 1, 0, 1], "ndcg": [0.5, 0.6, 0.4, 0.4],
+        >>> rows = pd.DataFrame({"arm": ["a", "a", "b", "b"], "seed": [0, 1, 0, 1], "ndcg": [0.5,
+        ...     0.6, 0.4, 0.4],
         ...     "set": "s", "where": "out", "context": "none", "loss": 1.0})
         >>> Sweep(rows).gain({"arm": "a"}, {"arm": "b"}).round(1).to_dict()
         {0: 10.0, 1: 20.0}
@@ -74,7 +76,8 @@ class Sweep:
         by: str | list[str] = "seed",
         **wanted: Any,
     ) -> pd.Series[float]:
-        """NDCG@10 in points, 0 to 100: the mean over sets (and whatever else is not wanted) of each seed.
+        """NDCG@10 in points, 0 to 100: the mean over sets (and whatever else is not wanted) of each
+        seed.
 
         Args:
             context: "own", "other", "null" or "none".
@@ -92,6 +95,7 @@ class Sweep:
         self,
         arm: Mapping[str, Any],
         over: Mapping[str, Any],
+        /,
         by: str | list[str] = "seed",
         **common: Any,
     ) -> pd.Series[float]:
@@ -120,13 +124,15 @@ class Sweep:
         return int(self.rows.loc[self.rows["where"] == where, "set"].nunique())
 
     def mean_by_run(self) -> pd.DataFrame:
-        """The mean over sets of each arm, seed, kind of set and context: the numbers behind a figure."""
+        """The mean over sets of each arm, seed, kind of set and context: the numbers behind a
+        figure.
+        """
         keys = ["arm", "seed", "where", "context"]
         return self.rows.groupby(keys, sort=False)["ndcg"].mean().reset_index()
 
 
 def evaluate_in_contexts(
-    model: BiEncoder | ContextualEncoder,
+    model: Any,
     tests: Sequence[EvaluationSet],
     contexts: Iterable[Context] = ("own",),
     seed: int = 0,
@@ -148,6 +154,7 @@ def evaluate_in_contexts(
     Example:
         >>> from cde.data import RetrievalSet
         >>> toy = RetrievalSet(["d"], ["a red boat"], ["q"], ["boat"], {"q": {"d": 1}})
+        >>> from cde.models import BiEncoder
         >>> model = BiEncoder.from_backbone("minilm", 1)
         >>> evaluate_in_contexts(model, [EvaluationSet("toy", toy, "out")])
            set where context  ndcg
@@ -155,14 +162,14 @@ def evaluate_in_contexts(
     """
     rows = []
     for place, test in enumerate(tests):
-        for context in ("none",) if isinstance(model, BiEncoder) else tuple(contexts):
+        for context in tuple(contexts) if model.reads_context else ("none",):
             if context == "other" and len(tests) < 2:
                 raise ValueError("context 'other' needs a second test set to take documents from")
             source = tests[(place + 1) % len(tests)] if context == "other" else test
             documents = None if context == "null" else source.collection.documents
-            encoder: Any = (
-                model if isinstance(model, BiEncoder) else model.with_context(documents, seed=seed)
-            )
+            encoder: Any = model
+            if model.reads_context:
+                encoder = model.with_context(documents, seed=seed)
             found = evaluate(encoder, test.collection)["ndcg@10"]
             rows.append({"set": test.name, "where": test.where, "context": context, "ndcg": found})
     return pd.DataFrame(rows)
@@ -184,12 +191,12 @@ def sweep(
         recipe: what all arms have in common.
         contexts: in which contextual encoders are tested.
         tests: by default the recipe's.
-        after: an arm of the first phase; the arms are then second phases (`Recipe.fine_tune`) that go on from it,
-            each from the run of its own seed. By default the arms are first phases.
+        after: an arm of the first phase; the arms are then second phases (`Recipe.fine_tune`) that
+            go on from it, each from the run of its own seed. By default the arms are first phases.
 
     Returns:
-        A row for each arm, seed, set and context: arm, seed, set, where, context, ndcg; and of the run: loss and
-        accuracy (means of the last tenth of its steps), step_seconds (median).
+        A row for each arm, seed, set and context: arm, seed, set, where, context, ndcg; and of the
+        run: loss and accuracy (means of the last tenth of its steps), step_seconds (median).
 
     Raises:
         ValueError: settings that do not fit each other or the data.

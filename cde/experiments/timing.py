@@ -1,24 +1,28 @@
 """Times in turns, and peak memory: how chapters and benchmarks compare what things cost.
 
-A machine that slows down slows whatever runs on it then. So what is compared takes turns, round after round, and ratios
-are made within a round; the first round warms up and does not count. Memory is that of the GPU where there is one,
-else of the process, which only Linux tells.
+A machine that slows down slows whatever runs on it then. So what is compared takes turns, round
+after round, and ratios are made within a round; the first round warms up and does not count. Memory
+is that of the GPU where there is one, else of the process, which only Linux tells.
 
 Cost: that of what is timed, once more than the rounds.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
 
-__all__ = ["in_turns", "memory_is_measured", "peak_memory", "ratios"]
+__all__ = ["in_own_processes", "in_turns", "memory_is_measured", "peak_memory", "ratios"]
 
 
 def in_turns(jobs: Mapping[str, Callable[[], Any]], rounds: int) -> pd.DataFrame:
@@ -29,7 +33,8 @@ def in_turns(jobs: Mapping[str, Callable[[], Any]], rounds: int) -> pd.DataFrame
         rounds: that count.
 
     Returns:
-        Columns step (the job's name), round (from 1), seconds, and loss where the jobs return a number.
+        Columns step (the job's name), round (from 1), seconds, and loss where the jobs return a
+        number.
 
     Raises:
         ValueError: no round.
@@ -80,7 +85,8 @@ def memory_is_measured() -> bool:
 
 
 def peak_memory(job: Callable[[], Any]) -> tuple[float, float, Any]:
-    """MiB at the highest while a job runs: above what was in use before, and in all; and what the job returned.
+    """MiB at the highest while a job runs: above what was in use before, and in all; and what the
+    job returned.
 
     A process gives memory back as it likes: for a clean number, call it in a process of its own.
 
@@ -105,6 +111,51 @@ def peak_memory(job: Callable[[], Any]) -> tuple[float, float, Any]:
     result = job()
     most = torch.cuda.max_memory_allocated() / 2**20 if on_gpu else _of_process("VmHWM")
     return most - before, most, result
+
+
+_PROGRAM = """
+import importlib, json, multiprocessing, sys
+module, name, jobs, at_once = json.loads(sys.argv[1])
+function = getattr(importlib.import_module(module), name)  # once, before the processes part
+with multiprocessing.get_context("fork").Pool(at_once, maxtasksperchild=1) as pool:
+    print(json.dumps(pool.starmap(function, jobs, chunksize=1)))
+"""
+
+
+def in_own_processes(function: Callable[..., Any], jobs: Sequence[Sequence[Any]]) -> list[Any]:
+    """Call a function several times, each in a process of its own.
+
+    No call finds memory that another has left behind. The processes give freed memory back at once,
+    which glibc would keep for later, more or less of it from run to run. Two run at the same time;
+    on a GPU, one.
+
+    Args:
+        function: of an importable module; what it takes and returns can be written as JSON.
+        jobs: the arguments of each call.
+
+    Returns:
+        What the calls returned, in the order of the jobs.
+
+    Raises:
+        RuntimeError: a call failed; the message ends with its error.
+
+    Used by the chapter `gradient_caching`.
+
+    Example:
+        >>> in_own_processes(os.path.join, [["a", "b"], ["c", "d"]])
+        ['a/b', 'c/d']
+    """
+    at_once = 1 if torch.cuda.is_available() else 2
+    call = [function.__module__, function.__name__, jobs, at_once]
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, json.dumps(call)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "MALLOC_TRIM_THRESHOLD_": str(2**20)},
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    return list(json.loads(done.stdout.splitlines()[-1]))
 
 
 def _of_process(name: str) -> float:

@@ -7,7 +7,8 @@ encoder.encode_documents(corpus); encoder.encode_queries(queries)
 ```
 
 `attention` and `backbones` open the layers of `transformers`; `stages` are M1 and M2; `published`
-knows the authors' checkpoints; `corpus` binds a model to a corpus.
+knows the authors' checkpoints; `corpus` binds a model to a corpus; `untrained` has small models
+with random weights.
 """
 
 from cde.models.bi_encoder import BiEncoder

@@ -45,11 +45,13 @@ class ContextCache:
     layers: dict[nn.Module, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def record(self, layer: nn.Module, key: Tensor, value: Tensor) -> None:
-        """Keep a layer's keys and values; those of a recomputation under gradient checkpointing are not needed."""
+        """Keep a layer's keys and values; those of a recomputation under gradient checkpointing are
+        not needed.
+        """
         self.layers.setdefault(layer, (key, value))
 
     def extend(self, layer: nn.Module, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values that a text's queries may see in a layer: its own, after the context's."""
+        """Keys and values that a text's queries may see in a layer: the context's, then its own."""
         if layer not in self.layers:
             raise ValueError(
                 "these keys and values were computed by another model: bind the context to this one"
@@ -71,7 +73,8 @@ class ContextCache:
 
 @dataclass(frozen=True)
 class HeadRotation:
-    """The rotation that the published file `hf_model.py` applies: by the head's index, not the token's.
+    """The rotation that the published file `hf_model.py` applies: by the head's index, not the
+    token's.
 
     Every token from `start` on is turned by the same angle in a given head, so that two such tokens
     score as if nothing had been turned, while the scores between them and the unturned context
@@ -139,10 +142,11 @@ def _flash(
     deterministic: bool | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Flash attention through `transformers`, which unpads by the mask of real keys, `(batch, keys)`.
+    """Flash attention through `transformers`, which unpads by the mask of real keys, `(batch,
+    keys)`.
 
-    Its own attention function reads the kernel's name from the layer's config, where ours stands, so
-    the function below it is called.
+    Its own attention function reads the kernel's name from the layer's config, where ours stands,
+    so the function below it is called.
     """
     device = query.device.type
     if torch.is_autocast_enabled(device):  # rotation leaves queries and keys in float32
@@ -181,7 +185,8 @@ def _eager(
     dropout: float = 0.0,
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
-    # transformers keeps its eager functions in the model files, one a family; this is theirs in common
+    # transformers keeps its eager functions in the model files, one a family; this is theirs in
+    # common
     scores = (
         query
         @ key.transpose(-2, -1)
@@ -212,7 +217,8 @@ def visibility(
     Args:
         text_mask: `(batch, text_length)` bool, false on padding; None where no text is padded.
         text_length: T, the number of text tokens (0 in a pass of the context alone).
-        query_context: context tokens among the queries (J in a pass over all, 0 when they are cached).
+        query_context: context tokens among the queries (J in a pass over all, 0 when they are
+            cached).
         key_context: context tokens among the keys (J).
         context_sees_text: false is the pattern `cached`, computed in one masked pass.
         window: text tokens see each other over at most so many places (ModernBERT's local layers).

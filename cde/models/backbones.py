@@ -44,7 +44,9 @@ class Family(Protocol):
     layers: str
 
     def embed(self, model: Any, input_ids: Tensor, position_ids: Tensor) -> Tensor:
-        """Token vectors `(batch, T, dim)` before normalisation; positions added where they are learned."""
+        """Token vectors `(batch, T, dim)` before normalisation; positions added where they are
+        learned.
+        """
         ...
 
     def normalise(self, model: Any, hidden: Tensor) -> Tensor:
@@ -54,11 +56,15 @@ class Family(Protocol):
     def run(
         self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any
     ) -> Tensor:
-        """All layers: `(batch, S, dim)` to the same; `position_ids` is `(1, S)`, for rotary families."""
+        """All layers: `(batch, S, dim)` to the same; `position_ids` is `(1, S)`, for rotary
+        families.
+        """
         ...
 
     def window(self, model: Any) -> int | None:
-        """How far text tokens see in the layers that see a window only; None where all see everything."""
+        """How far text tokens see in the layers that see a window only; None where all see
+        everything.
+        """
         ...
 
     def longest(self, model: Any) -> int | None:
@@ -76,7 +82,8 @@ class Bert:
         longest = model.config.max_position_embeddings
         if input_ids.shape[1] > longest:
             raise ValueError(
-                f"the backbone has {longest} learned positions; a text has {input_ids.shape[1]} tokens"
+                f"the backbone has {longest} learned positions; a text has {input_ids.shape[1]} "
+                "tokens"
             )
         parts = model.embeddings
         types = parts.token_type_embeddings.weight[0]
@@ -185,7 +192,8 @@ def masks_of(
 ) -> Masks:
     """The masks of both kinds of layers, as `visibility` makes them from `shape` and `options`.
 
-    Flash attention takes the window as an option of its own, so that only padding is left for the mask.
+    Flash attention takes the window as an option of its own, so that only padding is left for the
+    mask.
     """
     masks = {"full": visibility(*shape, **options)}
     window = family.window(model)
@@ -206,7 +214,8 @@ def family_of(config: PreTrainedConfig) -> Family:
         return FAMILIES[config.model_type]
     except KeyError:
         raise ValueError(
-            f"backbones of type {config.model_type!r} are not supported; those of type {', '.join(FAMILIES)} are"
+            f"backbones of type {config.model_type!r} are not supported; those of type "
+            f"{', '.join(FAMILIES)} are"
         ) from None
 
 
@@ -220,7 +229,8 @@ def config_from_dict(values: dict[str, Any]) -> PreTrainedConfig:
     model_type = values.pop("model_type", None)
     if model_type not in FAMILIES:
         raise ValueError(
-            f"the backbone's config names the model_type {model_type!r}; accepted are {', '.join(FAMILIES)}"
+            f"the backbone's config names the model_type {model_type!r}; accepted are "
+            f"{', '.join(FAMILIES)}"
         )
     config: PreTrainedConfig = AutoConfig.for_model(model_type, **values)
     return config

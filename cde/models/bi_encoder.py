@@ -5,7 +5,6 @@ The paper's baseline (CDE §3, ϕ and ψ), and what a contextual encoder is comp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,14 @@ from torch import Tensor
 from cde.hardware import Precision
 from cde.models.backbones import build_backbone, config_from_dict, family_of, masks_of
 from cde.models.configuration import BiEncoderConfig
-from cde.models.encoder import Encoder, load_tokenizer, save_folder
-from cde.models.encoding import Vectors
+from cde.models.encoder import TextEncoder, load_tokenizer
 from cde.models.pooling import mean_of_tokens, to_the_left
 from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights
 
 __all__ = ["BiEncoder"]
 
 
-class BiEncoder(Encoder):
+class BiEncoder(TextEncoder):
     """A text encoder without context.
 
     Args:
@@ -77,9 +75,9 @@ class BiEncoder(Encoder):
         backbone, tensors = backbone_weights(path_or_repository, layers)
         model = cls(BiEncoderConfig(backbone=backbone, **settings))
         fill(model.backbone, tensors, str(path_or_repository))
-        return model.ready(
+        return model.ready(  # type: ignore[no-any-return]
             load_tokenizer(path_or_repository), attn_implementation, device, precision
-        )  # type: ignore[no-any-return]
+        )
 
     @classmethod
     def from_pretrained(
@@ -101,17 +99,15 @@ class BiEncoder(Encoder):
         values = read_config(folder)
         if values.get("model_type") != BiEncoderConfig.model_type:
             raise ValueError(
-                f"{folder} holds a model of type {values.get('model_type')!r}, not {BiEncoderConfig.model_type!r}: "
-                "BiEncoder.from_backbone starts from a transformer, ContextualEncoder.from_pretrained reads CDE models"
+                f"{folder} holds a model of type {values.get('model_type')!r}, not "
+                f"{BiEncoderConfig.model_type!r}: "
+                "BiEncoder.from_backbone starts from a transformer, "
+                "ContextualEncoder.from_pretrained reads CDE models"
             )
         model = cls(BiEncoderConfig.from_dict(values))
         fill(model, read_weights(folder), str(folder))
         tokenizer = load_tokenizer(folder) if (folder / "tokenizer_config.json").is_file() else None
         return model.ready(tokenizer, attn_implementation, device, precision)  # type: ignore[no-any-return]
-
-    def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
-        """Write config, weights (or those of `state_dict`) and tokenizer, for `from_pretrained`."""
-        save_folder(save_directory, self.config, state_dict or self.state_dict(), self.tokenizer)
 
     @property
     def dim(self) -> int:
@@ -120,11 +116,15 @@ class BiEncoder(Encoder):
 
     @property
     def longest(self) -> int | None:
-        """Most tokens that a text can have, where positions are learned; None where they are rotary."""
+        """Most tokens that a text can have, where positions are learned; None where they are
+        rotary.
+        """
         return self.family.longest(self.backbone)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Vectors of texts before normalisation: `(batch, T)` ids and mask to `(batch, dim)` float32."""
+        """Vectors of texts before normalisation: `(batch, T)` ids and mask to `(batch, dim)`
+        float32.
+        """
         input_ids, mask = to_the_left(input_ids, attention_mask)
         length, device = input_ids.shape[1], input_ids.device
         positions = torch.arange(length, device=device)[None]
@@ -134,23 +134,3 @@ class BiEncoder(Encoder):
         )
         hidden = family.normalise(model, family.embed(model, input_ids, positions))
         return mean_of_tokens(family.run(model, hidden, masks, positions, **self.attention), mask)
-
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors of queries, `(n, dim)` float32.
-
-        Raises:
-            TypeError: something that is not a list of strings.
-        """
-        return self.encode(
-            texts, self.forward, self.config.query_prefix, description="embedding queries:"
-        )
-
-    def encode_documents(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors of documents, `(n, dim)` float32.
-
-        Raises:
-            TypeError: something that is not a list of strings.
-        """
-        return self.encode(
-            texts, self.forward, self.config.document_prefix, description="embedding documents:"
-        )

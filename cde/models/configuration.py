@@ -21,16 +21,20 @@ __all__ = ["TASK_PREFIXES", "VARIANTS", "BiEncoderConfig", "ContextualConfig", "
 class Variant:
     """How one forward pass of the second stage differs from the others.
 
-    What the authors' programs do in training mode alone (the Hub's file shuffles the context, several
-    vectors a document are drawn with replacement) is not among it: training follows this book's way.
+    What the authors' programs do in training mode alone (the Hub's file shuffles the context,
+    several vectors a document are drawn with replacement) is not among it: training follows this
+    book's way.
 
     Attributes:
         rotary: "text" turns text tokens by their place in the text and context tokens by nothing;
-            "sequence" turns by the place in the whole sequence, those before `unrotated` by nothing;
-            "head" turns by the index of the attention head; "plain" is the backbone's own way.
+            "sequence" turns by the place in the whole sequence, those before `unrotated` by
+            nothing; "head" turns by the index of the attention head; "plain" is the backbone's own
+            way.
         token_type_twice: the token type embedding is added to every token once more.
-        embedding_norm_twice: text passes the backbone's embedding norm before the whole sequence does.
-        window_spares_context: local attention (ModernBERT) counts no places between text and context.
+        embedding_norm_twice: text passes the backbone's embedding norm before the whole sequence
+            does.
+        window_spares_context: local attention (ModernBERT) counts no places between text and
+            context.
         residual: the output projection is added to what it projects, instead of replacing it.
     """
 
@@ -42,7 +46,8 @@ class Variant:
 
 
 VARIANTS = {
-    #: this book's: the paper's description, one embedding norm, context without positions in every family
+    #: this book's: the paper's description, one embedding norm, context without positions in every
+    #: family
     "paper": Variant(rotary="text"),
     #: the authors' self-contained file hf_model.py, which `trust_remote_code` runs for cde-small-v1
     "hub": Variant(
@@ -55,8 +60,9 @@ VARIANTS = {
 }
 
 
-#: what stands before texts in the published models, by kind of task (§10.7 and the authors' evaluation);
-#: settings of both configs: `ContextualEncoder.from_backbone("minilm", **TASK_PREFIXES["retrieval"])`
+#: what stands before texts in the published models, by kind of task (§10.7 and the authors'
+#: evaluation); settings of both configs: `ContextualEncoder.from_backbone("minilm",
+#: **TASK_PREFIXES["retrieval"])`
 TASK_PREFIXES = {
     "retrieval": {"query_prefix": "search_query: ", "document_prefix": "search_document: "},
     "question retrieval": {"query_prefix": "search_query: ", "document_prefix": "search_query: "},
@@ -131,18 +137,21 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
             (published variants: as far as the authors' code accepts it).
         vectors_per_document: context vectors per context document (§10.11).
         attention: "full" or "cached", as `cde.models.attention` describes them.
-        first_stage_mlp: two linear layers after M1's pooling, in the published models (not in the paper).
+        first_stage_mlp: two linear layers after M1's pooling, in the published models (not in the
+            paper).
         soft_prompt_tokens: learned tokens between context and text (8 in the published models).
         output_projection: two linear layers after M2's pooling, in the published models.
         sequence_dropout: probability p of replacing a context token by the null token in training
             (§4.2: 0.005).
-        null_token: whether the model has v∅ at all; published models trained without dropout lack it.
+        null_token: whether the model has v∅ at all; published models trained without dropout lack
+            it.
         tie_token_embeddings: M1 and M2 share their word embeddings.
         pool: "text" averages text tokens alone (§4.2), "all" also the context and the soft prompt.
         variant: which forward pass, a key of `VARIANTS`.
-        unrotated: so many tokens at the start of the sequence are not turned (variants "hub", "train").
-        skip_instruction_until: leave tokens up to the first of this id out of the pooling (published
-            models with `pool_ignore_instruction_tokens`); None pools all text tokens.
+        unrotated: so many tokens at the start of the sequence are not turned (variants "hub",
+            "train").
+        skip_instruction_until: leave tokens up to the first of this id out of the pooling
+            (published models with `pool_ignore_instruction_tokens`); None pools all text tokens.
         query_prefix, document_prefix: put before every query and every document (§10.7).
         max_tokens: texts are cut to so many tokens.
         dropout: of both backbones, in training.
@@ -198,7 +207,8 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
         )
         _require(
             variant == "paper" or attention == "full",
-            f"the published variant {variant!r} was trained with attention 'full'; 'cached' is for variant 'paper'",
+            f"the published variant {variant!r} was trained with attention 'full'; 'cached' is "
+            "for variant 'paper'",
         )
         _require(pool in ("text", "all"), f"pool must be 'text' or 'all'; it is {pool!r}")
         _require(

@@ -1,4 +1,6 @@
-"""The contextual document encoder (CDE §4.2): two stages, published checkpoints, any number of context documents."""
+"""The contextual document encoder (CDE §4.2): two stages, published checkpoints, any number of
+context documents.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cde.hardware import Precision
 from cde.models.attention import ContextCache
@@ -17,7 +19,7 @@ from cde.models.corpus import CorpusEncoder, draw_context
 from cde.models.encoder import Encoder, load_tokenizer, save_folder
 from cde.models.encoding import Vectors
 from cde.models.published import Layout, published_config
-from cde.models.stages import FirstStage, SecondStage
+from cde.models.stages import FirstStage, NoFirstStage, SecondStage
 from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights
 
 __all__ = ["ContextualEncoder", "load_published"]
@@ -27,16 +29,6 @@ _WORDS = {
     "nomic_bert": "word_embeddings",
     "modernbert": "tok_embeddings",
 }
-
-
-class _NoFirstStage(nn.Module):
-    """In the place of M1 in an encoder that was saved with its context and without its first stage."""
-
-    def forward(self, *_: Any, **__: Any) -> Tensor:
-        raise ValueError(
-            "this encoder was saved with its context and without its first stage, so it cannot embed another "
-            "context: load the whole model, or pass context vectors"
-        )
 
 
 class ContextualEncoder(Encoder):
@@ -65,12 +57,13 @@ class ContextualEncoder(Encoder):
     """
 
     config_class = ContextualConfig
+    reads_context = True
 
     def __init__(self, config: ContextualConfig) -> None:
         super().__init__(config)
         self.second_stage = SecondStage(config)
         self.first_stage = (
-            FirstStage(config, self.second_stage.dim) if config.first_backbone else _NoFirstStage()
+            FirstStage(config, self.second_stage.dim) if config.first_backbone else NoFirstStage()
         )
         if config.tie_token_embeddings and isinstance(self.first_stage, FirstStage):
             shared = self.first_stage.backbone.get_input_embeddings().weight
@@ -119,9 +112,9 @@ class ContextualEncoder(Encoder):
         if isinstance(model.first_stage, FirstStage):
             fill(model.first_stage.backbone, first_weights, str(path_or_repository))
         fill(model.second_stage.backbone, second_weights, str(path_or_repository))
-        return model.ready(
+        return model.ready(  # type: ignore[no-any-return]
             load_tokenizer(path_or_repository), attn_implementation, device, precision
-        )  # type: ignore[no-any-return]
+        )
 
     @classmethod
     def from_pretrained(
@@ -136,16 +129,17 @@ class ContextualEncoder(Encoder):
         precision: Precision = "auto",
         revision: str | None = None,
     ) -> ContextualEncoder:
-        """An encoder that `save_pretrained` wrote, or one in the layout of jxm/cde-small-v1 and -v2.
+        """An encoder that `save_pretrained` wrote, or one in the layout of jxm/cde-small-v1 and
+        -v2.
 
         Args:
-            path_or_repository: a folder, or a Hub repository. No code in it is run, and nothing else
-                is fetched.
-            variant: which forward pass a published checkpoint runs. By default "v2" over ModernBERT,
-                and "hub" over NomicBERT: the self-contained file of the authors' repository, written to
-                be run from the Hub, so that vectors should be those that its users have (the Hub's copy
-                could not be compared). Its rotary embeddings turn by the attention head's index;
-                "train" is the pass that the weights were trained with.
+            path_or_repository: a folder, or a Hub repository. No code in it is run, and nothing
+                else is fetched.
+            variant: which forward pass a published checkpoint runs. By default "v2" over
+                ModernBERT, and "hub" over NomicBERT: the self-contained file of the authors'
+                repository, written to be run from the Hub, so that vectors should be those that its
+                users have (the Hub's copy could not be compared). Its rotary embeddings turn by the
+                attention head's index; "train" is the pass that the weights were trained with.
             tokenizer: a tokenizer, or where to load one from. By default the folder's own; for a
                 NomicBERT checkpoint without one, MiniLM's, whose vocabulary is the same
                 (bert-base-uncased).
@@ -169,7 +163,8 @@ class ContextualEncoder(Encoder):
             config = ContextualConfig.from_dict(values)
             if variant not in (None, config.variant):
                 raise ValueError(
-                    f"{folder} was saved with the variant {config.variant!r}; {variant!r} was asked for"
+                    f"{folder} was saved with the variant {config.variant!r}; {variant!r} was "
+                    "asked for"
                 )
             model = cls(config)
             tensors = read_weights(folder)
@@ -182,8 +177,10 @@ class ContextualEncoder(Encoder):
             )
         else:
             raise ValueError(
-                f"{folder} holds a model of type {values.get('model_type')!r}, neither saved by ContextualEncoder nor "
-                "in the layout of jxm/cde-small-v1: ContextualEncoder.from_backbone starts from a transformer"
+                f"{folder} holds a model of type {values.get('model_type')!r}, neither saved by "
+                "ContextualEncoder nor "
+                "in the layout of jxm/cde-small-v1: ContextualEncoder.from_backbone starts from a "
+                "transformer"
             )
         for name, prefix in (prefixes or {}).items():
             if name not in ("query_prefix", "document_prefix"):
@@ -204,8 +201,8 @@ class ContextualEncoder(Encoder):
     def with_tied(self, tensors: dict[str, Tensor], second_wins: bool = False) -> dict[str, Tensor]:
         """Tensors with shared word embeddings under both of their names.
 
-        `second_wins`: where both are there and differ, take the second stage's, as torch does when it
-        fills the authors' model in the order of its parts.
+        `second_wins`: where both are there and differ, take the second stage's, as torch does when
+        it fills the authors' model in the order of its parts.
         """
         if self.config.tie_token_embeddings and isinstance(self.first_stage, FirstStage):
             first, second = (
@@ -233,11 +230,13 @@ class ContextualEncoder(Encoder):
 
     @property
     def longest(self) -> int | None:
-        """Most tokens that a text can have, where positions are learned; None where they are rotary."""
+        """Most tokens that a text can have, where positions are learned; None where they are
+        rotary.
+        """
         stages = [
             stage
             for stage in (self.first_stage, self.second_stage)
-            if not isinstance(stage, _NoFirstStage)
+            if not isinstance(stage, NoFirstStage)
         ]
         limits = [stage.family.longest(stage.backbone) for stage in stages]
         return min((limit for limit in limits if limit is not None), default=None)
@@ -256,7 +255,8 @@ class ContextualEncoder(Encoder):
         Args:
             input_ids, attention_mask: `(batch, T)`, of the texts.
             context: what `first_stage` gave, or `second_stage.cache_context`.
-            context_input_ids, context_attention_mask: `(J, T')`, of context documents to embed first.
+            context_input_ids, context_attention_mask: `(J, T')`, of context documents to embed
+                first.
             null_context: put the null token in the place of every context vector.
 
         Raises:
@@ -269,8 +269,34 @@ class ContextualEncoder(Encoder):
         embedded: Tensor = self.second_stage(input_ids, attention_mask, context, null_context)
         return embedded
 
+    def embed_batch(self, input_ids: Tensor, mask: Tensor | None, context: Any = None) -> Tensor:
+        """The second stage: vectors of texts before normalisation, `(batch, dim)`."""
+        embedded: Tensor = self.second_stage(input_ids, mask, context)
+        return embedded
+
+    def carried_tokens(self) -> int:
+        """Context tokens beside each text; cached ones weigh about a quarter: keys are copied."""
+        tokens = int(self.config.context_tokens + self.config.soft_prompt_tokens)
+        return tokens // 4 if self.config.attention == "cached" else tokens
+
+    def share_context(self, context: Tensor | None, batches: int) -> Any:
+        """With attention `cached` and several batches, the context's keys and values, made once."""
+        if self.config.attention == "cached" and batches > 1:
+            return self.second_stage.cache_context(context)
+        return context
+
+    def check_attention(self, implementation: str) -> None:
+        """Raise a ValueError for flash attention beside ModernBERT's local windows."""
+        if implementation.startswith("flash") and self.second_stage.window_beside_context():
+            raise ValueError(
+                "flash_attention_2 cannot leave context tokens out of ModernBERT's local windows: "
+                "take attn_implementation='sdpa' for this model"
+            )
+
     def embed_context(self, texts: Sequence[str]) -> Vectors:
-        """First-stage vectors of context documents: `(n, dim)` or `(n, k, dim)` float32, not normalised."""
+        """First-stage vectors of context documents: `(n, dim)` or `(n, k, dim)` float32, not
+        normalised.
+        """
         prefix = self.config.document_prefix
         parts = self.config.vectors_per_document
         shape = (self.dim,) if parts == 1 else (parts, self.dim)
@@ -301,11 +327,13 @@ class ContextualEncoder(Encoder):
             seed: of the draw.
             fill: what to do when there are fewer documents than the model was made for. "shorter"
                 leaves the context short, "null" fills it with null tokens, "repeat" with documents
-                drawn again. By default "shorter"; "repeat" for published models, as their authors do.
+                drawn again. By default "shorter"; "repeat" for published models, as their authors
+                do.
 
         Raises:
             TypeError: a context of another kind.
-            ValueError: an empty context, one that does not fit the model, or vectors that are not finite.
+            ValueError: an empty context, one that does not fit the model, or vectors that are not
+                finite.
 
         Warns:
             UserWarning: a context of one document, or of duplicates.
@@ -344,8 +372,8 @@ def load_published(
 ) -> ContextualEncoder:
     """A contextual encoder from published weights and configs, in evaluation mode.
 
-    It computes attention step by step ("eager"), as the authors' code does on a CPU: vectors agree to
-    1e-5. `set_attention("sdpa")` is faster and moves coordinates of size 4 by up to 1.3e-5.
+    It computes attention step by step ("eager"), as the authors' code does on a CPU: vectors agree
+    to 1e-5. `set_attention("sdpa")` is faster and moves coordinates of size 4 by up to 1.3e-5.
 
     Args:
         state_dict: tensors under their published names.
@@ -378,6 +406,3 @@ def load_published(
     model.set_attention("eager")
     model.eval()
     return model
-
-
-CorpusEncoder.model_class = ContextualEncoder

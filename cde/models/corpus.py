@@ -1,8 +1,8 @@
 """A contextual encoder bound to one corpus: the context drawn, embedded and kept.
 
-What CDE's users ask for: an encoder with `encode_queries` and `encode_documents` like any other, any
-number of context documents, and a statement of which ones they are. With attention `cached`, the
-context's keys and values are computed when the first text comes, and kept.
+What CDE's users ask for: an encoder with `encode_queries` and `encode_documents` like any other,
+any number of context documents, and a statement of which ones they are. With attention `cached`,
+the context's keys and values are computed when the first text comes, and kept.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch import Tensor
 from cde.hardware import half_precision
 from cde.models.attention import ContextCache
 from cde.models.configuration import ContextualConfig
-from cde.models.encoder import save_folder
+from cde.models.encoder import kinds, save_folder
 from cde.models.encoding import Vectors, checked_texts
 from cde.models.weights import fetch_folder, read_config, read_weights
 
@@ -69,11 +69,13 @@ def draw_context(
         raise ValueError("the context is empty; with_context(None) embeds without a corpus")
     if wanted < 1:
         raise ValueError(
-            f"size must be 1 or more context documents; it is {wanted}. with_context(None) takes none"
+            f"size must be 1 or more context documents; it is {wanted}. with_context(None) takes "
+            "none"
         )
     if config.variant != "paper" and wanted > config.context_size:
         raise ValueError(
-            f"a context of {wanted} documents does not fit the model: the published variant {config.variant!r} reads "
+            f"a context of {wanted} documents does not fit the model: the published variant "
+            f"{config.variant!r} reads "
             f"{config.context_size} and would leave the rest out"
         )
     generator = np.random.default_rng(seed)
@@ -104,7 +106,8 @@ def _checked_vectors(
     if vectors.shape[1:] != expected or vectors.ndim != 1 + len(expected):
         wanted = ", ".join(str(length) for length in expected)
         raise ValueError(
-            f"context vectors for this model are of shape (documents, {wanted}), as embed_context gives; these are "
+            f"context vectors for this model are of shape (documents, {wanted}), as embed_context "
+            "gives; these are "
             f"of shape {vectors.shape}"
         )
     if not np.isfinite(vectors).all():
@@ -114,7 +117,10 @@ def _checked_vectors(
 
 def _warn(drawn: list[str] | np.ndarray[Any, Any], taken: int) -> None:
     if taken == 1:
-        message = "the context is a single document: every embedding will lean towards it; give a sample of the corpus"
+        message = (
+            "the context is a single document: every embedding will lean towards it; "
+            "give a sample of the corpus"
+        )
         warnings.warn(message, UserWarning, stacklevel=4)
         return
     rows = drawn[:taken]
@@ -124,12 +130,16 @@ def _warn(drawn: list[str] | np.ndarray[Any, Any], taken: int) -> None:
         else len(np.unique(rows.reshape(taken, -1), axis=0))
     )
     if distinct < taken:
-        message = f"{taken - distinct} of {taken} context documents are duplicates of others: they say nothing new"
+        message = (
+            f"{taken - distinct} of {taken} context documents are duplicates of others: "
+            "they say nothing new"
+        )
         warnings.warn(message, UserWarning, stacklevel=4)
 
 
 class CorpusEncoder:
-    """An encoder of texts in the context of one corpus, as `ContextualEncoder.with_context` makes it.
+    """An encoder of texts in the context of one corpus, as `ContextualEncoder.with_context` makes
+    it.
 
     Args:
         model: the contextual encoder.
@@ -143,9 +153,6 @@ class CorpusEncoder:
         (1, 384)
     """
 
-    #: reads models; set by `cde.models.contextual`, which stands above this module
-    model_class: ClassVar[Any] = None
-
     def __init__(self, model: Any, context: Tensor | None, drawn: str) -> None:
         self.model = model
         self.context = context
@@ -153,7 +160,8 @@ class CorpusEncoder:
         self._caches: dict[tuple[str, bool, int, int], ContextCache] = {}
 
     def __repr__(self) -> str:
-        return f"CorpusEncoder({self.drawn}; {self.dim} dimensions, attention {self.model.config.attention})"
+        attention = self.model.config.attention
+        return f"CorpusEncoder({self.drawn}; {self.dim} dimensions, attention {attention})"
 
     @property
     def dim(self) -> int:
@@ -178,7 +186,8 @@ class CorpusEncoder:
 
     def _encode(self, texts: Sequence[str], prefix: str, description: str) -> Vectors:
         cached = self.model.config.attention == "cached"
-        # a text's copy of the cached keys and values weighs about a quarter of as many tokens of its own
+        # a text's copy of the cached keys and values weighs about a quarter of as many tokens of
+        # its own
         tokens = self._tokens() // 4 if cached else self._tokens()
         vectors: Vectors = self.model.encode(
             texts, self._forward, prefix, extra=tokens, description=description
@@ -195,7 +204,8 @@ class CorpusEncoder:
         if isinstance(context, Tensor) and context.device != input_ids.device:
             context = self.context = context.to(input_ids.device)
         if self.model.config.attention == "cached":
-            # weights that were trained on since have another version, and need the context's keys anew
+            # weights that were trained on since have another version, and need the context's keys
+            # anew
             stage = self.model.second_stage
             weights = [
                 (p.data_ptr(), 0 if p.is_inference() else p._version) for p in stage.parameters()
@@ -217,8 +227,8 @@ class CorpusEncoder:
 
         Args:
             save_directory: the folder.
-            first_stage: also write M1, so that the folder can be bound to another corpus; without it
-                the folder is about half as large.
+            first_stage: also write M1, so that the folder can be bound to another corpus; without
+                it the folder is about half as large.
         """
         model = self.model
         config = model.config.__class__.from_dict(model.config.to_dict())
@@ -237,7 +247,8 @@ class CorpusEncoder:
 
     @classmethod
     def from_pretrained(cls, path_or_repository: str | Path, **options: Any) -> CorpusEncoder:
-        """An encoder and its context, as `save_pretrained` wrote them; options as for `ContextualEncoder`.
+        """An encoder and its context, as `save_pretrained` wrote them; options as for
+        `ContextualEncoder`.
 
         Raises:
             ConnectionError: no such model, here or on the Hub.
@@ -247,8 +258,9 @@ class CorpusEncoder:
         drawn = read_config(folder).get("context_drawn")
         if drawn is None:
             raise ValueError(
-                f"{folder} holds a model without a context: ContextualEncoder.from_pretrained reads it"
+                f"{folder} holds a model without a context: ContextualEncoder.from_pretrained "
+                "reads it"
             )
-        model = cls.model_class.from_pretrained(folder, **options)
+        model = kinds[ContextualConfig.model_type].from_pretrained(folder, **options)
         context = read_weights(folder).get("context")
         return cls(model, None if context is None else context.to(model.device), drawn)

@@ -1,12 +1,17 @@
-"""What both encoders have in common: a tokenizer, saving and loading, the attention kernel, precision."""
+"""What all encoders have in common: tokenizer, saving and loading, attention kernel, precision.
+
+And what a trainer asks of any of them: how to embed a batch, whether it reads a corpus, and how
+many tokens of context stand beside each text.
+"""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from abc import abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from safetensors.torch import save_file
@@ -18,7 +23,7 @@ from cde.hardware import Precision
 from cde.models.encoding import Vectors, encode_texts
 from cde.models.weights import fetch_folder
 
-__all__ = ["Encoder", "load_tokenizer", "save_folder"]
+__all__ = ["Encoder", "TextEncoder", "kinds", "load_tokenizer", "save_folder"]
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -28,6 +33,9 @@ _TOKENIZER_FILES = (
 )
 #: texts come out of a batch of about so many tokens; more only helps where thousands of cores wait
 _WORK = {"cpu": 4096, "cuda": 131072}
+
+#: model type → class, of every encoder that has been defined: how a saved folder finds its class
+kinds: dict[str, Any] = {}
 
 
 def load_tokenizer(path_or_repository: str | Path) -> Any:
@@ -77,11 +85,12 @@ def save_folder(
 
 
 class Encoder(PreTrainedModel):  # type: ignore[misc]
-    """Base of `BiEncoder` and `ContextualEncoder`; not used by itself.
+    """Base of all encoders; not used by itself.
 
     Attributes:
         tokenizer: of `transformers`; saved and loaded with the model. None until it is set.
-        precision: "auto" multiplies in bfloat16 where that is fast, "bfloat16" and "float32" insist.
+        precision: "auto" multiplies in bfloat16 where that is fast, "bfloat16" and "float32"
+            insist.
     """
 
     _supports_sdpa = True
@@ -89,9 +98,18 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
     supports_gradient_checkpointing = True
     tokenizer: Any = None
     precision: Precision = "auto"
+    #: whether an embedding depends on a corpus; then there are `first_stage` and `with_context`
+    reads_context: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "config_class" in cls.__dict__:
+            kinds[cls.config_class.model_type] = cls
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Backbones initialise themselves; torch's own start is right for the few layers beside them."""
+        """Backbones initialise themselves; torch's own start is right for the few layers beside
+        them.
+        """
 
     @property
     @abstractmethod
@@ -101,13 +119,37 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
     @property
     @abstractmethod
     def longest(self) -> int | None:
-        """Most tokens that a text can have, where positions are learned; None where they are rotary."""
+        """Most tokens that a text can have, where positions are learned; None where they are
+        rotary.
+        """
+
+    def embed_batch(self, input_ids: Tensor, mask: Tensor | None, context: Any = None) -> Tensor:
+        """Vectors of one padded batch before normalisation: `(batch, T)` to `(batch, dim)`.
+
+        Args:
+            input_ids, mask: of the texts.
+            context: of an encoder that reads one: first-stage vectors, or `share_context`'s form.
+        """
+        vectors: Tensor = self(input_ids, mask)
+        return vectors
+
+    def carried_tokens(self) -> int:
+        """What the context adds to the work of one text in training, in tokens."""
+        return 0
+
+    def share_context(self, context: Tensor | None, batches: int) -> Any:
+        """The context in the form in which so many batches of one step share it."""
+        return context
+
+    def check_attention(self, implementation: str) -> None:
+        """Raise a ValueError if this model cannot have an attention kernel; most can have all."""
 
     def set_attention(self, implementation: str) -> None:
         """Choose the attention kernel.
 
         Args:
-            implementation: "sdpa" (torch's, the default), "eager", or "flash_attention_2" where installed.
+            implementation: "sdpa" (torch's, the default), "eager", or "flash_attention_2" where
+                installed.
 
         Raises:
             ValueError: an unknown one.
@@ -116,36 +158,32 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         accepted = ("sdpa", "eager", "flash_attention_2")
         if implementation not in accepted:
             raise ValueError(
-                f"attn_implementation must be one of {', '.join(accepted)}; it is {implementation!r}"
+                f"attn_implementation must be one of {', '.join(accepted)}; it is "
+                f"{implementation!r}"
             )
         if implementation == "flash_attention_2" and not is_flash_attn_2_available():
             raise ImportError(
-                "flash_attention_2 needs the package flash-attn and a CUDA device: pip install -e '.[gpu]' "
+                "flash_attention_2 needs the package flash-attn and a CUDA device: pip install -e "
+                "'.[gpu]' "
                 "--no-build-isolation, or take attn_implementation='sdpa'"
             )
-        stage = getattr(self, "second_stage", None)
-        if (
-            implementation.startswith("flash")
-            and stage is not None
-            and stage.window_beside_context()
-        ):
-            raise ValueError(
-                "flash_attention_2 cannot leave context tokens out of ModernBERT's local windows: take "
-                "attn_implementation='sdpa' for this model"
-            )
+        self.check_attention(implementation)
         for module in self.modules():
             if isinstance(getattr(module, "attention", None), dict):
                 module.attention["implementation"] = implementation
 
     def set_attn_implementation(self, attn_implementation: Any, *_: Any, **__: Any) -> None:
-        """The same as `set_attention`: the layers themselves stay on this package's attention function."""
+        """The same as `set_attention`: the layers themselves stay on this package's attention
+        function.
+        """
         self.set_attention(attn_implementation)
 
     def activation_checkpointing_enable(self, *arguments: Any, **options: Any) -> None:
         """Compute layers again in the backward pass, to save memory (as `transformers` has it).
 
         Raises:
-            ValueError: `use_reentrant=True`, which loses the gradients of a context's keys and values.
+            ValueError: `use_reentrant=True`, which loses the gradients of a context's keys and
+                values.
         """
         if any(
             isinstance(one, dict) and one.get("use_reentrant")
@@ -177,7 +215,9 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         normalise: bool = True,
         description: str = "embedding",
     ) -> Vectors:
-        """Vectors of texts by `forward`, in evaluation mode; the mode of each part is restored afterwards."""
+        """Vectors of texts by `forward`, in evaluation mode; the mode of each part is restored
+        afterwards.
+        """
         training, device = [module for module in self.modules() if module.training], self.device
         self.eval()
         try:
@@ -198,3 +238,34 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         finally:
             for module in training:
                 module.training = True
+
+
+class TextEncoder(Encoder):
+    """Base of encoders that embed a text by itself, whatever the corpus; not used by itself.
+
+    The config has `query_prefix` and `document_prefix`.
+    """
+
+    def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
+        """Write config, weights (or those of `state_dict`) and tokenizer, for `from_pretrained`."""
+        save_folder(save_directory, self.config, state_dict or self.state_dict(), self.tokenizer)
+
+    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors of queries, `(n, dim)` float32.
+
+        Raises:
+            TypeError: something that is not a list of strings.
+        """
+        return self.encode(
+            texts, self.forward, self.config.query_prefix, description="embedding queries:"
+        )
+
+    def encode_documents(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors of documents, `(n, dim)` float32.
+
+        Raises:
+            TypeError: something that is not a list of strings.
+        """
+        return self.encode(
+            texts, self.forward, self.config.document_prefix, description="embedding documents:"
+        )

@@ -1,8 +1,8 @@
 """Many texts to unit vectors, quickly: sorted by length, little padding, bfloat16 where it is fast.
 
-Texts are tokenised in portions, sorted by their number of tokens and cut into batches of about equal
-work, so that a batch holds texts of nearly one length. Equal texts are embedded once. Matrix products
-run in bfloat16 under autocast where that is faster than float32; weights, pooling and
+Texts are tokenised in portions, sorted by their number of tokens and cut into batches of about
+equal work, so that a batch holds texts of nearly one length. Equal texts are embedded once. Matrix
+products run in bfloat16 under autocast where that is faster than float32; weights, pooling and
 normalisation stay in float32. `benchmarks/encode.py` measures it against a plain loop.
 
 In float32 a text's vector does not depend on its batch beyond 1e-6; in bfloat16 it moves in the
@@ -88,7 +88,9 @@ def token_batches(lengths: Sequence[int], work: int, extra: int = 0) -> list[lis
 def padded(
     rows: Sequence[NDArray[np.int32]], padding: int, device: torch.device
 ) -> tuple[Tensor, Tensor | None]:
-    """Token ids of texts as one batch, padded on the right: `(n, T)` int64 and the bool mask, None where full."""
+    """Token ids of texts as one batch, padded on the right: `(n, T)` int64 and the bool mask, None
+    where full.
+    """
     length = max(len(row) for row in rows)
     ids = np.full((len(rows), length), padding, dtype=np.int64)
     for place, row in zip(ids, rows, strict=True):
@@ -159,7 +161,8 @@ def encode_texts(
     in_order = torch.cat(found).numpy()
     if not np.isfinite(in_order).all():
         raise ValueError(
-            "the model gave vectors that are not finite; check its weights, or take precision='float32'"
+            "the model gave vectors that are not finite; check its weights, or take "
+            "precision='float32'"
         )
     result = np.empty_like(in_order)
     result[np.concatenate([np.array(batch) for batch in batches])] = in_order

@@ -13,7 +13,8 @@ __all__ = ["mean_of_chunks", "mean_of_parts", "mean_of_tokens", "to_the_left"]
 
 
 def to_the_left(input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Real tokens first, padding after them: `(batch, T)` ids and bool mask, None where nothing is padded.
+    """Real tokens first, padding after them: `(batch, T)` ids and bool mask, None where nothing is
+    padded.
 
     Raises:
         ValueError: shapes that do not fit.
@@ -64,7 +65,8 @@ def mean_of_tokens(hidden: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def mean_of_parts(hidden: Tensor, mask: Tensor | None, parts: int) -> Tensor:
-    """Means over `parts` contiguous, nearly equal parts of each text's own tokens; `(n, parts, dim)`.
+    """Means over `parts` contiguous, nearly equal parts of each text's own tokens; `(n, parts,
+    dim)`.
 
     A part without a token (a text of fewer tokens than parts) is the mean of the whole text.
     """
@@ -82,7 +84,8 @@ def mean_of_parts(hidden: Tensor, mask: Tensor | None, parts: int) -> Tensor:
 
 
 def mean_of_chunks(hidden: Tensor, mask: Tensor | None, parts: int) -> Tensor:
-    """The published way: the padded length is cut into equal chunks, so a text depends on its padding.
+    """The published way: the padded length is cut into equal chunks, so a text depends on its
+    padding.
 
     A chunk without a real token is the mean of the whole row, padding included.
     """

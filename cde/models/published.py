@@ -1,13 +1,15 @@
-"""Checkpoints as the authors published them: configs and weights, by name, into `ContextualEncoder`.
+"""Checkpoints as the authors published them: configs and weights, by name, into
+`ContextualEncoder`.
 
-cde-small-v1 is NomicBERT, cde-small-v2 ModernBERT. Nothing is fetched and no code of a checkpoint is
-run: the settings are read from its `config.json`, the dimensions of the backbones it names are known
-here, and every tensor has to find its place by name and shape, or an error lists those that do not.
+cde-small-v1 is NomicBERT, cde-small-v2 ModernBERT. Nothing is fetched and no code of a checkpoint
+is run: the settings are read from its `config.json`, the dimensions of the backbones it names are
+known here, and every tensor has to find its place by name and shape, or an error lists those that
+do not.
 
 The published names differ from those of `transformers`: queries, keys and values lie in one matrix
-`Wqkv`, the linear layers of NomicBERT are `fc11`, `fc12`, `fc2`. NomicBERT may also rotate a part of
-each head or rotate neighbouring dimensions; both become the layout of `transformers` by an order of
-the rows of `Wq` and `Wk`, which no product of queries and keys notices.
+`Wqkv`, the linear layers of NomicBERT are `fc11`, `fc12`, `fc2`. NomicBERT may also rotate a part
+of each head or rotate neighbouring dimensions; both become the layout of `transformers` by an order
+of the rows of `Wq` and `Wk`, which no product of queries and keys notices.
 """
 
 from __future__ import annotations
@@ -26,18 +28,31 @@ from cde.models.configuration import TASK_PREFIXES, ContextualConfig
 __all__ = ["BACKBONE_DIMENSIONS", "Layout", "published_config"]
 
 _NOMIC = {
-    "vocab_size": 30528, "n_positions": 2048, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_inner": 3072,
-    "activation_function": "swiglu", "layer_norm_epsilon": 1e-12, "rotary_emb_fraction": 1.0,
-    "rotary_emb_base": 1000, "rotary_emb_interleaved": False, "type_vocab_size": 2, "pad_token_id": 0,
+    "vocab_size": 30528,
+    "n_positions": 2048,
+    "n_embd": 768,
+    "n_head": 12,
+    "n_layer": 12,
+    "n_inner": 3072,
+    "activation_function": "swiglu",
+    "layer_norm_epsilon": 1e-12,
+    "rotary_emb_fraction": 1.0,
+    "rotary_emb_base": 1000,
+    "rotary_emb_interleaved": False,
+    "type_vocab_size": 2,
+    "pad_token_id": 0,
     "pad_vocab_size_multiple": 64,
-}  # fmt: skip
+}
 _MODERN_BASE = {
     "model_type": "modernbert"
 }  # the defaults of transformers are those of the base model
 _MODERN_LARGE = {
-    "model_type": "modernbert", "hidden_size": 1024, "intermediate_size": 2624, "num_hidden_layers": 28,
+    "model_type": "modernbert",
+    "hidden_size": 1024,
+    "intermediate_size": 2624,
+    "num_hidden_layers": 28,
     "num_attention_heads": 16,
-}  # fmt: skip
+}
 
 #: backbone configs, for the names that occur in published configs
 BACKBONE_DIMENSIONS: dict[str, dict[str, Any]] = {
@@ -127,7 +142,8 @@ def _backbone(values: Mapping[str, Any], variant: str, layers: Any) -> dict[str,
     nomic = "n_embd" in values
     _refuse(
         nomic == (variant == "v2"),
-        f"variant {variant!r} runs on {'ModernBERT' if variant == 'v2' else 'NomicBERT'}, and the backbone's config is "
+        f"variant {variant!r} runs on {'ModernBERT' if variant == 'v2' else 'NomicBERT'}, and the "
+        "backbone's config is "
         f"that of {'NomicBERT (n_embd, n_layer, …)' if nomic else 'ModernBERT'}: "
         f"take variant={'hub or train' if nomic else 'v2'}",
     )
@@ -154,8 +170,8 @@ def published_config(
         variant: "hub", "train" or "v2" (`cde.models.configuration.VARIANTS`).
         first_backbone: of M1; by default the same as `backbone`, or what is known of its name where
             that is not given either.
-        colon_token_id: of ":" in the tokenizer, where `pool_ignore_instruction_tokens` is set and the
-            tokenizer is not that of BERT or ModernBERT.
+        colon_token_id: of ":" in the tokenizer, where `pool_ignore_instruction_tokens` is set and
+            the tokenizer is not that of BERT or ModernBERT.
 
     Raises:
         ValueError: an unknown variant or backbone, or a setting that no published CDE model has.
@@ -168,7 +184,8 @@ def published_config(
     architecture = get("architecture") or "transductive"
     _refuse(
         architecture not in ("transductive", "contextual"),
-        f"the checkpoint's architecture is {architecture!r}; a contextual encoder says 'transductive'",
+        f"the checkpoint's architecture is {architecture!r}; a contextual encoder says "
+        "'transductive'",
     )
     _refuse(
         get("autoregressive_backbone"),
@@ -200,7 +217,8 @@ def published_config(
         size_of_vocabulary = int(second.get("vocab_size", 50368))
         _refuse(
             instruction >= size_of_vocabulary,
-            f"pool_ignore_instruction_tokens looks for the token {instruction} (a colon), and the vocabulary has "
+            f"pool_ignore_instruction_tokens looks for the token {instruction} (a colon), and the "
+            "vocabulary has "
             f"{size_of_vocabulary}: give colon_token_id",
         )
     pool = "text" if variant == "hub" or get("pool_ignore_contextual_tokens", True) else "all"
@@ -270,7 +288,7 @@ _NOMIC_NAMES = (
 
 
 def _renamed(name: str, template: str, replacement: str) -> str | None:
-    """The name with the start that `template` describes replaced; None where it starts otherwise."""
+    """The name with the start that `template` describes replaced; None if it starts otherwise."""
     found = re.match(re.escape(template).replace(r"\{\}", r"(\d+)"), name)
     return replacement.format(*found.groups()) + name[found.end() :] if found else None
 
@@ -376,7 +394,7 @@ class Layout:
 
 
 def _row_order(backbone: Mapping[str, Any]) -> Tensor | None:
-    """The order of the rows of queries and keys in which pairs to be rotated lie half a head apart."""
+    """The order of rows of queries and keys in which pairs to be rotated lie half a head apart."""
     fraction, interleaved = backbone["rotary_fraction"], backbone["rotary_interleaved"]
     if fraction == 1.0 and not interleaved:
         return None

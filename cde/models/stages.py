@@ -21,7 +21,7 @@ from cde.models.backbones import Masks, build_backbone, config_from_dict, family
 from cde.models.configuration import VARIANTS, ContextualConfig
 from cde.models.pooling import mean_of_chunks, mean_of_parts, mean_of_tokens, to_the_left
 
-__all__ = ["FirstStage", "SecondStage"]
+__all__ = ["FirstStage", "NoFirstStage", "SecondStage"]
 
 
 def _two_layers(inner: int, outer: int, activation: nn.Module) -> nn.Sequential:
@@ -58,7 +58,8 @@ class FirstStage(nn.Module):
             self.mlp: nn.Module = _two_layers(inner, dim, nn.GELU())
         elif inner != dim:
             raise ValueError(
-                f"the first stage makes vectors of {inner} dimensions and the second reads {dim}: take backbones of "
+                f"the first stage makes vectors of {inner} dimensions and the second reads {dim}: "
+                "take backbones of "
                 "one size, or first_stage_mlp=True"
             )
         else:
@@ -102,6 +103,17 @@ class FirstStage(nn.Module):
         return hidden
 
 
+class NoFirstStage(nn.Module):
+    """In the place of M1 in an encoder saved with its context and without its first stage."""
+
+    def forward(self, *_: Any, **__: Any) -> Tensor:
+        """Refuse: there is nothing to embed a context with."""
+        raise ValueError(
+            "this encoder was saved with its context and without its first stage, so it cannot "
+            "embed another context: load the whole model, or pass context vectors"
+        )
+
+
 class SecondStage(nn.Module):
     """M2: texts and context vectors to embeddings, before normalisation.
 
@@ -133,7 +145,9 @@ class SecondStage(nn.Module):
         self.attention: dict[str, Any] = {"implementation": "sdpa"}
 
     def soft_prompt(self) -> Tensor:
-        """The learned tokens between context and text, `(soft_prompt_tokens, dim)`; the same for every text."""
+        """The learned tokens between context and text, `(soft_prompt_tokens, dim)`; the same for
+        every text.
+        """
         reference = self._reference()
         if self.prompt_projection is None:
             return reference.new_zeros(0, self.dim)
@@ -141,7 +155,9 @@ class SecondStage(nn.Module):
         return prompt.reshape(-1, self.dim)
 
     def window_beside_context(self) -> bool:
-        """Whether local windows have to spare context tokens, which takes a mask over pairs of tokens."""
+        """Whether local windows have to spare context tokens, which takes a mask over pairs of
+        tokens.
+        """
         return self.family.window(self.backbone) is not None and self.variant.window_spares_context
 
     def _reference(self) -> Tensor:
@@ -149,13 +165,15 @@ class SecondStage(nn.Module):
         return parameter
 
     def context_tokens(self, context: Tensor | None, null_context: bool, batch: int) -> Tensor:
-        """The context as tokens of M2: checked, cut to what the model takes, with sequence dropout in training.
+        """The context as tokens of M2: checked, cut to what the model takes, with sequence dropout
+        in training.
 
         Returns:
             `(1, J, dim)` where the batch shares it, else `(batch, J, dim)`.
 
         Raises:
-            ValueError: shapes that fit neither form; a null context where the model has no null token.
+            ValueError: shapes that fit neither form; a null context where the model has no null
+                token.
         """
         per_document = self.config.vectors_per_document
         if context is None:
@@ -164,18 +182,21 @@ class SecondStage(nn.Module):
         if context.ndim not in (shared, shared + 1) or context.shape[-1] != self.dim:
             part = "" if per_document == 1 else f"{per_document}, "
             raise ValueError(
-                f"the context must be of shape (documents, {part}{self.dim}), or (batch, documents, {part}{self.dim}) "
+                f"the context must be of shape (documents, {part}{self.dim}), or (batch, "
+                f"documents, {part}{self.dim}) "
                 f"with one context a text; it is of shape {tuple(context.shape)}"
             )
         if per_document > 1 and context.shape[-2] != per_document:
             raise ValueError(
-                f"the model takes {per_document} vectors a context document; this context has {context.shape[-2]}"
+                f"the model takes {per_document} vectors a context document; this context has "
+                f"{context.shape[-2]}"
             )
         tokens = context[None] if context.ndim == shared else context
         tokens = tokens.flatten(1, 2) if per_document > 1 else tokens
         if len(tokens) not in (1, batch):
             raise ValueError(
-                f"{len(tokens)} contexts were given for a batch of {batch} texts: one each, or one for all"
+                f"{len(tokens)} contexts were given for a batch of {batch} texts: one each, or "
+                "one for all"
             )
         if self.config.variant != "paper":
             self._check_published(tokens.shape[1])
@@ -198,7 +219,8 @@ class SecondStage(nn.Module):
         few = self.config.variant == "hub" and tokens < wanted
         if few or (per_document > 1 and tokens != wanted):
             raise ValueError(
-                f"the published variant {self.config.variant!r} reads {self.config.context_size} context documents"
+                f"the published variant {self.config.variant!r} reads {self.config.context_size} "
+                "context documents"
                 f"{' or more' if per_document == 1 else ''}; {tokens // per_document} were given. "
                 "with_context(texts) repeats documents where there are fewer"
             )
@@ -243,7 +265,8 @@ class SecondStage(nn.Module):
         """
         if self.config.attention != "cached":
             raise ValueError(
-                "a context's keys and values depend on the text in attention 'full'; nothing to cache"
+                "a context's keys and values depend on the text in attention 'full'; nothing to "
+                "cache"
             )
         tokens = self.context_tokens(context, null_context, 1 if context is None else len(context))
         return self._cache(tokens)
@@ -276,9 +299,9 @@ class SecondStage(nn.Module):
         Args:
             input_ids: `(batch, T)` token ids.
             attention_mask: `(batch, T)`, true or 1 on real tokens; None where all are.
-            context: context vectors `(J, dim)`, `(J, k, dim)` with k vectors a document, either with
-                a leading `batch` for one context a text; or what `cache_context` made; or None for
-                the null context of the size that the model was made for.
+            context: context vectors `(J, dim)`, `(J, k, dim)` with k vectors a document, either
+                with a leading `batch` for one context a text; or what `cache_context` made; or None
+                for the null context of the size that the model was made for.
             null_context: put the null token in the place of every context vector.
             one_pass: compute `cached` in one masked pass over context and text, for comparison.
 
@@ -319,7 +342,7 @@ class SecondStage(nn.Module):
         null_context: bool = False,
         one_pass: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """Last hidden states of text and of what stands before it, for texts padded on the right."""
+        """Last hidden states of text and of what stands before it; texts end padded."""
         model, family = self.backbone, self.family
         batch, length = input_ids.shape
         places = torch.arange(length, device=input_ids.device)[None]
@@ -335,11 +358,13 @@ class SecondStage(nn.Module):
                 context = self._cache(self.context_tokens(context, null_context, batch))
             elif null_context:
                 raise ValueError(
-                    "a cached context is what it is: give null_context=True to cache_context instead"
+                    "a cached context is what it is: give null_context=True to cache_context "
+                    "instead"
                 )
             if context.contexts not in (1, batch):
                 raise ValueError(
-                    f"{context.contexts} contexts for a batch of {batch} texts: give one each, or one for all"
+                    f"{context.contexts} contexts for a batch of {batch} texts: give one each, or "
+                    "one for all"
                 )
             hidden = family.normalise(model, text)
             masks = self._masks(mask, length, 0, context.length)

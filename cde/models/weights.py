@@ -1,4 +1,5 @@
-"""Weights from files and dictionaries into encoders: complete, of the right shape, finite, or an error.
+"""Weights from files and dictionaries into encoders: complete, of the right shape, finite, or an
+error.
 
 `transformers` fills what a checkpoint lacks with random numbers and a warning. An embedding from
 such a model looks like any other, so here every tensor must be found, and nothing may be left over.
@@ -28,7 +29,8 @@ _ONE, _INDEX, _TORCH = "model.safetensors", "model.safetensors.index.json", "pyt
 
 
 def fetch_folder(path_or_repository: str | Path, revision: str | None = None) -> Path:
-    """The folder of a model: a local one, the offline MiniLM under the name "minilm", or one from the Hub.
+    """The folder of a model: a local one, the offline MiniLM under the name "minilm", or one from
+    the Hub.
 
     Raises:
         ConnectionError: neither a folder here nor to be had from the Hub.
@@ -48,8 +50,10 @@ def fetch_folder(path_or_repository: str | Path, revision: str | None = None) ->
         Exception
     ) as error:  # the Hub's client raises a dozen kinds; all mean that there is no model
         raise ConnectionError(
-            f"no model {name!r}: it is no folder here, and the Hub has none of that name or is out of reach "
-            f"({type(error).__name__}). Accepted are 'minilm' (offline), the path of a folder, or a Hub repository"
+            f"no model {name!r}: it is no folder here, and the Hub has none of that name or is "
+            "out of reach "
+            f"({type(error).__name__}). Accepted are 'minilm' (offline), the path of a folder, or "
+            "a Hub repository"
         ) from error
 
 
@@ -135,7 +139,8 @@ def fill(
             *unplaced,
         ],
         "of another shape": [
-            f"{called.get(name, name)} {tuple(tensor.shape)}, expected {tuple(expected[name].shape)}"
+            f"{called.get(name, name)} {tuple(tensor.shape)}, expected "
+            f"{tuple(expected[name].shape)}"
             for name, tensor in known.items()
             if tensor.shape != expected[name].shape
         ],
@@ -159,17 +164,21 @@ def backbone_weights(
     """Config dictionary and tensors of a pretrained backbone, of its first `layers` layers.
 
     Args:
-        path_or_repository: "minilm" (offline), a folder in the layout of `transformers`, or a Hub repository.
+        path_or_repository: "minilm" (offline), a folder in the layout of `transformers`, or a Hub
+            repository.
         layers: keep the first so many; None keeps all.
 
     Raises:
         ConnectionError: no such model, here or on the Hub.
-        ValueError: a family that is not supported, weights that lack some, or more layers than there are.
+        ValueError: a family that is not supported, weights that lack some, or more layers than
+            there are.
 
     Example:
         >>> config, tensors = backbone_weights("minilm", layers=2)
-        >>> config["model_type"], config["num_hidden_layers"], tensors["embeddings.LayerNorm.bias"].shape
-        ('bert', 2, torch.Size([384]))
+        >>> config["model_type"], config["num_hidden_layers"]
+        ('bert', 2)
+        >>> tensors["embeddings.LayerNorm.bias"].shape
+        torch.Size([384])
     """
     folder = fetch_folder(path_or_repository)
     level = logging.get_verbosity()
@@ -184,7 +193,8 @@ def backbone_weights(
     missing = [name for name in report["missing_keys"] if not name.startswith("pooler.")]
     if missing:
         raise ValueError(
-            f"the weights of {path_or_repository} do not fit the model.\nmissing: {', '.join(sorted(missing))}"
+            f"the weights of {path_or_repository} do not fit the model.\nmissing: "
+            f"{', '.join(sorted(missing))}"
         )
     family = family_of(model.config)
     values = truncate(model.config.to_dict(), layers)

@@ -1,6 +1,7 @@
 """Contrastive training: loss, two-stage gradient cache, batches, several processes, the loop.
 
-`cde.train(TrainConfig(...))` runs it through the store of runs (`cde.experiments.runs`); `Trainer` is the loop itself.
+`cde.train(TrainConfig(...))` runs it through the store of runs (`cde.experiments.runs`); `Trainer`
+is the loop itself.
 """
 
 from cde.training.configuration import TrainConfig

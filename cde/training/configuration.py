@@ -1,4 +1,4 @@
-"""What a training run is: every setting that changes its result, checked when it is written down."""
+"""What a training run is: every setting that changes its result, checked when it is given."""
 
 from __future__ import annotations
 
@@ -15,21 +15,29 @@ _CHOICES = {
     "precision": ("auto", "bfloat16", "float32"),
 }
 _POSITIVE = (
-    "batch_size", "cluster_size", "steps", "context_size", "vectors_per_document", "query_tokens",
-    "document_tokens", "context_tokens", "surrogate_tokens",
-)  # fmt: skip
+    "batch_size",
+    "cluster_size",
+    "steps",
+    "context_size",
+    "vectors_per_document",
+    "query_tokens",
+    "document_tokens",
+    "context_tokens",
+    "surrogate_tokens",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Settings of one training run; the defaults are the paper's where it names one (§4, §5, §10.1).
+    """Settings of one training run; the defaults are the paper's where it names one (§4, §5,
+    §10.1).
 
     Attributes:
         data: a name for `cde.load_pairs`.
         pairs: train on so many of them, drawn with `seed`; None takes all.
         architecture: "bi-encoder" or "contextual".
-        start: what the weights start from: "minilm", the folder or Hub name of a transformer, or the
-            folder of a run to go on from (a second phase).
+        start: what the weights start from: "minilm", the folder or Hub name of a transformer, or
+            the folder of a run to go on from (a second phase).
         layers: keep so many of the transformer's layers; None keeps all.
         first_stage_layers: of a contextual encoder's first stage; None keeps as many as `layers`.
         model: further settings of `BiEncoderConfig` or `ContextualConfig` (`first_stage_mlp`, …).
@@ -43,9 +51,10 @@ class TrainConfig:
         filter_threshold: an absolute score in its place, as in the authors' code.
         hard_negatives: a query, mined with the surrogate within its domain.
         batch_size: pairs a step, over all processes.
-        chunk_tokens: computed at once, padding included; None takes 4,096 on a CPU, 32,768 on a GPU.
-        uncached_tokens: a batch of more tokens goes through the gradient cache (0: every batch); None
-            takes 16,384 on a CPU, 32,768 on a GPU.
+        chunk_tokens: computed at once, padding included; None takes 4,096 on a CPU, 32,768 on a
+            GPU.
+        uncached_tokens: a batch of more tokens goes through the gradient cache (0: every batch);
+            None takes 16,384 on a CPU, 32,768 on a GPU.
         share_negatives: between processes.
         temperature: τ.
         symmetric: also from documents to queries.
@@ -132,16 +141,19 @@ class TrainConfig:
             )
         if self.filter_epsilon is not None and self.filter_threshold is not None:
             raise ValueError(
-                "filter_epsilon is relative and filter_threshold absolute: set one, and the other to None"
+                "filter_epsilon is relative and filter_threshold absolute: set one, and the other "
+                "to None"
             )
         if self.architecture == "contextual" and self.context_size > self.batch_size:
             raise ValueError(
-                f"the context is drawn from the batch: context_size {self.context_size} is more than batch_size "
+                f"the context is drawn from the batch: context_size {self.context_size} is more "
+                "than batch_size "
                 f"{self.batch_size}"
             )
 
     def token_limits(self, gpu: bool) -> tuple[int, int]:
-        """Tokens of a chunk, and of the largest batch that needs no gradient cache: as set, or the device's default.
+        """Tokens of a chunk, and of the largest batch that needs no gradient cache: as set, or the
+        device's default.
 
         Example:
             >>> TrainConfig(chunk_tokens=512).token_limits(gpu=False)

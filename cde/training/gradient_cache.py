@@ -35,7 +35,8 @@ Context = TypeVar("Context")
 
 
 class RandomState:
-    """The state of torch's random generators at one moment: of the CPU, and of each CUDA device in use.
+    """The state of torch's random generators at one moment: of the CPU, and of each CUDA device in
+    use.
 
     Example:
         >>> state = RandomState(torch.device("cpu"))
@@ -78,8 +79,8 @@ def cached_backward(
         context_chunks: of context documents; none for a bi-encoder, whose context is None.
         first_stage: embeds a chunk of the context; called twice a chunk.
         device: whose random numbers the stages draw; by default the CPU's.
-        order: `(n,)` int64, a permutation: row i of what `loss` gets is row `order[i]` of the chunks
-            laid end to end.
+        order: `(n,)` int64, a permutation: row i of what `loss` gets is row `order[i]` of the
+            chunks laid end to end.
 
     Returns:
         The loss, detached.
@@ -91,7 +92,8 @@ def cached_backward(
     Example:
         >>> layer = torch.nn.Linear(2, 2)
         >>> texts = torch.randn(5, 2)
-        >>> _ = cached_backward(texts.split(2), lambda chunk, _: layer(chunk), lambda all: all.square().sum())
+        >>> _ = cached_backward(texts.split(2), lambda chunk, _: layer(chunk),
+        ...     lambda all: all.square().sum())
         >>> cached = layer.weight.grad.clone()
         >>> layer.zero_grad(); layer(texts).square().sum().backward()
         >>> torch.allclose(cached, layer.weight.grad)
@@ -118,7 +120,8 @@ def cached_backward(
     sizes = [len(rows) for rows in embedded]
     embeddings = torch.cat(embedded)
     del embedded
-    # put in order before the graph begins: in the graph it would hold two more copies of all embeddings
+    # put in order before the graph begins: in the graph it would hold two more copies of all
+    # embeddings
     embeddings = (embeddings if order is None else embeddings[order]).requires_grad_()
     value = loss(embeddings)
     if not bool(torch.isfinite(value.detach())):
@@ -134,7 +137,8 @@ def cached_backward(
         with state.again():
             again = second_stage(chunk, context)
         again.backward(rows.to(again.dtype))  # type: ignore[no-untyped-call]
-    # no gradient arrives where nothing looks at the context (every token dropped, or a null context)
+    # no gradient arrives where nothing looks at the context (every token dropped, or a null
+    # context)
     if context is not None and context.grad is not None and first_stage is not None:
         collected = torch.split(context.grad, [len(part) for part in parts])
         for documents, state, rows in zip(context_chunks, context_states, collected, strict=True):

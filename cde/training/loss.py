@@ -5,8 +5,8 @@ over queries of −log softmax at the labelled document (Eq. 4). What is masked 
 denominator. Documents are those of the batch, then the hard negatives, those of query 0 first.
 
 Cost: n · m · dim multiply-adds, three times where there are more rows than a block: then the logits
-of a block (a million, 4 MiB) are computed again for the backward pass, so that memory beside the masks
-(n · m bytes each) is one block's, whatever the batch.
+of a block (a million, 4 MiB) are computed again for the backward pass, so that memory beside the
+masks (n · m bytes each) is one block's, whatever the batch.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ def contrastive_loss(
         queries: `(n, dim)`, of any length: they are brought to length 1 here.
         documents: `(m, dim)`, m ≥ n; document i is labelled for query i.
         temperature: τ.
-        masked: `(n, m)` bool, negatives to leave out (`cde.batching.filtering.false_negatives`); a labelled
-            document is never left out.
-        positives: `(n, m)` bool, where a query has several labelled documents: the target is uniform
-            over them. By default document i alone.
+        masked: `(n, m)` bool, negatives to leave out (`cde.batching.filtering.false_negatives`); a
+            labelled document is never left out.
+        positives: `(n, m)` bool, where a query has several labelled documents: the target is
+            uniform over them. By default document i alone.
         symmetric: add the loss of finding the query for each of the first n documents, and halve.
 
     Returns:
         A `ContrastiveLoss`.
 
     Raises:
-        ValueError: shapes that do not fit, a temperature of 0 or below, a query without a labelled document, or
-            (symmetric) one of the first n documents without a labelled query.
+        ValueError: shapes that do not fit, a temperature of 0 or below, a query without a labelled
+            document, or (symmetric) one of the first n documents without a labelled query.
 
     Used by every chapter that trains.
 
@@ -82,7 +82,8 @@ def contrastive_loss(
         or not 0 < n <= m
     ):
         raise ValueError(
-            f"queries {tuple(queries.shape)} and documents {tuple(documents.shape)} must be (n, dim) and (m, dim), "
+            f"queries {tuple(queries.shape)} and documents {tuple(documents.shape)} must be (n, "
+            "dim) and (m, dim), "
             "m >= n > 0"
         )
     if temperature <= 0:
@@ -94,9 +95,11 @@ def contrastive_loss(
         raise ValueError("a query has no labelled document among `positives`")
     if symmetric and positives is not None and not bool(positives[:, :n].any(dim=0).all()):
         raise ValueError(
-            "a symmetric loss needs a labelled query for each of the first n documents of `positives`"
+            "a symmetric loss needs a labelled query for each of the first n documents of "
+            "`positives`"
         )
-    # in float32 whatever the encoder computed in: at a temperature of 0.02 bfloat16 rounds logits to 0.2
+    # in float32 whatever the encoder computed in: at a temperature of 0.02 bfloat16 rounds logits
+    # to 0.2
     with torch.autocast(queries.device.type, enabled=False):
         queries, documents = (
             normalize(queries.float(), dim=-1),
@@ -120,7 +123,9 @@ def _mean_loss(
     masked: Tensor | None,
     positives: Tensor | None,
 ) -> tuple[Tensor, float, int]:
-    """Mean loss of rows, the share of rows whose best document is a labelled one, and what was masked."""
+    """Mean loss of rows, the share of rows whose best document is a labelled one, and what was
+    masked.
+    """
     total, right, left_out = queries.new_zeros(()), 0, 0
     block = max(_LEAST, _LOGITS // len(documents))
     for start in range(0, len(queries), block):

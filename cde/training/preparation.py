@@ -1,7 +1,8 @@
-"""From pairs to batches of token ids: clusters, filter, hard negatives and context, all by the surrogate.
+"""From pairs to batches of token ids: clusters, filter, hard negatives and context, all by the
+surrogate.
 
-Everything that a run draws is drawn from its seed and the step's number alone, so that a resumed run
-and every process draw the same.
+Everything that a run draws is drawn from its seed and the step's number alone, so that a resumed
+run and every process draw the same.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def mine_hard_negatives(
         rows = np.flatnonzero(names == domain)
         if len(rows) <= count:
             raise ValueError(
-                f"a domain of {len(rows)} pairs has too few documents for {count} hard negatives a query"
+                f"a domain of {len(rows)} pairs has too few documents for {count} hard negatives "
+                "a query"
             )
         for start in range(0, len(rows), 1024):
             some = rows[start : start + 1024]
@@ -80,7 +82,7 @@ def mine_hard_negatives(
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's pairs: what every process knows of the whole batch, and its own part of the texts."""
+    """One step's pairs: what every process knows of the batch, and its own part of the texts."""
 
     rows: Positions
     texts: BatchTexts
@@ -104,8 +106,10 @@ class Preparation:
 
     Example:
         >>> from cde.models.encoder import load_tokenizer
-        >>> pairs = Pairs(["a red boat", "a tree"], ["boats are red", "trees are green"], ["x", "x"], ["1", "2"])
-        >>> config = TrainConfig(batches="random", filter_epsilon=None, batch_size=2, context_size=2)
+        >>> pairs = Pairs(["a red boat", "a tree"], ["boats are red", "trees are green"], ["x",
+        ...     "x"], ["1", "2"])
+        >>> config = TrainConfig(batches="random", filter_epsilon=None, batch_size=2,
+        ...     context_size=2)
         >>> prepared = Preparation(config, pairs, load_tokenizer("minilm"), ("", ""))
         >>> len(next(prepared.batches()).texts.texts)
         4
@@ -160,7 +164,9 @@ class Preparation:
 
     @cached_property
     def vectors(self) -> tuple[Vectors, Vectors]:
-        """The surrogate's vectors of queries and documents, `(n, dim)` each; kept on disk by the surrogate."""
+        """The surrogate's vectors of queries and documents, `(n, dim)` each; kept on disk by the
+        surrogate.
+        """
         surrogate = Surrogate(max_tokens=self.config.surrogate_tokens)
         return surrogate.encode_queries(self.pairs.queries), surrogate.encode_documents(
             self.pairs.documents
@@ -184,8 +190,7 @@ class Preparation:
     def batch(self, rows: Positions) -> Batch:
         """The step that trains on these pairs."""
         config = self.config
-        size = len(rows) // self.processes
-        own = rows[self.rank * size : (self.rank + 1) * size]
+        own = self.sampler.slice(rows)
         texts = [self.query_ids[row] for row in own] + [
             self._document(row, config.document_tokens) for row in own
         ]
@@ -193,7 +198,8 @@ class Preparation:
             texts += [self._document(row, config.document_tokens) for row in self.hard[own].ravel()]
         context = []
         if config.architecture == "contextual":
-            # of the batch itself, in training; which ones depends on the batch, not on what came before
+            # of the batch itself, in training; which ones depends on the batch, not on what came
+            # before
             generator = np.random.default_rng([config.seed, *rows[:4].tolist()])
             drawn = generator.choice(rows, min(config.context_size, len(rows)), replace=False)
             context = [self._document(row, config.context_tokens) for row in drawn]

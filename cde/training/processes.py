@@ -2,12 +2,13 @@
 
 Started by `torchrun` or `accelerate launch`, which set the environment; `accelerate` connects them
 (gloo on CPUs, NCCL on GPUs). Gradients are added up once a step, after the last chunk: the model is
-not wrapped in DistributedDataParallel, which would exchange them at every backward pass of the cache.
+not wrapped in DistributedDataParallel, which would exchange them at every backward pass of the
+cache.
 
-With shared negatives every process sees all embeddings of the batch and computes the same loss; each
-differentiates it with respect to its own embeddings, and the sum of the processes' gradients is the
-gradient of one process with the whole batch. Without, each process has a loss of its own part, and
-the sum is that of their mean.
+With shared negatives every process sees all embeddings of the batch and computes the same loss;
+each differentiates it with respect to its own embeddings, and the sum of the processes' gradients
+is the gradient of one process with the whole batch. Without, each process has a loss of its own
+part, and the sum is that of their mean.
 
 §10.3 of the CDE paper warns of copies of the model that differ: `differing_process` finds them.
 """
@@ -52,7 +53,9 @@ class Processes:
         return cls(state.process_index, state.num_processes, state.device)
 
     def gathered(self, own: Tensor) -> Tensor:
-        """Rows of all processes in the order of their ranks; gradients flow into this process's own."""
+        """Rows of all processes in the order of their ranks; gradients flow into this process's
+        own.
+        """
         if self.count == 1:
             return own
         others = [torch.empty_like(own) for _ in range(self.count)]
@@ -65,10 +68,14 @@ class Processes:
         if self.count == 1:
             return
         wanted = [parameter for parameter in parameters if parameter.requires_grad]
-        flat = torch.cat([
-            (parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)).reshape(-1)
-            for parameter in wanted
-        ])  # fmt: skip
+        flat = torch.cat(
+            [
+                (
+                    parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
+                ).reshape(-1)
+                for parameter in wanted
+            ]
+        )
         dist.all_reduce(flat)
         for parameter, gradient in zip(
             wanted, torch.split(flat, [one.numel() for one in wanted]), strict=True

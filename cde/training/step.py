@@ -1,4 +1,4 @@
-"""One training step: the texts of a batch, their context, the loss, and gradients, cached or not."""
+"""One training step: the texts of a batch, their context, loss and gradients, cached or not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cde.models import BiEncoder, ContextualEncoder
+from cde.models.encoder import Encoder
 from cde.models.encoding import padded, token_batches
 from cde.training.gradient_cache import cached_backward
 from cde.training.loss import ContrastiveLoss
@@ -48,10 +48,12 @@ def sorted_chunks(
         extra: tokens that every text carries besides its own (the context, in attention `full`).
 
     Returns:
-        Chunks `(ids, mask or None)`, and `(n,)` int64: where each text's row is in the chunks laid end to end.
+        Chunks `(ids, mask or None)`, and `(n,)` int64: where each text's row is in the chunks laid
+            end to end.
 
     Example:
-        >>> chunks, place = sorted_chunks([np.array([5]), np.array([6, 7])], 4, 0, torch.device("cpu"))
+        >>> chunks, place = sorted_chunks([np.array([5]), np.array([6, 7])], 4, 0,
+        ...     torch.device("cpu"))
         >>> chunks[0][0].tolist(), place.tolist()
         ([[6, 7], [5, 0]], [1, 0])
     """
@@ -62,29 +64,21 @@ def sorted_chunks(
     return chunks, place.to(device)
 
 
-def tokens_in(model: BiEncoder | ContextualEncoder, batch: BatchTexts) -> int:
-    """Tokens that a step computes: of texts with what they carry of the context, and of context documents.
+def tokens_in(model: Encoder, batch: BatchTexts) -> int:
+    """Tokens that a step computes: of texts with what they carry of the context, and of context
+    documents.
 
     Example:
+        >>> from cde.models import BiEncoder
         >>> tokens_in(BiEncoder.from_backbone(layers=1), BatchTexts([np.arange(3), np.arange(5)]))
         8
     """
-    carried = _carried(model)
+    carried = model.carried_tokens()
     return sum(len(row) + carried for row in batch.texts) + sum(len(row) for row in batch.context)
 
 
-def _carried(model: BiEncoder | ContextualEncoder) -> int:
-    """What the context adds to the work of one text, in tokens."""
-    if isinstance(model, BiEncoder):
-        return 0
-    config = model.config
-    tokens = int(config.context_tokens + config.soft_prompt_tokens)
-    # a copy of cached keys and values weighs about a quarter of as many tokens of a text
-    return tokens // 4 if config.attention == "cached" else tokens
-
-
 def backward(
-    model: BiEncoder | ContextualEncoder,
+    model: Encoder,
     batch: BatchTexts,
     loss: Callable[[Tensor], ContrastiveLoss],
     *,
@@ -95,7 +89,7 @@ def backward(
     """Add the gradient of a batch's loss to the model's parameters.
 
     Args:
-        model: either encoder, on its device, in training mode.
+        model: any encoder, on its device, in training mode.
         batch: the texts; a `ContextualEncoder` without context documents reads null tokens.
         loss: of the embeddings `(texts, dim)`, in the order of `batch.texts`.
         chunk_tokens: of texts, or context documents, computed at once; padding included, and the
@@ -110,26 +104,29 @@ def backward(
         FloatingPointError: a loss that is not finite; no parameter has been touched.
     """
     device, padding = model.device, getattr(model.tokenizer, "pad_token_id", 0) or 0
-    chunks, place = sorted_chunks(batch.texts, chunk_tokens, padding, device, _carried(model))
+    chunks, place = sorted_chunks(
+        batch.texts, chunk_tokens, padding, device, model.carried_tokens()
+    )
     context_chunks: list[Chunk] = []
     back = torch.empty(0, dtype=torch.long)
     if batch.context:
         context_chunks, back = sorted_chunks(batch.context, chunk_tokens, padding, device)
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=half)
 
+    def in_order(context: Any) -> Any:
+        return context[back] if isinstance(context, Tensor) else context
+
     def first(chunk: Chunk) -> Tensor:
         with autocast:
             vectors: Tensor = model.first_stage(*chunk)
             return vectors
 
-    def second(chunk: Chunk, context: Any) -> Tensor:
+    def embed(chunk: Chunk, context: Any) -> Tensor:
         with autocast:
-            if isinstance(model, BiEncoder):
-                vectors: Tensor = model(*chunk)
-                return vectors
-            context = context[back] if isinstance(context, Tensor) else context
-            vectors = model.second_stage(*chunk, context)
-            return vectors
+            return model.embed_batch(*chunk, context)
+
+    def second(chunk: Chunk, context: Any) -> Tensor:
+        return embed(chunk, in_order(context))
 
     found: list[ContrastiveLoss] = []
 
@@ -146,16 +143,9 @@ def backward(
         context: Any = (
             torch.cat([first(chunk) for chunk in context_chunks]) if context_chunks else None
         )
-        if (
-            isinstance(model, ContextualEncoder)
-            and model.config.attention == "cached"
-            and len(chunks) > 1
-        ):
-            with autocast:
-                context = model.second_stage.cache_context(
-                    None if context is None else context[back]
-                )
-        total = value(torch.cat([second(chunk, context) for chunk in chunks])[place])
+        with autocast:
+            context = model.share_context(in_order(context), len(chunks))
+        total = value(torch.cat([embed(chunk, context) for chunk in chunks])[place])
         if not bool(torch.isfinite(total.detach())):
             raise FloatingPointError(f"the loss is {float(total.detach())}")
         total.backward()  # type: ignore[no-untyped-call]

@@ -1,4 +1,5 @@
-"""The training loop: optimiser, schedule, checkpoints, metrics; the same numbers after an interruption.
+"""The training loop: optimiser, schedule, checkpoints, metrics; the same numbers after an
+interruption.
 
 A checkpoint holds weights, optimiser, schedule and where the sampler stands. What a step draws
 depends on the seed and the step alone, so no random state has to be kept. Files are written under a
@@ -19,6 +20,7 @@ from transformers import get_linear_schedule_with_warmup
 from cde.data import Pairs
 from cde.hardware import half_precision
 from cde.models import BiEncoder, ContextualEncoder
+from cde.models.encoder import Encoder
 from cde.models.weights import read_config
 from cde.progress import progress
 from cde.storage import atomic_path
@@ -30,7 +32,7 @@ from cde.training.step import backward, tokens_in
 
 __all__ = ["Trainer", "build_model"]
 
-Model = BiEncoder | ContextualEncoder
+Model = Encoder
 
 
 def build_model(config: TrainConfig, device: torch.device | None = None) -> Model:
@@ -83,14 +85,16 @@ class Trainer:
         hard_negatives: `(n, h)` positions of documents; by default mined, as the config asks.
 
     Raises:
-        ValueError: pairs that do not fill a batch, processes that cannot share one, or a folder with another run.
+        ValueError: pairs that do not fill a batch, processes that cannot share one, or a folder
+            with another run.
         RuntimeError: processes that start from different weights.
 
     Used by every chapter that trains, through `cde.train`.
 
     Example:
         >>> from cde import load_pairs
-        >>> config = TrainConfig(architecture="bi-encoder", layers=1, batches="random", filter_epsilon=None,
+        >>> config = TrainConfig(architecture="bi-encoder", layers=1, batches="random",
+        ...     filter_epsilon=None,
         ...     batch_size=8, steps=2, warmup_steps=1, query_tokens=8, document_tokens=8)
         >>> model, metrics = Trainer(config, load_pairs("pydocs/rich")).run()
         >>> [row["step"] for row in metrics]
@@ -114,7 +118,8 @@ class Trainer:
         differing = differing_process(self.model, self.processes)
         if differing is not None:
             raise RuntimeError(
-                f"process {differing} starts from other weights than process 0: its embeddings would show where they "
+                f"process {differing} starts from other weights than process 0: its embeddings "
+                "would show where they "
                 "were made (§10.3). Start all from one seed or one file"
             )
         settings = self.model.config
@@ -141,7 +146,8 @@ class Trainer:
             self._resume(folder / "checkpoint.pt")
 
     def run(self) -> tuple[Model, list[dict[str, float]]]:
-        """Train to the last step; the trained model in evaluation mode, and a row of metrics for each step.
+        """Train to the last step; the trained model in evaluation mode, and a row of metrics for
+        each step.
 
         Raises:
             FloatingPointError: a loss that is not finite, with the step; the last checkpoint stays.
@@ -173,7 +179,8 @@ class Trainer:
             )
         except FloatingPointError as error:
             raise FloatingPointError(
-                f"step {step + 1}: {error}, at learning rate {self.schedule.get_last_lr()[0]:.2e}. Lower learning_rate "
+                f"step {step + 1}: {error}, at learning rate "
+                f"{self.schedule.get_last_lr()[0]:.2e}. Lower learning_rate "
                 "or lengthen warmup_steps, or take precision='float32'; the last checkpoint is kept"
             ) from error
         self.processes.add_gradients(self.model.parameters())
@@ -222,7 +229,8 @@ class Trainer:
         differing = differing_process(self.model, self.processes)
         if differing is not None:
             raise RuntimeError(
-                f"process {differing} has drifted away from process 0: gradients are not in step (§10.3)"
+                f"process {differing} has drifted away from process 0: gradients are not in step "
+                "(§10.3)"
             )
         if self.processes.rank:
             return

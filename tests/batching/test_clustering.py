@@ -1,4 +1,6 @@
-"""Paired and one-sided k-means, shards, sparse vectors; what clusters are like, and the two objectives."""
+"""Paired and one-sided k-means, shards, sparse vectors; what clusters are like, and the two
+objectives.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ def test_the_same_seed_gives_the_same_clusters_and_another_one_others() -> None:
 
 
 def test_the_paper_s_settings_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    """100 iterations, best of 3, Euclidean, every point, ⌈n / cluster_size⌉ centroids; spherical for one side."""
+    """100 iterations, best of 3, Euclidean, every point, ⌈n / cluster_size⌉ centroids; spherical
+    for one side.
+    """
     import faiss
 
     asked = []
@@ -142,7 +146,8 @@ def test_clusters_never_cross_a_domain() -> None:
     domains = np.array(["a", "b"] * 50)
     for labels in (
         cluster_pairs(queries, documents, cluster_size=10, domains=domains.tolist(), iterations=5),
-        # so many centroids that some are nearest to mirrored points alone: no number is skipped for them
+        # so many centroids that some are nearest to mirrored points alone: no number is skipped for
+        # them
         cluster_pairs(queries, documents, cluster_size=1, domains=domains.tolist(), iterations=5),
         cluster_vectors(queries, cluster_size=10, domains=domains.tolist(), iterations=5),
     ):

@@ -1,4 +1,6 @@
-"""Packing clusters into batches, the greedy tour, strata, the sampler, and the difficulty of batches."""
+"""Packing clusters into batches, the greedy tour, strata, the sampler, and the difficulty of
+batches.
+"""
 
 from __future__ import annotations
 
@@ -190,7 +192,9 @@ def brute_force(centroids: np.ndarray, start: int) -> list[int]:
     st.sampled_from(["normal", "grid", "offset", "few"]),
 )
 def test_the_tour_is_that_of_brute_force(k: int, dim: int, seed: int, kind: str) -> None:
-    """On a grid distances tie; far from the origin float32 cannot tell near from nearest; few places are shared."""
+    """On a grid distances tie; far from the origin float32 cannot tell near from nearest; few
+    places are shared.
+    """
     generator = np.random.default_rng(seed)
     centroids = generator.normal(size=(k, dim))
     if kind == "grid":
@@ -203,13 +207,17 @@ def test_the_tour_is_that_of_brute_force(k: int, dim: int, seed: int, kind: str)
 
 @pytest.mark.parametrize("dim", [1, 2, 384])
 def test_the_tour_is_that_of_brute_force_when_lists_run_out(dim: int) -> None:
-    """Enough centroids for the lists to be made anew several times, and for single steps beyond them."""
+    """Enough centroids for the lists to be made anew several times, and for single steps beyond
+    them.
+    """
     centroids = unit(np.random.default_rng(dim).normal(size=(1200, max(dim, 2))))[:, :dim]
     assert greedy_tour(centroids, 7).tolist() == brute_force(centroids, 7)
 
 
 def test_equally_near_centroids_are_visited_in_order() -> None:
-    """More of them than a list of neighbours holds: the corners of a simplex are all equally far from each other."""
+    """More of them than a list of neighbours holds: the corners of a simplex are all equally far
+    from each other.
+    """
     corners = np.eye(300, dtype=np.float32)
     assert (
         greedy_tour(corners, 250).tolist()
@@ -390,7 +398,9 @@ def test_difficulty_by_hand() -> None:
 
 
 def test_clustered_batches_are_harder_than_shuffled_ones() -> None:
-    """The direction of Eq. 2, where the answer is known: groups that are near within and far between."""
+    """The direction of Eq. 2, where the answer is known: groups that are near within and far
+    between.
+    """
     generator = np.random.default_rng(0)
     truth = np.repeat(np.arange(10), 20)
     centres = unit(generator.normal(size=(10, 16)))

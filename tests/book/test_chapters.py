@@ -1,21 +1,38 @@
-"""Chapters: their parameters are checked before anything runs, and every page has the book's skeleton."""
+"""Chapters: their parameters are checked before anything runs, and every page has the book's
+skeleton.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
+import symtable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from cde.book import page
 from cde.book.chapters import Chapter, Parameter, chapters, find_chapter, parse_assignments
-from cde.book.claims import ledger
+from cde.book.claims import ledger, measure
 from cde.book.page import PROFILES, settings
 from cde.book.pages import PLACEHOLDER
+from cde.hardware import half_precision
+from cde.intervals import Interval
+from cde.provenance import account
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 HEAD = '# %% [markdown]\n# # Toy\n\n# %% tags=["parameters"]\n'
+
+
+def global_names(source: str) -> set[str]:
+    """Names that a cell gives a value outside of functions, classes and comprehensions."""
+    return set(symtable.symtable(source, "cell", "exec").get_identifiers()) & {
+        symbol.get_name()
+        for symbol in symtable.symtable(source, "cell", "exec").get_symbols()
+        if symbol.is_assigned()
+    }
 
 
 def toy(tmp_path: Path, parameters: str) -> Chapter:
@@ -94,37 +111,59 @@ def test_an_unknown_chapter_is_answered_with_the_closest() -> None:
         find_chapter("idf_divergance")
 
 
+def of(profile: str, **parameters: Any) -> dict[str, Any]:
+    """The variables of a notebook."""
+    return {"profile": profile, "seed": 0, **parameters}
+
+
 def test_a_build_without_records_takes_the_shorter_settings_of_the_laptop_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    profiles = {
-        "smoke": {"seeds": 2},
+    profiles: dict[str, Any] = {
         "laptop": {"seeds": 3},
+        "smoke": {"seeds": 2},
         "fresh": {"seeds": 1},
         "gpu": {"seeds": 5},
     }
     monkeypatch.delenv("CDE_FRESH", raising=False)
-    assert settings("laptop", profiles).seeds == 3
+    assert settings(of("laptop"), **profiles).seeds == 3
     monkeypatch.setenv("CDE_FRESH", "1")
-    assert settings("laptop", profiles).seeds == 1
-    assert settings("laptop", profiles, seeds=4).seeds == 4
-    assert settings("laptop", profiles).profile == "laptop"
-    assert settings("gpu", profiles).seeds == 5
-    assert settings("laptop", {"laptop": {"seeds": 3}}).seeds == 3
-    with pytest.raises(ValueError, match=r"one of smoke, laptop, gpu; it is 'fresh'"):
-        settings("fresh", profiles)
+    assert settings(of("laptop"), **profiles).seeds == 1
+    assert settings(of("laptop", seeds=4), **profiles).seeds == 4
+    assert settings(of("gpu"), **profiles).seeds == 5
+    assert settings(of("laptop"), laptop={"seeds": 3}).seeds == 3
+    with pytest.raises(ValueError, match=r"one of smoke, laptop, gpu, paper; it is 'fresh'"):
+        settings(of("fresh"), **profiles)
 
 
 def test_settings_come_from_the_profile_unless_given() -> None:
-    profiles = {"smoke": {"size": 1, "sizes": [1]}, "laptop": {"size": 10, "sizes": [10]}}
-    assert settings("laptop", profiles, size=None, sizes=[3]).size == 10
-    assert settings("laptop", profiles, size=None, sizes=[3]).sizes == [3]
-    assert settings("smoke", profiles).role == "rehearsal"
-    assert settings("laptop", profiles).role == "test"
+    profiles: dict[str, Any] = {"laptop": {"size": 10, "sizes": [10]}, "gpu": {"size": 90}}
+    found = settings(of("gpu", size=None, sizes=[3], seed=7), ("steps",), **profiles)
+    assert (found.size, found.sizes, found.seed, found.profile) == (90, [3], 7, "gpu")
+    assert not hasattr(found, "steps"), "a recipe's parameter that the page does not have"
+    assert settings(of("gpu", steps=4), ("steps",), **profiles).steps == 4
+    assert settings(of("gpu", steps=None), ("steps",), **profiles).steps is None
+    assert found.only("size", depth=2) == {"seed": 7, "size": 90, "depth": 2}
+    assert list(settings(of("gpu", seed=3), laptop={"seeds": 2}).every_seed) == [3, 4]
     with pytest.raises(ValueError, match="profile must be one of smoke, laptop"):
-        settings("desktop", profiles)
-    with pytest.raises(ValueError, match="'width' is no setting of this chapter"):
-        settings("smoke", profiles, width=3)
+        settings(of("desktop"), **profiles)
+    with pytest.raises(ValueError, match="gpu changes 'width', which laptop does not have"):
+        settings(of("gpu"), laptop={"size": 1}, gpu={"width": 3})
+
+
+def test_the_rehearsal_is_computed_in_float32_and_counts_as_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("CDE_PRECISION", raising=False)
+    monkeypatch.setattr(account, "measured", [])
+    claim = next(iter(ledger()))
+    for profile, role in (("smoke", "rehearsal"), ("laptop", "test")):
+        settings(of(profile), laptop={})
+        measure(claim, Interval(1, 0, 2, 3, ""), profile)
+        assert account.measured[-1].role == role
+        measure(claim, Interval(1, 0, 2, 3, ""), f"{profile}, explored", "exploratory")
+        assert account.measured[-1].role == "exploratory"
+    assert not half_precision("auto")
 
 
 @pytest.mark.parametrize("chapter", chapters(), ids=lambda chapter: chapter.name)
@@ -153,7 +192,17 @@ class TestSkeleton:
     def test_every_profile_and_a_seed(self, chapter: Chapter) -> None:
         assert chapter.parameters["profile"].default == "laptop"
         assert chapter.parameters["seed"].annotation == "int"
-        assert all(f'"{profile}"' in chapter.source for profile in PROFILES)
+        assert all(f"{profile}=" in chapter.source for profile in PROFILES)
+
+    def test_no_cell_gives_a_parameter_another_value(self, chapter: Chapter) -> None:
+        """Settings are found by name: a cell that is run again must find the reader's."""
+        cells = [cell.source for cell in chapter.notebook().cells if cell.cell_type == "code"]
+        for source in (cell for cell in cells if "profile: str =" not in cell):
+            for node in ast.walk(ast.parse(source)):
+                own = isinstance(node, ast.FunctionDef | ast.Lambda)
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and not own:
+                    rebound = node.id in chapter.parameters and node.id in global_names(source)
+                    assert not rebound, node.id
 
     def test_it_measures_every_claim_that_the_ledger_gives_it(self, chapter: Chapter) -> None:
         owed = [claim.id for claim in ledger().values() if claim.chapter == chapter.name]
@@ -181,7 +230,7 @@ def test_a_build_without_records_asks_for_no_less_than_the_rehearsal_that_always
     )
 
     def settings_of(profile: str) -> dict[str, Any]:
-        names: dict[str, Any] = {}
+        names: dict[str, Any] = {"page": page}
         exec(parameters, names)
         names["profile"] = profile
         exec(chosen, names)

@@ -96,12 +96,12 @@ def test_measurements_survive_json() -> None:
 def test_measuring_again_replaces_and_unknown_claims_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(claims, "measured", [])
+    monkeypatch.setattr(claims.account, "measured", [])
     name = next(iter(ledger()))
     claims.measure(name, interval(0, 1), "a")
     claims.measure(name, interval(2, 3), "a")
     claims.measure(name, interval(4, 5), "b")
-    assert [m.interval.low for m in claims.measured] == [2, 4]
+    assert [m.interval.low for m in claims.account.measured] == [2, 4]
     with pytest.raises(KeyError, match="no claim 'nonsense'"):
         claims.measure("nonsense", interval(0, 1), "a")
 
@@ -118,7 +118,8 @@ def test_a_faulty_ledger_is_refused_with_the_claim_s_name(
     tmp_path: Path, change: str, message: str
 ) -> None:
     good = (
-        "- id: toy\n  paper: cde\n  part: p\n  place: q\n  wording: w\n  paper_value: v\n  test: t\n  unit: u\n"
+        "- id: toy\n  paper: cde\n  part: p\n  place: q\n  wording: w\n  paper_value: v\n  test: "
+        "t\n  unit: u\n"
         "  expect: {above: 0}\n  chapter: null\n"
     )
     path = tmp_path / "claims.yml"
@@ -162,10 +163,10 @@ def test_a_claim_that_was_not_tested_says_why(role: str, reason: str) -> None:
 
 
 def test_a_single_run_is_entered_and_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claims, "measured", [])
+    monkeypatch.setattr(claims.account, "measured", [])
     name = "cde-table1-clustered-batches"
     claims.measure_runs(name, [5.0], "one seed")
-    assert [entry.role for entry in claims.measured] == ["exploratory"]
-    assert claims.decide(claims.ledger()[name], claims.measured).verdict == "not tested"
+    assert [entry.role for entry in claims.account.measured] == ["exploratory"]
+    assert claims.decide(claims.ledger()[name], claims.account.measured).verdict == "not tested"
     claims.measure_runs(name, [5.0, 5.2, 4.9], "three seeds")
-    assert claims.decide(claims.ledger()[name], claims.measured).verdict == "holds"
+    assert claims.decide(claims.ledger()[name], claims.account.measured).verdict == "holds"

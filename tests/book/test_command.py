@@ -1,4 +1,5 @@
-"""The runner, from end to end, on a small book of its own: freshness, failures, interruption, rendering.
+"""The runner, from end to end, on a small book of its own: freshness, failures, interruption,
+rendering.
 
 The toy book is a copy of the package with two or three chapters that take a second each; it is run
 by the command line in a process of its own, as a user would.
@@ -17,7 +18,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = """# %% [markdown]
 # # The chapter {name}
 #
@@ -78,13 +79,19 @@ class ToyBook:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONPATH": str(self.root)}
-        # a shell without job control starts what it puts in the background with Ctrl-C ignored, and so do its children
+        # a shell without job control starts what it puts in the background with Ctrl-C ignored, and
+        # so do its children
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             return subprocess.Popen(
-                [sys.executable, "-m", "cde.cli", *arguments], cwd=self.root, env=environment, text=True,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, "-m", "cde.cli", *arguments],
+                cwd=self.root,
+                env=environment,
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
         finally:
             signal.signal(signal.SIGINT, before)
 

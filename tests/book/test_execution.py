@@ -21,25 +21,39 @@ def digest(path: Path) -> str:
 
 @pytest.fixture
 def built(tmp_path: Path) -> Chapter:
-    """A chapter whose page has just been made of a notebook, a module, the lock, a folder of data and a record."""
+    """A chapter whose page has just been made of a notebook, a module, the lock, a folder of data
+    and a record.
+    """
     for name, text in {
-        "notebooks/part/toy.py": "# %%\n1\n", "cde/lexical.py": "A = 1\n", "constraints.txt": "torch==1\n",
-        "data/pairs.jsonl": "{}\n", "book/records/laptop/toy.json": "{}",
-    }.items():  # fmt: skip
+        "notebooks/part/toy.py": "# %%\n1\n",
+        "cde/lexical.py": "A = 1\n",
+        "constraints.txt": "torch==1\n",
+        "data/pairs.jsonl": "{}\n",
+        "book/records/laptop/toy.json": "{}",
+    }.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     chapter = Chapter(tmp_path / "notebooks/part/toy.py")
     collection = f"folder:{tmp_path / 'data'}"
     record = Record(
-        chapter="toy", profile="laptop", parameters={}, started="", seconds=1, commit="", dirty=False,
-        notebook=content_hash([chapter.source]), lock=digest(tmp_path / "constraints.txt"),
+        chapter="toy",
+        profile="laptop",
+        parameters={},
+        started="",
+        seconds=1,
+        commit="",
+        dirty=False,
+        notebook=content_hash([chapter.source]),
+        lock=digest(tmp_path / "constraints.txt"),
         claims=content_hash([]),
         modules={"lexical.py": digest(tmp_path / "cde/lexical.py")},
         sources={collection: execution._source_key(collection), "beir/absent": "missing"},
-        records={"book/records/laptop/toy.json": digest(tmp_path / "book/records/laptop/toy.json"),
-                 "book/records/laptop/none.json": "missing"},
-    )  # fmt: skip
+        records={
+            "book/records/laptop/toy.json": digest(tmp_path / "book/records/laptop/toy.json"),
+            "book/records/laptop/none.json": "missing",
+        },
+    )
     notebook = raw_notebook(chapter, "laptop", tmp_path)
     notebook.parent.mkdir(parents=True)
     notebook.write_text("{}")
@@ -113,7 +127,8 @@ def test_a_damaged_or_outdated_record_means_that_the_chapter_runs_again(built: C
 
 def test_a_changed_claim_of_the_chapter_is_noticed_and_another_s_is_not(built: Chapter) -> None:
     entry = (
-        "- {{id: {id}, paper: cde, part: p, place: q, wording: w, paper_value: v, test: t, unit: u, "
+        "- {{id: {id}, paper: cde, part: p, place: q, wording: w, paper_value: v, test: t, unit: "
+        "u, "
         "expect: {{above: 0}}, chapter: {chapter}}}\n"
     )
     path = root(built) / "book" / "claims.yml"
@@ -124,7 +139,9 @@ def test_a_changed_claim_of_the_chapter_is_noticed_and_another_s_is_not(built: C
 
 
 def test_a_machine_with_the_other_faiss_runs_chapters_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With faiss-gpu in place of faiss-cpu (environment.yml) a run notes the versions that there are."""
+    """With faiss-gpu in place of faiss-cpu (environment.yml) a run notes the versions that there
+    are.
+    """
     found = {"torch": "1", "faiss-gpu": "2"}
 
     def version(name: str) -> str:

@@ -1,18 +1,25 @@
-"""Records stand in for what cannot be computed here, are labelled, and are flagged when their code has changed."""
+"""Records stand in for what cannot be computed here, are labelled, and are flagged when their code
+has changed.
+"""
 
 from __future__ import annotations
 
 import json
+import linecache
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 
-from cde import surrogate
+from cde import hardware
 from cde.book import records
-from cde.book.records import beside, recorded
+from cde.book.proofs import differences, experiment_digest
+from cde.book.records import proof_states, recorded, records_at_other_profiles
+from cde.data import load_pairs
+from cde.provenance import account
 
 ROWS = pd.DataFrame({"collection": ["a", "b"], "score": [0.25, 0.5]})
 
@@ -30,72 +37,202 @@ def refuse() -> pd.DataFrame:
 def test_what_is_recorded_here_is_read_elsewhere(
     book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert recorded("toy", "laptop", refuse, here=False, settings={"size": 1}) is None
-    assert recorded("toy", "laptop", lambda: ROWS, here=True, settings={"size": 1}).note == ""
+    assert recorded("toy", "laptop", refuse, can_run=False, settings={"size": 1}) is None
+    assert recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"size": 1}).note == ""
     assert not (book / "book").exists(), "nothing is written unless it is asked for"
     monkeypatch.setenv("CDE_RECORD", "1")
-    recorded("toy", "laptop", lambda: ROWS, here=True, settings={"size": 1})
-    found = recorded("toy", "laptop", refuse, here=False, settings={"size": 1})
+    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"size": 1})
+    found = recorded("toy", "laptop", refuse, can_run=False, settings={"size": 1})
     pd.testing.assert_frame_equal(found.rows, ROWS)
     assert "Read from the record book/records/laptop/toy.json, not computed here" in found.note
-    assert "changed" not in found.note
+    assert found.note.endswith("It has no proof.")
 
 
 def test_a_record_of_other_settings_or_another_profile_is_not_used(
     book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CDE_RECORD", "1")
-    recorded("toy", "laptop", lambda: ROWS, here=True, settings={"size": 1})
-    assert recorded("toy", "laptop", refuse, here=False, settings={"size": 2}) is None
-    assert recorded("toy", "gpu", refuse, here=False, settings={"size": 1}) is None
+    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"size": 1})
+    assert recorded("toy", "laptop", refuse, can_run=False, settings={"size": 2}) is None
+    assert recorded("toy", "gpu", refuse, can_run=False, settings={"size": 1}) is None
 
 
-def test_a_record_whose_code_has_changed_is_used_and_flagged(
-    book: Path, monkeypatch: pytest.MonkeyPatch
+def miniature(
+    book: Path, monkeypatch: pytest.MonkeyPatch, rows: pd.DataFrame, size: int = 1
 ) -> None:
+    """A record of 'toy', and the miniature that gives it its proof."""
     monkeypatch.setenv("CDE_RECORD", "1")
-    recorded("toy", "laptop", lambda: ROWS, here=True, settings={})
+    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"size": 9})
+    monkeypatch.delenv("CDE_RECORD")
+    monkeypatch.setenv("CDE_PROVE", "laptop/toy")
+    recorded(
+        "toy", "smoke", lambda: rows, can_run=True, settings={"size": size}, varies=["seconds"]
+    )
+    monkeypatch.delenv("CDE_PROVE")
+
+
+SMALL = pd.DataFrame({"arm": ["a", "b"], "loss": [2.0, 3.0], "seconds": [1.0, 9.0]})
+
+
+def state_after(rows: pd.DataFrame) -> str:
+    """The record's state after another run at smoke."""
+    recorded("toy", "smoke", lambda: rows, can_run=True, settings={"size": 1}, varies=["seconds"])
+    return proof_states()[0].state
+
+
+def test_a_proof_holds_for_the_same_numbers_whatever_the_time_and_the_order(
+    book: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    miniature(book, monkeypatch, SMALL)
+    assert state_after(SMALL) == "holds"
+    assert state_after(SMALL.assign(seconds=77.0)) == "holds"
+    assert state_after(SMALL[::-1]) == "holds"
+    assert state_after(SMALL.assign(loss=SMALL["loss"] * 1.001)) == "holds"
+    note = recorded("toy", "laptop", refuse, can_run=False, settings={"size": 9}).note
+    assert note.endswith("Its proof holds.")
+
+
+@pytest.mark.parametrize(
+    ("moved", "reason"),
+    [
+        (SMALL.assign(loss=[2.1, 3.1]), "loss moved by 4 %"),
+        (SMALL.assign(arm=["a", "c"]), "arm names other things"),
+        (SMALL[:1], "1 rows in place of 2"),
+        (SMALL.drop(columns="loss"), "without the column loss"),
+        (SMALL.assign(loss=[2.0, float("nan")]), "loss is missing elsewhere"),
+    ],
+)
+def test_a_record_whose_miniature_gives_other_numbers_is_stale_by_name(
+    book: Path,
+    private_cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    moved: pd.DataFrame,
+    reason: str,
+) -> None:
+    miniature(book, monkeypatch, SMALL)
+    assert state_after(moved) == "stale"
+    found = proof_states()[0]
+    assert found.record == "laptop/toy" and reason in found.reason
+    note = recorded("toy", "laptop", refuse, can_run=False, settings={"size": 9}).note
+    assert "STALE" in note and reason in note
+    # what has moved back, has moved back
+    assert state_after(SMALL) == "holds"
+
+
+def test_what_was_not_compared_does_not_count_as_proven(
+    book: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    miniature(book, monkeypatch, SMALL, size=2)  # the proof is of other settings than smoke's
+    (private_cache / "proofs" / "laptop-toy.json").unlink()
+    assert state_after(SMALL) == "not compared"
+    miniature(book, monkeypatch, SMALL)
     path = book / "book" / "records" / "laptop" / "toy.json"
     record = json.loads(path.read_text())
-    record["modules"]["intervals.py"] = "0" * 16
+    path.write_text(json.dumps({**record, "remark": "made anew"}))
+    assert proof_states()[0].state == "not compared", "the comparison was with another file"
+    path.write_text(json.dumps({**record, "proof": None}))
+    assert proof_states()[0].state == "no proof"
+
+
+def test_a_record_keeps_the_names_of_its_time_and_is_read_with_today_s(
+    book: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    miniature(book, monkeypatch, SMALL)
+    path = book / "book" / "records" / "laptop" / "toy.json"
+    renamed = {**json.loads(path.read_text()), "renamed": {"a": "alpha"}}
+    path.write_text(json.dumps(renamed))
+    assert state_after(SMALL.replace("a", "alpha")) == "holds"
+    found = recorded("toy", "laptop", refuse, can_run=False, settings={"size": 9})
+    assert found.rows["collection"].tolist() == ["alpha", "b"]
+
+
+def test_other_content_of_the_same_collection_is_told(
+    book: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = book / "book" / "records" / "laptop" / "toy.json"
+    monkeypatch.setenv("CDE_RECORD", "1")
+
+    def reads() -> pd.DataFrame:
+        load_pairs("pydocs/mpmath")
+        return ROWS
+
+    monkeypatch.setattr(account, "loaded", {})
+    recorded("toy", "laptop", reads, can_run=True, settings={})
+    monkeypatch.delenv("CDE_RECORD")
+    note = recorded("toy", "laptop", refuse, can_run=False, settings={}).note
+    assert "other content" not in note
+    record = json.loads(path.read_text())
+    assert list(record["data"]) == ["pydocs/mpmath"]
+    record["data"] = {"pydocs/mpmath": "0" * 16, "beir/nowhere": "0" * 16}
     path.write_text(json.dumps(record))
-    found = recorded("toy", "laptop", refuse, here=False, settings={})
-    assert "Since then intervals.py changed; the record may be out of date" in found.note
+    note = recorded("toy", "laptop", refuse, can_run=False, settings={}).note
+    assert "STALE: these collections have other content here: pydocs/mpmath." in note
+
+
+def test_the_digest_of_an_experiment_is_that_of_all_it_calls_in_its_notebook() -> None:
+    def digest(inner: str) -> str:
+        source = f"def inner():\n    return {inner}\n\ndef outer():\n    return inner() + 1\n"
+        name = f"<{inner}>"
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+        names: dict[str, Any] = {"__name__": "page"}
+        exec(compile(source, name, "exec"), names)
+        return experiment_digest(names["outer"])
+
+    assert digest("1") == digest("1") != digest("2")
 
 
 def test_a_fresh_book_uses_no_record(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CDE_RECORD", "1")
-    recorded("toy", "laptop", lambda: ROWS, here=True, settings={})
+    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={})
     monkeypatch.setenv("CDE_FRESH", "1")
-    assert recorded("toy", "laptop", refuse, here=False, settings={}) is None
+    assert recorded("toy", "laptop", refuse, can_run=False, settings={}) is None
 
 
-def test_committed_records_hold_numbers_and_their_provenance() -> None:
-    for path in (Path(__file__).resolve().parents[1] / "book" / "records").rglob("*.json"):
-        record = json.loads(path.read_text())
-        assert set(record) == {
-            "time",
-            "commit",
-            "device",
-            "python",
-            "settings",
-            "data",
-            "modules",
-            "rows",
-        }
-        for row in record["rows"]:
-            texts = [value for value in row.values() if isinstance(value, str)]
-            assert all(len(text) < 40 for text in texts), f"{path} holds a text: {texts}"
-        # memory and time of a step are measured on random words
-        assert record["data"] or path.stem.startswith("gradient-caching-")
-        assert record["commit"] != "unknown"
+FIELDS = {
+    "time",
+    "commit",
+    "clean",
+    "remark",
+    "device",
+    "python",
+    "libraries",
+    "seconds",
+    "experiment",
+    "settings",
+    "data",
+    "rows",
+    "proof",
+}
+COMMITTED = sorted((Path(__file__).resolve().parents[2] / "book" / "records").rglob("*.json"))
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_committed_records_hold_numbers_their_provenance_and_a_proof(path: Path) -> None:
+    record = json.loads(path.read_text())
+    assert set(record) - {"renamed"} == FIELDS
+    for row in record["rows"]:
+        texts = [value for value in row.values() if isinstance(value, str)]
+        assert all(len(text) < 40 for text in texts), f"{path} holds a text: {texts}"
+    # memory and time of a step are measured on random words
+    assert record["data"] or path.stem.startswith("gradient-caching-")
+    assert record["commit"] != "unknown"
+    # a record without a precision says that it has none
+    assert (
+        record["device"].endswith(("bfloat16", "float32", "unknown")) or "GPU" in record["device"]
+    )
+    assert record["proof"]["rows"] and record["proof"]["device"].endswith("float32")
+    # a proof that nothing can break proves nothing
+    proof = pd.DataFrame(record["proof"]["rows"])
+    numbers = proof.select_dtypes("float")
+    assert differences(record["proof"]["rows"], proof.assign(**(1.05 * numbers + 0.01)))
+    assert not differences(record["proof"]["rows"], proof)
 
 
 def test_a_costly_experiment_is_read_from_its_record_unless_asked_for(
     book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def costly(compute: Callable[[], pd.DataFrame]) -> records.Recorded | None:
-        return recorded("toy", "laptop", compute, here=True, settings={}, costly=True)
+        return recorded("toy", "laptop", compute, can_run=True, settings={}, costly=True)
 
     assert costly(lambda: ROWS).note == "", "without a record it is computed"
     monkeypatch.setenv("CDE_RECORD", "1")
@@ -109,15 +246,15 @@ def test_a_costly_experiment_is_read_from_its_record_unless_asked_for(
 def test_one_record_alone_can_be_asked_for(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = book / "book" / "records"
     monkeypatch.setenv("CDE_RECORD", "1")
-    recorded("toy", "laptop", lambda: ROWS, here=True, settings={}, costly=True)
+    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={}, costly=True)
     monkeypatch.setenv("CDE_RECORD", "hours/toy")
     assert (
         "Read from the record"
-        in recorded("toy", "laptop", refuse, here=True, settings={}, costly=True).note
+        in recorded("toy", "laptop", refuse, can_run=True, settings={}, costly=True).note
     )
-    recorded("another", "hours", lambda: ROWS, here=True, settings={})
+    recorded("another", "hours", lambda: ROWS, can_run=True, settings={})
     assert [str(path.relative_to(folder)) for path in folder.rglob("*.json")] == ["laptop/toy.json"]
-    recorded("toy", "hours", lambda: ROWS, here=True, settings={}, costly=True)
+    recorded("toy", "hours", lambda: ROWS, can_run=True, settings={}, costly=True)
     assert (folder / "hours" / "toy.json").exists()
 
 
@@ -127,27 +264,27 @@ def test_records_of_other_profiles_stand_beside_with_their_own_settings(
     monkeypatch.setenv("CDE_RECORD", "1")
     for profile, size in (("smoke", 1), ("laptop", 2), ("gpu", 3), ("hours", 4)):
         rows = ROWS.assign(score=float(size))
-        recorded("toy", profile, lambda rows=rows: rows, here=True, settings={"size": size})
+        recorded("toy", profile, lambda rows=rows: rows, can_run=True, settings={"size": size})
     monkeypatch.delenv("CDE_RECORD")
-    found = beside("toy", "laptop")
+    found = records_at_other_profiles("toy", "laptop")
     assert {profile: one.rows["score"].iloc[0] for profile, one in found.items()} == {
         "gpu": 3.0,
         "hours": 4.0,
     }
     assert "book/records/gpu/toy.json" in found["gpu"].note
-    assert set(beside("toy", "gpu")) == {"laptop", "hours"}
+    assert set(records_at_other_profiles("toy", "gpu")) == {"laptop", "hours"}
     monkeypatch.setenv("CDE_FRESH", "1")
-    assert beside("toy", "laptop") == {}
+    assert records_at_other_profiles("toy", "laptop") == {}
 
 
 @pytest.mark.parametrize(("fast", "precision"), [(True, "bfloat16"), (False, "float32")])
 def test_a_record_names_the_precision_that_auto_is_here(
     book: Path, monkeypatch: pytest.MonkeyPatch, fast: bool, precision: str
 ) -> None:
-    monkeypatch.setattr(surrogate, "bfloat16_is_fast", lambda: fast)
+    monkeypatch.setattr(hardware, "bfloat16_is_fast", lambda: fast)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv("CDE_RECORD", "1")
-    recorded("toy", "laptop", lambda: ROWS, here=True, settings={})
+    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={})
     record = json.loads((book / "book" / "records" / "laptop" / "toy.json").read_text())
     assert record["device"].startswith("CPU (")
     assert record["device"].endswith(f" threads, {precision}")

@@ -38,11 +38,14 @@ def test_cranfields_exclusions_are_what_brings_it_to_the_table() -> None:
 
 
 def test_minilm_scores_as_published_on_scifact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within 0.003; 5,183 abstracts take minutes to embed, so they have to be in the cache, or CDE_FULL=1 set."""
+    """Within 0.003; 5,183 abstracts take minutes to embed, so they have to be in the cache, or
+    CDE_FULL=1 set.
+    """
 
     def stop(self: Surrogate, texts: list[str], role: str) -> Any:
         pytest.skip(
-            f"{len(texts)} or more texts are not in the cache of embeddings; CDE_FULL=1 embeds them (minutes)"
+            f"{len(texts)} or more texts are not in the cache of embeddings; CDE_FULL=1 embeds "
+            "them (minutes)"
         )
 
     if os.environ.get("CDE_FULL") != "1":

@@ -1,4 +1,6 @@
-"""`pydocs`: docstrings read without executing anything, split and de-duplicated the same way everywhere."""
+"""`pydocs`: docstrings read without executing anything, split and de-duplicated the same way
+everywhere.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,9 @@ def fake_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_sources_are_read_without_being_executed(fake_package: str) -> None:
-    """Every definition outside functions is found under its qualified name, in the order of the source."""
+    """Every definition outside functions is found under its qualified name, in the order of the
+    source.
+    """
     rows = read_docstrings(source_files(fake_package))
     assert [(row.id.removeprefix("fakepackage"), row.query) for row in rows] == [
         ("", "Describe the whole package."),
@@ -116,7 +120,9 @@ def test_source_files_are_listed_in_a_stable_order_and_without_tests(fake_packag
 
 
 def test_what_is_read_does_not_depend_on_the_warnings_filter(tmp_path: Path) -> None:
-    r"""Python warns of "\d" in a plain string; where warnings are errors the docstring is still text."""
+    r"""Python warns of "\d" in a plain string; where warnings are errors the docstring is still
+    text.
+    """
     path = tmp_path / "module.py"
     path.write_text(f'"""Say what \\d stands for.\n\n{BODY}\n"""\n')
     file = SourceFile("package", path, "package.module")
@@ -237,7 +243,9 @@ def test_no_training_pair_holds_a_document_that_a_query_asks_for(pydocs_pairs: c
 
 
 def test_the_retrieval_set_asks_all_of_a_held_out_package_and_the_test_split_of_another() -> None:
-    """Each query's one judged document is its own, and the corpus holds the documents trained on too."""
+    """Each query's one judged document is its own, and the corpus holds the documents trained on
+    too.
+    """
     held, seen = cde.load_retrieval("pydocs/networkx"), cde.load_retrieval("pydocs/rich")
     assert held.query_ids == held.document_ids
     assert seen.query_ids == pydocs.load_pairs(["rich"], split="test").ids
@@ -285,7 +293,9 @@ def test_an_unknown_package_or_split_says_what_there_is() -> None:
 
 
 def test_the_table_is_parsed_once(monkeypatch: pytest.MonkeyPatch, pydocs_pairs: cde.Pairs) -> None:
-    """A second process (here: an emptied memory) reads the table from the cache and opens no source."""
+    """A second process (here: an emptied memory) reads the table from the cache and opens no
+    source.
+    """
 
     def never(*_: Any) -> None:
         raise AssertionError("sources were read again")

@@ -194,7 +194,8 @@ def test_shrinking_keeps_every_document_relevant_to_a_kept_query(
     }
     assert relevant <= kept
     assert len(small.documents) == min(30, max(documents, len(relevant)))
-    # judgements stay as they were, but for those of documents that are gone: none of these was relevant
+    # judgements stay as they were, but for those of documents that are gone: none of these was
+    # relevant
     for query in small.query_ids:
         assert small.qrels[query] == {
             d: grade for d, grade in whole.qrels[query].items() if d in kept

@@ -1,4 +1,6 @@
-"""Names of collections: what they load, what is offered for a mistyped one, and what freshness rests on."""
+"""Names of collections: what they load, what is offered for a mistyped one, and what freshness
+rests on.
+"""
 
 from __future__ import annotations
 

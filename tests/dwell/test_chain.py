@@ -200,18 +200,22 @@ def test_the_chains_of_the_recipe_are_what_their_names_say() -> None:
         cropped.after
         == chains["mean"].after
         == chains["shuffled"].after
-        == chains["around"].after
+        == chains["wrapping crops"].after
         == restored
     )
     assert chains["tuned"].after == cropped
-    assert chains["no crops"].after == restored
-    assert chains["nothing"].chain == ["start", "tune"]
+    assert chains["tuned without crops"].after == restored
+    assert chains["tuned alone"].chain == ["start", "tune"]
     assert chains["tuned again"].chain == ["start", "restore", "crops", "tune", "tune", "tune"]
     again = chains["tuned again"].after
     assert again is not None
     assert again.after == chains["tuned"]
     # what differs between two chains is one thing
-    for name, setting in (("mean", "pooling"), ("shuffled", "shuffled"), ("around", "placement")):
+    for name, setting in (
+        ("mean", "pooling"),
+        ("shuffled", "shuffled"),
+        ("wrapping crops", "placement"),
+    ):
         assert set(chains[name].settings) - set(cropped.settings) == {setting}
     with pytest.raises(ValueError, match="chain must be one of"):
         using.stage("T5")

@@ -1,4 +1,6 @@
-"""The encoder–decoder is T5 where it should be, rotary where it says so, and sees a text the same in any batch."""
+"""The encoder–decoder is T5 where it should be, rotary where it says so, and sees a text the same
+in any batch.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,17 @@ from cde.training.step import BatchTexts, backward
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SMALL = T5Config(
-    vocab_size=200, d_model=32, d_kv=8, num_heads=4, d_ff=64, num_layers=2, num_decoder_layers=2, dropout_rate=0.0,
-    decoder_start_token_id=0, pad_token_id=0,
-)  # fmt: skip
+    vocab_size=200,
+    d_model=32,
+    d_kv=8,
+    num_heads=4,
+    d_ff=64,
+    num_layers=2,
+    num_decoder_layers=2,
+    dropout_rate=0.0,
+    decoder_start_token_id=0,
+    pad_token_id=0,
+)
 
 
 def tiny(**settings: object) -> EncoderDecoder:
@@ -45,9 +55,13 @@ def tiny(**settings: object) -> EncoderDecoder:
 @pytest.mark.parametrize("length", [100, 512, 513, 2000])
 def test_frequencies_are_those_of_transformers_with_dynamic_ntk(length: int) -> None:
     config = SimpleNamespace(
-        rope_parameters={"rope_type": "dynamic", "rope_theta": 10_000.0, "factor": 1.0}, max_position_embeddings=512,
-        head_dim=64, hidden_size=256, num_attention_heads=4, standardize_rope_params=lambda: None,
-    )  # fmt: skip
+        rope_parameters={"rope_type": "dynamic", "rope_theta": 10_000.0, "factor": 1.0},
+        max_position_embeddings=512,
+        head_dim=64,
+        hidden_size=256,
+        num_attention_heads=4,
+        standardize_rope_params=lambda: None,
+    )
     expected, _ = ROPE_INIT_FUNCTIONS["dynamic"](config, torch.device("cpu"), seq_len=length)
     found = rotary_frequencies(64, torch.tensor([length]), 10_000.0, 512)[0]
     torch.testing.assert_close(found, expected)
@@ -95,7 +109,9 @@ def test_with_relative_positions_it_is_t5() -> None:
 @pytest.mark.parametrize("pooling", ["decoder", "mean"])
 @pytest.mark.parametrize("trained", [4, 512])
 def test_a_text_is_embedded_alike_alone_and_beside_a_longer_one(pooling: str, trained: int) -> None:
-    """With trained=4, dynamic NTK is at work: a rotation by the batch's longest text would show here."""
+    """With trained=4, dynamic NTK is at work: a rotation by the batch's longest text would show
+    here.
+    """
     model = tiny(pooling=pooling, trained_tokens=trained)
     short, long = torch.tensor([[5, 6, 7, 8, 9]]), torch.arange(10, 21)[None]
     batch = torch.zeros(2, 11, dtype=torch.long)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from cde.data import RetrievalSet, is_available
-from cde.dwell.passages import Passages, load_passages, match_passages, split_sections
+from cde.dwell.passages import Passages, load_passages, match_passages
+from cde.dwell.sections import split_sections
 
 DOCSTRING = """Long words first.
 
@@ -54,7 +55,8 @@ def test_a_query_of_pydocs_is_not_in_its_document_and_its_passage_is(pydocs: Pas
         assert passage == passage.strip()
         assert len(passage.split()) >= 5
         start, _ = pydocs.spans[query]
-        # the sentence stood directly before or inside the rest of its section; it is gone from there
+        # the sentence stood directly before or inside the rest of its section; it is gone from
+        # there
         assert " ".join(document[start : start + len(text)].split()) != text
 
 
@@ -93,9 +95,12 @@ def test_a_sample_keeps_the_corpus_and_each_passage(pydocs: Passages) -> None:
 
 def test_every_query_is_placed_or_counted() -> None:
     collection = RetrievalSet(
-        ["d1", "d2"], ["one  two\nthree two", "four"], ["a", "b", "c", "d", "e"], ["?"] * 5,
+        ["d1", "d2"],
+        ["one  two\nthree two", "four"],
+        ["a", "b", "c", "d", "e"],
+        ["?"] * 5,
         {"a": {"d1": 1}, "b": {"d1": 1}, "c": {"d2": 1}, "d": {"d2": 1}, "e": {"d1": 1, "d2": 1}},
-    )  # fmt: skip
+    )
     found = match_passages(collection, {"a": "one two", "b": "two", "c": "five", "e": "four"})
     assert found.spans == {"a": (0, 7)}
     assert text_of(found, "a") == "one two"
@@ -143,7 +148,8 @@ def test_the_passage_of_an_answer_is_its_sentence(
 def test_the_passage_of_an_answer_in_a_paragraph_is_its_sentence_without_the_title(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # as COVID-QA has them: offsets are those of the article's text, the documents are its paragraphs under its title
+    # as COVID-QA has them: offsets are those of the article's text, the documents are its
+    # paragraphs under its title
     monkeypatch.setenv("CDE_DATA", str(tmp_path))
     paragraphs = {
         "d_1": "Boats rust. They were red in 1973.",
@@ -183,7 +189,8 @@ def test_passages_of_other_collections_are_refused_and_missing_positions_named(
 
 
 def test_passages_of_one_set_are_placed_in_the_documents_of_another(tmp_path: Path) -> None:
-    # as MS MARCO has them: two sets that ask the same queries, one judged on documents, one on passages
+    # as MS MARCO has them: two sets that ask the same queries, one judged on documents, one on
+    # passages
     text = "It rained.  The boat was\nred in 1973. Then it sank, which nobody saw."
     write_set(
         tmp_path / "documents",

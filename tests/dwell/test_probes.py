@@ -53,7 +53,9 @@ def byte_level() -> Any:
 
 
 class Bag:
-    """Bags of those tokens of a text that `chosen` keeps, as unit vectors: an encoder with a known bias."""
+    """Bags of those tokens of a text that `chosen` keeps, as unit vectors: an encoder with a known
+    bias.
+    """
 
     def __init__(self, tokenizer: Any, chosen: Callable[[list[int]], list[int]]) -> None:
         self.tokenizer, self.chosen = tokenizer, chosen
@@ -80,7 +82,9 @@ LAST = (lambda ids: ids[-SEEN:], "last")
 
 @pytest.fixture(scope="module")
 def passages() -> Passages:
-    """40 documents of 100 words from a common stock, each with a passage of four words that only it has."""
+    """40 documents of 100 words from a common stock, each with a passage of four words that only it
+    has.
+    """
     generator = np.random.default_rng(0)
     stock = [
         f"{word} "
@@ -242,9 +246,12 @@ def test_encoder_and_ranker_are_searched_alike(passages: Passages, tokenizer: An
     """Two queries for one document: a ranker needs two corpora for them, an encoder one."""
     collection = passages.collection
     twice = RetrievalSet(
-        collection.document_ids, collection.documents, [*collection.query_ids, "again"], [*collection.queries, collection.queries[0].split()[0]],
+        collection.document_ids,
+        collection.documents,
+        [*collection.query_ids, "again"],
+        [*collection.queries, collection.queries[0].split()[0]],
         {**collection.qrels, "again": {"d0": 1}},
-    )  # fmt: skip
+    )
     asked = Passages(twice, {**passages.spans, "again": passages.spans["q0"]}, {})
     bag = Bag(tokenizer, FIRST[0])
 

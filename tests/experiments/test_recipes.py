@@ -11,7 +11,7 @@ import pytest
 
 from cde.data import RetrievalSet
 from cde.experiments.recipes import EvaluationSet, recipe
-from cde.experiments.sizes import batch_cluster_sweep
+from cde.experiments.sizes import sweep_sizes
 from cde.experiments.sweeps import evaluate_in_contexts, sweep
 from cde.models import BiEncoder
 from cde.training import Trainer
@@ -79,15 +79,15 @@ def test_a_bi_encoder_has_no_context() -> None:
 def test_a_sweep_has_every_arm_seed_set_and_context_and_a_second_one_trains_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    using = recipe("smoke")
+    here = recipe("smoke")
     arms = {
         "plain": {"architecture": "bi-encoder", "batches": "random"},
         "contextual": {"architecture": "contextual", "attention": "cached"},
     }
     tests = [
-        replace(test, collection=test.collection.select_queries(10)) for test in using.tests()[:2]
+        replace(test, collection=test.collection.select_queries(10)) for test in here.tests()[:2]
     ]
-    found = sweep(arms, (3, 4), using, ("own", "null"), tests)
+    found = sweep(arms, (3, 4), here, ("own", "null"), tests)
     counts = found.groupby(["arm", "seed"]).size()
     assert counts["plain"].tolist() == [2, 2]
     assert counts["contextual"].tolist() == [4, 4]
@@ -99,7 +99,7 @@ def test_a_sweep_has_every_arm_seed_set_and_context_and_a_second_one_trains_noth
         raise AssertionError("trained again")
 
     monkeypatch.setattr(Trainer, "run", no_training)
-    again = sweep({"another name": arms["contextual"]}, (4,), using, ("own", "null"), tests)
+    again = sweep({"another name": arms["contextual"]}, (4,), here, ("own", "null"), tests)
     before = found[(found["arm"] == "contextual") & (found["seed"] == 4)]
     np.testing.assert_array_equal(again["ndcg"], before["ndcg"])
 
@@ -107,35 +107,37 @@ def test_a_sweep_has_every_arm_seed_set_and_context_and_a_second_one_trains_noth
 def test_the_second_phase_goes_on_from_the_first_on_pairs_that_it_has_not_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without a single useful step the weights are the first phase's: nothing else of the start is used."""
-    using = recipe("smoke")
-    first = using.train({"architecture": "bi-encoder", "batches": "random"}, 5)
-    barely = using.fine_tune(first, {"learning_rate": 1e-30}, 5)
-    texts = using.tests()[0].collection.documents[:8]
+    """Without a single useful step the weights are the first phase's: nothing else of the start is
+    used.
+    """
+    here = recipe("smoke")
+    first = here.train({"architecture": "bi-encoder", "batches": "random"}, 5)
+    barely = here.fine_tune(first, {"learning_rate": 1e-30}, 5)
+    texts = here.tests()[0].collection.documents[:8]
     np.testing.assert_allclose(
         barely.model().encode_documents(texts), first.model().encode_documents(texts), atol=1e-6
     )
     assert barely.config.batches == "random"
     assert barely.config.hard_negatives == 1
-    assert barely.config.steps == len(using.supervised_pairs) // using.second["batch_size"]
+    assert barely.config.steps == len(here.supervised_pairs) // here.second["batch_size"]
     assert (
-        using.fine_tune(first, {"epochs": 3, "learning_rate": 1e-30}, 5).config.steps
+        here.fine_tune(first, {"epochs": 3, "learning_rate": 1e-30}, 5).config.steps
         == 3 * barely.config.steps
     )
-    assert not set(using.supervised_pairs.documents) & set(using.pairs.documents)
+    assert not set(here.supervised_pairs.documents) & set(here.pairs.documents)
 
 
 def test_arms_after_a_first_phase_are_second_phases_of_their_own_seed() -> None:
-    using = recipe("smoke")
+    here = recipe("smoke")
     before = {"architecture": "bi-encoder", "batches": "random"}
     tests = [
-        replace(test, collection=test.collection.select_queries(10)) for test in using.tests()[:2]
+        replace(test, collection=test.collection.select_queries(10)) for test in here.tests()[:2]
     ]
-    first = sweep({"first": before}, (5, 6), using, tests=tests)
-    idle = sweep({"idle": {"learning_rate": 1e-30}}, (5, 6), using, tests=tests, after=before)
+    first = sweep({"first": before}, (5, 6), here, tests=tests)
+    idle = sweep({"idle": {"learning_rate": 1e-30}}, (5, 6), here, tests=tests, after=before)
     np.testing.assert_allclose(idle["ndcg"], first["ndcg"], atol=1e-6)
     with pytest.raises(ValueError, match="not one step"):
-        using.fine_tune(using.train(before, 5), {"batch_size": 512}, 5)
+        here.fine_tune(here.train(before, 5), {"batch_size": 512}, 5)
 
 
 def test_written_questions_are_the_second_phase_where_they_are_among_the_pairs(
@@ -147,9 +149,9 @@ def test_written_questions_are_the_second_phase_where_they_are_among_the_pairs(
             for number in range(30)
         ]
         (tmp_path / f"{source}.jsonl").write_text("".join(lines))
-    using = recipe("smoke", data=f"folder:{tmp_path}", pairs=40)
-    assert set(using.supervised_pairs.domains) == {"squad-question-sentence"}
-    assert set(using.pairs.domains) == {"squad-question-sentence", "wordnet-definitions"}
+    here = recipe("smoke", data=f"folder:{tmp_path}", pairs=40)
+    assert set(here.supervised_pairs.domains) == {"squad-question-sentence"}
+    assert set(here.pairs.domains) == {"squad-question-sentence", "wordnet-definitions"}
 
 
 @pytest.mark.parametrize(
@@ -165,18 +167,18 @@ def test_a_sweep_that_cannot_compare_is_refused(
     batches: list[int], clusters: list[int], seen: int, wrong: str
 ) -> None:
     with pytest.raises(ValueError, match=wrong):
-        batch_cluster_sweep(recipe("smoke"), batches, clusters, seen, "cached", 0, 1)
+        sweep_sizes(recipe("smoke"), batches, clusters, seen, "cached", 0, 1)
 
 
 def test_every_cell_of_the_sweep_sees_equally_many_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, dict[str, Any]] = {}
 
-    def no_training(arms: Any, seeds: Any, using: Any, **_: Any) -> pd.DataFrame:
+    def no_training(arms: Any, seeds: Any, recipe: Any, **_: Any) -> pd.DataFrame:
         asked.update(arms)
         return pd.DataFrame({"arm": list(arms), "seed": 0, "ndcg": 0.5})
 
     monkeypatch.setattr("cde.experiments.sizes.sweep", no_training)
-    found = batch_cluster_sweep(recipe("smoke"), [16, 8], [8, 32], 64, "cached", 0, 1).rows
+    found = sweep_sizes(recipe("smoke"), [16, 8], [8, 32], 64, "cached", 0, 1)
     assert len(asked) == len(found) == 2 * 2 * 2 * 2
     assert {arm["steps"] * arm["batch_size"] for arm in asked.values()} == {64}
     rows = found.set_index("arm")
@@ -196,9 +198,9 @@ def test_none_leaves_the_recipe_and_errors_name_what_is_wrong() -> None:
 
 
 def test_no_query_of_a_test_set_is_in_the_training_pairs() -> None:
-    using = recipe("laptop")
-    trained = set(using.pairs.documents)
-    for test in using.tests():
+    here = recipe("laptop")
+    trained = set(here.pairs.documents)
+    for test in here.tests():
         assert len(test.collection.documents) <= 300
         asked = {document for judged in test.collection.qrels.values() for document in judged}
         texts = dict(zip(test.collection.document_ids, test.collection.documents, strict=True))
@@ -219,11 +221,11 @@ def test_data_without_two_test_sets_are_refused_before_anything_is_trained(
 def test_a_record_on_other_data_depends_on_the_collections_at_hand(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    using = recipe("smoke", data="folder:mine.jsonl")
+    here = recipe("smoke", data="folder:mine.jsonl")
     monkeypatch.setattr(
         "cde.experiments.recipes.is_available", lambda name: name in ("beir/med", "beir/cisi")
     )
-    two = using.kept()
+    two = here.record_key()
     monkeypatch.setattr("cde.experiments.recipes.is_available", lambda name: True)
-    assert two["tests"] == ["beir/med", "beir/cisi"] != using.kept()["tests"]
-    assert "tests" not in recipe("smoke").kept()
+    assert two["tests"] == ["beir/med", "beir/cisi"] != here.record_key()["tests"]
+    assert "tests" not in recipe("smoke").record_key()

@@ -142,7 +142,9 @@ def test_sequence_dropout_in_a_cache_is_that_of_one_pass(family: str, kernel: st
 def test_without_a_context_the_second_stage_is_transformers_own_model(
     family: str, attention: str, text: list[int]
 ) -> None:
-    """And the first stage always is; for ModernBERT windows and both bases of the rotation included."""
+    """And the first stage always is; for ModernBERT windows and both bases of the rotation
+    included.
+    """
     model = shared_model(family, attention, output_projection=False, first_stage_mlp=False)
     ids = torch.tensor([text])
     for stage, found in (
@@ -162,7 +164,9 @@ def test_without_a_context_the_second_stage_is_transformers_own_model(
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_context_enters_as_embeddings_would_enter_transformers_own_model(family: str) -> None:
-    """Before the embedding norm, at position 0 (rotary) or without one (learned); ModernBERT with a wide window."""
+    """Before the embedding norm, at position 0 (rotary) or without one (learned); ModernBERT with a
+    wide window.
+    """
     wide = (
         {"second_backbone": {**BACKBONES[family], "local_attention": 60}}
         if family == "modernbert"
@@ -520,7 +524,9 @@ def test_a_rotation_by_head_turns_pairs_half_a_head_apart_from_its_start_on(
 
 @pytest.mark.parametrize("training", [True, False])
 def test_in_training_attention_is_computed_in_float32(training: bool) -> None:
-    """On a CPU: torch's backward pass is slow in bfloat16. The result is the float32 one, rounded once."""
+    """On a CPU: torch's backward pass is slow in bfloat16. The result is the float32 one, rounded
+    once.
+    """
     from cde.models.attention import ALL_ATTENTION_FUNCTIONS, ATTENTION_NAME
 
     torch.manual_seed(0)

@@ -1,4 +1,6 @@
-"""The bi-encoder against sentence-transformers and transformers, its prefixes, its batches, its folders."""
+"""The bi-encoder against sentence-transformers and transformers, its prefixes, its batches, its
+folders.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def minilm() -> BiEncoder:
 
 @pytest.fixture(scope="module")
 def texts(pydocs_pairs: cde.Pairs) -> list[str]:
-    """Docstrings of a dozen words up to the longest of a sample, an empty text, and one that is no English."""
+    """Docstrings of a dozen words up to the longest of a sample, an empty text, and one that is no
+    English.
+    """
     by_length = sorted(pydocs_pairs.sample(300).documents, key=len)
     return [*by_length[::40], by_length[-1], "", "é ü 漢字", "red boats", "scarlet ships"]
 
@@ -291,7 +295,9 @@ def test_weights_that_are_cut_short_are_refused(saved: Path, kept: int) -> None:
 
 
 def test_weights_that_do_not_fit_are_all_named(saved: Path) -> None:
-    """One tensor each that is missing, unexpected, of another shape, NaN: nothing is filled at random."""
+    """One tensor each that is missing, unexpected, of another shape, NaN: nothing is filled at
+    random.
+    """
     tensors = load_file(saved / "model.safetensors")
     names = sorted(tensors)
     del tensors[names[0]]
@@ -377,7 +383,9 @@ def test_a_new_folder_can_be_read_only_once_it_is_complete(
 def test_a_replacement_that_is_interrupted_is_the_old_model_or_the_new_and_no_mixture(
     saved: Path, small: BiEncoder, monkeypatch: pytest.MonkeyPatch, moved: int
 ) -> None:
-    """Or it is refused; the weights of one with the prefix of the other would embed without an error."""
+    """Or it is refused; the weights of one with the prefix of the other would embed without an
+    error.
+    """
     move, calls, new = os.replace, iter(range(10)), bi_encoder(seed=1, query_prefix="other: ")
 
     def some(source: Any, target: Any) -> None:

@@ -1,4 +1,6 @@
-"""The contextual encoder from texts to vectors: which documents are its context, and what is kept of it on disk."""
+"""The contextual encoder from texts to vectors: which documents are its context, and what is kept
+of it on disk.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ def rows_of(encoder: CorpusEncoder, model: ContextualEncoder, corpus: list[str])
 def test_the_draw_is_without_replacement_and_of_the_size_asked_for(
     count: int, size: int, seed: int, fill: str | None
 ) -> None:
-    """From texts and from vectors alike; documents are repeated only once all that were asked for are there."""
+    """From texts and from vectors alike; documents are repeated only once all that were asked for
+    are there.
+    """
     texts = [f"text {i}" for i in range(count)]
     config = ContextualConfig(context_size=30)
     with warnings.catch_warnings():
@@ -146,7 +150,9 @@ def test_an_encoder_says_what_it_drew() -> None:
 def test_the_context_of_texts_is_their_first_stage_vectors(
     family: str, settings: dict[str, Any]
 ) -> None:
-    """In the order of the corpus, with the prefix of documents, not normalised; and vectors do as well as texts."""
+    """In the order of the corpus, with the prefix of documents, not normalised; and vectors do as
+    well as texts.
+    """
     model = contextual(family, **settings, **PREFIXES)
     vectors = model.embed_context(CORPUS)
     with torch.no_grad():
@@ -385,7 +391,9 @@ def test_texts_longer_than_the_learned_positions_are_cut_or_refused_in_words() -
 def test_a_bound_encoder_is_the_second_stage_normalised(
     family: str, attention: str, settings: dict[str, Any]
 ) -> None:
-    """Against the second stage called directly, each text alone; texts with prefixes, in small batches as well."""
+    """Against the second stage called directly, each text alone; texts with prefixes, in small
+    batches as well.
+    """
     model = contextual(family, attention=attention, **settings, **PREFIXES)
     encoder = model.with_context(CORPUS, size=6)
 
@@ -556,7 +564,9 @@ def test_a_retrieval_set_is_scored_alike_by_cached_keys_and_by_one_pass() -> Non
 
 
 def test_both_stages_start_from_the_pretrained_weights_and_share_none() -> None:
-    """Without a context and without tokens in its place, both are the bi-encoder of the same layers."""
+    """Without a context and without tokens in its place, both are the bi-encoder of the same
+    layers.
+    """
     model = ContextualEncoder.from_backbone("minilm", 2, precision="float32", device="cpu")
     plain = cde.BiEncoder.from_backbone("minilm", 2, precision="float32", device="cpu")
     first = model.embed_context(TEXTS)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from tiny_encoders import tokenizer
 from torch import Tensor
 
-from cde.hardware import half_precision
 from cde.models import encoding
 from cde.models.encoding import checked_texts, encode_texts, token_batches, tokenise
 
@@ -22,7 +21,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Counter:
-    """Stands in for the model: how often each letter occurs in a text, and a list of what it was given."""
+    """Stands in for the model: how often each letter occurs in a text, and a list of what it was
+    given.
+    """
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -77,7 +78,9 @@ def test_batches_hold_every_text_once_within_the_work_longest_first(
     st.integers(0, 300),
 )
 def test_no_batch_has_room_for_the_text_after_it(lengths: list[int], work: int, extra: int) -> None:
-    """So that no batch is smaller than it needs to be: the next, shorter text would not have fitted."""
+    """So that no batch is smaller than it needs to be: the next, shorter text would not have
+    fitted.
+    """
     batches = token_batches(lengths, work, extra)
     for batch in batches[:-1]:
         assert (len(batch) + 1) * (lengths[batch[0]] + extra) > work
@@ -202,19 +205,6 @@ def test_lists_of_strings_come_back_as_lists(texts: list[str]) -> None:
 def test_anything_else_is_refused_by_its_place_and_type(texts: list[str], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         checked_texts(texts)
-
-
-@pytest.mark.parametrize("fast", [True, False])
-def test_bfloat16_is_taken_where_it_is_fast_unless_the_caller_insists(
-    monkeypatch: pytest.MonkeyPatch, fast: bool
-) -> None:
-    monkeypatch.setattr(encoding, "bfloat16_is_fast", lambda: fast)
-    assert [half_precision(word) for word in ("auto", "bfloat16", "float32")] == [fast, True, False]
-    for word in ("float16", "", "AUTO", "half"):
-        with pytest.raises(
-            ValueError, match=f"precision must be 'auto', 'bfloat16' or 'float32'; it is {word!r}"
-        ):
-            half_precision(word)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Published checkpoints: the authors' outputs and gradients, their names, and a plain pass written from their spec."""
+"""Published checkpoints: the authors' outputs and gradients, their names, and a plain pass written
+from their spec.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from cde.models.published import BACKBONE_DIMENSIONS, Layout, published_config
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-HERE = Path(__file__).parent / "golden"
+HERE = Path(__file__).parents[1] / "golden"
 REFERENCE = os.environ.get("CDE_REFERENCE")
 VARIANT_OF = {"hf_model": "hub", "train_flash_emulated": "train", "train_modernbert": "v2"}
 
@@ -122,9 +124,9 @@ INPUTS = ("input_ids", "attention_mask", "query_", "dataset_", "swapped_", "ctx_
 def test_every_output_is_the_authors_to_1e_5(path: Path) -> None:
     """To 1e-5 of a tensor's largest value (or of 1).
 
-    Coordinates reach 6 and scores 45. Of such values float32 keeps no 1e-5: computed in float64 the same model is up to
-    1.4e-5 away from what the authors recorded, which is the recording's own rounding, and float32 on an EPYC and on a
-    Xeon up to 1.3e-5 and 2.3e-5.
+    Coordinates reach 6 and scores 45. Of such values float32 keeps no 1e-5: computed in float64 the
+    same model is up to 1.4e-5 away from what the authors recorded, which is the recording's own
+    rounding, and float32 on an EPYC and on a Xeon up to 1.3e-5 and 2.3e-5.
     """
     golden = read_case(path)
     expected = {
@@ -151,7 +153,9 @@ def test_every_output_is_the_authors_to_1e_5(path: Path) -> None:
 def test_in_float64_every_output_is_the_authors_to_the_rounding_of_their_recording(
     path: Path,
 ) -> None:
-    """On any processor the same: what is left is the rounding of the recorded float32, absolutely and not by size."""
+    """On any processor the same: what is left is the rounding of the recorded float32, absolutely
+    and not by size.
+    """
     golden = read_case(path)
     given = {
         name: tensor.double() if tensor.is_floating_point() else tensor
@@ -205,15 +209,28 @@ def test_a_tensor_goes_to_our_layout_and_back_to_the_bit(path: Path) -> None:
 # --- a plain pass, from the spec
 
 TINY = {
-    "vocab_size": 64, "n_positions": 128, "n_embd": 32, "n_layer": 1, "n_head": 4, "n_inner": 256,
-    "activation_function": "swiglu", "rotary_emb_base": 1000, "rotary_emb_fraction": 1.0,
-    "rotary_emb_interleaved": False, "prenorm": False, "type_vocab_size": 2, "pad_token_id": 0,
-    "pad_vocab_size_multiple": 1, "layer_norm_epsilon": 1e-12,
-}  # fmt: skip
+    "vocab_size": 64,
+    "n_positions": 128,
+    "n_embd": 32,
+    "n_layer": 1,
+    "n_head": 4,
+    "n_inner": 256,
+    "activation_function": "swiglu",
+    "rotary_emb_base": 1000,
+    "rotary_emb_fraction": 1.0,
+    "rotary_emb_interleaved": False,
+    "prenorm": False,
+    "type_vocab_size": 2,
+    "pad_token_id": 0,
+    "pad_vocab_size_multiple": 1,
+    "layer_norm_epsilon": 1e-12,
+}
 CONTEXTUAL = {
-    "architecture": "transductive", "embedder": "nomic-ai/nomic-bert-2048", "transductive_corpus_size": 6,
+    "architecture": "transductive",
+    "embedder": "nomic-ai/nomic-bert-2048",
+    "transductive_corpus_size": 6,
     "transductive_sequence_dropout_prob": 0.005,
-}  # fmt: skip
+}
 IDS = torch.tensor([[5, 9, 10, 33, 7, 41, 10, 2], [8, 61, 20, 3, 4, 15, 16, 23]])
 
 
@@ -607,9 +624,11 @@ SPOILED: dict[str, Callable[[Tensor], Tensor]] = {
     "flat": lambda tensor: tensor.reshape(1, -1, 1),
     "empty": lambda tensor: tensor[:0],
     "a number": lambda tensor: tensor.sum(),
-    "NaN": lambda tensor: torch.where(torch.arange(len(tensor)).reshape(-1, *[1] * (tensor.ndim - 1)) == 3, torch.nan, tensor),
+    "NaN": lambda tensor: torch.where(
+        torch.arange(len(tensor)).reshape(-1, *[1] * (tensor.ndim - 1)) == 3, torch.nan, tensor
+    ),
     "infinite": lambda tensor: tensor * torch.inf,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED.keys())
@@ -665,8 +684,12 @@ def test_all_that_is_wrong_is_listed_at_once() -> None:
     del weights["second_stage_model.output_projection.0.bias"]
     with pytest.raises(ValueError) as refused:
         golden.model(weights)
-    for name in ("first_stage_model.mlp.0.bias", "first_stage_model.mlp.2.bias (31,), expected (32,)", "left.over",
-                 "second_stage_model.output_projection.0.bias"):  # fmt: skip
+    for name in (
+        "first_stage_model.mlp.0.bias",
+        "first_stage_model.mlp.2.bias (31,), expected (32,)",
+        "left.over",
+        "second_stage_model.output_projection.0.bias",
+    ):
         assert name in str(refused.value)
 
 
@@ -746,14 +769,19 @@ def test_a_backbone_of_another_kind_is_refused_with_what_is_accepted(
 def nomic_shapes() -> dict[str, tuple[int, ...]]:
     """SPEC (b): NomicBERT with D = 768."""
     shapes: dict[str, tuple[int, ...]] = {
-        "embeddings.word_embeddings.weight": (30528, 768), "embeddings.token_type_embeddings.weight": (2, 768),
-        "emb_ln.weight": (768,), "emb_ln.bias": (768,),
-    }  # fmt: skip
+        "embeddings.word_embeddings.weight": (30528, 768),
+        "embeddings.token_type_embeddings.weight": (2, 768),
+        "emb_ln.weight": (768,),
+        "emb_ln.bias": (768,),
+    }
     for layer in range(12):
         own: dict[str, tuple[int, ...]] = {
-            "attn.Wqkv.weight": (2304, 768), "attn.out_proj.weight": (768, 768), "mlp.fc11.weight": (3072, 768),
-            "mlp.fc12.weight": (3072, 768), "mlp.fc2.weight": (768, 3072),
-        }  # fmt: skip
+            "attn.Wqkv.weight": (2304, 768),
+            "attn.out_proj.weight": (768, 768),
+            "mlp.fc11.weight": (3072, 768),
+            "mlp.fc12.weight": (3072, 768),
+            "mlp.fc2.weight": (768, 3072),
+        }
         own |= {f"norm{number}.{name}": (768,) for number in (1, 2) for name in ("weight", "bias")}
         shapes |= {f"encoder.layers.{layer}.{name}": shape for name, shape in own.items()}
     return shapes
@@ -762,13 +790,19 @@ def nomic_shapes() -> dict[str, tuple[int, ...]]:
 def modern_shapes() -> dict[str, tuple[int, ...]]:
     """SPEC (b): ModernBERT-base."""
     shapes: dict[str, tuple[int, ...]] = {
-        "embeddings.tok_embeddings.weight": (50368, 768), "embeddings.norm.weight": (768,), "final_norm.weight": (768,)
-    }  # fmt: skip
+        "embeddings.tok_embeddings.weight": (50368, 768),
+        "embeddings.norm.weight": (768,),
+        "final_norm.weight": (768,),
+    }
     for layer in range(22):
         own: dict[str, tuple[int, ...]] = {
-            "attn_norm.weight": (768,), "attn.Wqkv.weight": (2304, 768), "attn.Wo.weight": (768, 768),
-            "mlp_norm.weight": (768,), "mlp.Wi.weight": (2304, 768), "mlp.Wo.weight": (768, 1152),
-        }  # fmt: skip
+            "attn_norm.weight": (768,),
+            "attn.Wqkv.weight": (2304, 768),
+            "attn.Wo.weight": (768, 768),
+            "mlp_norm.weight": (768,),
+            "mlp.Wi.weight": (2304, 768),
+            "mlp.Wo.weight": (768, 1152),
+        }
         if layer == 0:
             del own["attn_norm.weight"]
         shapes |= {f"layers.{layer}.{name}": shape for name, shape in own.items()}

@@ -1,6 +1,8 @@
-"""Folders in the layout of jxm/cde-small-v1 and -v2, with the authors' tiny random weights, read as such a checkpoint is.
+"""Folders in the layout of jxm/cde-small-v1 and -v2, with the authors' tiny random weights, read as
+such a checkpoint is.
 
-`tests/golden` holds weights and outputs of the authors' code; without it, those under `CDE_REFERENCE` are read.
+`tests/golden` holds weights and outputs of the authors' code; without it, those under
+`CDE_REFERENCE` are read.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ def no_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def golden(name: str) -> Path:
     """A file of the authors' outputs; the test is skipped where there are none."""
-    places = [Path(__file__).parent / "golden"]
+    places = [Path(__file__).parents[1] / "golden"]
     if os.environ.get("CDE_REFERENCE"):
         places.append(Path(os.environ["CDE_REFERENCE"]) / "golden")
     for place in places:
@@ -121,7 +123,9 @@ def outputs(model: ContextualEncoder, io: dict[str, Tensor]) -> dict[str, Tensor
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_folder_gives_the_authors_vectors(name: str, tmp_path: Path, dimensions: Any) -> None:
-    """Of the pass that is asked for, in either kernel. Coordinates are of size 4: 2e-5 is their rounding in float32."""
+    """Of the pass that is asked for, in either kernel. Coordinates are of size 4: 2e-5 is their
+    rounding in float32.
+    """
     dimensions(name)
     io = case(name)[2]
     folder = published_folder(tmp_path, name)
@@ -137,7 +141,9 @@ def test_a_folder_gives_the_authors_vectors(name: str, tmp_path: Path, dimension
 def test_the_pass_by_default_is_that_which_users_of_the_checkpoint_have(
     name: str, tmp_path: Path, dimensions: Any
 ) -> None:
-    """trust_remote_code runs the pass "hub" over NomicBERT, whoever trained it, and "v2" over ModernBERT."""
+    """trust_remote_code runs the pass "hub" over NomicBERT, whoever trained it, and "v2" over
+    ModernBERT.
+    """
     dimensions(name)
     model = load(published_folder(tmp_path, name))
     assert model.config.variant == ("v2" if name == "mbert_a" else "hub")
@@ -146,7 +152,9 @@ def test_the_pass_by_default_is_that_which_users_of_the_checkpoint_have(
 def test_one_folder_has_two_passes_with_vectors_of_their_own(
     tmp_path: Path, dimensions: Any
 ) -> None:
-    """hf_a and train_a are the same weights and inputs: the default gives one's outputs, and "train" the other's."""
+    """hf_a and train_a are the same weights and inputs: the default gives one's outputs, and
+    "train" the other's.
+    """
     dimensions("hf_a")
     folder = published_folder(tmp_path, "hf_a")
     hub, train = (case(name)[2] for name in ("hf_a", "train_a"))
@@ -194,7 +202,9 @@ def test_a_pass_that_the_weights_do_not_have_is_refused(
 def test_texts_are_embedded_as_the_second_stage_embeds_their_tokens(
     name: str, tmp_path: Path, dimensions: Any
 ) -> None:
-    """With the prompts of the published models, and as many context documents as they were made for: six."""
+    """With the prompts of the published models, and as many context documents as they were made
+    for: six.
+    """
     dimensions(name)
     folder = published_folder(tmp_path, name)
     tokenizer().save_pretrained(folder)

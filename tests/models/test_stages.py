@@ -1,4 +1,6 @@
-"""Laws of the two stages: context as a set, texts independent of their batch, the null context, parts, pooling."""
+"""Laws of the two stages: context as a set, texts independent of their batch, the null context,
+parts, pooling.
+"""
 
 from __future__ import annotations
 
@@ -206,7 +208,8 @@ def test_context_tokens_are_dropped_independently_at_the_rate(
     dropped = (found == model.second_stage.null_embedding).all(dim=-1)
     count, expected = dropped.numel(), rate * dropped.numel()
     assert count >= 20_000
-    # five standard deviations, of all drops, of those of the fullest row and of one text's neighbours
+    # five standard deviations, of all drops, of those of the fullest row and of one text's
+    # neighbours
     assert abs(int(dropped.sum()) - expected) < 5 * np.sqrt(expected * (1 - rate))
     rows_expected = rate * 500
     assert (dropped.sum(dim=1) - rows_expected).abs().max() < 5.5 * np.sqrt(
@@ -534,7 +537,9 @@ def test_backbones_run_on_the_attention_that_knows_caches() -> None:
 def test_the_soft_prompt_is_two_layers_on_ones_and_acts_as_context(
     family: str, attention: str
 ) -> None:
-    """In its own tokens no different from so many context vectors: `soft_prompt` given as context is the same."""
+    """In its own tokens no different from so many context vectors: `soft_prompt` given as context
+    is the same.
+    """
     model = new_model(family, attention, soft_prompt_tokens=3)
     inner, outer = model.second_stage.prompt_projection[0], model.second_stage.prompt_projection[2]
     hidden = (inner.weight.sum(dim=1) + inner.bias).clamp(min=0)

@@ -41,10 +41,21 @@ class Browser:
     """A headless Chromium that is spoken to by the DevTools protocol."""
 
     def __init__(self, program: str, profile: str) -> None:
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-                 "--disable-background-networking", "--disable-component-update", "--disable-sync",
-                 "--hide-scrollbars", "--remote-debugging-port=0", "--remote-allow-origins=*",
-                 f"--user-data-dir={profile}", "about:blank"]  # fmt: skip
+        flags = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--hide-scrollbars",
+            "--remote-debugging-port=0",
+            "--remote-allow-origins=*",
+            f"--user-data-dir={profile}",
+            "about:blank",
+        ]
         self.process = subprocess.Popen([program, *flags], stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         for line in self.process.stderr:
@@ -116,7 +127,8 @@ class Browser:
 
     def picture(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # a window as tall as the page: beyond a small one Chromium lays tall pages out anew, and wrongly
+        # a window as tall as the page: beyond a small one Chromium lays tall pages out anew, and
+        # wrongly
         height = "[window.innerWidth, document.documentElement.scrollHeight]"
         width, height = self.call("Runtime.evaluate", expression=height, returnByValue=True)[
             "result"
@@ -148,7 +160,8 @@ def main() -> int:
     )
     if program is None:
         print(
-            "SKIPPED: no Chromium on this machine (Debian: apt-get install chromium); pages not opened"
+            "SKIPPED: no Chromium on this machine (Debian: apt-get install chromium); pages not "
+            "opened"
         )
         return 0
     pages = [page for page in sorted(HTML.rglob("*.html")) if "_static" not in page.parts]

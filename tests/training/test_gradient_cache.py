@@ -93,7 +93,9 @@ def test_a_bi_encoder_is_the_case_without_context() -> None:
 
 @pytest.mark.parametrize("attention", ["full", "cached"])
 def test_dropout_falls_the_same_way_when_a_chunk_runs_again(attention: str) -> None:
-    """With dropout, the uncached computation of the same chunks in the same order draws the same numbers."""
+    """With dropout, the uncached computation of the same chunks in the same order draws the same
+    numbers.
+    """
     torch.manual_seed(0)
     config = ContextualConfig(
         first_backbone=BACKBONES["bert"],

@@ -17,7 +17,7 @@ from cde.batching.filtering import false_negatives
 from cde.training import loss as module
 from cde.training.loss import contrastive_loss
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 CASES: dict[str, Any] = json.loads((GOLDEN / "loss_cases.json").read_text())
 TENSORS = load_file(GOLDEN / "loss_cases.safetensors")
 

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import signal
-import subprocess
-import sys
-import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +13,30 @@ import torch
 
 import cde
 from cde.data import Pairs
-from cde.experiments import runs
-from cde.experiments.runs import Run, run_key, train
-from cde.training import (
-    Preparation,
-    Processes,
-    TrainConfig,
-    Trainer,
-    build_model,
-    contrastive_loss,
-    mine_hard_negatives,
-)
+from cde.experiments.runs import run_key, train
+from cde.hardware import half_precision
+from cde.training import Preparation, TrainConfig, Trainer, build_model, mine_hard_negatives
 from cde.training import trainer as trainer_module
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SMALL: dict[str, Any] = {
-    "layers": 1, "batch_size": 8, "context_size": 5, "steps": 6, "warmup_steps": 2, "learning_rate": 1e-3,
-    "query_tokens": 8, "document_tokens": 12, "context_tokens": 8, "cluster_size": 16, "surrogate_tokens": 8,
-    "precision": "float32", "chunk_tokens": 60, "uncached_tokens": 0, "checkpoint_every": 2,
-}  # fmt: skip
+    "layers": 1,
+    "batch_size": 8,
+    "context_size": 5,
+    "steps": 6,
+    "warmup_steps": 2,
+    "learning_rate": 1e-3,
+    "query_tokens": 8,
+    "document_tokens": 12,
+    "context_tokens": 8,
+    "cluster_size": 16,
+    "surrogate_tokens": 8,
+    "precision": "float32",
+    "chunk_tokens": 60,
+    "uncached_tokens": 0,
+    "checkpoint_every": 2,
+}
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +256,10 @@ def test_what_changes_a_run_changes_its_key(
         run_key(config, pairs.sample(32)),
         run_key(config, pairs, np.zeros((64, 1), np.int64)),
     ]
-    monkeypatch.setattr("cde.experiments.runs.code_version", lambda: "other code")
+    monkeypatch.setattr("cde.experiments.runs.PROCEDURE", 0)
+    keys.append(run_key(config, pairs))
+    other = "float32" if half_precision("auto") else "bfloat16"
+    monkeypatch.setenv("CDE_PRECISION", other)
     keys.append(run_key(config, pairs))
     assert len(set(keys)) == len(keys)
 
@@ -273,196 +274,3 @@ def test_a_second_phase_starts_from_the_first_ones_weights(pairs: Pairs) -> None
     for name, tensor in before.model().state_dict().items():
         assert torch.equal(started.state_dict()[name], tensor)
     assert run_key(config, pairs) != run_key(dataclasses.replace(config, start="minilm"), pairs)
-
-
-def test_the_key_covers_every_module_that_training_imports() -> None:
-    """What only reads, stores or shows progress does not move a number; the data have a fingerprint of their own."""
-    code = "import sys, cde.training; print(*(name for name in sys.modules if name.startswith('cde.')))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    imported = {name.split(".")[1] for name in done.stdout.split()}
-    covered = {part.removesuffix(".py") for part in runs._CODE}
-    assert imported - covered <= {"storage", "progress", "docstrings"}
-
-
-SCRIPT = """
-import json, sys
-import torch; torch.set_num_threads(1)
-import cde
-from cde.experiments.runs import train
-from cde.training import TrainConfig
-config = TrainConfig.from_dict(json.loads(sys.argv[1]))
-run = train(config)
-print(json.dumps({"key": run.key, "metrics": run.metrics.drop(columns="seconds").to_dict("records")}))
-"""
-
-
-def start(config: TrainConfig, cache: Path, *launcher: str, script: Path) -> subprocess.Popen[str]:
-    script.write_text(SCRIPT)
-    environment = {**os.environ, "CDE_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *launcher, str(script), json.dumps(config.to_dict())]
-    return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err[-3000:]
-    found: dict[str, Any] = json.loads(
-        next(line for line in out.splitlines() if line.startswith("{"))
-    )
-    return found
-
-
-def test_a_run_killed_at_any_moment_ends_with_the_same_metrics(folder: str, tmp_path: Path) -> None:
-    config = TrainConfig(
-        data=folder, architecture="bi-encoder", batches="random", filter_epsilon=None,
-        **{**SMALL, "steps": 12, "checkpoint_every": 3},
-    )  # fmt: skip
-    expected = answer(start(config, tmp_path / "whole", script=tmp_path / "run.py"))
-    checkpoints = tmp_path / "killed" / "runs" / expected["key"] / "checkpoint.pt"
-    process = start(config, tmp_path / "killed", script=tmp_path / "run.py")
-    while not checkpoints.is_file() and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL and not (checkpoints.parent / "run.json").exists()
-    assert answer(start(config, tmp_path / "killed", script=tmp_path / "run.py")) == expected
-
-
-def test_two_processes_that_ask_for_one_run_do_the_work_once(folder: str, tmp_path: Path) -> None:
-    config = TrainConfig(
-        data=folder, architecture="bi-encoder", batches="random", filter_epsilon=None, **SMALL
-    )
-    both = [start(config, tmp_path, script=tmp_path / f"{number}.py") for number in (1, 2)]
-    first, second = (answer(process) for process in both)
-    assert first == second
-    (run,) = (tmp_path / "runs").iterdir()
-    assert Run.read(run).key == first["key"]
-
-
-# --- several processes
-
-WORKER = """
-import json, sys
-import torch; torch.set_num_threads(1)
-import cde
-from cde.training import Processes, TrainConfig, Trainer, build_model
-config = TrainConfig.from_dict(json.loads(sys.argv[1]))
-what = sys.argv[2]
-processes = Processes.connect()
-model = build_model(config)
-if what == "different" and processes.rank:
-    with torch.no_grad():
-        next(model.parameters())[0, 0] += 1e-3
-if what == "unsynchronised":
-    Processes.add_gradients = lambda self, parameters: None
-trainer = Trainer(config, cde.load_pairs(config.data), sys.argv[3] and __import__("pathlib").Path(sys.argv[3]),
-                  model=model, processes=processes)
-trainer._one(next(trainer.prepared.batches()), 0)
-if what == "unsynchronised":
-    trainer._one(next(trainer.prepared.batches()), 1)
-    trainer._save(trainer.folder / "checkpoint.pt")
-if processes.rank == 0:
-    torch.save({n: p.grad for n, p in model.named_parameters() if p.grad is not None}, sys.argv[4])
-"""
-
-
-def run_workers(
-    count: int, config: TrainConfig, what: str, tmp_path: Path
-) -> subprocess.CompletedProcess[str]:
-    script = tmp_path / "worker.py"
-    script.write_text(textwrap.dedent(WORKER))
-    launcher = (
-        ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
-        if count > 1
-        else []
-    )
-    command = [sys.executable, *launcher, str(script), json.dumps(config.to_dict()), what]
-    command += [str(tmp_path / f"folder-{what}-{count}"), str(tmp_path / f"{what}-{count}.pt")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-
-
-@pytest.mark.parametrize("architecture", ["bi-encoder", "contextual"])
-def test_two_processes_have_the_gradients_of_one(
-    architecture: str, folder: str, tmp_path: Path
-) -> None:
-    # processes draw different numbers for dropout, so that none is drawn here
-    model = {"sequence_dropout": 0.0} if architecture == "contextual" else {}
-    config = TrainConfig(
-        data=folder,
-        architecture=architecture,
-        hard_negatives=1,
-        model=model,
-        **{**SMALL, "chunk_tokens": 40},
-    )
-    for count in (1, 2):
-        done = run_workers(count, config, "same", tmp_path)
-        assert done.returncode == 0, done.stderr[-3000:]
-    one, two = (torch.load(tmp_path / f"same-{count}.pt") for count in (1, 2))
-    total = torch.stack([grad.norm() for grad in one.values()]).norm()
-    assert total > 0
-    if architecture == "contextual":
-        assert any(name.startswith("first_stage") and grad.norm() > 0 for name, grad in one.items())
-    for name in one.keys() | two.keys():
-        expected = one.get(name, torch.zeros(()))
-        assert (
-            two.get(name, torch.zeros(())) - expected
-        ).norm() <= 1e-5 * expected.norm() + 1e-7 * total, name
-
-
-def test_processes_that_start_from_different_weights_are_stopped(
-    folder: str, tmp_path: Path
-) -> None:
-    done = run_workers(
-        2, TrainConfig(data=folder, architecture="bi-encoder", **SMALL), "different", tmp_path
-    )
-    assert done.returncode != 0 and "process 1 starts from other weights" in done.stderr
-
-
-def test_processes_that_drift_apart_are_stopped(folder: str, tmp_path: Path) -> None:
-    config = TrainConfig(
-        data=folder,
-        architecture="bi-encoder",
-        **{**SMALL, "warmup_steps": 0, "share_negatives": False},
-    )
-    done = run_workers(2, config, "unsynchronised", tmp_path)
-    assert done.returncode != 0 and "drifted away" in done.stderr
-
-
-def test_a_process_alone_exchanges_nothing() -> None:
-    alone, rows = Processes(), torch.randn(3, 2)
-    assert alone.gathered(rows) is rows and alone.mean(0.5) == 0.5
-
-
-class HalfOfTwo(Processes):
-    """The first of two processes, whose mean is its own number."""
-
-    def mean(self, value: float) -> float:
-        return value
-
-    def add_gradients(self, parameters: Any) -> None:
-        pass
-
-
-def test_with_own_negatives_the_loss_that_is_told_is_that_of_the_own_part(
-    pairs: Pairs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cde.training.trainer.differing_process", lambda *_: None)
-    config = TrainConfig(architecture="bi-encoder", share_negatives=False, **{**SMALL, "steps": 1})
-    trainer = Trainer(config, pairs, processes=HalfOfTwo(0, 2))
-    batch = next(trainer.prepared.batches())
-    embedded = []
-    for ids in batch.texts.texts:
-        embedded.append(trainer.model(torch.from_numpy(ids).long()[None], None)[0])
-    rows = torch.stack(embedded).detach()
-    assert len(rows) == config.batch_size  # queries and documents of half of the batch
-    half = len(rows) // 2
-    expected = contrastive_loss(
-        rows[:half], rows[half:], config.temperature, torch.from_numpy(batch.left_out)
-    )
-    _, metrics = Trainer(config, pairs, processes=HalfOfTwo(0, 2)).run()
-    assert metrics[0]["loss"] == pytest.approx(float(expected.loss), rel=1e-4)

@@ -1,0 +1,86 @@
+"""How far embeddings of the same documents move from one context to another, and whether together.
+
+Cost: a few milliseconds a pair of contexts, for some hundred documents.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+__all__ = ["TIE", "movement", "nearest"]
+
+Vectors = NDArray[np.float64]
+#: of cosines: documents that are cut to the same tokens have one vector
+TIE = 1e-6
+
+
+def nearest(vectors: Vectors, neighbours: int) -> NDArray[np.bool_]:
+    """Which other documents are nearest to each: `(n, dim)` unit vectors to `(n, n)` bool.
+
+    Example:
+        >>> nearest(np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]]), 1).astype(int).tolist()
+        [[0, 1, 0], [1, 0, 0], [0, 1, 0]]
+    """
+    cosine = vectors @ vectors.T
+    np.fill_diagonal(cosine, -np.inf)
+    order = np.argsort(-cosine, axis=1, kind="stable")[:, :neighbours]
+    marks = np.zeros(cosine.shape, dtype=bool)
+    np.put_along_axis(marks, order, True, axis=1)
+    return marks
+
+
+def movement(embedded: Vectors, neighbours: int) -> pd.DataFrame:
+    """What each pair of contexts does to documents that are embedded in both.
+
+    Args:
+        embedded: `(contexts, documents, dim)`, unit vectors.
+        neighbours: of each document that are looked at.
+
+    Returns:
+        A row for each pair of contexts, second before first: first, second (their places); moved
+        (cosine distance of a document from itself, the mean), between (of two documents in one
+        context), itself (share of documents whose nearest point in the other context is themselves;
+        a tie counts), kept (share of neighbours that stay), common (squared length of the mean
+        movement, times the number of documents) and total (summed squared movement).
+
+    Raises:
+        ValueError: an array that is not as above, or fewer than two contexts or documents.
+
+    Used by the chapter `context_moves_embeddings`.
+
+    Example:
+        >>> one = np.array([[1.0, 0.0], [0.0, 1.0]])
+        >>> rows = movement(np.stack([one, one]), 1)
+        >>> rows[["moved", "between", "itself", "kept"]].to_numpy().tolist()
+        [[0.0, 1.0, 1.0, 1.0]]
+    """
+    if embedded.ndim != 3 or min(embedded.shape[:2]) < 2:
+        raise ValueError(
+            f"embedded must be (contexts, documents, dim), two or more of both; it is "
+            f"{embedded.shape}"
+        )
+    count = embedded.shape[1]
+    apart = ~np.eye(count, dtype=bool)
+    between = [float((1 - vectors @ vectors.T)[apart].mean()) for vectors in embedded]
+    near = [nearest(vectors, neighbours) for vectors in embedded]
+    rows = []
+    for i, one in enumerate(embedded):
+        for j, other in enumerate(embedded[:i]):
+            cosine, step = one @ other.T, one - other
+            itself = np.diag(cosine) + TIE
+            hits = [itself >= cosine.max(axis=axis) for axis in (0, 1)]
+            rows.append(
+                {
+                    "first": i,
+                    "second": j,
+                    "moved": float(np.mean(1 - np.diag(cosine))),
+                    "between": (between[i] + between[j]) / 2,
+                    "itself": float(np.mean(hits)),
+                    "kept": int((near[i] & near[j]).sum()) / (count * neighbours),
+                    "common": count * float((step.mean(axis=0) ** 2).sum()),
+                    "total": float((step**2).sum()),
+                }
+            )
+    return pd.DataFrame(rows)

@@ -1,0 +1,58 @@
+"""A reader has the tokenizer of its model and reads no further than the model or the recipe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cde.dwell.readers import Prompted, reader
+from cde.dwell.recipe import dwell_recipe
+from cde.lexical import BM25
+from cde.models.encoder import load_tokenizer
+from cde.retrieval import Encoder
+
+
+@pytest.mark.parametrize(("longest", "expected"), [(100, 100), (2046, 510)])
+def test_minilm_reads_what_its_positions_allow(longest: int, expected: int) -> None:
+    found = reader("MiniLM", replace(dwell_recipe("smoke"), longest=longest), 0)
+    assert found.longest == expected
+    assert found.tokenizer is found.encoder.tokenizer
+
+
+def test_a_bag_of_words_reads_everything_that_the_recipe_has() -> None:
+    found = reader("BM25", replace(dwell_recipe("smoke"), longest=2046), 0)
+    assert isinstance(found.encoder, BM25)
+    assert found.longest == 2046
+    assert found.tokenizer.is_fast
+
+
+def test_prompts_for_queries_and_for_documents_are_the_models_own() -> None:
+    class Model:
+        """Says which prompt it was asked with."""
+
+        def encode_query(self, texts: list[str], normalize_embeddings: bool) -> Any:
+            return np.full((len(texts), 2), [1.0, 0.0]) * normalize_embeddings
+
+        def encode_document(self, texts: list[str], normalize_embeddings: bool) -> Any:
+            return np.full((len(texts), 2), [0.0, 1.0]) * normalize_embeddings
+
+    found = Prompted(Model())
+    assert isinstance(found, Encoder)
+    assert found.encode_queries(("a", "b")).tolist() == [[1, 0], [1, 0]]
+    assert found.encode_documents(("a",)).tolist() == [[0, 1]]
+
+
+def test_a_model_of_sentence_transformers_is_cut_at_its_own_length(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Model:
+        max_seq_length = 64
+        tokenizer = load_tokenizer("minilm")
+
+    monkeypatch.setattr("sentence_transformers.SentenceTransformer", lambda name: Model())
+    found = reader("some/model", dwell_recipe("smoke"), 0)
+    assert found.longest == 62
+    assert found.tokenizer is Model.tokenizer

@@ -1,0 +1,94 @@
+"""Properties of encoders before training: what is measured as no change is none, what changes is seen."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+
+from cde.data import RetrievalSet
+from cde.experiments import properties, published_parts
+from cde.models.untrained import untrained_arms, untrained_encoder, untrained_published
+
+IDS = torch.arange(1000, 1024).reshape(3, 8)
+TEXT = (IDS, torch.ones_like(IDS))
+CONTEXT = (IDS.flip(1), torch.ones_like(IDS))
+
+
+def test_permuting_the_context_changes_nothing_and_exchanging_tokens_does() -> None:
+    arms = untrained_arms(context_size=3)
+    rows = properties.order_changes(arms, TEXT, CONTEXT, 2, np.random.default_rng(0))
+    assert len(rows) == 2 * len(arms)
+    assert rows["context permuted"].max() < 1e-4
+    assert rows["two text tokens exchanged"].min() > 1e-3
+
+
+def test_a_published_pass_with_positions_in_its_context_is_told_from_ours() -> None:
+    v2 = untrained_published("v2", 3)
+    rows = properties.order_changes(
+        {("v2", "full"): v2}, TEXT, CONTEXT, 3, np.random.default_rng(0)
+    )
+    assert rows["context permuted"].max() > 1e-3
+
+
+def test_null_tokens_hide_whatever_corpus_there_is() -> None:
+    arms = untrained_arms(context_size=3)
+    rows = properties.null_changes(arms, TEXT, {"a": TEXT, "b": CONTEXT})
+    assert len(rows) == 2 * len(arms)
+    assert rows["change"].max() < 1e-4
+
+
+def test_fewer_documents_are_shorter_or_filled_and_all_of_them_change_nothing() -> None:
+    model = untrained_encoder("NomicBERT", context_size=4)
+    context = torch.randn(4, 64, generator=torch.Generator().manual_seed(0))
+    rows = properties.fewer_documents(
+        {"full": model}, TEXT, context, [0, 2, 4], 3, np.random.default_rng(0)
+    )
+    counted = rows.groupby(["context", "documents"]).size()
+    assert counted.to_dict() == {
+        (how, n): 3 if n else 1 for how in ("shorter", "filled") for n in (0, 2, 4)
+    }
+    cosine = rows.set_index("documents")["cosine"]
+    assert np.allclose(cosine[4], 1, atol=1e-5)
+    assert cosine[0].max() < 0.999
+
+
+def test_times_are_relative_to_the_encoder_without_context() -> None:
+    bare, models = properties.minilm_encoders(2, layers=1, precision="float32")
+    times = properties.relative_times(bare, models, torch.randn(2, bare.dim), IDS, rounds=2)
+    assert list(times) == ["without context", "full", "cached"]
+    assert (times["without context"] == 1).all()
+    assert len(times) == 2
+    assert torch.equal(*(model.second_stage.null_embedding for model in models.values()))
+
+
+def test_parts_are_counted_and_searched_with() -> None:
+    toy = RetrievalSet(["a", "b"], ["a red boat", "a blue house"], ["q"], ["boat"], {"q": {"a": 1}})
+    parts = {
+        "bare": {"bi_encoder": True},
+        "none": {},
+        "null": {"null_context": True},
+        "residual": {"output_projection": True},
+        "none left": {"output_projection": True, "residual": False},
+    }
+    texts = ["a ship", "a hut", "a tree"]
+    scores, added = published_parts.part_scores(parts, toy, texts, 2, layers=1)
+    assert list(scores) == list(parts)
+    assert scores.shape == (1, 5)
+    assert added["bare"] == added["none"] == added["null"] == 0
+    assert added["residual"] == added["none left"] == 2 * (384 * 384 + 384)
+
+
+def test_the_published_file_sees_no_order_of_words_and_refuses_a_shorter_context() -> None:
+    found = {
+        name: published_parts.pass_changes(model, TEXT, CONTEXT)[0]
+        for name, model in published_parts.published_passes("", context_size=6)
+    }
+    assert math.isnan(found["hub"]["half of the context"])
+    assert (
+        found["hub"]["two text tokens exchanged"]
+        < 1e-4
+        < found["train"]["two text tokens exchanged"]
+    )
+    assert found["hub"]["context reversed"] < 1e-4 < found["v2"]["context reversed"]

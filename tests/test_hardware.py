@@ -1,0 +1,83 @@
+"""One answer to what computes here: precision, device, and how threads wait."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from cde import hardware
+from cde.hardware import half_precision
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_bfloat16_is_taken_where_it_is_fast_unless_the_caller_insists(
+    monkeypatch: pytest.MonkeyPatch, fast: bool
+) -> None:
+    monkeypatch.setattr(hardware, "bfloat16_is_fast", lambda: fast)
+    assert [half_precision(word) for word in ("auto", "bfloat16", "float32")] == [fast, True, False]
+    for word in ("float16", "", "AUTO", "half"):
+        with pytest.raises(
+            ValueError, match=f"precision must be 'auto', 'bfloat16' or 'float32'; it is {word!r}"
+        ):
+            half_precision(word)
+
+
+@pytest.mark.parametrize(
+    ("machine", "fast"),
+    [
+        ({"cpu_name": "Intel Xeon", "amx_bf16": True, "avx512_bf16": True}, True),
+        ({"cpu_name": "Intel Xeon", "amx_bf16": False, "avx512_bf16": True}, False),
+        ({"cpu_name": "AMD EPYC", "avx512_bf16": True}, True),
+        ({"cpu_name": "AMD EPYC", "avx512_bf16": False}, False),
+        (
+            {"cpu_name": "Intel Core", "avx512_f": True},
+            False,
+        ),  # oneDNN emulates it, five times as slow as float32
+    ],
+)
+def test_bfloat16_must_be_faster_than_float32_and_not_only_possible(
+    monkeypatch: pytest.MonkeyPatch, machine: dict[str, object], fast: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(
+        torch.cpu, "get_capabilities", lambda: {"architecture": "x86_64", **machine}
+    )
+    assert hardware.bfloat16_is_fast.__wrapped__() is fast
+
+
+@pytest.mark.parametrize(("word", "half"), [("float32", False), ("bfloat16", True)])
+def test_the_environment_says_what_auto_is_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, word: str, half: bool
+) -> None:
+    monkeypatch.setenv("CDE_PRECISION", word)
+    found = [half_precision(asked) for asked in ("auto", "float32", "bfloat16")]
+    assert found == [half, False, True]
+
+
+def test_a_word_in_the_environment_that_is_no_precision_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CDE_PRECISION", "half")
+    with pytest.raises(ValueError, match="CDE_PRECISION must be auto, bfloat16 or float32; it is"):
+        half_precision("auto")
+
+
+@pytest.mark.parametrize(
+    ("given", "policy"),
+    [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE"), ({"GOMP_SPINCOUNT": "5"}, None)],
+)
+def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(
+    given: dict[str, str], policy: str | None
+) -> None:
+    """The command sets it before torch is loaded; chapters inherit it; a user's own setting wins."""
+    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    bare = {name: value for name, value in os.environ.items() if name not in names}
+    code = "import os, cde.cli; print(os.environ.get('OMP_WAIT_POLICY'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**bare, **given}, capture_output=True, text=True
+    )
+    assert done.stdout.strip() == str(policy)

@@ -102,8 +102,8 @@ plots.table(pd.DataFrame(lines, index=list(names.values())).rename_axis("size as
 #
 # Clusters are laid end to end and cut into batches (§4.1), in a new order each epoch, until there
 # are enough batches. The paper considers two orders. One is **random**. The other is the tour of a
-# greedy **traveller** who always goes on to the nearest centroid not yet visited, so that the
-# clusters that share a batch are alike; it is the choice for the final model. The paper does not
+# greedy **traveller** who always goes on to the nearest centroid not yet visited. So the clusters
+# that share a batch are alike; this is the paper's choice for the final model. The paper does not
 # say which one Fig. 6 was made with, so both are measured.
 #
 # The difficulty of a negative is the surrogate's cosine of a query and another pair's document.
@@ -220,9 +220,8 @@ def sample_line(row):
 plots.table(pd.DataFrame([sample_line(row) for row in rows]))
 
 # %% [markdown]
-# Judge for yourself; as numbers, the cosine of pairs of documents within each cluster against pairs
-# drawn at random from the whole set, and the share of a cluster that comes from its most frequent
-# package.
+# Judge for yourself. As numbers: the cosine of pairs of documents within each cluster against pairs
+# of the whole set, and the share of a cluster that comes from its most frequent package.
 
 # %%
 from cde.batching.statistics import mean_pairwise_cosine

@@ -60,9 +60,9 @@ settings
 # 2. The second stage embeds queries and documents in that context, chunk by chunk, without a graph.
 # 3. The loss is computed from the embeddings alone, and with it the gradient of each embedding.
 # 4. The second stage runs again, with a graph, one chunk at a time. The gradients of the chunk's
-# embeddings flow into its parameters, and are collected on the context vectors.
+#    embeddings flow into its parameters, and are collected on the context vectors.
 # 5. The first stage runs again, one chunk at a time, and the collected gradients flow into its
-# parameters.
+#    parameters.
 #
 # By the chain rule the sum over chunks is the gradient of the whole graph, provided that each chunk
 # computes the same numbers both times. Dropout must fall the same way, so the state of the random

@@ -277,7 +277,7 @@ plots.show(
 # even a full share cannot be shown to lie above 0.9, and it is exploratory.
 #
 # Claims on batch size are tests only if the largest batch still makes 1,000 updates (the paper's
-# make tens of thousands): with fewer, a large batch is first of all an encoder that was trained
+# make tens of thousands). With fewer, a large batch is first of all an encoder that was trained
 # less. Where a batch is best is a test, moreover, only if the sweep's batches span 100 to 1,000.
 # Each seed has its best size. The interval is Student's over seeds, on a logarithmic scale, and at
 # least as wide as the gap to the neighbouring sizes. Whether too large batches harm is measured

@@ -14,7 +14,6 @@ import torch
 import cde
 from cde.data import Pairs
 from cde.experiments.runs import run_key, train
-from cde.hardware import half_precision
 from cde.training import Preparation, TrainConfig, Trainer, build_model, mine_hard_negatives
 from cde.training import trainer as trainer_module
 
@@ -258,9 +257,9 @@ def test_what_changes_a_run_changes_its_key(
     ]
     monkeypatch.setattr("cde.experiments.runs.PROCEDURE", 0)
     keys.append(run_key(config, pairs))
-    other = "float32" if half_precision("auto") else "bfloat16"
-    monkeypatch.setenv("CDE_PRECISION", other)
-    keys.append(run_key(config, pairs))
+    for precision in ("float32", "bfloat16"):
+        monkeypatch.setenv("CDE_PRECISION", precision)
+        keys.append(run_key(dataclasses.replace(config, precision="auto"), pairs))
     assert len(set(keys)) == len(keys)
 
 

@@ -1,0 +1,125 @@
+"""Bounds, search and all ways of Eq. 2, against each other and against plain loops."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from cde.batching.epochs import cut_clusters, mates_met_again
+from cde.batching.hardest import (
+    all_partitions,
+    direct_search,
+    objective_bounds,
+    partition_objectives,
+    try_all,
+)
+from cde.batching.packing import pack_batches
+from cde.batching.statistics import batch_objective, mean_pair_distance, paired_distance
+from cde.batching.tour import cosines_along
+
+
+def unit_vectors(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    vectors = np.random.default_rng(seed).normal(size=(2, n, 4)).astype(np.float32)
+    queries, documents = vectors / np.linalg.norm(vectors, axis=2, keepdims=True)
+    return queries, documents
+
+
+@pytest.mark.parametrize(("count", "batch"), [(4, 2), (6, 3), (8, 2), (8, 4), (3, 3)])
+def test_all_ways_are_there_once(count: int, batch: int) -> None:
+    ways = all_partitions(count, batch)
+    groups = count // batch
+    expected = math.factorial(count) // (math.factorial(batch) ** groups * math.factorial(groups))
+    assert ways.shape == (expected, groups, batch)
+    assert (np.sort(ways.reshape(expected, -1), axis=1) == np.arange(count)).all()
+    assert len({frozenset(frozenset(one) for one in way) for way in ways.tolist()}) == expected
+
+
+def test_the_objective_of_a_way_is_that_of_its_batches() -> None:
+    queries, documents = unit_vectors(8)
+    ways = all_partitions(8, 4)
+    expected = [batch_objective(queries, documents, list(way)) for way in ways]
+    found = partition_objectives(queries, documents, ways)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_no_batches_pass_the_bounds() -> None:
+    queries, documents = unit_vectors(8)
+    worst, best = objective_bounds(queries, documents, 4, 100, np.random.default_rng(0), block=3)
+    values = partition_objectives(queries, documents, all_partitions(8, 4))
+    assert len(worst) == len(best) == 8
+    assert worst.mean() <= values.min() + 1e-6
+    assert best.mean() >= values.max() - 1e-6
+
+
+def test_the_search_uses_each_pair_once_and_beats_chance() -> None:
+    queries, documents = unit_vectors(60)
+    found = direct_search(queries, documents, 8, np.random.default_rng(0))
+    assert len(found) == 7
+    assert len(set(np.concatenate(found).tolist())) == 56
+    shuffled = pack_batches(np.zeros(60, np.int64), 8)
+    of = [batch_objective(queries, documents, batches) for batches in (found, shuffled)]
+    assert of[0] > of[1]
+
+
+def test_a_tiny_set_lies_between_its_average_and_its_best_way() -> None:
+    queries, documents = unit_vectors(20)
+    row = try_all(queries, documents, 8, 4, np.random.default_rng(1))
+    assert row["ways"] == 35
+    assert row["average"] <= row["best"]
+    share = (row["paired"] - row["average"]) / (row["best"] - row["average"])
+    assert row["paired: share of the way"] == pytest.approx(share)
+    assert share <= 1 + 1e-6
+
+
+def test_m_is_at_most_twice_equation_3() -> None:
+    queries, documents = unit_vectors(12)
+    batches = [np.arange(6), np.arange(6, 12)]
+    m = mean_pair_distance(queries, documents, batches)
+    assert m <= 2 * paired_distance(queries, documents, batches)
+    first = [
+        np.linalg.norm(documents[i] - queries[j]) + np.linalg.norm(documents[j] - queries[i])
+        for i in range(6)
+        for j in range(6)
+        if i != j
+    ]
+    assert mean_pair_distance(queries, documents, batches[:1]) == pytest.approx(np.mean(first))
+
+
+def test_cut_clusters_counts_what_is_split_shared_and_dropped() -> None:
+    labels = np.array([0, 0, 1, 1, 2, 2, 2])
+    found = cut_clusters(labels, [np.array([0, 1, 2]), np.array([3, 4, 5])])
+    assert found["batches"] == 2
+    assert found["clusters split"] == pytest.approx(1 / 3)
+    assert found["clusters that share a batch"] == 1
+    assert found["clusters in a batch"] == 2
+    assert found["pairs dropped"] == pytest.approx(1 / 7)
+    with pytest.raises(ValueError, match="no batch"):
+        cut_clusters(labels, [])
+
+
+def test_equal_epochs_meet_again_whole_and_a_last_odd_one_is_left_out() -> None:
+    first = [np.array([0, 1]), np.array([2, 3])]
+    other = [np.array([0, 2]), np.array([1, 3])]
+    assert mates_met_again([first, first, first, other, first]).tolist() == [1, 0]
+    with pytest.raises(ValueError, match="two pairs or more"):
+        mates_met_again([first, []])
+
+
+def test_cosines_follow_the_order() -> None:
+    centroids = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    assert cosines_along(centroids, np.array([0, 2, 1])).tolist() == [-1, 0]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda q, d: all_partitions(5, 2), "cannot be cut"),
+        (lambda q, d: direct_search(q, d, 1, np.random.default_rng(0)), "2 or more"),
+        (lambda q, d: objective_bounds(q, d, 9, 3, np.random.default_rng(0)), "must be 2 to 4"),
+    ],
+)
+def test_what_cannot_be_is_refused(call, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call(*unit_vectors(4))

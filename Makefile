@@ -5,6 +5,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LAB_OPTIONS ?=
+# threads that spin while they wait are slow beside other work; your own setting wins
+ifndef GOMP_SPINCOUNT
+export OMP_WAIT_POLICY ?= PASSIVE
+endif
 LAB_SETTINGS := {"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"python": "Jupytext Notebook"}}}
 
 .PHONY: book test lab pages benchmarks lint clean

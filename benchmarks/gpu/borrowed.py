@@ -200,6 +200,7 @@ def work(
             "--profile",
             profile,
             "--record",
+            "--dirty",  # a copy of the tree has no history to be clean against
         ]
         log = (out / f"{chapter}.log").open("w")
         begun = time.monotonic()

@@ -44,6 +44,7 @@ __all__ = [
 ]
 
 Outcome = Literal["supports", "contradicts", "undecided"]
+Role = Literal["test", "exploratory", "rehearsal"]
 VERDICTS = ("holds", "holds in part", "does not hold", "not tested")
 PAPERS = {
     "cde": "Contextual Document Embeddings",
@@ -95,7 +96,7 @@ class Measurement:
     claim: str
     what: str
     interval: Interval
-    role: Literal["test", "exploratory", "rehearsal"] = "test"
+    role: Role = "test"
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,7 @@ def measure(
     claim: str,
     interval: Interval,
     what: str,
-    role: Literal["test", "exploratory", "rehearsal"] = "test",
+    role: Role = "test",
 ) -> Measurement:
     """Enter a measurement in this chapter's account; `verdicts` shows the account.
 
@@ -217,19 +218,23 @@ def measure(
     """
     if claim not in ledger():
         raise KeyError(f"the ledger book/claims.yml has no claim {claim!r}")
-    if role == "test" and account.profile == "smoke":
-        role = "rehearsal"
+    role = _counted(role)
     found = Measurement(claim, what, interval, role)
     # a cell that is run again replaces what it entered before
     account.measured = [m for m in account.measured if (m.claim, m.what) != (claim, what)] + [found]
     return found
 
 
+def _counted(role: Role) -> Role:
+    """What a measurement counts as: a test at the profile `smoke` is a rehearsal."""
+    return "rehearsal" if role == "test" and account.profile == "smoke" else role
+
+
 def measure_runs(
     claim: str,
     values: ArrayLike,
     what: str,
-    role: Literal["test", "exploratory", "rehearsal"] = "test",
+    role: Role = "test",
 ) -> Interval:
     """Enter one number a training run, with Student's interval; a single run is entered as
     exploratory.
@@ -247,6 +252,7 @@ def measure_runs(
         >>> print(measure_runs("cde-table1-clustered-batches", [1.5], "one seed"))
         1.5 [1.5, 1.5]
     """
+    role = _counted(role)
     found = np.asarray(values, dtype=np.float64).ravel()
     if len(found) == 1:
         one = float(found[0])

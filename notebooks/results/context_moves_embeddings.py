@@ -5,7 +5,7 @@
 #
 # This page answers **CDE Fig. 15, §10.5** {cite}`morris2024contextual`. The paper embeds a few
 # documents of TREC-COVID under several contexts and shows them on two principal axes, a colour for
-# each document: the points of one document differ, and stay closer to each other than to other
+# each document. The points of one document differ, and stay closer to each other than to other
 # documents. It gives no numbers. This page measures both distances, and asks what the picture
 # cannot show: whether all documents move together.
 
@@ -57,8 +57,8 @@ settings
 #
 # The encoders are those of the chapter on Table 1, trained on clustered batches: attention `full`,
 # which is the paper's, and `cached`. A sample of the documents of one set that training never saw
-# is embedded in contexts drawn from its own corpus and from that of each other test set, `draws`
-# times each, and with null tokens. Pairs of contexts are of these kinds:
+# is embedded in contexts from its own corpus and from that of each other test set, `draws` times
+# each, and with null tokens. Pairs of contexts are of these kinds:
 #
 # - *own, drawn again*: two draws from the documents' own corpus: how much the draw alone moves;
 # - *other, drawn again*: two draws from one other corpus;

@@ -60,7 +60,7 @@ settings
 # one for each seed; nothing is trained anew. A domain is a package whose docstrings are searched.
 # For each seed, context documents are drawn from the corpus of each package, with the run's seed,
 # and all packages are searched with them. Two columns are added. *Null* has null tokens only.
-# *Apart* is the own package's context without any document of the corpus that is searched: the
+# *Apart* is the own package's context without any document of the corpus that is searched. The
 # usual draw puts some of the very documents that are searched into the context, and a gain from
 # that would not be a gain from the domain. (A corpus that is searched whole leaves no documents for
 # it; its place is then empty.)
@@ -83,6 +83,7 @@ def scores_of(run_seed, sets, unsearched):
     model, scores = recipe.train(ARM, run_seed).model(), {}
 
     def search(context, documents_of_context, names):
+        """Enter the scores of these domains in one context."""
         encoder = model.with_context(documents_of_context, seed=run_seed)
         for name in names:
             ranked = score_queries(rank(encoder, sets[name]), sets[name])
@@ -351,7 +352,7 @@ page.answer(
 #
 # The paper tests a model trained on hundreds of millions of pairs, with contexts of up to 512
 # documents, on the full forums of CQADupStack, where duplicates of a question are to be found. At
-# `laptop` a model of two layers a stage has seen some dozens of steps on docstrings, reads a
+# `laptop` a model of two layers a stage has seen some dozens of steps on docstrings. It reads a
 # context of a few dozen documents, and searches samples of a few hundred docstrings by their
 # summary lines. Packages resemble each other more than forums do, so that foreign contexts should
 # do less harm here. In some of the packages other docstrings were trained on (the column *trained

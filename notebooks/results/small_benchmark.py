@@ -60,11 +60,10 @@ settings
 #
 # MiniLM stands in for GTR as the surrogate. It is compared with BM25, with the start of all
 # training (at `laptop` MiniLM's own lowest layers, not trained further), and with the six arms of
-# the chapter on Table 1, the contextual ones in the context of the corpus that is searched. The
-# sets are the packages that training never saw, whole up to a limit. Only sets larger than a depth
-# count at that depth: on a smaller one the shortcut changes nothing by construction. Each model
-# ranks the whole corpus, and then each query's best candidates at every depth, with the same
-# scores.
+# the chapter on Table 1. Contextual arms have the context of the corpus that is searched. The sets
+# are the packages that training never saw, whole up to a limit. Only sets larger than a depth count
+# at that depth: on a smaller one the shortcut changes nothing by construction. Each model ranks the
+# whole corpus, and then each query's best candidates at every depth, with the same scores.
 
 # %%
 recipe = recipes.recipe_of(settings)
@@ -279,10 +278,10 @@ display(set_table(results), model_table(results))
 #
 # For each pair and set, a randomisation test over queries by full search and by the shortcut, each
 # at 5 % after Holm's correction over the pairs of a set. (Over all sets together the smallest p of
-# 9,999 swaps, 0.0002, could not come below 5 %.) A significant difference *vanishes* if the
-# shortcut does not find it, *appears* if only the shortcut finds it, and *flips* if both are
-# significant with opposite signs. *Slope* is that of the differences by the shortcut on those by
-# full search, through nought: below one, the shortcut makes models look more alike than they are.
+# 9,999 swaps, 0.0002, could not be below 5 %.) A significant difference *vanishes* if the shortcut
+# does not find it, *appears* if only the shortcut finds it, and *flips* if both are significant
+# with opposite signs. *Slope* is that of the differences by the shortcut on those by full search,
+# through nought: below one, the shortcut makes models look more alike than they are.
 
 
 # %%
@@ -388,8 +387,8 @@ page.answer(
 # MARCO's 8.8 million documents. There 1,024 are a far smaller part, and smaller depths on this page
 # are nearer to that case than its depth of 1,024. Corpora here have some thousand documents, and
 # 1,024 are a large part of each. In packages each query has a single relevant document. At the
-# profiles that start from MiniLM all encoders start from the surrogate's own lowest layers, so that
-# they may agree with it more than the paper's models did with GTR; BM25 is the model that owes it
+# profiles that start from MiniLM all encoders start from the surrogate's own lowest layers. So they
+# may agree with it more than the paper's models did with GTR; BM25 is the model that owes it
 # nothing. Models of a few dozen steps are also farther from the surrogate in quality than the
 # paper's were from theirs. Encoders read the beginning of a text (`max_tokens`). Means at two
 # depths need not be of the same sets: a set counts at the depths that cut it.

@@ -6,8 +6,7 @@
 # This page answers **CDE Table 1, §6** {cite}`morris2024contextual`: bi-encoder and contextual
 # encoder, on shuffled and on clustered batches. The paper's NDCG@10 rises from 59.9 to 63.1 with
 # both changes, while the training task gets harder. It has no control for the contextual encoder's
-# further parameters. This page scores contextual models also in the context of other corpora, and
-# with null tokens.
+# further parameters: here it is also scored in other corpora's context, and with null tokens.
 
 # %%
 from cde.book import charts, claims, page, plots

@@ -205,12 +205,7 @@ def decide(claim: Claim, measurements: Iterable[Measurement]) -> Verdict:
     return Verdict("holds in part" if count["supports"] else "does not hold", reason)
 
 
-def measure(
-    claim: str,
-    interval: Interval,
-    what: str,
-    role: Role = "test",
-) -> Measurement:
+def measure(claim: str, interval: Interval, what: str, role: Role = "test") -> Measurement:
     """Enter a measurement in this chapter's account; `verdicts` shows the account.
 
     Raises:
@@ -230,12 +225,7 @@ def _counted(role: Role) -> Role:
     return "rehearsal" if role == "test" and account.profile == "smoke" else role
 
 
-def measure_runs(
-    claim: str,
-    values: ArrayLike,
-    what: str,
-    role: Role = "test",
-) -> Interval:
+def measure_runs(claim: str, values: ArrayLike, what: str, role: Role = "test") -> Interval:
     """Enter one number a training run, with Student's interval; a single run is entered as
     exploratory.
 

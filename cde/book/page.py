@@ -131,6 +131,7 @@ def experiment(
     can_run: bool = True,
     costly: bool = True,
     varies: Sequence[str] = TIMES,
+    proves: Sequence[str] = (),
     profile: str | None = None,
 ) -> Any:
     """The rows of an experiment, computed here or read from its record; says below the cell where
@@ -144,6 +145,7 @@ def experiment(
         can_run: whether this machine has what `compute` needs.
         costly: prefer a record to computing here: for training runs.
         varies: columns of time or of memory, which a proof leaves out.
+        proves: other records that the same function makes, of data too large for a miniature.
         profile: whose record; by default the page's.
 
     Returns:

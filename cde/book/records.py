@@ -54,6 +54,7 @@ def recorded(
     settings: dict[str, Any],
     costly: bool = False,
     varies: Sequence[str] = TIMES,
+    proves: Sequence[str] = (),
 ) -> Recorded | None:
     """Compute an experiment where that is possible, else read its record.
 
@@ -68,6 +69,7 @@ def recorded(
         costly: prefer a record to computing here, except for `--fresh` and `--record`: for training
             runs.
         varies: columns that no proof can hold: those of time, or of memory.
+        proves: other records that the same function makes, of data too large for a miniature.
 
     Returns:
         The rows, or None if they can neither be computed here nor read (or, with `--fresh`, may not
@@ -93,7 +95,8 @@ def recorded(
                 time.perf_counter() - begun,
             )
         if profile == "smoke":
-            _compare(name, rows, settings, varies, experiment_digest(compute))
+            for one in (name, *proves):
+                _compare(one, rows, settings, varies, experiment_digest(compute))
         return Recorded(rows, "")
     return _read(path, settings)
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from cde.experiments.recipes import Recipe
 from cde.hardware import half_precision
@@ -38,6 +39,7 @@ def gradients(model: BiEncoder | ContextualEncoder, batch: BatchTexts) -> float:
         True
     """
     count = len(batch.texts) // 2
+    torch.manual_seed(0)  # of dropout: each round has the same loss
     result = backward(
         model.train(),
         batch,
@@ -80,6 +82,7 @@ def steps_to_time(
         (['one', '4 tokens'], True)
     """
     base, generator = recipe.base, np.random.default_rng(seed)
+    torch.manual_seed(seed)  # of what MiniLM does not have: the null token, …
     single = BiEncoder.from_backbone("minilm", base.layers)
     some = recipe.pairs.sample(base.batch_size, seed)
     queries = tokenise(single.tokenizer, list(some.queries), base.query_tokens)

@@ -40,7 +40,7 @@ settings = page.settings(
     globals(),
     dwell.PARAMETERS,
     laptop={"seeds": 3, "points": 10, **known, "decoder": "", "models": []},
-    smoke={"seeds": 2, "collections": ["covidqa-passages"]},
+    smoke={"seeds": 2, "collections": []},
     fresh={"seeds": 1, "queries": 50, "share_of_steps": 0.1},
     gpu={},
     paper={"marco": True},
@@ -197,7 +197,11 @@ def probe_collections():
 
 key = settings.only("seeds", "points", models=others)
 results = page.experiment(
-    "passage_position-pydocs", lambda: probe(PYDOCS, recipe.passages), key, recipe
+    "passage_position-pydocs",
+    lambda: probe(PYDOCS, recipe.passages),
+    key,
+    recipe,
+    proves=["passage_position-collections"],
 )
 further = page.experiment(
     "passage_position-collections",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cde import provenance
 from cde.book import execution
 from cde.book.chapters import Chapter
 from cde.book.execution import Record, raw_notebook, stale_reasons
@@ -146,8 +147,8 @@ def test_a_machine_with_the_other_faiss_runs_chapters_too(monkeypatch: pytest.Mo
 
     def version(name: str) -> str:
         if name not in found:
-            raise execution.PackageNotFoundError(name)
+            raise provenance.PackageNotFoundError(name)
         return found[name]
 
-    monkeypatch.setattr(execution, "version", version)
-    assert execution._library_versions() == found
+    monkeypatch.setattr(provenance, "version", version)
+    assert provenance.libraries() == found

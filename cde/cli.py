@@ -178,7 +178,8 @@ def _run(options: argparse.Namespace) -> int:
     print(f"{output} ({record.seconds:.0f} s); its record is beside it, as JSON")
     written = sorted(name for name, changed in _records().items() if before.get(name) != changed)
     if asked and not record.error and asked not in written:
-        print(f"cde run: no experiment of {chapter.name} wrote the record {asked}", file=sys.stderr)
+        path = f"book/records/{asked}.json"
+        print(f"cde run: no experiment of {chapter.name} wrote {path}", file=sys.stderr)
         return 1
     if options.record and not record.error:
         return _prove(chapter, written)

@@ -1,4 +1,6 @@
-"""Formulas as MathML, made at build time: no script to fetch, readable offline and by screen readers."""
+"""Formulas as MathML, made at build time: no script to fetch, readable offline and by screen
+readers.
+"""
 
 import html
 

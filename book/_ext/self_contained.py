@@ -1,7 +1,7 @@
-"""Keep the pages free of scripts that would be fetched from elsewhere, or that serve a feature that is off.
+"""Keep the pages free of scripts that are fetched from elsewhere, or serve a feature that is off.
 
-Jupyter Book loads the extension for Thebe (live code, over the network) whether it is used or not; its
-inline script is written twice and the second copy is an error in the console of every page.
+Jupyter Book loads the extension for Thebe (live code, over the network) whether it is used or not;
+its inline script is written twice and the second copy is an error in the console of every page.
 """
 
 
@@ -11,7 +11,8 @@ def _is_wanted(script):
 
 
 def _drop_scripts(app, pagename, templatename, context, doctree):
-    context["script_files"] = [script for script in context.get("script_files", []) if _is_wanted(script)]
+    wanted = [script for script in context.get("script_files", []) if _is_wanted(script)]
+    context["script_files"] = wanted
 
 
 def setup(app):

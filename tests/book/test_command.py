@@ -234,7 +234,7 @@ def test_a_failed_chapter_is_named_with_its_traceback_and_the_others_are_built(
 ) -> None:
     book = ToyBook(tmp_path / "toy")
     book.write(
-        broken='raise ArithmeticError("two and two are five")', sound="from cde import claims"
+        broken='raise ArithmeticError("two and two are five")', sound="from cde.book import claims"
     )
     finished = book.cde("book", "--profile", "smoke")
     assert finished.returncode == 1
@@ -246,7 +246,7 @@ def test_a_failed_chapter_is_named_with_its_traceback_and_the_others_are_built(
         "broken"
     )
     # a repaired chapter runs, the sound one does not run again
-    book.write(broken="from cde import claims", sound="from cde import claims")
+    book.write(broken="from cde.book import claims", sound="from cde.book import claims")
     repaired = book.cde("book", "--profile", "smoke")
     assert repaired.returncode == 0 and book.ran(repaired) == {"broken"}
 
@@ -257,7 +257,7 @@ def test_after_an_interruption_the_next_call_goes_on(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     # the second chapter tells that it has begun, and then waits for an answer that does not come
     waiting = f"open({str(pipe)!r}, 'w').write('begun')\nprint(open({str(pipe)!r}).read())"
-    book.write(first="from cde import claims", second=waiting)
+    book.write(first="from cde.book import claims", second=waiting)
     process = book.start("book", "--profile", "smoke")
     assert pipe.read_text() == "begun"
     os.killpg(process.pid, signal.SIGINT)
@@ -265,7 +265,7 @@ def test_after_an_interruption_the_next_call_goes_on(tmp_path: Path) -> None:
     assert process.returncode == 130 and "goes on from there" in err
     raw = book.root / "book" / "executed" / "raw" / "smoke"
     assert sorted(path.name for path in raw.iterdir()) == ["first.ipynb", "first.json"]
-    book.write(first="from cde import claims", second="from cde import claims")
+    book.write(first="from cde.book import claims", second="from cde.book import claims")
     finished = book.cde("book", "--profile", "smoke")
     assert finished.returncode == 0, finished.stderr
     assert book.ran(finished) == {"second"}

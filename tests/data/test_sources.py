@@ -14,6 +14,8 @@ import pytest
 
 import cde
 from cde.data import pydocs, sources
+from cde.data.sources import known_fingerprints
+from cde.provenance import account
 
 WriteBeir = Callable[..., Path]
 WriteLines = Callable[[Path, Sequence[Any]], Path]
@@ -23,8 +25,8 @@ WriteLines = Callable[[Path, Sequence[Any]], Path]
 def without_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test here sees the data of this machine, and none adds to what this process has loaded."""
     monkeypatch.delenv("CDE_DATA", raising=False)
-    monkeypatch.setattr(sources, "loaded", {})
-    monkeypatch.setattr(sources, "asked", set())
+    monkeypatch.setattr(account, "loaded", {})
+    monkeypatch.setattr(account, "asked", set())
 
 
 @pytest.fixture
@@ -185,21 +187,21 @@ def test_a_name_does_not_lead_out_of_its_folder(data: Path, name: str) -> None:
 
 def test_what_is_loaded_is_remembered_with_its_fingerprint(data: Path) -> None:
     pairs, found = cde.load_pairs("pairs/law"), cde.load_retrieval("beir/boats")
-    assert sources.loaded == {"pairs/law": pairs.fingerprint, "beir/boats": found.fingerprint}
-    assert sources.asked == {"pairs/law", "beir/boats"}
+    assert account.loaded == {"pairs/law": pairs.fingerprint, "beir/boats": found.fingerprint}
+    assert account.asked == {"pairs/law", "beir/boats"}
 
 
 def test_what_is_asked_for_is_remembered_whether_or_not_it_is_there(data: Path) -> None:
     assert sources.is_available("beir/boats")
     assert not sources.is_available("beir/boats", "beir/ships")
-    assert sources.asked == {"beir/boats", "beir/ships"}
-    assert sources.loaded == {}
+    assert account.asked == {"beir/boats", "beir/ships"}
+    assert account.loaded == {}
 
 
 def test_a_name_that_cannot_be_loaded_is_not_remembered_as_loaded() -> None:
     with pytest.raises(ValueError, match="no collection"):
         cde.load_pairs("nonsense")
-    assert sources.loaded == {}
+    assert account.loaded == {}
 
 
 @pytest.mark.parametrize("name", ["pydocs/no_such_package", "pydocsx"])
@@ -283,5 +285,19 @@ def test_all_of_pydocs_is_training_and_held_out_packages_together() -> None:
     training = sources.load_pairs("pydocs", split="all")
     held_out = [sources.load_pairs(f"pydocs/{package}") for package in pydocs.HELD_OUT]
     assert len(everything) == len(training) + sum(map(len, held_out))
-    assert sources.loaded["pydocs/*"] == everything.fingerprint
+    assert account.loaded["pydocs/*"] == everything.fingerprint
     assert sources.is_available("pydocs/*")
+
+
+def test_the_fingerprints_of_a_collection_are_those_that_loading_gives_and_follow_its_files(
+    data: Path, private_cache: Path
+) -> None:
+    pairs, found = cde.load_pairs("pairs/law"), cde.load_retrieval("beir/boats")
+    before = dict(account.loaded), set(account.asked)
+    assert pairs.fingerprint in known_fingerprints("pairs/law")
+    assert found.fingerprint in known_fingerprints("beir/boats")
+    assert known_fingerprints("beir/no-such") == set()
+    assert (account.loaded, account.asked) == before, "asking is not loading"
+    path = data / "beir" / "boats" / "queries.jsonl"
+    path.write_text(path.read_text().replace("red?", "what is red?"))
+    assert found.fingerprint not in known_fingerprints("beir/boats")

@@ -31,6 +31,8 @@ class Bound:
 
 
 class Contextual:
+    reads_context = True
+
     def __init__(self) -> None:
         self.given: list[Any] = []
 

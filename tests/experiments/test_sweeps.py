@@ -1,0 +1,67 @@
+"""A sweep is read the same whatever the order of its rows, and each encoder in its own context."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cde.experiments.sweeps import Sweep
+
+CONTEXTS = {"bi-encoder": ("none",), "contextual": ("own", "other", "null")}
+ROWS = [
+    (arm, seed, name, where, context)
+    for arm, seed, (name, where) in itertools.product(
+        CONTEXTS, (3, 4), (("boats", "out"), ("hills", "out"), ("lamps", "in"))
+    )
+    for context in CONTEXTS[arm]
+]
+
+
+def sweep(seed: int = 0) -> Sweep:
+    generator = np.random.default_rng(seed)
+    rows = pd.DataFrame(ROWS, columns=["arm", "seed", "set", "where", "context"])
+    rows["ndcg"] = generator.random(len(rows))
+    rows["loss"] = rows["seed"] + rows["arm"].eq("contextual")
+    return Sweep(rows)
+
+
+def by_hand(found: Sweep, seed: int, **wanted: str) -> float:
+    rows = found.rows[found.rows["seed"] == seed]
+    for column, value in wanted.items():
+        rows = rows[rows[column] == value]
+    return 100 * float(rows["ndcg"].mean())
+
+
+@pytest.mark.parametrize(("arm", "own"), [("bi-encoder", "none"), ("contextual", "own")])
+def test_a_score_is_the_mean_over_sets_of_each_seed_in_the_encoders_own_context(
+    arm: str, own: str
+) -> None:
+    found = sweep()
+    for seed in (3, 4):
+        expected = by_hand(found, seed, arm=arm, where="out", context=own)
+        assert found.score(arm=arm)[seed] == pytest.approx(expected)
+    shuffled = Sweep(found.rows.sample(frac=1, random_state=1))
+    pd.testing.assert_series_equal(shuffled.score(arm=arm), found.score(arm=arm))
+    within = found.score(arm=arm, where="in")
+    assert within[3] == pytest.approx(by_hand(found, 3, arm=arm, where="in", context=own))
+
+
+def test_a_gain_is_antisymmetric_and_made_seed_by_seed() -> None:
+    found = sweep()
+    one, other = {"arm": "contextual"}, {"arm": "contextual", "context": "null"}
+    there, back = found.gain(one, other), found.gain(other, one)
+    pd.testing.assert_series_equal(there, -back)
+    assert there[4] == pytest.approx(found.score(**one)[4] - found.score(**other)[4])
+    apart = found.gain(one, other, by=["seed", "set"])
+    assert apart.groupby("seed").mean()[3] == pytest.approx(there[3])
+
+
+def test_numbers_of_runs_and_counts_of_sets() -> None:
+    found = sweep()
+    assert found.of_run("loss", arm="contextual").to_dict() == {3: 4, 4: 5}
+    assert (found.sets(), found.sets("in"), found.has("in")) == (2, 1, True)
+    with pytest.raises(KeyError):
+        found.score(batch_size=3)

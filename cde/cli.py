@@ -169,21 +169,21 @@ def _run(options: argparse.Namespace) -> int:
             )
         os.environ["CDE_RECORD"] = options.record
     before = _records()
-    notebook, record = execute(chapter, parameters, output)
+    notebook, log = execute(chapter, parameters, output)
     with atomic_path(output) as temporary:
-        nbformat.write(chapter_notebook(chapter, notebook, record), temporary)
-    _tell(chapter.name, record.error)
-    if not record.error:
-        _print_verdicts(record.measurements)
-    print(f"{output} ({record.seconds:.0f} s); its record is beside it, as JSON")
+        nbformat.write(chapter_notebook(chapter, notebook, log), temporary)
+    _tell(chapter.name, log.error)
+    if not log.error:
+        _print_verdicts(log.measurements)
+    print(f"{output} ({log.seconds:.0f} s); a log of what it used is beside it, as JSON")
     written = sorted(name for name, changed in _records().items() if before.get(name) != changed)
-    if asked and not record.error and asked not in written:
+    if asked and not log.error and asked not in written:
         path = f"book/records/{asked}.json"
         print(f"cde run: no experiment of {chapter.name} wrote {path}", file=sys.stderr)
         return 1
-    if options.record and not record.error:
+    if options.record and not log.error:
         return _prove(chapter, written)
-    return 1 if record.error else 0
+    return 1 if log.error else 0
 
 
 def _records() -> dict[str, int]:
@@ -202,15 +202,15 @@ def _prove(chapter: Chapter, names: list[str]) -> int:
     os.environ.pop("CDE_RECORD", None)
     os.environ["CDE_PROVE"] = ",".join(names)
     with tempfile.TemporaryDirectory(prefix="cde-") as folder:
-        _, record = execute(chapter, {"profile": "smoke"}, Path(folder) / f"{chapter.name}.ipynb")
-    _tell(chapter.name, record.error)
+        _, log = execute(chapter, {"profile": "smoke"}, Path(folder) / f"{chapter.name}.ipynb")
+    _tell(chapter.name, log.error)
     without = [one.record for one in proof_states() if one.record in names and one.state != "holds"]
     if without:
         print(
             f"cde run: no miniature was computed for {', '.join(without)}: they have no proof",
             file=sys.stderr,
         )
-    return 1 if without or record.error else 0
+    return 1 if without or log.error else 0
 
 
 def _tell(chapter: str, error: str) -> None:
@@ -229,7 +229,7 @@ def _print_verdicts(measurements: list[dict[str, object]]) -> None:
 
 def _book(options: argparse.Namespace) -> int:
     from cde.book.chapters import chapters, find_chapter
-    from cde.book.execution import execute, load_record, raw_notebook, stale_reasons
+    from cde.book.execution import execute, load_execution, raw_notebook, stale_reasons
     from cde.book.pages import write_pages
     from cde.book.rendering import render
     from cde.storage import project_root
@@ -251,11 +251,11 @@ def _book(options: argparse.Namespace) -> int:
             f"{'; '.join(reasons[:3])}{'; …' if len(reasons) > 3 else ''}",
             flush=True,
         )
-        _, record = execute(
+        _, log = execute(
             chapter, {"profile": options.profile}, raw_notebook(chapter, options.profile)
         )
-        _tell(chapter.name, record.error)
-        if record.error:
+        _tell(chapter.name, log.error)
+        if log.error:
             failed.append(chapter.name)
     (root / "book" / "executed").mkdir(exist_ok=True)
     (root / "book" / "executed" / "profile").write_text(options.profile)
@@ -264,7 +264,7 @@ def _book(options: argparse.Namespace) -> int:
     _tell_of_proofs(options.profile)
     print(f"the book is at {index}")
     for chapter in chapters():
-        earlier = load_record(chapter, options.profile)
+        earlier = load_execution(chapter, options.profile)
         if earlier is not None and earlier.error and chapter.name not in failed:
             failed.append(chapter.name)
     if failed:

@@ -33,17 +33,18 @@ from nbformat import NotebookNode
 from cde.book.chapters import Chapter
 from cde.book.claims import read_ledger
 from cde.book.page import MIME
+from cde.book.records import record_state
 from cde.data.sources import source_key
 from cde.provenance import commit, libraries
 from cde.storage import atomic_path, content_hash, project_root
 
-__all__ = ["Record", "execute", "load_record", "raw_notebook", "stale_reasons"]
+__all__ = ["Execution", "execute", "load_execution", "raw_notebook", "stale_reasons"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 @dataclass
-class Record:
+class Execution:
     """What one execution of a chapter used, and how it ended."""
 
     chapter: str
@@ -72,17 +73,17 @@ class Record:
 
 
 def raw_notebook(chapter: Chapter, profile: str, root: Path | None = None) -> Path:
-    """Where the executed notebook of a chapter is kept; its record is beside it, as JSON."""
+    """Where the executed notebook of a chapter is kept; its log is beside it, as JSON."""
     return (
         (root or project_root()) / "book" / "executed" / "raw" / profile / f"{chapter.name}.ipynb"
     )
 
 
-def load_record(chapter: Chapter, profile: str, root: Path | None = None) -> Record | None:
-    """The record of the last execution, or None."""
+def load_execution(chapter: Chapter, profile: str, root: Path | None = None) -> Execution | None:
+    """The log of the last execution, or None."""
     path = raw_notebook(chapter, profile, root).with_suffix(".json")
     try:
-        return Record(**json.loads(path.read_text(encoding="utf-8")))
+        return Execution(**json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, json.JSONDecodeError, TypeError):
         return None  # none yet, or one of an older form: the chapter runs again
 
@@ -100,29 +101,29 @@ def stale_reasons(chapter: Chapter, profile: str, root: Path | None = None) -> l
         ['it has not run at this profile']
     """
     root = root or project_root()
-    record = load_record(chapter, profile, root)
-    if record is None or not raw_notebook(chapter, profile, root).exists():
+    log = load_execution(chapter, profile, root)
+    if log is None or not raw_notebook(chapter, profile, root).exists():
         return ["it has not run at this profile"]
-    if record.error:
+    if log.error:
         return ["its last run failed"]
     reasons = []
-    if record.without_records:
+    if log.without_records:
         reasons.append("it was made without records")
-    if record.notebook != content_hash([chapter.source]):
+    if log.notebook != content_hash([chapter.source]):
         reasons.append("its notebook changed")
-    if record.lock != _file_hash(root / "constraints.txt"):
+    if log.lock != _file_hash(root / "constraints.txt"):
         reasons.append("the lock changed")
-    if record.claims != _claims_hash(chapter, root):
+    if log.claims != _claims_hash(chapter, root):
         reasons.append("its claims in the ledger changed")
-    for module, digest in record.modules.items():
+    for module, digest in log.modules.items():
         if _file_hash(root / "cde" / module) != digest:
             reasons.append(f"cde/{module} changed")
-    for name, key in record.sources.items():
+    for name, key in log.sources.items():
         if _source_key(name) != key:
             reasons.append(f"the collection {name} changed")
-    for name, digest in record.records.items():
-        if _file_hash(root / name) != digest:
-            reasons.append(f"the record {name} changed")
+    for name, digest in log.records.items():
+        if record_state(root / name) != digest:
+            reasons.append(f"the record {name}, or what is known of its proof, changed")
     return reasons
 
 
@@ -157,17 +158,17 @@ def _prepare(chapter: Chapter) -> NotebookNode:
 
 def execute(
     chapter: Chapter, parameters: Mapping[str, Any], output: Path, root: Path | None = None
-) -> tuple[NotebookNode, Record]:
+) -> tuple[NotebookNode, Execution]:
     """Execute a chapter, with a bar over its cells; the notebook is written to `output` once it has
     ended.
 
     Args:
         chapter: what to run.
         parameters: values for the chapter's parameters, `profile` among them; checked first.
-        output: the executed notebook; the record goes beside it, as JSON.
+        output: the executed notebook; the log goes beside it, as JSON.
 
     Returns:
-        The executed notebook and its record. If a cell failed, `record.error` holds the cell's
+        The executed notebook and its log. If a cell failed, `log.error` holds the cell's
         number and the traceback, and the notebook ends there.
 
     Raises:
@@ -176,7 +177,7 @@ def execute(
     root = root or project_root()
     given = chapter.check_parameters(parameters)
     head, dirty = commit(root)
-    record = Record(
+    log = Execution(
         chapter=chapter.name,
         profile=str(given.get("profile", chapter.parameters["profile"].default)),
         parameters=given,
@@ -198,17 +199,17 @@ def execute(
     begun = time.perf_counter()
     with (
         atomic_path(output) as temporary,
-        atomic_path(output.with_suffix(".json")) as temporary_record,
+        atomic_path(output.with_suffix(".json")) as temporary_log,
     ):
         with tempfile.TemporaryDirectory(prefix="cde-") as folder:
             prepared = Path(folder) / f"{chapter.name}.ipynb"
             nbformat.write(_prepare(chapter), prepared)
-            record.error = _run(prepared, temporary, given, chapter, root)
+            log.error = _run(prepared, temporary, given, chapter, root)
         notebook = nbformat.read(temporary, as_version=4)
-        record.seconds = round(time.perf_counter() - begun, 1)
-        _fill(record, notebook, modules, root)
-        temporary_record.write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
-    return notebook, record
+        log.seconds = round(time.perf_counter() - begun, 1)
+        _fill(log, notebook, modules, root)
+        temporary_log.write_text(json.dumps(asdict(log), indent=1), encoding="utf-8")
+    return notebook, log
 
 
 def _run(
@@ -250,8 +251,8 @@ def _run(
     return ""
 
 
-def _fill(record: Record, notebook: NotebookNode, modules: Mapping[str, str], root: Path) -> None:
-    """Complete a record with what the page's last cell has handed over."""
+def _fill(log: Execution, notebook: NotebookNode, modules: Mapping[str, str], root: Path) -> None:
+    """Complete a log with what the page's last cell has handed over."""
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             report = output.get("data", {}).get(MIME)
@@ -266,9 +267,7 @@ def _fill(record: Record, notebook: NotebookNode, modules: Mapping[str, str], ro
                 "python",
                 "platform",
             ):
-                setattr(record, name, report[name])
-            record.modules = {
-                module: modules.get(module, "missing") for module in report["modules"]
-            }
-            record.sources = {name: _source_key(name) for name in report["asked"]}
-            record.records = {name: _file_hash(root / name) for name in report["records"]}
+                setattr(log, name, report[name])
+            log.modules = {module: modules.get(module, "missing") for module in report["modules"]}
+            log.sources = {name: _source_key(name) for name in report["asked"]}
+            log.records = {name: record_state(root / name) for name in report["records"]}

@@ -161,7 +161,7 @@ def experiment(
     """
     whole = dict(key) if recipe is None else recipe.record_key(**key)
     found = records.recorded(
-        name, profile or account.profile, compute, can_run, whole, costly, varies
+        name, profile or account.profile, compute, can_run, whole, costly, varies, proves
     )
     if found is None:
         print(

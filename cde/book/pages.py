@@ -18,7 +18,7 @@ from nbformat import NotebookNode
 from cde.book import claims
 from cde.book.chapters import Chapter, chapters
 from cde.book.claims import PAPERS, VERDICTS, Measurement, decide, from_json, ledger
-from cde.book.execution import Record, load_record, raw_notebook
+from cde.book.execution import Execution, load_execution, raw_notebook
 from cde.storage import atomic_path, content_hash
 
 __all__ = [
@@ -36,22 +36,22 @@ _WIDE = "---\nhtml_theme.sidebar_secondary.remove: true\n---\n\n"
 PLACEHOLDER = "*The answer stands here once the chapter has run.*"
 
 
-def provenance(record: Record, chapter: Chapter) -> str:
+def provenance(log: Execution, chapter: Chapter) -> str:
     """The provenance box of a page, in MyST Markdown."""
     parameters = (
-        ", ".join(f"{name} = {value!r}" for name, value in record.parameters.items()) or "defaults"
+        ", ".join(f"{name} = {value!r}" for name, value in log.parameters.items()) or "defaults"
     )
-    data = _data_line(record.data)
-    libraries = ", ".join(f"{name} {number}" for name, number in record.libraries.items())
-    commit = f"{record.commit[:12]}{', with uncommitted changes' if record.dirty else ''}"
+    data = _data_line(log.data)
+    libraries = ", ".join(f"{name} {number}" for name, number in log.libraries.items())
+    commit = f"{log.commit[:12]}{', with uncommitted changes' if log.dirty else ''}"
     rows = {
         "source": f"notebooks/{chapter.part}/{chapter.path.name}",
         "parameters": parameters,
         "data": data,
         "commit": commit,
-        "device": f"{record.device}; {record.platform}",
-        "time": f"{record.started}, {record.seconds:.0f} s",
-        "libraries": f"Python {record.python}, {libraries}",
+        "device": f"{log.device}; {log.platform}",
+        "time": f"{log.started}, {log.seconds:.0f} s",
+        "libraries": f"Python {log.python}, {libraries}",
     }
     lines = "\n".join(f"{name}\n: {value}\n" for name, value in rows.items())
     return f"`````{{admonition}} Provenance\n:class: cde-provenance\n\n{lines}\n`````\n"
@@ -72,46 +72,44 @@ def _data_line(data: dict[str, str]) -> str:
     return ", ".join(parts) or "none"
 
 
-def rerun(record: Record, chapter: Chapter) -> str:
+def rerun(log: Execution, chapter: Chapter) -> str:
     """How to run the chapter again, in Markdown; time and hardware are those of this execution."""
     return (
-        f"```text\ncde run {chapter.name} --profile {record.profile}\n```\n\n"
-        f"took {record.seconds:.0f} s on {record.device}. Any parameter of the page can be set "
+        f"```text\ncde run {chapter.name} --profile {log.profile}\n```\n\n"
+        f"took {log.seconds:.0f} s on {log.device}. Any parameter of the page can be set "
         "with "
         f"`-p name value`: {', '.join(f'`{name}`' for name in chapter.parameters)}."
     )
 
 
-def failure(record: Record) -> str:
+def failure(log: Execution) -> str:
     """A box that says that the chapter failed, and where."""
     return (
-        f"`````{{danger}}\nThis chapter failed at {record.started}, in "
-        f"{record.error.splitlines()[0]}\n\n"
-        f"````text\n{record.error}\n````\n`````\n"
+        f"`````{{danger}}\nThis chapter failed at {log.started}, in "
+        f"{log.error.splitlines()[0]}\n\n"
+        f"````text\n{log.error}\n````\n`````\n"
     )
 
 
-def chapter_notebook(chapter: Chapter, raw: NotebookNode, record: Record) -> NotebookNode:
+def chapter_notebook(chapter: Chapter, raw: NotebookNode, log: Execution) -> NotebookNode:
     """The page of an executed chapter: the answer below its title, how to rerun it, and its
     provenance.
     """
     notebook = nbformat.from_dict(raw)
-    answer = record.answer or (failure(record) if record.error else PLACEHOLDER)
+    answer = log.answer or (failure(log) if log.error else PLACEHOLDER)
     marked = False
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             marked = marked or PLACEHOLDER in cell.source
             cell.source = cell.source.replace(PLACEHOLDER, answer).replace(
-                "{rerun}", rerun(record, chapter)
+                "{rerun}", rerun(log, chapter)
             )
         else:
             cell.metadata["tags"] = [*cell.metadata.get("tags", []), *_hidden(cell)]
-    if record.error and not record.answer and not marked:
-        notebook.cells.insert(0, nbformat.v4.new_markdown_cell(failure(record), id="failure"))
+    if log.error and not log.answer and not marked:
+        notebook.cells.insert(0, nbformat.v4.new_markdown_cell(failure(log), id="failure"))
     # cells made here have fixed names: with random ones the page would be new on each build
-    notebook.cells.append(
-        nbformat.v4.new_markdown_cell(provenance(record, chapter), id="provenance")
-    )
+    notebook.cells.append(nbformat.v4.new_markdown_cell(provenance(log, chapter), id="provenance"))
     return notebook
 
 
@@ -133,9 +131,9 @@ def collect_measurements(profile: str, root: Path) -> dict[str, list[Measurement
     """The measurements of every executed chapter, by chapter."""
     found = {}
     for chapter in chapters(root):
-        record = load_record(chapter, profile, root)
-        if record is not None:
-            found[chapter.name] = from_json(json.dumps(record.measurements))
+        log = load_execution(chapter, profile, root)
+        if log is not None:
+            found[chapter.name] = from_json(json.dumps(log.measurements))
     return found
 
 
@@ -287,19 +285,19 @@ def status_table(profile: str, root: Path) -> str:
     by_chapter = collect_measurements(profile, root)
     lines = ["| chapter | verdicts | seconds | device | commit |", "|---|---|---|---|---|"]
     for chapter in chapters(root):
-        record = load_record(chapter, profile, root)
-        if record is None:
+        log = load_execution(chapter, profile, root)
+        if log is None:
             lines.append(f"| {chapter.title} | not run | | | |")
             continue
         names = dict.fromkeys(entry.claim for entry in by_chapter[chapter.name])
         found = Counter(decide(ledger()[name], by_chapter[chapter.name]).verdict for name in names)
         verdicts = (
-            "failed" if record.error else ", ".join(f"{found[v]} {v}" for v in VERDICTS if found[v])
+            "failed" if log.error else ", ".join(f"{found[v]} {v}" for v in VERDICTS if found[v])
         )
         lines.append(
             f"| [{chapter.title}](../executed/{chapter.part}/{chapter.name}) | {verdicts} | "
-            f"{record.seconds:.0f} | "
-            f"{record.device} | {record.commit[:8]} |"
+            f"{log.seconds:.0f} | "
+            f"{log.device} | {log.commit[:8]} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -308,11 +306,11 @@ def write_pages(profile: str, root: Path) -> None:
     """Write every generated page: one per chapter, *Claims*, *Map*, and the table of chapters."""
     for chapter in chapters(root):
         path = raw_notebook(chapter, profile, root)
-        record = load_record(chapter, profile, root)
+        log = load_execution(chapter, profile, root)
         target = root / "book" / "executed" / chapter.part / f"{chapter.name}.ipynb"
         page: Any = _missing_page(chapter, profile)
-        if record is not None and path.exists():
-            page = chapter_notebook(chapter, nbformat.read(path, as_version=4), record)
+        if log is not None and path.exists():
+            page = chapter_notebook(chapter, nbformat.read(path, as_version=4), log)
         _write(target, nbformat.writes(page))
     generated = root / "book" / "generated"
     _write(generated / "claims.md", claims_page(profile, root))

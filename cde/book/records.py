@@ -30,7 +30,7 @@ from cde.hardware import describe
 from cde.provenance import account, commit, libraries, now
 from cde.storage import atomic_path, cache_folder, content_hash, project_root
 
-__all__ = ["Recorded", "proof_states", "recorded", "records_at_other_profiles"]
+__all__ = ["Recorded", "proof_states", "record_state", "recorded", "records_at_other_profiles"]
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,19 @@ def proof_states() -> list[ProofState]:
         True
     """
     return [_state(path) for path in sorted((project_root() / "book" / "records").glob("*/*.json"))]
+
+
+def record_state(path: Path) -> str:
+    """A hash of a record and of what is known of its proof here: what a page that draws it shows.
+
+    Example:
+        >>> record_state(Path("nowhere.json"))
+        'missing'
+    """
+    if not path.exists():
+        return "missing"
+    found = _state(path)
+    return content_hash([path.read_bytes(), found.state, found.reason])
 
 
 def _path(profile: str, name: str) -> Path:

@@ -7,10 +7,11 @@ Names: `pydocs`, `pydocs/<package>`, `folder:<path>`, `hub:<repo>[:<config>]`, a
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -261,14 +262,15 @@ def known_fingerprints(name: str) -> set[str]:
         return set(found["fingerprints"])
     before = dict(account.loaded), set(account.asked)
     fingerprints = set()
-    for split in (None, "train", "test", "all"):
-        for load in (load_pairs, load_retrieval):
-            try:
-                # a folder's retrieval split has its name, and there is no pairs' split that is none
-                one = load(name) if split is None else load(name, split)
-            except (ValueError, TypeError, FileNotFoundError):
-                continue
-            fingerprints.add(one.fingerprint)
+    splits: tuple[Split, ...] = ("train", "test", "all")
+    loads: list[Callable[[], Pairs | RetrievalSet]] = [lambda: load_pairs(name)]
+    if name.startswith("pydocs"):  # folders of pairs have no splits
+        loads += [lambda split=split: load_pairs(name, split) for split in splits]  # type: ignore[misc]
+    for judged in ("test", "train", "dev"):
+        loads.append(lambda judged=judged: load_retrieval(name, judged))  # type: ignore[misc]
+    for load in loads:
+        with contextlib.suppress(ValueError, FileNotFoundError):
+            fingerprints.add(load().fingerprint)
     account.loaded, account.asked = before
     with atomic_path(kept) as temporary:
         temporary.write_text(

@@ -12,7 +12,8 @@ import pytest
 from cde import provenance
 from cde.book import execution
 from cde.book.chapters import Chapter
-from cde.book.execution import Record, raw_notebook, stale_reasons
+from cde.book.execution import Execution, raw_notebook, stale_reasons
+from cde.book.records import record_state
 from cde.storage import content_hash
 
 
@@ -23,7 +24,7 @@ def digest(path: Path) -> str:
 @pytest.fixture
 def built(tmp_path: Path) -> Chapter:
     """A chapter whose page has just been made of a notebook, a module, the lock, a folder of data
-    and a record.
+    and a log.
     """
     for name, text in {
         "notebooks/part/toy.py": "# %%\n1\n",
@@ -37,7 +38,7 @@ def built(tmp_path: Path) -> Chapter:
         path.write_text(text)
     chapter = Chapter(tmp_path / "notebooks/part/toy.py")
     collection = f"folder:{tmp_path / 'data'}"
-    record = Record(
+    log = Execution(
         chapter="toy",
         profile="laptop",
         parameters={},
@@ -51,14 +52,14 @@ def built(tmp_path: Path) -> Chapter:
         modules={"lexical.py": digest(tmp_path / "cde/lexical.py")},
         sources={collection: execution._source_key(collection), "beir/absent": "missing"},
         records={
-            "book/records/laptop/toy.json": digest(tmp_path / "book/records/laptop/toy.json"),
+            "book/records/laptop/toy.json": record_state(tmp_path / "book/records/laptop/toy.json"),
             "book/records/laptop/none.json": "missing",
         },
     )
     notebook = raw_notebook(chapter, "laptop", tmp_path)
     notebook.parent.mkdir(parents=True)
     notebook.write_text("{}")
-    notebook.with_suffix(".json").write_text(json.dumps(asdict(record)))
+    notebook.with_suffix(".json").write_text(json.dumps(asdict(log)))
     return chapter
 
 
@@ -152,3 +153,22 @@ def test_a_machine_with_the_other_faiss_runs_chapters_too(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(provenance, "version", version)
     assert provenance.libraries() == found
+
+
+def test_a_page_is_stale_when_the_proof_of_its_record_no_longer_holds(
+    built: Chapter, private_cache: Path
+) -> None:
+    path = root(built) / "book/records/laptop/toy.json"
+    path.write_text('{"proof": {"rows": [1]}}')
+    log = raw_notebook(built, "laptop", root(built)).with_suffix(".json")
+    values = json.loads(log.read_text())
+    values["records"][str(path.relative_to(root(built)))] = record_state(path)
+    log.write_text(json.dumps(values))
+    assert stale_reasons(built, "laptop", root(built)) == []
+    state = {"record": content_hash([path.read_bytes()]), "differences": "loss moved by 9 %"}
+    (private_cache / "proofs").mkdir(parents=True, exist_ok=True)
+    (private_cache / "proofs" / "laptop-toy.json").write_text(json.dumps(state))
+    reasons = stale_reasons(built, "laptop", root(built))
+    assert reasons == [
+        f"the record {path.relative_to(root(built))}, or what is known of its proof, changed"
+    ]

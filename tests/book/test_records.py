@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from cde import hardware
-from cde.book import records
+from cde.book import page, records
 from cde.book.proofs import differences, experiment_digest
 from cde.book.records import proof_states, recorded, records_at_other_profiles
 from cde.data import load_pairs
@@ -288,3 +288,21 @@ def test_a_record_names_the_precision_that_auto_is_here(
     record = json.loads((book / "book" / "records" / "laptop" / "toy.json").read_text())
     assert record["device"].startswith("CPU (")
     assert record["device"].endswith(f" threads, {precision}")
+
+
+def test_one_function_proves_all_the_records_that_it_makes(
+    book: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At smoke there is the miniature of one; it is that of the other, too large for one, as well."""
+    monkeypatch.setattr(account, "profile", "laptop")
+    monkeypatch.setenv("CDE_RECORD", "1")
+    for name in ("small", "large"):
+        page.experiment(name, lambda: ROWS, {"size": 9}, costly=False)
+    monkeypatch.delenv("CDE_RECORD")
+    monkeypatch.setattr(account, "profile", "smoke")
+    monkeypatch.setenv("CDE_PROVE", "laptop/small,laptop/large")
+    page.experiment("small", lambda: SMALL, {"size": 1}, proves=["large"])
+    assert {one.record: one.state for one in proof_states()} == {
+        "laptop/large": "holds",
+        "laptop/small": "holds",
+    }

@@ -245,9 +245,9 @@ class PairedTest:
 def paired_test(first: Sequence[float], second: Sequence[float], seed: int = 0) -> PairedTest:
     """Compare two systems on the same queries: mean of first − second, and a randomisation test.
 
-    Under the null hypothesis each query's two scores may be swapped; the p-value is the share of
-    9,999 random swappings (of all of them, where there are fewer) whose mean difference is at least
-    as large, two-sided (Smucker et al. 2007).
+    Under the null hypothesis each query's two scores may be swapped. The p-value is the share of
+    9,999 random swappings whose mean difference is at least as large, two-sided (Smucker et al.
+    2007). Where there are fewer swappings, it is the share of all of them.
 
     Raises:
         ValueError: different lengths, or fewer than two queries.

@@ -2,7 +2,7 @@
 
 Terms are lower-cased words, stop words dropped, stemmed (English Snowball), as BM25 sees them.
 
-IDF of a term t in a corpus of N documents, df of which hold it: ln((N + 1) / (df + 1)), so that a
+The IDF of a term t in a corpus of N documents, df of which hold it, is ln((N + 1) / (df + 1)). So a
 term that a corpus lacks has ln(N + 1), its largest value.
 
 CDE §10.2 plots an "IDF distance" that reaches 1.2e7 and gives no formula. `idf_divergence` offers
@@ -202,9 +202,9 @@ def sparse_vectors(
         seed: of the randomised SVD.
 
     Returns:
-        Query vectors and document vectors, `(len(queries), dim)` and `(len(documents), dim)`
-        float32 of length 1 (zeros for a text that keeps no term), in one space: dot products
-        compare a query with a document.
+        Query vectors, `(len(queries), dim)`, and document vectors, `(len(documents), dim)`, both
+        float32 of length 1 (zeros for a text that keeps no term). They lie in one space: dot
+        products compare a query with a document.
 
     Raises:
         ValueError: fewer texts or terms than `dim`, or a `dim` below 1.

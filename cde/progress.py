@@ -1,7 +1,7 @@
 """One progress bar for terminals, notebooks and logs.
 
-A bar appears only once work has taken three seconds; where the output is no terminal (a log, a
-notebook that papermill executes) it is renewed every ten seconds at most, so that logs stay short.
+A bar appears only once work has taken three seconds. Where the output is no terminal (a log, a
+notebook that papermill executes), it is renewed every ten seconds at most, so that logs stay short.
 """
 
 from __future__ import annotations

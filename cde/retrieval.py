@@ -2,9 +2,9 @@
 
 `search` compares in blocks of queries and documents, so that memory stays flat: with `depth` k the
 largest array is block × block scores. `evaluate` ranks a retrieval set with any encoder and scores
-it through pytrec_eval, with the conventions of BEIR: the best `depth` documents (1,000) are kept,
-documents with the query's own id are dropped where asked for, ties are broken by trec_eval (by
-document id, descending), and a query without results scores 0.
+it through pytrec_eval, with the conventions of BEIR. The best `depth` documents (1,000) are kept.
+Documents with the query's own id are dropped where asked for. Ties are broken by trec_eval (by
+document id, descending). A query without results scores 0.
 
 Cost of exact search: n_queries × n_documents × dim multiply-adds; 12,800 queries against 33,400
 documents in 384 dimensions take about 3 s on 2 cores.

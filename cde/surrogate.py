@@ -4,11 +4,15 @@ CDE uses a surrogate wherever no trained encoder exists yet: to cluster pairs (ย
 filter false negatives (Eq. 4, nomic-embed there), to truncate the small benchmark (ยง10.9). Offline,
 MiniLM stands in for both; any sentence-transformers model, from a folder or the Hub, can be named.
 
-Three things make it fast: texts are sorted by length, so that a batch holds little padding; matrix
-products run in bfloat16 where that is faster than float32 (normalisation, softmax and pooling stay
-in float32: cosine to the float32 vectors above 0.9999); and every vector is kept in an SQLite file
-under the cache folder, keyed by model, settings and text, so that no text is embedded twice. Work
-is saved as it is done: after an interruption only the rest is computed.
+Three things make it fast:
+
+- Texts are sorted by length, so that a batch holds little padding.
+- Matrix products run in bfloat16 where that is faster than float32. Normalisation, softmax and
+  pooling stay in float32. The cosine to the float32 vectors is above 0.9999.
+- Every vector is kept in an SQLite file under the cache folder, keyed by model, settings and text,
+  so that no text is embedded twice.
+
+Work is saved as it is done: after an interruption only the rest is computed.
 
 Determinism: in bfloat16 a text's vector depends, in its fourth decimal, on how its batch was
 padded. The first computation is kept, so a rerun on the same cache gives the same bits.

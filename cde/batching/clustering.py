@@ -8,8 +8,8 @@ documents. FAISS does the k-means, on the GPU where there is one: 100 iterations
 starts. `cde.batching.statistics` measures both objectives and describes the clusters.
 
 A pair belongs to the centroid nearest to its first point, φ(d)⊕ψ(q), as in the authors' code. The
-set of points is its own mirror image, so a centroid may attract mirrored points alone; it stays
-empty, and there are then a few clusters fewer than asked for (`cluster_sizes` tells how large each
+set of points is its own mirror image, so a centroid may attract mirrored points alone. It then
+stays empty, and there are a few clusters fewer than asked for (`cluster_sizes` tells how large each
 is). Unlike the authors, and as the paper says, the distance is Euclidean, the vectors are not
 reduced to 128 dimensions first, and every point is used in training.
 
@@ -18,7 +18,7 @@ queries' vectors (`cluster_vectors`).
 
 **Sets larger than memory.** Vectors may be memory-mapped (`np.memmap`, `np.load(…,
 mmap_mode="r")`), in float32 or float16. With `shard_size`, the pairs of a domain are shuffled by
-the seed, dealt into shards of at most so many pairs, and each shard is clustered on its own, as the
+the seed and dealt into shards of at most so many pairs. Each shard is clustered on its own, as the
 authors do above 50 million pairs. One shard at a time is in memory, at about 28 · dim bytes a pair
 (half of it for `cluster_vectors`), beside a few numbers for each pair of the whole.
 

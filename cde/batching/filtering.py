@@ -1,10 +1,10 @@
 """False negatives in a batch, by a surrogate (CDE §4.1, Eq. 4).
 
 S(q, d) = {d' : f(q, d') ≥ f(q, d) + ε} are the documents of the batch that the surrogate finds as
-good for q as the labelled one, up to a margin ε; they are left out of the loss's denominator. ε is
-relative to the pair's own score, as in the paper. The authors' code has ε = 0 or an *absolute*
-threshold on f(q, d'); the latter is an option here. A query's own document and its own hard
-negatives are never filtered.
+good for q as the labelled one, up to a margin ε. They are left out of the loss's denominator. The
+margin ε is relative to the pair's own score, as in the paper. The authors' code has ε = 0 or an
+*absolute* threshold on f(q, d'); the latter is an option here. A query's own document and its own
+hard negatives are never filtered.
 
 Cost: n² · dim multiply-adds for a batch of n, in blocks of rows, so that memory beyond the result
 (n² bytes) is `block` · n · 4 bytes.

@@ -44,10 +44,11 @@ class Account:
     """How many documents of each class are in a query's batch, and how many of them are removed.
 
     Attributes:
-        counts: a row for each query: `batch` (its number), `query` (its position), `removed`; for
-            each class (those of `KINDS`, `known` for all of them, `negative`, `open`) how many are
-            there, and how many are removed (`known, removed`); and `wrongly`, the documents removed
-            if the judge condemns the query's own labelled document, else 0.
+        counts: a row for each query. `batch` is its number, `query` the query's position, and
+            `removed` counts the documents removed. For each class it tells how many are there, and
+            how many are removed (`known, removed`). The classes are those of `KINDS`, `known` for
+            all of them, `negative` and `open`. `wrongly` counts the documents removed if the judge
+            condemns the query's own labelled document, else it is 0.
 
     Used by the chapter `false_negatives`.
     """

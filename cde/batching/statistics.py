@@ -8,12 +8,12 @@ is the product of two sums.
 
 **Eq. 3**, which k-means minimises, is the sum over pairs of m to the centre of their batch, with
 m((d, q), (d', q')) = ‖φ(d) − ψ(q')‖ + ‖φ(d') − ψ(q)‖. The paper says that it bounds Eq. 2 by the
-triangle inequality. m has none in general: of three pairs with φ(d) = ψ(q'') = φ(d') = a and ψ(q) =
-φ(d'') = ψ(q') = b, the outer two are at distance 0 from the middle one, and at 2·‖a − b‖ from each
-other. The bound holds for a *symmetric* centre, whose two halves are one vector s, the kind that
-k-means finds where both points of a pair are near one centroid: m((d, q), (d', q')) ≤ (‖φ(d) − s‖ +
-‖s − ψ(q)‖) + (‖φ(d') − s‖ + ‖s − ψ(q')‖). `paired_distance` takes that centre, s the mean of all
-vectors of the batch.
+triangle inequality. In general m obeys none. Take three pairs with φ(d) = ψ(q'') = φ(d') = a and
+ψ(q) = φ(d'') = ψ(q') = b. The outer two are at distance 0 from the middle one, and at 2·‖a − b‖
+from each other. The bound holds for a *symmetric* centre, whose two halves are one vector s. It is
+the kind that k-means finds where both points of a pair are near one centroid. The bound is m((d,
+q), (d', q')) ≤ (‖φ(d) − s‖ + ‖s − ψ(q)‖) + (‖φ(d') − s‖ + ‖s − ψ(q')‖). `paired_distance` takes
+that centre, s the mean of all vectors of the batch.
 
 Cost: O(n · dim).
 """
@@ -215,9 +215,9 @@ def cluster_statistics(
         sources: where each pair comes from (its domain or package).
 
     Returns:
-        A row for each cluster that has a pair, indexed by its number, with columns `size` (int64),
-        `similarity` (the mean cosine of two of its members; NaN for a single one), and with
-        `sources` also `source` (its most frequent one, the first by name of several) and
+        A row for each cluster that has a pair, indexed by its number. `size` is int64. `similarity`
+        is the mean cosine of two of its members, NaN for a single one. With `sources` there are two
+        more columns: `source` (its most frequent one, the first by name of several) and
         `source_share`.
 
     Raises:

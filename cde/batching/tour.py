@@ -8,9 +8,9 @@ once a part of the centroids is visited, the lists are made anew from the rest, 
 rare.
 
 The tour is the literal one, not an approximation. Distances in float32 are only used to find the
-candidates; whatever lies within their rounding error is compared in float64, and a list is trusted
-only if its nearest unvisited member is nearer, by more than that error, than the list reaches.
-Among equals the lowest index is next.
+candidates. Whatever lies within their rounding error is compared in float64. A list is trusted only
+if its nearest unvisited member is nearer, by more than that error, than the list reaches. Among
+equals the lowest index is next.
 
 Cost: about 4/3 · k² · dim multiply-adds in matrix products (`benchmarks/packing.py` measures it).
 """

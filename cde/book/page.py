@@ -66,7 +66,8 @@ class Settings(SimpleNamespace):
         return {"seed": self.seed, **{name: getattr(self, name) for name in names}, **more}
 
     def _repr_html_(self) -> str:
-        rows = {name: str(value) for name, value in vars(self).items()}
+        # None is the recipe's value, or "all"
+        rows = {name: str(value) for name, value in vars(self).items() if value is not None}
         return plots.table(pd.DataFrame({"value": rows})).markup
 
 

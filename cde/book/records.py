@@ -6,7 +6,7 @@ the data (or the device, or the time) was at hand, with their provenance. A page
 the experiment itself draws the record in its place and says so. Records hold numbers, never texts.
 
 `cde.book.proofs` says what a proof is and when it holds. Whenever a chapter runs at `smoke`, the
-proofs of its records are compared; a record whose proof does not hold is stale: on its page, in
+proofs of its records are compared. A record whose proof does not hold is stale: on its page, in
 `cde doctor`, and by name at the end of `cde book`.
 
 Cost: that of reading a file; the comparison is of rows that the smoke run has computed in any case.

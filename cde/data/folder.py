@@ -1,8 +1,12 @@
 """Collections in folders: BEIR's layout for retrieval, JSON lines for pairs.
 
-Retrieval: `corpus.jsonl[.gz]` ({"_id", "title"?, "text"}), `queries.jsonl[.gz]` ({"_id", "text"}),
-`qrels/<split>.tsv` (query-id, corpus-id, score, with a header line), and optionally
-`qrels/exclude.tsv` (or `exclude.tsv`): query-document pairs to drop from rankings before scoring.
+Retrieval:
+
+- `corpus.jsonl[.gz]`: {"_id", "title"?, "text"};
+- `queries.jsonl[.gz]`: {"_id", "text"};
+- `qrels/<split>.tsv`: query-id, corpus-id, score, with a header line;
+- optionally `qrels/exclude.tsv` (or `exclude.tsv`): query-document pairs to drop from rankings
+  before scoring.
 
 Pairs: a `.jsonl[.gz]` file, or a folder of them, one {"query", "document", "domain"?} per line;
 without a domain, the file's name is the domain.

@@ -2,9 +2,10 @@
 
     restore   span corruption: 15 % of the tokens, mean span 3
     crops     contrastive: two independent crops of a document, 10 to 50 % of it each, are a pair
-    tune      contrastive: queries and their documents with hard negatives; an episode each, mined
-              anew before each one with the model that it starts from (ANCE), for the first with
-              the surrogate; what scores above the labelled document is no negative
+    tune      contrastive: queries and their documents with hard negatives; an episode each.
+              Negatives are mined anew before each one with the model that it starts from (ANCE),
+              for the first with the surrogate. What scores above the labelled document is no
+              negative.
 
 A `Stage` names what it goes on from, so that a table of "with and without" is a few chains that
 share their beginnings; what two chains have in common is trained once. Contrastive stages are
@@ -51,10 +52,11 @@ class Stage:
 
     Attributes:
         kind: "start" (no training), "restore", "crops" or "tune".
-        settings: of "start": of `EncoderDecoder.small`, or `model`, a T5 for
-            `EncoderDecoder.from_backbone`; of "restore": of `pretrain`; of "crops" and "tune": of
-            `TrainConfig`. "crops" has three of its own: `placement` (`crop_pairs`), `shuffled`
-            (documents with their segments shuffled), `pooling` (from here on).
+        settings: for "start" those of `EncoderDecoder.small`, or `model`, a T5 for
+            `EncoderDecoder.from_backbone`. For "restore" they are those of `pretrain`, for "crops"
+            and "tune" those of `TrainConfig`. Three belong to "crops" alone: `placement`
+            (`crop_pairs`), `shuffled` (documents with their segments shuffled), `pooling` (from
+            here on).
         after: the stage before; None for "start" alone.
 
     Example:
@@ -107,9 +109,9 @@ def crop_pairs(
         count: of pairs.
         seed: of the draws.
         shares: least and most share of the document's tokens.
-        placement: "inside", as the paper: a crop begins anywhere it fits, so that the document's
-            ends are seen less often than its middle; "around": it may run over the end and go on at
-            the beginning, so that every token is seen equally often.
+        placement: "inside", as the paper, or "around". Inside, a crop begins anywhere it fits, so
+            that the document's ends are seen less often than its middle. Around, it may run over
+            the end and go on at the beginning, so that every token is seen equally often.
 
     Raises:
         ValueError: no text that is long enough, or shares outside 0 to 1.

@@ -1,12 +1,12 @@
 """Probes of positional bias, for anything that encodes texts: ours, a sentence-transformers model,
 a Hub model.
 
-*Moved passage* (Dwell §4.2). A document's tokens without the passage are R; the passage P is put
-before token round(k |R| / 9) of them, k = 0 … 9, or before the nearest token that begins a word,
-since a cut word would be other tokens. The whole collection is searched each time; of the query's
-own document the moved version counts, all others are unchanged. (A ranker without vectors needs
-whole corpora: there the documents of other queries are moved as well, as in the paper.) A bag of
-words cannot tell the versions apart: BM25 is the control.
+*Moved passage* (Dwell §4.2). A document's tokens without the passage are R. The passage P is put
+before token round(k |R| / 9) of them, k = 0 … 9. Where that token begins no word, the nearest one
+that does takes its place, since a cut word would be other tokens. The whole collection is searched
+each time; of the query's own document the moved version counts, all others are unchanged. (A ranker
+without vectors needs whole corpora: there the documents of other queries are moved as well, as in
+the paper.) A bag of words cannot tell the versions apart: BM25 is the control.
 
 *Sub-string similarity* (§4.3). A document is cut into ten runs of equally many tokens, to the
 nearest whole word; the cosine of each run's embedding with the document's.

@@ -1,7 +1,7 @@
 """Span corruption, T5's language-model task: restore short spans that were cut out of a text.
 
 *Corrupting* (Raffel et al. 2020, §3.1.4). Of n tokens, round(0.15 n) are taken out, in round(that /
-3) spans; lengths of spans and of what lies between them are random compositions of the two totals,
+3) spans. Lengths of spans and of what lies between them are random compositions of the two totals,
 so that the mean length is 3. Each span leaves one sentinel; the target lists sentinel and span in
 turn and ends with one more sentinel.
 
@@ -284,9 +284,9 @@ def span_accuracy(
         seed: of the places of spans.
 
     Returns:
-        `(n, windows)` share of span tokens ranked first; the same for one that always names the
-        commonest token of these texts, which knows nothing of what it reads; and how many documents
-        were left out, by reason.
+        Three things. The first is the `(n, windows)` share of span tokens ranked first. The second
+        is the same for a model that always names the commonest token of these texts, and knows
+        nothing of what it reads. The third is how many documents were left out, by reason.
 
     Raises:
         ValueError: no document is long enough.

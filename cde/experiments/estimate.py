@@ -1,13 +1,13 @@
 """What a run would cost, from its config alone: steps, tokens, memory and GPU hours, before
 anything is loaded.
 
-Work is counted as is usual: 2 operations a parameter and token forward (embeddings left out), 4 ·
-keys · dim a layer and token for attention, twice that backward, and the forward pass once more
-under the gradient cache. Memory is Adam's 16 bytes a parameter (weights, gradients, two moments,
-float32) and the graph of one chunk. Processes share a batch's texts, and each embeds the whole
-context, as `Trainer` has it. Hours suppose a share of the GPU's peak that such runs reach; texts
-count at their full length, since a config does not know how long they are. So an estimate is right
-within a factor of two or so.
+Work is counted as is usual. Forward, it is 2 operations a parameter and token (embeddings left
+out), and 4 · keys · dim a layer and token for attention. Backward, it is twice that. Under the
+gradient cache the forward pass runs once more. Memory is Adam's 16 bytes a parameter (weights,
+gradients, two moments, float32) and the graph of one chunk. Processes share a batch's texts, and
+each embeds the whole context, as `Trainer` has it. Hours suppose a share of the GPU's peak that
+such runs reach; texts count at their full length, since a config does not know how long they are.
+So an estimate is right within a factor of two or so.
 
 Cost: none.
 """

@@ -39,11 +39,12 @@ def movement(embedded: Vectors, neighbours: int) -> pd.DataFrame:
         neighbours: of each document that are looked at.
 
     Returns:
-        A row for each pair of contexts, second before first: first, second (their places); moved
-        (cosine distance of a document from itself, the mean), between (of two documents in one
-        context), itself (share of documents whose nearest point in the other context is themselves;
-        a tie counts), kept (share of neighbours that stay), common (squared length of the mean
-        movement, times the number of documents) and total (summed squared movement).
+        A row for each pair of contexts, second before first. `first` and `second` are their places.
+        `moved` is the mean cosine distance of a document from itself, `between` that of two
+        documents in one context. `itself` is the share of documents whose nearest point in the
+        other context is themselves; a tie counts. `kept` is the share of neighbours that stay.
+        `common` is the squared length of the mean movement, times the number of documents. `total`
+        is the summed squared movement.
 
     Raises:
         ValueError: an array that is not as above, or fewer than two contexts or documents.

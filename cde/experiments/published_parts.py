@@ -37,8 +37,8 @@ def part_scores(
     """NDCG@10 of MiniLM with parts added that are freshly initialised and not trained.
 
     Args:
-        parts: name → settings of `ContextualConfig`. Three more are known: `bi_encoder` takes the
-            encoder without context, `null_context` puts null tokens in the context's place, and
+        parts: name → settings of `ContextualConfig`. Three more are known. `bi_encoder` takes the
+            encoder without context. `null_context` puts null tokens in the context's place.
             `residual=False` lets the output projection take the place of what it projects, as the
             authors' file for the Hub does.
         collection: to search.

@@ -5,11 +5,11 @@ A chapter states how its arms differ from the recipe, and asks for runs; two cha
 common train it once (`cde.experiments.sweeps` trains and tests many).
 
 Two phases, as the paper has them (§5). `Recipe.train` is the first: many pairs, in-batch negatives.
-`Recipe.fine_tune` is the second: it goes on from the weights of a first phase, on fewer and other
-pairs, with hard negatives that the surrogate has mined, at a lower learning rate, for some epochs.
-Where `$CDE_DATA` is trained on, the second phase has the sources of written questions. Elsewhere it
-has pairs that the first phase left out: nothing that people wrote to search with, so that it can
-show what a second phase does, and not what written questions do.
+`Recipe.fine_tune` is the second. It goes on from the weights of a first phase, on fewer and other
+pairs, at a lower learning rate, for some epochs. Its hard negatives are those that the surrogate
+has mined. Where `$CDE_DATA` is trained on, the second phase has the sources of written questions.
+Elsewhere it has pairs that the first phase left out, nothing that people wrote to search with. So
+it can show what a second phase does, and not what written questions do.
 
 Cost: that of the runs.
 """

@@ -1,7 +1,7 @@
 """A store of training runs, addressed by what they are: the same call again reads the result back.
 
-A run lies in the cache folder under a hash of its config, of the precision that "auto" is here, of
-the content of its data and of the declared version of the training procedure (`PROCEDURE`), so that
+A run lies in the cache folder under a hash of four things: its config, the precision that "auto" is
+here, the content of its data, and the declared version of the training procedure (`PROCEDURE`). So
 an edit that changes no number retrains nothing. Two processes that ask for the same run do the work
 once: the second waits for the first. A run that was interrupted, by SIGKILL at any moment too, goes
 on from its last checkpoint. Each run carries its provenance.

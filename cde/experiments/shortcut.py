@@ -161,10 +161,11 @@ def search_by_depth(
         total: of models, for the progress bar.
 
     Returns:
-        A row for each set, depth (`FULL` first) and pair of models: set, documents and queries (how
-        many), depth, recall (of the surrogate's candidates), low and high (of the mean over pairs
-        of how far their difference moves, over queries), first and second (the models), first_score
-        and second_score (NDCG@10, 0 to 1), p (of the difference, over queries).
+        A row for each `set`, `depth` (`FULL` first) and pair of models. `documents` and `queries`
+        are how many the set has. `recall` is that of the surrogate's candidates. `low` and `high`
+        are the interval, over queries, of the mean over pairs of how far their difference moves.
+        `first` and `second` are the models, `first_score` and `second_score` their NDCG@10 (0 to
+        1). `p` is that of the difference, over queries.
 
     Raises:
         ValueError: no set has more documents than `tested`.

@@ -30,10 +30,10 @@ class Squares:
     """Scores of domains by the source of the context, and ways to read them.
 
     Attributes:
-        rows: one for each seed, domain and context: seed, test (the domain that is searched), where
-            ("in" the domains of training, or "out"), context (a domain, `APART` or `NULL`), ndcg (0
-            to 1); and of all seeds together the test against the own context: difference, low,
-            high, p.
+        rows: one for each `seed`, domain and context, with its `ndcg` (0 to 1). `test` is the
+            domain that is searched. `where` is "in" for the domains of training, or "out".
+            `context` is a domain, `APART` or `NULL`. Of all seeds together there is the test
+            against the own context: `difference`, `low`, `high`, `p`.
 
     Used by the chapter `context_source`.
 

@@ -5,12 +5,13 @@ Two patterns (CDE §4.2; the second is ours). J context tokens stand before T te
 - `full`, the paper's: everything attends to everything. The context is carried through all layers
   once per text: (J + T) / T of a plain encoder's work, and (J + T)² / T² of its attention scores.
 - `cached`: context tokens attend to context tokens alone, texts to both. No text changes what the
-  context's keys and values are, so each layer's are computed once (J tokens in all), and every text
-  of the corpus, or of a training batch, reads them: T tokens of work and (J + T) T scores a text.
+  context's keys and values are, so each layer's are computed once (J tokens in all). Every text of
+  the corpus, or of a training batch, reads them. A text costs T tokens of work and (J + T) T
+  scores.
 
-Both run on the layers of `transformers` as they are: the attention function registered here under
-the name `cde` gets the queries, keys and values of a layer, stores or prepends the context's, and
-hands over to torch's scaled dot product, to flash attention, or to `transformers`' eager one.
+Both run on the layers of `transformers` as they are. The attention function registered here under
+the name `cde` gets the queries, keys and values of a layer, and stores or prepends the context's.
+It hands over to torch's scaled dot product, to flash attention, or to `transformers`' eager one.
 `tests/test_attention.py` proves `cached` against one masked pass over the whole sequence.
 """
 
@@ -76,9 +77,9 @@ class HeadRotation:
     """The rotation that the published file `hf_model.py` applies: by the head's index, not the
     token's.
 
-    Every token from `start` on is turned by the same angle in a given head, so that two such tokens
-    score as if nothing had been turned, while the scores between them and the unturned context
-    tokens carry a fixed rotation. `cosine` and `sine` are `(heads, 1, head_dim)`.
+    Every token from `start` on is turned by the same angle in a given head. So two such tokens
+    score as if nothing had been turned. The scores between them and the unturned context tokens
+    carry a fixed rotation. `cosine` and `sine` are `(heads, 1, head_dim)`.
     """
 
     start: int

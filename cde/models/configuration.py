@@ -26,10 +26,10 @@ class Variant:
     book's way.
 
     Attributes:
-        rotary: "text" turns text tokens by their place in the text and context tokens by nothing;
-            "sequence" turns by the place in the whole sequence, those before `unrotated` by
-            nothing; "head" turns by the index of the attention head; "plain" is the backbone's own
-            way.
+        rotary: what tokens are turned by. For "text", text tokens turn by their place in the text
+            and context tokens by nothing. For "sequence", tokens turn by the place in the whole
+            sequence, those before `unrotated` by nothing. For "head", they turn by the index of the
+            attention head; "plain" is the backbone's own way.
         token_type_twice: the token type embedding is added to every token once more.
         embedding_norm_twice: text passes the backbone's embedding norm before the whole sequence
             does.

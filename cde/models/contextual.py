@@ -136,10 +136,10 @@ class ContextualEncoder(Encoder):
             path_or_repository: a folder, or a Hub repository. No code in it is run, and nothing
                 else is fetched.
             variant: which forward pass a published checkpoint runs. By default "v2" over
-                ModernBERT, and "hub" over NomicBERT: the self-contained file of the authors'
-                repository, written to be run from the Hub, so that vectors should be those that its
-                users have (the Hub's copy could not be compared). Its rotary embeddings turn by the
-                attention head's index; "train" is the pass that the weights were trained with.
+                ModernBERT, and "hub" over NomicBERT. The latter is the self-contained file of the
+                authors' repository, written to be run from the Hub. So vectors should be those that
+                its users have (the Hub's copy could not be compared). Its rotary embeddings turn by
+                the attention head's index; "train" is the pass that the weights were trained with.
             tokenizer: a tokenizer, or where to load one from. By default the folder's own; for a
                 NomicBERT checkpoint without one, MiniLM's, whose vocabulary is the same
                 (bert-base-uncased).

@@ -299,9 +299,9 @@ class SecondStage(nn.Module):
         Args:
             input_ids: `(batch, T)` token ids.
             attention_mask: `(batch, T)`, true or 1 on real tokens; None where all are.
-            context: context vectors `(J, dim)`, `(J, k, dim)` with k vectors a document, either
-                with a leading `batch` for one context a text; or what `cache_context` made; or None
-                for the null context of the size that the model was made for.
+            context: context vectors `(J, dim)`, or `(J, k, dim)` with k vectors a document. Either
+                may have a leading `batch` for one context a text. Or what `cache_context` made, or
+                None for the null context of the size that the model was made for.
             null_context: put the null token in the place of every context vector.
             one_pass: compute `cached` in one masked pass over context and text, for comparison.
 

@@ -3,14 +3,14 @@
 The contrastive loss couples all texts of a batch, so its graph holds every activation of every
 text. Instead:
 
-1. the first stage embeds the context in chunks, without a graph;
-2. the second stage embeds the texts in chunks, without a graph;
-3. the loss is computed on the embeddings alone, which gives the gradient of each embedding;
-4. each chunk of texts runs again, with a graph, and its gradient flows into the second stage's
-   parameters and is collected on the context vectors;
-5. each chunk of the context runs again, and the collected gradient flows into the first stage.
+1. The first stage embeds the context in chunks, without a graph.
+2. The second stage embeds the texts in chunks, without a graph.
+3. The loss is computed on the embeddings alone, which gives the gradient of each embedding.
+4. Each chunk of texts runs again, with a graph, and its gradient flows into the second stage's
+   parameters and is collected on the context vectors.
+5. Each chunk of the context runs again, and the collected gradient flows into the first stage.
 
-The gradients are those of the whole graph, since the chain rule is applied to the same numbers: the
+The gradients are those of the whole graph, since the chain rule is applied to the same numbers. The
 state of the random generators is kept with each chunk, so that dropout falls the same way twice.
 Every chunk must be run again in step 5, the last, shorter one included: the authors' code loses all
 but the first under data parallelism.

@@ -4,9 +4,9 @@ For unit vectors q_i and d_j, logits are cos(q_i, d_j) / τ (CDE: τ = 0.02), an
 over queries of −log softmax at the labelled document (Eq. 4). What is masked is left out of the
 denominator. Documents are those of the batch, then the hard negatives, those of query 0 first.
 
-Cost: n · m · dim multiply-adds, three times where there are more rows than a block: then the logits
-of a block (a million, 4 MiB) are computed again for the backward pass, so that memory beside the
-masks (n · m bytes each) is one block's, whatever the batch.
+Cost: n · m · dim multiply-adds, three times where there are more rows than a block. The logits of a
+block (a million, 4 MiB) are then computed again for the backward pass. So memory beside the masks
+(n · m bytes each) is one block's, whatever the batch.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ Started by `torchrun` or `accelerate launch`, which set the environment; `accele
 not wrapped in DistributedDataParallel, which would exchange them at every backward pass of the
 cache.
 
-With shared negatives every process sees all embeddings of the batch and computes the same loss;
-each differentiates it with respect to its own embeddings, and the sum of the processes' gradients
-is the gradient of one process with the whole batch. Without, each process has a loss of its own
-part, and the sum is that of their mean.
+With shared negatives every process sees all embeddings of the batch and computes the same loss.
+Each differentiates it with respect to its own embeddings. The sum of the processes' gradients is
+the gradient of one process with the whole batch. Without shared negatives, each process has a loss
+of its own part, and the sum is that of their mean.
 
 §10.3 of the CDE paper warns of copies of the model that differ: `differing_process` finds them.
 """

@@ -166,10 +166,10 @@ lines = pd.DataFrame([line(own) for own in labels.values()], index=list(labels))
 plots.table(lines.round(3).rename_axis("clusters made by"))
 
 # %% [markdown]
-# (The cosine is the mean, over clusters, of the mean cosine of two of their documents. Eq. 3 is the
+# The cosine is the mean, over clusters, of the mean cosine of two of their documents. Eq. 3 is the
 # mean of $\lVert\phi(d)-s\rVert+\lVert s-\psi(q)\rVert$ with $s$ the mean of all vectors of the
-# cluster, by MiniLM.) How much two clusterings agree is told by the adjusted Rand index: 1 for
-# equal ones, about 0 for unrelated ones.
+# cluster, by MiniLM. The adjusted Rand index tells how much two clusterings agree: 1 for equal
+# ones, about 0 for unrelated ones.
 
 # %%
 from sklearn.metrics import adjusted_rand_score as agreement
@@ -320,9 +320,9 @@ print(f"Spearman of the two dot products with -m, random pairs: {same_order:.4f}
 
 # %% [markdown]
 # In the example the pairs at the two ends are at distance 0 from the middle and not from each
-# other. (A pair need not be at distance 0 from *itself*, either:
-# $m((d,q),(d,q))=2\lVert\phi(d)-\psi(q)\rVert$.) What does hold is the bound by way of a
-# *symmetric* centre, whose two halves are one vector $s$: the distance of two pairs is at most
+# other. A pair need not be at distance 0 from *itself*, either:
+# $m((d,q),(d,q))=2\lVert\phi(d)-\psi(q)\rVert$. What does hold is the bound by way of a *symmetric*
+# centre, whose two halves are one vector $s$. The distance of two pairs is at most
 # $r(d,q)+r(d',q')$, with
 #
 # $$r(d,q)=\lVert\phi(d)-s\rVert+\lVert s-\psi(q)\rVert$$

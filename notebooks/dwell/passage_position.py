@@ -4,11 +4,10 @@
 # *The answer stands here once the chapter has run.*
 #
 # This page answers **Dwell Figs. 1 and 2, Table 1, §4.1 and §4.2** {cite}`coelho2024dwell`. The
-# passage that answers a query is moved through its document, to ten places from the first to the
-# last, and the collection is searched each time. The paper finds its retriever better than on
-# unchanged documents with the passage at the very start, worse with it anywhere else, and more so
-# after more fine-tuning. Of MS MARCO's own passages half begin within the first 746 characters. The
-# effect is drawn, not printed.
+# passage that answers a query is moved through its document, to ten places from first to last, and
+# the collection searched each time. The paper finds its retriever better than on unchanged
+# documents with the passage at the very start, worse anywhere else, and more so after more tuning.
+# Half of MS MARCO's passages begin within 746 characters. The effect is drawn, not printed.
 
 # %%
 from cde.book import charts, claims, page, plots
@@ -215,9 +214,8 @@ results = pd.concat([results, further], ignore_index=True)
 # %% [markdown]
 # ## Retrieval by place
 #
-# MRR@100 minus that on unchanged documents: means over seeds. Place 1 is the document's start, 10
-# its end. *The best of them* is the change at the best of places 2 to 10; the other seeds say which
-# place that is, if there are any.
+# MRR@100 minus that on unchanged documents: means over seeds. Place 1 is the start, 10 the end.
+# *The best of them* is the change at the best of places 2 to 10, named by the other seeds, if any.
 
 # %%
 NAMES, MODELS = (list(dict.fromkeys(results[column])) for column in ("collection", "model"))
@@ -317,15 +315,15 @@ plots.table(pd.DataFrame([result(name, model) for name in NAMES for model in MOD
 #
 # Tested on pydocs, with the encoder–decoder, over seeds; *tuned* is the paper's model after its
 # first episode. That a passage is harder to find at *any* later place is tested at the best of
-# them. Of each seed the other seeds say which place that is, since the best of nine looks better
-# than it is by chance alone (so does that of a model of which there is one training). We decided so
-# after a first look, at each seed's own best; the verdict was the same. Models of which there is
-# one training only, and the collections of `$CDE_DATA`, are exploratory. Where passages stand is
-# tested on those collections alone, since on pydocs the place is of our choosing. The claim on a
-# large decoder is tested where such a model can be had: `decoder` takes the name or folder of one
-# that sentence-transformers loads. MRR of our model is compared with MiniLM's, an encoder of about
-# the same size but of far more training. More MRR is lost where there is more to lose; the table
-# gives the loss as a share too.
+# them. For each seed the other seeds say which place that is, since by chance alone the best of
+# nine looks better than it is. We decided so after a first look, at each seed's own best; the
+# verdict was the same. A model with one training only is read at its own best place, which looks
+# better than it is. Such models, and the collections of `$CDE_DATA`, are exploratory. Where
+# passages stand is tested on those collections alone, since on pydocs the place is of our choosing.
+# The claim on a large decoder is tested where such a model can be had: `decoder` takes the name or
+# folder of one that sentence-transformers loads. MRR of our model is compared with MiniLM's, an
+# encoder of about the same size but far more training. More MRR is lost where there is more to
+# lose; the table gives the loss as a share too.
 
 # %%
 FIRST, LATE = "dwell-fig1-first-position", "dwell-fig1-later-positions"
@@ -384,13 +382,12 @@ page.answer(
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper has 1,130 queries of MS MARCO whose passages are found in documents by exact matching, a
+# The paper has 1,130 queries of MS MARCO whose passages exact matching finds in documents, a
 # T5-base with 2,048 tokens, and RepLLaMA with 7 billion parameters. Our queries are sentences taken
-# out of the section that they ask for, which makes the passage the natural answer and not the only
-# one. Other sections of the same docstring speak of the same function. Training is minutes, not
-# days; see the chapter on what each stage adds. Documents are limited to what every encoder reads,
-# in training and here, so that no passage is moved out of sight and none stands where training
-# never looked.
+# out of the section that they ask for, so the passage is the natural answer, not the only one.
+# Other sections of the same docstring speak of the same function. Training is minutes, not days;
+# see the chapter on what each stage adds. Documents are limited to what every encoder reads, in
+# training and here, so no passage is moved out of sight or stands where training never looked.
 #
 # Moving does more than move. The passage leaves the heading of its section behind, at all ten
 # places; in the collections the first place is before the title. At places 2 to 9 it may part a

@@ -70,8 +70,9 @@ WORDS = {
 # Searched are docstrings of packages that were held out. MRR@100 is the mean over queries of one
 # over the rank of the relevant document. The bias is measured in two ways. One is by how much
 # nearer a document's embedding is to its first tenth than to its last. The other is by how much
-# MRR@100 is lost when the passage that answers a query is moved to the second, third … tenth of ten
-# places from the document's start to its end (see the chapter on the place of a passage).
+# MRR@100 is lost when the passage that answers a query is moved. It goes to the second, third …
+# tenth of ten places from the document's start to its end (see the chapter on the place of a
+# passage).
 
 # %%
 from cde.dwell.probes import moved_passage, substring_similarity

@@ -116,11 +116,11 @@ plots.table(parts.assign(parameters=parts["parameters"].map("{:,}".format)))
 # Documents of a corpus have no order, so context tokens get no positions (§10.4). MiniLM adds
 # learned positions to the embeddings, and here to none of the context's. NomicBERT and ModernBERT
 # rotate queries and keys in every layer, and here context tokens stand at position 0, where the
-# rotation is the identity. (The paper reaches the same end by zeroing the tokens within attention
-# and adding them back behind it.) ModernBERT's local layers see a window of neighbours; context
-# tokens are outside every window and seen by all. The latter two run with random weights of a small
-# size here: the property is the architecture's. As a control, the *text's* tokens are permuted as
-# well, which has to make a difference.
+# rotation is the identity. The paper reaches the same end by zeroing the tokens within attention
+# and adding them back behind it. ModernBERT's local layers see a window of neighbours; context
+# tokens are outside every window and seen by all. NomicBERT and ModernBERT run with random weights
+# of a small size here: the property is the architecture's. As a control, the *text's* tokens are
+# permuted as well, which has to make a difference.
 
 # %%
 text, context = (properties.token_ids(bare, some) for some in (sample, context_texts))

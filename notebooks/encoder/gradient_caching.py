@@ -190,12 +190,12 @@ plots.table(pd.DataFrame(forgotten).T.rename_axis("chunks forgotten"))
 #
 # Each measurement has a process of its own, so that no earlier one has left memory behind for it.
 # On a processor it is the highest resident memory that the kernel has seen; on a GPU it is what
-# PyTorch had allocated. glibc keeps freed memory for later, more or less of it from run to run, so
-# the processes tell it to give memory back (`MALLOC_TRIM_THRESHOLD_`). *Above the model* subtracts
-# what was there once model and texts were loaded; gradients are part of it. The *whole process* has
-# the libraries and the model in it, which do not grow, and so makes any growth look smaller. The
-# first decides the claim. Steps of thousands of pairs take a while, so that a committed record
-# stands in where there is one.
+# PyTorch had allocated. The C library, glibc, keeps freed memory for later, more or less of it from
+# run to run. So the processes tell it to give memory back (`MALLOC_TRIM_THRESHOLD_`). *Above the
+# model* subtracts what was there once model and texts were loaded; gradients are part of it. The
+# *whole process* has the libraries and the model in it, which do not grow, and so makes any growth
+# look smaller. The first decides the claim. Steps of thousands of pairs take a while, so that a
+# committed record stands in where there is one.
 
 # %%
 from cde.experiments.steps import step_memory

@@ -75,8 +75,8 @@ print(f"{len(packages)} corpora of {min(lengths)} to {max(lengths)} documents")
 # ## Three distances between IDF tables
 #
 # The paper gives no formula, only an axis that reaches 1.2 × 10⁷. We take the **expected** change
-# of a term's weight: $\sum_t p_\text{test}(t)\,|\mathrm{idf}_\text{test}(t) -
-# \mathrm{idf}_\text{train}(t)|$, where $p_\text{test}$ weighs each term by the number of test
+# of a term's weight, $\sum_t p_\text{test}(t)\,|\mathrm{idf}_\text{test}(t) -
+# \mathrm{idf}_\text{train}(t)|$. Here $p_\text{test}$ weighs each term by the number of test
 # documents that hold it. Two others show how far the result hangs on that choice. One is the
 # **sum** of the differences over both vocabularies, the only one that could reach the paper's axis.
 # The other is the root mean square over **shared** terms.

@@ -54,9 +54,10 @@ settings
 #
 # Nothing is trained here that the chapter on batch and cluster size has not trained: this is its
 # sweep, with its settings. Two encoders at every batch and cluster size, all on clustered batches,
-# each with the filter (ε = 0) and without. All runs see equally many pairs. Two runs of a cell and a
-# seed have the same weights at the start and the same batches in the same order; they differ in the
-# filter alone. At `laptop` the contextual encoder has attention `cached`, because it is cheaper.
+# each with the filter (ε = 0) and without. All runs see equally many pairs. Two runs of a cell and
+# a seed have the same weights at the start and the same batches in the same order; they differ in
+# the filter alone. At `laptop` the contextual encoder has attention `cached`, because it is
+# cheaper.
 
 # %%
 import pandas as pd
@@ -188,13 +189,14 @@ claims.verdicts()
 ends_of = [page.mean_and_interval(gain(BI, cluster_size=c)) for c in (clusters[0], clusters[-1])]
 with_, without = (results.score(encoder=BI, filtered=f).mean() for f in (True, False))
 page.answer(
-    f"""**Leaving false negatives out of the loss improves the bi-encoder: {claims.verdict(HELPS)}.**
-    Out of domain, in points of NDCG@10 over {settings.seeds} seed(s), {len(batches)} batch sizes and
-    {len(clusters)} cluster sizes: {with_:.1f} with the filter and {without:.1f} without, a difference
-    of {page.mean_and_interval(gain(BI))}. With clusters of {clusters[0]} it is {ends_of[0]}, with
-    clusters of {clusters[-1]} {ends_of[1]}. The contextual encoder (`{settings.attention}`) gains
-    {page.mean_and_interval(gain(CONTEXTUAL))}. The filter helps the bi-encoder in {above[BI]} pairs
-    of runs."""
+    f"""**Leaving false negatives out of the loss improves the bi-encoder:
+    {claims.verdict(HELPS)}.** Out of domain, in points of NDCG@10 over {settings.seeds}
+    seed(s), {len(batches)} batch sizes and {len(clusters)} cluster sizes: {with_:.1f} with the
+    filter and {without:.1f} without, a difference of {page.mean_and_interval(gain(BI))}. With
+    clusters of {clusters[0]} it is {ends_of[0]}, with clusters of {clusters[-1]} {ends_of[1]}.
+    The contextual encoder (`{settings.attention}`) gains
+    {page.mean_and_interval(gain(CONTEXTUAL))}. The filter helps the bi-encoder in {above[BI]}
+    pairs of runs."""
 )
 
 # %% [markdown]
@@ -204,11 +206,11 @@ page.answer(
 # hundreds of millions of pairs from the web, in which false negatives are many. At `laptop` the
 # surrogate is MiniLM, which is also what the encoders start from, the batches hold tens of pairs,
 # and the pairs are docstrings of packages. The labelled document itself, where another pair of the
-# batch has it, is left out in both arms: without the filter, exact copies are still no negatives. So
-# the difference here is that of *other* documents alone. Runs are short; whether longer ones learn
-# from false negatives is not tested. The tests are four packages, each cut to 300 documents and 150
-# queries, and the intervals say nothing about other corpora. The chapter on false negatives shows
-# how many the filter finds and how many true negatives it takes along.
+# batch has it, is left out in both arms: without the filter, exact copies are still no negatives.
+# So the difference here is that of *other* documents alone. Runs are short; whether longer ones
+# learn from false negatives is not tested. The tests are four packages, each cut to 300 documents
+# and 150 queries, and the intervals say nothing about other corpora. The chapter on false negatives
+# shows how many the filter finds and how many true negatives it takes along.
 #
 # ## Run it again
 #

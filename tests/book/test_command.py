@@ -221,6 +221,48 @@ def test_a_record_that_no_experiment_wrote_is_said(toy: ToyBook) -> None:
     )
 
 
+EXPERIMENT = """import pandas as pd
+
+from cde.book import page
+
+settings = page.settings(globals(), laptop={"size": 100}, smoke={"size": 3})
+
+
+def measured():
+    return pd.DataFrame({"loss": [1.0 * settings.size]})
+
+
+page.experiment("toy", measured, settings.only("size"))"""
+
+
+def test_a_record_is_made_from_a_clean_tree_with_its_proof_and_is_stale_when_numbers_move(
+    tmp_path: Path, private_cache: Path
+) -> None:
+    book = ToyBook(tmp_path / "toy")
+    book.write(toy=EXPERIMENT)
+    (book.root / ".gitignore").write_text("__pycache__\nbook/reruns\nbook/executed\nbook/_build\n")
+    person = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "-A"], [*person, "commit", "-qm", "toy"]):
+        subprocess.run(["git", *words], cwd=book.root, check=True)
+    made = book.cde("run", "toy", "--record")
+    assert made.returncode == 0, made.stderr
+    path = book.root / "book" / "records" / "laptop" / "toy.json"
+    record = json.loads(path.read_text())
+    assert record["clean"] is True and record["rows"] == [{"loss": 100.0}]
+    assert record["proof"]["rows"] == [{"loss": 3.0}] and record["proof"]["settings"]["size"] == 3
+    # the record itself is not committed yet
+    refused = book.cde("run", "toy", "--record")
+    assert refused.returncode == 2 and "there are uncommitted changes" in refused.stderr
+    # another text with the same numbers, and then other numbers
+    book.write(toy=EXPERIMENT.replace("1.0 * settings.size", "settings.size + 0.0"))
+    same = book.cde("book", "--profile", "smoke")
+    assert "records: 1 of 1 proofs hold" in same.stdout, same.stderr
+    book.write(toy=EXPERIMENT.replace("1.0", "2.0"))
+    moved = book.cde("book", "--profile", "smoke")
+    assert "STALE: laptop/toy: loss moved by 1e+02 %" in moved.stdout
+    assert "records: 0 of 1 proofs hold" in moved.stdout
+
+
 def test_the_ledger_is_printed_from_what_was_measured(toy: ToyBook) -> None:
     printed = json.loads(toy.cde("claims", "--json").stdout)
     by_id = {entry["id"]: entry for entry in printed["claims"]}

@@ -164,8 +164,8 @@ def search_by_depth(
         A row for each `set`, `depth` (`FULL` first) and pair of models. `documents` and `queries`
         are how many the set has. `recall` is that of the surrogate's candidates. `low` and `high`
         are the interval, over queries, of the mean over pairs of how far their difference moves.
-        `first` and `second` are the models, `first_score` and `second_score` their NDCG@10 (0 to
-        1). `p` is that of the difference, over queries.
+        `first` and `second` are the models, `first_score` and `second_score` their NDCG@10
+        (0 to 1). `p` is that of the difference, over queries.
 
     Raises:
         ValueError: no set has more documents than `tested`.

@@ -7,7 +7,7 @@
 # passage that answers a query is moved through its document, to ten places from first to last, and
 # the collection searched each time. The paper finds its retriever better than on unchanged
 # documents with the passage at the very start, worse anywhere else, and more so after more tuning.
-# Half of MS MARCO's passages begin within 746 characters. The effect is drawn, not printed.
+# Half of MS MARCO's passages begin in the first 746 characters. The effect is drawn, not printed.
 
 # %%
 from cde.book import charts, claims, page, plots

@@ -5,9 +5,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LAB_OPTIONS ?=
-# threads that spin while they wait are slow beside other work; your own setting wins
-ifndef GOMP_SPINCOUNT
-export OMP_WAIT_POLICY ?= PASSIVE
+# threads that spin long while they wait are slow beside other work; your own setting wins
+ifndef OMP_WAIT_POLICY
+export GOMP_SPINCOUNT ?= 10000
 endif
 LAB_SETTINGS := {"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"python": "Jupytext Notebook"}}}
 

@@ -1,8 +1,9 @@
-"""What it costs that OpenMP threads sleep while they wait, idle and beside a busy process: ratios.
+"""What it costs how OpenMP's threads wait, idle and beside a busy process: ratios in one run.
 
 Forward and backward passes of MiniLM's lowest two layers over 64 texts of 48 tokens in float32, in
-processes of their own that take turns: one with `OMP_WAIT_POLICY=PASSIVE`, one with the default, in
-which threads spin. `--busy` runs one process beside them that keeps a core busy.
+processes of their own that take turns: with the default, in which threads spin for long, with
+threads that sleep at once (`OMP_WAIT_POLICY=PASSIVE`), and with `GOMP_SPINCOUNT=10000`, which the
+command sets. `--busy` runs one process beside them that keeps a core busy.
 
     python benchmarks/waiting.py [--rounds 5] [--busy]
 """
@@ -29,14 +30,19 @@ print(sorted(times[1:])[2])
 """
 
 
-def seconds(policy: str | None) -> float:
+WAYS = {
+    "default": {},
+    "sleep at once": {"OMP_WAIT_POLICY": "PASSIVE"},
+    "10,000 spins": {"GOMP_SPINCOUNT": "10000"},
+}
+
+
+def seconds(way: dict[str, str]) -> float:
     """The median of five steps in a process of its own."""
     names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
-    environment = {name: value for name, value in os.environ.items() if name not in names}
-    if policy is not None:
-        environment["OMP_WAIT_POLICY"] = policy
+    bare = {name: value for name, value in os.environ.items() if name not in names}
     command = [sys.executable, "-c", STEPS]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, env=bare | way, capture_output=True, text=True, check=True)
     return float(done.stdout)
 
 
@@ -47,17 +53,17 @@ def main() -> None:
     options = parser.parse_args()
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if options.busy else None
     try:
-        pairs = [(seconds(None), seconds("PASSIVE")) for _ in range(options.rounds)]
+        rounds = [{name: seconds(way) for name, way in WAYS.items()} for _ in range(options.rounds)]
     finally:
         if busy is not None:
             busy.kill()
-    ratios = sorted(spinning / sleeping for spinning, sleeping in pairs)
-    print(
-        f"{'beside a busy process' if options.busy else 'as the machine is'}: a step takes "
-        f"{statistics.median(one for one, _ in pairs):.2f} s with threads that spin and "
-        f"{statistics.median(other for _, other in pairs):.2f} s with threads that sleep; ratio: "
-        f"median {statistics.median(ratios):.2f} (from {ratios[0]:.2f} to {ratios[-1]:.2f})"
-    )
+    print("beside a busy process" if options.busy else "as the machine is")
+    for name in WAYS:
+        ratios = sorted(one[name] / one["default"] for one in rounds)
+        print(
+            f"{name:14} {statistics.median(one[name] for one in rounds):.2f} s a step, "
+            f"{statistics.median(ratios):.2f} times the default ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        )
 
 
 if __name__ == "__main__":

@@ -20,14 +20,14 @@ from pathlib import Path
 
 from cde.book.chapters import Chapter
 from cde.book.page import PROFILES
-from cde.hardware import prefer_passive_threads
+from cde.hardware import prefer_short_waits
 from cde.storage import project_root
 
 __all__ = ["main"]
 
 
 # the chapters' kernels inherit it
-prefer_passive_threads()
+prefer_short_waits()
 
 
 def _parser() -> argparse.ArgumentParser:

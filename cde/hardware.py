@@ -22,7 +22,7 @@ __all__ = [
     "compute_device",
     "describe",
     "half_precision",
-    "prefer_passive_threads",
+    "prefer_short_waits",
 ]
 
 Precision = Literal["auto", "bfloat16", "float32"]
@@ -93,16 +93,16 @@ def compute_device(device: str | None = None) -> str:
     return device or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def prefer_passive_threads() -> None:
-    """Let OpenMP's threads sleep while they wait, unless the user has said otherwise; call before
-    torch is loaded.
+def prefer_short_waits() -> None:
+    """Let OpenMP's threads spin briefly and then sleep while they wait; call before torch is loaded.
 
-    Threads that spin wait for each other: beside one busy process they make a training step two to
-    ten times as slow. On an idle machine sleeping costs nothing that we could measure
-    (`benchmarks/waiting.py`).
+    Threads that spin for long wait for each other: beside one busy process a training step takes
+    half as long again and more. Threads that sleep at once cost some per cent on an idle machine.
+    Ten thousand spins cost nothing there that we could measure, and help as much beside other work
+    (`benchmarks/waiting.py`). A user's own `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` wins.
     """
-    if "GOMP_SPINCOUNT" not in os.environ and "torch" not in sys.modules:
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if "OMP_WAIT_POLICY" not in os.environ and "torch" not in sys.modules:
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 def describe() -> str:

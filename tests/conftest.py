@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-# before torch is loaded: threads that spin wait for each other on a busy machine
-if "GOMP_SPINCOUNT" not in os.environ:
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# before torch is loaded: threads that spin long wait for each other on a busy machine
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 import torch
 from hypothesis import settings

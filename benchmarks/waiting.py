@@ -62,7 +62,8 @@ def main() -> None:
         ratios = sorted(one[name] / one["default"] for one in rounds)
         print(
             f"{name:14} {statistics.median(one[name] for one in rounds):.2f} s a step, "
-            f"{statistics.median(ratios):.2f} times the default ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+            f"{statistics.median(ratios):.2f} times the default "
+            f"({ratios[0]:.2f} to {ratios[-1]:.2f})"
         )
 
 

@@ -94,7 +94,7 @@ def compute_device(device: str | None = None) -> str:
 
 
 def prefer_short_waits() -> None:
-    """Let OpenMP's threads spin briefly and then sleep while they wait; call before torch is loaded.
+    """Let OpenMP's threads spin briefly while they wait, then sleep; call before torch is loaded.
 
     Threads that spin for long wait for each other: beside one busy process a training step takes
     half as long again and more. Threads that sleep at once cost some per cent on an idle machine.

@@ -78,7 +78,7 @@ def cost_of_context(backbone: str, layers: int, rounds: int, device: str, half: 
     for length, texts in ((64, 64), (512, 8)):
         texts *= 32 if device == "cuda" else 1
         with torch.inference_mode(), torch.autocast(device, torch.bfloat16, enabled=half):
-            seconds = in_turns(one_batch(bare, models, length, texts), rounds, device)
+            seconds = in_turns(one_batch(bare, models, length, texts), rounds)
         print(
             f"{backbone:12s} {length} + {length} tokens: "
             f"{texts / statistics.median(seconds['none']):.0f} texts/s "
@@ -185,7 +185,7 @@ if __name__ == "__main__":
     for backbone in ("minilm", "nomic-sized"):
         cost_of_context(backbone, options.layers, options.rounds, options.device, half)
     arms, count = real_lengths(options.texts, ARMS, options.device, options.precision)
-    seconds = in_turns(arms, max(1, options.rounds // 2), options.device)
+    seconds = in_turns(arms, max(1, options.rounds // 2))
     for name in ARMS:
         rate = count / statistics.median(seconds[name])
         print(

@@ -127,11 +127,8 @@ def memory_by_batch(options: argparse.Namespace) -> None:
 
 def overhead(options: argparse.Namespace) -> None:
     _, step = random_step(options, 256)
-    seconds = in_turns(
-        {"cached": lambda: step(True), "uncached": lambda: step(False)},
-        options.rounds,
-        options.device,
-    )
+    arms = {"cached": lambda: step(True), "uncached": lambda: step(False)}
+    seconds = in_turns(arms, options.rounds)
     print(
         f"time, cached over uncached, 256 pairs: {ratio(seconds['cached'], seconds['uncached'])}",
         flush=True,
@@ -204,7 +201,7 @@ def throughput(options: argparse.Namespace) -> None:
         }
         if half:
             arms["ours"] = lambda m=ours: our_step(m, *texts, True, options.chunk)
-        seconds = in_turns(arms, max(2, options.rounds // 2), options.device)
+        seconds = in_turns(arms, max(2, options.rounds // 2))
         rates = ", ".join(
             f"{arm} {len(pairs) / statistics.median(one):.0f}" for arm, one in seconds.items()
         )

@@ -7,19 +7,16 @@ costs time and nothing else.
 
 from __future__ import annotations
 
-import ast
 import hashlib
-import io
 import os
 import tempfile
-import tokenize
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import platformdirs
 
-__all__ = ["atomic_path", "cache_folder", "code_hash", "content_hash", "project_root"]
+__all__ = ["atomic_path", "cache_folder", "content_hash", "project_root"]
 
 
 def cache_folder(*parts: str) -> Path:
@@ -92,40 +89,6 @@ def content_hash(parts: Iterable[str | bytes], length: int = 16) -> str:
         state.update(len(data).to_bytes(8, "little"))
         state.update(data)
     return state.hexdigest()[:length]
-
-
-def code_hash(path: Path) -> str:
-    """Hash what a Python file does: its text without docstrings, comments and empty lines;
-    "missing" without a file.
-
-    So that numbers do not count as out of date because a sentence was mended. The text, and not the
-    syntax tree, is hashed, since the tree's form depends on the interpreter.
-
-    Raises:
-        SyntaxError: a file that is not Python.
-
-    Example:
-        >>> code_hash(Path("nowhere.py"))
-        'missing'
-    """
-    if not path.exists():
-        return "missing"
-    text = path.read_text(encoding="utf-8")
-    lines = text.splitlines()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            row, column = token.start
-            lines[row - 1] = lines[row - 1][:column]
-    for node in ast.walk(ast.parse(text)):
-        documented = isinstance(
-            node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-        )
-        if documented and ast.get_docstring(node, clean=False) is not None:  # type: ignore[arg-type]
-            quoted = node.body[0]  # type: ignore[attr-defined]
-            lines[quoted.lineno - 1 : quoted.end_lineno] = [""] * (
-                quoted.end_lineno - quoted.lineno + 1
-            )
-    return content_hash(line.rstrip() for line in lines if line.strip())
 
 
 def project_root() -> Path:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cde.storage import atomic_path, cache_folder, code_hash, content_hash, project_root
+from cde.storage import atomic_path, cache_folder, content_hash, project_root
 
 PARTS = st.lists(st.text(alphabet="ab", max_size=3), max_size=4)
 
@@ -112,42 +112,3 @@ def test_others_may_read_a_file_that_was_written_atomically(tmp_path: Path) -> N
 
 def test_the_project_root_is_the_checkout_of_these_tests() -> None:
     assert project_root() == Path(__file__).resolve().parents[1]
-
-
-CODE = '''"""A module."""
-
-# why
-SIGN = "#"  # not a comment
-
-
-def double(value):
-    """Twice."""
-    return 2 * value  # exact
-
-
-class Empty:
-    """Nothing."""
-'''
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "same"),
-    [
-        ("A module.", "Another sentence,\nin two lines.", True),
-        ("# why", "", True),
-        ("# exact", "# to the last bit", True),
-        ("Twice.", "Two times.", True),
-        ("Nothing.", "Something.", True),
-        ('"#"', '"##"', False),
-        ("2 * value", "3 * value", False),
-        ("class Empty", "class Full", False),
-    ],
-)
-def test_code_hashes_alike_exactly_if_only_words_about_it_differ(
-    tmp_path: Path, old: str, new: str, same: bool
-) -> None:
-    one, other = tmp_path / "one.py", tmp_path / "other.py"
-    one.write_text(CODE)
-    assert CODE.count(old) == 1
-    other.write_text(CODE.replace(old, new))
-    assert (code_hash(one) == code_hash(other)) is same

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import re
 import statistics
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from cde.experiments import timing
+
 Arm = Callable[[], object]
 
 
-def in_turns(arms: dict[str, Arm], rounds: int, device: str) -> dict[str, list[float]]:
-    """Seconds of each arm in each round, after one round to warm up; a machine that slows down
-    slows all.
-    """
-    seconds: dict[str, list[float]] = {name: [] for name in arms}
-    for number in range(rounds + 1):
-        for name, arm in arms.items():
-            begun = time.perf_counter()
-            arm()
-            if device == "cuda":
-                torch.cuda.synchronize()
-            if number:
-                seconds[name].append(time.perf_counter() - begun)
-    return seconds
+def in_turns(arms: dict[str, Arm], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each arm in each round (`cde.experiments.timing.in_turns`)."""
+    times = timing.in_turns(arms, rounds)
+    return {name: times.loc[times["step"] == name, "seconds"].tolist() for name in arms}
 
 
 def ratio(numerator: list[float], denominator: list[float]) -> str:

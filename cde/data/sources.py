@@ -268,10 +268,12 @@ def known_fingerprints(name: str) -> set[str]:
         loads += [lambda split=split: load_pairs(name, split) for split in splits]  # type: ignore[misc]
     for judged in ("test", "train", "dev"):
         loads.append(lambda judged=judged: load_retrieval(name, judged))  # type: ignore[misc]
-    for load in loads:
-        with contextlib.suppress(ValueError, FileNotFoundError):
-            fingerprints.add(load().fingerprint)
-    account.loaded, account.asked = before
+    try:
+        for load in loads:
+            with contextlib.suppress(ValueError, FileNotFoundError):
+                fingerprints.add(load().fingerprint)
+    finally:
+        account.loaded, account.asked = before
     with atomic_path(kept) as temporary:
         temporary.write_text(
             json.dumps({"key": key, "fingerprints": sorted(fingerprints)}), encoding="utf-8"

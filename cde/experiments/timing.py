@@ -93,7 +93,7 @@ def peak_memory(job: Callable[[], Any]) -> tuple[float, float, Any]:
     Raises:
         OSError: a machine that does not tell.
 
-    Used by the chapter `gradient_caching` and by `benchmarks/`.
+    Used by the chapter `gradient_caching`.
 
     Example:
         >>> above, whole, result = peak_memory(lambda: 3)

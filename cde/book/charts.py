@@ -68,8 +68,8 @@ def seed_dots(
     axis.set_yticks(range(len(arms)), list(arms))
     axis.invert_yaxis()
     axis.set_xlabel(xlabel)
-    if legend and len(series) > 1:
-        axis.legend(loc="best")
+    if legend and len(series) > 1:  # above the axes: inside, it would cover some seed
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(series))
 
 
 def curves(

@@ -58,14 +58,14 @@ if __name__ == "__main__":
         begun = time.perf_counter()
         expected = plain(texts)
         middle = time.perf_counter()
-        found = ours.embed(texts)
+        actual = ours.embed(texts)
         ended = time.perf_counter()
         ratios.append((middle - begun) / (ended - middle))
         print(
             f"plain {len(texts) / (middle - begun):6.0f} texts/s   ours "
             f"{len(texts) / (ended - middle):6.0f} texts/s"
         )
-    cosine = (expected * found).sum(axis=1).min()
+    cosine = (expected * actual).sum(axis=1).min()
     print(
         f"ratio: median {statistics.median(ratios):.2f} (from {min(ratios):.2f} to "
         f"{max(ratios):.2f}); ",

@@ -110,8 +110,8 @@ def plain_loop(
         ).to(model.device)
         with torch.no_grad():
             ids, mask = batch["input_ids"], batch["attention_mask"]
-            found = model(ids, mask) if context is None else model(ids, mask, context)
-        vectors.append(torch.nn.functional.normalize(found, dim=-1).cpu())
+            embedded = model(ids, mask) if context is None else model(ids, mask, context)
+        vectors.append(torch.nn.functional.normalize(embedded, dim=-1).cpu())
     return torch.cat(vectors).numpy()
 
 
@@ -198,8 +198,8 @@ if __name__ == "__main__":
         ("encoder, no context", ARMS[0]),
     ):
         print(f"{ours} over {plain}: {ratio(seconds[plain], seconds[ours])} times as fast")
-    expected, found = arms["plain loop, full"](), arms["encoder, full"]()
+    expected, actual = arms["plain loop, full"](), arms["encoder, full"]()
     print(
         "smallest cosine between the two ways of computing `full`: "
-        f"{np.sum(expected * found, axis=1).min():.5f}"
+        f"{np.sum(expected * actual, axis=1).min():.5f}"
     )

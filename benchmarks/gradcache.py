@@ -105,7 +105,7 @@ def peaks(options: argparse.Namespace, pairs: int, uncached: bool) -> tuple[floa
 
 
 def memory_by_batch(options: argparse.Namespace) -> None:
-    found = {}
+    by_batch = {}
     for pairs, uncached in [(n, False) for n in options.batches] + [(options.batches[0], True)]:
         begun = time.perf_counter()
         above, whole = peaks(options, pairs, uncached)
@@ -116,8 +116,8 @@ def memory_by_batch(options: argparse.Namespace) -> None:
             flush=True,
         )
         if not uncached:
-            found[pairs] = above, whole
-    first, last = found[options.batches[0]], found[options.batches[-1]]
+            by_batch[pairs] = above, whole
+    first, last = by_batch[options.batches[0]], by_batch[options.batches[-1]]
     print(
         f"memory, {options.batches[-1]:,} pairs over {options.batches[0]:,}: "
         f"{last[0] / first[0]:.2f} above the model, "

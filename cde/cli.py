@@ -223,8 +223,8 @@ def _print_verdicts(measurements: list[dict[str, object]]) -> None:
 
     entries = from_json(json.dumps(measurements))
     for name in dict.fromkeys(entry.claim for entry in entries):
-        found = decide(ledger()[name], entries)
-        print(f"  {found.verdict:<14} {ledger()[name].wording} ({found.reason})")
+        verdict = decide(ledger()[name], entries)
+        print(f"  {verdict.verdict:<14} {ledger()[name].wording} ({verdict.reason})")
 
 
 def _book(options: argparse.Namespace) -> int:
@@ -301,7 +301,7 @@ def _claims(options: argparse.Namespace) -> int:
 
     profile = options.profile or _last_profile()
     by_chapter = collect_measurements(profile, project_root())
-    entries = [entry for found in by_chapter.values() for entry in found]
+    entries = [entry for measurements in by_chapter.values() for entry in measurements]
     rows = []
     for identifier, claim in ledger().items():
         verdict = decide(claim, entries)

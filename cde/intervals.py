@@ -39,7 +39,7 @@ class Interval:
     """An estimate and its 95 % interval.
 
     Attributes:
-        estimate, low, high: in the unit of what was measured.
+        estimate, low, high: the estimate and its bounds, in the unit of what was measured.
         n: how many independent things were measured (queries, corpora, batches, seeds).
         method: how the interval was made.
     """
@@ -71,7 +71,7 @@ def mean_interval(values: ArrayLike, seed: int = 0) -> Interval:
         return Interval(
             float(array[0]), float(array[0]), float(array[0]), len(array), "all values equal"
         )
-    found = stats.bootstrap(
+    interval = stats.bootstrap(
         (array,),
         np.mean,
         n_resamples=RESAMPLES,
@@ -80,7 +80,11 @@ def mean_interval(values: ArrayLike, seed: int = 0) -> Interval:
         batch=100,
     ).confidence_interval
     return Interval(
-        float(array.mean()), float(found.low), float(found.high), len(array), "percentile bootstrap"
+        float(array.mean()),
+        float(interval.low),
+        float(interval.high),
+        len(array),
+        "percentile bootstrap",
     )
 
 
@@ -150,8 +154,8 @@ def best_on_grid(chosen: ArrayLike, grid: Sequence[float]) -> Interval:
 
     Args:
         chosen: `(n,)`, each run's best point.
-        grid: in ascending order. The first and the last are limits within which the optimum must
-            lie; a run cannot choose them.
+        grid: points in ascending order. The first and the last are limits within which the
+            optimum must lie; a run cannot choose them.
 
     Raises:
         ValueError: no run, or a choice that is not inside the grid.
@@ -171,10 +175,10 @@ def best_on_grid(chosen: ArrayLike, grid: Sequence[float]) -> Interval:
     low = float(grid[inside.index(points.min())])
     high = float(grid[inside.index(points.max()) + 2])
     if len(points) > 1:
-        found = run_interval(points)
+        interval = run_interval(points)
         low, high = (
-            min(low, max(found.low, float(grid[0]))),
-            max(high, min(found.high, float(grid[-1]))),
+            min(low, max(interval.low, float(grid[0]))),
+            max(high, min(interval.high, float(grid[-1]))),
         )
     return Interval(
         float(points.mean()),
@@ -291,10 +295,10 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
         >>> holm([0.01, 0.04, 0.03]).tolist()
         [0.03, 0.06, 0.06]
     """
-    found = np.asarray(p_values, dtype=np.float64).ravel()
-    order = np.argsort(found, kind="stable")
-    raised = found[order] * np.arange(len(found), 0, -1)
-    corrected = np.empty(len(found))
+    uncorrected = np.asarray(p_values, dtype=np.float64).ravel()
+    order = np.argsort(uncorrected, kind="stable")
+    raised = uncorrected[order] * np.arange(len(uncorrected), 0, -1)
+    corrected = np.empty(len(uncorrected))
     corrected[order] = np.maximum.accumulate(raised).clip(max=1)
     return corrected
 
@@ -307,10 +311,10 @@ def mean_and_spread(values: ArrayLike, digits: int = 2) -> str:
         >>> mean_and_spread([1.0, 2.0, 3.0]), mean_and_spread([1.0])
         ('2.00 ± 1.00', '1.00')
     """
-    found = np.asarray(values, dtype=np.float64).ravel()
-    if len(found) < 2:
-        return f"{found[0]:.{digits}f}" if len(found) else ""
-    return f"{found.mean():.{digits}f} ± {found.std(ddof=1):.{digits}f}"
+    numbers = np.asarray(values, dtype=np.float64).ravel()
+    if len(numbers) < 2:
+        return f"{numbers[0]:.{digits}f}" if len(numbers) else ""
+    return f"{numbers.mean():.{digits}f} ± {numbers.std(ddof=1):.{digits}f}"
 
 
 def mean_and_interval(values: ArrayLike, digits: int | None = None) -> str:
@@ -320,25 +324,25 @@ def mean_and_interval(values: ArrayLike, digits: int | None = None) -> str:
     Values that are no numbers (not measured) are left out.
 
     Args:
-        values: of each run.
-        digits: behind the point, for columns of numbers that are compared; by default three
-            significant ones.
+        values: value of each run.
+        digits: digits behind the point, for columns of numbers that are compared; by default
+            three significant ones.
 
     Example:
         >>> mean_and_interval([1.0, 2.0, 3.0]), mean_and_interval([1.0]), mean_and_interval([0.1,
         ...     0.2], digits=2)
         ('2 [-0.484, 4.48]', '1 (one run)', '0.15 [-0.49, 0.79]')
     """
-    found = np.asarray(values, dtype=np.float64).ravel()
-    found = found[~np.isnan(found)]
+    numbers = np.asarray(values, dtype=np.float64).ravel()
+    numbers = numbers[~np.isnan(numbers)]
 
     def shown(value: float) -> str:
         # + 0.0, since a small negative number would be shown as -0.00
         return f"{value:.3g}" if digits is None else f"{round(value, digits) + 0.0:.{digits}f}"
 
-    if len(found) < 2:
-        return f"{shown(found[0])} (one run)" if len(found) else "not measured"
-    over = run_interval(found)
+    if len(numbers) < 2:
+        return f"{shown(numbers[0])} (one run)" if len(numbers) else "not measured"
+    over = run_interval(numbers)
     return f"{shown(over.estimate)} [{shown(over.low)}, {shown(over.high)}]"
 
 

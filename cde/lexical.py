@@ -64,7 +64,7 @@ def document_frequencies(texts: Sequence[str]) -> pd.Series[int]:
     for ids in tokens.ids:
         counts[np.unique(np.asarray(ids, dtype=np.int64))] += 1
     terms = sorted(tokens.vocab, key=tokens.vocab.__getitem__)
-    return pd.Series(counts, index=terms, dtype="int64").loc[lambda found: found > 0].sort_index()
+    return pd.Series(counts, index=terms, dtype="int64").loc[lambda count: count > 0].sort_index()
 
 
 def idf_divergence(
@@ -161,14 +161,14 @@ class BM25:
         if not self._size or not queries:
             return [{} for _ in queries]
         depth = min(depth, self._size)
-        found, scores = self._index.retrieve(_tokenize(queries), k=depth, show_progress=False)
+        positions, scores = self._index.retrieve(_tokenize(queries), k=depth, show_progress=False)
         return [
             {
                 int(document): float(score)
                 for document, score in zip(row, values, strict=True)
                 if score > 0
             }
-            for row, values in zip(found, scores, strict=True)
+            for row, values in zip(positions, scores, strict=True)
         ]
 
     def rank(
@@ -178,8 +178,8 @@ class BM25:
         ranker = BM25(retrieval_set.documents, self.k1, self.b)
         ids = retrieval_set.document_ids
         return {
-            query: {ids[position]: score for position, score in found.items()}
-            for query, found in zip(
+            query: {ids[position]: score for position, score in scores.items()}
+            for query, scores in zip(
                 retrieval_set.query_ids, ranker.search(retrieval_set.queries, depth), strict=True
             )
         }
@@ -199,7 +199,7 @@ def sparse_vectors(
     Args:
         queries, documents: texts of the pairs.
         dim: dimensions to keep.
-        seed: of the randomised SVD.
+        seed: seed of the randomised SVD.
 
     Returns:
         Query vectors, `(len(queries), dim)`, and document vectors, `(len(documents), dim)`, both
@@ -212,9 +212,9 @@ def sparse_vectors(
     Used by the chapter `clusters`.
 
     Example:
-        >>> found = sparse_vectors(["red boats", "a house"], ["a red boat", "houses and gardens"],
+        >>> vectors = sparse_vectors(["red boats", "a house"], ["a red boat", "houses and gardens"],
         ...     dim=2)
-        >>> (found[0] @ found[1].T > 0.5).tolist()
+        >>> (vectors[0] @ vectors[1].T > 0.5).tolist()
         [[True, False], [False, True]]
     """
     from sklearn.decomposition import TruncatedSVD

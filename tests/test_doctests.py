@@ -12,14 +12,12 @@ import pytest
 
 import cde
 
-MODULES = ["cde", *sorted(found.name for found in pkgutil.walk_packages(cde.__path__, "cde."))]
+MODULES = ["cde", *sorted(module.name for module in pkgutil.walk_packages(cde.__path__, "cde."))]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def examples(module: str) -> list[doctest.DocTest]:
-    return [
-        found for found in doctest.DocTestFinder().find(import_module(module)) if found.examples
-    ]
+    return [test for test in doctest.DocTestFinder().find(import_module(module)) if test.examples]
 
 
 def public_functions(module: str) -> list[str]:

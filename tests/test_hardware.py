@@ -54,8 +54,8 @@ def test_the_environment_says_what_auto_is_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, word: str, half: bool
 ) -> None:
     monkeypatch.setenv("CDE_PRECISION", word)
-    found = [half_precision(asked) for asked in ("auto", "float32", "bfloat16")]
-    assert found == [half, False, True]
+    answers = [half_precision(asked) for asked in ("auto", "float32", "bfloat16")]
+    assert answers == [half, False, True]
 
 
 def test_a_word_in_the_environment_that_is_no_precision_is_named(

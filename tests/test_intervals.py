@@ -69,8 +69,8 @@ def test_intervals_of_a_mean_cover_the_truth_about_as_often_as_they_say(draw: st
     """
     generator = np.random.default_rng(5)
     truth = {"normal": 0.0, "exponential": 1.0}[draw]
-    found = [mean_interval(getattr(generator, draw)(size=40), seed) for seed in range(300)]
-    covered = np.mean([interval.low <= truth <= interval.high for interval in found])
+    intervals = [mean_interval(getattr(generator, draw)(size=40), seed) for seed in range(300)]
+    covered = np.mean([interval.low <= truth <= interval.high for interval in intervals])
     assert 0.89 <= covered <= 0.985
 
 
@@ -163,8 +163,8 @@ def test_an_obvious_difference_is_detected() -> None:
 def test_systems_that_do_not_differ_are_called_different_as_often_as_the_level_says() -> None:
     """120 pairs of systems of one distribution: 5 % at 0.05, within 4 standard errors."""
     generator = np.random.default_rng(7)
-    found = [paired_test(*generator.normal(size=(2, 12))).p_value for _ in range(120)]
-    assert abs(np.mean(np.array(found) <= 0.05) - 0.05) < 4 * math.sqrt(0.05 * 0.95 / 120)
+    p_values = [paired_test(*generator.normal(size=(2, 12))).p_value for _ in range(120)]
+    assert abs(np.mean(np.array(p_values) <= 0.05) - 0.05) < 4 * math.sqrt(0.05 * 0.95 / 120)
 
 
 # --- what is refused
@@ -217,11 +217,11 @@ def test_an_interval_reads_as_estimate_and_bounds() -> None:
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_the_interval_of_a_few_runs_is_students_and_covers_as_often_as_it_says(n: int) -> None:
     draws = np.random.default_rng(0).normal(3.0, 2.0, (2000, n))
-    found = [run_interval(draw) for draw in draws]
+    intervals = [run_interval(draw) for draw in draws]
     peer = stats.ttest_1samp(draws, 0, axis=1).confidence_interval(0.95)
-    np.testing.assert_allclose([one.low for one in found], peer.low)
-    np.testing.assert_allclose([one.high for one in found], peer.high)
-    covered = np.mean([one.low <= 3.0 <= one.high for one in found])
+    np.testing.assert_allclose([one.low for one in intervals], peer.low)
+    np.testing.assert_allclose([one.high for one in intervals], peer.high)
+    covered = np.mean([one.low <= 3.0 <= one.high for one in intervals])
     assert abs(covered - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 2000)
 
 
@@ -230,15 +230,15 @@ def test_the_best_point_of_a_grid_is_known_no_better_than_to_its_neighbours(
     chosen: list[float],
 ) -> None:
     grid = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0]
-    found = best_on_grid(chosen, grid)
-    assert found.low <= grid[grid.index(min(chosen)) - 1]
-    assert found.high >= grid[grid.index(max(chosen)) + 1]
-    assert found.estimate == pytest.approx(np.mean(chosen))
+    best = best_on_grid(chosen, grid)
+    assert best.low <= grid[grid.index(min(chosen)) - 1]
+    assert best.high >= grid[grid.index(max(chosen)) + 1]
+    assert best.estimate == pytest.approx(np.mean(chosen))
     if len(chosen) > 1:
         students = run_interval(chosen)
-        assert found.low <= max(students.low, grid[0])
-        assert found.high >= min(students.high, grid[-1])
-    assert grid[0] <= found.low <= found.high <= grid[-1]
+        assert best.low <= max(students.low, grid[0])
+        assert best.high >= min(students.high, grid[-1])
+    assert grid[0] <= best.low <= best.high <= grid[-1]
 
 
 def test_the_limits_of_a_grid_cannot_be_chosen() -> None:
@@ -251,22 +251,24 @@ def test_the_limits_of_a_grid_cannot_be_chosen() -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
-def test_holms_correction_rejects_what_the_step_down_procedure_rejects(found: list[float]) -> None:
-    corrected = holm(found)
+def test_holms_correction_rejects_what_the_step_down_procedure_rejects(
+    p_values: list[float],
+) -> None:
+    corrected = holm(p_values)
     standing = set()
-    for step, place in enumerate(sorted(range(len(found)), key=lambda one: found[one])):
-        if found[place] * (len(found) - step) >= 0.05:
+    for step, place in enumerate(sorted(range(len(p_values)), key=lambda one: p_values[one])):
+        if p_values[place] * (len(p_values) - step) >= 0.05:
             break
         standing.add(place)
     assert set(np.flatnonzero(corrected < 0.05)) == standing
-    assert all(corrected >= np.asarray(found) - 1e-12)
+    assert all(corrected >= np.asarray(p_values) - 1e-12)
     assert corrected.max() <= 1
 
 
 def test_the_interval_of_a_share_is_clopper_and_pearsons() -> None:
-    found = share_interval([True, False, False], "sets")
-    assert found.low == pytest.approx(stats.beta.ppf(0.025, 1, 3))
-    assert found.high == pytest.approx(stats.beta.ppf(0.975, 2, 2))
-    assert (found.estimate, found.n, found.method) == (1 / 3, 3, "exact binomial over sets")
+    share = share_interval([True, False, False], "sets")
+    assert share.low == pytest.approx(stats.beta.ppf(0.025, 1, 3))
+    assert share.high == pytest.approx(stats.beta.ppf(0.975, 2, 2))
+    assert (share.estimate, share.n, share.method) == (1 / 3, 3, "exact binomial over sets")
     with pytest.raises(ValueError, match="a share of no sets has no interval"):
         share_interval([], "sets")

@@ -1,4 +1,4 @@
-"""The package stays small: rooms in an order, imports downwards only, no circles, one idea a file."""
+"""The package stays small: ordered rooms, imports downwards only, no circles, one idea a file."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "cde"
 #: a room imports only from rooms before it
 ROOMS = (
     "storage",
+    "validation",
     "progress",
     "hardware",
     "provenance",
@@ -44,17 +45,17 @@ def room(name: str) -> str:
 
 def imported(path: Path) -> set[str]:
     """Modules of cde that a file imports, wherever in the file."""
-    found = set()
+    modules = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "cde":
             base = node.module.removeprefix("cde").removeprefix(".")
             for alias in node.names:
                 inner = f"{base}.{alias.name}".removeprefix(".")
-                found.add(inner if inner in MODULES else base)
+                modules.add(inner if inner in MODULES else base)
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names if alias.name.startswith("cde.")]
-            found |= {name.removeprefix("cde.") for name in names}
-    return found - {""}
+            modules |= {name.removeprefix("cde.") for name in names}
+    return modules - {""}
 
 
 def test_every_module_is_in_a_room_and_there_are_fewer_than_twenty() -> None:

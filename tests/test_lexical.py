@@ -191,8 +191,8 @@ def bm25_by_definition(corpus: list[str], query: str, k1: float, b: float) -> di
 def test_scores_are_those_of_the_formula(
     corpus: list[str], queries: list[str], setting: tuple[float, float]
 ) -> None:
-    found = BM25(corpus, *setting).search(queries)
-    for query, scores in zip(queries, found, strict=True):
+    results = BM25(corpus, *setting).search(queries)
+    for query, scores in zip(queries, results, strict=True):
         assert scores == pytest.approx(bm25_by_definition(corpus, query, *setting), rel=1e-5)
 
 
@@ -223,9 +223,9 @@ def test_a_shallower_search_returns_the_best_of_a_deeper_one(
 @given(CORPUS, QUERY, st.integers(0, 9))
 def test_shuffling_the_corpus_shuffles_the_scores(corpus: list[str], query: str, seed: int) -> None:
     order = np.random.default_rng(seed).permutation(len(corpus)).tolist()
-    found = BM25([corpus[i] for i in order]).search([query])[0]
+    scores = BM25([corpus[i] for i in order]).search([query])[0]
     expected = BM25(corpus).search([query])[0]
-    assert {order[place]: score for place, score in found.items()} == pytest.approx(
+    assert {order[place]: score for place, score in scores.items()} == pytest.approx(
         expected, rel=1e-6
     )
 

@@ -86,8 +86,8 @@ def test_an_inverted_file_finds_most_and_scores_what_it_finds_exactly() -> None:
     asked, held = clustered()
     _, exact = search(asked, held, 10)
     scores, positions = search(asked, held, 10, "IVF16,Flat")
-    found = [len(set(a) & set(b)) for a, b in zip(exact.tolist(), positions.tolist(), strict=True)]
-    assert np.mean(found) / 10 > 0.9
+    shared = [len(set(a) & set(b)) for a, b in zip(exact.tolist(), positions.tolist(), strict=True)]
+    assert np.mean(shared) / 10 > 0.9
     there = positions >= 0
     expected = np.take_along_axis(asked @ held.T, np.where(there, positions, 0), axis=1)
     np.testing.assert_allclose(scores[there], expected[there], atol=1e-5)
@@ -130,7 +130,7 @@ def test_a_depth_below_1_and_vectors_that_do_not_match_are_refused() -> None:
 
 
 class Table:
-    """An encoder that knows its vectors: the name's letter says which table, its number which row."""
+    """An encoder that knows its vectors: a name's letter says which table, its number which row."""
 
     def __init__(self, vectors: Mapping[str, Vectors]) -> None:
         self.vectors = vectors
@@ -197,7 +197,7 @@ def test_ndcg_of_a_graded_example_by_hand() -> None:
 
 
 def by_definition(metric: str, ranking: Mapping[str, float], grades: Mapping[str, int]) -> float:
-    """trec_eval's measures for rankings without ties; every relevant document counts, found or not."""
+    """trec_eval's measures of rankings without ties; all relevant documents count, found or not."""
     kind, _, cut = metric.partition("@")
     k = int(cut)
     order = sorted(ranking, key=lambda name: -ranking[name])[:k]
@@ -232,11 +232,11 @@ def test_scores_are_those_of_the_definitions(drawn: list[tuple[dict[str, int], l
     """Random grades and rankings, short ones and empty ones among them."""
     qrels = {f"q{i}": grades for i, (grades, _) in enumerate(drawn)}
     rankings = {f"q{i}": in_order(*order) for i, (_, order) in enumerate(drawn)}
-    found = score_queries(rankings, judged(qrels), METRICS)
-    assert list(found.index) == list(qrels)
+    scores = score_queries(rankings, judged(qrels), METRICS)
+    assert list(scores.index) == list(qrels)
     for query, grades in qrels.items():
         expected = {metric: by_definition(metric, rankings[query], grades) for metric in METRICS}
-        assert found.loc[query].to_dict() == pytest.approx(expected, abs=1e-6)
+        assert scores.loc[query].to_dict() == pytest.approx(expected, abs=1e-6)
 
 
 @given(GRADES, ORDER)
@@ -264,8 +264,8 @@ def test_a_perfect_ranking_scores_1(grades: dict[str, int]) -> None:
 
 @given(GRADES, ORDER)
 def test_scores_lie_between_0_and_1(grades: dict[str, int], order: list[str]) -> None:
-    found = score_queries({"q": in_order(*order)}, judged({"q": grades}), METRICS).to_numpy()
-    assert ((found >= 0) & (found <= 1 + 1e-9)).all()
+    scores = score_queries({"q": in_order(*order)}, judged({"q": grades}), METRICS).to_numpy()
+    assert ((scores >= 0) & (scores <= 1 + 1e-9)).all()
 
 
 @pytest.mark.parametrize("metric", ["mrr@1", "mrr@5", "ndcg@1", "p@1"])
@@ -287,8 +287,8 @@ def test_scores_that_agree_in_float32_tie_for_every_measure() -> None:
     """
     toy = judged({"q": {"d01": 1}})
     rankings = {"q": {"d01": 1.0 + 1e-10, "d02": 1.0}}
-    found = score_queries(rankings, toy, ["p@1", "ndcg@1", "mrr@1", "mrr@2"]).loc["q"].to_dict()
-    assert found == {"p@1": 0.0, "ndcg@1": 0.0, "mrr@1": 0.0, "mrr@2": 0.5}
+    scores = score_queries(rankings, toy, ["p@1", "ndcg@1", "mrr@1", "mrr@2"]).loc["q"].to_dict()
+    assert scores == {"p@1": 0.0, "ndcg@1": 0.0, "mrr@1": 0.0, "mrr@2": 0.5}
 
 
 def test_a_query_without_results_scores_0_and_counts_in_the_mean() -> None:
@@ -381,11 +381,11 @@ def two_models(queries: int = 5) -> tuple[Table, RetrievalSet, Rankings]:
 def test_reranking_candidates_that_are_the_whole_corpus_is_ranking() -> None:
     encoder, toy, candidates = two_models()
     for model in (encoder, Ranked(encoder), BM25()):
-        found, expected = rerank(model, toy, candidates, depth=12), rank(model, toy)
-        assert list(found) == list(expected)
+        reranked, expected = rerank(model, toy, candidates, depth=12), rank(model, toy)
+        assert list(reranked) == list(expected)
         for query in expected:
-            assert dict(found[query]) == pytest.approx(dict(expected[query]), abs=1e-6)
-        assert score_queries(found, toy, METRICS).equals(score_queries(expected, toy, METRICS))
+            assert dict(reranked[query]) == pytest.approx(dict(expected[query]), abs=1e-6)
+        assert score_queries(reranked, toy, METRICS).equals(score_queries(expected, toy, METRICS))
     assert list(rerank(encoder, toy, candidates)["q0"]) == list(rank(encoder, toy)["q0"])
 
 
@@ -395,31 +395,33 @@ def test_each_query_keeps_its_own_best_candidates_and_no_other_document_appears(
     encoder, toy, candidates = two_models()
     few = {**candidates, "q1": {"d05": 0.2, "d02": 0.1}, "q2": {}}
     del few["q3"]
-    found, whole = rerank(encoder, toy, few, depth), rank(encoder, toy)
-    assert list(found) == list(toy.query_ids)
+    reranked, whole = rerank(encoder, toy, few, depth), rank(encoder, toy)
+    assert list(reranked) == list(toy.query_ids)
     for query in toy.query_ids:
         best = sorted(few.get(query, {}), key=lambda name: -few[query][name])[:depth]
-        assert list(found[query]) == [name for name in whole[query] if name in best]
+        assert list(reranked[query]) == [name for name in whole[query] if name in best]
 
 
 @given(st.integers(1, 12))
 def test_an_encoder_and_a_ranker_with_its_scores_are_reranked_alike(depth: int) -> None:
     encoder, toy, candidates = two_models()
-    found, ranked = (
+    by_encoder, by_ranker = (
         rerank(encoder, toy, candidates, depth),
         rerank(Ranked(encoder), toy, candidates, depth),
     )
     for query in toy.query_ids:
-        assert list(found[query]) == list(ranked[query])
-        assert list(found[query].values()) == pytest.approx(list(ranked[query].values()), abs=1e-6)
+        assert list(by_encoder[query]) == list(by_ranker[query])
+        assert list(by_encoder[query].values()) == pytest.approx(
+            list(by_ranker[query].values()), abs=1e-6
+        )
 
 
 def test_a_model_that_is_its_own_surrogate_loses_nothing_within_the_depth() -> None:
     encoder, toy, _ = two_models()
     own = rank(encoder, toy)
     for depth in (1, 5, 10):
-        found = score_queries(rerank(encoder, toy, own, depth), toy, [f"ndcg@{depth}"])
-        assert found.equals(score_queries(own, toy, [f"ndcg@{depth}"]))
+        scores = score_queries(rerank(encoder, toy, own, depth), toy, [f"ndcg@{depth}"])
+        assert scores.equals(score_queries(own, toy, [f"ndcg@{depth}"]))
 
 
 @given(st.integers(1, 12))

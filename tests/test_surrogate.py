@@ -137,7 +137,7 @@ def test_no_texts_have_no_vectors_of_the_right_length(plain: Surrogate) -> None:
 
 
 class Model:
-    """Stands in for the model: a vector made of the text's hash, and a list of what was asked for."""
+    """Stands in for the model: a vector of the text's hash, and a list of what was asked for."""
 
     def __init__(self, fail_at: int | None = None) -> None:
         self.asked: list[list[str]] = []
@@ -193,7 +193,7 @@ def test_without_a_cache_nothing_is_kept(private_cache: Path) -> None:
 def test_work_that_is_interrupted_is_kept_as_far_as_it_went(
     private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Saved after each portion; the next call computes the rest, and the result is that of one run."""
+    """Saved after each portion; the next call computes the rest, with the result of one run."""
     monkeypatch.setattr(surrogate, "_PORTION", 3)
     texts = [f"text {i}" for i in range(10)]
     broken, second = Model(fail_at=2), Model()
@@ -201,9 +201,9 @@ def test_work_that_is_interrupted_is_kept_as_far_as_it_went(
         with_model(broken).embed(texts)
     kept = set(itertools.chain(*broken.asked))
     assert len(kept) == 6
-    found = with_model(second).embed(texts)
+    vectors = with_model(second).embed(texts)
     assert set(itertools.chain(*second.asked)) == set(texts) - kept
-    assert (found == Model()(texts, "")).all()
+    assert (vectors == Model()(texts, "")).all()
 
 
 def test_of_two_processes_that_compute_one_text_the_first_to_finish_is_kept(
@@ -225,9 +225,9 @@ def test_many_texts_find_their_own_vectors_in_the_cache(private_cache: Path) -> 
     texts = [f"text {i}" for i in range(1201)]
     with_model(Model()).embed(texts)
     model = Model()
-    found = with_model(model).embed(texts[::-1])
+    vectors = with_model(model).embed(texts[::-1])
     assert model.asked == []
-    assert (found == Model()(texts[::-1], "")).all()
+    assert (vectors == Model()(texts[::-1], "")).all()
 
 
 def test_every_setting_that_changes_vectors_has_a_cache_of_its_own(private_cache: Path) -> None:

@@ -63,7 +63,7 @@ PATTERNS = ("full", "cached")
 def new_model(
     family: str, attention: str = "full", seed: int = 0, **settings: Any
 ) -> ContextualEncoder:
-    """A model of its own, in evaluation mode; random tensors by name, so that patterns share them."""
+    """A model of its own, in evaluation mode; random tensors by name: patterns share them."""
     settings = {"first_stage_mlp": True, "output_projection": True, "context_size": 4, **settings}
     first = copy.deepcopy(settings.pop("first_backbone", BACKBONES[family]))
     second = copy.deepcopy(settings.pop("second_backbone", BACKBONES[family]))

@@ -45,7 +45,7 @@ NEEDED = (
     "filelock",
     "PyYAML",
 )
-#: taken as there, with all that they need
+#: packages taken as they are there, with all that they need
 THERE = (
     "torch",
     "transformers",
@@ -67,22 +67,22 @@ CHAPTERS = re.findall(
 
 def closure(names: tuple[str, ...]) -> set[str]:
     """These packages and all that they need, as far as this environment has them; lower case."""
-    found: set[str] = set()
+    packages: set[str] = set()
     waiting = list(names)
     while waiting:
         name = waiting.pop().lower().replace("_", "-")
-        if name in found:
+        if name in packages:
             continue
         try:
             needs = requires(name) or []
         except PackageNotFoundError:
             continue
-        found.add(name)
+        packages.add(name)
         for line in needs:
             need = Requirement(line)
             if need.marker is None or need.marker.evaluate({"extra": ""}):
                 waiting.append(need.name)
-    return found
+    return packages
 
 
 def pack(folder: Path, part: int, pairs: int, python: str) -> None:

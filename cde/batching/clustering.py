@@ -65,8 +65,8 @@ def cluster_pairs(
         cluster_size: pairs a cluster, on average: a domain of n pairs gets ⌈n / cluster_size⌉
             centroids.
         domains: the domain of each pair; clusters never cross it. By default all are one domain.
-        iterations, attempts: of k-means; the attempt with the least distance is kept.
-        seed: of the starts, and of the shuffle that deals pairs into shards.
+        iterations, attempts: how many k-means makes; it keeps the attempt with the least distance.
+        seed: seed of the starts, and of the shuffle that deals pairs into shards.
         shard_size: cluster domains of more pairs than this in shards of at most so many (see the
             module's text); by default a domain is one shard.
 
@@ -116,8 +116,8 @@ def cluster_vectors(
             queries; they may be memory-mapped.
         cluster_size: pairs a cluster, on average. The paper's 10 clusters of n pairs are ⌈n / 10⌉.
         domains: the source of each pair; clusters never cross it. By default all are one.
-        spherical: as in the paper, by cosine: vectors and centroids have length 1 (a vector of
-            zeros stays one). Otherwise by Euclidean distance.
+        spherical: distance by cosine, as in the paper: vectors and centroids have length 1 (a
+            vector of zeros stays one). Otherwise by Euclidean distance.
         iterations, attempts, seed, shard_size: as for `cluster_pairs`.
 
     Returns:

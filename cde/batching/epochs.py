@@ -25,7 +25,7 @@ def cut_clusters(labels: Positions, batches: Sequence[Positions]) -> dict[str, f
 
     Args:
         labels: `(n,)` the cluster of each pair.
-        batches: of each, the positions of its pairs; no pair is in two.
+        batches: positions of the pairs of each; no pair is in two.
 
     Returns:
         batches: how many there are.
@@ -63,7 +63,7 @@ def mates_met_again(epochs: Sequence[Sequence[Positions]]) -> NDArray[np.float64
     """The share of its batch-mates of one epoch that a pair meets again in the next.
 
     Args:
-        epochs: of each, its batches, all of one size, of two pairs or more.
+        epochs: the batches of each, all of one size, of two pairs or more.
 
     Returns:
         `(len(epochs) // 2,)` for epochs 0 and 1, 2 and 3, and so on, which have no epoch in common:

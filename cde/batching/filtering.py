@@ -79,7 +79,7 @@ def false_negatives(
         )
     if not (np.isfinite(query_vectors).all() and np.isfinite(document_vectors).all()):
         raise ValueError("some vectors hold values that are not numbers")
-    found = np.zeros((n, m), np.bool_)
+    left_out = np.zeros((n, m), np.bool_)
     hard = m // n - 1 if n else 0
     for start in range(0, n, block):
         rows = np.arange(start, min(start + block, n))
@@ -87,13 +87,13 @@ def false_negatives(
         # the labelled document's score, from the same product: equal documents are equal to the
         # last bit
         own = scores[np.arange(len(rows)), rows]
-        found[rows] = scores >= (
+        left_out[rows] = scores >= (
             own[:, None] + np.float32(epsilon) if threshold is None else np.float32(threshold)
         )
-        found[rows, rows] = False
+        left_out[rows, rows] = False
         for place in range(hard):
-            found[rows, n + rows * hard + place] = False
-    return found
+            left_out[rows, n + rows * hard + place] = False
+    return left_out
 
 
 def removed_share(
@@ -106,7 +106,7 @@ def removed_share(
 
     Args:
         query_vectors, document_vectors: `(n, dim)` float32 of all pairs, one document each.
-        batches: of each, the positions of its pairs; no pair is in two.
+        batches: positions of the pairs of each; no pair is in two.
         rule: `epsilon` or `threshold` of `false_negatives`.
 
     Returns:

@@ -50,8 +50,8 @@ def direct_search(
 
     Example:
         >>> vectors = np.repeat(np.eye(2, dtype=np.float32), 2, axis=0)
-        >>> found = direct_search(vectors, vectors, 2, np.random.default_rng(0))
-        >>> sorted(sorted(batch.tolist()) for batch in found)
+        >>> batches = direct_search(vectors, vectors, 2, np.random.default_rng(0))
+        >>> sorted(sorted(batch.tolist()) for batch in batches)
         [[0, 1], [2, 3]]
     """
     if batch_size < 2:
@@ -190,13 +190,13 @@ def try_all(
     Args:
         query_vectors, document_vectors: `(n, dim)` float32 unit vectors of all pairs.
         count: pairs that are drawn, a dozen or fewer.
-        batch_size: which divides them; also the mean size of a cluster.
+        batch_size: pairs a batch, a divisor of `count`; also the mean size of a cluster.
         generator: draws the pairs, and the seed of k-means and packing.
 
     Returns:
-        ways: to cut the pairs. Eq. 2 of the `average` way, of the `best`, of `paired` k-means and
-        of k-means on `documents only`. Of either its share of the way from the average (0) to the
-        best (1); and `paired is best`, 1 or 0.
+        ways: number of ways to cut the pairs. Eq. 2 of the `average` way, of the `best`, of
+        `paired` k-means and of k-means on `documents only`. Of either its share of the way from the
+        average (0) to the best (1); and `paired is best`, 1 or 0.
 
     Raises:
         ValueError: as `all_partitions`, or fewer pairs than are to be drawn.

@@ -30,7 +30,7 @@ from cde.data import Pairs
 
 __all__ = ["KINDS", "Account", "TextJudge"]
 
-#: of known false negatives; each is of the first kind that fits
+#: kinds of known false negatives; each is of the first that fits
 KINDS = ("same text", "similar text", "same summary line")
 _TITLES = {"known": "known false negative", "negative": "called true negative", "open": "open"}
 
@@ -81,8 +81,8 @@ class Account:
         sums = self.counts.sum()
         shares = {}
         for kind in KINDS:
-            found = self.recall(kind)
-            shares[f"recall, {kind}"] = float(found.mean()) if len(found) else float("nan")
+            recall = self.recall(kind)
+            shares[f"recall, {kind}"] = float(recall.mean()) if len(recall) else float("nan")
         most = max(int(sums["removed"]), 1)
         return {
             "removed": int(sums["removed"]),
@@ -101,7 +101,7 @@ class TextJudge:
     """What texts tell of the unlabelled documents of a batch, by the two rules of this module.
 
     Args:
-        pairs: all of them; their queries are summary lines.
+        pairs: all pairs; their queries are summary lines.
         alike: `(n,)` the same number for documents that are equal or resemble each other, as
             `cde.data.duplicates.first_occurrences` gives them.
         common: words in a larger share of the pairs than this say nothing.
@@ -234,22 +234,22 @@ class TextJudge:
 
         Args:
             query_vectors, document_vectors, batches: as for `account`.
-            count: of each class: known false negatives, called true negatives, open.
-            seed: of the draw.
+            count: documents of each class: known false negatives, called true negatives, open.
+            seed: seed of the draw.
 
         Returns:
             Columns class, query, labelled document, its score, removed document, of, score.
         """
         generator, rows = np.random.default_rng(seed), []
         for name, title in _TITLES.items():
-            found: list[tuple[int, int]] = []
+            removals: list[tuple[int, int]] = []
             for batch in batches:
                 removed = false_negatives(query_vectors[batch], document_vectors[batch])
                 query, document = np.nonzero(self.classes(batch)[name] & removed)
-                found.extend(zip(batch[query], batch[document], strict=True))
-            size = min(count, len(found))
-            for place in generator.choice(len(found), size, replace=False) if size else ():
-                asked, given = found[place]
+                removals.extend(zip(batch[query], batch[document], strict=True))
+            size = min(count, len(removals))
+            for place in generator.choice(len(removals), size, replace=False) if size else ():
+                asked, given = removals[place]
                 own = float(query_vectors[asked] @ document_vectors[asked])
                 other = float(query_vectors[asked] @ document_vectors[given])
                 rows.append(

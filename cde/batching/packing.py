@@ -54,7 +54,7 @@ def pack_batches(
         order: "random", or "tsp" for the greedy tour over centroids.
         vectors: `(n, dim)` document vectors, whose means are the centroids; "tsp" needs them.
         domains: `(n,)` the domain of each pair; by default all are one domain.
-        seed: of the order of clusters, of pairs within a cluster, and of the batches.
+        seed: seed of the order of clusters, of pairs within a cluster, and of the batches.
         drop_last: drop what does not fill a batch at the end of a domain; False keeps it as a short
             batch.
         cross_domains: the authors' way: the domains' clusters are laid end to end, in random order

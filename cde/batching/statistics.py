@@ -48,8 +48,7 @@ def batch_objective(
 
     Args:
         query_vectors, document_vectors: `(n, dim)` float32 unit vectors of all pairs.
-        batches: of each, the positions of its pairs; clusters as `cluster_members` gives them will
-            do.
+        batches: positions of the pairs of each; clusters as `cluster_members` gives them will do.
 
     Returns:
         The mean of (f(d, q') + f(d', q)) / 2 over all pairs of batch-mates of all batches: a
@@ -139,7 +138,7 @@ def mean_pair_distance(
 
     Args:
         query_vectors, document_vectors: `(n, dim)` float32 unit vectors of all pairs.
-        batches: of each, the positions of its pairs, two or more.
+        batches: positions of the pairs of each, two pairs or more.
 
     Returns:
         At most twice `paired_distance`, for batches of one size.
@@ -267,8 +266,9 @@ def batch_difficulty(
     Args:
         query_vectors, document_vectors: `(n, dim)` float32 unit vectors of all pairs.
         batch: `(b,)` positions of the batch's pairs, two or more, in random order.
-        queries: look at the first so many queries only (against all documents); by default at all.
-        temperature: of the loss (the paper's τ = 0.02).
+        queries: how many queries to look at, from the first on (against all documents); by default
+            all.
+        temperature: divisor of the cosines in the loss (the paper's τ = 0.02).
 
     Returns:
         mean: mean cosine of a query with the other documents of the batch.
@@ -313,7 +313,7 @@ def batch_difficulties(
 
     Args:
         query_vectors, document_vectors, queries: as for `batch_difficulty`.
-        batches: of each, the positions of its pairs.
+        batches: positions of the pairs of each.
 
     Raises:
         ValueError: a batch of fewer than two pairs.

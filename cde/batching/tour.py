@@ -34,7 +34,7 @@ def greedy_tour(centroids: Vectors, start: int = 0) -> Positions:
 
     Args:
         centroids: `(k, dim)` float32.
-        start: where to begin.
+        start: row of the centroid to begin at.
 
     Returns:
         `(k,)` int64, the centroids in the order of the visit. Among equally near ones (distances in
@@ -62,8 +62,8 @@ def greedy_tour(centroids: Vectors, start: int = 0) -> Positions:
     rank = np.argsort(order)
     tour = _tour_of_distinct(centroids[first[order]], int(rank[stop[start]]))
     place = np.argsort(tour)[rank[stop]]
-    found = np.argsort(place, kind="stable")
-    return np.concatenate([[start], found[found != start]]).astype(np.int64)
+    visits = np.argsort(place, kind="stable")
+    return np.concatenate([[start], visits[visits != start]]).astype(np.int64)
 
 
 def _tour_of_distinct(points: NDArray[np.floating], start: int) -> Positions:

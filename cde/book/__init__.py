@@ -12,6 +12,7 @@ What the command calls:
 
 - `cde.book.chapters`: the notebooks and their parameters;
 - `cde.book.execution`: one chapter through jupytext and papermill, and whether its page is fresh;
+- `cde.book.markup`: the templates that pages are made of;
 - `cde.book.pages`: executed notebooks and the ledger made into pages;
 - `cde.book.rendering`: Jupyter Book, and checks of the HTML.
 """

@@ -116,7 +116,7 @@ class Chapter:
         raise ValueError(f"{self.path} has no cell tagged 'parameters'")
 
     def _parse(self, source: str) -> dict[str, Parameter]:
-        found = {}
+        parameters = {}
         for statement in ast.parse(source).body:
             if not (
                 isinstance(statement, ast.AnnAssign)
@@ -134,8 +134,8 @@ class Chapter:
                 ast.literal_eval(statement.value),
             )
             parameter.check(parameter.default)
-            found[parameter.name] = parameter
-        return found
+            parameters[parameter.name] = parameter
+        return parameters
 
     def check_parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Check given values against the chapter's parameters, by name and type.
@@ -166,7 +166,7 @@ def chapters(root: Path | None = None) -> list[Chapter]:
         root: the checkout; by default the one this package is installed from.
     """
     root = root or project_root()
-    found = {path.stem: Chapter(path) for path in sorted((root / "notebooks").glob("*/*.py"))}
+    by_name = {path.stem: Chapter(path) for path in sorted((root / "notebooks").glob("*/*.py"))}
     contents = (
         (root / "_toc.yml").read_text(encoding="utf-8") if (root / "_toc.yml").exists() else ""
     )
@@ -176,7 +176,7 @@ def chapters(root: Path | None = None) -> list[Chapter]:
         if "file:" in line
     ]
     return sorted(
-        found.values(),
+        by_name.values(),
         key=lambda c: (order.index(c.name) if c.name in order else len(order), c.name),
     )
 
@@ -187,12 +187,12 @@ def find_chapter(name: str, root: Path | None = None) -> Chapter:
     Raises:
         ValueError: there is none (the closest names are offered).
     """
-    found = {chapter.name: chapter for chapter in chapters(root)}
-    if name not in found:
-        close = difflib.get_close_matches(name, found, n=3)
+    by_name = {chapter.name: chapter for chapter in chapters(root)}
+    if name not in by_name:
+        close = difflib.get_close_matches(name, by_name, n=3)
         hint = f"did you mean {' or '.join(close)}? " if close else ""
-        raise ValueError(f"no chapter is called {name!r}: {hint}There are {', '.join(found)}")
-    return found[name]
+        raise ValueError(f"no chapter is called {name!r}: {hint}There are {', '.join(by_name)}")
+    return by_name[name]
 
 
 def parse_assignments(pairs: list[tuple[str, str]]) -> dict[str, Any]:

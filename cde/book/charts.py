@@ -32,7 +32,7 @@ def seed_dots(
         controls.
 
     Args:
-        axis: to draw on.
+        axis: axes to draw on.
         arms: arm → series → one number a seed; a series without numbers is left out.
         xlabel: what the numbers are.
         legend: name the series, where there are several.
@@ -83,11 +83,11 @@ def curves(
     least to greatest.
 
     Args:
-        axis: to draw on.
+        axis: axes to draw on.
         series: label → a row for each run, a column for each place on the horizontal axis.
         places: column → where it is drawn, if columns are no numbers or should stand evenly.
-        shift: of each series to the right of the one before, so that points do not cover each
-            other.
+        shift: distance of each series to the right of the one before, so that points do not
+            cover each other.
         band: draw a band in place of points.
 
     Used by the chapters of results and of *Dwell in the Beginning*.
@@ -125,12 +125,12 @@ def heatmap(
     """Draw a table as squares with their numbers in them; the darker, the larger.
 
     Args:
-        axis: to draw on.
+        axis: axes to draw on.
         data: numbers; index and columns name the lines and columns.
-        form: of a number in its square; values that are no numbers are left empty.
+        form: format of a number in its square; values that are no numbers are left empty.
         by_row: shade within each line, from its least to its greatest.
         shades: numbers to shade by in place of `data`, of the same shape.
-        options: passed to `matplotlib.axes.Axes.imshow`.
+        options: arguments of `matplotlib.axes.Axes.imshow`.
 
     Used by the chapters `batch_and_cluster_size` and `context_source`.
 
@@ -162,7 +162,7 @@ def forest(
     """Draw estimates with their intervals, one below the other, and the bound that a claim sets.
 
     Args:
-        axis: to draw on.
+        axis: axes to draw on.
         intervals: what was measured → its estimate and interval.
         xlabel: what the numbers are.
         bound: where a dotted line is drawn.
@@ -188,7 +188,7 @@ def interval_table(
 
     Args:
         intervals: what was measured, in as many words as there are names → its interval.
-        names: of the columns that these words make.
+        names: names of the columns that these words make.
         estimate: the column of the estimates.
 
     Used by the chapters `clusters` and `packing`.

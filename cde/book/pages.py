@@ -1,13 +1,14 @@
 """Pages: executed notebooks with their answer and provenance, and the pages made from the ledger.
 
-Everything here is cheap and is redone on each build; nothing here runs a chapter again.
+This module gathers what a page says; the folder `templates` holds how it is marked up. Everything
+here is cheap and is redone on each build; nothing here runs a chapter again.
 """
 
 from __future__ import annotations
 
-import html
 import json
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from nbformat import NotebookNode
 
 from cde.book import claims
 from cde.book.chapters import Chapter, chapters
-from cde.book.claims import PAPERS, VERDICTS, Measurement, decide, from_json, ledger
+from cde.book.claims import PAPERS, VERDICTS, Claim, Measurement, Verdict, decide, from_json, ledger
 from cde.book.execution import Execution, load_execution, raw_notebook
+from cde.book.markup import render
 from cde.storage import atomic_path, content_hash
 
 __all__ = [
@@ -30,31 +32,21 @@ __all__ = [
     "write_pages",
 ]
 
-# a page that is one wide table needs no table of contents beside it
-_WIDE = "---\nhtml_theme.sidebar_secondary.remove: true\n---\n\n"
 #: what a chapter's page says until it has run
 PLACEHOLDER = "*The answer stands here once the chapter has run.*"
 
 
 def provenance(log: Execution, chapter: Chapter) -> str:
     """The provenance box of a page, in MyST Markdown."""
-    parameters = (
-        ", ".join(f"{name} = {value!r}" for name, value in log.parameters.items()) or "defaults"
+    parameters = ", ".join(f"{name} = {value!r}" for name, value in log.parameters.items())
+    return render(
+        "provenance.md.j2",
+        chapter=chapter,
+        log=log,
+        parameters=parameters or "defaults",
+        data=_data_line(log.data),
+        libraries=", ".join(f"{name} {number}" for name, number in log.libraries.items()),
     )
-    data = _data_line(log.data)
-    libraries = ", ".join(f"{name} {number}" for name, number in log.libraries.items())
-    commit = f"{log.commit[:12]}{', with uncommitted changes' if log.dirty else ''}"
-    rows = {
-        "source": f"notebooks/{chapter.part}/{chapter.path.name}",
-        "parameters": parameters,
-        "data": data,
-        "commit": commit,
-        "device": f"{log.device}; {log.platform}",
-        "time": f"{log.started}, {log.seconds:.0f} s",
-        "libraries": f"Python {log.python}, {libraries}",
-    }
-    lines = "\n".join(f"{name}\n: {value}\n" for name, value in rows.items())
-    return f"`````{{admonition}} Provenance\n:class: cde-provenance\n\n{lines}\n`````\n"
 
 
 def _data_line(data: dict[str, str]) -> str:
@@ -74,21 +66,12 @@ def _data_line(data: dict[str, str]) -> str:
 
 def rerun(log: Execution, chapter: Chapter) -> str:
     """How to run the chapter again, in Markdown; time and hardware are those of this execution."""
-    return (
-        f"```text\ncde run {chapter.name} --profile {log.profile}\n```\n\n"
-        f"took {log.seconds:.0f} s on {log.device}. Any parameter of the page can be set "
-        "with "
-        f"`-p name value`: {', '.join(f'`{name}`' for name in chapter.parameters)}."
-    )
+    return render("rerun.md.j2", log=log, chapter=chapter)
 
 
 def failure(log: Execution) -> str:
     """A box that says that the chapter failed, and where."""
-    return (
-        f"`````{{danger}}\nThis chapter failed at {log.started}, in "
-        f"{log.error.splitlines()[0]}\n\n"
-        f"````text\n{log.error}\n````\n`````\n"
-    )
+    return render("failure.md.j2", log=log)
 
 
 def chapter_notebook(chapter: Chapter, raw: NotebookNode, log: Execution) -> NotebookNode:
@@ -120,105 +103,95 @@ def _hidden(cell: NotebookNode) -> list[str]:
 
 
 def _missing_page(chapter: Chapter, profile: str) -> NotebookNode:
-    text = (
-        f"# {chapter.title}\n\n```{{warning}}\nThis chapter has not run yet. Run it with "
-        f"`cde book --profile {profile} --only {chapter.name}`.\n```\n"
-    )
+    text = render("missing.md.j2", chapter=chapter, profile=profile)
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text, id="missing")])
 
 
 def collect_measurements(profile: str, root: Path) -> dict[str, list[Measurement]]:
     """The measurements of every executed chapter, by chapter."""
-    found = {}
+    measurements = {}
     for chapter in chapters(root):
         log = load_execution(chapter, profile, root)
         if log is not None:
-            found[chapter.name] = from_json(json.dumps(log.measurements))
-    return found
+            measurements[chapter.name] = from_json(json.dumps(log.measurements))
+    return measurements
 
 
-def _verdicts(
-    profile: str, root: Path
-) -> dict[str, tuple[claims.Verdict, list[tuple[str, Measurement]]]]:
+@dataclass(frozen=True)
+class _JudgedClaim:
+    """A claim with its verdict, its measurements, and the chapters that made them (or will)."""
+
+    claim: Claim
+    verdict: Verdict
+    measurements: list[Measurement]
+    chapters: list[Chapter]
+
+    @property
+    def paper(self) -> str:
+        return PAPERS[self.claim.paper]
+
+    @property
+    def style(self) -> str:
+        return claims.css(self.verdict.verdict)
+
+
+def _judged_claims(profile: str, root: Path) -> list[_JudgedClaim]:
+    """The whole ledger: what has been tested comes first, otherwise in the ledger's order."""
+    known = {chapter.name: chapter for chapter in chapters(root)}
     by_chapter = collect_measurements(profile, root)
     every = [(name, entry) for name, entries in by_chapter.items() for entry in entries]
-    return {
-        identifier: (
-            decide(claim, [entry for _, entry in every]),
-            [(name, entry) for name, entry in every if entry.claim == identifier],
+    judged = []
+    for identifier, claim in ledger().items():
+        measured = [(name, entry) for name, entry in every if entry.claim == identifier]
+        names = list(dict.fromkeys(name for name, _ in measured)) or [claim.chapter or ""]
+        judged.append(
+            _JudgedClaim(
+                claim=claim,
+                verdict=decide(claim, [entry for _, entry in every]),
+                measurements=[entry for _, entry in measured],
+                chapters=[known[name] for name in names if name in known],
+            )
         )
-        for identifier, claim in ledger().items()
-    }
-
-
-def _link(chapter: Chapter | None) -> str:
-    if chapter is None:
-        return ""
-    return (
-        f'<a href="../executed/{chapter.part}/{chapter.name}.html">{html.escape(chapter.name)}</a>'
-    )
-
-
-def _choices(label: str, values: list[str]) -> str:
-    options = "".join(
-        f'<option value="{html.escape(value)}">{html.escape(value)}</option>' for value in values
-    )
-    select = f'<select data-filter="{label}"><option value="">all</option>{options}</select>'
-    return f"<label>{label} {select}</label> "
+    return sorted(judged, key=lambda entry: entry.verdict.verdict == "not tested")
 
 
 def claims_page(profile: str, root: Path) -> str:
     """The page *Claims*: every claim of the ledger with its verdict, to be filtered by paper, part
     and verdict.
     """
-    known = {chapter.name: chapter for chapter in chapters(root)}
-    rows, tally = [], Counter[str]()
-    found = _verdicts(profile, root)
-    # what has been tested comes first, otherwise in the ledger's order
-    for identifier, (verdict, entries) in sorted(
-        found.items(), key=lambda item: item[1][0].verdict == "not tested"
-    ):
-        claim = ledger()[identifier]
-        tally[verdict.verdict] += 1
-        ours = "<br>".join(
-            f"{html.escape(m.what)}: <b>{m.interval}</b> (n = {m.interval.n:,})" for _, m in entries
-        )
-        links = ", ".join(dict.fromkeys(_link(known[name]) for name, _ in entries)) or _link(
-            known.get(claim.chapter or "")
-        )
-        rows.append(
-            f'<tr data-paper="{html.escape(PAPERS[claim.paper])}" data-part="{claim.part}" '
-            f'data-verdict="{verdict.verdict}" id="{identifier}">'
-            f"<td><b>{html.escape(claim.wording)}</b><br>"
-            f"<small>{html.escape(PAPERS[claim.paper])}, "
-            f"{html.escape(claim.place)} · {html.escape(claim.paper_value)} · "
-            f"<code>{identifier}</code></small></td>"
-            f'<td><span class="verdict {claims.css(verdict.verdict)}">{verdict.verdict}</span><br>'
-            f"<small>{html.escape(verdict.reason)}</small></td>"
-            f"<td>{ours or '<small>decided by: ' + html.escape(claim.test) + '</small>'}</td>"
-            f"<td>{links or 'not yet'}</td></tr>"
-        )
-    parts = list(dict.fromkeys(claim.part for claim in ledger().values()))
-    filters = (
-        _choices("paper", list(PAPERS.values()))
-        + _choices("part", parts)
-        + _choices("verdict", list(VERDICTS))
+    judged = _judged_claims(profile, root)
+    tally = Counter(entry.verdict.verdict for entry in judged)
+    return render(
+        "claims.md.j2",
+        profile=profile,
+        judged=judged,
+        counts=", ".join(f"{tally[name]} {name}" for name in VERDICTS),
+        filters={
+            "paper": list(PAPERS.values()),
+            "part": list(dict.fromkeys(claim.part for claim in ledger().values())),
+            "verdict": list(VERDICTS),
+        },
     )
-    counts = ", ".join(f"{tally[name]} {name}" for name in VERDICTS)
-    return (
-        f"{_WIDE}# Claims\n\n"
-        f"Each empirical claim of the three papers, once, in our words: {sum(tally.values())} "
-        f"claims, {counts}. "
-        "A claim *holds* if every measurement that tests it lies, with its whole 95 % interval, "
-        "where the claim says; "
-        "*holds in part* if some do; *does not hold* (at this scale) if none does. "
-        f"Measured at the profile `{profile}`; `cde claims --json` prints the same.\n\n"
-        f'```{{raw}} html\n<div class="cde-filters">{filters}<output></output></div>\n'
-        '<div class="cde-scroll"><table class="cde-ledger"><thead><tr>'
-        "<th>claim</th><th>verdict</th>"
-        "<th>we "
-        f"measured</th><th>chapter</th></tr></thead><tbody>{''.join(rows)}</tbody></table></div>\n```\n"
-    )
+
+
+@dataclass(frozen=True)
+class _Exhibit:
+    """A table or figure of a paper, and its chapter, or what is said in the chapter's place."""
+
+    exhibit: str
+    title: str
+    chapter: Chapter | None
+    without_chapter: str
+    note: str
+
+
+def _exhibit(entry: dict[str, Any], known: dict[str, Chapter]) -> _Exhibit:
+    """An entry of `book/exhibits.yml`."""
+    name, note = entry["chapter"] or "", entry.get("note") or ""
+    without_chapter = f"not yet (planned: {name})" if name else "not yet"
+    if "nothing to reproduce" in note:
+        without_chapter = "—"
+    return _Exhibit(entry["exhibit"], entry["title"], known.get(name), without_chapter, note)
 
 
 def map_page(profile: str, root: Path) -> str:
@@ -230,76 +203,50 @@ def map_page(profile: str, root: Path) -> str:
         True
     """
     known = {chapter.name: chapter for chapter in chapters(root)}
-    exhibits = yaml.safe_load((root / "book" / "exhibits.yml").read_text(encoding="utf-8"))
-    sections = []
-    answered = 0
-    for paper, title in PAPERS.items():
-        rows = []
-        for entry in (entry for entry in exhibits if entry["paper"] == paper):
-            chapter = known.get(entry["chapter"] or "")
-            answered += chapter is not None
-            planned = (
-                f"not yet (planned: {html.escape(entry['chapter'])})"
-                if entry["chapter"]
-                else "not yet"
-            )
-            if "nothing to reproduce" in (entry.get("note") or ""):
-                planned = "—"
-            note = html.escape(entry.get("note") or "")
-            rows.append(
-                f"<tr><td>{html.escape(entry['exhibit'])}</td><td>{html.escape(entry['title'])}</td>"
-                f"<td>{_link(chapter) or planned}</td><td><small>{note}</small></td></tr>"
-            )
-        sections.append(
-            f'## {title}\n\n```{{raw}} html\n<div class="cde-scroll">'
-            '<table class="cde-map"><thead><tr><th>exhibit</th>'
-            "<th>what it "
-            f"shows</th><th>chapter</th><th>note</th></tr></thead><tbody>{''.join(rows)}</tbody>"
-            "</table></div>\n```\n"
-        )
-    backwards = []
-    for chapter in known.values():
-        names = [
-            f"{PAPERS[entry['paper']]} {entry['exhibit']}"
-            for entry in exhibits
-            if entry["chapter"] == chapter.name
-        ]
-        backwards.append(
-            f"- [{chapter.title}](../executed/{chapter.part}/{chapter.name}): "
-            f"{', '.join(names) or 'none'}"
-        )
-    return (
-        f"{_WIDE}# Map\n\n"
-        f"From each table and figure of the papers to the chapter that answers it, {answered} of "
-        f"{len(exhibits)} "
-        "so far, and back.\n\n"
-        + "\n".join(sections)
-        + "\n## From chapter to paper\n\n"
-        + "\n".join(backwards)
-        + "\n"
+    entries = yaml.safe_load((root / "book" / "exhibits.yml").read_text(encoding="utf-8"))
+    answers: dict[str, list[str]] = {name: [] for name in known}
+    for entry in entries:
+        if entry["chapter"] in known:
+            answers[entry["chapter"]].append(f"{PAPERS[entry['paper']]} {entry['exhibit']}")
+    return render(
+        "map.md.j2",
+        answered=sum(map(len, answers.values())),
+        total=len(entries),
+        papers={
+            title: [_exhibit(entry, known) for entry in entries if entry["paper"] == paper]
+            for paper, title in PAPERS.items()
+        },
+        backwards=[
+            (chapter, ", ".join(answers[name]) or "none") for name, chapter in known.items()
+        ],
     )
+
+
+@dataclass(frozen=True)
+class _Status:
+    """A chapter, its last execution (None: none yet) and, in words, what came of it."""
+
+    chapter: Chapter
+    log: Execution | None
+    verdicts: str
+
+
+def _statuses(profile: str, root: Path) -> list[_Status]:
+    by_chapter = collect_measurements(profile, root)
+    statuses = []
+    for chapter in chapters(root):
+        log = load_execution(chapter, profile, root)
+        measurements = by_chapter.get(chapter.name, [])
+        names = dict.fromkeys(entry.claim for entry in measurements)
+        tally = Counter(decide(ledger()[name], measurements).verdict for name in names)
+        verdicts = ", ".join(f"{tally[name]} {name}" for name in VERDICTS if tally[name])
+        statuses.append(_Status(chapter, log, "failed" if log and log.error else verdicts))
+    return statuses
 
 
 def status_table(profile: str, root: Path) -> str:
     """A Markdown table of the chapters: verdicts, time, hardware, commit."""
-    by_chapter = collect_measurements(profile, root)
-    lines = ["| chapter | verdicts | seconds | device | commit |", "|---|---|---|---|---|"]
-    for chapter in chapters(root):
-        log = load_execution(chapter, profile, root)
-        if log is None:
-            lines.append(f"| {chapter.title} | not run | | | |")
-            continue
-        names = dict.fromkeys(entry.claim for entry in by_chapter[chapter.name])
-        found = Counter(decide(ledger()[name], by_chapter[chapter.name]).verdict for name in names)
-        verdicts = (
-            "failed" if log.error else ", ".join(f"{found[v]} {v}" for v in VERDICTS if found[v])
-        )
-        lines.append(
-            f"| [{chapter.title}](../executed/{chapter.part}/{chapter.name}) | {verdicts} | "
-            f"{log.seconds:.0f} | "
-            f"{log.device} | {log.commit[:8]} |"
-        )
-    return "\n".join(lines) + "\n"
+    return render("status_table.md.j2", rows=_statuses(profile, root))
 
 
 def write_pages(profile: str, root: Path) -> None:
@@ -315,10 +262,8 @@ def write_pages(profile: str, root: Path) -> None:
     generated = root / "book" / "generated"
     _write(generated / "claims.md", claims_page(profile, root))
     _write(generated / "map.md", map_page(profile, root))
-    _write(
-        generated / "status.md",
-        f"# Status\n\nProfile `{profile}`.\n\n{status_table(profile, root)}",
-    )
+    status = render("status.md.j2", profile=profile, rows=_statuses(profile, root))
+    _write(generated / "status.md", status)
 
 
 def _write(path: Path, text: str) -> None:

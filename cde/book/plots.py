@@ -51,9 +51,9 @@ def figure(
     """Open a figure in the house style; yields it and its axes (one, or an array of them).
 
     Args:
-        rows, columns: of axes.
-        width, height: in inches; 7 is the width of a page's text.
-        options: passed to `matplotlib.pyplot.subplots`.
+        rows, columns: numbers of axes.
+        width, height: size in inches; 7 is the width of a page's text.
+        options: arguments of `matplotlib.pyplot.subplots`.
 
     Example:
         >>> with figure() as (drawing, axes):

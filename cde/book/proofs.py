@@ -40,7 +40,7 @@ class ProofState:
     """What is known here of a record's proof.
 
     Attributes:
-        record: such as "laptop/table1-arms".
+        record: name of the record, such as "laptop/table1-arms".
         state: "holds", "stale", "not compared" (no smoke run on this machine since the record was
             made), or "no proof" (the record has none).
         reason: what differs, or why nothing was compared.
@@ -68,8 +68,8 @@ def differences(
 
     Args:
         proof: rows that were stored.
-        rows: today's; columns that the proof does not have are left out, and the order of rows does
-            not matter.
+        rows: today's rows; columns that the proof does not have are left out, and the order of rows
+            does not matter.
         tolerance: see `TOLERANCE`.
 
     Example:
@@ -89,16 +89,16 @@ def differences(
     if names:
         order = {"key": lambda column: column.astype(str), "kind": "stable", "ignore_index": True}
         then, today = then.sort_values(names, **order), today.sort_values(names, **order)  # type: ignore[call-overload]
-    found = []
+    reasons = []
     for column in then:
         was, now_ = then[column], today[column]
         if not pd.api.types.is_numeric_dtype(was):
             if was.astype(str).tolist() != now_.astype(str).tolist():
-                found.append(f"{column} names other things")
+                reasons.append(f"{column} names other things")
             continue
         old, new = np.asarray(was, dtype=float), np.asarray(now_, dtype=float)
         if (np.isnan(old) != np.isnan(new)).any():
-            found.append(f"{column} is missing elsewhere")
+            reasons.append(f"{column} is missing elsewhere")
             continue
         size, apart = float(np.nanmean(np.abs(old))) if len(old) else 0.0, np.abs(old - new)
         if (
@@ -111,10 +111,10 @@ def differences(
                 if size == 0
                 else f"{100 * np.nanmean(apart) / size:.2g} %"
             )
-            found.append(
+            reasons.append(
                 f"{column} moved by {share} ({int((apart > tolerance * size).sum())} of {len(old)})"
             )
-    return "; ".join(found)
+    return "; ".join(reasons)
 
 
 def experiment_digest(function: Callable[..., Any]) -> str:

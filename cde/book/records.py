@@ -61,7 +61,7 @@ def recorded(
     At the profile `smoke` the experiment is computed, and compared with the proofs of its records.
 
     Args:
-        name: of the experiment, and of the record's file.
+        name: name of the experiment, and of the record's file.
         profile: the reader's profile; a record stands in at its own profile only.
         compute: makes the rows (columns of numbers and short names).
         can_run: whether this machine has what `compute` needs.
@@ -105,7 +105,7 @@ def records_at_other_profiles(name: str, profile: str) -> dict[str, Recorded]:
     """The records of an experiment at other profiles, to be drawn beside the reader's own numbers.
 
     Args:
-        name: of the experiment.
+        name: name of the experiment.
         profile: the reader's, which is left out; so are those of the profile `smoke`.
 
     Returns:
@@ -117,13 +117,13 @@ def records_at_other_profiles(name: str, profile: str) -> dict[str, Recorded]:
         >>> records_at_other_profiles("no such experiment", "laptop")
         {}
     """
-    found = {}
+    records = {}
     for path in sorted((project_root() / "book" / "records").glob(f"*/{name}.json")):
         if path.parent.name not in (profile, "smoke"):
             record = _read(path, None)
             if record is not None:  # with --fresh no record is used
-                found[path.parent.name] = record
-    return found
+                records[path.parent.name] = record
+    return records
 
 
 def proof_states() -> list[ProofState]:
@@ -147,8 +147,8 @@ def record_state(path: Path) -> str:
     """
     if not path.exists():
         return "missing"
-    found = _state(path)
-    return content_hash([path.read_bytes(), found.state, found.reason])
+    proof = _state(path)
+    return content_hash([path.read_bytes(), proof.state, proof.reason])
 
 
 def _path(profile: str, name: str) -> Path:
@@ -239,12 +239,12 @@ def _state(path: Path) -> ProofState:
         return ProofState(
             name, "not compared", "Its proof has not been compared here: run the chapter at smoke."
         )
-    found = json.loads(kept.read_text(encoding="utf-8"))
-    if found["record"] != content_hash([path.read_bytes()]):
+    state = json.loads(kept.read_text(encoding="utf-8"))
+    if state["record"] != content_hash([path.read_bytes()]):
         return ProofState(
             name, "not compared", "Its proof has not been compared since it was made."
         )
-    return ProofState(name, "stale" if found["differences"] else "holds", found["differences"])
+    return ProofState(name, "stale" if state["differences"] else "holds", state["differences"])
 
 
 def _kept_state(path: Path) -> Path:
@@ -275,12 +275,12 @@ def _compare(
             _save(path, record)
         if not record.get("proof") or record["proof"]["settings"] != settings:
             continue
-        found = differences(_renamed(record["proof"]["rows"], record), kept)
-        account.proofs[one] = found
+        difference = differences(_renamed(record["proof"]["rows"], record), kept)
+        account.proofs[one] = difference
         with atomic_path(_kept_state(path)) as temporary:
             state = {
                 "record": content_hash([path.read_bytes()]),
-                "differences": found,
+                "differences": difference,
                 "time": now(),
             }
             temporary.write_text(json.dumps(state), encoding="utf-8")

@@ -98,14 +98,18 @@ class _Page(HTMLParser):
         self.anchors: set[str] = set()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        self.anchors.update(value for name in ("id", "name") if (value := found.get(name)))
+        attributes = dict(attrs)
+        self.anchors.update(value for name in ("id", "name") if (value := attributes.get(name)))
         if tag == "img":
-            self.images.append(found.get("alt"))
-        if tag == "a" and found.get("href"):
-            self.links.append(str(found["href"]))
-        source = found.get("src") or (found.get("href") if tag == "link" else None)
-        if source and urlsplit(source).netloc and found.get("rel") not in ("canonical", "search"):
+            self.images.append(attributes.get("alt"))
+        if tag == "a" and attributes.get("href"):
+            self.links.append(str(attributes["href"]))
+        source = attributes.get("src") or (attributes.get("href") if tag == "link" else None)
+        if (
+            source
+            and urlsplit(source).netloc
+            and attributes.get("rel") not in ("canonical", "search")
+        ):
             self.fetched.append(source)
 
 

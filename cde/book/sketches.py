@@ -67,7 +67,7 @@ def two_stages(axis: Axes) -> None:
     text's tokens through the second.
 
     Args:
-        axis: to draw on; its ticks and frame are taken away.
+        axis: axes to draw on; its ticks and frame are taken away.
 
     Used by the chapter `architecture`.
 
@@ -119,7 +119,7 @@ def attention_pairs(axis: Axes, seen: NDArray[np.bool_], context: int) -> None:
     each that is looked at.
 
     Args:
-        axis: to draw on.
+        axis: axes to draw on.
         seen: `(tokens, tokens)`, as `cde.models.attention.visibility` gives it.
         context: how many of the tokens, from the first on, are the context's.
 

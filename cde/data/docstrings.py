@@ -81,7 +81,7 @@ def _docstrings(file: SourceFile) -> list[Docstring]:
             tree = ast.parse(source)
     except (SyntaxError, ValueError):
         return []  # templates and Python 2 leftovers that some packages ship
-    found = []
+    docstrings = []
     # definitions inside functions are nobody's documentation, and most of the tree's nodes
     waiting: list[tuple[ast.AST, str]] = [(tree, module)]
     while waiting:
@@ -89,7 +89,7 @@ def _docstrings(file: SourceFile) -> list[Docstring]:
         if isinstance(node, (*_DEFINITIONS, ast.Module)):
             pair = split_docstring(ast.get_docstring(node) or "")
             if pair is not None:
-                found.append(Docstring(*pair, package, name))
+                docstrings.append(Docstring(*pair, package, name))
         if isinstance(node, (ast.Module, ast.ClassDef, ast.If, ast.Try)):
             children = [*node.body, *getattr(node, "orelse", ()), *getattr(node, "finalbody", ())]
             children += [
@@ -98,7 +98,7 @@ def _docstrings(file: SourceFile) -> list[Docstring]:
             for child in reversed(children):
                 inner = f"{name}.{child.name}" if isinstance(child, _DEFINITIONS) else name
                 waiting.append((child, inner))
-    return found
+    return docstrings
 
 
 def split_docstring(docstring: str) -> tuple[str, str] | None:

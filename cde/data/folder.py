@@ -88,16 +88,16 @@ def _tab_separated(path: Path, columns: int) -> Iterator[tuple[int, list[str]]]:
 
 def _by_id(path: Path) -> dict[str, str]:
     """Texts by id, with the title, where there is one, before the text."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for row in _json_lines(path, ("_id", "text")):
-        if row["_id"] in found:
+        if row["_id"] in texts:
             raise ValueError(
                 f"{path}: the id {row['_id']!r} occurs more than once; ids must be distinct"
             )
-        found[row["_id"]] = (
+        texts[row["_id"]] = (
             f"{row['title']} {row['text']}".strip() if row.get("title") else row["text"]
         )
-    return found
+    return texts
 
 
 def _grade(path: Path, number: int, text: str) -> int:

@@ -72,7 +72,7 @@ def load_retrieval(
     """Load a retrieval set in mteb's layout.
 
     Args:
-        repository: such as "mteb/scifact", or a local folder.
+        repository: repository on the Hub, such as "mteb/scifact", or a local folder.
         configuration: a prefix of the three configurations, for repositories that hold several
             sets.
         split: the split of the judgements.

@@ -118,7 +118,7 @@ def _extract(packages: Sequence[str]) -> pd.DataFrame:
         joblib.delayed(read_docstrings)(portion) for portion in portions
     )
     title = f"pydocs: reading {len(files):,} source files"
-    rows = [row for found in progress(parsed, title, total=len(portions)) for row in found]
+    rows = [row for portion in progress(parsed, title, total=len(portions)) for row in portion]
     frame = pd.DataFrame(rows, columns=Docstring._fields)
     repeated = frame.groupby("id").cumcount()
     frame["id"] = frame["id"].where(repeated == 0, frame["id"] + "#" + (repeated + 1).astype(str))

@@ -168,7 +168,7 @@ class RetrievalSet:
 
         Args:
             pairs: the pairs; all their documents are the corpus. Their ids must differ.
-            queries: ask only so many, drawn without replacement; by default all.
+            queries: how many to ask, drawn without replacement; by default all.
         """
         made = cls(
             document_ids=pairs.ids,
@@ -228,7 +228,7 @@ class RetrievalSet:
         Args:
             documents: how many documents to keep; more are kept if more are relevant.
             queries: how many queries to keep.
-            seed: of both draws.
+            seed: seed of both draws.
 
         A smaller corpus is easier to search: numbers on it compare with each other only.
         """
@@ -247,7 +247,7 @@ class RetrievalSet:
             document_ids=[self.document_ids[i] for i in kept],
             documents=[self.documents[i] for i in kept],
             qrels={
-                q: {d: g for d, g in found.items() if d in names}
-                for q, found in asked.qrels.items()
+                q: {d: g for d, g in grades.items() if d in names}
+                for q, grades in asked.qrels.items()
             },
         )

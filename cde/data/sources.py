@@ -126,9 +126,9 @@ def load_pairs(name: str = "pydocs", split: Split | None = None, deduplicate: bo
         name: `pydocs` (the packages that training may see), `pydocs/<package>`, `pydocs/*` (all of
             them, those held out too), `folder:<path>`, `hub:<repo>[:<config>]`, or `pairs/<source>`
             below `$CDE_DATA` (`pairs/*`: all of those).
-        split: for pydocs "train", "test" or "all"; default "train" for `pydocs`, "all" for one
+        split: "train", "test" or "all" for pydocs; default "train" for `pydocs`, "all" for one
             package. For the Hub, the split's name. Folders have no splits.
-        deduplicate: for pydocs, drop exact and near duplicates.
+        deduplicate: drop exact and near duplicates (pydocs).
 
     Raises:
         ValueError: an unknown name (the closest are offered), or malformed data.
@@ -173,8 +173,7 @@ def load_retrieval(
         name: `pydocs`, `pydocs/<package>`, `folder:<path>` (BEIR's layout), `hub:<repo>[:<config>]`
             (mteb's layout), or `beir/<name>` below `$CDE_DATA`.
         split: which judgements, for folders and the Hub. (pydocs asks only what no training sees.)
-        drop_unknown: for folders and the Hub, drop judgements that point nowhere instead of
-            failing.
+        drop_unknown: drop judgements that point nowhere instead of failing (folders and the Hub).
 
     Raises:
         ValueError: an unknown name (the closest are offered), or malformed data.
@@ -186,20 +185,22 @@ def load_retrieval(
         'pydocs/mpmath'
     """
     if name == "pydocs":
-        found = pydocs.load_retrieval(name=name)
+        collection = pydocs.load_retrieval(name=name)
     elif name.removeprefix("pydocs/") in pydocs.PACKAGES and name.startswith("pydocs/"):
-        found = pydocs.load_retrieval([name.removeprefix("pydocs/")], name=name)
+        collection = pydocs.load_retrieval([name.removeprefix("pydocs/")], name=name)
     elif name.startswith("folder:"):
-        found = folder.load_retrieval(name.removeprefix("folder:"), split, drop_unknown, name=name)
+        collection = folder.load_retrieval(
+            name.removeprefix("folder:"), split, drop_unknown, name=name
+        )
     elif name.startswith("hub:"):
-        found = hub.load_retrieval(*_hub_name(name), split=split, drop_unknown=drop_unknown)
+        collection = hub.load_retrieval(*_hub_name(name), split=split, drop_unknown=drop_unknown)
     elif name.startswith("beir/") and (path := _below_data(name)) is not None:
-        found = folder.load_retrieval(path, split, drop_unknown, name=name)
+        collection = folder.load_retrieval(path, split, drop_unknown, name=name)
     else:
         raise _unknown(name, "retrieval")
     account.asked.add(name)
-    account.loaded[name] = found.fingerprint
-    return found
+    account.loaded[name] = collection.fingerprint
+    return collection
 
 
 def is_available(*names: str) -> bool:
@@ -258,8 +259,8 @@ def known_fingerprints(name: str) -> set[str]:
     if key == "missing" or name.startswith("hub:"):
         return set()
     kept = cache_folder("fingerprints") / f"{content_hash([name])}.json"
-    if kept.exists() and (found := json.loads(kept.read_text(encoding="utf-8")))["key"] == key:
-        return set(found["fingerprints"])
+    if kept.exists() and (stored := json.loads(kept.read_text(encoding="utf-8")))["key"] == key:
+        return set(stored["fingerprints"])
     before = dict(account.loaded), set(account.asked)
     fingerprints = set()
     splits: tuple[Split, ...] = ("train", "test", "all")

@@ -6,7 +6,7 @@ for any encoder.
 - `cde.dwell.tables`: what the probes found, by place and by segment;
 - `cde.dwell.encoder_decoder`, `cde.dwell.span_corruption`: T5 with rotary positions, as encoder and
   as language model;
-- `cde.dwell.chain`: stages of training, each from the weights of the one before;
+- `cde.dwell.chain`: phases of training, each from the weights of the one before;
 - `cde.dwell.recipe`: the chains of the chapters, at each profile;
 - `cde.dwell.readers`: models to probe, each with its tokenizer and with how far it reads.
 """

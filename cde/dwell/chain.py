@@ -1,4 +1,5 @@
-"""Three stages make a retriever of an encoder–decoder (Dwell §3.2): a chain of stored trainings.
+"""Three phases of training make a retriever of an encoder–decoder (Dwell §3.2): a chain of stored
+runs. (The paper calls them stages; here a stage is a part of the contextual encoder.)
 
     restore   span corruption: 15 % of the tokens, mean span 3
     crops     contrastive: two independent crops of a document, 10 to 50 % of it each, are a pair
@@ -7,18 +8,17 @@
               for the first with the surrogate. What scores above the labelled document is no
               negative.
 
-A `Stage` names what it goes on from, so that a table of "with and without" is a few chains that
-share their beginnings; what two chains have in common is trained once. Contrastive stages are
+A `Phase` names what it goes on from, so that a table of "with and without" is a few chains that
+share their beginnings; what two chains have in common is trained once. Contrastive phases are
 `cde.training.Trainer` on our encoder–decoder: its loss, its gradient cache, its checkpoints.
 
-Cost: that of the training. A stage lies in the cache folder under a hash of its settings, its data,
-what it goes on from, and the code.
+Cost: that of the training. A phase lies in the store of runs (`cde.experiments.runs`) under a hash
+of its settings, its data, what it goes on from, and the versions of the procedures.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -26,29 +26,28 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from filelock import FileLock
 
 from cde.data import Pairs
 from cde.dwell.encoder_decoder import EncoderDecoder
 from cde.dwell.probes import segments, token_spans
 from cde.dwell.span_corruption import pretrain
 from cde.experiments.runs import PROCEDURE as TRAINING
-from cde.experiments.runs import provenance
+from cde.experiments.runs import stored
 from cde.hardware import half_precision
-from cde.storage import atomic_path, cache_folder, content_hash
+from cde.storage import content_hash
 from cde.training import TrainConfig, Trainer
 from cde.training.preparation import mine_hard_negatives
 
-__all__ = ["Stage", "crop_pairs", "shuffle_segments", "train_stage"]
+__all__ = ["Phase", "crop_pairs", "shuffle_segments", "train_phase"]
 
-#: the version of the procedure of each stage, beside that of every training run; see
+#: the version of the procedure of each phase, beside that of every training run; see
 #: `cde.experiments.runs.PROCEDURE`
 PROCEDURE = 1
 
 
 @dataclass(frozen=True)
-class Stage:
-    """One stage of training and what it goes on from.
+class Phase:
+    """One phase of training and what it goes on from.
 
     Attributes:
         kind: "start" (no training), "restore", "crops" or "tune".
@@ -57,28 +56,28 @@ class Stage:
             and "tune" those of `TrainConfig`. Three belong to "crops" alone: `placement`
             (`crop_pairs`), `shuffled` (documents with their segments shuffled), `pooling` (from
             here on).
-        after: the stage before; None for "start" alone.
+        after: the phase before; None for "start" alone.
 
     Example:
-        >>> start = Stage("start", {"layers": 1})
-        >>> Stage("restore", {"steps": 2}, start).chain
+        >>> start = Phase("start", {"layers": 1})
+        >>> Phase("restore", {"steps": 2}, start).chain
         ['start', 'restore']
     """
 
     kind: Literal["start", "restore", "crops", "tune"]
     settings: dict[str, Any] = field(default_factory=dict)
-    after: Stage | None = None
+    after: Phase | None = None
 
     def __post_init__(self) -> None:
         if (self.kind == "start") != (self.after is None):
             raise ValueError(
-                "a chain begins with the stage 'start' and has it nowhere else; this is "
+                "a chain begins with the phase 'start' and has it nowhere else; this is "
                 f"{self.kind!r}"
             )
 
     @property
     def chain(self) -> list[str]:
-        """The kinds of all stages, the first one first."""
+        """The kinds of all phases, the first one first."""
         return [*(self.after.chain if self.after else []), self.kind]
 
 
@@ -168,25 +167,25 @@ def shuffle_segments(
     generator = np.random.default_rng(seed)
     shuffled = []
     for text in texts:
-        found = segments(text, tokenizer, parts)
+        pieces = segments(text, tokenizer, parts)
         order = generator.permutation(parts)
         shuffled.append(
-            text if isinstance(found, str) else " ".join(found[place].strip() for place in order)
+            text if isinstance(pieces, str) else " ".join(pieces[place].strip() for place in order)
         )
     return shuffled
 
 
-def train_stage(stage: Stage, texts: Sequence[str], pairs: Pairs, seed: int = 0) -> Path:
-    """Train a stage and those before it, as far as the store lacks them.
+def train_phase(phase: Phase, texts: Sequence[str], pairs: Pairs, seed: int = 0) -> Path:
+    """Train a phase and those before it, as far as the store lacks them.
 
     Args:
-        stage: the last one.
-        texts: for "restore" and "crops".
-        pairs: for "tune".
-        seed: of weights and draws.
+        phase: the last one.
+        texts: documents, for "restore" and "crops".
+        pairs: pairs, for "tune".
+        seed: seed of weights and draws.
 
     Returns:
-        The folder: `model/` for `EncoderDecoder.from_pretrained`, and `stage.json` with settings,
+        The folder: `model/` for `EncoderDecoder.from_pretrained`, and `run.json` with settings,
         metrics and provenance.
 
     Raises:
@@ -194,82 +193,91 @@ def train_stage(stage: Stage, texts: Sequence[str], pairs: Pairs, seed: int = 0)
 
     Used by the chapters on *Dwell in the Beginning*.
     """
-    before = train_stage(stage.after, texts, pairs, seed) if stage.after else None
-    data = content_hash(texts) if stage.kind in ("restore", "crops") else pairs.fingerprint
-    precision = "bfloat16" if half_precision("auto") else "float32"
-    parts = [
-        stage.kind,
-        json.dumps(stage.settings, sort_keys=True),
-        str(before.name if before else ""),
-        str(seed),
-    ]
+    before = train_phase(phase.after, texts, pairs, seed) if phase.after else None
+    data = content_hash(texts) if phase.kind in ("restore", "crops") else pairs.fingerprint
     key = content_hash(
         [
-            *parts,
-            data if stage.kind != "start" else "",
+            phase.kind,
+            json.dumps(phase.settings, sort_keys=True),
+            str(before.name if before else ""),
+            str(seed),
+            data if phase.kind != "start" else "",
             f"procedure {TRAINING} {PROCEDURE}",
-            precision,
+            "bfloat16" if half_precision("auto") else "float32",
         ]
     )
-    folder = cache_folder("stages", key)
-    with FileLock(folder / ".lock"):
-        if not (folder / "stage.json").is_file():
-            _train(stage, before, texts, pairs, seed, folder)
-    return folder
+
+    def make(folder: Path) -> dict[str, Any]:
+        torch.manual_seed(seed)
+        metrics: list[dict[str, float]] = []
+        if before is None:
+            model = _untrained(**phase.settings)
+        else:
+            start = EncoderDecoder.from_pretrained(before / "model")
+            model, metrics = _TRAINED_BY[phase.kind](start, phase, texts, pairs, seed, folder)
+        model.save_pretrained(folder / "model")
+        return {"phase": asdict(phase), "metrics": metrics}
+
+    return stored(key, make, seed)
 
 
-def _train(
-    stage: Stage, before: Path | None, texts: Sequence[str], pairs: Pairs, seed: int, folder: Path
-) -> None:
-    begun = time.perf_counter()
-    torch.manual_seed(seed)
-    settings = dict(stage.settings)
-    metrics: list[dict[str, float]] = []
-    if before is None:
-        source = settings.pop("model", None)
-        model = (
-            EncoderDecoder.from_backbone(source, **settings)
-            if source
-            else EncoderDecoder.small(**settings)
-        )
-    else:
-        model = EncoderDecoder.from_pretrained(before / "model")
-    if stage.kind == "restore":
-        metrics = pretrain(model, texts, folder, seed=seed, **settings)
-    elif stage.kind in ("crops", "tune"):
-        hard: Any = None
-        episode = stage.chain[:-1].count("tune") if stage.kind == "tune" else 0
-        if stage.kind == "crops":
-            placement = settings.pop("placement", "inside")
-            model.config.pooling = settings.pop("pooling", model.config.pooling)
-            if settings.pop("shuffled", False):
-                texts = shuffle_segments(texts, model.tokenizer, seed=seed)
-            count = settings["steps"] * settings["batch_size"]
-            pairs = crop_pairs(texts, model.tokenizer, count, seed, placement=placement)
-        else:  # hard negatives come from the whole collection
-            pairs = replace(pairs, domains=["all"] * len(pairs))
-        if episode and settings.get("hard_negatives"):
-            # by the surrogate's rule: documents that score above the labelled one may answer as
-            # well
-            vectors = model.encode_queries(pairs.queries), model.encode_documents(pairs.documents)
-            hard = mine_hard_negatives(*vectors, settings["hard_negatives"])
-        config = replace(
-            TrainConfig(
-                architecture="bi-encoder", batches="random", filter_epsilon=None, warmup_steps=0
-            ),
-            **settings,
-            seed=seed + 1000 * episode,  # another episode sees other batches
-        )
-        trained, metrics = Trainer(config, pairs, folder, model=model, hard_negatives=hard).run()
-        assert isinstance(trained, EncoderDecoder)
-        model = trained
-    model.save_pretrained(folder / "model")
-    values = {
-        "stage": asdict(stage),
-        "metrics": metrics,
-        "provenance": provenance(time.perf_counter() - begun, seed),
-    }
-    with atomic_path(folder / "stage.json") as temporary:
-        temporary.write_text(json.dumps(values, indent=1), encoding="utf-8")
-    for left in ("checkpoint.pt", "span_corruption.pt"):
-        (folder / left).unlink(missing_ok=True)
+def _untrained(model: str | None = None, **settings: Any) -> EncoderDecoder:
+    if model:
+        return EncoderDecoder.from_backbone(model, **settings)
+    return EncoderDecoder.small(**settings)
+
+
+Trained = tuple[EncoderDecoder, list[dict[str, float]]]
+
+
+def _restore(
+    model: EncoderDecoder, phase: Phase, texts: Sequence[str], pairs: Pairs, seed: int, folder: Path
+) -> Trained:
+    return model, pretrain(model, texts, folder, seed=seed, **phase.settings)
+
+
+def _crops(
+    model: EncoderDecoder, phase: Phase, texts: Sequence[str], pairs: Pairs, seed: int, folder: Path
+) -> Trained:
+    settings = dict(phase.settings)
+    placement = settings.pop("placement", "inside")
+    model.config.pooling = settings.pop("pooling", model.config.pooling)
+    if settings.pop("shuffled", False):
+        texts = shuffle_segments(texts, model.tokenizer, seed=seed)
+    count = settings["steps"] * settings["batch_size"]
+    crops = crop_pairs(texts, model.tokenizer, count, seed, placement=placement)
+    return _contrastive(model, settings, crops, seed, folder)
+
+
+def _tune(
+    model: EncoderDecoder, phase: Phase, texts: Sequence[str], pairs: Pairs, seed: int, folder: Path
+) -> Trained:
+    episode, hard = phase.chain[:-1].count("tune"), None
+    pairs = replace(pairs, domains=["all"] * len(pairs))  # negatives of the whole collection
+    if episode and phase.settings.get("hard_negatives"):
+        # by the surrogate's rule: documents that score above the labelled one may answer as well
+        vectors = model.encode_queries(pairs.queries), model.encode_documents(pairs.documents)
+        hard = mine_hard_negatives(*vectors, phase.settings["hard_negatives"])
+    # another episode sees other batches
+    return _contrastive(model, phase.settings, pairs, seed + 1000 * episode, folder, hard)
+
+
+_TRAINED_BY = {"restore": _restore, "crops": _crops, "tune": _tune}
+
+
+def _contrastive(
+    model: EncoderDecoder,
+    settings: dict[str, Any],
+    pairs: Pairs,
+    seed: int,
+    folder: Path,
+    hard_negatives: Any = None,
+) -> Trained:
+    base = TrainConfig(
+        architecture="bi-encoder", batches="random", filter_epsilon=None, warmup_steps=0
+    )
+    config = replace(base, **settings, seed=seed)
+    trainer = Trainer(config, pairs, folder, model=model, hard_negatives=hard_negatives)
+    trained, metrics = trainer.run()
+    assert isinstance(trained, EncoderDecoder)
+    return trained, metrics

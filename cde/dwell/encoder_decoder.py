@@ -45,9 +45,9 @@ def rotary_frequencies(dim: int, lengths: Tensor, base: float, trained: int) -> 
     pair turns over n as it did over `trained`, and the fastest as before.
 
     Args:
-        dim: of an attention head; even.
+        dim: width of an attention head; even.
         lengths: `(batch,)` tokens of each text.
-        base: of the geometric series.
+        base: base of the geometric series.
         trained: tokens that the model was trained at.
 
     Returns:
@@ -100,10 +100,10 @@ def _attention(
     if rotation is not None:  # self-attention
         query, key = rotation(query, key)
         causal = module.is_decoder and mask is None and query.shape[2] > 1
-    found = nn.functional.scaled_dot_product_attention(
+    attended = nn.functional.scaled_dot_product_attention(
         query, key, value.to(query.dtype), mask, dropout, is_causal=causal, scale=scaling
     )
-    return found.transpose(1, 2).contiguous(), None
+    return attended.transpose(1, 2).contiguous(), None
 
 
 ALL_ATTENTION_FUNCTIONS.register(_NAME, _attention)
@@ -117,10 +117,10 @@ class EncoderDecoderConfig(PreTrainedConfig):  # type: ignore[misc]
         backbone: config dictionary of a T5.
         positions: "rotary", or "relative": T5's own biases.
         pooling: "decoder" or "mean".
-        rotary_base: of the rotation.
+        rotary_base: base of the rotation's frequencies.
         trained_tokens: length beyond which dynamic NTK sets in.
         max_tokens: texts are cut to so many tokens.
-        query_prefix, document_prefix: put before every query and document.
+        query_prefix, document_prefix: text put before every query and document.
 
     Raises:
         ValueError: a setting outside what is accepted.
@@ -216,10 +216,10 @@ class EncoderDecoder(TextEncoder):
         embeddings.
 
         Args:
-            layers, decoder_layers: of the two stacks.
-            tokenizer: whose word embeddings are taken as well; "minilm" or a folder of such a
-                model.
-            settings: of `EncoderDecoderConfig`.
+            layers, decoder_layers: layers of the two stacks.
+            tokenizer: model whose tokenizer and word embeddings are taken; "minilm" or a folder of
+                such a model.
+            settings: settings of `EncoderDecoderConfig`.
         """
         weights = read_weights(fetch_folder(tokenizer))
         words = next(
@@ -261,12 +261,12 @@ class EncoderDecoder(TextEncoder):
             ValueError: a model that is no T5, or a setting that is not accepted.
         """
         folder = fetch_folder(path_or_repository)
-        found = AutoConfig.from_pretrained(folder)
-        if found.model_type != "t5":
+        config = AutoConfig.from_pretrained(folder)
+        if config.model_type != "t5":
             raise ValueError(
-                f"{path_or_repository} is of the type {found.model_type!r}; a t5 is needed"
+                f"{path_or_repository} is of the type {config.model_type!r}; a t5 is needed"
             )
-        model = cls(EncoderDecoderConfig(backbone=found.to_dict(), **settings))
+        model = cls(EncoderDecoderConfig(backbone=config.to_dict(), **settings))
         tensors = AutoModelForSeq2SeqLM.from_pretrained(folder).state_dict()
         if model.config.positions == "rotary":
             tensors = {
@@ -391,7 +391,7 @@ class EncoderDecoder(TextEncoder):
         self._turn("decoder", None, batch, labels.shape[1])
         # not `labels`: with them the model would compute a loss of its own as well
         targets = self.model.prepare_decoder_input_ids_from_labels(labels)
-        found = self.model(
+        output = self.model(
             input_ids=input_ids, attention_mask=attention_mask, decoder_input_ids=targets
         )
-        return found.logits  # type: ignore[no-any-return]
+        return output.logits  # type: ignore[no-any-return]

@@ -95,7 +95,7 @@ class Passages:
         counted.
 
         Args:
-            fits: of a document's text.
+            fits: whether a document's text fits.
             reason: what queries whose documents do not fit are counted under.
             corpus: leave them out of the corpus as well; else only the documents that are asked for
                 are looked at.
@@ -140,11 +140,11 @@ def _cloze(text: str, generator: np.random.Generator) -> tuple[str, str, Span] |
     """Query, document without it, and the passage in that document; None if no section has both."""
     for place in generator.permutation(len(sections := split_sections(text))):
         start, end = sections[place]
-        for found in _SENTENCE.finditer(text, start, end):
-            sentence = found.group()
+        for match in _SENTENCE.finditer(text, start, end):
+            sentence = match.group()
             if _words(sentence) < _WORDS[0] or ">>>" in sentence:
                 continue
-            before, after = text[: found.start()], text[found.end() :]
+            before, after = text[: match.start()], text[match.end() :]
             rest = (len(before), end - len(sentence))
             document = before + after
             if _words(document[rest[0] : rest[1]]) >= _WORDS[1]:
@@ -171,11 +171,11 @@ def _pydocs(words: tuple[int, int], seed: int, packages: Sequence[str] | None) -
         if not words[0] <= len(text.split()) <= words[1]:
             left_out["shorter or longer than asked for"] += 1
             continue
-        found = _cloze(text, generator)
-        if found is None:
+        cloze = _cloze(text, generator)
+        if cloze is None:
             left_out["no section with a sentence and more"] += 1
             continue
-        query, document, spans[name] = found
+        query, document, spans[name] = cloze
         ids.append(name)
         documents.append(document)
         queries.append(query)
@@ -337,10 +337,10 @@ def _of_two_sets(name: str, answers: str, split: str) -> Passages:
     )
     texts = _texts(passages)
     relevant = {
-        query: [one for one, grade in found.items() if grade > 0]
-        for query, found in passages.qrels.items()
+        query: [one for one, grade in grades.items() if grade > 0]
+        for query, grades in passages.qrels.items()
     }
-    one_each = {query: texts[found[0]] for query, found in relevant.items() if len(found) == 1}
+    one_each = {query: texts[names[0]] for query, names in relevant.items() if len(names) == 1}
     if not set(one_each) & set(documents.query_ids):
         raise ValueError(
             f"{name} and {answers} have no query id in common with a single relevant passage"
@@ -362,11 +362,11 @@ def load_passages(
         name: "pydocs", "beir/squad-dev", "beir/covidqa-passages", "beir/covidqa-docs"; with
             `answers` any set.
         words: least and most words of a document ("pydocs").
-        seed: of the choice of sections ("pydocs").
-        packages: whose documents ("pydocs"); by default all.
+        seed: seed of the choice of sections ("pydocs").
+        packages: packages whose documents are taken ("pydocs"); by default all.
         answers: a retrieval set of passages that asks the same queries by id; those with one
             relevant passage count.
-        split: of the judgements of both sets (`answers`).
+        split: split of the judgements of both sets (`answers`).
 
     Raises:
         ValueError: another name; two sets without a query in common.

@@ -68,10 +68,10 @@ def token_spans(text: str, tokenizer: Any) -> tuple[list[int], NDArray[np.int64]
     """
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(f"{type(tokenizer).__name__} gives no offsets: a fast tokenizer is needed")
-    found = tokenizer(
+    tokens = tokenizer(
         text, add_special_tokens=False, return_offsets_mapping=True, truncation=False, verbose=False
     )
-    return list(found["input_ids"]), np.array(found["offset_mapping"], dtype=np.int64).reshape(
+    return list(tokens["input_ids"]), np.array(tokens["offset_mapping"], dtype=np.int64).reshape(
         -1, 2
     )
 
@@ -163,7 +163,7 @@ def moved_passage(
         passages: queries, and where their passages stand.
         tokenizer: the encoder's (fast); of a ranker any.
         points: insertion points.
-        metric: of `score_queries`.
+        metric: a metric of `score_queries`.
         longest: leave out queries whose document has more tokens, which the encoder would not read
             to the end.
 
@@ -215,7 +215,7 @@ def _encoder_rankings(
     unchanged.
     """
     queries = encoder.encode_queries(collection.queries)
-    found, places = search(queries, encoder.encode_documents(collection.documents), depth + 1)
+    scores, places = search(queries, encoder.encode_documents(collection.documents), depth + 1)
     names = np.asarray(collection.document_ids, dtype=object)
     others = {
         query: {
@@ -223,7 +223,7 @@ def _encoder_rankings(
             for value, place in zip(row, where, strict=True)
             if names[place] != owner
         }
-        for (query, owner), row, where in zip(owners.items(), found, places, strict=True)
+        for (query, owner), row, where in zip(owners.items(), scores, places, strict=True)
     }
     for place in range(len(next(iter(versions.values())))):
         own = encoder.encode_documents([versions[query][place] for query in owners])
@@ -256,7 +256,9 @@ def _ranker_rankings(
                 for name, text in zip(collection.document_ids, collection.documents, strict=True)
             ]
             some = replace(ask(collection, list(one.values())), documents=texts)
-            rankings |= {query: dict(found) for query, found in ranker.rank(some, depth).items()}
+            rankings |= {
+                query: dict(ranking) for query, ranking in ranker.rank(some, depth).items()
+            }
         yield rankings
 
 
@@ -321,7 +323,7 @@ def substring_similarity(
     """Cosine of a document's embedding with those of its first tenth, its second tenth, and so on.
 
     Args:
-        encoder: gives unit vectors.
+        encoder: an encoder that gives unit vectors.
         texts: documents.
         tokenizer: the encoder's (fast).
         parts: runs of a document.
@@ -338,12 +340,12 @@ def substring_similarity(
         if longest is not None and len(token_spans(text, tokenizer)[0]) > longest:
             left_out[f"more than {longest} tokens"] += 1
             continue
-        found = segments(text, tokenizer, parts)
-        if isinstance(found, str):
-            left_out[found] += 1
+        runs_or_reason = segments(text, tokenizer, parts)
+        if isinstance(runs_or_reason, str):
+            left_out[runs_or_reason] += 1
         else:
             rows.append(row)
-            runs += found
+            runs += runs_or_reason
     if not rows:
         raise ValueError(f"no text can be cut into {parts} runs: {dict(left_out)}")
     whole = encoder.encode_documents([texts[row] for row in rows])

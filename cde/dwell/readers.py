@@ -66,8 +66,8 @@ def reader(name: str, recipe: DwellRecipe, seed: int) -> Reader:
     Args:
         name: "BM25", "MiniLM", a chain of the recipe (`cde.dwell.recipe.CHAINS`), or else a
             sentence-transformers model, by its folder or its name on the Hub.
-        recipe: has the chains, and the most tokens of a document.
-        seed: of the chain's training.
+        recipe: recipe with the chains, and the most tokens of a document.
+        seed: seed of the chain's training.
 
     Raises:
         OSError: a name of another kind, which sentence-transformers does not find.

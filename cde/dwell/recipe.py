@@ -1,7 +1,7 @@
-"""What the chapters on *Dwell in the Beginning* train and probe, at each profile: chains of stages,
+"""What the chapters on *Dwell in the Beginning* train and probe, at each profile: chains of phases,
 data, test sets.
 
-The encoder–decoder goes through the paper's three stages; the chains below are named by what they
+The encoder–decoder goes through the paper's three phases; the chains below are named by what they
 have been through. Every chain of a seed begins with the same weights, and what two chains have in
 common is trained once.
 
@@ -18,11 +18,11 @@ common is trained once.
 | `wrapping crops` | yes | that run over the end | |
 
 Training sees the documents of pydocs' training packages (or of `data`); probes and searches have
-those of packages that were held out. All documents are short enough to be read whole by every stage
+those of packages that were held out. All documents are short enough to be read whole by every phase
 and every probe: an encoder whose training had cut the ends off would prefer the beginning for that
 alone.
 
-Cost: that of the stages; `stage.json` in each stage's folder says the seconds.
+Cost: that of the phases; `run.json` in each one's folder says the seconds.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from cde.data import Pairs, RetrievalSet, load_pairs
 from cde.data.pydocs import HELD_OUT
-from cde.dwell.chain import Stage, train_stage
+from cde.dwell.chain import Phase, train_phase
 from cde.dwell.encoder_decoder import EncoderDecoder
 from cde.dwell.passages import Passages, load_passages
 from cde.dwell.probes import token_spans
+from cde.experiments.recipes import profile_values
 from cde.models.encoder import load_tokenizer
+from cde.validation import unknown
 
 __all__ = ["CHAINS", "PARAMETERS", "DwellRecipe", "dwell_recipe", "dwell_recipe_of"]
 
@@ -65,12 +66,12 @@ class DwellRecipe:
     """Data and chains of a profile.
 
     Attributes:
-        start, restore, crops, tune: settings of the stages.
-        episodes: of `tuned again`.
-        documents: for training, at most.
-        words: least and most of a document.
-        longest: tokens of a document, at most.
-        queries: with a known passage, at most.
+        start, restore, crops, tune: settings of the phases.
+        episodes: episodes of `tuned again`.
+        documents: documents for training, at most.
+        words: least and most words of a document.
+        longest: most tokens of a document.
+        queries: queries with a known passage, at most.
         data: pairs to train on (`load_pairs`).
     """
 
@@ -101,9 +102,9 @@ class DwellRecipe:
     @property
     def probed(self) -> list[str]:
         """The documents that hold the passages of `passages`, each once."""
-        found = self.passages
-        asked = {found.document_of(query) for query in found.spans}
-        named = zip(found.collection.document_ids, found.collection.documents, strict=True)
+        passages = self.passages
+        asked = {passages.document_of(query) for query in passages.spans}
+        named = zip(passages.collection.document_ids, passages.collection.documents, strict=True)
         return [text for name, text in named if name in asked]
 
     @cached_property
@@ -129,40 +130,40 @@ class DwellRecipe:
             )
         )
 
-    def stage(self, chain: str) -> Stage:
-        """The last stage of a chain.
+    def phase(self, chain: str) -> Phase:
+        """The last phase of a chain.
 
         Raises:
             ValueError: a chain of another name.
 
         Example:
-            >>> dwell_recipe("smoke").stage("tuned").chain
+            >>> dwell_recipe("smoke").phase("tuned").chain
             ['start', 'restore', 'crops', 'tune']
         """
-        start = Stage("start", self.start)
-        restored = Stage("restore", self.restore, start)
-        cropped = Stage("crops", self.crops, restored)
+        start = Phase("start", self.start)
+        restored = Phase("restore", self.restore, start)
+        cropped = Phase("crops", self.crops, restored)
         last = {
             "language model": restored,
             "crops": cropped,
-            "tuned": Stage("tune", self.tune, cropped),
-            "tuned without crops": Stage("tune", self.tune, restored),
-            "tuned alone": Stage("tune", self.tune, start),
-            "mean": Stage("crops", {**self.crops, "pooling": "mean"}, restored),
-            "shuffled": Stage("crops", {**self.crops, "shuffled": True}, restored),
-            "wrapping crops": Stage("crops", {**self.crops, "placement": "around"}, restored),
+            "tuned": Phase("tune", self.tune, cropped),
+            "tuned without crops": Phase("tune", self.tune, restored),
+            "tuned alone": Phase("tune", self.tune, start),
+            "mean": Phase("crops", {**self.crops, "pooling": "mean"}, restored),
+            "shuffled": Phase("crops", {**self.crops, "shuffled": True}, restored),
+            "wrapping crops": Phase("crops", {**self.crops, "placement": "around"}, restored),
         }
         again = last["tuned"]
         for _ in range(self.episodes - 1):
-            again = Stage("tune", self.tune, again)
+            again = Phase("tune", self.tune, again)
         last["tuned again"] = again
         if chain not in last:
             raise ValueError(f"chain must be one of {', '.join(CHAINS)}; it is {chain!r}")
         return last[chain]
 
     def folder(self, chain: str, seed: int) -> Path:
-        """Where a chain's last stage lies, trained or read from the store."""
-        return train_stage(self.stage(chain), self.pairs.documents, self.pairs, seed)
+        """Where a chain's last phase lies, trained or read from the store."""
+        return train_phase(self.phase(chain), self.pairs.documents, self.pairs, seed)
 
     def model(self, chain: str, seed: int) -> EncoderDecoder:
         """The model at the end of a chain."""
@@ -179,8 +180,8 @@ def dwell_recipe(profile: str, share_of_steps: float | None = None, **changes: A
 
     Args:
         profile: "smoke", "laptop", "gpu" or "paper".
-        share_of_steps: of the profile's steps in each stage that are made, one at least: a tenth
-            for a quick look, 2 for longer training.
+        share_of_steps: share of the profile's steps that each phase makes, one step at least: a
+            tenth for a quick look, 2 for longer training.
         changes: attributes of `DwellRecipe` in place of the profile's; None leaves it.
 
     Raises:
@@ -193,23 +194,18 @@ def dwell_recipe(profile: str, share_of_steps: float | None = None, **changes: A
         >>> dwell_recipe("laptop", share_of_steps=0.1, queries=10).restore["steps"]
         15
     """
-    profiles = yaml.safe_load(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8"))
-    if profile not in profiles:
-        raise ValueError(f"profile must be one of {', '.join(profiles)}; it is {profile!r}")
-    recipe = DwellRecipe(**{**profiles[profile], "words": tuple(profiles[profile]["words"])})
+    values = profile_values(Path(__file__).with_suffix(".yml"), profile)
+    recipe = DwellRecipe(**{**values, "words": tuple(values["words"])})
     given = {name: value for name, value in changes.items() if value is not None}
-    unknown = sorted(set(given) - set(DwellRecipe.__dataclass_fields__))
-    if unknown:
-        raise ValueError(
-            f"unknown settings {', '.join(unknown)}; known are "
-            f"{', '.join(DwellRecipe.__dataclass_fields__)}"
-        )
+    names = DwellRecipe.__dataclass_fields__
+    if strange := set(given) - set(names):
+        raise ValueError(unknown(strange, names))
     if share_of_steps is not None:
         if share_of_steps <= 0:
             raise ValueError(f"share_of_steps must be above 0; it is {share_of_steps}")
-        for stage in ("restore", "crops", "tune"):
-            settings = given.get(stage, getattr(recipe, stage))
-            given[stage] = {**settings, "steps": max(1, round(share_of_steps * settings["steps"]))}
+        for phase in ("restore", "crops", "tune"):
+            settings = given.get(phase, getattr(recipe, phase))
+            given[phase] = {**settings, "steps": max(1, round(share_of_steps * settings["steps"]))}
     return replace(recipe, **given)
 
 
@@ -218,8 +214,8 @@ def dwell_recipe_of(settings: Any) -> DwellRecipe:
     their place.
 
     Args:
-        settings: of the page (`cde.book.page.settings`): `profile`, and any of `PARAMETERS`; None
-            leaves the recipe's.
+        settings: settings of the page (`cde.book.page.settings`): `profile`, and any of
+            `PARAMETERS`; None leaves the recipe's.
 
     Raises:
         ValueError: a value that does not fit.

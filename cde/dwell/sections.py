@@ -9,7 +9,7 @@ import re
 
 __all__ = ["Span", "split_sections"]
 
-#: from and before which character of a text
+#: start and end (exclusive) in a text, in characters
 Span = tuple[int, int]
 
 _UNDERLINED = re.compile(r"^[ \t]*[A-Z][A-Za-z ]{2,24}\n[ \t]*[-=~]{3,}[ \t]*\n", re.MULTILINE)
@@ -26,9 +26,9 @@ def split_sections(text: str) -> list[Span]:
         ['The sum of both.\\n']
     """
     heads = sorted(
-        (found.start(), found.end())
+        (heading.start(), heading.end())
         for rule in (_UNDERLINED, _COLON)
-        for found in rule.finditer(text)
+        for heading in rule.finditer(text)
     )
     edges = [start for start, _ in heads] + [len(text)]
     return [(below, end) for (_, below), end in zip(heads, edges[1:], strict=True) if end > below]

@@ -30,7 +30,8 @@ from cde.dwell.encoder_decoder import EncoderDecoder
 from cde.hardware import half_precision
 from cde.models.encoding import padded, tokenise
 from cde.progress import progress
-from cde.storage import atomic_path
+from cde.storage import content_hash
+from cde.training.loop import Loop
 
 __all__ = ["Corrupted", "corrupt", "pretrain", "sentinels", "span_accuracy", "windows_corrupted"]
 
@@ -57,9 +58,9 @@ def sentinels(tokenizer: Any) -> Ids:
     """
     known = tokenizer.get_vocab()
     for form in ("<extra_id_{}>", "[unused{}]"):
-        found = [known[form.format(number)] for number in range(99) if form.format(number) in known]
-        if len(found) > 1:
-            return np.array(found, dtype=np.int32)
+        marks = [known[form.format(number)] for number in range(99) if form.format(number) in known]
+        if len(marks) > 1:
+            return np.array(marks, dtype=np.int32)
     raise ValueError("the tokenizer has no sentinels: neither <extra_id_0> … nor [unused0] …")
 
 
@@ -92,7 +93,7 @@ def corrupt(
     Args:
         ids: `(n,)` tokens, without special ones; 4 or more.
         marks: sentinels.
-        generator: of the draw.
+        generator: source of the draw.
         rate: share of the tokens that are taken out.
         span: their mean length.
 
@@ -155,14 +156,14 @@ def pretrain(
     checkpoint.
 
     Args:
-        texts: of which each step draws `batch_size`, and of each longer one a stretch of `tokens`
-            anywhere in it; those shorter than 4 tokens are left out.
-        folder: for the checkpoint.
+        texts: documents, of which each step draws `batch_size`, and of each longer one a stretch
+            of `tokens` anywhere in it; those shorter than 4 tokens are left out.
+        folder: folder of the checkpoint.
         chunk: texts whose activations are held at once (gradient accumulation); by default all of a
             batch.
         warmup: share of the steps over which the learning rate rises; it falls as a cosine
             afterwards (Dwell, A.1.1).
-        seed: of draws and corruption.
+        seed: seed of draws and corruption.
 
     Returns:
         A row for each step: loss (nats a token), accuracy, seconds.
@@ -176,50 +177,45 @@ def pretrain(
     rows = [row for row in _bare(model, texts) if len(row) >= 4]
     optimiser = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
     schedule = get_cosine_schedule_with_warmup(optimiser, int(warmup * steps), steps)
-    half, metrics, begin = half_precision(model.precision), [], 0
-    path = folder / "span_corruption.pt"
-    if path.is_file():
-        state = torch.load(path, map_location=model.device, weights_only=True)
-        model.load_state_dict(state["model"])
-        optimiser.load_state_dict(state["optimiser"])
-        schedule.load_state_dict(state["schedule"])
-        metrics = json.loads(state["metrics"])
-        begin = len(metrics)
-    model.train()
-    for step in progress(range(begin, steps), "restoring spans", unit="steps"):
+    settings = [steps, batch_size, tokens, learning_rate, warmup, seed]
+    identity = json.dumps(["span corruption", content_hash(texts), *settings])
+    loop = Loop(model, optimiser, schedule, identity, folder, checkpoint_every)
+    loop.resume(model.device)
+
+    def step(number: int) -> dict[str, float]:
         begun = time.perf_counter()
-        generator = np.random.default_rng([seed, step])
+        generator = np.random.default_rng([seed, number])
         drawn = generator.choice(len(rows), min(batch_size, len(rows)), replace=False)
         batch = [corrupt(_stretch(rows[row], tokens, generator), marks, generator) for row in drawn]
         optimiser.zero_grad(set_to_none=True)
-        targets, total, share = sum(len(one.target) for one in batch), 0.0, 0.0
-        for start in range(0, len(batch), chunk or len(batch)):
-            some = batch[start : start + (chunk or len(batch))]
-            loss, labels, right = _loss(model, some, half)
-            loss = loss * (
-                int((labels != -100).sum()) / targets
-            )  # of all the batch's target tokens
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += float(loss.detach())
-            share += float(right.sum()) / targets
-        if not np.isfinite(total):
-            raise FloatingPointError(f"step {step + 1}: the loss is {total}; lower learning_rate")
+        loss, accuracy = _gradients(model, batch, chunk or len(batch))
+        if not np.isfinite(loss):
+            raise FloatingPointError(f"step {number + 1}: the loss is {loss}; lower learning_rate")
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         schedule.step()
-        metrics.append({"loss": total, "accuracy": share, "seconds": time.perf_counter() - begun})
-        if len(metrics) % checkpoint_every == 0 or len(metrics) == steps:
-            state = {
-                "model": model.state_dict(),
-                "optimiser": optimiser.state_dict(),
-                "schedule": schedule.state_dict(),
-                "metrics": json.dumps(metrics),
-            }
-            folder.mkdir(parents=True, exist_ok=True)
-            with atomic_path(path) as temporary:
-                torch.save(state, temporary)
+        return {"loss": loss, "accuracy": accuracy, "seconds": time.perf_counter() - begun}
+
+    model.train()
+    metrics = loop.run(step, steps, "restoring spans")
     model.eval()
     return metrics
+
+
+def _gradients(
+    model: EncoderDecoder, batch: Sequence[Corrupted], chunk: int
+) -> tuple[float, float]:
+    """Loss and accuracy of a batch, whose gradients are added up chunk by chunk."""
+    half = half_precision(model.precision)
+    targets, total, share = sum(len(one.target) for one in batch), 0.0, 0.0
+    for start in range(0, len(batch), chunk):
+        loss, labels, right = _loss(model, batch[start : start + chunk], half)
+        # mean of all the batch's target tokens, not of the chunk's
+        loss = loss * (int((labels != -100).sum()) / targets)
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += float(loss.detach())
+        share += float(right.sum()) / targets
+    return total, share
 
 
 def _bare(model: EncoderDecoder, texts: Sequence[str]) -> list[Ids]:
@@ -251,21 +247,21 @@ def windows_corrupted(
     from each other and from the window's ends.
 
     Example:
-        >>> found = windows_corrupted(np.arange(100, 160), np.array([1, 2, 3]),
+        >>> corrupted = windows_corrupted(np.arange(100, 160), np.array([1, 2, 3]),
         ...     np.random.default_rng(0), windows=2)
-        >>> [len(one.target) for one in found]  # two spans of three, and three sentinels
+        >>> [len(one.target) for one in corrupted]  # two spans of three, and three sentinels
         [9, 9]
     """
     size = len(ids) // windows
     if size < span + 2:
         return f"fewer than {windows * (span + 2)} tokens"
     count = min(max(1, round(rate * size / span)), (size - 1) // (span + 1), len(marks) - 1)
-    found = []
+    corrupted = []
     for edges in np.array_split(np.arange(len(ids)), windows):
         gaps = _composition(len(edges) - count * span, count + 1, generator)
         starts = edges[0] + np.cumsum(gaps[:-1]) + span * np.arange(count)
-        found.append(_cut(ids, [(int(at), int(at) + span) for at in starts], marks))
-    return found
+        corrupted.append(_cut(ids, [(int(at), int(at) + span) for at in starts], marks))
+    return corrupted
 
 
 def span_accuracy(
@@ -280,8 +276,8 @@ def span_accuracy(
 
     Args:
         texts: documents; cut to `tokens`.
-        windows: of a document.
-        seed: of the places of spans.
+        windows: number of windows of a document.
+        seed: seed of the places of spans.
 
     Returns:
         Three things. The first is the `(n, windows)` share of span tokens ranked first. The second
@@ -297,13 +293,13 @@ def span_accuracy(
     rows: list[Corrupted] = []
     left_out: dict[str, int] = {}
     for number, ids in enumerate(_bare(model, texts)):
-        found = windows_corrupted(
+        corrupted = windows_corrupted(
             ids[:tokens], marks, np.random.default_rng([seed, number]), windows
         )
-        if isinstance(found, str):
-            left_out[found] = left_out.get(found, 0) + 1
+        if isinstance(corrupted, str):
+            left_out[corrupted] = left_out.get(corrupted, 0) + 1
         else:
-            rows += found
+            rows += corrupted
     if not rows:
         raise ValueError(f"no document can be probed: {left_out}")
     training = model.training

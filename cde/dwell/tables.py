@@ -67,8 +67,8 @@ def changes(scores: pd.DataFrame) -> pd.DataFrame:
     document as it is.
 
     Args:
-        scores: of `cde.dwell.probes.moved_passage`: a row for each query, `default`, and a column
-            for each place.
+        scores: table of `cde.dwell.probes.moved_passage`: a row for each query, `default`, and a
+            column for each place.
 
     Returns:
         A row for each query, a column for each place.
@@ -182,7 +182,7 @@ def rows_by_segment(
     """A row for each segment of the documents.
 
     Args:
-        similar: of `cde.dwell.probes.substring_similarity`.
+        similar: result of `cde.dwell.probes.substring_similarity`.
         shares: per cent of the documents whose cosine a quantile is above.
 
     Returns:

@@ -14,6 +14,6 @@ arms and seeds.
 - `cde.experiments.faults`: what goes wrong when several processes train one model;
 - `cde.experiments.estimate`: what a config would cost on GPUs;
 - `cde.experiments.steps`: a training step on random words, to be timed and weighed;
-- `cde.experiments.timed_steps`: single steps of a recipe, to be timed;
+- `cde.experiments.steps`: single steps of a recipe, to be timed;
 - `cde.experiments.timing`: steps in turns, and peak memory.
 """

@@ -19,7 +19,7 @@ def loss_and_score(rows: pd.DataFrame) -> pd.DataFrame:
     """Loss and NDCG@10 points of each run, from rows of `sweep` for each of its sets.
 
     Args:
-        rows: with columns seed, batch_size, cluster_size, loss and ndcg (0 to 1).
+        rows: table with columns seed, batch_size, cluster_size, loss and ndcg (0 to 1).
 
     Returns:
         A row for each run: seed, batch_size, cluster_size, loss, and ndcg (0 to 100), the mean over
@@ -41,7 +41,7 @@ def r_of_seeds(runs: pd.DataFrame) -> pd.Series[float]:
     """Pearson's r of loss and score over the cluster sizes of each seed, averaged over batch sizes.
 
     Args:
-        runs: of `loss_and_score`.
+        runs: table of `loss_and_score`.
 
     Returns:
         r by seed; a seed is left out where loss or score does not vary at any batch size.
@@ -64,10 +64,10 @@ def r_of_runs(runs: pd.DataFrame) -> Interval | None:
     The interval is too narrow: runs of one cluster size are not independent.
 
     Args:
-        runs: of `loss_and_score`, of one batch size.
+        runs: table of `loss_and_score`, of one batch size.
 
     Returns:
-        None of fewer than four runs, or where loss or score does not vary.
+        None for fewer than four runs, or where loss or score does not vary.
 
     Used by the chapter `batch_and_cluster_size`.
 
@@ -84,7 +84,7 @@ def correlations(runs: pd.DataFrame) -> pd.DataFrame:
     """Both kinds of correlation at each batch size, as text for a page.
 
     Args:
-        runs: of `loss_and_score`.
+        runs: table of `loss_and_score`.
 
     Returns:
         A line for each batch size: batch, r of a seed, r of all runs ("–" where there is none), and

@@ -30,8 +30,9 @@ class Shape:
     """The sizes of a transformer.
 
     Attributes:
-        dim, layers, intermediate: of the states, how many, and of the feed-forward part.
-        matrices: of the feed-forward part: 2, or 3 where it is gated.
+        dim, layers, intermediate: width of the states, how many layers there are, and width of the
+            feed-forward part.
+        matrices: matrices of the feed-forward part: 2, or 3 where it is gated.
         vocabulary: rows of the word embeddings.
     """
 
@@ -58,14 +59,14 @@ class Estimate:
     """What a run would cost.
 
     Attributes:
-        steps: of the optimiser.
-        pairs: seen in all, repeats included.
-        tokens: that a step computes, in both stages and on all GPUs, context tokens before each
-            text included.
-        parameters: trained, word embeddings included.
-        operations: of the whole run.
+        steps: steps of the optimiser.
+        pairs: pairs seen in all, repeats included.
+        tokens: tokens that a step computes, in both stages and on all GPUs, context tokens before
+            each text included.
+        parameters: trained parameters, word embeddings included.
+        operations: operations of the whole run.
         memory: GiB on each GPU.
-        gpu_hours: of all GPUs together.
+        gpu_hours: hours of all GPUs together.
     """
 
     steps: int
@@ -91,14 +92,14 @@ class Estimate:
 def _shape(start: str) -> Shape:
     if start in _SHAPES:
         return _SHAPES[start]
-    found = AutoConfig.from_pretrained(start)
-    gated = found.model_type in ("nomic_bert", "modernbert")
+    config = AutoConfig.from_pretrained(start)
+    gated = config.model_type in ("nomic_bert", "modernbert")
     return Shape(
-        found.hidden_size,
-        found.num_hidden_layers,
-        found.intermediate_size,
+        config.hidden_size,
+        config.num_hidden_layers,
+        config.intermediate_size,
         3 if gated else 2,
-        found.vocab_size,
+        config.vocab_size,
     )
 
 
@@ -108,10 +109,10 @@ def estimate(
     """The cost of a run.
 
     Args:
-        config: of the run.
-        gpus: that share each batch.
+        config: settings of the run.
+        gpus: GPUs that share each batch.
         peak: operations a second of one of them; by default an H100's in bfloat16.
-        share: of the peak that is reached.
+        share: share of the peak that is reached.
 
     Returns:
         An `Estimate`.

@@ -50,12 +50,13 @@ class Task:
     """What all arms train on, and what they are tested on.
 
     Attributes:
-        config: of training; the seeds take the place of its own, and the arm "own negatives" has
-            `share_negatives` false.
-        pairs: so many of `pydocs`.
-        documents, queries: so many of the test set, `pydocs/networkx`.
-        noise: in the arm "different weights", as a share of each matrix' standard deviation.
-        seeds: a run of each arm for each.
+        config: settings of training; the seeds take the place of its own, and the arm "own
+            negatives" has `share_negatives` false.
+        pairs: how many of `pydocs`.
+        documents, queries: how many of the test set, `pydocs/networkx`.
+        noise: size of the noise in the arm "different weights", as a share of each matrix'
+            standard deviation.
+        seeds: seeds of the runs; each arm has a run for each.
 
     Example:
         >>> task = Task(TrainConfig(), pairs=64, documents=30, queries=10, noise=0.2, seeds=(0, 1))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 __all__ = ["TIE", "movement", "nearest"]
 
 Vectors = NDArray[np.float64]
-#: of cosines: documents that are cut to the same tokens have one vector
+#: difference of cosines that is none: documents that are cut to the same tokens have one vector
 TIE = 1e-6
 
 
@@ -36,7 +36,7 @@ def movement(embedded: Vectors, neighbours: int) -> pd.DataFrame:
 
     Args:
         embedded: `(contexts, documents, dim)`, unit vectors.
-        neighbours: of each document that are looked at.
+        neighbours: neighbours of each document that are looked at.
 
     Returns:
         A row for each pair of contexts, second before first. `first` and `second` are their places.

@@ -48,8 +48,8 @@ def minilm_encoders(
 
     Args:
         context_size: context documents that the latter are made for.
-        seed: of the null token, which both patterns share; all else is pretrained.
-        settings: of both configs, or `layers` and `precision`.
+        seed: seed of the null token, which both patterns share; all else is pretrained.
+        settings: settings of both configs, or `layers` and `precision`.
 
     Returns:
         The bi-encoder; attention pattern → contextual encoder.
@@ -105,8 +105,8 @@ def token_ids(encoder: Any, texts: Sequence[str], like: Any = None) -> Tokens:
     """Token ids of texts, padded to one length, and their mask: `(texts, T)` int64 each.
 
     Args:
-        encoder: whose tokenizer, device and limit of tokens are taken.
-        texts: to cut into tokens.
+        encoder: encoder whose tokenizer, device and limit of tokens are taken.
+        texts: texts to cut into tokens.
         like: another encoder, whose tokenizer is taken if it has one.
 
     Example:
@@ -151,9 +151,9 @@ def order_changes(
 
     Args:
         arms: (backbone, attention) → encoder; all with the same vocabulary.
-        text, context: as `token_ids` gives them; texts have four tokens or more.
+        text, context: tokens as `token_ids` gives them; texts have four tokens or more.
         draws: permutations an arm.
-        generator: of the permutations.
+        generator: draws the permutations.
 
     Returns:
         A row for each draw, indexed by arm (backbone, attention): "context permuted", and "two text
@@ -228,11 +228,11 @@ def fewer_documents(
 
     Args:
         models: attention pattern → encoder.
-        text: as `token_ids` gives it.
+        text: tokens as `token_ids` gives them.
         context: `(documents, dim)` of `embed_context`.
         sizes: how many documents to keep.
-        draws: of the documents kept, for each size but 0.
-        generator: of the draws.
+        draws: draws of the documents kept, for each size but 0.
+        generator: makes the draws.
 
     Returns:
         A row for each pattern, size, draw, and context, "shorter" or "filled" (with null tokens, to

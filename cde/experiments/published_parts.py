@@ -41,11 +41,11 @@ def part_scores(
             encoder without context. `null_context` puts null tokens in the context's place.
             `residual=False` lets the output projection take the place of what it projects, as the
             authors' file for the Hub does.
-        collection: to search.
+        collection: retrieval set to search.
         context: texts of the corpus, to draw from.
         context_size: how many of them are drawn.
-        seed: of the fresh weights, and of the draw of the context.
-        settings: of every encoder.
+        seed: seed of the fresh weights, and of the draw of the context.
+        settings: settings of every encoder.
 
     Returns:
         `(queries, parts)` NDCG@10 of each query; part → how many parameters a contextual encoder
@@ -90,10 +90,10 @@ def published_passes(
     """The published forward passes, one after the other: variant and encoder, in evaluation mode.
 
     Args:
-        folder: with jxm/cde-small-v1 or -v2, of whose weights there are the passes that fit; "" for
+        folder: folder with jxm/cde-small-v1 or -v2, for the passes that fit its weights; "" for
             small random weights in "hub", "train" and "v2".
-        context_size: of the random ones.
-        seed: of their weights.
+        context_size: context documents of the random ones.
+        seed: seed of their weights.
 
     Used by the chapter `architecture`.
 
@@ -120,8 +120,9 @@ def pass_changes(
 
     Args:
         model: the pass.
-        text: as `token_ids` gives it.
-        context: of the documents, which are repeated up to the number that the model is made for.
+        text: tokens as `token_ids` gives them.
+        context: tokens of the documents, which are repeated up to the number that the model is
+            made for.
 
     Returns:
         Changes by "context reversed", "two text tokens exchanged", "half of the context" (not a
@@ -139,10 +140,10 @@ def pass_changes(
             "context reversed": model.second_stage(ids, mask, vectors.flip(0)),
             "two text tokens exchanged": model.second_stage(exchanged(ids), mask, vectors),
         }
-        found = {name: largest_change(embedded, other) for name, other in changes.items()}
+        largest = {name: largest_change(embedded, other) for name, other in changes.items()}
         try:
             half = model.second_stage(ids, mask, vectors[: size // 2])
-            found["half of the context"] = largest_change(embedded, half)
+            largest["half of the context"] = largest_change(embedded, half)
         except ValueError:
-            found["half of the context"] = float("nan")
-    return found, embedded
+            largest["half of the context"] = float("nan")
+    return largest, embedded

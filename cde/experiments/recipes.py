@@ -107,7 +107,7 @@ class Recipe:
 
         Args:
             arm: settings in which it departs from the recipe.
-            seed: of training. The pairs are already drawn, so that seeds differ in weights and
+            seed: seed of training. The pairs are already drawn, so that seeds differ in weights and
                 batches alone.
 
         Raises:
@@ -141,7 +141,7 @@ class Recipe:
             first: a first phase; architecture, layers and attention are its.
             arm: settings in which this differs from the recipe's second phase; `epochs`, the number
                 of times that each pair is seen, is one of them. A tenth of the steps is warm-up.
-            seed: of training.
+            seed: seed of training.
 
         Raises:
             ValueError: settings that do not fit each other or the data; fewer pairs than a batch.
@@ -201,13 +201,13 @@ class Recipe:
                 f"here and two are needed: {', '.join(_COLLECTIONS)}"
             )
         documents, queries = self.sizes
-        found = []
+        sets = []
         for name, where in names:
             one = load_retrieval(name)
             if len(one.documents) > documents or len(one.queries) > queries:
                 one = one.shrink(documents, queries, 0)
-            found.append(EvaluationSet(name.split("/")[1], one, where))
-        return found
+            sets.append(EvaluationSet(name.split("/")[1], one, where))
+        return sets
 
     def _names(self) -> list[tuple[str, Literal["in", "out"]]]:
         """Names of the test sets, and what they are to the training data."""
@@ -220,6 +220,27 @@ class Recipe:
             *((f"pydocs/{name}", "out") for name in out),
             *((f"pydocs/{name}", "in") for name in within),
         ]
+
+
+def profile_values(file: Path, profile: str) -> dict[str, Any]:
+    """What a file of recipes has for a profile.
+
+    Args:
+        file: YAML: profile → settings.
+        profile: name of the profile.
+
+    Raises:
+        ValueError: a profile that the file does not have.
+
+    Example:
+        >>> profile_values(Path(__file__).with_suffix(".yml"), "smoke")["sizes"]
+        [40, 20]
+    """
+    profiles = yaml.safe_load(file.read_text(encoding="utf-8"))
+    if profile not in profiles:
+        raise ValueError(f"profile must be one of {', '.join(profiles)}; it is {profile!r}")
+    values: dict[str, Any] = profiles[profile]
+    return values
 
 
 def recipe(profile: str, **changes: Any) -> Recipe:
@@ -240,17 +261,14 @@ def recipe(profile: str, **changes: Any) -> Recipe:
         >>> recipe("laptop", steps=10).base.steps
         10
     """
-    profiles = yaml.safe_load(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8"))
-    if profile not in profiles:
-        raise ValueError(f"profile must be one of {', '.join(profiles)}; it is {profile!r}")
-    settings, sizes = profiles[profile]["first"], tuple(profiles[profile]["sizes"])
-    second = profiles[profile]["second"]
+    values = profile_values(Path(__file__).with_suffix(".yml"), profile)
     given = {name: value for name, value in changes.items() if value is not None}
     if "layers" in given:
         given.setdefault("first_stage_layers", given["layers"])
     if profile in ("hours", "gpu", "paper") and "data" not in given and not is_available("pairs/*"):
         given["data"] = "pydocs"
-    return Recipe(profile, TrainConfig.from_dict({**settings, **given}), sizes, second)
+    config = TrainConfig.from_dict({**values["first"], **given})
+    return Recipe(profile, config, tuple(values["sizes"]), values["second"])
 
 
 def recipe_of(settings: Any) -> Recipe:
@@ -258,8 +276,8 @@ def recipe_of(settings: Any) -> Recipe:
     their place.
 
     Args:
-        settings: of the page (`cde.book.page.settings`): `profile`, and any of `PARAMETERS`; None
-            leaves the recipe's.
+        settings: those of the page (`cde.book.page.settings`): `profile`, and any of `PARAMETERS`;
+            None leaves the recipe's.
 
     Raises:
         ValueError: a value that does not fit.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,9 @@ from cde.models import BiEncoder, ContextualEncoder
 from cde.provenance import commit, libraries, now
 from cde.storage import atomic_path, cache_folder, content_hash
 from cde.training import Processes, TrainConfig, Trainer
+from cde.training.loop import CHECKPOINT
 
-__all__ = ["PROCEDURE", "Run", "provenance", "run_key", "train"]
+__all__ = ["PROCEDURE", "Run", "provenance", "run_key", "stored", "train"]
 
 #: the version of the training procedure: a run of another version is another run. Raise it when the
 #: numbers of a run change; `tests/experiments/test_runs.py` holds the losses of a few steps, and
@@ -125,6 +127,46 @@ class Run:
         )
 
 
+def stored(key: str, make: Callable[[Path], dict[str, Any]], seed: int) -> Path:
+    """The folder of a finished training; it is made first if the store lacks it.
+
+    Args:
+        key: its address.
+        make: trains; leaves weights in the folder that it is given, and returns what `run.json`
+            shall say beside its provenance.
+        seed: seed of the training, for its provenance.
+
+    Used by `train` and by `cde.dwell.chain`.
+
+    Example:
+        >>> folder = stored("example", lambda folder: {"metrics": []}, seed=0)
+        >>> (folder / "run.json").is_file()
+        True
+    """
+    folder, processes = cache_folder("runs", key), Processes.connect()
+    if processes.rank > 0:  # process 0 holds the lock for all; whether the work is done is its word
+        return _shared(folder, make, seed, processes)
+    with FileLock(folder / ".lock"):
+        return _shared(folder, make, seed, processes)
+
+
+def _shared(
+    folder: Path, make: Callable[[Path], dict[str, Any]], seed: int, processes: Processes
+) -> Path:
+    here = float((folder / "run.json").is_file()) if processes.rank == 0 else 0.0
+    if not processes.mean(here) > 0:
+        begun = time.perf_counter()
+        values = make(folder)
+        if processes.rank == 0:
+            made = provenance(time.perf_counter() - begun, seed) | {"processes": processes.count}
+            with atomic_path(folder / "run.json") as temporary:
+                text = json.dumps({"key": folder.name, **values, "provenance": made}, indent=1)
+                temporary.write_text(text, encoding="utf-8")
+            (folder / CHECKPOINT).unlink(missing_ok=True)
+        processes.mean(0.0)  # the others wait until it is written
+    return folder
+
+
 def train(config: TrainConfig, pairs: Pairs | None = None, hard_negatives: Any = None) -> Run:
     """Train an encoder, or read the run back if the store has it.
 
@@ -158,42 +200,12 @@ def train(config: TrainConfig, pairs: Pairs | None = None, hard_negatives: Any =
     pairs = pairs if pairs is not None else load_pairs(config.data)
     if config.pairs is not None:
         pairs = pairs.sample(config.pairs, config.seed)
-    key = run_key(config, pairs, hard_negatives)
-    folder = cache_folder("runs", key)
-    processes = Processes.connect()
-    if processes.rank > 0:  # process 0 holds the lock for all; whether the work is done is its word
-        return _shared(config, pairs, hard_negatives, key, folder, processes)
-    with FileLock(folder / ".lock"):
-        return _shared(config, pairs, hard_negatives, key, folder, processes)
 
-
-def _shared(
-    config: TrainConfig,
-    pairs: Pairs,
-    hard_negatives: Any,
-    key: str,
-    folder: Path,
-    processes: Processes,
-) -> Run:
-    done = (
-        processes.mean(float((folder / "run.json").is_file()) if processes.rank == 0 else 0.0) > 0
-    )
-    if not done:
-        begun = time.perf_counter()
-        trainer = Trainer(config, pairs, folder, processes=processes, hard_negatives=hard_negatives)
+    def make(folder: Path) -> dict[str, Any]:
+        trainer = Trainer(config, pairs, folder, hard_negatives=hard_negatives)
         model, metrics = trainer.run()
-        if processes.rank == 0:
+        if trainer.processes.rank == 0:
             model.save_pretrained(folder / "model")
-            seconds = time.perf_counter() - begun
-            values = {
-                "key": key,
-                "config": config.to_dict(),
-                "data": pairs.fingerprint,
-                "metrics": metrics,
-                "provenance": provenance(seconds, config.seed) | {"processes": processes.count},
-            }
-            with atomic_path(folder / "run.json") as temporary:
-                temporary.write_text(json.dumps(values, indent=1), encoding="utf-8")
-            (folder / "checkpoint.pt").unlink(missing_ok=True)
-        processes.mean(0.0)  # the others wait until it is written
-    return Run.read(folder)
+        return {"config": config.to_dict(), "data": pairs.fingerprint, "metrics": metrics}
+
+    return Run.read(stored(run_key(config, pairs, hard_negatives), make, config.seed))

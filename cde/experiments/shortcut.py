@@ -119,11 +119,11 @@ class Shortcut:
 
 def _signs(rows: pd.DataFrame) -> pd.Series[float]:
     """The sign of each difference that is significant in its set, and nought for the others."""
-    found = []
+    signs = []
     for _, some in rows.groupby("set", sort=False):
         sign = np.sign((some["first_score"] - some["second_score"]).to_numpy(dtype=float))
-        found.append(pd.Series(np.where(holm(some["p"]) < 0.05, sign, 0.0), some.index))
-    return pd.concat(found)
+        signs.append(pd.Series(np.where(holm(some["p"]) < 0.05, sign, 0.0), some.index))
+    return pd.concat(signs)
 
 
 class _Once:
@@ -154,11 +154,11 @@ def search_by_depth(
     Args:
         models: name and a function from a set to the model that searches it. Models of one name are
             training runs: a query's score is their mean.
-        sets: by name; those that not even the least depth cuts are left out.
+        sets: sets by name; those that not even the least depth cuts are left out.
         depths: how many candidates a query has, in ascending order.
-        surrogate: finds them.
+        surrogate: model that finds them.
         tested: a depth that has to cut some set.
-        total: of models, for the progress bar.
+        total: number of models, for the progress bar.
 
     Returns:
         A row for each `set`, `depth` (`FULL` first) and pair of models. `documents` and `queries`

@@ -91,8 +91,8 @@ class SizeSweep(Sweep):
         Beyond the ends of the sweep it may lie at a single pair, and at all of them in one batch.
 
         Args:
-            encoder, filtered: whose.
-            pairs_seen: by a run.
+            encoder, filtered: which runs to look at, as in `by_size`.
+            pairs_seen: pairs that a run sees.
         """
         best = self.by_size("batch", encoder, filtered).idxmax(axis=1)
         limits = np.log10([1, *self.sizes("batch"), pairs_seen])
@@ -103,8 +103,8 @@ def domains_below(domains: Sequence[str], sizes: Iterable[int]) -> pd.DataFrame:
     """How many domains have fewer pairs than a batch or cluster of some size.
 
     Args:
-        domains: of each pair.
-        sizes: in pairs.
+        domains: domain of each pair.
+        sizes: sizes in pairs.
 
     Returns:
         A line for each size, for the page: size, domains of fewer pairs, their share of all pairs.
@@ -141,10 +141,10 @@ def sweep_sizes(
         warm-up.
 
     Args:
-        recipe: of the page; its steps, batch and cluster size are not used.
-        batch_sizes, cluster_sizes: in pairs.
-        pairs_seen: by a run, over all its steps.
-        contextual_attention: of the contextual encoder.
+        recipe: recipe of the page; its steps, batch and cluster size are not used.
+        batch_sizes, cluster_sizes: sizes in pairs.
+        pairs_seen: pairs that a run sees, over all its steps.
+        contextual_attention: attention pattern of the contextual encoder.
         seed, seeds: the first seed, and how many.
 
     Returns:
@@ -225,9 +225,9 @@ def sweep_second_phase(
     The first phase has clustered batches; the second has one hard negative a query, and the filter.
 
     Args:
-        recipe: of the page.
-        cluster_sizes: of the second phase, in pairs.
-        seeds: of both phases.
+        recipe: recipe of the page.
+        cluster_sizes: cluster sizes of the second phase, in pairs.
+        seeds: seeds of both phases.
 
     Returns:
         Rows of `sweep` on the sets out of domain, and cluster_size and batch_size.

@@ -1,13 +1,15 @@
-"""A training step on random words, to be timed and weighed: neither depends on which words.
+"""Single training steps, to be timed and weighed: on random words, or with each encoder.
 
-It ends with the gradients; the optimiser's memory and work do not depend on the batch.
+A step ends with the gradients; the optimiser's memory and work do not depend on the batch. Time and
+memory do not depend on which words a text has.
 
-Cost: that of a step.
+Cost: that of the steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,13 +17,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cde.experiments.recipes import Recipe
 from cde.experiments.timing import peak_memory
 from cde.hardware import half_precision
-from cde.models import ContextualEncoder
+from cde.models import BiEncoder, ContextualEncoder
+from cde.models.encoding import tokenise
 from cde.training.loss import ContrastiveLoss, contrastive_loss
 from cde.training.step import BatchTexts, backward
 
-__all__ = ["Step", "random_step", "step_memory"]
+__all__ = ["Step", "gradients", "random_step", "step_memory", "steps_to_time"]
 
 
 class Step(Protocol):
@@ -52,13 +56,13 @@ def random_step(
     step.
 
     Args:
-        pairs: of the batch.
-        seed: of texts, filter, dropout, and of the weights that MiniLM does not have.
-        layers: of each stage.
-        tokens: of the longest text; the shortest has half as many.
+        pairs: pairs of the batch.
+        seed: seed of texts, filter, dropout, and of the weights that MiniLM does not have.
+        layers: layers of each stage.
+        tokens: length of the longest text; the shortest has half as many.
         context_size: context documents.
-        hard: negatives besides, for each query.
-        options: of `ContextualEncoder.from_backbone`, such as attention or dropout.
+        hard: hard negatives besides, for each query.
+        options: those of `ContextualEncoder.from_backbone`, such as attention or dropout.
 
     Raises:
         ValueError: options that do not fit each other.
@@ -104,8 +108,8 @@ def step_memory(
     (`cde.experiments.timing.in_own_processes`).
 
     Args:
-        pairs, seed, options: of `random_step`.
-        cache, chunk_tokens: of the step.
+        pairs, seed, options: as in `random_step`.
+        cache, chunk_tokens: as in a `Step`.
 
     Returns:
         above: MiB at the highest above the loaded model and its texts; process: MiB in all; loss.
@@ -119,3 +123,88 @@ def step_memory(
     _, step = random_step(pairs, seed, **options)
     above, process, result = peak_memory(lambda: step(chunk_tokens, cache))
     return {"above": above, "process": process, "loss": float(result.loss)}
+
+
+def gradients(model: BiEncoder | ContextualEncoder, batch: BatchTexts) -> float:
+    """The loss of one step without gradient caching; its gradients are made and thrown away.
+
+    Args:
+        model: either encoder.
+        batch: queries, then as many documents; a context, where the encoder reads one.
+
+    Raises:
+        FloatingPointError: a loss that is not finite.
+
+    Example:
+        >>> words = (2417, 2630, 2417, 2630)
+        >>> texts = [np.array([101, word, 102], dtype=np.int32) for word in words]
+        >>> gradients(BiEncoder.from_backbone(layers=1), BatchTexts(texts)) < 0.01
+        True
+    """
+    count = len(batch.texts) // 2
+    torch.manual_seed(0)  # of dropout: each round has the same loss
+    result = backward(
+        model.train(),
+        batch,
+        lambda vectors: contrastive_loss(vectors[:count], vectors[count:]),
+        chunk_tokens=8192,
+        half=half_precision("auto"),
+        cache=False,
+    )
+    model.zero_grad(set_to_none=True)
+    return float(result.loss)
+
+
+def steps_to_time(
+    recipe: Recipe,
+    encoders: Mapping[str, Mapping[str, Any]],
+    lengths: Sequence[int],
+    pairs: int,
+    seed: int,
+) -> dict[str, Callable[[], float]]:
+    """One step of a recipe with each encoder, on the same pairs, and steps on texts of each length.
+
+    Args:
+        recipe: its layers and sizes, and a batch of its pairs; all encoders are MiniLM's.
+        encoders: name → settings (architecture, attention).
+        lengths: lengths in tokens of texts drawn at random, which a bi-encoder reads.
+        pairs: pairs of such texts, for each length.
+        seed: seed of the draws.
+
+    Returns:
+        name → a job of `cde.experiments.timing.in_turns` that returns its loss. Those of lengths
+        have names such as "64 tokens".
+
+    Used by the chapter `table1`.
+
+    Example:
+        >>> from cde.experiments.recipes import recipe
+        >>> encoders = {"one": {"architecture": "bi-encoder"}}
+        >>> jobs = steps_to_time(recipe("smoke"), encoders, [4], 2, 0)
+        >>> list(jobs), jobs["4 tokens"]() > 0
+        (['one', '4 tokens'], True)
+    """
+    base, generator = recipe.base, np.random.default_rng(seed)
+    torch.manual_seed(seed)  # of what MiniLM does not have: the null token, …
+    single = BiEncoder.from_backbone("minilm", base.layers)
+    some = recipe.pairs.sample(base.batch_size, seed)
+    queries = tokenise(single.tokenizer, list(some.queries), base.query_tokens)
+    documents = tokenise(single.tokenizer, list(some.documents), base.document_tokens)
+    texts, context = [*queries, *documents], documents[: base.context_size]
+    jobs: dict[str, Callable[[], float]] = {}
+    for name, encoder in encoders.items():
+        if encoder["architecture"] == "bi-encoder":
+            jobs[name] = partial(gradients, single, BatchTexts(texts))
+            continue
+        model = ContextualEncoder.from_backbone(
+            "minilm",
+            base.layers,
+            first_stage_layers=base.first_stage_layers,
+            attention=encoder["attention"],
+            context_size=base.context_size,
+        )
+        jobs[name] = partial(gradients, model, BatchTexts(texts, context))
+    for length in lengths:
+        drawn = list(generator.integers(1000, 20000, (2 * pairs, length)))
+        jobs[f"{length} tokens"] = partial(gradients, single, BatchTexts(drawn))
+    return jobs

@@ -143,7 +143,7 @@ def evaluate_in_contexts(
         model: either encoder; a bi-encoder is tested once, its context is "none".
         tests: the sets; `other` takes the documents of the next one.
         contexts: see the module.
-        seed: of the draw of the context.
+        seed: seed of the draw of the context.
 
     Returns:
         Columns set, where, context, ndcg (0 to 1).
@@ -170,8 +170,8 @@ def evaluate_in_contexts(
             encoder: Any = model
             if model.reads_context:
                 encoder = model.with_context(documents, seed=seed)
-            found = evaluate(encoder, test.collection)["ndcg@10"]
-            rows.append({"set": test.name, "where": test.where, "context": context, "ndcg": found})
+            ndcg = evaluate(encoder, test.collection)["ndcg@10"]
+            rows.append({"set": test.name, "where": test.where, "context": context, "ndcg": ndcg})
     return pd.DataFrame(rows)
 
 
@@ -187,10 +187,10 @@ def sweep(
 
     Args:
         arms: name → settings in which the arm departs from the recipe.
-        seeds: of training; the data and the test sets are the same for all.
+        seeds: seeds of training; the data and the test sets are the same for all.
         recipe: what all arms have in common.
-        contexts: in which contextual encoders are tested.
-        tests: by default the recipe's.
+        contexts: contexts in which contextual encoders are tested.
+        tests: test sets; by default the recipe's.
         after: an arm of the first phase; the arms are then second phases (`Recipe.fine_tune`) that
             go on from it, each from the run of its own seed. By default the arms are first phases.
 

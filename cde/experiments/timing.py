@@ -30,7 +30,7 @@ def in_turns(jobs: Mapping[str, Callable[[], Any]], rounds: int) -> pd.DataFrame
 
     Args:
         jobs: name → what is timed; on a GPU, until it has finished there.
-        rounds: that count.
+        rounds: rounds that count.
 
     Returns:
         Columns step (the job's name), round (from 1), seconds, and loss where the jobs return a
@@ -130,7 +130,7 @@ def in_own_processes(function: Callable[..., Any], jobs: Sequence[Sequence[Any]]
     on a GPU, one.
 
     Args:
-        function: of an importable module; what it takes and returns can be written as JSON.
+        function: function of an importable module; JSON can hold what it takes and returns.
         jobs: the arguments of each call.
 
     Returns:
@@ -159,6 +159,6 @@ def in_own_processes(function: Callable[..., Any], jobs: Sequence[Sequence[Any]]
 
 
 def _of_process(name: str) -> float:
-    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) / 2**10
+    match = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert match is not None
+    return int(match[1]) / 2**10

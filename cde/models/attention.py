@@ -28,7 +28,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 __all__ = ["ATTENTION_NAME", "ContextCache", "HeadRotation", "visibility"]
 
-#: under which `transformers` finds the function of this module
+#: name under which `transformers` finds the function of this module
 ATTENTION_NAME = "cde"
 
 
@@ -225,7 +225,7 @@ def visibility(
         window: text tokens see each other over at most so many places (ModernBERT's local layers).
         window_spares_context: context tokens see all and are seen by all, whatever the window, as
             befits an unordered context; false counts them as places in the sequence, as variant V2.
-        device: of the result, where there is no `text_mask` to take it from.
+        device: device of the result, where there is no `text_mask` to take it from.
 
     Returns:
         `(batch or 1, 1, queries or 1, keys)` bool, or None when everything sees everything.

@@ -240,9 +240,9 @@ def build_backbone(config: PreTrainedConfig, dropout: float | None = None) -> Pr
     """A backbone with random weights, on the attention function of `cde.models.attention`.
 
     Args:
-        config: of one of the three families. Beyond `transformers`' own settings, NomicBERT knows
-            `linear_biases` (which of its linear layers have a bias, as published checkpoints may)
-            and `rotary_fraction` (the part of each head that is rotated).
+        config: config of one of the three families. Beyond `transformers`' own settings, NomicBERT
+            knows `linear_biases` (which of its linear layers have a bias, as published checkpoints
+            may) and `rotary_fraction` (the part of each head that is rotated).
         dropout: set every dropout of the backbone to this probability; None leaves the config's.
 
     Raises:

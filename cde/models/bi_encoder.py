@@ -64,9 +64,9 @@ class BiEncoder(TextEncoder):
             path_or_repository: "minilm" (offline), a folder, or a Hub repository.
             layers: keep its first so many layers.
             attn_implementation: "sdpa", "eager" or "flash_attention_2".
-            device: by default CUDA where there is one.
-            precision: of `encode_queries` and `encode_documents`.
-            settings: of `BiEncoderConfig`.
+            device: device to run on; by default CUDA where there is one.
+            precision: precision of `encode_queries` and `encode_documents`.
+            settings: settings of `BiEncoderConfig`.
 
         Raises:
             ConnectionError: no such model, here or on the Hub.

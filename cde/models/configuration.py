@@ -46,8 +46,8 @@ class Variant:
 
 
 VARIANTS = {
-    #: this book's: the paper's description, one embedding norm, context without positions in every
-    #: family
+    #: this book's pass: the paper's description, one embedding norm, context without positions in
+    #: every family
     "paper": Variant(rotary="text"),
     #: the authors' self-contained file hf_model.py, which `trust_remote_code` runs for cde-small-v1
     "hub": Variant(
@@ -92,9 +92,9 @@ class BiEncoderConfig(PreTrainedConfig):  # type: ignore[misc]
 
     Args:
         backbone: config dictionary of the transformer, with its `model_type`.
-        query_prefix, document_prefix: put before every query and every document (§10.7).
+        query_prefix, document_prefix: text put before every query and every document (§10.7).
         max_tokens: texts are cut to so many tokens.
-        dropout: of the whole backbone, in training.
+        dropout: dropout of the whole backbone, in training.
 
     Raises:
         ValueError: a setting outside what is accepted.
@@ -152,9 +152,9 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
             "train").
         skip_instruction_until: leave tokens up to the first of this id out of the pooling
             (published models with `pool_ignore_instruction_tokens`); None pools all text tokens.
-        query_prefix, document_prefix: put before every query and every document (§10.7).
+        query_prefix, document_prefix: text put before every query and every document (§10.7).
         max_tokens: texts are cut to so many tokens.
-        dropout: of both backbones, in training.
+        dropout: dropout of both backbones, in training.
 
     Raises:
         ValueError: a setting outside what is accepted.

@@ -93,11 +93,11 @@ class ContextualEncoder(Encoder):
         Args:
             path_or_repository: "minilm" (offline), a folder, or a Hub repository.
             layers: keep its first so many layers in the second stage.
-            first_stage_layers: and in the first; by default as many.
+            first_stage_layers: layers to keep in the first stage; by default as many.
             attn_implementation: "sdpa", "eager" or "flash_attention_2".
-            device: by default CUDA where there is one.
-            precision: of embedding, not of `forward`.
-            settings: of `ContextualConfig`.
+            device: device to run on; by default CUDA where there is one.
+            precision: precision of embedding, not of `forward`.
+            settings: settings of `ContextualConfig`.
 
         Raises:
             ConnectionError: no such model, here or on the Hub.
@@ -147,9 +147,9 @@ class ContextualEncoder(Encoder):
                 `TASK_PREFIXES["classification"]`, for example.
             attn_implementation: "sdpa", "eager" or "flash_attention_2". Vectors of published models
                 agree with the authors' to 1e-5 under "eager", to 2e-5 under "sdpa".
-            device: by default CUDA where there is one.
-            precision: of embedding, not of `forward`.
-            revision: of a Hub repository.
+            device: device to run on; by default CUDA where there is one.
+            precision: precision of embedding, not of `forward`.
+            revision: revision of a Hub repository.
 
         Raises:
             ConnectionError: no such model, here or on the Hub.
@@ -324,7 +324,7 @@ class ContextualEncoder(Encoder):
             size: context documents to draw, without replacement. By default as many as the model
                 was made for from texts, and all of them from vectors. Fewer are taken where there
                 are fewer.
-            seed: of the draw.
+            seed: seed of the draw.
             fill: what to do when there are fewer documents than the model was made for. "shorter"
                 leaves the context short, "null" fills it with null tokens, "repeat" with documents
                 drawn again. By default "shorter"; "repeat" for published models, as their authors
@@ -378,12 +378,12 @@ def load_published(
     Args:
         state_dict: tensors under their published names.
         contextual_config: the published `config.json` as a dictionary.
-        backbone_config: of both backbones, or of the second, in published keys; by default what is
-            known of the name in `contextual_config`.
+        backbone_config: config of both backbones, or of the second, in published keys; by default
+            what is known of the name in `contextual_config`.
         variant: "hub", "train" or "v2": which of the authors' forward passes to run (see
             `cde.models.VARIANTS`).
-        first_backbone_config: of the first stage, where it differs.
-        colon_token_id: of ":" in the tokenizer, for `pool_ignore_instruction_tokens`.
+        first_backbone_config: config of the first stage, where it differs.
+        colon_token_id: id of ":" in the tokenizer, for `pool_ignore_instruction_tokens`.
 
     Raises:
         ValueError: an unknown variant or setting; tensors that are missing, left over, of another

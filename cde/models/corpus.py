@@ -36,8 +36,8 @@ def draw_context(
     """Which documents are the context, and a sentence that says so.
 
     Args:
-        config: of the model.
-        dim: of its vectors.
+        config: config of the model.
+        dim: width of its vectors.
         context: texts, or vectors `(n, dim)` or `(n, k, dim)`.
         size, seed, fill: as in `ContextualEncoder.with_context`.
 

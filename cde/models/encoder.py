@@ -88,7 +88,7 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
     """Base of all encoders; not used by itself.
 
     Attributes:
-        tokenizer: of `transformers`; saved and loaded with the model. None until it is set.
+        tokenizer: a tokenizer of `transformers`, saved and loaded with the model; None until set.
         precision: "auto" multiplies in bfloat16 where that is fast, "bfloat16" and "float32"
             insist.
     """
@@ -127,8 +127,8 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         """Vectors of one padded batch before normalisation: `(batch, T)` to `(batch, dim)`.
 
         Args:
-            input_ids, mask: of the texts.
-            context: of an encoder that reads one: first-stage vectors, or `share_context`'s form.
+            input_ids, mask: token ids and mask of the texts.
+            context: first-stage vectors, or `share_context`'s form, for an encoder that reads one.
         """
         vectors: Tensor = self(input_ids, mask)
         return vectors

@@ -120,17 +120,17 @@ def encode_texts(
     """Vectors of texts, in their order.
 
     Args:
-        texts: any number.
-        tokenizer: of the model; None raises.
-        forward: ids `(batch, T)` and mask (or None) to vectors `(batch, …, dim)`.
-        shape: of one vector, for an empty result.
+        texts: any number of texts.
+        tokenizer: tokenizer of the model; None raises.
+        forward: function from ids `(batch, T)` and mask (or None) to vectors `(batch, …, dim)`.
+        shape: shape of one vector, for an empty result.
         max_tokens: tokens to cut texts to.
-        device: of the model.
-        prefix: put before every text.
+        device: device of the model.
+        prefix: text put before every text.
         precision: see `half_precision`.
         work, extra: see `token_batches`.
-        normalise: to unit length.
-        description: of the progress bar.
+        normalise: scale vectors to unit length.
+        description: title of the progress bar.
 
     Returns:
         `(n, …, dim)` float32.
@@ -151,14 +151,14 @@ def encode_texts(
     batches = token_batches([len(row) for row in rows], work, extra)
     padding = tokenizer.pad_token_id or 0
     half = half_precision(precision)
-    found: list[Tensor] = []
+    by_batch: list[Tensor] = []
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=half):
         for batch in progress(batches, f"{description} {len(distinct):,} texts", unit="batches"):
             vectors = forward(*padded([rows[index] for index in batch], padding, device)).float()
-            found.append(
+            by_batch.append(
                 (torch.nn.functional.normalize(vectors, dim=-1) if normalise else vectors).cpu()
             )
-    in_order = torch.cat(found).numpy()
+    in_order = torch.cat(by_batch).numpy()
     if not np.isfinite(in_order).all():
         raise ValueError(
             "the model gave vectors that are not finite; check its weights, or take "

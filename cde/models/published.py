@@ -168,10 +168,10 @@ def published_config(
         backbone: config of M2, in NomicBERT's or ModernBERT's published keys; by default what is
             known of the name in `contextual`.
         variant: "hub", "train" or "v2" (`cde.models.configuration.VARIANTS`).
-        first_backbone: of M1; by default the same as `backbone`, or what is known of its name where
-            that is not given either.
-        colon_token_id: of ":" in the tokenizer, where `pool_ignore_instruction_tokens` is set and
-            the tokenizer is not that of BERT or ModernBERT.
+        first_backbone: config of M1; by default the same as `backbone`, or what is known of its
+            name where that is not given either.
+        colon_token_id: id of ":" in the tokenizer, where `pool_ignore_instruction_tokens` is set
+            and the tokenizer is not that of BERT or ModernBERT.
 
     Raises:
         ValueError: an unknown variant or backbone, or a setting that no published CDE model has.
@@ -289,15 +289,15 @@ _NOMIC_NAMES = (
 
 def _renamed(name: str, template: str, replacement: str) -> str | None:
     """The name with the start that `template` describes replaced; None if it starts otherwise."""
-    found = re.match(re.escape(template).replace(r"\{\}", r"(\d+)"), name)
-    return replacement.format(*found.groups()) + name[found.end() :] if found else None
+    match = re.match(re.escape(template).replace(r"\{\}", r"(\d+)"), name)
+    return replacement.format(*match.groups()) + name[match.end() :] if match else None
 
 
 class Layout:
     """Published names of a model's tensors, and the way there and back.
 
     Args:
-        config: of the model, as `published_config` makes it.
+        config: config of the model, as `published_config` makes it.
 
     Example:
         >>> config = published_config({"embedder": "nomic-ai/nomic-bert-2048"})
@@ -335,7 +335,7 @@ class Layout:
 
     def published_names(self, ours: list[str]) -> dict[str, str]:
         """What the published layout calls tensors of ours, for messages."""
-        found = {}
+        names = {}
         for name in ours:
             candidates = [_renamed(name, own, published) for published, own in _HEADS]
             for prefix, stage in _STAGES:
@@ -349,18 +349,18 @@ class Layout:
                         else [rest]
                     )
                     candidates += [prefix + one for one in renamed if one is not None]
-            found[name] = next((one for one in candidates if one is not None), name)
-        return found
+            names[name] = next((one for one in candidates if one is not None), name)
+        return names
 
     def to_ours(self, published: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
         """Tensors under our names, and the published names that have no place."""
-        found, unexpected = {}, []
+        tensors, unexpected = {}, []
         for name, tensor in published.items():
             place = self.place(name)
             if place is None:
                 unexpected.append(name)
             elif len(place.ours) == 1:
-                found[place.ours[0]] = tensor
+                tensors[place.ours[0]] = tensor
             else:
                 parts = (
                     list(tensor.chunk(3, dim=0))
@@ -369,8 +369,8 @@ class Layout:
                 )
                 if place.rows is not None and tensor.ndim and len(parts[0]) == len(place.rows):
                     parts[:2] = [part[place.rows] for part in parts[:2]]
-                found.update(zip(place.ours, parts, strict=True))
-        return found, unexpected
+                tensors.update(zip(place.ours, parts, strict=True))
+        return tensors, unexpected
 
     def to_published(
         self, ours: Mapping[str, Tensor | None], names: list[str]

@@ -60,9 +60,9 @@ def untrained_encoder(
 
     Args:
         family: a key of `UNTRAINED_FAMILIES`.
-        seed: of the weights; two patterns of attention have the same weights.
-        device: by default CUDA where there is one.
-        settings: of `ContextualConfig`.
+        seed: seed of the weights; two patterns of attention have the same weights.
+        device: device to run on; by default CUDA where there is one.
+        settings: settings of `ContextualConfig`.
 
     Raises:
         ValueError: an unknown family, or a setting that is not accepted.
@@ -109,8 +109,8 @@ def untrained_published(
     Args:
         variant: "hub" or "train" over NomicBERT, with the same weights; "v2" over ModernBERT.
         context_size: context documents that it is made for.
-        seed: of the weights.
-        device: by default CUDA where there is one.
+        seed: seed of the weights.
+        device: device to run on; by default CUDA where there is one.
 
     Raises:
         ValueError: an unknown variant.

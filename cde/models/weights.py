@@ -120,8 +120,8 @@ def fill(
     """Copy tensors into a model: each must have its place and each place its tensor.
 
     Args:
-        model: to fill.
-        tensors: by the model's names.
+        model: model to fill.
+        tensors: tensors by the model's names.
         source: what they were read from, for messages.
         names: what the source calls a tensor, where that differs from the model's name.
         unplaced: what the source calls tensors that no name of the model stands for.
@@ -150,11 +150,11 @@ def fill(
             if not bool(torch.isfinite(tensor).all())
         ],
     }
-    found = [
+    lines = [
         f"{kind}: {', '.join(dict.fromkeys(listed))}" for kind, listed in problems.items() if listed
     ]
-    if found:
-        raise ValueError(f"the weights of {source} do not fit the model.\n" + "\n".join(found))
+    if lines:
+        raise ValueError(f"the weights of {source} do not fit the model.\n" + "\n".join(lines))
     model.load_state_dict(dict(tensors))
 
 

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from cde.validation import Number, Whole, declared
 
 __all__ = ["TrainConfig"]
 
-_CHOICES = {
-    "architecture": ("bi-encoder", "contextual"),
-    "attention": ("full", "cached"),
-    "batches": ("random", "domain", "cluster"),
-    "order": ("random", "tsp"),
-    "precision": ("auto", "bfloat16", "float32"),
-}
-_POSITIVE = (
-    "batch_size",
-    "cluster_size",
-    "steps",
-    "context_size",
-    "vectors_per_document",
-    "query_tokens",
-    "document_tokens",
-    "context_tokens",
-    "surrogate_tokens",
-)
+_Count = Annotated[Whole, Field(ge=1)]
+_CountOrZero = Annotated[Whole, Field(ge=0)]
+_Above0 = Annotated[Number, Field(gt=0)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@declared
 class TrainConfig:
     """Settings of one training run; the defaults are the paper's where it names one (§4, §5,
     §10.1).
@@ -78,67 +67,41 @@ class TrainConfig:
     """
 
     data: str = "pydocs"
-    pairs: int | None = None
-    architecture: str = "contextual"
+    pairs: _Count | None = None
+    architecture: Literal["bi-encoder", "contextual"] = "contextual"
     start: str = "minilm"
-    layers: int | None = None
-    first_stage_layers: int | None = None
-    model: dict[str, Any] = field(default_factory=dict)
-    attention: str = "full"
-    context_size: int = 64
-    vectors_per_document: int = 1
-    batches: str = "cluster"
-    cluster_size: int = 256
-    order: str = "tsp"
-    surrogate_tokens: int = 64
-    filter_epsilon: float | None = 0.0
-    filter_threshold: float | None = None
-    hard_negatives: int = 0
-    batch_size: int = 256
-    chunk_tokens: int | None = None
-    uncached_tokens: int | None = None
+    layers: _Count | None = None
+    first_stage_layers: _Count | None = None
+    model: dict[str, Any] = Field(default_factory=dict)
+    attention: Literal["full", "cached"] = "full"
+    context_size: _Count = 64
+    vectors_per_document: _Count = 1
+    batches: Literal["random", "domain", "cluster"] = "cluster"
+    cluster_size: _Count = 256
+    order: Literal["random", "tsp"] = "tsp"
+    surrogate_tokens: _Count = 64
+    filter_epsilon: Number | None = 0.0
+    filter_threshold: Number | None = None
+    hard_negatives: _CountOrZero = 0
+    batch_size: Annotated[Whole, Field(ge=2)] = 256
+    chunk_tokens: _Count | None = None
+    uncached_tokens: _CountOrZero | None = None
     share_negatives: bool = True
-    temperature: float = 0.02
+    temperature: _Above0 = 0.02
     symmetric: bool = False
-    learning_rate: float = 2e-5
-    warmup_steps: int = 1000
-    weight_decay: float = 0.0
-    steps: int = 1000
-    query_tokens: int = 64
-    document_tokens: int = 64
-    context_tokens: int = 64
-    precision: str = "auto"
-    checkpoint_every: int = 100
-    seed: int = 0
+    learning_rate: _Above0 = 2e-5
+    warmup_steps: _CountOrZero = 1000
+    weight_decay: Annotated[Number, Field(ge=0)] = 0.0
+    steps: _Count = 1000
+    query_tokens: _Count = 64
+    document_tokens: _Count = 64
+    context_tokens: _Count = 64
+    precision: Literal["auto", "bfloat16", "float32"] = "auto"
+    checkpoint_every: _CountOrZero = 100
+    seed: _CountOrZero = 0
 
-    def __post_init__(self) -> None:
-        for name, accepted in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in accepted:
-                raise ValueError(f"{name} must be one of {', '.join(accepted)}; it is {value!r}")
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number, 1 or more; it is {value!r}")
-        for name in ("warmup_steps", "hard_negatives", "checkpoint_every"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 0:
-                raise ValueError(f"{name} must be a whole number, 0 or more; it is {value!r}")
-        for name, least in (("chunk_tokens", 1), ("uncached_tokens", 0)):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < least):
-                raise ValueError(
-                    f"{name} must be None or a whole number, {least} or more; it is {value!r}"
-                )
-        for name in ("temperature", "learning_rate"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0; it is {getattr(self, name)!r}")
-        if self.weight_decay < 0:
-            raise ValueError(f"weight_decay must be 0 or more; it is {self.weight_decay!r}")
-        if self.batch_size < 2:
-            raise ValueError(
-                f"batch_size must be 2 or more, for a negative; it is {self.batch_size}"
-            )
+    @model_validator(mode="after")
+    def _fits_together(self) -> TrainConfig:
         if self.filter_epsilon is not None and self.filter_threshold is not None:
             raise ValueError(
                 "filter_epsilon is relative and filter_threshold absolute: set one, and the other "
@@ -147,9 +110,9 @@ class TrainConfig:
         if self.architecture == "contextual" and self.context_size > self.batch_size:
             raise ValueError(
                 f"the context is drawn from the batch: context_size {self.context_size} is more "
-                "than batch_size "
-                f"{self.batch_size}"
+                f"than batch_size {self.batch_size}"
             )
+        return self
 
     def token_limits(self, gpu: bool) -> tuple[int, int]:
         """Tokens of a chunk, and of the largest batch that needs no gradient cache: as set, or the
@@ -176,10 +139,4 @@ class TrainConfig:
         Raises:
             ValueError: a name that is no setting.
         """
-        known = {one.name for one in fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise ValueError(
-                f"unknown settings {', '.join(unknown)}; known are {', '.join(sorted(known))}"
-            )
         return cls(**values)

@@ -70,8 +70,8 @@ def contrastive_loss(
     Used by every chapter that trains.
 
     Example:
-        >>> found = contrastive_loss(torch.eye(2), torch.eye(2))
-        >>> round(float(found.loss), 3), found.accuracy
+        >>> loss = contrastive_loss(torch.eye(2), torch.eye(2))
+        >>> round(float(loss.loss), 3), loss.accuracy
         (0.0, 1.0)
     """
     n, m = len(queries), len(documents)

@@ -58,7 +58,7 @@ def mine_hard_negatives(
         if domains is None
         else np.unique(domains, return_inverse=True)[1]
     )
-    found = np.empty((len(query_vectors), count), np.int64)
+    mined = np.empty((len(query_vectors), count), np.int64)
     for domain in np.unique(names):
         rows = np.flatnonzero(names == domain)
         if len(rows) <= count:
@@ -76,8 +76,8 @@ def mine_hard_negatives(
             ranked[np.arange(len(some)), own] = -np.inf
             best = np.argpartition(-ranked, count - 1, axis=1)[:, :count]
             order = np.take_along_axis(-ranked, best, axis=1).argsort(axis=1, kind="stable")
-            found[some] = rows[np.take_along_axis(best, order, axis=1)]
-    return found
+            mined[some] = rows[np.take_along_axis(best, order, axis=1)]
+    return mined
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Preparation:
         self.sampler = BatchSampler(
             self._labels(),
             config.batch_size,
-            order=config.order if config.batches == "cluster" else "random",  # type: ignore[arg-type]
+            order=config.order if config.batches == "cluster" else "random",
             vectors=self.vectors[1]
             if config.batches == "cluster" and config.order == "tsp"
             else None,
@@ -214,15 +214,15 @@ class Preparation:
         config = self.config
         if config.filter_epsilon is not None or config.filter_threshold is not None:
             queries, documents = self.vectors[0][rows], self.vectors[1][columns]
-            found = false_negatives(
+            false = false_negatives(
                 queries, documents, config.filter_epsilon or 0.0, config.filter_threshold
             )
         else:
-            found = np.zeros((len(rows), len(columns)), np.bool_)
+            false = np.zeros((len(rows), len(columns)), np.bool_)
         # the labelled document again, under another pair: no negative, whatever the filter says
         same = self.groups[rows][:, None] == self.groups[columns][None, :]
         same[np.arange(len(rows)), np.arange(len(rows))] = False
-        left_out: NDArray[np.bool_] = found | same
+        left_out: NDArray[np.bool_] = false | same
         return left_out
 
     def _document(self, row: int | np.integer[Any], tokens: int) -> NDArray[np.int32]:

@@ -128,11 +128,11 @@ def backward(
     def second(chunk: Chunk, context: Any) -> Tensor:
         return embed(chunk, in_order(context))
 
-    found: list[ContrastiveLoss] = []
+    losses: list[ContrastiveLoss] = []
 
     def value(embeddings: Tensor) -> Tensor:
         one = loss(embeddings)
-        found.append(ContrastiveLoss(one.loss.detach(), one.accuracy, one.masked))
+        losses.append(ContrastiveLoss(one.loss.detach(), one.accuracy, one.masked))
         return one.loss
 
     if cache:
@@ -149,4 +149,4 @@ def backward(
         if not bool(torch.isfinite(total.detach())):
             raise FloatingPointError(f"the loss is {float(total.detach())}")
         total.backward()  # type: ignore[no-untyped-call]
-    return found[0]
+    return losses[0]

@@ -1,9 +1,8 @@
-"""The training loop: optimiser, schedule, checkpoints, metrics; the same numbers after an
+"""Contrastive training of an encoder: one step after another, the same numbers after an
 interruption.
 
-A checkpoint holds weights, optimiser, schedule and where the sampler stands. What a step draws
-depends on the seed and the step alone, so no random state has to be kept. Files are written under a
-temporary name and renamed; the metrics of steps after the last checkpoint are dropped on resuming.
+`cde.training.loop` keeps the checkpoints; `cde.training.step` makes the gradients. What a step
+draws depends on the seed and the step alone.
 """
 
 from __future__ import annotations
@@ -22,9 +21,8 @@ from cde.hardware import half_precision
 from cde.models import BiEncoder, ContextualEncoder
 from cde.models.encoder import Encoder
 from cde.models.weights import read_config
-from cde.progress import progress
-from cde.storage import atomic_path
 from cde.training.configuration import TrainConfig
+from cde.training.loop import Loop
 from cde.training.loss import ContrastiveLoss, contrastive_loss
 from cde.training.preparation import Batch, Preparation
 from cde.training.processes import Processes, differing_process
@@ -110,7 +108,7 @@ class Trainer:
         processes: Processes | None = None,
         hard_negatives: Any = None,
     ) -> None:
-        self.config, self.folder = config, folder
+        self.config = config
         self.processes = processes or Processes.connect()
         self.model = (
             model if model is not None else build_model(config, self.processes.device)
@@ -139,11 +137,23 @@ class Trainer:
         self.schedule = get_linear_schedule_with_warmup(
             self.optimiser, config.warmup_steps, config.steps
         )
-        self.step = 0
-        self.metrics: list[dict[str, float]] = []
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            self._resume(folder / "checkpoint.pt")
+        self.loop = Loop(
+            self.model,
+            self.optimiser,
+            self.schedule,
+            json.dumps(config.to_dict(), sort_keys=True),
+            folder,
+            config.checkpoint_every,
+            self.prepared.sampler,
+        )
+        self.loop.resume(self.processes.device)
+
+    @property
+    def step(self) -> int:
+        """How many steps have been taken."""
+        return len(self.loop.metrics)
 
     def run(self) -> tuple[Model, list[dict[str, float]]]:
         """Train to the last step; the trained model in evaluation mode, and a row of metrics for
@@ -152,16 +162,15 @@ class Trainer:
         Raises:
             FloatingPointError: a loss that is not finite, with the step; the last checkpoint stays.
         """
-        config = self.config
-        name = f"training: {config.architecture}, {config.batches} batches"
+        name = f"training: {self.config.architecture}, {self.config.batches} batches"
         batches = self.prepared.batches()
-        for step in progress(range(self.step, config.steps), name, unit="steps"):
-            self.metrics.append(self._one(next(batches), step))
-            self.step = step + 1
-            kept = config.checkpoint_every and self.step % config.checkpoint_every == 0
-            if self.folder is not None and (kept or self.step == config.steps):
-                self._save(self.folder / "checkpoint.pt")
-        return self.model.eval(), self.metrics
+        metrics = self.loop.run(
+            lambda step: self._one(next(batches), step),
+            self.config.steps,
+            name,
+            self._is_written_here,
+        )
+        return self.model.eval(), metrics
 
     def _one(self, batch: Batch, step: int) -> dict[str, float]:
         config, begun = self.config, time.perf_counter()
@@ -169,7 +178,7 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=True)
         chunk_tokens, uncached_tokens = config.token_limits(self.processes.device.type != "cpu")
         try:
-            found = backward(
+            result = backward(
                 self.model,
                 batch.texts,
                 lambda embeddings: self._loss(embeddings, batch),
@@ -192,9 +201,9 @@ class Trainer:
         shares = 1 if config.share_negatives else self.processes.count
         return {
             "step": step + 1,
-            "loss": self.processes.mean(shares * float(found.loss)),
-            "accuracy": self.processes.mean(found.accuracy),
-            "masked": self.processes.mean(found.masked),
+            "loss": self.processes.mean(shares * float(result.loss)),
+            "accuracy": self.processes.mean(result.accuracy),
+            "masked": self.processes.mean(result.masked),
             "learning_rate": rate,
             "seconds": seconds,
         }
@@ -213,7 +222,7 @@ class Trainer:
                 self.processes.gathered(documents),
             )
             hard = self.processes.gathered(hard) if len(hard) else hard
-        found = contrastive_loss(
+        loss = contrastive_loss(
             queries,
             torch.cat([documents, hard]),
             config.temperature,
@@ -221,41 +230,16 @@ class Trainer:
             symmetric=config.symmetric,
         )
         if config.share_negatives or count == 1:
-            return found
+            return loss
         # gradients are added up: a loss of each process's own part counts for its share
-        return ContrastiveLoss(found.loss / count, found.accuracy, found.masked)
+        return ContrastiveLoss(loss.loss / count, loss.accuracy, loss.masked)
 
-    def _save(self, path: Path) -> None:
+    def _is_written_here(self) -> bool:
+        """Whether this process writes the checkpoint, after all have been compared."""
         differing = differing_process(self.model, self.processes)
         if differing is not None:
             raise RuntimeError(
                 f"process {differing} has drifted away from process 0: gradients are not in step "
                 "(§10.3)"
             )
-        if self.processes.rank:
-            return
-        state = {
-            "config": json.dumps(self.config.to_dict(), sort_keys=True),
-            "step": self.step,
-            "model": self.model.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
-            "schedule": self.schedule.state_dict(),
-            "sampler": self.prepared.sampler.state_dict(),
-            "metrics": self.metrics,
-        }
-        with atomic_path(path) as temporary:
-            torch.save(state, temporary)
-
-    def _resume(self, path: Path) -> None:
-        if not path.is_file():
-            return
-        state = torch.load(path, map_location=self.processes.device, weights_only=True)
-        if state["config"] != json.dumps(self.config.to_dict(), sort_keys=True):
-            raise ValueError(
-                f"{path} is of a run with other settings; take another folder, or remove it"
-            )
-        self.model.load_state_dict(state["model"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        self.schedule.load_state_dict(state["schedule"])
-        self.prepared.sampler.load_state_dict(state["sampler"])
-        self.step, self.metrics = state["step"], state["metrics"]
+        return self.processes.rank == 0

@@ -53,15 +53,15 @@ settings
 # share of their tokens that the model ranks first, given the target so far.
 
 # %%
-from cde.dwell.chain import Stage
+from cde.dwell.chain import Phase
 
 recipe = dwell.dwell_recipe_of(settings)
 ROTARY, RELATIVE, UNTRAINED = "rotary", "relative", "untrained"
-relative_start = Stage("start", {**recipe.start, "positions": "relative"})
-stages = {
-    ROTARY: recipe.stage("language model"),
-    RELATIVE: Stage("restore", recipe.restore, relative_start),
-    UNTRAINED: Stage("start", recipe.start),
+relative_start = Phase("start", {**recipe.start, "positions": "relative"})
+phases = {
+    ROTARY: recipe.phase("language model"),
+    RELATIVE: Phase("restore", recipe.restore, relative_start),
+    UNTRAINED: Phase("start", recipe.start),
 }
 
 # %% [markdown]
@@ -71,7 +71,7 @@ stages = {
 # stands in a window is then of the same kind in all of them, and only the model can prefer one.
 
 # %%
-from cde.dwell.chain import shuffle_segments, train_stage
+from cde.dwell.chain import shuffle_segments, train_phase
 from cde.dwell.encoder_decoder import EncoderDecoder
 from cde.models.encoder import load_tokenizer
 
@@ -88,9 +88,9 @@ def probed(number):
 # %%
 def loaded(name, number):
     """A model, trained or read from the store; or a pretrained T5."""
-    if name not in stages:
+    if name not in phases:
         return EncoderDecoder.from_backbone(name, positions="relative")
-    folder = train_stage(stages[name], recipe.pairs.documents, recipe.pairs, number)
+    folder = train_phase(phases[name], recipe.pairs.documents, recipe.pairs, number)
     return EncoderDecoder.from_pretrained(folder / "model")
 
 
@@ -122,7 +122,7 @@ from cde.progress import progress
 
 def probe_all():
     """Every model with every seed."""
-    jobs = [(name, number) for name in stages for number in settings.every_seed]
+    jobs = [(name, number) for name in phases for number in settings.every_seed]
     jobs += [(settings.t5, settings.seed)] if settings.t5 else []
     rows = []
     for name, number in progress(jobs, "probing", unit="models"):
@@ -199,7 +199,7 @@ def apart(model, order=SHUFFLED):
 def learnt(model, order=SHUFFLED):
     """The same minus that of the untrained model of the seed."""
     untrained = apart(UNTRAINED, order)
-    return apart(model, order) - (untrained if model in stages else untrained.mean())
+    return apart(model, order) - (untrained if model in phases else untrained.mean())
 
 
 def everywhere(model, order=SHUFFLED):

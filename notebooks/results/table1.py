@@ -259,7 +259,7 @@ if longer:
 
 # %%
 from cde.experiments import timing
-from cde.experiments.timed_steps import steps_to_time
+from cde.experiments.steps import steps_to_time
 
 
 def time_all():

@@ -320,14 +320,15 @@ def test_of_a_file_no_more_than_a_shard_is_in_memory(tmp_path: Path) -> None:
 def test_sparse_vectors_compare_texts_by_their_words() -> None:
     queries = ["red boats", "the price of houses", "of the"]
     documents = ["a red boat on the water", "house prices rise", "water"]
-    found, others = sparse_vectors(queries, documents, dim=4)
-    assert found.shape == others.shape == (3, 4) and found.dtype == np.float32
-    assert np.linalg.norm(found, axis=1) == pytest.approx(
+    query_vectors, document_vectors = sparse_vectors(queries, documents, dim=4)
+    assert query_vectors.shape == document_vectors.shape == (3, 4)
+    assert query_vectors.dtype == np.float32
+    assert np.linalg.norm(query_vectors, axis=1) == pytest.approx(
         [1, 1, 0], abs=1e-5
     )  # "of the" keeps no term
-    scores = found @ others.T
+    scores = query_vectors @ document_vectors.T
     assert scores[0].argmax() == 0 and scores[1].argmax() == 1
-    assert (sparse_vectors(queries, documents, dim=4)[0] == found).all()
+    assert (sparse_vectors(queries, documents, dim=4)[0] == query_vectors).all()
 
 
 def test_all_dimensions_keep_every_cosine() -> None:
@@ -461,20 +462,22 @@ def test_clustered_batches_come_nearer_to_both_objectives_than_shuffled_ones() -
 def test_statistics_equal_those_of_a_double_loop_in_pandas(seed: int, labels: list[int]) -> None:
     vectors = np.random.default_rng(seed).normal(size=(len(labels), 3)).astype(np.float32)
     sources = [("scipy", "torch", "numpy")[seed % (place + 1) % 3] for place in range(len(labels))]
-    found = cluster_statistics(vectors, np.array(labels), sources)
+    statistics = cluster_statistics(vectors, np.array(labels), sources)
     frame = pd.DataFrame({"cluster": labels, "source": sources})
-    assert found["size"].to_dict() == frame.groupby("cluster").size().to_dict()
+    assert statistics["size"].to_dict() == frame.groupby("cluster").size().to_dict()
     assert (
-        found["source"].to_dict()
+        statistics["source"].to_dict()
         == frame.groupby("cluster")["source"].agg(lambda s: s.mode()[0]).to_dict()
     )
     shares = frame.groupby("cluster")["source"].agg(lambda s: s.value_counts(normalize=True).max())
-    assert found["source_share"].to_dict() == pytest.approx(shares.to_dict())
+    assert statistics["source_share"].to_dict() == pytest.approx(shares.to_dict())
     for cluster, rows in frame.groupby("cluster"):
         own = unit(vectors[rows.index])
         mates = [own[i] @ own[j] for i in range(len(own)) for j in range(len(own)) if i != j]
         expected = np.mean(mates) if mates else np.nan
-        assert found.loc[cluster, "similarity"] == pytest.approx(expected, abs=1e-5, nan_ok=True)
+        assert statistics.loc[cluster, "similarity"] == pytest.approx(
+            expected, abs=1e-5, nan_ok=True
+        )
 
 
 def test_statistics_at_the_edges() -> None:

@@ -32,13 +32,13 @@ def test_it_is_the_set_of_equation_4(
 ) -> None:
     queries, documents = vectors(n, hard, seed)
     threshold = float(epsilon) if absolute else None
-    found = cde.false_negatives(queries, documents, float(epsilon), threshold, block)
+    filtered = cde.false_negatives(queries, documents, float(epsilon), threshold, block)
     for i in range(n):
         for j in range(len(documents)):
             own = i == j or (j >= n and (j - n) // hard == i)
             score = queries[i] @ documents[j]
             limit = epsilon if absolute else queries[i] @ documents[i] + epsilon
-            assert found[i, j] == (not own and score >= limit)
+            assert filtered[i, j] == (not own and score >= limit)
 
 
 @given(n=st.integers(1, 9), seed=st.integers(0, 10**6))
@@ -53,8 +53,8 @@ def test_a_copy_of_the_labelled_document_is_filtered() -> None:
     queries = generator.normal(size=(300, 64)).astype(np.float32)
     documents = generator.normal(size=(300, 64)).astype(np.float32)
     documents[7] = documents[3]
-    found = cde.false_negatives(queries, documents, block=128)
-    assert found[3, 7] and found[7, 3]
+    filtered = cde.false_negatives(queries, documents, block=128)
+    assert filtered[3, 7] and filtered[7, 3]
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ def test_the_objective_of_a_way_is_that_of_its_batches() -> None:
     queries, documents = unit_vectors(8)
     ways = all_partitions(8, 4)
     expected = [batch_objective(queries, documents, list(way)) for way in ways]
-    found = partition_objectives(queries, documents, ways)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    objectives = partition_objectives(queries, documents, ways)
+    np.testing.assert_allclose(objectives, expected, atol=1e-6)
 
 
 def test_no_batches_pass_the_bounds() -> None:
@@ -55,11 +55,11 @@ def test_no_batches_pass_the_bounds() -> None:
 
 def test_the_search_uses_each_pair_once_and_beats_chance() -> None:
     queries, documents = unit_vectors(60)
-    found = direct_search(queries, documents, 8, np.random.default_rng(0))
-    assert len(found) == 7
-    assert len(set(np.concatenate(found).tolist())) == 56
+    hard_batches = direct_search(queries, documents, 8, np.random.default_rng(0))
+    assert len(hard_batches) == 7
+    assert len(set(np.concatenate(hard_batches).tolist())) == 56
     shuffled = pack_batches(np.zeros(60, np.int64), 8)
-    of = [batch_objective(queries, documents, batches) for batches in (found, shuffled)]
+    of = [batch_objective(queries, documents, batches) for batches in (hard_batches, shuffled)]
     assert of[0] > of[1]
 
 
@@ -89,12 +89,12 @@ def test_m_is_at_most_twice_equation_3() -> None:
 
 def test_cut_clusters_counts_what_is_split_shared_and_dropped() -> None:
     labels = np.array([0, 0, 1, 1, 2, 2, 2])
-    found = cut_clusters(labels, [np.array([0, 1, 2]), np.array([3, 4, 5])])
-    assert found["batches"] == 2
-    assert found["clusters split"] == pytest.approx(1 / 3)
-    assert found["clusters that share a batch"] == 1
-    assert found["clusters in a batch"] == 2
-    assert found["pairs dropped"] == pytest.approx(1 / 7)
+    counts = cut_clusters(labels, [np.array([0, 1, 2]), np.array([3, 4, 5])])
+    assert counts["batches"] == 2
+    assert counts["clusters split"] == pytest.approx(1 / 3)
+    assert counts["clusters that share a batch"] == 1
+    assert counts["clusters in a batch"] == 2
+    assert counts["pairs dropped"] == pytest.approx(1 / 7)
     with pytest.raises(ValueError, match="no batch"):
         cut_clusters(labels, [])
 

@@ -118,8 +118,8 @@ def test_neighbours_on_the_tour_share_a_batch() -> None:
     labels = np.arange(6).repeat(3)
     for seed in range(5):
         batches = pack_batches(labels, 9, "tsp", vectors, seed=seed)
-        found = sorted(sorted(set(labels[batch].tolist())) for batch in batches)
-        assert found == [[0, 2, 4], [1, 3, 5]]
+        labels_by_batch = sorted(sorted(set(labels[batch].tolist())) for batch in batches)
+        assert labels_by_batch == [[0, 2, 4], [1, 3, 5]]
 
 
 def test_a_new_seed_is_a_new_order_and_the_same_seed_the_same() -> None:
@@ -388,11 +388,11 @@ def test_difficulty_by_hand() -> None:
     half = np.sqrt(0.5)
     queries = np.array([[1, 0], [0, 1]], np.float32)
     documents = np.array([[1, 0], [half, half]], np.float32)
-    found = batch_difficulty(queries, documents, np.array([0, 1]), temperature=1.0)
-    assert found["mean"] == pytest.approx((half + 0) / 2)
-    assert found["hardest"] == pytest.approx((half + 0) / 2)
+    difficulty = batch_difficulty(queries, documents, np.array([0, 1]), temperature=1.0)
+    assert difficulty["mean"] == pytest.approx((half + 0) / 2)
+    assert difficulty["hardest"] == pytest.approx((half + 0) / 2)
     expected = (np.log(np.exp(1) + np.exp(half)) - 1 + np.log(np.exp(0) + np.exp(half)) - half) / 2
-    assert found["loss"] == pytest.approx(expected)
+    assert difficulty["loss"] == pytest.approx(expected)
     with pytest.raises(ValueError, match="it has 1"):
         batch_difficulty(queries, documents, np.array([0]))
 

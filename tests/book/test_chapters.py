@@ -138,12 +138,12 @@ def test_a_build_without_records_takes_the_shorter_settings_of_the_laptop_alone(
 
 def test_settings_come_from_the_profile_unless_given() -> None:
     profiles: dict[str, Any] = {"laptop": {"size": 10, "sizes": [10]}, "gpu": {"size": 90}}
-    found = settings(of("gpu", size=None, sizes=[3], seed=7), ("steps",), **profiles)
-    assert (found.size, found.sizes, found.seed, found.profile) == (90, [3], 7, "gpu")
-    assert not hasattr(found, "steps"), "a recipe's parameter that the page does not have"
+    chosen = settings(of("gpu", size=None, sizes=[3], seed=7), ("steps",), **profiles)
+    assert (chosen.size, chosen.sizes, chosen.seed, chosen.profile) == (90, [3], 7, "gpu")
+    assert not hasattr(chosen, "steps"), "a recipe's parameter that the page does not have"
     assert settings(of("gpu", steps=4), ("steps",), **profiles).steps == 4
     assert settings(of("gpu", steps=None), ("steps",), **profiles).steps is None
-    assert found.only("size", depth=2) == {"seed": 7, "size": 90, "depth": 2}
+    assert chosen.only("size", depth=2) == {"seed": 7, "size": 90, "depth": 2}
     assert list(settings(of("gpu", seed=3), laptop={"seeds": 2}).every_seed) == [3, 4]
     with pytest.raises(ValueError, match="profile must be one of smoke, laptop"):
         settings(of("desktop"), **profiles)

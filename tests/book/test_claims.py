@@ -59,10 +59,12 @@ def test_outcome_of_an_interval(
 
 @given(st.floats(-10, 10), st.floats(0, 5), st.floats(-10, 10))
 def test_above_and_below_are_opposites(low: float, width: float, bound: float) -> None:
-    found = interval(low, low + width)
+    measured = interval(low, low + width)
     opposite = {"supports": "contradicts", "contradicts": "supports", "undecided": "undecided"}
-    if found.low != bound and found.high != bound:
-        assert outcome(claim(below=bound), found) == opposite[outcome(claim(above=bound), found)]
+    if measured.low != bound and measured.high != bound:
+        assert (
+            outcome(claim(below=bound), measured) == opposite[outcome(claim(above=bound), measured)]
+        )
 
 
 @pytest.mark.parametrize(
@@ -146,9 +148,10 @@ def test_a_claim_is_worded_by_us() -> None:
         pytest.skip("the papers' texts are not at hand ($CDE_DATA/../papers)")
     words = [re.findall(r"\w+", path.read_text().casefold()) for path in folder.iterdir()]
     theirs = {tuple(text[i : i + 10]) for text in words for i in range(len(text) - 9)}
-    for found in ledger().values():
-        ours = re.findall(r"\w+", found.wording.casefold())
-        assert not any(tuple(ours[i : i + 10]) in theirs for i in range(len(ours) - 9)), found.id
+    for known_claim in ledger().values():
+        ours = re.findall(r"\w+", known_claim.wording.casefold())
+        copied = any(tuple(ours[i : i + 10]) in theirs for i in range(len(ours) - 9))
+        assert not copied, known_claim.id
 
 
 @pytest.mark.parametrize(
@@ -157,7 +160,8 @@ def test_a_claim_is_worded_by_us() -> None:
 )
 def test_a_claim_that_was_not_tested_says_why(role: str, reason: str) -> None:
     claim = claims.ledger()["cde-fig6-cluster-size"]
-    entry = claims.Measurement(claim.id, "something", Interval(1.5, 1.0, 2.0, 2, "made up"), role)  # type: ignore[arg-type]
+    measured = Interval(1.5, 1.0, 2.0, 2, "made up")
+    entry = claims.Measurement(claim.id, "something", measured, role)  # type: ignore[arg-type]
     verdict = claims.decide(claim, [entry])
     assert verdict.verdict == "not tested" and reason in verdict.reason
 

@@ -51,7 +51,8 @@ from cde.book import plots
 
 with plots.figure() as (drawing, axes):
     axes.plot([1, 2], [3, 4])
-plots.show(drawing, "One rising line from three to four, on plain axes.", "A line.", pd.DataFrame({"y": [3, 4]}))"""
+description = "One rising line from three to four, on plain axes."
+plots.show(drawing, description, "A line.", pd.DataFrame({"y": [3, 4]}))"""
 
 
 class ToyBook:
@@ -321,7 +322,8 @@ def test_html_without_alt_text_with_dead_links_or_remote_scripts_is_refused(tmp_
     )
     assert check_html(tmp_path) == []
     (tmp_path / "bad.html").write_text(
-        '<img src="x.png"><img alt=" " src="y.png"><a href="gone.html">a</a><a href="good.html#no">b</a>'
+        '<img src="x.png"><img alt=" " src="y.png">'
+        '<a href="gone.html">a</a><a href="good.html#no">b</a>'
         '<script src="https://example.org/x.js"></script><a href="https://example.org">fine</a>'
     )
     problems = check_html(tmp_path)

@@ -1,4 +1,4 @@
-"""A page is stale exactly when something that it was made of has changed, and the reason is named."""
+"""A page is stale exactly when something it was made of has changed, and the reason is named."""
 
 from __future__ import annotations
 
@@ -144,15 +144,15 @@ def test_a_machine_with_the_other_faiss_runs_chapters_too(monkeypatch: pytest.Mo
     """With faiss-gpu in place of faiss-cpu (environment.yml) a run notes the versions that there
     are.
     """
-    found = {"torch": "1", "faiss-gpu": "2"}
+    installed = {"torch": "1", "faiss-gpu": "2"}
 
     def version(name: str) -> str:
-        if name not in found:
+        if name not in installed:
             raise provenance.PackageNotFoundError(name)
-        return found[name]
+        return installed[name]
 
     monkeypatch.setattr(provenance, "version", version)
-    assert provenance.libraries() == found
+    assert provenance.libraries() == installed
 
 
 def test_a_page_is_stale_when_the_proof_of_its_record_no_longer_holds(

@@ -23,20 +23,21 @@ def shown() -> str:
 
 
 def images(markup: str) -> dict[str, str]:
-    found = re.findall(
-        r'<img class="cde-(light|dark)[^"]*" alt="([^"]+)" src="data:image/svg\+xml;base64,([^"]+)"',
+    tags = re.findall(
+        r'<img class="cde-(light|dark)[^"]*" alt="([^"]+)" '
+        r'src="data:image/svg\+xml;base64,([^"]+)"',
         markup,
     )
-    assert all(alt == ALT for _, alt, _ in found)
-    return {theme: base64.b64decode(data).decode() for theme, _, data in found}
+    assert all(alt == ALT for _, alt, _ in tags)
+    return {theme: base64.b64decode(data).decode() for theme, _, data in tags}
 
 
 def test_two_images_that_differ_in_their_colours_only() -> None:
-    found = images(shown())
-    assert set(found) == {"light", "dark"}
-    without_colours = {re.sub(r"#[0-9a-f]{6}", "#", svg) for svg in found.values()}
+    by_theme = images(shown())
+    assert set(by_theme) == {"light", "dark"}
+    without_colours = {re.sub(r"#[0-9a-f]{6}", "#", svg) for svg in by_theme.values()}
     assert len(without_colours) == 1
-    assert plots.INK in found["light"] and plots.INK not in found["dark"]
+    assert plots.INK in by_theme["light"] and plots.INK not in by_theme["dark"]
 
 
 def test_the_same_figure_is_the_same_bytes() -> None:

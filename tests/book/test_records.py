@@ -42,10 +42,10 @@ def test_what_is_recorded_here_is_read_elsewhere(
     assert not (book / "book").exists(), "nothing is written unless it is asked for"
     monkeypatch.setenv("CDE_RECORD", "1")
     recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"size": 1})
-    found = recorded("toy", "laptop", refuse, can_run=False, settings={"size": 1})
-    pd.testing.assert_frame_equal(found.rows, ROWS)
-    assert "Read from the record book/records/laptop/toy.json, not computed here" in found.note
-    assert found.note.endswith("It has no proof.")
+    record = recorded("toy", "laptop", refuse, can_run=False, settings={"size": 1})
+    pd.testing.assert_frame_equal(record.rows, ROWS)
+    assert "Read from the record book/records/laptop/toy.json, not computed here" in record.note
+    assert record.note.endswith("It has no proof.")
 
 
 def test_a_record_of_other_settings_or_another_profile_is_not_used(
@@ -111,8 +111,8 @@ def test_a_record_whose_miniature_gives_other_numbers_is_stale_by_name(
 ) -> None:
     miniature(book, monkeypatch, SMALL)
     assert state_after(moved) == "stale"
-    found = proof_states()[0]
-    assert found.record == "laptop/toy" and reason in found.reason
+    proof = proof_states()[0]
+    assert proof.record == "laptop/toy" and reason in proof.reason
     note = recorded("toy", "laptop", refuse, can_run=False, settings={"size": 9}).note
     assert "STALE" in note and reason in note
     # what has moved back, has moved back
@@ -142,8 +142,8 @@ def test_a_record_keeps_the_names_of_its_time_and_is_read_with_today_s(
     renamed = {**json.loads(path.read_text()), "renamed": {"a": "alpha"}}
     path.write_text(json.dumps(renamed))
     assert state_after(SMALL.replace("a", "alpha")) == "holds"
-    found = recorded("toy", "laptop", refuse, can_run=False, settings={"size": 9})
-    assert found.rows["collection"].tolist() == ["alpha", "b"]
+    record = recorded("toy", "laptop", refuse, can_run=False, settings={"size": 9})
+    assert record.rows["collection"].tolist() == ["alpha", "b"]
 
 
 def test_other_content_of_the_same_collection_is_told(
@@ -266,12 +266,12 @@ def test_records_of_other_profiles_stand_beside_with_their_own_settings(
         rows = ROWS.assign(score=float(size))
         recorded("toy", profile, lambda rows=rows: rows, can_run=True, settings={"size": size})
     monkeypatch.delenv("CDE_RECORD")
-    found = records_at_other_profiles("toy", "laptop")
-    assert {profile: one.rows["score"].iloc[0] for profile, one in found.items()} == {
+    by_profile = records_at_other_profiles("toy", "laptop")
+    assert {profile: one.rows["score"].iloc[0] for profile, one in by_profile.items()} == {
         "gpu": 3.0,
         "hours": 4.0,
     }
-    assert "book/records/gpu/toy.json" in found["gpu"].note
+    assert "book/records/gpu/toy.json" in by_profile["gpu"].note
     assert set(records_at_other_profiles("toy", "gpu")) == {"laptop", "hours"}
     monkeypatch.setenv("CDE_FRESH", "1")
     assert records_at_other_profiles("toy", "laptop") == {}
@@ -293,7 +293,7 @@ def test_a_record_names_the_precision_that_auto_is_here(
 def test_one_function_proves_all_the_records_that_it_makes(
     book: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At smoke there is the miniature of one; it is that of the other, too large for one, as well."""
+    """At smoke there is the miniature of one; the other, too large for its own, shares it."""
     monkeypatch.setattr(account, "profile", "laptop")
     monkeypatch.setenv("CDE_RECORD", "1")
     for name in ("small", "large"):

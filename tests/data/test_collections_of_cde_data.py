@@ -26,15 +26,15 @@ MINILM_SCIFACT = 0.645
 @pytest.mark.parametrize("name", BM25_NDCG)
 def test_bm25_scores_as_in_the_table_of_its_sources(name: str) -> None:
     """Within 0.005, at the default settings."""
-    found = cde.evaluate(cde.BM25(), cde.load_retrieval(f"beir/{name}"))
-    assert found["ndcg@10"] == pytest.approx(BM25_NDCG[name], abs=0.005)
+    scores = cde.evaluate(cde.BM25(), cde.load_retrieval(f"beir/{name}"))
+    assert scores["ndcg@10"] == pytest.approx(BM25_NDCG[name], abs=0.005)
 
 
 def test_cranfields_exclusions_are_what_brings_it_to_the_table() -> None:
     """Its note asks for exclude.tsv; without it the score lies outside the tolerance."""
     whole = cde.load_retrieval("beir/cranfield")
-    found = cde.evaluate(cde.BM25(), replace(whole, excluded={}))
-    assert abs(found["ndcg@10"] - BM25_NDCG["cranfield"]) > 0.005
+    scores = cde.evaluate(cde.BM25(), replace(whole, excluded={}))
+    assert abs(scores["ndcg@10"] - BM25_NDCG["cranfield"]) > 0.005
 
 
 def test_minilm_scores_as_published_on_scifact(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,5 +50,5 @@ def test_minilm_scores_as_published_on_scifact(monkeypatch: pytest.MonkeyPatch) 
 
     if os.environ.get("CDE_FULL") != "1":
         monkeypatch.setattr(Surrogate, "_compute", stop)
-    found = cde.evaluate(Surrogate(), cde.load_retrieval("beir/scifact"))
-    assert found["ndcg@10"] == pytest.approx(MINILM_SCIFACT, abs=0.003)
+    scores = cde.evaluate(Surrogate(), cde.load_retrieval("beir/scifact"))
+    assert scores["ndcg@10"] == pytest.approx(MINILM_SCIFACT, abs=0.003)

@@ -31,7 +31,7 @@ def sentences(count: int, words: int, seed: int = 0) -> list[str]:
 
 @pytest.mark.parametrize("shared", [10, 60, 150, 190])
 def test_the_share_of_equal_values_estimates_the_jaccard_similarity(shared: int) -> None:
-    """Within 4 standard errors √(J(1 − J)/permutations), for random texts with a common beginning."""
+    """Within 4 standard errors √(J(1 − J)/permutations), for random texts that begin alike."""
     common, *rests = sentences(3, 200, seed=shared)
     texts = [" ".join([*common.split()[:shared], *rest.split()[shared:]]) for rest in rests]
     true = jaccard(*texts)
@@ -44,8 +44,8 @@ def test_the_estimate_is_unbiased_over_seeds() -> None:
     common, *rests = sentences(3, 90, seed=7)
     texts = [" ".join(common.split()[:60] + rest.split()[60:]) for rest in rests]
     true = jaccard(*texts)
-    found = [np.equal(*minhash_signatures(texts, seed=seed)).mean() for seed in range(200)]
-    assert abs(np.mean(found) - true) < 4 * np.sqrt(true * (1 - true) / (64 * 200))
+    estimates = [np.equal(*minhash_signatures(texts, seed=seed)).mean() for seed in range(200)]
+    assert abs(np.mean(estimates) - true) < 4 * np.sqrt(true * (1 - true) / (64 * 200))
 
 
 def test_a_signature_is_that_of_the_set_of_shingles() -> None:
@@ -71,8 +71,8 @@ def test_texts_shorter_than_a_shingle_have_the_signature_of_ones() -> None:
 def test_exact_duplicates_are_found_at_any_length(pattern: list[int], words: int) -> None:
     """Also where a text is shorter than a shingle, where signatures say nothing."""
     distinct = [" ".join(f"t{i}w{j}" for j in range(words)) or "x" * (i + 1) for i in range(5)]
-    found = first_occurrences([distinct[i] for i in pattern])
-    assert found.tolist() == [pattern.index(i) for i in pattern]
+    firsts = first_occurrences([distinct[i] for i in pattern])
+    assert firsts.tolist() == [pattern.index(i) for i in pattern]
 
 
 def test_case_and_spacing_alone_make_no_difference() -> None:
@@ -100,9 +100,9 @@ def test_near_duplicates_are_found_and_unrelated_texts_are_not() -> None:
 def test_what_is_kept_holds_no_further_duplicates() -> None:
     """And every text points at one that is kept: the map is idempotent."""
     texts = near_copies(count=200, words=40, seed=2)
-    found = first_occurrences(texts)
-    assert (found[found] == found).all()
-    kept = [text for i, text in enumerate(texts) if found[i] == i]
+    firsts = first_occurrences(texts)
+    assert (firsts[firsts] == firsts).all()
+    kept = [text for i, text in enumerate(texts) if firsts[i] == i]
     assert first_occurrences(kept).tolist() == list(range(len(kept)))
 
 

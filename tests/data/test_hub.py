@@ -80,11 +80,11 @@ def test_a_set_in_mtebs_layout_is_read_as_the_beir_folder_of_the_same_content(
         queries=QUERIES,
         qrels={"test": "q1\td1\t2\nq1\td2\t0\n"},
     )
-    found = cde.load_retrieval(f"hub:{local_set}")
-    assert found.fingerprint == cde.load_retrieval(f"folder:{beir}").fingerprint
-    assert found.documents == ["Boats are red", "no title"]
-    assert found.query_ids == ["q1"], "only judged queries are asked"
-    assert found.name == f"hub:{local_set}"
+    collection = cde.load_retrieval(f"hub:{local_set}")
+    assert collection.fingerprint == cde.load_retrieval(f"folder:{beir}").fingerprint
+    assert collection.documents == ["Boats are red", "no title"]
+    assert collection.query_ids == ["q1"], "only judged queries are asked"
+    assert collection.name == f"hub:{local_set}"
 
 
 def test_a_configuration_is_a_prefix_of_the_three(local_set: Path) -> None:
@@ -96,16 +96,16 @@ def test_a_configuration_is_a_prefix_of_the_three(local_set: Path) -> None:
             ("nl-qrels", "test"): "test.jsonl",
         },
     )
-    found = cde.load_retrieval(f"hub:{local_set}:nl")
-    assert found.qrels == {"q1": {"d1": 2, "d2": 0}}
-    assert found.name == f"hub:{local_set}:nl"
+    collection = cde.load_retrieval(f"hub:{local_set}:nl")
+    assert collection.qrels == {"q1": {"d1": 2, "d2": 0}}
+    assert collection.name == f"hub:{local_set}:nl"
 
 
 def test_whole_number_ids_become_strings(local_set: Path, write_json_lines: WriteLines) -> None:
     write_json_lines(local_set / "corpus.jsonl", [{"_id": 7, "text": "seven"}])
     write_json_lines(local_set / "test.jsonl", [{"query-id": "q1", "corpus-id": 7, "score": 1}])
-    found = hub.load_retrieval(str(local_set))
-    assert (found.document_ids, found.qrels) == (["7"], {"q1": {"7": 1}})
+    collection = hub.load_retrieval(str(local_set))
+    assert (collection.document_ids, collection.qrels) == (["7"], {"q1": {"7": 1}})
 
 
 def test_an_unknown_split_or_configuration_says_which_there_are(local_set: Path) -> None:

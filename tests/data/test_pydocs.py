@@ -30,7 +30,9 @@ BODY = "The body has to have at least twelve words, and this one has just enough
 def package(folder: Path, name: str = "fakepackage") -> None:
     """A package of which every module raises when it is executed."""
     files = {
-        "__init__.py": f'"""Describe the whole package.\n\n{BODY}\n"""\nraise RuntimeError("executed")\n',
+        "__init__.py": (
+            f'"""Describe the whole package.\n\n{BODY}\n"""\nraise RuntimeError("executed")\n'
+        ),
         "core.py": f'''
 raise RuntimeError("executed")
 
@@ -308,7 +310,10 @@ def test_the_table_is_parsed_once(monkeypatch: pytest.MonkeyPatch, pydocs_pairs:
 
 def test_another_process_loads_the_same_content(pydocs_pairs: cde.Pairs) -> None:
     """Under another hash seed, which shuffles Python's sets."""
-    script = "import cde; print(cde.load_pairs().fingerprint, cde.load_retrieval('pydocs/rich').fingerprint)"
+    script = (
+        "import cde; "
+        "print(cde.load_pairs().fingerprint, cde.load_retrieval('pydocs/rich').fingerprint)"
+    )
     seed = "1" if os.environ.get("PYTHONHASHSEED") == "2" else "2"
     answer = subprocess.run(
         [sys.executable, "-c", script],
@@ -331,7 +336,7 @@ def test_queries_are_one_line_and_documents_hold_words(pydocs_pairs: cde.Pairs) 
 
 @pytest.fixture
 def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An installed distribution `fakedist` that carries `fakepackage`; its RECORD can be rewritten."""
+    """An installed distribution `fakedist` with `fakepackage`; its RECORD can be rewritten."""
     folder = tmp_path / "fakedist-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: fakedist\nVersion: 1.0\n")

@@ -103,7 +103,7 @@ def test_the_name_and_the_order_of_judgements_do_not_enter_the_fingerprint() -> 
 def test_it_counts_for_the_fingerprint_what_a_text_is_used_as(
     first: RetrievalSet, second: RetrievalSet
 ) -> None:
-    """Two sets that spell the same strings in the same order, as other parts, are different sets."""
+    """Two sets that spell the same strings in one order, as other parts, are different sets."""
     assert first.fingerprint != second.fingerprint
 
 
@@ -115,11 +115,11 @@ def test_a_sample_is_a_subset_in_the_old_order_without_repeats(
     size: int, wanted: int, seed: int
 ) -> None:
     pairs = make_pairs(size)
-    found = pairs.sample(wanted, seed)
-    places = [int(query[1:]) for query in found.queries]
-    assert len(found) == min(size, wanted)
+    sample = pairs.sample(wanted, seed)
+    places = [int(query[1:]) for query in sample.queries]
+    assert len(sample) == min(size, wanted)
     assert places == sorted(set(places))
-    assert [int(document[1:]) for document in found.documents] == places, "pairs stay together"
+    assert [int(document[1:]) for document in sample.documents] == places, "pairs stay together"
 
 
 def test_a_sample_depends_on_the_seed_alone() -> None:
@@ -154,10 +154,10 @@ def test_a_smaller_sample_per_domain_lies_within_a_larger_one(
 
 def test_samples_per_domain_keep_the_old_order_and_change_with_the_seed() -> None:
     pairs = make_pairs(90)
-    found = pairs.sample_per_domain(10)
-    places = [pairs.ids.index(name) for name in found.ids]
+    sample = pairs.sample_per_domain(10)
+    places = [pairs.ids.index(name) for name in sample.ids]
     assert places == sorted(places)
-    assert found.ids != pairs.sample_per_domain(10, seed=1).ids
+    assert sample.ids != pairs.sample_per_domain(10, seed=1).ids
 
 
 @given(st.lists(st.booleans(), min_size=7, max_size=7))
@@ -219,9 +219,10 @@ def test_fewer_queries_leave_the_corpus_as_it_is(size: int, seed: int) -> None:
 
 def test_pairs_as_a_retrieval_set_ask_each_query_for_its_own_document() -> None:
     pairs = make_pairs(6)
-    found = RetrievalSet.from_pairs(pairs)
-    assert (found.documents, found.queries, found.name) == (pairs.documents, pairs.queries, "toy")
-    assert all(found.qrels[name] == {name: 1} for name in pairs.ids)
+    collection = RetrievalSet.from_pairs(pairs)
+    assert (collection.documents, collection.queries) == (pairs.documents, pairs.queries)
+    assert collection.name == "toy"
+    assert all(collection.qrels[name] == {name: 1} for name in pairs.ids)
     some = RetrievalSet.from_pairs(pairs, queries=2)
     assert (len(some.queries), len(some.documents)) == (2, 6)
 

@@ -56,10 +56,10 @@ def data(
 
 
 def test_pydocs_and_each_of_its_packages_are_always_there() -> None:
-    found = {source.name: source for source in cde.list_sources()}
-    assert set(found) == {"pydocs", *(f"pydocs/{package}" for package in pydocs.PACKAGES)}
-    assert {source.kind for source in found.values()} == {"pairs, retrieval"}
-    roles = {name for name, source in found.items() if source.location.endswith("(held out)")}
+    by_name = {source.name: source for source in cde.list_sources()}
+    assert set(by_name) == {"pydocs", *(f"pydocs/{package}" for package in pydocs.PACKAGES)}
+    assert {source.kind for source in by_name.values()} == {"pairs, retrieval"}
+    roles = {name for name, source in by_name.items() if source.location.endswith("(held out)")}
     assert roles == {"pydocs/sympy", "pydocs/networkx", "pydocs/polars", "pydocs/sqlalchemy"}
 
 
@@ -98,7 +98,7 @@ def test_arguments_reach_the_folder(data: Path) -> None:
 
 
 def test_pydocs_names_load_their_packages() -> None:
-    """The whole collection without held-out packages, a package whole unless a split is asked for."""
+    """The collection lacks held-out packages; a package is whole unless a split is asked for."""
     assert set(cde.load_pairs("pydocs/rich").domains) == {"rich"}
     assert cde.load_pairs("pydocs/rich").ids == pydocs.load_pairs(["rich"], split="all").ids
     assert (
@@ -186,8 +186,8 @@ def test_a_name_does_not_lead_out_of_its_folder(data: Path, name: str) -> None:
 
 
 def test_what_is_loaded_is_remembered_with_its_fingerprint(data: Path) -> None:
-    pairs, found = cde.load_pairs("pairs/law"), cde.load_retrieval("beir/boats")
-    assert account.loaded == {"pairs/law": pairs.fingerprint, "beir/boats": found.fingerprint}
+    pairs, collection = cde.load_pairs("pairs/law"), cde.load_retrieval("beir/boats")
+    assert account.loaded == {"pairs/law": pairs.fingerprint, "beir/boats": collection.fingerprint}
     assert account.asked == {"pairs/law", "beir/boats"}
 
 
@@ -292,12 +292,12 @@ def test_all_of_pydocs_is_training_and_held_out_packages_together() -> None:
 def test_the_fingerprints_of_a_collection_are_those_that_loading_gives_and_follow_its_files(
     data: Path, private_cache: Path
 ) -> None:
-    pairs, found = cde.load_pairs("pairs/law"), cde.load_retrieval("beir/boats")
+    pairs, collection = cde.load_pairs("pairs/law"), cde.load_retrieval("beir/boats")
     before = dict(account.loaded), set(account.asked)
     assert pairs.fingerprint in known_fingerprints("pairs/law")
-    assert found.fingerprint in known_fingerprints("beir/boats")
+    assert collection.fingerprint in known_fingerprints("beir/boats")
     assert known_fingerprints("beir/no-such") == set()
     assert (account.loaded, account.asked) == before, "asking is not loading"
     path = data / "beir" / "boats" / "queries.jsonl"
     path.write_text(path.read_text().replace("red?", "what is red?"))
-    assert found.fingerprint not in known_fingerprints("beir/boats")
+    assert collection.fingerprint not in known_fingerprints("beir/boats")

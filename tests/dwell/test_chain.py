@@ -1,4 +1,4 @@
-"""Crops are what they say, chains share their beginnings, and each stage learns its own task."""
+"""Crops are what they say, chains share their beginnings, and each phase learns its own task."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from cde.data import Pairs
-from cde.dwell import chain as stages
-from cde.dwell.chain import Stage, crop_pairs, shuffle_segments, train_stage
+from cde.dwell import chain as phases
+from cde.dwell.chain import Phase, crop_pairs, shuffle_segments, train_phase
 from cde.dwell.encoder_decoder import EncoderDecoder
 from cde.dwell.recipe import CHAINS, dwell_recipe
 from cde.models.encoder import load_tokenizer
@@ -20,7 +20,7 @@ from cde.training import Trainer
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 LETTERS = [f"{first}{second}" for first in "abcd" for second in "eiou"]
-START = Stage("start", {"layers": 1, "precision": "float32", "device": "cpu", "max_tokens": 32})
+START = Phase("start", {"layers": 1, "precision": "float32", "device": "cpu", "max_tokens": 32})
 TEXTS = [" ".join(np.random.default_rng(number).choice(LETTERS, 40)) for number in range(24)]
 PAIRS = Pairs(
     [text[:8] for text in TEXTS], TEXTS, ["x"] * 24, [str(number) for number in range(24)]
@@ -98,10 +98,10 @@ def test_shuffled_documents_keep_their_tokens_and_lose_their_order(tokenizer: An
 def test_chains_share_what_they_have_in_common(
     private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crops = Stage("crops", CONTRASTIVE, START)
-    tuned = Stage("tune", {**CONTRASTIVE, "hard_negatives": 1}, crops)
-    first = train_stage(tuned, TEXTS, PAIRS)
-    done = {path.parent.name for path in private_cache.glob("stages/*/stage.json")}
+    crops = Phase("crops", CONTRASTIVE, START)
+    tuned = Phase("tune", {**CONTRASTIVE, "hard_negatives": 1}, crops)
+    first = train_phase(tuned, TEXTS, PAIRS)
+    done = {path.parent.name for path in private_cache.glob("runs/*/run.json")}
     assert len(done) == 3
     trained: list[str] = []
     run = Trainer.run
@@ -111,11 +111,11 @@ def test_chains_share_what_they_have_in_common(
         return run(self)
 
     monkeypatch.setattr(Trainer, "run", counted)
-    assert train_stage(tuned, TEXTS, PAIRS) == first
+    assert train_phase(tuned, TEXTS, PAIRS) == first
     assert not trained
-    again = train_stage(Stage("tune", {**CONTRASTIVE, "hard_negatives": 1}, tuned), TEXTS, PAIRS)
+    again = train_phase(Phase("tune", {**CONTRASTIVE, "hard_negatives": 1}, tuned), TEXTS, PAIRS)
     assert trained == ["run"], "only the new episode is trained"
-    other = train_stage(tuned, TEXTS, PAIRS, seed=1)
+    other = train_phase(tuned, TEXTS, PAIRS, seed=1)
     assert len({first, again, other}) == 3
     assert len(trained) == 3
 
@@ -124,8 +124,8 @@ def test_an_episode_takes_the_documents_that_its_own_start_ranks_highest(
     private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {**CONTRASTIVE, "hard_negatives": 2}
-    first = Stage("tune", settings, START)
-    model = EncoderDecoder.from_pretrained(train_stage(first, TEXTS, PAIRS) / "model")
+    first = Phase("tune", settings, START)
+    model = EncoderDecoder.from_pretrained(train_phase(first, TEXTS, PAIRS) / "model")
     scores = model.encode_queries(PAIRS.queries) @ model.encode_documents(PAIRS.documents).T
     # what scores above the labelled document is no negative
     allowed = np.where(scores < np.diag(scores)[:, None], scores, -2)
@@ -139,7 +139,7 @@ def test_an_episode_takes_the_documents_that_its_own_start_ranks_highest(
         make(self, *arguments, **options)
 
     monkeypatch.setattr(Trainer, "__init__", noted)
-    train_stage(Stage("tune", settings, first), TEXTS, PAIRS)
+    train_phase(Phase("tune", settings, first), TEXTS, PAIRS)
     best = np.sort(np.take_along_axis(scores, given[0], axis=1), axis=1)
     np.testing.assert_allclose(best[enough], np.sort(allowed, axis=1)[enough, -2:], atol=1e-5)
 
@@ -156,25 +156,25 @@ def test_each_episode_sees_other_batches(
 
     monkeypatch.setattr(Trainer, "__init__", noted)
     settings = {**CONTRASTIVE, "steps": 1}
-    last = Stage("crops", settings, START)
+    last = Phase("crops", settings, START)
     for _ in range(3):
-        last = Stage("tune", settings, last)
-    train_stage(last, TEXTS, PAIRS, seed=4)
+        last = Phase("tune", settings, last)
+    train_phase(last, TEXTS, PAIRS, seed=4)
     assert len(set(seeds[1:])) == 3
     assert seeds[:2] == [4, 4]
 
 
 def test_a_stage_of_no_use_gives_back_what_it_began_with(private_cache: Path) -> None:
-    """With a learning rate of nought in all but name each stage returns the weights before it."""
+    """With a learning rate of nought in all but name each phase returns the weights before it."""
     idle = {**CONTRASTIVE, "learning_rate": 1e-30}
-    restore = Stage(
+    restore = Phase(
         "restore", {"steps": 2, "batch_size": 4, "tokens": 16, "learning_rate": 1e-30}, START
     )
-    last = Stage("tune", idle, Stage("crops", idle, restore))
+    last = Phase("tune", idle, Phase("crops", idle, restore))
     assert last.chain == ["start", "restore", "crops", "tune"]
     begun, ended = (
-        EncoderDecoder.from_pretrained(train_stage(stage, TEXTS, PAIRS) / "model")
-        for stage in (START, last)
+        EncoderDecoder.from_pretrained(train_phase(phase, TEXTS, PAIRS) / "model")
+        for phase in (START, last)
     )
     np.testing.assert_allclose(
         ended.encode_documents(TEXTS), begun.encode_documents(TEXTS), atol=1e-6
@@ -182,18 +182,18 @@ def test_a_stage_of_no_use_gives_back_what_it_began_with(private_cache: Path) ->
 
 
 def test_a_stage_differs_by_its_data_only_if_it_uses_them(private_cache: Path) -> None:
-    crops = Stage("crops", CONTRASTIVE, START)
-    assert train_stage(START, TEXTS, PAIRS) == train_stage(START, TEXTS[:4], PAIRS)
-    one = train_stage(crops, TEXTS, PAIRS)
-    assert train_stage(crops, TEXTS[::-1], PAIRS) != one
-    assert train_stage(crops, TEXTS, PAIRS.select(range(8))) == one
-    with pytest.raises(ValueError, match="a chain begins with the stage 'start'"):
-        Stage("crops", CONTRASTIVE)
+    crops = Phase("crops", CONTRASTIVE, START)
+    assert train_phase(START, TEXTS, PAIRS) == train_phase(START, TEXTS[:4], PAIRS)
+    one = train_phase(crops, TEXTS, PAIRS)
+    assert train_phase(crops, TEXTS[::-1], PAIRS) != one
+    assert train_phase(crops, TEXTS, PAIRS.select(range(8))) == one
+    with pytest.raises(ValueError, match="a chain begins with the phase 'start'"):
+        Phase("crops", CONTRASTIVE)
 
 
 def test_the_chains_of_the_recipe_are_what_their_names_say() -> None:
     using = dwell_recipe("smoke", episodes=3)
-    chains = {name: using.stage(name) for name in CHAINS}
+    chains = {name: using.phase(name) for name in CHAINS}
     restored, cropped = chains["language model"], chains["crops"]
     assert restored.chain == ["start", "restore"]
     assert (
@@ -218,16 +218,16 @@ def test_the_chains_of_the_recipe_are_what_their_names_say() -> None:
     ):
         assert set(chains[name].settings) - set(cropped.settings) == {setting}
     with pytest.raises(ValueError, match="chain must be one of"):
-        using.stage("T5")
-    with pytest.raises(ValueError, match="unknown settings layers"):
+        using.phase("T5")
+    with pytest.raises(ValueError, match="there is no setting layers"):
         dwell_recipe("smoke", layers=2)
 
 
 def test_a_share_of_the_steps_is_of_every_stage_and_one_at_least() -> None:
     whole, tenth = dwell_recipe("laptop"), dwell_recipe("laptop", share_of_steps=0.1)
-    stages = ("restore", "crops", "tune")
-    assert [getattr(tenth, stage)["steps"] * 10 for stage in stages] == [
-        getattr(whole, s)["steps"] for s in stages
+    phases = ("restore", "crops", "tune")
+    assert [getattr(tenth, phase)["steps"] * 10 for phase in phases] == [
+        getattr(whole, s)["steps"] for s in phases
     ]
     assert [dwell_recipe("smoke", share_of_steps=1e-9).restore["steps"], whole.tune] == [
         1,
@@ -246,11 +246,11 @@ def test_what_is_probed_was_never_trained_on() -> None:
 
 
 def test_the_mean_is_a_setting_of_the_crops(private_cache: Path) -> None:
-    plain = Stage("crops", {**CONTRASTIVE, "learning_rate": 1e-30}, START)
-    mean = Stage("crops", {**plain.settings, "pooling": "mean"}, START)
+    plain = Phase("crops", {**CONTRASTIVE, "learning_rate": 1e-30}, START)
+    mean = Phase("crops", {**plain.settings, "pooling": "mean"}, START)
     models = [
-        EncoderDecoder.from_pretrained(train_stage(stage, TEXTS, PAIRS) / "model")
-        for stage in (plain, mean)
+        EncoderDecoder.from_pretrained(train_phase(phase, TEXTS, PAIRS) / "model")
+        for phase in (plain, mean)
     ]
     assert [model.config.pooling for model in models] == ["decoder", "mean"]
     vectors = [model.encode_documents(TEXTS[:2]) for model in models]
@@ -266,10 +266,10 @@ def test_what_is_cropped_is_what_the_stage_says(
         asked.append((list(texts), options["placement"]))
         return crop_pairs(texts, *arguments, **options)
 
-    monkeypatch.setattr(stages, "crop_pairs", noted)
+    monkeypatch.setattr(phases, "crop_pairs", noted)
     for more in ({}, {"shuffled": True}, {"placement": "around"}):
-        train_stage(
-            Stage("crops", {**CONTRASTIVE, "steps": 1, **more}, START), TEXTS, PAIRS, seed=3
+        train_phase(
+            Phase("crops", {**CONTRASTIVE, "steps": 1, **more}, START), TEXTS, PAIRS, seed=3
         )
     assert [placement for _, placement in asked] == ["inside", "inside", "around"]
     assert asked[0][0] == asked[2][0] == TEXTS
@@ -278,7 +278,7 @@ def test_what_is_cropped_is_what_the_stage_says(
 
 @pytest.mark.parametrize("profile", ["smoke", "laptop", "gpu"])
 def test_no_stage_cuts_off_what_the_probes_read(profile: str) -> None:
-    """A stage that cut long documents would teach that their ends do not matter."""
+    """A phase that cut long documents would teach that their ends do not matter."""
     using = dwell_recipe(profile, documents=300)
     tokenizer = using.passages and load_tokenizer("minilm")
     texts = [*using.pairs.documents, *using.probed]

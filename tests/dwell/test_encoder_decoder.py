@@ -63,13 +63,11 @@ def test_frequencies_are_those_of_transformers_with_dynamic_ntk(length: int) -> 
         standardize_rope_params=lambda: None,
     )
     expected, _ = ROPE_INIT_FUNCTIONS["dynamic"](config, torch.device("cpu"), seq_len=length)
-    found = rotary_frequencies(64, torch.tensor([length]), 10_000.0, 512)[0]
-    torch.testing.assert_close(found, expected)
+    frequencies = rotary_frequencies(64, torch.tensor([length]), 10_000.0, 512)[0]
+    torch.testing.assert_close(frequencies, expected)
 
 
-def test_beyond_the_trained_length_the_slowest_pair_turns_as_far_as_before_and_the_fastest_as_fast() -> (
-    None
-):
+def test_beyond_the_trained_length_the_slowest_pair_turns_as_far_and_the_fastest_as_fast() -> None:
     short, long = rotary_frequencies(32, torch.tensor([512, 2048]), 10_000.0, 512)
     assert 2048 * long[-1] == pytest.approx(float(512 * short[-1]), rel=1e-4)
     assert long[0] == short[0] == 1.0

@@ -77,12 +77,12 @@ def test_passages_that_stand_anywhere_start_half_way_however_long_they_are(lengt
 
 def test_documents_that_do_not_fit_are_gone_and_their_queries_counted(pydocs: Passages) -> None:
     long = int(np.median([len(text) for text in pydocs.collection.documents]))
-    found = pydocs.within(lambda text: len(text) <= long, "too long")
-    assert max(len(text) for text in found.collection.documents) <= long
-    assert len(found.spans) + found.left_out["too long"] == len(pydocs.spans)
-    assert all(text_of(found, query) == text_of(pydocs, query) for query in found.spans)
+    fitting = pydocs.within(lambda text: len(text) <= long, "too long")
+    assert max(len(text) for text in fitting.collection.documents) <= long
+    assert len(fitting.spans) + fitting.left_out["too long"] == len(pydocs.spans)
+    assert all(text_of(fitting, query) == text_of(pydocs, query) for query in fitting.spans)
     kept = pydocs.within(lambda text: len(text) <= long, "too long", corpus=False)
-    assert (kept.spans, kept.left_out) == (found.spans, found.left_out)
+    assert (kept.spans, kept.left_out) == (fitting.spans, fitting.left_out)
     assert kept.collection.documents == pydocs.collection.documents
 
 
@@ -101,16 +101,16 @@ def test_every_query_is_placed_or_counted() -> None:
         ["?"] * 5,
         {"a": {"d1": 1}, "b": {"d1": 1}, "c": {"d2": 1}, "d": {"d2": 1}, "e": {"d1": 1, "d2": 1}},
     )
-    found = match_passages(collection, {"a": "one two", "b": "two", "c": "five", "e": "four"})
-    assert found.spans == {"a": (0, 7)}
-    assert text_of(found, "a") == "one two"
-    assert found.left_out == {
+    placed = match_passages(collection, {"a": "one two", "b": "two", "c": "five", "e": "four"})
+    assert placed.spans == {"a": (0, 7)}
+    assert text_of(placed, "a") == "one two"
+    assert placed.left_out == {
         "passage more than once in its document": 1,
         "passage not in its document": 1,
         "no passage given": 1,
         "not one relevant document": 1,
     }
-    assert len(found.spans) + sum(found.left_out.values()) == len(collection.query_ids)
+    assert len(placed.spans) + sum(placed.left_out.values()) == len(collection.query_ids)
 
 
 def write_set(
@@ -136,13 +136,13 @@ def test_the_passage_of_an_answer_is_its_sentence(
     folder = tmp_path / "beir" / "squad-dev"
     write_set(folder, {"d": text}, {"a": "d", "b": "d"})
     answers = {"a": [[text.index("red"), "red", 1]], "b": [[text.index("1973"), "1973", 2]]}
-    rows = [f"{query}\td\t{len(text)}\t{json.dumps(found)}" for query, found in answers.items()]
+    rows = [f"{query}\td\t{len(text)}\t{json.dumps(places)}" for query, places in answers.items()]
     (folder / "positions.tsv").write_text(
         "query-id\tcorpus-id\tdoc_chars\tanswers\n" + "\n".join(rows)
     )
-    found = load_passages("beir/squad-dev")
-    assert text_of(found, "a") == "The boat was red in 1973."
-    assert found.left_out == {"answer more than once, or not at its offset": 1}
+    placed = load_passages("beir/squad-dev")
+    assert text_of(placed, "a") == "The boat was red in 1973."
+    assert placed.left_out == {"answer more than once, or not at its offset": 1}
 
 
 def test_the_passage_of_an_answer_in_a_paragraph_is_its_sentence_without_the_title(
@@ -166,15 +166,16 @@ def test_the_passage_of_an_answer_in_a_paragraph_is_its_sentence_without_the_tit
     write_set(folder, paragraphs, {"a": "d_1", "b": "d_2", "c": "d_2"}, title="On boats")
     places = {"a": ("d_1", "Boats rust"), "b": ("d_2", "two of them "), "c": ("d_2", "All")}
     rows = [
-        f"{query}\td\t{len(article)}\t{(start := article.index(answer))}\t{start + len(answer)}\t{name}"
+        f"{query}\td\t{len(article)}\t{(start := article.index(answer))}"
+        f"\t{start + len(answer)}\t{name}"
         for query, (name, answer) in places.items()
     ]
     header = "query-id\tcorpus-id\tdoc_chars\tanswer_start\tanswer_end\tpassage-id\n"
     (tmp_path / "beir" / "covidqa-docs" / "positions.tsv").write_text(header + "\n".join(rows))
-    found = load_passages("beir/covidqa-passages")
-    assert text_of(found, "a") == "Boats rust."
-    assert text_of(found, "b") == "All sank, two of them twice."
-    assert found.left_out == {"answer more than once, or not at its offset": 1}
+    placed = load_passages("beir/covidqa-passages")
+    assert text_of(placed, "a") == "Boats rust."
+    assert text_of(placed, "b") == "All sank, two of them twice."
+    assert placed.left_out == {"answer more than once, or not at its offset": 1}
 
 
 def test_passages_of_other_collections_are_refused_and_missing_positions_named(
@@ -199,10 +200,10 @@ def test_passages_of_one_set_are_placed_in_the_documents_of_another(tmp_path: Pa
     )
     passages = {"1": "The boat was red in 1973.", "2": "It sailed away."}
     write_set(tmp_path / "passages", passages, {"a": "1", "b": "2", "other": "1"})
-    found = load_passages(f"folder:{tmp_path}/documents", answers=f"folder:{tmp_path}/passages")
-    assert list(found.spans) == ["a"]
-    assert text_of(found, "a") == "The boat was red in 1973."
-    assert found.left_out == {"passage not in its document": 1, "no passage given": 2}
+    placed = load_passages(f"folder:{tmp_path}/documents", answers=f"folder:{tmp_path}/passages")
+    assert list(placed.spans) == ["a"]
+    assert text_of(placed, "a") == "The boat was red in 1973."
+    assert placed.left_out == {"passage not in its document": 1, "no passage given": 2}
     write_set(tmp_path / "strangers", {"1": "text"}, {"x": "1"})
     with pytest.raises(ValueError, match=r"no query id in common"):
         load_passages(f"folder:{tmp_path}/documents", answers=f"folder:{tmp_path}/strangers")
@@ -217,7 +218,7 @@ def test_passages_of_one_set_are_placed_in_the_documents_of_another(tmp_path: Pa
     [("beir/squad-dev", 9000), ("beir/covidqa-docs", 1300), ("beir/covidqa-passages", 1100)],
 )
 def test_real_collections_place_most_of_their_queries(name: str, least: int) -> None:
-    found = load_passages(name)
-    assert len(found.spans) >= least
-    lengths = np.array([end - start for start, end in found.spans.values()])
+    placed = load_passages(name)
+    assert len(placed.spans) >= least
+    lengths = np.array([end - start for start, end in placed.spans.values()])
     assert lengths.min() > 0

@@ -41,7 +41,7 @@ def tokenizer() -> Any:
 
 @pytest.fixture(scope="module")
 def byte_level() -> Any:
-    """A tokenizer like GPT-2's: a blank belongs to the word after it, and the first word has none."""
+    """A tokenizer like GPT-2's: a blank belongs to the word after it; the first word has none."""
     inner = Tokenizer(models.BPE())
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
@@ -191,7 +191,7 @@ def test_a_tokenizer_whose_first_word_is_different_is_given_a_blank(byte_level: 
 
 def test_what_does_not_round_trip_is_left_out_and_counted(passages: Passages) -> None:
     class Merging:
-        """Has one token for "a" before "b", whatever stands between: moving can make and break it."""
+        """Has one token for "a" before "b", whatever stands between: a move makes and breaks it."""
 
         is_fast = True
 
@@ -217,13 +217,13 @@ def test_what_does_not_round_trip_is_left_out_and_counted(passages: Passages) ->
 def test_the_moved_passage_recovers_a_built_bias(
     chosen: Callable[[list[int]], list[int]], kind: str, passages: Passages, tokenizer: Any
 ) -> None:
-    found, left_out = moved_passage(Bag(tokenizer, chosen), passages, tokenizer)
+    scores, left_out = moved_passage(Bag(tokenizer, chosen), passages, tokenizer)
     assert left_out == {"elsewhere": 3}
-    assert list(found.columns) == ["default", *range(1, 11)]
-    means = found.mean()
+    assert list(scores.columns) == ["default", *range(1, 11)]
+    means = scores.mean()
     if kind == "all":
         np.testing.assert_allclose(
-            found.to_numpy(), np.repeat(found[["default"]].to_numpy(), 11, axis=1)
+            scores.to_numpy(), np.repeat(scores[["default"]].to_numpy(), 11, axis=1)
         )
         assert means["default"] > 0.9
     else:
@@ -236,9 +236,9 @@ def test_the_moved_passage_recovers_a_built_bias(
 def test_a_bag_of_words_cannot_tell_where_a_passage_stands(
     passages: Passages, tokenizer: Any
 ) -> None:
-    found, _ = moved_passage(BM25(), passages, tokenizer, points=4)
+    scores, _ = moved_passage(BM25(), passages, tokenizer, points=4)
     np.testing.assert_array_equal(
-        found.to_numpy(), np.repeat(found[["default"]].to_numpy(), 5, axis=1)
+        scores.to_numpy(), np.repeat(scores[["default"]].to_numpy(), 5, axis=1)
     )
 
 
@@ -277,13 +277,13 @@ def test_substring_similarity_recovers_a_built_bias(
     generator = np.random.default_rng(1)
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
     texts = [" ".join(generator.choice(letters, 120)) for _ in range(200)]
-    found = substring_similarity(Bag(tokenizer, chosen), [*texts, "too short"], tokenizer)
-    assert found.rows.tolist() == list(range(200))
-    assert np.nanmean(found.cosines - found.others) > 0.02, (
+    similarity = substring_similarity(Bag(tokenizer, chosen), [*texts, "too short"], tokenizer)
+    assert similarity.rows.tolist() == list(range(200))
+    assert np.nanmean(similarity.cosines - similarity.others) > 0.02, (
         "a document's runs are nearer to it than to another"
     )
-    assert found.left_out == {"fewer than 10 words": 1}
-    means = found.cosines.mean(axis=0)
+    assert similarity.left_out == {"fewer than 10 words": 1}
+    means = similarity.cosines.mean(axis=0)
     if kind == "all":
         assert np.ptp(means) < 0.03
     else:
@@ -297,12 +297,14 @@ def test_substring_similarity_recovers_a_built_bias(
 def test_the_room_of_an_encoder_that_cannot_tell_texts_apart_is_nought(tokenizer: Any) -> None:
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
     texts = [" ".join(letters), " ".join(reversed(letters)), " ".join(letters)]
-    found = substring_similarity(Bag(tokenizer, lambda tokens: [7]), texts, tokenizer)
+    similarity = substring_similarity(Bag(tokenizer, lambda tokens: [7]), texts, tokenizer)
     (
-        np.testing.assert_array_equal(np.isnan(found.others).all(axis=1), [True, False, False]),
+        np.testing.assert_array_equal(
+            np.isnan(similarity.others).all(axis=1), [True, False, False]
+        ),
         "the same text is no other",
     )
-    np.testing.assert_allclose(found.cosines[1:] - found.others[1:], 0, atol=1e-6)
+    np.testing.assert_allclose(similarity.cosines[1:] - similarity.others[1:], 0, atol=1e-6)
 
 
 @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=60), st.integers(2, 10))
@@ -311,11 +313,11 @@ def test_runs_are_the_document_in_order_and_of_about_one_length(
 ) -> None:
     tokenizer = load_tokenizer("minilm")
     text = " ".join(words)
-    found = segments(text, tokenizer, parts)
-    if isinstance(found, str):
-        assert len(words) < parts or "longer" in found
+    pieces = segments(text, tokenizer, parts)
+    if isinstance(pieces, str):
+        assert len(words) < parts or "longer" in pieces
         return
-    runs = [token_spans(run, tokenizer)[0] for run in found]
+    runs = [token_spans(run, tokenizer)[0] for run in pieces]
     whole = token_spans(text, tokenizer)[0]
     assert [token for run in runs for token in run] == whole
     longest_word = max(len(token_spans(word, tokenizer)[0]) for word in words)
@@ -337,7 +339,7 @@ def test_documents_longer_than_an_encoder_reads_are_counted(
     passages: Passages, tokenizer: Any
 ) -> None:
     texts = passages.collection.documents
-    found = substring_similarity(
+    similarity = substring_similarity(
         Bag(tokenizer, ALL[0]), [*texts, " ".join(["a"] * 500)], tokenizer, longest=200
     )
-    assert found.left_out == {"more than 200 tokens": 1}
+    assert similarity.left_out == {"more than 200 tokens": 1}

@@ -17,16 +17,16 @@ from cde.retrieval import Encoder
 
 @pytest.mark.parametrize(("longest", "expected"), [(100, 100), (2046, 510)])
 def test_minilm_reads_what_its_positions_allow(longest: int, expected: int) -> None:
-    found = reader("MiniLM", replace(dwell_recipe("smoke"), longest=longest), 0)
-    assert found.longest == expected
-    assert found.tokenizer is found.encoder.tokenizer
+    minilm = reader("MiniLM", replace(dwell_recipe("smoke"), longest=longest), 0)
+    assert minilm.longest == expected
+    assert minilm.tokenizer is minilm.encoder.tokenizer
 
 
 def test_a_bag_of_words_reads_everything_that_the_recipe_has() -> None:
-    found = reader("BM25", replace(dwell_recipe("smoke"), longest=2046), 0)
-    assert isinstance(found.encoder, BM25)
-    assert found.longest == 2046
-    assert found.tokenizer.is_fast
+    bm25 = reader("BM25", replace(dwell_recipe("smoke"), longest=2046), 0)
+    assert isinstance(bm25.encoder, BM25)
+    assert bm25.longest == 2046
+    assert bm25.tokenizer.is_fast
 
 
 def test_prompts_for_queries_and_for_documents_are_the_models_own() -> None:
@@ -39,10 +39,10 @@ def test_prompts_for_queries_and_for_documents_are_the_models_own() -> None:
         def encode_document(self, texts: list[str], normalize_embeddings: bool) -> Any:
             return np.full((len(texts), 2), [0.0, 1.0]) * normalize_embeddings
 
-    found = Prompted(Model())
-    assert isinstance(found, Encoder)
-    assert found.encode_queries(("a", "b")).tolist() == [[1, 0], [1, 0]]
-    assert found.encode_documents(("a",)).tolist() == [[0, 1]]
+    prompted = Prompted(Model())
+    assert isinstance(prompted, Encoder)
+    assert prompted.encode_queries(("a", "b")).tolist() == [[1, 0], [1, 0]]
+    assert prompted.encode_documents(("a",)).tolist() == [[0, 1]]
 
 
 def test_a_model_of_sentence_transformers_is_cut_at_its_own_length(
@@ -53,6 +53,6 @@ def test_a_model_of_sentence_transformers_is_cut_at_its_own_length(
         tokenizer = load_tokenizer("minilm")
 
     monkeypatch.setattr("sentence_transformers.SentenceTransformer", lambda name: Model())
-    found = reader("some/model", dwell_recipe("smoke"), 0)
-    assert found.longest == 62
-    assert found.tokenizer is Model.tokenizer
+    cut_reader = reader("some/model", dwell_recipe("smoke"), 0)
+    assert cut_reader.longest == 62
+    assert cut_reader.tokenizer is Model.tokenizer

@@ -1,4 +1,4 @@
-"""Corruption loses nothing and touches what it says; the probe recovers a bias that was built in."""
+"""Corruption loses nothing and touches what it says; the probe recovers a built-in bias."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ TEXTS = [
 ] * 3
 
 
-def restored(found: Corrupted) -> list[int]:
+def restored(corrupted: Corrupted) -> list[int]:
     """Put the target's spans back where their sentinels stand."""
     spans: dict[int, list[int]] = {}
-    for token in found.target.tolist():
+    for token in corrupted.target.tolist():
         if token <= 40:
             spans[token] = []
             last = token
@@ -44,7 +44,7 @@ def restored(found: Corrupted) -> list[int]:
     assert spans.pop(last) == []
     return [
         token
-        for place in found.text.tolist()
+        for place in corrupted.text.tolist()
         for token in (spans[place] if place <= 40 else [place])
     ]
 
@@ -52,11 +52,11 @@ def restored(found: Corrupted) -> list[int]:
 @given(st.integers(4, 300), st.floats(0.05, 0.6), st.floats(1.0, 6.0), st.integers(0, 10**6))
 def test_text_and_target_are_the_original(size: int, rate: float, span: float, seed: int) -> None:
     ids = np.arange(100, 100 + size, dtype=np.int32)
-    found = corrupt(ids, MARKS, np.random.default_rng(seed), rate, span)
-    assert restored(found) == ids.tolist()
-    marks = [token for token in found.text.tolist() if token <= 40]
+    corrupted = corrupt(ids, MARKS, np.random.default_rng(seed), rate, span)
+    assert restored(corrupted) == ids.tolist()
+    marks = [token for token in corrupted.text.tolist() if token <= 40]
     assert marks == list(range(1, len(marks) + 1))
-    out = size - (len(found.text) - len(marks))
+    out = size - (len(corrupted.text) - len(marks))
     assert out == min(max(1, round(rate * size)), size - 2)
 
 
@@ -65,9 +65,9 @@ def test_spans_have_the_mean_length_and_fall_anywhere() -> None:
     ids = np.arange(100, 300, dtype=np.int32)
     lengths, places = [], np.zeros(200)
     for _ in range(2000):
-        found = corrupt(ids, MARKS, generator)
-        lengths.append((len(found.target) - 11) / 10)
-        out = set(ids.tolist()) - set(found.text.tolist())
+        corrupted = corrupt(ids, MARKS, generator)
+        lengths.append((len(corrupted.target) - 11) / 10)
+        out = set(ids.tolist()) - set(corrupted.text.tolist())
         places[[token - 100 for token in out]] += 1
     assert np.mean(lengths) == pytest.approx(3.0)
     # a corrupted span is as likely in the second tenth as in the ninth; the ends are a little safer
@@ -81,11 +81,11 @@ def test_a_window_is_corrupted_alone_with_spans_of_three(
     size: int, windows: int, seed: int
 ) -> None:
     ids = np.arange(100, 100 + size, dtype=np.int32)
-    found = windows_corrupted(ids, MARKS, np.random.default_rng(seed), windows)
-    if isinstance(found, str):
+    corrupted = windows_corrupted(ids, MARKS, np.random.default_rng(seed), windows)
+    if isinstance(corrupted, str):
         assert size // windows < 5
         return
-    for edges, one in zip(np.array_split(ids, windows), found, strict=True):
+    for edges, one in zip(np.array_split(ids, windows), corrupted, strict=True):
         assert restored(one) == ids.tolist()
         out = sorted(set(ids.tolist()) - set(one.text.tolist()))
         assert set(out) <= set(edges.tolist())
@@ -97,7 +97,7 @@ def test_a_window_is_corrupted_alone_with_spans_of_three(
 
 
 class Knowing:
-    """A language model that restores spans of the first `share` of a document, and nothing later."""
+    """A language model that restores spans of the first `share` of a document, none later."""
 
     def __init__(self, share: float) -> None:
         self.share = share

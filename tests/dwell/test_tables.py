@@ -44,8 +44,8 @@ def test_rows_by_place_begin_with_the_documents_as_they_are(scores: pd.DataFrame
         assert row["change"] == pytest.approx(row["mrr"] - rows[0]["mrr"])
         assert row["low"] <= row["change"] <= row["high"]
     ends = mean_interval(scores[1] - scores[3])
-    found = [rows[2][name] for name in ("ends", "ends_low", "ends_high")]
-    assert found == pytest.approx([ends.estimate, ends.low, ends.high])
+    interval = [rows[2][name] for name in ("ends", "ends_low", "ends_high")]
+    assert interval == pytest.approx([ends.estimate, ends.low, ends.high])
 
 
 def test_changes_are_of_each_query(scores: pd.DataFrame) -> None:

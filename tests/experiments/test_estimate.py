@@ -61,8 +61,8 @@ def test_operations_are_those_that_torch_counts(
 
 
 def test_parameters_are_the_models_but_for_biases_norms_and_positions() -> None:
-    found = estimate(TrainConfig(architecture="bi-encoder")).parameters
-    assert found == pytest.approx(
+    parameters = estimate(TrainConfig(architecture="bi-encoder")).parameters
+    assert parameters == pytest.approx(
         sum(p.numel() for p in BiEncoder.from_backbone().parameters()), rel=0.02
     )
 

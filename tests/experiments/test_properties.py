@@ -1,4 +1,4 @@
-"""Properties of encoders before training: what is measured as no change is none, what changes is seen."""
+"""Properties before training: what is measured as no change is none, what changes is seen."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ def test_parts_are_counted_and_searched_with() -> None:
 
 
 def test_the_published_file_sees_no_order_of_words_and_refuses_a_shorter_context() -> None:
-    found = {
+    changes = {
         name: published_parts.pass_changes(model, TEXT, CONTEXT)[0]
         for name, model in published_parts.published_passes("", context_size=6)
     }
-    assert math.isnan(found["hub"]["half of the context"])
+    assert math.isnan(changes["hub"]["half of the context"])
     assert (
-        found["hub"]["two text tokens exchanged"]
+        changes["hub"]["two text tokens exchanged"]
         < 1e-4
-        < found["train"]["two text tokens exchanged"]
+        < changes["train"]["two text tokens exchanged"]
     )
-    assert found["hub"]["context reversed"] < 1e-4 < found["v2"]["context reversed"]
+    assert changes["hub"]["context reversed"] < 1e-4 < changes["v2"]["context reversed"]

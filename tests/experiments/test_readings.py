@@ -141,11 +141,11 @@ def conclusion(p: Sequence[float], after: Sequence[float]) -> dict[str, int | st
 def test_a_conclusion_vanishes_appears_flips_or_stands(
     p: Sequence[float], after: Sequence[float], what: str | None
 ) -> None:
-    found = conclusion(p, after)
-    assert [name for name in ("vanish", "appear", "flip") if found[name]] == (
+    conclusions = conclusion(p, after)
+    assert [name for name in ("vanish", "appear", "flip") if conclusions[name]] == (
         [what] if what else []
     )
-    assert found["largest change"] == f"{100 * abs(0.1 - (after[0] - after[1])):.2f}"
+    assert conclusions["largest change"] == f"{100 * abs(0.1 - (after[0] - after[1])):.2f}"
 
 
 # --- movement

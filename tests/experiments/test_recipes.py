@@ -51,7 +51,7 @@ def small(name: str) -> EvaluationSet:
 
 def test_each_set_is_searched_in_its_own_another_and_no_context() -> None:
     model: Any = Contextual()
-    found = evaluate_in_contexts(model, [small("a"), small("b")], ("own", "other", "null"))
+    rows = evaluate_in_contexts(model, [small("a"), small("b")], ("own", "other", "null"))
     assert [None if one is None else one[0] for one in model.given] == [
         "a 0",
         "b 0",
@@ -60,7 +60,7 @@ def test_each_set_is_searched_in_its_own_another_and_no_context() -> None:
         "a 0",
         None,
     ]
-    scores = found.set_index(["set", "context"])["ndcg"]
+    scores = rows.set_index(["set", "context"])["ndcg"]
     assert scores["a", "own"] == scores["b", "other"] == 1
     assert scores["a", "other"] == scores["a", "null"] == scores["b", "own"] == 0
 
@@ -72,10 +72,10 @@ def test_another_context_needs_another_set() -> None:
 
 
 def test_a_bi_encoder_has_no_context() -> None:
-    found = evaluate_in_contexts(
+    rows = evaluate_in_contexts(
         BiEncoder.from_backbone(layers=1), [small("a"), small("b")], ("own", "other")
     )
-    assert found["context"].tolist() == ["none", "none"]
+    assert rows["context"].tolist() == ["none", "none"]
 
 
 def test_a_sweep_has_every_arm_seed_set_and_context_and_a_second_one_trains_nothing(
@@ -89,20 +89,20 @@ def test_a_sweep_has_every_arm_seed_set_and_context_and_a_second_one_trains_noth
     tests = [
         replace(test, collection=test.collection.select_queries(10)) for test in here.tests()[:2]
     ]
-    found = sweep(arms, (3, 4), here, ("own", "null"), tests)
-    counts = found.groupby(["arm", "seed"]).size()
+    rows = sweep(arms, (3, 4), here, ("own", "null"), tests)
+    counts = rows.groupby(["arm", "seed"]).size()
     assert counts["plain"].tolist() == [2, 2]
     assert counts["contextual"].tolist() == [4, 4]
-    assert found["ndcg"].between(0, 1).all()
-    assert found.groupby(["arm", "seed"])["loss"].nunique().eq(1).all()
-    assert found["loss"].nunique() == 4
+    assert rows["ndcg"].between(0, 1).all()
+    assert rows.groupby(["arm", "seed"])["loss"].nunique().eq(1).all()
+    assert rows["loss"].nunique() == 4
 
     def no_training(self: Trainer) -> Any:
         raise AssertionError("trained again")
 
     monkeypatch.setattr(Trainer, "run", no_training)
     again = sweep({"another name": arms["contextual"]}, (4,), here, ("own", "null"), tests)
-    before = found[(found["arm"] == "contextual") & (found["seed"] == 4)]
+    before = rows[(rows["arm"] == "contextual") & (rows["seed"] == 4)]
     np.testing.assert_array_equal(again["ndcg"], before["ndcg"])
 
 
@@ -180,10 +180,10 @@ def test_every_cell_of_the_sweep_sees_equally_many_pairs(monkeypatch: pytest.Mon
         return pd.DataFrame({"arm": list(arms), "seed": 0, "ndcg": 0.5})
 
     monkeypatch.setattr("cde.experiments.sizes.sweep", no_training)
-    found = sweep_sizes(recipe("smoke"), [16, 8], [8, 32], 64, "cached", 0, 1)
-    assert len(asked) == len(found) == 2 * 2 * 2 * 2
+    cells = sweep_sizes(recipe("smoke"), [16, 8], [8, 32], 64, "cached", 0, 1)
+    assert len(asked) == len(cells) == 2 * 2 * 2 * 2
     assert {arm["steps"] * arm["batch_size"] for arm in asked.values()} == {64}
-    rows = found.set_index("arm")
+    rows = cells.set_index("arm")
     for name, arm in asked.items():
         assert arm["architecture"] == rows.loc[name, "encoder"]
         assert arm["cluster_size"] == rows.loc[name, "cluster_size"]
@@ -195,7 +195,7 @@ def test_none_leaves_the_recipe_and_errors_name_what_is_wrong() -> None:
     assert recipe("laptop", steps=7).base == replace(recipe("laptop").base, steps=7)
     with pytest.raises(ValueError, match="profile must be one of smoke, laptop"):
         recipe("desktop")
-    with pytest.raises(ValueError, match="unknown settings stepz"):
+    with pytest.raises(ValueError, match=r"there is no setting stepz \(steps\?\)"):
         recipe("smoke", stepz=3)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from cde.data import Pairs
 from cde.dwell import chain
-from cde.dwell.chain import Stage
+from cde.dwell.chain import Phase
 from cde.experiments import runs
 from cde.training import TrainConfig, Trainer, build_model
 
@@ -59,7 +59,7 @@ TRAINING: dict[int, dict[str, list[float]]] = {
         "contextual, cached": [0.215353, 0.194696, 0.133389, 0.283135],
     }
 }
-#: procedures of training and of the stages → losses of two steps of each stage
+#: procedures of training and of the stages → losses of two steps of each phase
 STAGES: dict[tuple[int, int], list[list[float]]] = {
     (1, 1): [[12.182079, 8.822544], [1.293249, 1.238087], [1.891544, 1.715669]]
 }
@@ -76,21 +76,21 @@ def test_losses_move_only_with_the_declared_version_of_the_training_procedure(
     assert losses == pytest.approx(TRAINING[runs.PROCEDURE][arm], rel=2e-3)
 
 
-def test_losses_move_only_with_the_declared_version_of_the_stages(
+def test_losses_move_only_with_the_declared_version_of_the_phases(
     private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CDE_PRECISION", "float32")
     contrastive = {"steps": 2, "batch_size": 4, "query_tokens": 24, "document_tokens": 24}
-    start = Stage("start", {"layers": 1, "max_tokens": 64, "trained_tokens": 64})
-    restore = Stage("restore", {"steps": 2, "batch_size": 4, "tokens": 24}, start)
-    crops = Stage("crops", contrastive, restore)
-    tune = Stage("tune", {**contrastive, "hard_negatives": 1, "surrogate_tokens": 12}, crops)
+    start = Phase("start", {"layers": 1, "max_tokens": 64, "trained_tokens": 64})
+    restore = Phase("restore", {"steps": 2, "batch_size": 4, "tokens": 24}, start)
+    crops = Phase("crops", contrastive, restore)
+    tune = Phase("tune", {**contrastive, "hard_negatives": 1, "surrogate_tokens": 12}, crops)
     texts = [" ".join([document] * 3) for document in PAIRS.documents]
-    found = []
-    for stage in (restore, crops, tune):
-        folder = chain.train_stage(stage, texts, PAIRS, 0)
-        metrics = json.loads((folder / "stage.json").read_text())["metrics"]
-        found.append([row["loss"] for row in metrics])
-    assert found == [
+    losses_by_phase = []
+    for phase in (restore, crops, tune):
+        folder = chain.train_phase(phase, texts, PAIRS, 0)
+        metrics = json.loads((folder / "run.json").read_text())["metrics"]
+        losses_by_phase.append([row["loss"] for row in metrics])
+    assert losses_by_phase == [
         pytest.approx(losses, rel=2e-3) for losses in STAGES[runs.PROCEDURE, chain.PROCEDURE]
     ]

@@ -17,7 +17,7 @@ ENCODERS = ("bi-encoder", "contextual")
 
 @pytest.fixture(scope="module")
 def rows() -> pd.DataFrame:
-    """Two encoders, two batch and three cluster sizes, two sets and three seeds, of random scores."""
+    """Two encoders, two batch and three cluster sizes, two sets, three seeds, random scores."""
     factors = itertools.product(
         ENCODERS, (True, False), (8, 16), (4, 8, 32), range(3), ("one", "two")
     )

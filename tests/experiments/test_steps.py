@@ -1,4 +1,4 @@
-"""A random step says the same twice, and calls in own processes come back in order."""
+"""A random step says the same twice; steps to be timed read the same pairs in every encoder."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ import math
 import pytest
 import torch
 
-from cde.experiments.steps import random_step, step_memory
+from cde.experiments.recipes import recipe
+from cde.experiments.steps import random_step, step_memory, steps_to_time
 from cde.experiments.timing import in_own_processes, memory_is_measured
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+ENCODERS = {
+    "single": {"architecture": "bi-encoder"},
+    "full": {"architecture": "contextual", "attention": "full"},
+}
 SMALL = {"layers": 1, "tokens": 4, "context_size": 2}
 
 
@@ -39,6 +44,25 @@ def test_a_call_that_fails_says_why() -> None:
 
 @pytest.mark.skipif(not memory_is_measured(), reason="this machine does not tell")
 def test_the_memory_of_a_step_is_above_the_model() -> None:
-    (found,) = in_own_processes(step_memory, [(2, 0, True, 64, SMALL)])
-    assert 0 < found["above"] < found["process"]
-    assert math.isfinite(found["loss"])
+    (measured,) = in_own_processes(step_memory, [(2, 0, True, 64, SMALL)])
+    assert 0 < measured["above"] < measured["process"]
+    assert math.isfinite(measured["loss"])
+
+
+def test_a_job_for_each_encoder_and_length_leaves_no_gradient_and_gives_its_loss() -> None:
+    jobs = steps_to_time(recipe("smoke"), ENCODERS, [4, 8], 2, 0)
+    assert list(jobs) == ["single", "full", "4 tokens", "8 tokens"]
+    for job in jobs.values():
+        model = job.args[0]  # type: ignore[attr-defined]
+        assert 0 < job() < 100
+        assert all(weights.grad is None for weights in model.parameters())
+
+
+def test_encoders_read_the_same_pairs_and_contexts_are_some_of_their_documents() -> None:
+    jobs = steps_to_time(recipe("smoke"), ENCODERS, [4], 2, 0)
+    single, full = (jobs[name].args[1] for name in ENCODERS)  # type: ignore[attr-defined]
+    assert [row.tolist() for row in single.texts] == [row.tolist() for row in full.texts]
+    half = len(full.texts) // 2
+    first = full.texts[half : half + len(full.context)]
+    assert [row.tolist() for row in full.context] == [row.tolist() for row in first]
+    assert not single.context

@@ -28,8 +28,8 @@ def sweep(seed: int = 0) -> Sweep:
     return Sweep(rows)
 
 
-def by_hand(found: Sweep, seed: int, **wanted: str) -> float:
-    rows = found.rows[found.rows["seed"] == seed]
+def by_hand(runs: Sweep, seed: int, **wanted: str) -> float:
+    rows = runs.rows[runs.rows["seed"] == seed]
     for column, value in wanted.items():
         rows = rows[rows[column] == value]
     return 100 * float(rows["ndcg"].mean())
@@ -39,29 +39,29 @@ def by_hand(found: Sweep, seed: int, **wanted: str) -> float:
 def test_a_score_is_the_mean_over_sets_of_each_seed_in_the_encoders_own_context(
     arm: str, own: str
 ) -> None:
-    found = sweep()
+    runs = sweep()
     for seed in (3, 4):
-        expected = by_hand(found, seed, arm=arm, where="out", context=own)
-        assert found.score(arm=arm)[seed] == pytest.approx(expected)
-    shuffled = Sweep(found.rows.sample(frac=1, random_state=1))
-    pd.testing.assert_series_equal(shuffled.score(arm=arm), found.score(arm=arm))
-    within = found.score(arm=arm, where="in")
-    assert within[3] == pytest.approx(by_hand(found, 3, arm=arm, where="in", context=own))
+        expected = by_hand(runs, seed, arm=arm, where="out", context=own)
+        assert runs.score(arm=arm)[seed] == pytest.approx(expected)
+    shuffled = Sweep(runs.rows.sample(frac=1, random_state=1))
+    pd.testing.assert_series_equal(shuffled.score(arm=arm), runs.score(arm=arm))
+    within = runs.score(arm=arm, where="in")
+    assert within[3] == pytest.approx(by_hand(runs, 3, arm=arm, where="in", context=own))
 
 
 def test_a_gain_is_antisymmetric_and_made_seed_by_seed() -> None:
-    found = sweep()
+    runs = sweep()
     one, other = {"arm": "contextual"}, {"arm": "contextual", "context": "null"}
-    there, back = found.gain(one, other), found.gain(other, one)
+    there, back = runs.gain(one, other), runs.gain(other, one)
     pd.testing.assert_series_equal(there, -back)
-    assert there[4] == pytest.approx(found.score(**one)[4] - found.score(**other)[4])
-    apart = found.gain(one, other, by=["seed", "set"])
+    assert there[4] == pytest.approx(runs.score(**one)[4] - runs.score(**other)[4])
+    apart = runs.gain(one, other, by=["seed", "set"])
     assert apart.groupby("seed").mean()[3] == pytest.approx(there[3])
 
 
 def test_numbers_of_runs_and_counts_of_sets() -> None:
-    found = sweep()
-    assert found.of_run("loss", arm="contextual").to_dict() == {3: 4, 4: 5}
-    assert (found.sets(), found.sets("in"), found.has("in")) == (2, 1, True)
+    runs = sweep()
+    assert runs.of_run("loss", arm="contextual").to_dict() == {3: 4, 4: 5}
+    assert (runs.sets(), runs.sets("in"), runs.has("in")) == (2, 1, True)
     with pytest.raises(KeyError):
-        found.score(batch_size=3)
+        runs.score(batch_size=3)

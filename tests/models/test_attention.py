@@ -1,4 +1,4 @@
-"""Attention between context and text: cached against one masked pass, kernels, and who sees whom."""
+"""Attention between context and text: cached against one masked pass, kernels, who sees whom."""
 
 from __future__ import annotations
 
@@ -47,23 +47,23 @@ def gradients(
     """Embeddings, and gradients of a sum that weighs every coordinate differently."""
     model.zero_grad()
     context.grad = None
-    found = embed(model)
-    weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(9))
-    (found * weights).sum().backward()
+    embeddings = embed(model)
+    weights = torch.randn(embeddings.shape, generator=torch.Generator().manual_seed(9))
+    (embeddings * weights).sum().backward()
     of_parameters = {
         name: part.grad.clone() for name, part in model.named_parameters() if part.grad is not None
     }
     assert context.grad is not None
-    return found.detach(), {**of_parameters, "context": context.grad.clone()}
+    return embeddings.detach(), {**of_parameters, "context": context.grad.clone()}
 
 
 def assert_same(model: ContextualEncoder, one: Forward, other: Forward, context: Tensor) -> None:
     """The same embeddings, and the same gradients in units of all of them together."""
     context.retain_grad()
-    (expected, wanted), (found, gradient) = (
+    (expected, wanted), (embeddings, gradient) = (
         gradients(model, embed, context) for embed in (one, other)
     )
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(embeddings, expected, rtol=0, atol=1e-5)
     assert set(gradient) == set(wanted)
     total = float(torch.stack([tensor.norm() for tensor in wanted.values()]).norm())
     # BERT's key biases move nothing: their gradient is zero but for rounding
@@ -103,22 +103,22 @@ def test_cached_attention_is_one_masked_pass_forward_and_backward(
 def test_gradients_reach_the_first_stage_through_a_cache_as_through_one_pass(family: str) -> None:
     model = new_model(family, "cached", soft_prompt_tokens=2)
     ids, mask = padded(TEXTS)
-    found = []
+    stage_gradients = []
     for one_pass in (True, False):
         model.zero_grad()
         context = model.first_stage(*padded(CONTEXT_TEXTS))
         model.second_stage(ids, mask, context, one_pass=one_pass).pow(2).sum().backward()
-        found.append(
+        stage_gradients.append(
             {
                 name: part.grad.clone()
                 for name, part in model.first_stage.named_parameters()
                 if part.grad is not None
             }
         )
-    assert len(found[0]) > 10
-    total = sum(float(tensor.norm()) for tensor in found[0].values())
-    for name, tensor in found[0].items():
-        assert float((found[1][name] - tensor).norm()) <= 1e-5 * total, name
+    assert len(stage_gradients[0]) > 10
+    total = sum(float(tensor.norm()) for tensor in stage_gradients[0].values())
+    for name, tensor in stage_gradients[0].items():
+        assert float((stage_gradients[1][name] - tensor).norm()) <= 1e-5 * total, name
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -128,12 +128,12 @@ def test_sequence_dropout_in_a_cache_is_that_of_one_pass(family: str, kernel: st
     model.set_attention(kernel)
     ids, mask = padded(TEXTS)
     context = random_context(9)
-    found = []
+    embeddings = []
     for one_pass in (True, False):
         torch.manual_seed(3)
-        found.append(model.second_stage(ids, mask, context, one_pass=one_pass))
-    torch.testing.assert_close(*found, rtol=0, atol=1e-5)
-    assert (found[0] - model.eval().second_stage(ids, mask, context)).abs().max() > 1e-2
+        embeddings.append(model.second_stage(ids, mask, context, one_pass=one_pass))
+    torch.testing.assert_close(*embeddings, rtol=0, atol=1e-5)
+    assert (embeddings[0] - model.eval().second_stage(ids, mask, context)).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -147,7 +147,7 @@ def test_without_a_context_the_second_stage_is_transformers_own_model(
     """
     model = shared_model(family, attention, output_projection=False, first_stage_mlp=False)
     ids = torch.tensor([text])
-    for stage, found in (
+    for stage, embeddings in (
         (model.second_stage, model.second_stage(ids, None, random_context(0))),
         (model.first_stage, model.first_stage(ids)),
     ):
@@ -159,7 +159,7 @@ def test_without_a_context_the_second_stage_is_transformers_own_model(
         )
         plain.load_state_dict(stage.backbone.state_dict())
         expected = plain.eval()(input_ids=ids).last_hidden_state.mean(dim=1)
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+        torch.testing.assert_close(embeddings, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -190,8 +190,8 @@ def test_the_context_enters_as_embeddings_would_enter_transformers_own_model(fam
     hidden = plain(
         inputs_embeds=torch.cat([context, words])[None], position_ids=places
     ).last_hidden_state
-    found = model.second_stage(ids, None, random_context(5))
-    torch.testing.assert_close(found, hidden[:, 5:].mean(dim=1), rtol=0, atol=2e-5)
+    embeddings = model.second_stage(ids, None, random_context(5))
+    torch.testing.assert_close(embeddings, hidden[:, 5:].mean(dim=1), rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -199,15 +199,15 @@ def test_the_context_enters_as_embeddings_would_enter_transformers_own_model(fam
 def test_an_empty_context_leaves_the_soft_prompt_and_the_text(family: str, attention: str) -> None:
     model = shared_model(family, attention, soft_prompt_tokens=3)
     ids, mask = padded(TEXTS)
-    found = model.second_stage(ids, mask, random_context(0))
-    assert found.shape == (len(TEXTS), DIM)
+    embeddings = model.second_stage(ids, mask, random_context(0))
+    assert embeddings.shape == (len(TEXTS), DIM)
     for row, text in enumerate(TEXTS):
         alone = model.second_stage(
             torch.tensor([text]), None, random_context(0, batch=1), one_pass=True
         )
-        torch.testing.assert_close(found[row], alone[0], rtol=0, atol=1e-5)
+        torch.testing.assert_close(embeddings[row], alone[0], rtol=0, atol=1e-5)
     plain = shared_model(family, attention, soft_prompt_tokens=0)
-    assert (plain.second_stage(ids, mask, random_context(0)) - found).abs().max() > 1e-2
+    assert (plain.second_stage(ids, mask, random_context(0)) - embeddings).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -239,11 +239,11 @@ def test_sdpa_is_eager_forward_and_backward(family: str, attention: str, kind: s
         return embed
 
     assert_same(model, with_kernel("eager"), with_kernel("sdpa"), context)
-    found = []
+    embeddings = []
     for kernel in ("eager", "sdpa"):
         model.set_attention(kernel)
-        found.append(model.first_stage(ids, mask))
-    torch.testing.assert_close(*found, rtol=0, atol=1e-5)
+        embeddings.append(model.first_stage(ids, mask))
+    torch.testing.assert_close(*embeddings, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -261,8 +261,8 @@ def test_layers_that_are_computed_again_for_the_backward_pass_give_the_same_grad
 
     expected, wanted = gradients(model, embed, context)
     model.activation_checkpointing_enable()
-    found, gradient = gradients(model, embed, context)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    embeddings, gradient = gradients(model, embed, context)
+    torch.testing.assert_close(embeddings, expected, rtol=0, atol=1e-6)
     assert set(gradient) == set(wanted)
     for name, tensor in wanted.items():
         torch.testing.assert_close(gradient[name], tensor, rtol=1e-4, atol=1e-5)
@@ -288,7 +288,7 @@ def test_one_cache_serves_batches_of_any_size_and_mode(family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_context_given_twice_has_every_key_and_value_twice(family: str) -> None:
-    """Among themselves, context tokens are averaged with weights: twice each is the same average."""
+    """Context tokens make weighted averages of each other: twice each is the same average."""
     model = shared_model(family, "cached")
     context = random_context(4)
     once, thrice = (
@@ -304,9 +304,9 @@ def test_a_detached_cache_has_the_same_numbers_and_no_gradient() -> None:
     ids, mask = padded(TEXTS)
     context = random_context(5).requires_grad_()
     cache = model.second_stage.cache_context(context)
-    found = model.second_stage(ids, mask, cache.detach())
-    assert torch.equal(found, model.second_stage(ids, mask, cache))
-    found.sum().backward()
+    embeddings = model.second_stage(ids, mask, cache.detach())
+    assert torch.equal(embeddings, model.second_stage(ids, mask, cache))
+    embeddings.sum().backward()
     assert context.grad is None
     model.second_stage(ids, mask, cache).sum().backward()
     assert context.grad is not None
@@ -382,8 +382,8 @@ def test_flash_attention_is_told_which_keys_are_real(
             model.first_stage(ids, mask),
         )
         model.set_attention("flash_attention_2")
-        found = model.second_stage(ids, mask, random_context(5))
-        torch.testing.assert_close(found, expected, rtol=0, atol=0.05)
+        embeddings = model.second_stage(ids, mask, random_context(5))
+        torch.testing.assert_close(embeddings, expected, rtol=0, atol=0.05)
         torch.testing.assert_close(model.first_stage(ids, mask), first, rtol=0, atol=0.05)
     assert {call["attn_implementation"] for call in flash_calls} == {"flash_attention_2"}
     assert {call["sliding_window"] for call in flash_calls} == {None}
@@ -497,13 +497,13 @@ def test_visibility_is_that_of_a_loop_over_pairs_of_tokens(arguments: dict[str, 
         [[[sees(row, query, key) for key in keys] for query in queries] for row in range(batch)],
         dtype=torch.bool,
     ).reshape(batch, 1, len(queries), len(keys))
-    found = visibility(**arguments)
-    if found is None:
+    visible = visibility(**arguments)
+    if visible is None:
         assert expected.all()
         return
-    assert found.dtype == torch.bool
-    assert found.shape[-1] == len(keys)
-    assert torch.equal(found.expand(expected.shape), expected)
+    assert visible.dtype == torch.bool
+    assert visible.shape[-1] == len(keys)
+    assert torch.equal(visible.expand(expected.shape), expected)
 
 
 @given(st.integers(1, 6), st.integers(0, 7), st.integers(1, 4))
@@ -514,12 +514,12 @@ def test_a_rotation_by_head_turns_pairs_half_a_head_apart_from_its_start_on(
     states = torch.randn(2, heads, 6, 2 * half, generator=generator)
     angles = torch.randn(heads, half, generator=generator)
     both = angles.repeat(1, 2)[:, None]
-    found = HeadRotation(start, both.cos(), both.sin())(states)
+    rotated = HeadRotation(start, both.cos(), both.sin())(states)
     first, second = states.chunk(2, dim=-1)
     expected = torch.complex(first, second) * torch.polar(torch.ones_like(angles), angles)[:, None]
     wanted = torch.cat([expected.real, expected.imag], dim=-1)
-    torch.testing.assert_close(found[:, :, start:], wanted[:, :, start:])
-    assert torch.equal(found[:, :, :start], states[:, :, :start])
+    torch.testing.assert_close(rotated[:, :, start:], wanted[:, :, start:])
+    assert torch.equal(rotated[:, :, :start], states[:, :, :start])
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -535,10 +535,10 @@ def test_in_training_attention_is_computed_in_float32(training: bool) -> None:
     mask[..., 0] = True
     module = torch.nn.Module().train(training)
     with torch.autocast("cpu", torch.bfloat16):
-        found, _ = ALL_ATTENTION_FUNCTIONS[ATTENTION_NAME](module, *states, mask, scaling=0.3)
+        attended, _ = ALL_ATTENTION_FUNCTIONS[ATTENTION_NAME](module, *states, mask, scaling=0.3)
     expected = torch.nn.functional.scaled_dot_product_attention(
         *(one.float() for one in states), mask, scale=0.3
     )
-    exact = torch.equal(found, expected.transpose(1, 2).bfloat16())
-    assert found.dtype == torch.bfloat16
+    exact = torch.equal(attended, expected.transpose(1, 2).bfloat16())
+    assert attended.dtype == torch.bfloat16
     assert exact == training

@@ -144,7 +144,7 @@ def test_prefixes_are_put_before_texts(small: BiEncoder) -> None:
 
 
 def test_what_stands_beyond_max_tokens_changes_nothing() -> None:
-    """Letters are tokens of the small tokenizer, and two are its marks: of eight, six are letters."""
+    """Letters are tokens of the small tokenizer; of eight tokens two are marks and six letters."""
     short, whole = bi_encoder(max_tokens=8), bi_encoder()
     cut = short.encode_documents(["abcdef", "abcdef red boats", "abcde"])
     np.testing.assert_allclose(cut[0], cut[1], atol=1e-6)
@@ -153,7 +153,7 @@ def test_what_stands_beyond_max_tokens_changes_nothing() -> None:
 
 
 def test_a_text_longer_than_the_learned_positions_is_cut_or_refused_in_words() -> None:
-    """BERT has a vector for each of 128 positions and none for the 129th, whatever max_tokens says."""
+    """BERT has vectors for 128 positions and none for the 129th, whatever max_tokens says."""
     model = bi_encoder("bert", max_tokens=512)
     try:
         vectors = model.encode_documents(["boat " * 100])

@@ -418,7 +418,7 @@ def test_a_bound_encoder_is_the_second_stage_normalised(
 @each_attention
 @each_family
 def test_the_context_changes_the_embedding(family: str, attention: str) -> None:
-    """Two corpora and none: three embeddings of one text. The order of the corpus is not one more."""
+    """Two corpora and none: three embeddings of one text. The corpus's order is not one more."""
     model = contextual(family, attention=attention)
     sea, land = CORPUS[:4], ["ploughs", "barley and rye", "a green field", "oxen"]
     vectors = [model.with_context(context).encode_documents(TEXTS) for context in (sea, land, None)]

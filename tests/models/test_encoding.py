@@ -1,4 +1,4 @@
-"""Batches of texts by length, and what the loop over them promises, with a stand-in for the model."""
+"""Batches of texts by length, and what the loop over them promises; the model is a stand-in."""
 
 from __future__ import annotations
 
@@ -36,13 +36,15 @@ class Counter:
 
 
 def encode(texts: list[str], model: Counter, **options: object) -> NDArray[np.float32]:
-    settings = {
+    chosen = {
         "shape": (len(LETTERS),),
         "max_tokens": 64,
         "device": torch.device("cpu"),
         "precision": "float32",
+        "normalise": False,
+        **options,
     }
-    return encode_texts(texts, tokenizer(), model, **{**settings, "normalise": False, **options})  # type: ignore[arg-type]
+    return encode_texts(texts, tokenizer(), model, **chosen)  # type: ignore[arg-type]
 
 
 def spaced(text: str) -> str:
@@ -160,7 +162,8 @@ def test_several_vectors_a_text_keep_their_shape_and_are_normalised_each() -> No
     assert plain.shape == (3, 2, 10)
     assert plain[1, 0].tolist() == [0, 0, 1, 3, 0, 0, 0, 0, 0, 0]
     np.testing.assert_array_equal(plain[:, 1], 2 * plain[:, 0, ::-1])
-    lengths = np.linalg.norm(encode(texts, twice, normalise=True), axis=-1)  # type: ignore[arg-type]
+    normalised = encode(texts, twice, normalise=True)  # type: ignore[arg-type]
+    lengths = np.linalg.norm(normalised, axis=-1)
     np.testing.assert_allclose(lengths, 1, atol=1e-6)
 
 

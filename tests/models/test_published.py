@@ -94,7 +94,7 @@ def outputs(model: ContextualEncoder, given: dict[str, Tensor]) -> dict[str, Ten
     queries = second(given["query_input_ids"], given["query_attention_mask"], context)
     scores = 50 * functional.normalize(queries, dim=-1) @ functional.normalize(documents, dim=-1).T
     asked = min(scores.shape)
-    found = {
+    computed = {
         "first_stage.backbone_last_hidden_state": first.hidden_states(
             dataset_ids, dataset_mask.bool()
         ),
@@ -113,8 +113,8 @@ def outputs(model: ContextualEncoder, given: dict[str, Tensor]) -> dict[str, Ten
     for name in ("fewer", "oversampled", "more", "per_example"):
         key = f"second_stage.docs_{name}" + ("_ctx" if name == "per_example" else "")
         if key in given:
-            found[key] = second(ids, mask, given[f"ctx_{name}"])
-    return found
+            computed[key] = second(ids, mask, given[f"ctx_{name}"])
+    return computed
 
 
 INPUTS = ("input_ids", "attention_mask", "query_", "dataset_", "swapped_", "ctx_", "grad:")
@@ -133,16 +133,16 @@ def test_every_output_is_the_authors_to_1e_5(path: Path) -> None:
         name: tensor for name, tensor in golden.tensors.items() if not name.startswith(INPUTS)
     }
     with torch.no_grad():
-        found = outputs(golden.model(), golden.tensors)
+        computed = outputs(golden.model(), golden.tensors)
     real = {
         "first_stage.backbone_last_hidden_state": golden.tensors["dataset_attention_mask"].bool(),
         "second_stage.docs.hidden_states": golden.tensors["attention_mask"].bool(),
     }
-    assert set(expected) <= set(found)  # nothing that was recorded goes unchecked
+    assert set(expected) <= set(computed)  # nothing that was recorded goes unchecked
     wrong = {}
     for name, tensor in expected.items():
-        assert found[name].shape == tensor.shape, name
-        difference = (found[name] - tensor).abs() / max(1.0, float(tensor.abs().max()))
+        assert computed[name].shape == tensor.shape, name
+        difference = (computed[name] - tensor).abs() / max(1.0, float(tensor.abs().max()))
         worst = float((difference[real[name]] if name in real else difference).max())
         if not worst <= 1e-5:
             wrong[name] = worst
@@ -162,9 +162,9 @@ def test_in_float64_every_output_is_the_authors_to_the_rounding_of_their_recordi
         for name, tensor in golden.tensors.items()
     }
     with torch.no_grad():
-        found = outputs(golden.model().double(), given)
+        computed = outputs(golden.model().double(), given)
     for name in ("second_stage.docs", "second_stage.queries", "first_stage.output", "loss"):
-        worst = float((found[name] - golden.tensors[name]).abs().max())
+        worst = float((computed[name] - golden.tensors[name]).abs().max())
         assert worst <= 2e-5, (name, worst)
 
 
@@ -187,10 +187,10 @@ def test_every_gradient_is_the_authors(path: Path) -> None:
             assert float(gradient.norm()) == pytest.approx(norm, rel=1e-4), name
     for name, tensor in golden.tensors.items():
         if name.startswith("grad:"):
-            found = gradients[name.removeprefix("grad:")]
-            assert found is not None
+            ours = gradients[name.removeprefix("grad:")]
+            assert ours is not None
             torch.testing.assert_close(
-                found, tensor, rtol=1e-4, atol=2e-5 * float(tensor.abs().max())
+                ours, tensor, rtol=1e-4, atol=2e-5 * float(tensor.abs().max())
             )
 
 
@@ -244,12 +244,12 @@ def tiny_weights(layers: int = 1, seed: int = 0) -> dict[str, Tensor]:
     def vector(size: int, about: float) -> Tensor:
         return about + 0.2 * torch.randn(size, generator=generator)
 
-    found: dict[str, Tensor] = {}
+    weights: dict[str, Tensor] = {}
     for stage in ("first_stage_model.embedder.", "second_stage_model.backbone."):
-        found[f"{stage}embeddings.word_embeddings.weight"] = torch.randn(
+        weights[f"{stage}embeddings.word_embeddings.weight"] = torch.randn(
             64, 32, generator=generator
         )
-        found[f"{stage}embeddings.token_type_embeddings.weight"] = torch.randn(
+        weights[f"{stage}embeddings.token_type_embeddings.weight"] = torch.randn(
             2, 32, generator=generator
         )
         norms = ["emb_ln."]
@@ -257,16 +257,16 @@ def tiny_weights(layers: int = 1, seed: int = 0) -> dict[str, Tensor]:
             own = f"{stage}encoder.layers.{layer}."
             shapes = {"attn.Wqkv": (96, 32), "attn.out_proj": (32, 32)}
             shapes |= {"mlp.fc11": (256, 32), "mlp.fc12": (256, 32), "mlp.fc2": (32, 256)}
-            found |= {f"{own}{name}.weight": matrix(*shape) for name, shape in shapes.items()}
+            weights |= {f"{own}{name}.weight": matrix(*shape) for name, shape in shapes.items()}
             norms += [f"encoder.layers.{layer}.norm{number}." for number in (1, 2)]
         for norm in norms:
-            found |= {f"{stage}{norm}weight": vector(32, 1), f"{stage}{norm}bias": vector(32, 0)}
+            weights |= {f"{stage}{norm}weight": vector(32, 1), f"{stage}{norm}bias": vector(32, 0)}
     heads = {"first_stage_model.mlp": 32, "second_stage_model.prompt_projection": 256}
     for name, outer in (heads | {"second_stage_model.output_projection": 32}).items():
-        found |= {f"{name}.0.weight": matrix(32, 32), f"{name}.0.bias": vector(32, 0)}
-        found |= {f"{name}.2.weight": matrix(outer, 32), f"{name}.2.bias": vector(outer, 0)}
-    found["second_stage_model.sequence_dropout_null_embedding"] = vector(32, 0)
-    return found
+        weights |= {f"{name}.0.weight": matrix(32, 32), f"{name}.0.bias": vector(32, 0)}
+        weights |= {f"{name}.2.weight": matrix(outer, 32), f"{name}.2.bias": vector(outer, 0)}
+    weights["second_stage_model.sequence_dropout_null_embedding"] = vector(32, 0)
+    return weights
 
 
 def two_layers(
@@ -472,10 +472,10 @@ def test_a_limit_of_layers_is_a_backbone_with_so_many(name: str, stage: str) -> 
         weights, golden.contextual, second, VARIANT_OF[golden.values["variant"]], first
     )
     with torch.no_grad():
-        found, expected = outputs(limited, golden.tensors), outputs(small, golden.tensors)
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+        computed, expected = outputs(limited, golden.tensors), outputs(small, golden.tensors)
+    assert all(torch.equal(computed[name], expected[name]) for name in expected)
     context = {"first": "first_stage.output", "second": "second_stage.docs_zero_context"}[stage]
-    assert (found[context] - golden.tensors[context]).abs().max() > 1e-2
+    assert (computed[context] - golden.tensors[context]).abs().max() > 1e-2
 
 
 def test_a_limit_of_layers_runs_the_first_ones() -> None:
@@ -502,10 +502,10 @@ def test_pooling_over_everything_takes_the_context_and_the_soft_prompt_too() -> 
     mask = torch.ones_like(IDS)
     mask[1, 5:] = 0
     with torch.no_grad():
-        found = model.second_stage(IDS, mask, context)
+        vectors = model.second_stage(IDS, mask, context)
     for row, ids in enumerate((IDS[0], IDS[1, :5])):
         expected = plain_second_stage(weights, ids, context, TINY, "train", 6, pool_all=True)
-        torch.testing.assert_close(found[row], expected, rtol=0, atol=2e-5)
+        torch.testing.assert_close(vectors[row], expected, rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize(
@@ -517,8 +517,8 @@ def test_the_hub_file_pools_over_the_text_whatever_is_set(setting: str) -> None:
         load_published(weights, {**CONTEXTUAL, "colon_token_id": 10, setting: value}, TINY, "hub")
         for value in (False, True)
     ]
-    found = [model.second_stage(IDS, None, torch.ones(6, 32)) for model in models]
-    assert torch.equal(*found)
+    vectors = [model.second_stage(IDS, None, torch.ones(6, 32)) for model in models]
+    assert torch.equal(*vectors)
 
 
 @pytest.mark.parametrize("pool_text", [True, False])
@@ -542,14 +542,14 @@ def test_instructions_up_to_the_first_colon_attend_and_are_not_pooled(
     mask = ids != 0
     with torch.no_grad():
         hidden, prefix = model.hidden_states(ids, mask, context)
-        found = model(ids, mask, context)
+        vectors = model(ids, mask, context)
         for row, (_, pooled) in enumerate(rows):
             seen = (
                 hidden[row, pooled] if pool_text else torch.cat([prefix[row], hidden[row, pooled]])
             )
             mean = seen.mean(dim=0)
             torch.testing.assert_close(
-                found[row], model.output_projection(mean) + mean, rtol=0, atol=1e-5
+                vectors[row], model.output_projection(mean) + mean, rtol=0, atol=1e-5
             )
 
 
@@ -842,9 +842,9 @@ def test_known_names_make_models_of_the_published_shapes(
         model = ContextualEncoder(config)
     expected = published_shapes(backbone, null_token)
     state = model.state_dict()
-    found = Layout(config).to_published(state, list(expected))
+    published = Layout(config).to_published(state, list(expected))
     assert {
-        key: tuple(tensor.shape) for key, tensor in found.items() if tensor is not None
+        key: tuple(tensor.shape) for key, tensor in published.items() if tensor is not None
     } == expected
     count = sum(parameter.numel() for parameter in model.parameters())
     assert (

@@ -47,16 +47,16 @@ pytestmark = pytest.mark.usefixtures("one_thread", "no_hub")
 
 @pytest.fixture
 def no_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whoever connects to anything fails the test, though the Hub's client believes to be online."""
+    """A test that connects to anything fails, though the Hub's client believes it is online."""
     asked: list[Any] = []
 
-    def refuse(self: socket.socket, address: Any) -> None:
+    def refuse(self: Any, address: Any) -> None:
         asked.append(address)
         raise OSError(f"asked for {address}")
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *_, **__: refuse(None, host))  # type: ignore[arg-type]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *_, **__: refuse(None, host))
     yield
     assert not asked
 
@@ -73,14 +73,14 @@ def golden(name: str) -> Path:
 
 
 def case(name: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Tensor]]:
-    """What a case's config.json would hold, its backbone's dimensions, and its inputs and outputs."""
+    """The content of a case's config.json, its backbone's dimensions, its inputs and outputs."""
     described = json.loads(golden(f"{name}.json").read_text())
     contextual = {**described["contextual_config"], "embedder": NAMES[CASES[name]]}
     return contextual, described["backbone_config"], load_file(golden(f"{name}.io.safetensors"))
 
 
 def published_folder(folder: Path, name: str, **changes: Any) -> Path:
-    """config.json and model.safetensors of a case, under their published names, and nothing else."""
+    """A case's config.json and model.safetensors, under their published names, and nothing else."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps({**case(name)[0], **changes}))
     stored = json.loads(golden(f"{name}.json").read_text())["weights_file"]
@@ -324,8 +324,8 @@ def sharded(tmp_path: Path, dimensions: Any) -> Path:
 def test_weights_in_several_files_are_read_from_all_of_them(sharded: Path, tmp_path: Path) -> None:
     io = case("hf_a")[2]
     expected = outputs(load(published_folder(tmp_path / "whole", "hf_a")), io)
-    found = outputs(load(sharded), io)
-    assert all(torch.equal(found[output], vectors) for output, vectors in expected.items())
+    computed = outputs(load(sharded), io)
+    assert all(torch.equal(computed[output], vectors) for output, vectors in expected.items())
 
 
 def test_a_missing_or_damaged_part_is_named(sharded: Path) -> None:
@@ -439,7 +439,10 @@ def test_a_repository_that_cannot_be_had_names_what_is_accepted(
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", out_of_reach)
     monkeypatch.setattr(weights, "notice_being_offline", lambda: None)
-    accepted = "no model 'jxm/none'.*Accepted are 'minilm' \\(offline\\), the path of a folder, or a Hub repository"
+    accepted = (
+        "no model 'jxm/none'.*Accepted are 'minilm' \\(offline\\), the path of a folder, "
+        "or a Hub repository"
+    )
     for read in (
         ContextualEncoder.from_pretrained,
         BiEncoder.from_pretrained,

@@ -41,8 +41,8 @@ every_model = pytest.mark.parametrize(
 TEXTS = [[5, 9, 10, 33, 7, 41, 10, 2, 60, 3], [8, 61, 20, 3, 4, 15], [11]]
 
 
-def assert_near(found: Tensor, expected: Tensor, atol: float = 1e-5) -> None:
-    torch.testing.assert_close(found, expected, rtol=0, atol=atol)
+def assert_near(actual: Tensor, expected: Tensor, atol: float = 1e-5) -> None:
+    torch.testing.assert_close(actual, expected, rtol=0, atol=atol)
 
 
 def stages(family: str, attention: str, **settings: Any) -> tuple[Any, Any]:
@@ -74,8 +74,8 @@ def test_permuting_the_tokens_of_a_text_changes_something(
     first, second = stages(family, attention)
     ids = torch.tensor([text, text[::-1]])
     with torch.no_grad():
-        for found in (first(ids), second(ids, None, random_context(documents))):
-            assert (found[0] - found[1]).abs().max() > 1e-4
+        for embeddings in (first(ids), second(ids, None, random_context(documents))):
+            assert (embeddings[0] - embeddings[1]).abs().max() > 1e-4
 
 
 @every_model
@@ -136,9 +136,9 @@ def test_one_context_a_text_is_each_text_in_its_own(
     _, second = stages(family, attention)
     contexts = random_context(documents, seed, batch=len(texts))
     with torch.no_grad():
-        found = second(*padded(texts), contexts)
+        embeddings = second(*padded(texts), contexts)
         for row, text in enumerate(texts):
-            assert_near(found[row], second(torch.tensor([text]), None, contexts[row])[0])
+            assert_near(embeddings[row], second(torch.tensor([text]), None, contexts[row])[0])
 
 
 # --- the null context
@@ -152,11 +152,11 @@ def test_in_the_null_context_only_the_number_of_documents_matters(
 ) -> None:
     _, second = stages(family, attention)
     with torch.no_grad():
-        found = second(*padded(texts), random_context(documents, seed), null_context=True)
+        embeddings = second(*padded(texts), random_context(documents, seed), null_context=True)
         written_out = second.null_embedding.expand(documents, -1)
-        assert_near(found, second(*padded(texts), written_out))
+        assert_near(embeddings, second(*padded(texts), written_out))
         assert torch.equal(
-            found, second(*padded(texts), torch.ones(documents, DIM), null_context=True)
+            embeddings, second(*padded(texts), torch.ones(documents, DIM), null_context=True)
         )
         assert_near(
             second(*padded(texts), random_context(4, seed), null_context=True),
@@ -204,8 +204,8 @@ def test_context_tokens_are_dropped_independently_at_the_rate(
         model.second_stage.context_tokens(context, False, batch)
         for _ in range(40 if attention == "cached" else 1)
     ]
-    found = torch.cat([row.flatten(0, -3) if row.ndim > 3 else row for row in rows])
-    dropped = (found == model.second_stage.null_embedding).all(dim=-1)
+    context_tokens = torch.cat([row.flatten(0, -3) if row.ndim > 3 else row for row in rows])
+    dropped = (context_tokens == model.second_stage.null_embedding).all(dim=-1)
     count, expected = dropped.numel(), rate * dropped.numel()
     assert count >= 20_000
     # five standard deviations, of all drops, of those of the fullest row and of one text's
@@ -220,7 +220,7 @@ def test_context_tokens_are_dropped_independently_at_the_rate(
     kept = context if per_text else context[None]
     untouched = ~dropped
     wide = kept.repeat(len(rows) if attention == "cached" else 1, 1, 1).expand(*dropped.shape, -1)
-    assert torch.equal(found[untouched], wide[untouched])
+    assert torch.equal(context_tokens[untouched], wide[untouched])
 
 
 def test_a_shared_cache_drops_the_same_documents_for_the_whole_batch() -> None:
@@ -317,11 +317,11 @@ def test_queries_and_documents_share_all_weights_and_differ_by_their_prefix(
     model = new_model(family, attention, query_prefix="q: ", document_prefix="d: ")
     model.tokenizer, model.precision = Letters(), "float32"
     encoder = model.with_context(random_context(4))
-    found = encoder.encode_queries(["boats", "a red house"])
-    assert np.abs(found - encoder.encode_documents(["boats", "a red house"])).max() > 1e-3
+    embeddings = encoder.encode_queries(["boats", "a red house"])
+    assert np.abs(embeddings - encoder.encode_documents(["boats", "a red house"])).max() > 1e-3
     model.config.query_prefix = model.config.document_prefix = ""
     for encode in (encoder.encode_queries, encoder.encode_documents):
-        np.testing.assert_allclose(encode(["q: boats", "q: a red house"]), found, atol=1e-5)
+        np.testing.assert_allclose(encode(["q: boats", "q: a red house"]), embeddings, atol=1e-5)
 
 
 # --- several vectors a document
@@ -339,8 +339,8 @@ def test_parts_are_means_over_each_text_s_own_tokens(
 ) -> None:
     model = shared_model(family, "full", first_stage_mlp=False, vectors_per_document=3)
     with torch.no_grad():
-        found = model.first_stage(*padded(texts, left, extra))
-        assert found.shape == (len(texts), 3, DIM)
+        parts = model.first_stage(*padded(texts, left, extra))
+        assert parts.shape == (len(texts), 3, DIM)
         for row, text in enumerate(texts):
             hidden = model.first_stage.hidden_states(torch.tensor([text]), None)[0]
             cut = [place * 3 // len(text) for place in range(len(text))]
@@ -348,7 +348,7 @@ def test_parts_are_means_over_each_text_s_own_tokens(
                 own = [place for place, number in enumerate(cut) if number == part] or list(
                     range(len(text))
                 )
-                assert_near(found[row, part], hidden[own].mean(dim=0))
+                assert_near(parts[row, part], hidden[own].mean(dim=0))
 
 
 @every_model
@@ -516,11 +516,11 @@ def test_training_without_dropout_computes_what_evaluation_does(
         family, attention, first_backbone=noisy, second_backbone=noisy, sequence_dropout=0.0
     )
     ids, mask = padded(TEXTS)
-    found = []
+    embeddings = []
     for training in (False, True):
         model.train(training)
-        found.append(model(ids, mask, context_input_ids=ids, context_attention_mask=mask))
-    assert torch.equal(*found)
+        embeddings.append(model(ids, mask, context_input_ids=ids, context_attention_mask=mask))
+    assert torch.equal(*embeddings)
 
 
 def test_backbones_run_on_the_attention_that_knows_caches() -> None:
@@ -550,8 +550,8 @@ def test_the_soft_prompt_is_two_layers_on_ones_and_acts_as_context(
         {name: value for name, value in model.state_dict().items() if "prompt" not in name}
     )
     context = random_context(4)
-    found = model.second_stage(*padded(TEXTS), context)
-    assert_near(found, plain.second_stage(*padded(TEXTS), torch.cat([context, prompt])))
+    embeddings = model.second_stage(*padded(TEXTS), context)
+    assert_near(embeddings, plain.second_stage(*padded(TEXTS), torch.cat([context, prompt])))
 
 
 @every_model
@@ -561,13 +561,13 @@ def test_the_output_is_the_mean_of_the_text_s_own_tokens_with_a_projection_added
     model = shared_model(family, attention, soft_prompt_tokens=2)
     second = model.second_stage
     ids, mask = padded(TEXTS)
-    found = second(ids, mask, random_context(4))
+    embeddings = second(ids, mask, random_context(4))
     hidden, _ = second.hidden_states(ids, mask.bool(), random_context(4))
     inner, outer = second.output_projection[0], second.output_projection[2]
     for row, text in enumerate(TEXTS):
         mean = hidden[row, : len(text)].mean(dim=0)
         assert_near(
-            found[row],
+            embeddings[row],
             mean + outer.weight @ (inner.weight @ mean + inner.bias).clamp(min=0) + outer.bias,
         )
     pooled = shared_model(family, attention, soft_prompt_tokens=2, output_projection=False)
@@ -582,11 +582,13 @@ def test_pooling_over_all_takes_context_and_soft_prompt_and_no_padding(family: s
     model = new_model(family, pool="all", soft_prompt_tokens=2, output_projection=False)
     for texts in (TEXTS, TEXTS[:1]):
         ids, mask = padded(texts)
-        found = model.second_stage(ids, mask, random_context(4))
+        embeddings = model.second_stage(ids, mask, random_context(4))
         hidden, prefix = model.second_stage.hidden_states(ids, mask.bool(), random_context(4))
         assert prefix.shape[1] == 6
         for row, text in enumerate(texts):
-            assert_near(found[row], torch.cat([prefix[row], hidden[row, : len(text)]]).mean(dim=0))
+            assert_near(
+                embeddings[row], torch.cat([prefix[row], hidden[row, : len(text)]]).mean(dim=0)
+            )
 
 
 ROW = torch.tensor([[[1.0], [2.0], [4.0], [8.0], [16.0]]])
@@ -638,13 +640,13 @@ def test_means_are_taken_in_float32(dtype: torch.dtype) -> None:
     hidden = torch.full((1, 3000, 2), 1.0, dtype=dtype)
     hidden[0, 0] = 256.0
     mask = torch.ones(1, 3000, dtype=torch.bool)
-    for found in (
+    for mean in (
         mean_of_tokens(hidden, mask),
         mean_of_tokens(hidden, None),
         mean_of_parts(hidden, mask, 1),
     ):
-        assert found.dtype == torch.float32
-        torch.testing.assert_close(found.flatten(), torch.full((2,), 3255 / 3000))
+        assert mean.dtype == torch.float32
+        torch.testing.assert_close(mean.flatten(), torch.full((2,), 3255 / 3000))
 
 
 @given(texts, st.booleans(), st.integers(0, 3))

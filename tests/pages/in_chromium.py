@@ -36,39 +36,39 @@ PROBE = """() => {
 
 def listen(page: Page) -> list[str]:
     """What a page complains of, as it is loaded."""
-    found: list[str] = []
+    complaints: list[str] = []
     page.on(
         "console",
-        lambda said: found.append(f"console: {said.text}") if said.type == "error" else None,
+        lambda said: complaints.append(f"console: {said.text}") if said.type == "error" else None,
     )
-    page.on("pageerror", lambda error: found.append(f"exception: {error}"))
+    page.on("pageerror", lambda error: complaints.append(f"exception: {error}"))
 
     def asked(request: Any) -> None:
         if not request.url.startswith(("file:", "data:", "blob:")):
-            found.append(f"asks for {request.url}")
+            complaints.append(f"asks for {request.url}")
 
     page.on("request", asked)
-    return found
+    return complaints
 
 
 def look(window: BrowserContext, path: Path, theme: str, picture: Path | None) -> list[str]:
     """What is wrong with a page in a window of one width and theme."""
     page = window.new_page()
     try:
-        found = listen(page)
+        complaints = listen(page)
         page.goto(path.as_uri())
         seen = page.evaluate(PROBE)
         if seen["theme"] != theme:
-            found.append(f"shows the theme {seen['theme']}")
+            complaints.append(f"shows the theme {seen['theme']}")
         if seen["overflow"] > 0:
-            found.append(f"is {seen['overflow']} pixels wider than the screen")
-        found += [f"broken image {alt!r}" for alt in seen["broken"]]
+            complaints.append(f"is {seen['overflow']} pixels wider than the screen")
+        complaints += [f"broken image {alt!r}" for alt in seen["broken"]]
         for shown in seen["figures"]:
             if len(shown) != 1 or f"cde-{theme}" not in shown[0]:
-                found.append(f"a figure shows {shown or 'no image'}")
+                complaints.append(f"a figure shows {shown or 'no image'}")
         if picture is not None:
             page.screenshot(path=picture, full_page=True)
-        return found
+        return complaints
     finally:
         page.close()
 
@@ -84,7 +84,7 @@ def main() -> int:
     parser.add_argument("--pictures", action="store_true", help="keep a picture of each page")
     options = parser.parse_args()
     names = ("chromium", "chromium-browser", "google-chrome")
-    program = next((found for name in names if (found := shutil.which(name))), None)
+    program = next((executable for name in names if (executable := shutil.which(name))), None)
     if program is None:
         print("SKIPPED: no Chromium here (Debian: apt-get install chromium); pages not opened")
         return 0
@@ -107,8 +107,8 @@ def main() -> int:
             relative = page.relative_to(HTML)
             file = f"{'-'.join(relative.with_suffix('').parts)}-{name}-{theme}.png"
             picture = HTML.parent / "pictures" / file if options.pictures else None
-            found = look(windows[name, theme], page, theme, picture)
-            problems += [f"{relative} ({name}, {theme}): {one}" for one in found]
+            complaints = look(windows[name, theme], page, theme, picture)
+            problems += [f"{relative} ({name}, {theme}): {one}" for one in complaints]
         browser.close()
     good = f"{len(pages)} pages are fit to be read: {len(views)} views without a complaint"
     print("\n".join(problems) or good)

@@ -39,9 +39,9 @@ def gradients(
     def loss(embeddings: torch.Tensor) -> Any:
         return contrastive_loss(embeddings[:queries], embeddings[queries:], 0.1, masked)
 
-    found = backward(model, texts, loss, **options)
+    contrastive = backward(model, texts, loss, **options)
     grads = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-    return {"loss": found.loss, **grads}
+    return {"loss": contrastive.loss, **grads}
 
 
 def assert_equal_gradients(one: dict[str, Any], other: dict[str, Any]) -> None:

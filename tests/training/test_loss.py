@@ -35,15 +35,15 @@ def test_loss_and_gradients_are_the_authors(name: str) -> None:
     case, given_tensors = CASES[name], tensors(name)
     queries = given_tensors["e1"].clone().requires_grad_()
     documents = given_tensors["e2"].clone().requires_grad_()
-    found = contrastive_loss(
+    contrastive = contrastive_loss(
         queries,
         documents,
         1 / case["logit_scale"],
         masked=given_tensors["mask_out"].bool(),
         positives=given_tensors["one_hot"] > 0,
     )
-    found.loss.backward()
-    assert found.loss.item() == pytest.approx(case["loss"], rel=1e-6)
+    contrastive.loss.backward()
+    assert contrastive.loss.item() == pytest.approx(case["loss"], rel=1e-6)
     for own, name_of_gradient in ((queries, "grad_e1"), (documents, "grad_e2")):
         torch.testing.assert_close(own.grad, given_tensors[name_of_gradient], rtol=1e-5, atol=5e-6)
 
@@ -60,13 +60,13 @@ def test_the_filter_masks_what_the_authors_mask(name: str) -> None:
     case, given_tensors = CASES[name], tensors(name)
     threshold = case["hn_tune_threshold"]
     if threshold is None:
-        found = torch.zeros_like(given_tensors["mask_out"], dtype=torch.bool)
+        filtered = torch.zeros_like(given_tensors["mask_out"], dtype=torch.bool)
     else:
         queries, documents = scores_as_vectors(given_tensors["filter_scores"])
         absolute = None if threshold == 1.0 else threshold
-        found = torch.from_numpy(false_negatives(queries, documents, 0.0, absolute))
+        filtered = torch.from_numpy(false_negatives(queries, documents, 0.0, absolute))
     labelled = given_tensors["one_hot"] > 0
-    assert torch.equal(found & ~labelled, given_tensors["mask_out"].bool())
+    assert torch.equal(filtered & ~labelled, given_tensors["mask_out"].bool())
 
 
 @given(
@@ -91,13 +91,13 @@ def test_it_is_the_mean_of_minus_log_softmax(
         logits = cosines[kept] / temperature
         expected.append(-torch.log_softmax(logits, 0)[kept.index(row)])
         right += kept[int(logits.argmax())] == row
-    found = contrastive_loss(queries, documents, temperature, masked)
-    assert found.loss.item() == pytest.approx(
+    contrastive = contrastive_loss(queries, documents, temperature, masked)
+    assert contrastive.loss.item() == pytest.approx(
         torch.stack(expected).mean().item(), rel=1e-4, abs=1e-5
     )
-    assert found.accuracy == pytest.approx(right / n)
+    assert contrastive.accuracy == pytest.approx(right / n)
     outside = ~torch.eye(n, len(documents), dtype=torch.bool)
-    assert found.masked == pytest.approx(
+    assert contrastive.masked == pytest.approx(
         (masked & outside).sum().item() / max(1, int(outside.sum()))
     )
 
@@ -105,7 +105,7 @@ def test_it_is_the_mean_of_minus_log_softmax(
 @given(n=st.integers(2, 9), seed=st.integers(0, 10**6))
 def test_blocks_change_nothing(n: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    found = []
+    losses_and_gradients = []
     for least in (1000, 2):
         queries = torch.randn(n, 4, generator=generator.manual_seed(seed)).requires_grad_()
         documents = torch.randn(2 * n, 4, generator=generator).requires_grad_()
@@ -114,8 +114,8 @@ def test_blocks_change_nothing(n: int, seed: int) -> None:
             patch.setattr(module, "_LOGITS", 1)
             value = contrastive_loss(queries, documents, 0.1, symmetric=True)
             value.loss.backward()
-        found.append((value.loss.detach(), queries.grad, documents.grad))
-    for whole, in_blocks in zip(*found, strict=True):
+        losses_and_gradients.append((value.loss.detach(), queries.grad, documents.grad))
+    for whole, in_blocks in zip(*losses_and_gradients, strict=True):
         torch.testing.assert_close(whole, in_blocks, rtol=1e-5, atol=1e-6)
 
 
@@ -132,12 +132,12 @@ def test_a_masked_document_gets_no_gradient_and_a_labelled_one_is_never_masked()
     queries, documents = torch.randn(3, 4), torch.randn(3, 4, requires_grad=True)
     masked = torch.ones(3, 3, dtype=torch.bool)
     masked[:, 0] = False
-    found = contrastive_loss(queries, documents, 0.1, masked)
-    found.loss.backward()
+    contrastive = contrastive_loss(queries, documents, 0.1, masked)
+    contrastive.loss.backward()
     alone = contrastive_loss(
         queries, documents.detach(), 0.1, torch.tensor([[False, True, True]] * 3)
     )
-    torch.testing.assert_close(found.loss, alone.loss)
+    torch.testing.assert_close(contrastive.loss, alone.loss)
     row_of_one = contrastive_loss(
         queries[:1], documents[:1], 0.1, torch.ones(1, 1, dtype=torch.bool)
     )

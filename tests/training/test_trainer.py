@@ -84,8 +84,8 @@ def test_an_interrupted_run_ends_with_the_numbers_of_an_uninterrupted_one(
         Trainer(config, pairs, tmp_path / "cut").run()
     resumed = Trainer(config, pairs, tmp_path / "cut")
     assert resumed.step == 4
-    again, found = resumed.run()
-    assert without_times(found) == without_times(expected)
+    again, metrics = resumed.run()
+    assert without_times(metrics) == without_times(expected)
     for name, tensor in model.state_dict().items():
         assert torch.equal(again.state_dict()[name], tensor), name
 
@@ -185,7 +185,7 @@ def test_hard_negatives_are_the_nearest_that_are_not_false() -> None:
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     queries = vectors + 0.3 * generator.normal(size=vectors.shape).astype(np.float32)
     domains = np.array(["a", "b"])[np.arange(60) % 2]
-    found = mine_hard_negatives(queries, vectors, 3, domains.tolist(), epsilon=-0.1)
+    negatives = mine_hard_negatives(queries, vectors, 3, domains.tolist(), epsilon=-0.1)
     for row in range(60):
         scores = {
             other: queries[row] @ vectors[other]
@@ -198,14 +198,14 @@ def test_hard_negatives_are_the_nearest_that_are_not_false() -> None:
             if score < queries[row] @ vectors[row] - 0.1
         }
         expected = sorted(true, key=lambda other: -true[other])[:3]
-        assert found[row].tolist()[: len(expected)] == expected
+        assert negatives[row].tolist()[: len(expected)] == expected
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"batches": "clusters"}, "batches must be one of random, domain, cluster"),
-        ({"batch_size": 0}, "batch_size must be a whole number, 1 or more"),
+        ({"batch_size": 0}, "batch_size must be 2 or more; it is 0"),
         ({"batch_size": 4, "context_size": 5}, "context_size 5 is more than batch_size 4"),
         ({"temperature": 0.0}, "temperature must be above 0"),
         ({"filter_epsilon": 0.0, "filter_threshold": 0.5}, "set one"),
@@ -220,7 +220,7 @@ def test_settings_are_checked_when_they_are_written_down(
 
 
 def test_a_setting_that_does_not_exist_is_named() -> None:
-    with pytest.raises(ValueError, match="unknown settings stepps"):
+    with pytest.raises(ValueError, match=r"there is no setting stepps \(steps\?\)"):
         TrainConfig.from_dict({"stepps": 3})
     config = TrainConfig(**SMALL)
     assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config

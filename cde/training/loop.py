@@ -1,0 +1,120 @@
+"""Steps of an optimiser that go on, after an interruption, from the last checkpoint.
+
+A checkpoint holds weights, optimiser, schedule, metrics, and where a sampler stands. What a step
+draws must depend on the seed and the step alone, so that no random state has to be kept. Files are
+written under a temporary name and renamed; the metrics of steps after the last checkpoint are
+dropped on resuming.
+
+Cost: a checkpoint takes three times the weights' size on disk (AdamW keeps two moments).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from cde.progress import progress
+from cde.storage import atomic_path
+
+__all__ = ["CHECKPOINT", "Loop"]
+
+CHECKPOINT = "checkpoint.pt"
+
+
+class Stateful(Protocol):
+    """Whatever stands somewhere: a sampler."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any], /) -> Any: ...
+
+
+@dataclass
+class Loop:
+    """A model in training: its optimiser and schedule, the steps so far, and where they are kept.
+
+    Attributes:
+        model, optimiser, schedule: what a checkpoint restores.
+        identity: what the training is, in words or JSON; a folder with another one is refused.
+        folder: folder of the checkpoint; None keeps nothing.
+        every: steps between two checkpoints; 0 keeps none before the end.
+        sampler: whatever else stands somewhere.
+        metrics: one row for each step so far.
+
+    Used by every chapter that trains, through `cde.train` and `cde.dwell.chain`.
+
+    Example:
+        >>> model = nn.Linear(1, 1)
+        >>> optimiser = torch.optim.SGD(model.parameters())
+        >>> schedule = torch.optim.lr_scheduler.ConstantLR(optimiser)
+        >>> Loop(model, optimiser, schedule, "nothing").run(lambda step: {"loss": 0.5}, 2, "idle")
+        [{'loss': 0.5}, {'loss': 0.5}]
+    """
+
+    model: nn.Module
+    optimiser: torch.optim.Optimizer
+    schedule: torch.optim.lr_scheduler.LRScheduler
+    identity: str
+    folder: Path | None = None
+    every: int = 0
+    sampler: Stateful | None = None
+    metrics: list[dict[str, float]] = field(default_factory=list)
+
+    def resume(self, device: torch.device) -> None:
+        """Go on from the folder's checkpoint, if there is one.
+
+        Args:
+            device: device of the model.
+
+        Raises:
+            ValueError: a checkpoint of another training.
+        """
+        path = self.folder and self.folder / CHECKPOINT
+        if path is None or not path.is_file():
+            return
+        state = torch.load(path, map_location=device, weights_only=True)
+        if state["identity"] != self.identity:
+            raise ValueError(
+                f"{path} is of a run with other settings; take another folder, or remove it"
+            )
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+        self.metrics = state["metrics"]
+
+    def run(
+        self,
+        step: Callable[[int], dict[str, float]],
+        steps: int,
+        name: str,
+        before_saving: Callable[[], bool] = lambda: True,
+    ) -> list[dict[str, float]]:
+        """Take the steps that are left.
+
+        Args:
+            step: takes the step of this number, the first is 0; returns its row of metrics.
+            steps: number of the steps in all.
+            name: label of the progress bar.
+            before_saving: called by every process before a checkpoint; whether this one writes it.
+
+        Returns:
+            The rows of all steps, those before an interruption too.
+        """
+        for number in progress(range(len(self.metrics), steps), name, unit="steps"):
+            self.metrics.append(step(number))
+            due = self.every and (number + 1) % self.every == 0
+            if self.folder is not None and (due or number + 1 == steps) and before_saving():
+                self._save(self.folder / CHECKPOINT)
+        return self.metrics
+
+    def _parts(self) -> dict[str, Any]:
+        parts = {"model": self.model, "optimiser": self.optimiser, "schedule": self.schedule}
+        return parts if self.sampler is None else {**parts, "sampler": self.sampler}
+
+    def _save(self, path: Path) -> None:
+        state = {name: part.state_dict() for name, part in self._parts().items()}
+        with atomic_path(path) as temporary:
+            torch.save({**state, "identity": self.identity, "metrics": self.metrics}, temporary)

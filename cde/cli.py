@@ -2,7 +2,7 @@
 
 cde run CHAPTER [-p name value]… [--profile P] [--out FILE.ipynb] [--record [PROFILE/NAME]]
 cde book [--profile P] [--only CHAPTER]… [--fresh]
-cde claims [--json] [--profile P]
+cde claims [--json | --simulate] [--profile P]
 cde sources
 cde doctor
 """
@@ -17,11 +17,15 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cde.book.chapters import Chapter
 from cde.book.page import PROFILES
 from cde.hardware import prefer_short_waits
 from cde.storage import project_root
+
+if TYPE_CHECKING:
+    from cde.book.ledger_pages import Judged
 
 __all__ = ["main"]
 
@@ -81,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     ledger = commands.add_parser("claims", help="print each claim of the papers with its verdict")
+    ledger.add_argument("--simulate", action="store_true", help="what each rule could have said")
     ledger.add_argument("--json", action="store_true", help="as JSON, with every measurement")
     ledger.add_argument(
         "--profile",
@@ -219,7 +224,8 @@ def _tell(chapter: str, error: str) -> None:
 
 
 def _print_verdicts(measurements: list[dict[str, object]]) -> None:
-    from cde.book.claims import decide, from_json, ledger
+    from cde.book.ledger import ledger
+    from cde.book.verdicts import decide, from_json
 
     entries = from_json(json.dumps(measurements))
     for name in dict.fromkeys(entry.claim for entry in entries):
@@ -295,40 +301,64 @@ def _last_profile() -> str:
 
 
 def _claims(options: argparse.Namespace) -> int:
-    from cde.book.claims import decide, ledger, to_json
-    from cde.book.pages import collect_measurements
+    from cde.book.ledger_pages import judged
     from cde.storage import project_root
 
     profile = options.profile or _last_profile()
-    by_chapter = collect_measurements(profile, project_root())
-    entries = [entry for measurements in by_chapter.values() for entry in measurements]
-    rows = []
-    for identifier, claim in ledger().items():
-        verdict = decide(claim, entries)
-        own = [entry for entry in entries if entry.claim == identifier]
-        rows.append(
-            {
-                "id": identifier,
-                "paper": claim.paper,
-                "part": claim.part,
-                "place": claim.place,
-                "claim": claim.wording,
-                "paper_value": claim.paper_value,
-                "chapter": claim.chapter,
-                "verdict": verdict.verdict,
-                "reason": verdict.reason,
-                "measurements": json.loads(to_json(own)),
-            }
-        )
+    entries = judged(profile, project_root())
+    if options.simulate:
+        return _simulate(entries)
     if options.json:
+        rows = [_claim_row(entry) for entry in entries]
         print(json.dumps({"profile": profile, "claims": rows}, indent=1, ensure_ascii=False))
         return 0
-    for row in rows:
-        print(f"{row['verdict']:<14} {row['id']:<44} {row['claim']}")
-        for entry in (entry for entry in entries if entry.claim == row["id"]):
-            print(
-                f"{'':<14} {entry.what}: {entry.interval} (n = {entry.interval.n:,}, {entry.role})"
-            )
+    for entry in entries:
+        where = f" at {entry.verdict.scale}" if entry.verdict.scale else ""
+        print(f"{entry.verdict.verdict:<14} {entry.claim.id:<44} {entry.claim.wording}")
+        print(f"{'':<14} {entry.verdict.reason}{where}{'; ' + entry.power if entry.power else ''}")
+        for one in entry.measurements:
+            size = f"n = {one.interval.n:,}, {one.role}, {one.scale}"
+            print(f"{'':<16} {one.what}: {one.interval} ({size})")
+    return 0
+
+
+def _claim_row(entry: Judged) -> dict[str, object]:
+    from cde.book.verdicts import to_json
+
+    claim, verdict = entry.claim, entry.verdict
+    return {
+        "id": claim.id,
+        "paper": claim.paper,
+        "part": claim.part,
+        "place": claim.place,
+        "claim": claim.wording,
+        "paper_value": claim.paper_value,
+        "paper_effect": claim.paper_effect,
+        "rule_fixed": dict(claim.fixed) | {"date": str(claim.fixed.get("date"))},
+        "chapter": claim.chapter,
+        "verdict": verdict.verdict,
+        "scale": verdict.scale,
+        "reason": verdict.reason,
+        "smallest_effect": verdict.smallest,
+        "p": verdict.p,
+        "p_corrected": entry.discovery,
+        "measurements": json.loads(to_json(entry.measurements)),
+    }
+
+
+def _simulate(entries: list[Judged]) -> int:
+    """Print what each rule could have said, in per cent of the draws."""
+    from cde.book.simulation import TRUTHS, chances
+
+    shown = ("holds", "contradicted")
+    print("% of draws in which the claim holds / is contradicted, if the truth is:")
+    print(f"{'claim':<46}{''.join(f'{truth:>20}' for truth in TRUTHS)}")
+    for entry in entries:
+        if entry.tests:
+            counted = chances(entry.claim, entry.tests)
+            shares = [[of[name] / of.total() for name in shown] for of in counted.values()]
+            cells = [" / ".join(f"{100 * share:.0f}" for share in some) for some in shares]
+            print(f"{entry.claim.id:<46}{''.join(f'{cell:>20}' for cell in cells)}")
     return 0
 
 

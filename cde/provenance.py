@@ -51,6 +51,7 @@ class Account:
         proofs: record → what its comparison with a miniature gave: "" if the proof holds, else what
             differs.
         measured: measurements of claims, in their order.
+        gates: (scale, gate) → what the gate showed.
         answer: the page's answer, in Markdown.
         profile: the page's, once its settings are made; measurements at `smoke` are rehearsals.
     """
@@ -60,6 +61,7 @@ class Account:
     read: set[str] = field(default_factory=set)
     proofs: dict[str, str] = field(default_factory=dict)
     measured: list[Any] = field(default_factory=list)
+    gates: dict[tuple[str, str], Any] = field(default_factory=dict)
     answer: str = ""
     profile: str = ""
 

@@ -31,7 +31,7 @@ from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
 
 from cde.book.chapters import Chapter
-from cde.book.claims import read_ledger
+from cde.book.ledger import read_ledger
 from cde.book.page import MIME
 from cde.book.records import record_state
 from cde.data.sources import source_key
@@ -128,12 +128,11 @@ def stale_reasons(chapter: Chapter, profile: str, root: Path | None = None) -> l
 
 
 def _claims_hash(chapter: Chapter, root: Path) -> str:
-    """A hash of the ledger's entries for a chapter: its tables and verdicts are made of them."""
-    path = root / "book" / "claims.yml"
+    """A hash of the ledger's entries for a chapter, and of the gates: its verdicts come of them."""
+    path, bounds = root / "book" / "claims.yml", root / "book" / "gates.yml"
     entries = read_ledger(path).values() if path.exists() else ()
-    return content_hash(
-        json.dumps(asdict(entry)) for entry in entries if entry.chapter == chapter.name
-    )
+    parts = [json.dumps(asdict(entry)) for entry in entries if entry.chapter == chapter.name]
+    return content_hash(parts + ([bounds.read_text(encoding="utf-8")] if bounds.exists() else []))
 
 
 def _source_key(name: str) -> str:

@@ -16,8 +16,10 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from cde.book import claims, plots, records
+from cde.book import plots, records
+from cde.book.ledger import ledger
 from cde.book.proofs import TIMES
+from cde.book.verdicts import to_json
 from cde.hardware import describe
 from cde.intervals import mean_and_interval, mean_and_spread
 from cde.provenance import account
@@ -34,6 +36,8 @@ __all__ = [
     "settings",
 ]
 
+#: files that a chapter's pages are made of, beside the modules that it imports
+_READ_ALONG = ("book/house.mplstyle", "book/templates/verdicts.html.j2")
 PROFILES = ("smoke", "laptop", "gpu", "paper")
 MIME = "application/vnd.cde.book.page+json"
 
@@ -161,23 +165,23 @@ def experiment(
         1
     """
     whole = dict(key) if recipe is None else recipe.record_key(**key)
-    found = records.recorded(
+    recorded = records.recorded(
         name, profile or account.profile, compute, can_run, whole, costly, varies, proves
     )
-    if found is None:
+    if recorded is None:
         print(
             "not available: this machine lacks what it needs, and there is no record with these "
             "settings"
         )
         return None
-    if found.note:
-        print(found.note)
-    return found.rows
+    if recorded.note:
+        print(recorded.note)
+    return recorded.rows
 
 
 def claims_under_test(chapter: str) -> Any:
     """The ledger's claims that a chapter measures, with the paper's value and the rule."""
-    found = [claim for claim in claims.ledger().values() if claim.chapter == chapter]
+    under_test = [claim for claim in ledger().values() if claim.chapter == chapter]
     rows = [
         {
             "claim": claim.wording,
@@ -185,7 +189,7 @@ def claims_under_test(chapter: str) -> Any:
             "the paper's value": claim.paper_value,
             "decided by": claim.test,
         }
-        for claim in found
+        for claim in under_test
     ]
     return plots.table(pd.DataFrame(rows))
 
@@ -213,8 +217,8 @@ def imported_modules() -> list[str]:
         for name, module in sys.modules.items()
         if name.split(".")[0] == "cde"
     }
-    found = {str(Path(file).resolve().relative_to(package)) for file in files if file}
-    return sorted(found - {"__init__.py"})
+    paths = {str(Path(file).resolve().relative_to(package)) for file in files if file}
+    return sorted(paths - {"__init__.py"} | set(_READ_ALONG))
 
 
 class _Report:
@@ -232,7 +236,7 @@ def finish() -> _Report:
     return _Report(
         {
             "answer": account.answer,
-            "measurements": json.loads(claims.to_json(account.measured)),
+            "measurements": json.loads(to_json(account.measured)),
             "modules": imported_modules(),
             "data": dict(account.loaded),
             "asked": sorted(account.asked),

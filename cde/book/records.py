@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -30,7 +30,15 @@ from cde.hardware import describe
 from cde.provenance import account, commit, libraries, now
 from cde.storage import atomic_path, cache_folder, content_hash, project_root
 
-__all__ = ["Recorded", "proof_states", "record_state", "recorded", "records_at_other_profiles"]
+__all__ = [
+    "Recorded",
+    "RecordedRows",
+    "proof_states",
+    "record_state",
+    "recorded",
+    "records_at_other_profiles",
+    "rows_of_record",
+]
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,34 @@ def recorded(
                 _compare(one, rows, settings, varies, experiment_digest(compute))
         return Recorded(rows, "")
     return _read(path, settings)
+
+
+class RecordedRows(NamedTuple):
+    """The rows of a committed record, and the settings that it was made with."""
+
+    rows: pd.DataFrame
+    settings: dict[str, Any]
+
+
+def rows_of_record(name: str, profile: str) -> RecordedRows | None:
+    """A record of another chapter, whatever its settings; None where there is none.
+
+    Args:
+        name: name of the experiment.
+        profile: profile of the record.
+
+    Used by `cde.book.gates`.
+
+    Example:
+        >>> rows_of_record("no such experiment", "laptop") is None
+        True
+    """
+    path = _path(profile, name)
+    account.read.add(str(path.relative_to(project_root())))
+    if not path.exists():
+        return None
+    record = json.loads(path.read_text(encoding="utf-8"))
+    return RecordedRows(_renamed(record["rows"], record), record["settings"])
 
 
 def records_at_other_profiles(name: str, profile: str) -> dict[str, Recorded]:

@@ -298,9 +298,13 @@ if of_forums:
 # Both claims are tested on the packages, one value a training run, with Student's interval over
 # seeds. A seed changes the weights, the batches and the draw of the context; the interval says
 # nothing about other packages, for which the exploratory line over domains stands. The second
-# claim's test is lenient: it asks for a share above nought, which one square in every run nearly
-# satisfies, and which a model that ignores its context satisfies with every square. So it means
-# something only beside the first.
+# claim's test is lenient: it asks for a share above nought, which a model that ignores its context
+# satisfies with every square. So both have a gate: that the encoder reads its context.
+
+# %%
+from cde.book import gates
+
+gates.of_recipe(recipe)
 
 # %%
 from cde.intervals import run_interval

@@ -173,6 +173,11 @@ plots.table(pd.DataFrame(lines + [by_size("batch", size) for size in batches]))
 # figure: it is exploratory.
 
 # %%
+from cde.book import gates
+
+gates.of_recipe(recipe, results)
+
+# %%
 HELPS = "cde-fig4-filter-helps"
 over = (
     f"out of domain, {results.sets()} sets, mean of {len(batches) * len(clusters)} cells, "

@@ -152,6 +152,11 @@ plots.show(
 # say nothing about other corpora.
 
 # %%
+from cde.book import gates
+
+gates.of_recipe(recipe, results)
+
+# %%
 WORSE = "cde-fig11-more-hard-negatives"
 fewest, most = COUNTS[0], COUNTS[-1]
 changed = {count: scores[count] - scores[fewest] for count in COUNTS[1:]}

@@ -144,6 +144,11 @@ plots.show(
 # chosen and scored on the same seeds, and so is too high; a fair number chooses on the other seeds.
 
 # %%
+from cde.book import gates
+
+gates.of_recipe(recipe, results)
+
+# %%
 from cde.intervals import best_on_grid
 
 BEST = "cde-fig5-four-epochs"

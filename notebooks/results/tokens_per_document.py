@@ -198,6 +198,11 @@ plots.table(pd.DataFrame(lines, index=["measured", "with no true differences"]).
 # tested.
 
 # %%
+from cde.book import gates
+
+gates.of_recipe(recipe, results)
+
+# %%
 DIFFER = "cde-fig18-domains-differ"
 if choosing:
     what = f"out of domain, {len(SETS)} sets, {len(arms)} arms, cached"

@@ -164,6 +164,11 @@ plots.show(
 # and say nothing about other corpora.
 
 # %%
+from cde.book import gates
+
+gates.of_recipe(recipe, results)
+
+# %%
 HELPS = "cde-fig14-tsp-helps"
 SMALL = "cde-fig14-tsp-small-clusters"
 gains = {size: score(TSP, size) - score(RANDOM, size) for size in SIZES}
@@ -201,8 +206,8 @@ page.answer(
 # of pairs, of hundreds of millions in all. At `laptop` there are 6,000 pairs, batches of 128, and
 # 21 packages of 52 to 1,275 pairs as domains. The tour runs within a domain, so that it has few
 # clusters to choose from. There are about 80 in the largest with clusters of 16, about ten with
-# clusters of 128, and a single one in many. That the order matters little with large clusters is
-# partly this. Packages of fewer pairs than a batch are not trained on, in either order. Training
+# clusters of 128, and a single one in many, so that the order could hardly matter with large
+# clusters. Packages of fewer pairs than a batch are not trained on, in either order. Training
 # ends after some dozens of steps; the start has already been trained as a sentence encoder.
 # Clusters larger than a batch are not tested: there the order decides about little more than what
 # is left over. The paper does not say how often it ran each point.

@@ -129,9 +129,9 @@ def test_a_damaged_or_outdated_record_means_that_the_chapter_runs_again(built: C
 
 def test_a_changed_claim_of_the_chapter_is_noticed_and_another_s_is_not(built: Chapter) -> None:
     entry = (
-        "- {{id: {id}, paper: cde, part: p, place: q, wording: w, paper_value: v, test: t, unit: "
-        "u, "
-        "expect: {{above: 0}}, chapter: {chapter}}}\n"
+        "- {{id: {id}, paper: cde, part: p, place: q, wording: w, paper_value: v, test: t, "
+        "unit: u, paper_effect: null, expect: {{above: 0}}, chapter: {chapter}, "
+        "fixed: {{date: 2026-11-22, order: before, note: ''}}}}\n"
     )
     path = root(built) / "book" / "claims.yml"
     path.write_text(entry.format(id="a", chapter="another"))

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from cde.book import pages
-from cde.book.claims import ledger
+from cde.book import ledger_pages
 from cde.book.execution import Execution
-from cde.book.pages import claims_page, failure
+from cde.book.ledger import ledger
+from cde.book.ledger_pages import claims_page
+from cde.book.pages import failure
 
 HOSTILE = '<script>alert("it\'s & it was")</script>'
 
@@ -20,7 +21,7 @@ def test_a_hostile_wording_is_escaped_in_the_table_of_claims(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = replace(next(iter(ledger().values())), wording=HOSTILE, place=f'"{HOSTILE}')
-    monkeypatch.setattr(pages, "ledger", lambda: {claim.id: claim})
+    monkeypatch.setattr(ledger_pages, "ledger", lambda: {claim.id: claim})
     page = claims_page("smoke", tmp_path)
     assert "<script" not in page
     assert page.count("&lt;script&gt;alert(&#34;it&#39;s &amp; it was&#34;)&lt;/script&gt;") == 2

@@ -1,5 +1,4 @@
-"""Estimates with their uncertainty: bootstrap and Student's intervals and a paired test, through
-SciPy.
+"""Estimates with their uncertainty: bootstrap and Student's intervals, through SciPy.
 
 Every number that tests a claim comes as an `Interval`: the estimate, a 95 % interval, n, and how it
 was made. The percentile bootstrap resamples what the claim is about: queries for a mean over
@@ -19,19 +18,18 @@ from scipy import stats
 
 __all__ = [
     "Interval",
-    "PairedTest",
     "best_on_grid",
     "correlation_interval",
-    "holm",
     "mean_and_interval",
     "mean_and_spread",
     "mean_interval",
-    "paired_test",
     "run_interval",
     "share_interval",
 ]
 
 RESAMPLES = 2000
+STUDENT = "Student's t"
+BINOMIAL = "exact binomial"
 
 
 @dataclass(frozen=True)
@@ -49,6 +47,21 @@ class Interval:
     high: float
     n: int
     method: str
+
+    @property
+    def freedom(self) -> float:
+        """Degrees of freedom of Student's t; infinite for the other methods."""
+        return self.n - 1.0 if self.method.startswith(STUDENT) else float("inf")
+
+    @property
+    def standard_error(self) -> float:
+        """The estimate's standard error, as its interval has it: half its width over the quantile.
+
+        Example:
+            >>> round(Interval(2.0, 1.02, 2.98, 1000, "percentile bootstrap").standard_error, 3)
+            0.5
+        """
+        return (self.high - self.low) / 2 / float(stats.t.ppf(0.975, self.freedom))
 
     def __str__(self) -> str:
         return f"{self.estimate:.3g} [{self.low:.3g}, {self.high:.3g}]"
@@ -112,7 +125,7 @@ def run_interval(values: ArrayLike, over: str = "runs") -> Interval:
     _check(array, 2)
     half = float(stats.t.ppf(0.975, len(array) - 1) * stats.sem(array))
     mean = float(array.mean())
-    return Interval(mean, mean - half, mean + half, len(array), f"Student's t over {over}")
+    return Interval(mean, mean - half, mean + half, len(array), f"{STUDENT} over {over}")
 
 
 def share_interval(ahead: ArrayLike, over: str) -> Interval:
@@ -141,7 +154,7 @@ def share_interval(ahead: ArrayLike, over: str) -> Interval:
         float(exact.low),
         float(exact.high),
         len(array),
-        f"exact binomial over {over}",
+        f"{BINOMIAL} over {over}",
     )
 
 
@@ -185,7 +198,7 @@ def best_on_grid(chosen: ArrayLike, grid: Sequence[float]) -> Interval:
         low,
         high,
         len(points),
-        "Student's t over runs, to the next points at least",
+        f"{STUDENT} over runs, to the next points at least",
     )
 
 
@@ -236,71 +249,6 @@ def _rowwise_correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDAr
     y = y - y.mean(axis=1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray((x * y).sum(axis=1) / np.sqrt((x**2).sum(axis=1) * (y**2).sum(axis=1)))
-
-
-@dataclass(frozen=True)
-class PairedTest:
-    """The mean difference of two systems on the same queries, its interval, and a p-value."""
-
-    difference: Interval
-    p_value: float
-
-
-def paired_test(first: Sequence[float], second: Sequence[float], seed: int = 0) -> PairedTest:
-    """Compare two systems on the same queries: mean of first − second, and a randomisation test.
-
-    Under the null hypothesis each query's two scores may be swapped. The p-value is the share of
-    9,999 random swappings whose mean difference is at least as large, two-sided (Smucker et al.
-    2007). Where there are fewer swappings, it is the share of all of them.
-
-    Raises:
-        ValueError: different lengths, or fewer than two queries.
-
-    Example:
-        >>> paired_test([0.5, 0.6, 0.7], [0.5, 0.6, 0.7]).p_value
-        1.0
-    """
-    if len(first) != len(second):
-        raise ValueError(
-            f"both systems need the same queries; they have {len(first)} and {len(second)} scores"
-        )
-    difference = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
-    interval = mean_interval(difference, seed)
-    if not difference.any():
-        return PairedTest(interval, 1.0)
-    result = stats.permutation_test(
-        (difference,),
-        np.mean,
-        permutation_type="samples",
-        n_resamples=9999,
-        batch=200,
-        rng=np.random.default_rng(seed),
-        vectorized=True,
-    )
-    return PairedTest(interval, float(result.pvalue))
-
-
-def holm(p_values: ArrayLike) -> NDArray[np.float64]:
-    """p-values of many tests after Holm's correction, in the order that they came in.
-
-    Args:
-        p_values: `(n,)`, between 0 and 1.
-
-    Returns:
-        `(n,)`, none above 1: below 5 % are those that stand at a family-wise error of 5 %.
-
-    Used by the chapters `context_source` and `small_benchmark`.
-
-    Example:
-        >>> holm([0.01, 0.04, 0.03]).tolist()
-        [0.03, 0.06, 0.06]
-    """
-    uncorrected = np.asarray(p_values, dtype=np.float64).ravel()
-    order = np.argsort(uncorrected, kind="stable")
-    raised = uncorrected[order] * np.arange(len(uncorrected), 0, -1)
-    corrected = np.empty(len(uncorrected))
-    corrected[order] = np.maximum.accumulate(raised).clip(max=1)
-    return corrected
 
 
 def mean_and_spread(values: ArrayLike, digits: int = 2) -> str:

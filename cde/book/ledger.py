@@ -1,0 +1,157 @@
+"""The claim ledger: what the papers claim, by which rule each claim is decided, and since when.
+
+`book/claims.yml` holds each claim once; its head explains the fields. `book/gates.yml` says what
+must be true for a measurement to mean anything.
+
+Cost: reading two files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cde.storage import project_root
+
+__all__ = ["PAPERS", "Claim", "Gate", "gates", "ledger", "read_ledger"]
+
+PAPERS = {
+    "cde": "Contextual Document Embeddings",
+    "clustering": "Embedding and Clustering Your Data",
+    "dwell": "Dwell in the Beginning",
+}
+_OPTIONAL = {"gates", "range"}
+_RULES = ({"above"}, {"below"}, {"near", "tolerance"})
+_ORDERS = ("before", "after", "unmeasured")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What must be true for a measurement to mean anything.
+
+    Attributes:
+        id: its name.
+        wording: what is true when it is passed: "the encoder reads its context".
+        test: the measured quantity.
+        above: the bound that the quantity must exceed.
+    """
+
+    id: str
+    wording: str
+    test: str
+    above: float
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of one paper; the fields are explained at the head of `book/claims.yml`."""
+
+    id: str
+    paper: str
+    part: str
+    place: str
+    wording: str
+    paper_value: str
+    paper_effect: float | None
+    test: str
+    unit: str
+    expect: Mapping[str, float]
+    chapter: str | None
+    fixed: Mapping[str, Any]
+    gates: tuple[str, ...] = field(default=())
+    range: tuple[float | None, float | None] = (None, None)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Between which values the rule wants the measured quantity.
+
+        Example:
+            >>> ledger()["cde-fig6-cluster-size"].bounds
+            (0, inf)
+        """
+        rule = self.expect
+        if "near" in rule:
+            return rule["near"] - rule["tolerance"], rule["near"] + rule["tolerance"]
+        return rule.get("above", float("-inf")), rule.get("below", float("inf"))
+
+    @property
+    def beyond(self) -> float | None:
+        """How far the paper's value lies beyond the rule's one bound, in the direction that the
+        claim says; below 0 on the other side. None without a value, or with two bounds.
+
+        Example:
+            >>> ledger()["cde-table1-clustered-batches"].beyond
+            1.8
+        """
+        if self.paper_effect is None or "near" in self.expect:
+            return None
+        ((kind, bound),) = self.expect.items()
+        return self.paper_effect - bound if kind == "above" else bound - self.paper_effect
+
+
+def read_ledger(path: Path) -> dict[str, Claim]:
+    """Read a ledger file.
+
+    Raises:
+        ValueError: a claim with missing, unknown or invalid fields, or an id that occurs twice.
+    """
+    names = {one.name for one in fields(Claim)}
+    claims: dict[str, Claim] = {}
+    for entry in yaml.safe_load(path.read_text(encoding="utf-8")) or []:
+        name = entry.get("id", "a claim without an id")
+        amiss = (names - _OPTIONAL - set(entry)) | (set(entry) - names)
+        if amiss:
+            raise ValueError(
+                f"{path}: {name} must have the fields {sorted(names - _OPTIONAL)} and may have "
+                f"{sorted(_OPTIONAL)}; amiss: {', '.join(sorted(amiss))}"
+            )
+        for problem in _problems(entry, claims):
+            raise ValueError(f"{path}: {name}: {problem}")
+        entry["fixed"] = {**entry["fixed"], "date": str(entry["fixed"].get("date"))}
+        entry["gates"] = tuple(entry.get("gates", ()))
+        entry["range"] = tuple(entry.get("range", (None, None)))
+        claims[name] = Claim(**entry)
+    return claims
+
+
+def _problems(entry: Mapping[str, Any], claims: Mapping[str, Claim]) -> list[str]:
+    """What is wrong with an entry, in words."""
+    problems = []
+    if entry["id"] in claims:
+        problems.append("the id occurs twice")
+    if entry["paper"] not in PAPERS:
+        problems.append(f"paper must be one of {', '.join(PAPERS)}; it is {entry['paper']!r}")
+    if set(entry["expect"]) not in _RULES:
+        problems.append("expect must be {above: x}, {below: x} or {near: x, tolerance: t}")
+    if not all(isinstance(value, (int, float)) for value in entry["expect"].values()):
+        problems.append(f"expect must have numbers; it is {entry['expect']}")
+    if entry["fixed"].get("order") not in _ORDERS:
+        problems.append(f"fixed must have an order, one of {', '.join(_ORDERS)}")
+    unknown = [name for name in entry.get("gates", ()) if name not in gates()]
+    if unknown:
+        problems.append(f"gates must be of {', '.join(gates())}; {', '.join(unknown)} is not")
+    return problems
+
+
+@lru_cache(maxsize=1)
+def gates() -> dict[str, Gate]:
+    """The book's gates, by id.
+
+    Example:
+        >>> gates()["reads-context"].wording
+        'the encoder reads its context'
+    """
+    path = project_root() / "book" / "gates.yml"
+    every = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return {entry["id"]: Gate(**entry) for entry in every}
+
+
+@lru_cache(maxsize=1)
+def ledger() -> dict[str, Claim]:
+    """The book's ledger, by claim id, in its order."""
+    return read_ledger(project_root() / "book" / "claims.yml")

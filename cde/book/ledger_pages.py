@@ -1,0 +1,264 @@
+"""The pages made from the ledger: *Claims*, *How verdicts are decided*, *Map*.
+
+This module gathers what a page says; the folder `templates` holds how it is marked up.
+
+Cost: seconds, for the rule simulator; the rest is reading the chapters' logs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from scipy import stats
+
+from cde.book.chapters import Chapter, chapters
+from cde.book.claims import css, power_in_words
+from cde.book.execution import load_execution
+from cde.book.ledger import PAPERS, Claim, gates, ledger
+from cde.book.markup import render
+from cde.book.simulation import TRUTHS, chances
+from cde.book.verdicts import SCALES, VERDICTS, Measurement, Verdict, decide, from_json
+from cde.intervals import Interval, false_discovery, smallest_effect
+from cde.intervals.estimates import STUDENT
+
+__all__ = ["Judged", "claims_page", "collect_measurements", "judged", "map_page", "rules_page"]
+
+
+def collect_measurements(profile: str, root: Path) -> dict[str, list[Measurement]]:
+    """The measurements of every executed chapter, by chapter."""
+    measurements = {}
+    for chapter in chapters(root):
+        log = load_execution(chapter, profile, root)
+        if log is not None:
+            measurements[chapter.name] = from_json(json.dumps(log.measurements))
+    return measurements
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim with its verdict, its measurements, and the chapters that made them (or will).
+
+    Attributes:
+        claim: the ledger's entry.
+        verdict: the verdict, by rule.
+        measurements: all of them, the largest scale first.
+        chapters: chapters that measured it; without any the one that is planned.
+        discovery: the p-value after Benjamini and Hochberg's correction over the ledger; None where
+            nothing was tested.
+    """
+
+    claim: Claim
+    verdict: Verdict
+    measurements: list[Measurement]
+    chapters: list[Chapter]
+    discovery: float | None = None
+
+    @property
+    def paper(self) -> str:
+        """Title of the paper."""
+        return PAPERS[self.claim.paper]
+
+    @property
+    def style(self) -> str:
+        """Style class of the verdict."""
+        return css(self.verdict.verdict)
+
+    @property
+    def power(self) -> str:
+        """What a null means, in words."""
+        return power_in_words(self.claim.id, self.verdict)
+
+    @property
+    def tests(self) -> list[Measurement]:
+        """Measurements that the verdict rests on."""
+        return [
+            one
+            for one in self.measurements
+            if one.role == "test"
+            and one.scale == self.verdict.scale
+            and all(reading.passed for reading in one.gates)
+        ]
+
+    @property
+    def gates(self) -> list[str]:
+        """What the gates of its tests showed, in words, each once."""
+        return list(
+            dict.fromkeys(r.reason for one in self.measurements for r in one.gates if r.value)
+        )
+
+    @property
+    def drawn(self) -> dict[str, Any] | None:
+        """Places, in per cent of a small drawing, of interval, bounds and the paper's value."""
+        if self.verdict.leading is None:
+            return None
+        interval, lower, upper = self.verdict.leading.interval, *self.claim.bounds
+        marks = [interval.low, interval.high, *(x for x in (lower, upper) if math.isfinite(x))]
+        if self.claim.paper_effect is not None:
+            marks.append(self.claim.paper_effect)
+        low, high = min(marks), max(marks)
+        room = (high - low or 1.0) * 0.12
+        low, high = low - room, high + room
+
+        def place(value: float) -> float:
+            return round(100 * (min(max(value, low), high) - low) / (high - low), 2)
+
+        paper = self.claim.paper_effect
+        return {
+            "inside": (place(lower), place(upper)),
+            "low": place(interval.low),
+            "high": place(interval.high),
+            "estimate": place(interval.estimate),
+            "paper": None if paper is None else place(paper),
+        }
+
+
+def judged(profile: str, root: Path) -> list[Judged]:
+    """The whole ledger, in its order.
+
+    Example:
+        >>> from cde.storage import project_root
+        >>> len(judged("a profile of nobody", project_root())) == len(ledger())
+        True
+    """
+    known = {chapter.name: chapter for chapter in chapters(root)}
+    by_chapter = collect_measurements(profile, root)
+    every = [(name, entry) for name, entries in by_chapter.items() for entry in entries]
+    order = {scale: place for place, scale in enumerate(SCALES)}
+    entries = []
+    for identifier, claim in ledger().items():
+        measured = [(name, entry) for name, entry in every if entry.claim == identifier]
+        measured.sort(key=lambda one: (order.get(one[1].scale, 99), one[1].role != "test"))
+        names = list(dict.fromkeys(name for name, _ in measured)) or [claim.chapter or ""]
+        entries.append(
+            Judged(
+                claim=claim,
+                verdict=decide(claim, [entry for _, entry in measured]),
+                measurements=[entry for _, entry in measured],
+                chapters=[known[name] for name in names if name in known],
+            )
+        )
+    return _with_discoveries(entries)
+
+
+def _with_discoveries(entries: list[Judged]) -> list[Judged]:
+    """The same with p-values corrected over all claims that were tested."""
+    tested = [entry for entry in entries if entry.verdict.p is not None]
+    corrected = false_discovery([entry.verdict.p or 0.0 for entry in tested])
+    by_claim = {one.claim.id: float(q) for one, q in zip(tested, corrected, strict=True)}
+    return [
+        Judged(one.claim, one.verdict, one.measurements, one.chapters, by_claim.get(one.claim.id))
+        for one in entries
+    ]
+
+
+def claims_page(profile: str, root: Path) -> str:
+    """The page *Claims*: every claim of the ledger with its verdict, to be filtered by paper, part
+    and verdict. What has been tested comes first.
+    """
+    entries = sorted(judged(profile, root), key=lambda one: one.verdict.verdict == "not tested")
+    tally = Counter(entry.verdict.verdict for entry in entries)
+    return render(
+        "claims.md.j2",
+        profile=profile,
+        judged=entries,
+        counts=", ".join(f"{tally[name]} {name}" for name in VERDICTS),
+        filters={
+            "paper": list(PAPERS.values()),
+            "part": list(dict.fromkeys(claim.part for claim in ledger().values())),
+            "verdict": list(VERDICTS),
+        },
+    )
+
+
+def rules_page(profile: str, root: Path) -> str:
+    """The page *How verdicts are decided*: rules, gates, power, and what each rule could have said.
+
+    Example:
+        >>> from cde.storage import project_root
+        >>> "## Gates" in rules_page("a profile of nobody", project_root())
+        True
+    """
+    entries = judged(profile, root)
+    tested = [entry for entry in entries if entry.tests]
+    simulated = []
+    for entry in tested:
+        counted = chances(entry.claim, entry.tests)
+        shares = {
+            truth: {name: round(of[name] / of.total() * 100) for name in VERDICTS}
+            for truth, of in counted.items()
+        }
+        simulated.append((entry, shares))
+    decided = [entry for entry in tested if entry.verdict.verdict in ("holds", "contradicted")]
+    return render(
+        "rules.md.j2",
+        gates=list(gates().values()),
+        power=[_power_of(n) for n in (3, 5, 10, 20)],
+        claims=list(ledger().values()),
+        simulated=simulated,
+        truths=TRUTHS,
+        decided=decided,
+        surviving=[entry for entry in decided if (entry.discovery or 0.0) <= 0.05],
+        orders=Counter(claim.fixed["order"] for claim in ledger().values()),
+    )
+
+
+def _power_of(n: int) -> dict[str, float]:
+    """What n runs can show, in standard deviations of a single run's difference."""
+    half = float(stats.t.ppf(0.975, n - 1)) / math.sqrt(n)
+    interval = Interval(0.0, -half, half, n, STUDENT)
+    factor = math.sqrt((n - 1) / float(stats.chi2.ppf(0.025, n - 1)))
+    return {"n": n, "half": half, "effect": smallest_effect(interval), "factor": factor}
+
+
+@dataclass(frozen=True)
+class _Exhibit:
+    """A table or figure of a paper, and its chapter, or what is said in the chapter's place."""
+
+    exhibit: str
+    title: str
+    chapter: Chapter | None
+    without_chapter: str
+    note: str
+
+
+def _exhibit(entry: dict[str, Any], known: dict[str, Chapter]) -> _Exhibit:
+    """An entry of `book/exhibits.yml`."""
+    name, note = entry["chapter"] or "", entry.get("note") or ""
+    without_chapter = f"not yet (planned: {name})" if name else "not yet"
+    if "nothing to reproduce" in note:
+        without_chapter = "—"
+    return _Exhibit(entry["exhibit"], entry["title"], known.get(name), without_chapter, note)
+
+
+def map_page(profile: str, root: Path) -> str:
+    """The page *Map*: each table and figure of the three papers, and the chapter that answers it.
+
+    Example:
+        >>> from cde.storage import project_root
+        >>> "## From chapter to paper" in map_page("smoke", project_root())
+        True
+    """
+    known = {chapter.name: chapter for chapter in chapters(root)}
+    entries = yaml.safe_load((root / "book" / "exhibits.yml").read_text(encoding="utf-8"))
+    answers: dict[str, list[str]] = {name: [] for name in known}
+    for entry in entries:
+        if entry["chapter"] in known:
+            answers[entry["chapter"]].append(f"{PAPERS[entry['paper']]} {entry['exhibit']}")
+    return render(
+        "map.md.j2",
+        answered=sum(map(len, answers.values())),
+        total=len(entries),
+        papers={
+            title: [_exhibit(entry, known) for entry in entries if entry["paper"] == paper]
+            for paper, title in PAPERS.items()
+        },
+        backwards=[
+            (chapter, ", ".join(answers[name]) or "none") for name, chapter in known.items()
+        ],
+    )

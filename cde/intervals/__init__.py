@@ -1,0 +1,42 @@
+"""Estimates with their intervals, tests, power, and where spread comes from.
+
+- `cde.intervals.estimates`: the `Interval`, by bootstrap, Student's t or exactly;
+- `cde.intervals.comparisons`: two systems on the same queries; many tests at once;
+- `cde.intervals.power`: the smallest effect that a measurement would have shown;
+- `cde.intervals.spread`: seeds, collections and the rest as sources of spread.
+"""
+
+from cde.intervals.comparisons import PairedTest, false_discovery, holm, paired_test
+from cde.intervals.estimates import (
+    Interval,
+    best_on_grid,
+    correlation_interval,
+    mean_and_interval,
+    mean_and_spread,
+    mean_interval,
+    run_interval,
+    share_interval,
+)
+from cde.intervals.power import p_value, smallest_effect, smallest_tolerance
+from cde.intervals.spread import Spread, crossed_interval, spread
+
+__all__ = [
+    "Interval",
+    "PairedTest",
+    "Spread",
+    "best_on_grid",
+    "correlation_interval",
+    "crossed_interval",
+    "false_discovery",
+    "holm",
+    "mean_and_interval",
+    "mean_and_spread",
+    "mean_interval",
+    "p_value",
+    "paired_test",
+    "run_interval",
+    "share_interval",
+    "smallest_effect",
+    "smallest_tolerance",
+    "spread",
+]

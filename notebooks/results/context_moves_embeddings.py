@@ -358,8 +358,8 @@ page.answer(
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper shows its large model and documents of TREC-COVID; it does not say which contexts it
-# draws. At `laptop` the model has two layers in each stage, trained for some dozens of steps, with
+# The paper shows documents of TREC-COVID; it says neither of which model nor in which contexts.
+# At `laptop` the model has two layers in each stage, trained for some dozens of steps, with
 # a window of 32 documents; it embeds documentation of one package, in contexts from seven. How far
 # documents move is a property of the trained model: longer training may make it use the context
 # more, or less. A principal axis shows the directions of most variance, which is mostly that

@@ -306,10 +306,10 @@ lines = [spread_line(one, runs, what) for what in SPREADS for one, runs in every
 plots.table(pd.DataFrame([line for line in lines if line]))
 
 # %% [markdown]
-# The first difference once more, with its other sources: how far it would move with other queries of
-# the same collection, with another arithmetic, with another seed, and on another collection.
-# Arithmetic is float32 in place of the machine's own precision. It stands for another machine, whose
-# instructions round otherwise; where the machine's own precision is float32 nothing moves.
+# The first difference once more, with its other sources: how far it would move with other queries
+# of the same collection, in another arithmetic, with another seed, and on another collection.
+# Arithmetic is float32 in place of the machine's own precision. It stands for another machine,
+# whose instructions round otherwise; where the machine's own precision is float32 nothing moves.
 
 # %%
 from cde.experiments.variation import sources_of_variation, variation

@@ -143,9 +143,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     import nbformat
 
-    from cde.book.chapters import find_chapter, parse_assignments
+    from cde.book.chapters import find_chapter
     from cde.book.execution import execute
     from cde.book.pages import chapter_notebook
+    from cde.book.parameters import parse_assignments
     from cde.provenance import commit
     from cde.storage import atomic_path, content_hash
 

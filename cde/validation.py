@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar, dataclass_transform
 import pydantic
 from pydantic import BeforeValidator, ConfigDict, ValidationError
 
-__all__ = ["Number", "Whole", "declared", "explained", "unknown"]
+__all__ = ["Number", "Whole", "declared", "explained", "sentences", "unknown"]
 
 Declared = TypeVar("Declared", bound=type)
 
@@ -67,7 +67,7 @@ def unknown(names: Iterable[str], known: Iterable[str], what: str = "setting") -
 
 
 def explained(error: ValidationError) -> str:
-    """What pydantic found, in one line for each setting.
+    """What pydantic found, a sentence for each setting, in one line.
 
     Example:
         >>> from pydantic import create_model
@@ -77,7 +77,21 @@ def explained(error: ValidationError) -> str:
         ...     print(explained(error))
         width must be a whole number; it is 'three'
     """
-    return "; ".join(_sentence(one) for one in error.errors(include_url=False))
+    return "; ".join(sentences(error))
+
+
+def sentences(error: ValidationError) -> list[str]:
+    """What pydantic found, a sentence for each setting.
+
+    Example:
+        >>> from pydantic import TypeAdapter
+        >>> try:
+        ...     TypeAdapter(Number).validate_python("three")
+        ... except ValidationError as error:
+        ...     print(sentences(error))
+        ['must be a finite number']
+    """
+    return [_sentence(one) for one in error.errors(include_url=False)]
 
 
 def _sentence(problem: Any) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cde.book.chapters import chapters, find_chapter, parse_assignments
+from cde.book.chapters import chapters, find_chapter
+from cde.book.parameters import parse_assignments
 from cde.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]

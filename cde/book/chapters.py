@@ -7,7 +7,6 @@ the first cell, not a warning after the last.
 
 from __future__ import annotations
 
-import ast
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,57 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import jupytext
-import yaml
 from nbformat import NotebookNode
 
-from cde.book.page import PROFILES
+from cde.book.parameters import Parameter, declared_parameters
 from cde.storage import project_root
 
-__all__ = ["Chapter", "Parameter", "chapters", "find_chapter", "parse_assignments"]
-
-_TYPES: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (float, int),
-    "str": (str,),
-    "bool": (bool,),
-}
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of a chapter: its name, its annotation as written, and its default."""
-
-    name: str
-    annotation: str
-    default: Any
-
-    def check(self, value: Any) -> Any:
-        """Return the value if the annotation allows it.
-
-        Raises:
-            TypeError: it does not; the message says what was given and what is accepted.
-        """
-        if not _accepts(self.annotation, value):
-            raise TypeError(
-                f"parameter {self.name} must be {self.annotation}; {value!r} is of type "
-                f"{type(value).__name__}"
-            )
-        return value
-
-
-def _accepts(annotation: str, value: Any) -> bool:
-    for choice in (part.strip() for part in annotation.split("|")):
-        if choice == "None" and value is None:
-            return True
-        if (
-            choice in _TYPES
-            and isinstance(value, _TYPES[choice])
-            and (choice == "bool" or not isinstance(value, bool))
-        ):
-            return True
-        if choice.startswith("list[") and isinstance(value, list):
-            return all(_accepts(choice[5:-1], item) for item in value)
-    return False
+__all__ = ["Chapter", "chapters", "find_chapter"]
 
 
 @dataclass(frozen=True)
@@ -112,37 +66,15 @@ class Chapter:
         """
         for cell in self.notebook().cells:
             if "parameters" in cell.metadata.get("tags", []):
-                return self._parse(cell.source)
+                return declared_parameters(cell.source, str(self.path))
         raise ValueError(f"{self.path} has no cell tagged 'parameters'")
-
-    def _parse(self, source: str) -> dict[str, Parameter]:
-        parameters = {}
-        for statement in ast.parse(source).body:
-            if not (
-                isinstance(statement, ast.AnnAssign)
-                and isinstance(statement.target, ast.Name)
-                and statement.value
-            ):
-                raise ValueError(
-                    f"{self.path}: the parameters cell may hold only lines such as 'seed: int = "
-                    "0', "
-                    f"not {ast.unparse(statement)!r}"
-                )
-            parameter = Parameter(
-                ast.unparse(statement.target),
-                ast.unparse(statement.annotation),
-                ast.literal_eval(statement.value),
-            )
-            parameter.check(parameter.default)
-            parameters[parameter.name] = parameter
-        return parameters
 
     def check_parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Check given values against the chapter's parameters, by name and type.
 
         Raises:
-            ValueError: an unknown name (the closest are offered).
-            TypeError: a value of another type than the parameter's.
+            ValueError: an unknown name (the closest are offered), or a value of another type or
+                range than the parameter's.
         """
         for name in values:
             if name not in self.parameters:
@@ -152,10 +84,6 @@ class Chapter:
                     f"chapter {self.name} has no parameter {name!r}: {hint}It has "
                     f"{', '.join(self.parameters)}"
                 )
-        if "profile" in values and values["profile"] not in PROFILES:
-            raise ValueError(
-                f"profile must be one of {', '.join(PROFILES)}; it is {values['profile']!r}"
-            )
         return {name: self.parameters[name].check(value) for name, value in values.items()}
 
 
@@ -193,25 +121,3 @@ def find_chapter(name: str, root: Path | None = None) -> Chapter:
         hint = f"did you mean {' or '.join(close)}? " if close else ""
         raise ValueError(f"no chapter is called {name!r}: {hint}There are {', '.join(by_name)}")
     return by_name[name]
-
-
-def parse_assignments(pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    """Values of `-p name value` options: YAML, so that 64, 0.5, true, null and [1, 2] mean what
-    they say.
-
-    Raises:
-        ValueError: a value that is not YAML.
-
-    Example:
-        >>> parse_assignments([("seed", "3"), ("sizes", "[1, 2]")])
-        {'seed': 3, 'sizes': [1, 2]}
-    """
-    values = {}
-    for name, text in pairs:
-        try:
-            values[name] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ValueError(
-                f"the value {text!r} of parameter {name} cannot be read: {error}"
-            ) from error
-    return values

@@ -11,6 +11,7 @@
 
 # %%
 from cde.book import charts, claims, page, plots
+from cde.book.parameters import Count, Profile, Seed, Several, Tokens
 
 page.claims_under_test("cluster_difficulty")
 
@@ -18,16 +19,16 @@ page.claims_under_test("cluster_difficulty")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0
-pairs_per_package: int | None = None
-max_tokens: int | None = None  # texts are cut there
-cluster_sizes: list[int] | None = None
-batch_sizes: list[int] | None = None
-batches: int | None = None  # for each pair of sizes
-queries_per_batch: int | None = None  # looked at in each batch, against all of its documents
-iterations: int | None = None  # of k-means
-attempts: int | None = None  # of k-means, of which the best is kept
+profile: Profile = "laptop"
+seed: Seed = 0
+pairs_per_package: Count | None = None
+max_tokens: Tokens | None = None  # texts are cut there
+cluster_sizes: list[Count] | None = None
+batch_sizes: list[Several] | None = None
+batches: Count | None = None  # for each pair of sizes
+queries_per_batch: Count | None = None  # looked at in each batch, against all of its documents
+iterations: Count | None = None  # of k-means
+attempts: Count | None = None  # of k-means, of which the best is kept
 
 # %%
 texts = {"pairs_per_package": 600, "max_tokens": 64}

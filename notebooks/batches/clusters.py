@@ -12,6 +12,7 @@
 
 # %%
 from cde.book import charts, claims, page, plots
+from cde.book.parameters import Count, Profile, Seed, Several, Tokens
 
 page.claims_under_test("clusters")
 
@@ -19,17 +20,17 @@ page.claims_under_test("clusters")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0
-pairs_per_package: int | None = None
-max_tokens: int | None = None  # texts are cut there
-batch_size: int | None = None  # also the mean size of a cluster
-iterations: list[int] | None = None  # of k-means; Eq. 2 is measured after each
-attempts: int | None = None  # of the other k-means, of which the best is kept
-sparse_dim: int | None = None  # dimensions of the sparse surrogate's vectors
-bound_pairs: int | None = None  # that the bounds of Eq. 2 are estimated from
-triples: int | None = None  # that the triangle inequality is tried on
-tiny_sets: int | None = None  # that the best batches are found for
+profile: Profile = "laptop"
+seed: Seed = 0
+pairs_per_package: Count | None = None
+max_tokens: Tokens | None = None  # texts are cut there
+batch_size: Several | None = None  # also the mean size of a cluster
+iterations: list[Count] | None = None  # of k-means; Eq. 2 is measured after each
+attempts: Count | None = None  # of the other k-means, of which the best is kept
+sparse_dim: Count | None = None  # dimensions of the sparse surrogate's vectors
+bound_pairs: Count | None = None  # that the bounds of Eq. 2 are estimated from
+triples: Count | None = None  # that the triangle inequality is tried on
+tiny_sets: Count | None = None  # that the best batches are found for
 
 # %%
 laptop = {"pairs_per_package": 600, "max_tokens": 64, "batch_size": 128, "attempts": 1}

@@ -11,6 +11,7 @@
 
 # %%
 from cde.book import claims, page, plots
+from cde.book.parameters import Count, Profile, Seed, Several, Share, Tokens
 
 page.claims_under_test("false_negatives")
 
@@ -18,19 +19,19 @@ page.claims_under_test("false_negatives")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0
-pairs_per_package: int | None = None
-max_tokens: int | None = None  # texts are cut there
-cluster_size: int | None = None
-batch_size: int | None = None
+profile: Profile = "laptop"
+seed: Seed = 0
+pairs_per_package: Count | None = None
+max_tokens: Tokens | None = None  # texts are cut there
+cluster_size: Count | None = None
+batch_size: Several | None = None
 epsilons: list[float] | None = None  # must hold 0, the value looked at closely
 thresholds: list[float] | None = None  # absolute ones, on the surrogate's cosine
-common: float | None = None  # words in a larger share of the pairs say nothing
-other_commons: list[float] | None = None  # the over-pruning claim is tested with these as well
-iterations: int | None = None  # of k-means
-attempts: int | None = None  # of k-means, of which the best is kept
-examples: int | None = None  # of each kind, in the table of what is removed
+common: Share | None = None  # words in a larger share of the pairs say nothing
+other_commons: list[Share] | None = None  # the over-pruning claim is tested with these as well
+iterations: Count | None = None  # of k-means
+attempts: Count | None = None  # of k-means, of which the best is kept
+examples: Count | None = None  # of each kind, in the table of what is removed
 
 # %%
 laptop = {"pairs_per_package": 600, "max_tokens": 64, "cluster_size": 256, "batch_size": 256}

@@ -12,6 +12,7 @@
 
 # %%
 from cde.book import charts, claims, page, plots
+from cde.book.parameters import Count, Layers, Long, Positive, Profile, Seed, Several, Tokens
 
 page.claims_under_test("context_and_position")
 
@@ -19,18 +20,18 @@ page.claims_under_test("context_and_position")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0  # the first seed
-seeds: int | None = None  # trainings of each arm
+profile: Profile = "laptop"
+seed: Seed = 0  # the first seed
+seeds: Count | None = None  # trainings of each arm
 data: str | None = None  # pairs to train on
-documents: int | None = None  # for training
-queries: int | None = None  # to probe with
-share_of_steps: float | None = None  # of the recipe's, in each stage
-steps: int | None = None  # of the bi-encoder and the contextual encoder
-batch_size: int | None = None
-context_size: int | None = None
-layers: int | None = None  # of MiniLM, in either stage
-max_tokens: int | None = None  # of a document
+documents: Count | None = None  # for training
+queries: Count | None = None  # to probe with
+share_of_steps: Positive | None = None  # of the recipe's, in each stage
+steps: Long | None = None  # of the bi-encoder and the contextual encoder
+batch_size: Several | None = None
+context_size: Count | None = None
+layers: Layers | None = None  # of MiniLM, in either stage
+max_tokens: Tokens | None = None  # of a document
 
 # %%
 from cde.dwell import recipe as dwell

@@ -11,6 +11,7 @@
 
 # %%
 from cde.book import charts, claims, page, plots
+from cde.book.parameters import Count, Positive, Profile, Seed
 
 page.claims_under_test("passage_position")
 
@@ -18,14 +19,14 @@ page.claims_under_test("passage_position")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0  # the first seed
-seeds: int | None = None  # trainings of each chain
+profile: Profile = "laptop"
+seed: Seed = 0  # the first seed
+seeds: Count | None = None  # trainings of each chain
 data: str | None = None  # pairs to train on
-documents: int | None = None  # for training
-queries: int | None = None  # with a known passage
-share_of_steps: float | None = None  # of the recipe's, in each stage
-points: int | None = None  # places that the passage is moved to
+documents: Count | None = None  # for training
+queries: Count | None = None  # with a known passage
+share_of_steps: Positive | None = None  # of the recipe's, in each stage
+points: Count | None = None  # places that the passage is moved to
 collections: list[str] | None = None  # of $CDE_DATA/beir, with known passages
 marco: bool | None = None  # MS MARCO's documents from the Hub (23 GB) as well
 decoder: str | None = None  # a retriever made from a large decoder, as `models`

@@ -11,6 +11,7 @@
 
 # %%
 from cde.book import charts, claims, page, plots
+from cde.book.parameters import Count, Positive, Profile, Seed
 
 page.claims_under_test("span_corruption")
 
@@ -18,15 +19,15 @@ page.claims_under_test("span_corruption")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0  # the first seed
-seeds: int | None = None  # trainings of each model
+profile: Profile = "laptop"
+seed: Seed = 0  # the first seed
+seeds: Count | None = None  # trainings of each model
 data: str | None = None  # pairs to train on
-documents: int | None = None  # for training
-queries: int | None = None  # documents that are probed
-share_of_steps: float | None = None  # of the recipe's, in each stage
-windows: int | None = None  # of a document
-draws: int | None = None  # of the order of a document's segments
+documents: Count | None = None  # for training
+queries: Count | None = None  # documents that are probed
+share_of_steps: Positive | None = None  # of the recipe's, in each stage
+windows: Count | None = None  # of a document
+draws: Count | None = None  # of the order of a document's segments
 t5: str | None = None  # a pretrained T5, from a folder or the Hub
 
 # %%

@@ -12,6 +12,7 @@
 
 # %%
 from cde.book import claims, page, plots
+from cde.book.parameters import Count, Positive, Profile, Seed
 
 page.claims_under_test("substring_similarity")
 
@@ -19,14 +20,14 @@ page.claims_under_test("substring_similarity")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0  # the first seed
-seeds: int | None = None  # trainings of each chain
+profile: Profile = "laptop"
+seed: Seed = 0  # the first seed
+seeds: Count | None = None  # trainings of each chain
 data: str | None = None  # pairs to train on
-documents: int | None = None  # for training
-queries: int | None = None  # documents that are probed
-share_of_steps: float | None = None  # of the recipe's, in each stage
-parts: int | None = None  # segments of a document
+documents: Count | None = None  # for training
+queries: Count | None = None  # documents that are probed
+share_of_steps: Positive | None = None  # of the recipe's, in each stage
+parts: Count | None = None  # segments of a document
 
 # %%
 from cde.dwell import recipe as dwell

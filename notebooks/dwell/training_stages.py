@@ -12,6 +12,7 @@
 
 # %%
 from cde.book import claims, page, plots
+from cde.book.parameters import Count, Positive, Profile, Seed, Several
 
 page.claims_under_test("training_stages")
 
@@ -19,14 +20,14 @@ page.claims_under_test("training_stages")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0  # the first seed
-seeds: int | None = None  # trainings of each chain
+profile: Profile = "laptop"
+seed: Seed = 0  # the first seed
+seeds: Count | None = None  # trainings of each chain
 data: str | None = None  # pairs to train on
-documents: int | None = None  # for training
-queries: int | None = None  # to search and to probe with
-share_of_steps: float | None = None  # of the recipe's, in each stage
-episodes: int | None = None  # of fine-tuning, in the longest chain; two or more
+documents: Count | None = None  # for training
+queries: Count | None = None  # to search and to probe with
+share_of_steps: Positive | None = None  # of the recipe's, in each stage
+episodes: Several | None = None  # of fine-tuning, in the longest chain; two or more
 
 # %%
 from cde.dwell import recipe as dwell

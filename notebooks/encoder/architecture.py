@@ -11,6 +11,7 @@
 
 # %%
 from cde.book import charts, claims, page, plots, sketches
+from cde.book.parameters import Count, Layers, Profile, Seed, Tokens
 
 page.claims_under_test("architecture")
 
@@ -18,16 +19,16 @@ page.claims_under_test("architecture")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0
+profile: Profile = "laptop"
+seed: Seed = 0
 corpora: list[str] | None = None  # of pydocs; texts come from the first, contexts from all
-texts: int | None = None  # embedded in each experiment
-context_size: int | None = None  # context documents
-draws: int | None = None  # of the context, and of its order
-max_tokens: int | None = None  # texts are cut there
-layers: int | None = None  # of MiniLM's 6, in each stage
-documents: int | None = None  # of the retrieval experiments
-queries: int | None = None
+texts: Count | None = None  # embedded in each experiment
+context_size: Count | None = None  # context documents
+draws: Count | None = None  # of the context, and of its order
+max_tokens: Tokens | None = None  # texts are cut there
+layers: Layers | None = None  # of MiniLM's 6, in each stage
+documents: Count | None = None  # of the retrieval experiments
+queries: Count | None = None
 published: str | None = None  # a folder with jxm/cde-small-v1 or -v2, in place of random weights
 
 # %%

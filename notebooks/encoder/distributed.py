@@ -11,6 +11,7 @@
 
 # %%
 from cde.book import charts, claims, page, plots
+from cde.book.parameters import Count, Layers, Long, Positive, Profile, Rate, Seed, Several, Tokens
 
 page.claims_under_test("distributed")
 
@@ -18,18 +19,18 @@ page.claims_under_test("distributed")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0
-seeds: int | None = None  # training runs of each arm
-steps: int | None = None  # of the optimiser
-batch_size: int | None = None  # pairs a step, over both processes
-pairs: int | None = None  # of pydocs, to train on
-layers: int | None = None  # of MiniLM
-max_tokens: int | None = None  # texts are cut there
-learning_rate: float | None = None
-noise: float | None = None  # of the second copy's weights, as a share of their own spread
-documents: int | None = None  # of the retrieval set
-queries: int | None = None
+profile: Profile = "laptop"
+seed: Seed = 0
+seeds: Count | None = None  # training runs of each arm
+steps: Long | None = None  # of the optimiser
+batch_size: Several | None = None  # pairs a step, over both processes
+pairs: Long | None = None  # of pydocs, to train on
+layers: Layers | None = None  # of MiniLM
+max_tokens: Tokens | None = None  # texts are cut there
+learning_rate: Rate | None = None
+noise: Positive | None = None  # of the second copy's weights, as a share of their own spread
+documents: Count | None = None  # of the retrieval set
+queries: Count | None = None
 
 # %%
 run = {"seeds": 3, "steps": 40, "batch_size": 64, "layers": 2, "max_tokens": 32}

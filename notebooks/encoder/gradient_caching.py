@@ -11,6 +11,7 @@
 
 # %%
 from cde.book import claims, page, plots
+from cde.book.parameters import Count, Layers, Profile, Seed, Tokens
 
 page.claims_under_test("gradient_caching")
 
@@ -18,18 +19,18 @@ page.claims_under_test("gradient_caching")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0
-layers: int | None = None  # of each stage
-tokens: int | None = None  # of the longest text; the shortest has half as many
-context_size: int | None = None  # context documents
-chunk_tokens: int | None = None  # computed at once, padding included
-memory_batches: list[int] | None = None  # pairs a step; the claim divides last by first
-uncached_batches: list[int] | None = None  # of those, without the cache as well
-repeats: int | None = None  # of each measurement of memory, with other texts
-time_batches: list[int] | None = None
-time_chunks: list[int] | None = None  # tokens a chunk, at the largest of time_batches
-rounds: int | None = None  # of each measurement of time
+profile: Profile = "laptop"
+seed: Seed = 0
+layers: Layers | None = None  # of each stage
+tokens: Tokens | None = None  # of the longest text; the shortest has half as many
+context_size: Count | None = None  # context documents
+chunk_tokens: Count | None = None  # computed at once, padding included
+memory_batches: list[Count] | None = None  # pairs a step; the claim divides last by first
+uncached_batches: list[Count] | None = None  # of those, without the cache as well
+repeats: Count | None = None  # of each measurement of memory, with other texts
+time_batches: list[Count] | None = None
+time_chunks: list[Count] | None = None  # tokens a chunk, at the largest of time_batches
+rounds: Count | None = None  # of each measurement of time
 
 # %%
 laptop = {"layers": 6, "tokens": 16, "context_size": 32, "chunk_tokens": 4096}

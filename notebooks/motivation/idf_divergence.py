@@ -12,6 +12,7 @@
 
 # %%
 from cde.book import charts, claims, page, plots
+from cde.book.parameters import Count, Profile, Seed, Tokens
 
 page.claims_under_test("idf_divergence")
 
@@ -19,14 +20,14 @@ page.claims_under_test("idf_divergence")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0
-documents: int | None = None  # per package, and queries as many
-dimensions: int | None = None  # of the LSA model
-max_tokens: int | None = None  # texts are cut there, for MiniLM
+profile: Profile = "laptop"
+seed: Seed = 0
+documents: Count | None = None  # per package, and queries as many
+dimensions: Count | None = None  # of the LSA model
+max_tokens: Tokens | None = None  # texts are cut there, for MiniLM
 collections: list[str] | None = None  # of $CDE_DATA/beir, compared with msmarco-dl19-sub
-collection_documents: int | None = None  # kept of each collection
-collection_queries: int | None = None
+collection_documents: Count | None = None  # kept of each collection
+collection_queries: Count | None = None
 
 # %%
 first_six = ["cacm", "cisi", "climate-fever-evidence", "cosqa", "covidqa-passages", "cranfield"]

@@ -13,6 +13,7 @@
 
 # %%
 from cde.book import claims, page, plots
+from cde.book.parameters import Count, Profile, Seed, Tokens
 
 page.claims_under_test("nearest_neighbors")
 
@@ -20,13 +21,13 @@ page.claims_under_test("nearest_neighbors")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0
-pairs_per_package: int | None = None
-max_tokens: int | None = None  # texts are cut there
-smallest_corpus: int | None = None  # the corpus grows from here, by doubling
+profile: Profile = "laptop"
+seed: Seed = 0
+pairs_per_package: Count | None = None
+max_tokens: Tokens | None = None  # texts are cut there
+smallest_corpus: Count | None = None  # the corpus grows from here, by doubling
 collections: list[str] | None = None  # of $CDE_DATA/beir, with many judgements a query
-examples: int | None = None  # queries whose neighbours are shown
+examples: Count | None = None  # queries whose neighbours are shown
 
 # %%
 judged_sets = ["msmarco-dl19-sub", "med", "csfcube"]
@@ -299,18 +300,19 @@ for name, shares in by_size.items():
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-trial_words = "".join(
-    f" Of the documents that the surrogate puts at or above a relevant one, people judged "
-    f"{one['precision'].estimate:.0%} relevant on {name} (chance: {one['chance'].estimate:.1%})."
+of_each = "; ".join(
+    f"{one['precision'].estimate:.0%} on {name} (chance: {one['chance'].estimate:.1%})"
     for name, one in trials.items()
 )
+trial_words = f"""Of the documents that the surrogate puts at or above a relevant one, people judged
+    these shares relevant: {of_each}."""
 page.answer(
     f"""**Neighbours: {claims.verdict(NEIGHBOURS)}. Growth: {claims.verdict(SCALE)}.** Among
     {len(pairs):,} documents, {with_one.estimate:.0%} of the queries have at least one other
     document that MiniLM scores as high as the labelled one; on average there are {count}, half of
     the queries have {np.median(as_good):.0f} or fewer. The share of queries with such a document
     rises, as it must if there are any, from {first:.0%} in a corpus of {sizes[0]:,} to {last:.0%}
-    in the whole.{trial_words}"""
+    in the whole. {trial_words if trials else ""}"""
 )
 
 # %% [markdown]

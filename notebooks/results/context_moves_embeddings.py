@@ -11,6 +11,7 @@
 
 # %%
 from cde.book import claims, page, plots
+from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("context_moves_embeddings")
 
@@ -18,22 +19,22 @@ page.claims_under_test("context_moves_embeddings")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0  # the first seed
-seeds: int | None = None  # training runs of each encoder
+profile: Profile = "laptop"
+seed: Seed = 0  # the first seed
+seeds: Count | None = None  # training runs of each encoder
 of_set: str | None = None  # the test set whose documents are embedded
-documents: int | None = None  # so many of them
-draws: int | None = None  # contexts drawn from each corpus
-neighbours: int | None = None  # looked at for each document
-pictured: int | None = None  # documents in the figure, at most six
+documents: Count | None = None  # so many of them
+draws: Count | None = None  # contexts drawn from each corpus
+neighbours: Count | None = None  # looked at for each document
+pictured: Count | None = None  # documents in the figure, at most six
 data: str | None = None  # pairs to train on
-pairs: int | None = None
-steps: int | None = None
-batch_size: int | None = None
-cluster_size: int | None = None
-context_size: int | None = None
-layers: int | None = None  # of the start's transformer, in either stage
-learning_rate: float | None = None
+pairs: Long | None = None
+steps: Long | None = None
+batch_size: Several | None = None
+cluster_size: Count | None = None
+context_size: Count | None = None
+layers: Layers | None = None  # of the start's transformer, in either stage
+learning_rate: Rate | None = None
 
 # %%
 from cde.experiments import recipes

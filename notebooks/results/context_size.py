@@ -11,6 +11,7 @@
 
 # %%
 from cde.book import charts, claims, page, plots
+from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several, Share
 
 page.claims_under_test("context_size")
 
@@ -18,19 +19,19 @@ page.claims_under_test("context_size")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0  # the first seed
-seeds: int | None = None  # training runs of each encoder
-draws: int | None = None  # contexts drawn for each size and test set
-shares: list[float] | None = None  # of the window; must hold 0.5 and 1
+profile: Profile = "laptop"
+seed: Seed = 0  # the first seed
+seeds: Count | None = None  # training runs of each encoder
+draws: Count | None = None  # contexts drawn for each size and test set
+shares: list[Share] | None = None  # of the window; must hold 0.5 and 1
 data: str | None = None  # pairs to train on
-pairs: int | None = None
-steps: int | None = None
-batch_size: int | None = None
-cluster_size: int | None = None
-context_size: int | None = None  # the window: context documents in training
-layers: int | None = None  # of the start's transformer, in either stage
-learning_rate: float | None = None
+pairs: Long | None = None
+steps: Long | None = None
+batch_size: Several | None = None
+cluster_size: Count | None = None
+context_size: Count | None = None  # the window: context documents in training
+layers: Layers | None = None  # of the start's transformer, in either stage
+learning_rate: Rate | None = None
 
 # %%
 from cde.experiments import recipes

@@ -11,6 +11,7 @@
 
 # %%
 from cde.book import charts, claims, page, plots
+from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("context_source")
 
@@ -18,23 +19,23 @@ page.claims_under_test("context_source")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0  # the first seed
-seeds: int | None = None  # training runs
+profile: Profile = "laptop"
+seed: Seed = 0  # the first seed
+seeds: Count | None = None  # training runs
 domains: list[str] | None = None  # of the recipe's test sets; by default all
-documents: int | None = None  # of each domain's corpus, at most
-queries: int | None = None  # and queries
+documents: Count | None = None  # of each domain's corpus, at most
+queries: Count | None = None  # and queries
 forums: list[str] | None = None  # of $CDE_DATA/pairs, without "stackexchange-"
-forum_documents: int | None = None
-forum_queries: int | None = None
+forum_documents: Count | None = None
+forum_queries: Count | None = None
 data: str | None = None  # pairs to train on
-pairs: int | None = None
-steps: int | None = None
-batch_size: int | None = None
-cluster_size: int | None = None
-context_size: int | None = None
-layers: int | None = None  # of the start's transformer, in either stage
-learning_rate: float | None = None
+pairs: Long | None = None
+steps: Long | None = None
+batch_size: Several | None = None
+cluster_size: Count | None = None
+context_size: Count | None = None
+layers: Layers | None = None  # of the start's transformer, in either stage
+learning_rate: Rate | None = None
 
 # %%
 from cde.experiments import recipes

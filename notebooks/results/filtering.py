@@ -10,7 +10,10 @@
 # with and without it, and prints no numbers. This page compares the same runs pair by pair.
 
 # %%
+from typing import Literal
+
 from cde.book import claims, page, plots
+from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("filtering")
 
@@ -18,18 +21,18 @@ page.claims_under_test("filtering")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0  # the first seed
-seeds: int | None = None  # training runs of each arm
-batch_sizes: list[int] | None = None
-cluster_sizes: list[int] | None = None
-pairs_seen: int | None = None  # by a run, over all its steps
-attention: str | None = None  # of the contextual encoder: full or cached
+profile: Profile = "laptop"
+seed: Seed = 0  # the first seed
+seeds: Count | None = None  # training runs of each arm
+batch_sizes: list[Several] | None = None
+cluster_sizes: list[Count] | None = None
+pairs_seen: Long | None = None  # by a run, over all its steps
+attention: Literal["full", "cached"] | None = None  # of the contextual encoder: full or cached
 data: str | None = None  # pairs to train on
-pairs: int | None = None
-context_size: int | None = None  # at most the smallest batch size
-layers: int | None = None  # of the start's transformer, in either stage
-learning_rate: float | None = None
+pairs: Long | None = None
+context_size: Count | None = None  # at most the smallest batch size
+layers: Layers | None = None  # of the start's transformer, in either stage
+learning_rate: Rate | None = None
 
 # %%
 from cde.experiments import recipes

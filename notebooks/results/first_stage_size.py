@@ -11,6 +11,7 @@
 
 # %%
 from cde.book import charts, claims, page, plots
+from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("first_stage_size")
 
@@ -18,19 +19,19 @@ page.claims_under_test("first_stage_size")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0  # the first seed
-seeds: int | None = None  # training runs of each arm
-first_stage_layers: list[int] | None = None  # with the recipe's second stage
-second_stage_layers: list[int] | None = None  # with the recipe's first stage
+profile: Profile = "laptop"
+seed: Seed = 0  # the first seed
+seeds: Count | None = None  # training runs of each arm
+first_stage_layers: list[Layers] | None = None  # with the recipe's second stage
+second_stage_layers: list[Layers] | None = None  # with the recipe's first stage
 data: str | None = None  # pairs to train on
-pairs: int | None = None
-steps: int | None = None
-batch_size: int | None = None
-cluster_size: int | None = None
-context_size: int | None = None
-layers: int | None = None  # of the recipe, in the stage that is not varied
-learning_rate: float | None = None
+pairs: Long | None = None
+steps: Long | None = None
+batch_size: Several | None = None
+cluster_size: Count | None = None
+context_size: Count | None = None
+layers: Layers | None = None  # of the recipe, in the stage that is not varied
+learning_rate: Rate | None = None
 
 # %%
 from cde.experiments import recipes

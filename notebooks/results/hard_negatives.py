@@ -9,6 +9,7 @@
 
 # %%
 from cde.book import charts, claims, page, plots
+from cde.book.parameters import Count, CountOrZero, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("hard_negatives")
 
@@ -16,20 +17,20 @@ page.claims_under_test("hard_negatives")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0  # the first seed
-seeds: int | None = None  # training runs of each arm
-hard_negatives: list[int] | None = None  # a query; two numbers or more
-supervised_batch_size: int | None = None  # of the second phase, and its cluster size
-epochs: int | None = None  # of the second phase
+profile: Profile = "laptop"
+seed: Seed = 0  # the first seed
+seeds: Count | None = None  # training runs of each arm
+hard_negatives: list[CountOrZero] | None = None  # a query; two numbers or more
+supervised_batch_size: Several | None = None  # of the second phase, and its cluster size
+epochs: Count | None = None  # of the second phase
 data: str | None = None  # pairs to train on
-pairs: int | None = None
-steps: int | None = None
-batch_size: int | None = None  # of the first phase, as the settings above
-cluster_size: int | None = None
-context_size: int | None = None  # of the recipe; a bi-encoder has no context
-layers: int | None = None  # of the start's transformer
-learning_rate: float | None = None
+pairs: Long | None = None
+steps: Long | None = None
+batch_size: Several | None = None  # of the first phase, as the settings above
+cluster_size: Count | None = None
+context_size: Count | None = None  # of the recipe; a bi-encoder has no context
+layers: Layers | None = None  # of the start's transformer
+learning_rate: Rate | None = None
 
 # %%
 from cde.experiments import recipes

@@ -14,6 +14,7 @@
 
 # %%
 from cde.book import charts, claims, page, plots
+from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several, Tokens
 
 page.claims_under_test("small_benchmark")
 
@@ -21,22 +22,22 @@ page.claims_under_test("small_benchmark")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0  # the first seed
-seeds: int | None = None  # training runs of each arm; a query's score is their mean
-depths: list[int] | None = None  # documents that the surrogate finds for a query
-documents: int | None = None  # of each corpus, at most; relevant ones all stay
-queries: int | None = None  # of each set, at most
-max_tokens: int | None = None  # of a text that an encoder reads; BM25 reads texts whole
+profile: Profile = "laptop"
+seed: Seed = 0  # the first seed
+seeds: Count | None = None  # training runs of each arm; a query's score is their mean
+depths: list[Count] | None = None  # documents that the surrogate finds for a query
+documents: Count | None = None  # of each corpus, at most; relevant ones all stay
+queries: Count | None = None  # of each set, at most
+max_tokens: Tokens | None = None  # of a text that an encoder reads; BM25 reads texts whole
 collections: list[str] | None = None  # of $CDE_DATA/beir
 data: str | None = None  # pairs to train on
-pairs: int | None = None
-steps: int | None = None
-batch_size: int | None = None
-cluster_size: int | None = None
-context_size: int | None = None
-layers: int | None = None  # of the start's transformer, in either stage
-learning_rate: float | None = None
+pairs: Long | None = None
+steps: Long | None = None
+batch_size: Several | None = None
+cluster_size: Count | None = None
+context_size: Count | None = None
+layers: Layers | None = None  # of the start's transformer, in either stage
+learning_rate: Rate | None = None
 
 # %%
 from cde.experiments import recipes

@@ -9,7 +9,10 @@
 # collections, in one figure without intervals.
 
 # %%
+from typing import Literal
+
 from cde.book import charts, claims, page, plots
+from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("supervised_epochs")
 
@@ -17,19 +20,19 @@ page.claims_under_test("supervised_epochs")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0  # the first seed
-seeds: int | None = None  # training runs of each number of epochs
-epochs: list[int] | None = None  # of the second phase; two numbers or more
-architecture: str | None = None  # bi-encoder or contextual
+profile: Profile = "laptop"
+seed: Seed = 0  # the first seed
+seeds: Count | None = None  # training runs of each number of epochs
+epochs: list[Count] | None = None  # of the second phase; two numbers or more
+architecture: Literal["bi-encoder", "contextual"] | None = None  # bi-encoder or contextual
 data: str | None = None  # pairs to train on
-pairs: int | None = None  # of the first phase, as the settings below
-steps: int | None = None
-batch_size: int | None = None
-cluster_size: int | None = None
-context_size: int | None = None
-layers: int | None = None  # of the start's transformer, in either stage
-learning_rate: float | None = None
+pairs: Long | None = None  # of the first phase, as the settings below
+steps: Long | None = None
+batch_size: Several | None = None
+cluster_size: Count | None = None
+context_size: Count | None = None
+layers: Layers | None = None  # of the start's transformer, in either stage
+learning_rate: Rate | None = None
 
 # %%
 from cde.experiments import recipes

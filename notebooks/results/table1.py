@@ -11,6 +11,7 @@
 
 # %%
 from cde.book import charts, claims, page, plots
+from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("table1")
 
@@ -18,19 +19,19 @@ page.claims_under_test("table1")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0  # the first seed
-seeds: int | None = None  # training runs of each arm
+profile: Profile = "laptop"
+seed: Seed = 0  # the first seed
+seeds: Count | None = None  # training runs of each arm
 data: str | None = None  # pairs to train on
-pairs: int | None = None
-steps: int | None = None
-batch_size: int | None = None
-cluster_size: int | None = None
-context_size: int | None = None
-layers: int | None = None  # of the start's transformer, in either stage
-learning_rate: float | None = None
-timing_pairs: int | None = None  # a step, where short and long sequences are timed
-rounds: int | None = None  # of that
+pairs: Long | None = None
+steps: Long | None = None
+batch_size: Several | None = None
+cluster_size: Count | None = None
+context_size: Count | None = None
+layers: Layers | None = None  # of the start's transformer, in either stage
+learning_rate: Rate | None = None
+timing_pairs: Count | None = None  # a step, where short and long sequences are timed
+rounds: Count | None = None  # of that
 long_runs: bool = False  # train for hours on $CDE_DATA, for the section on longer runs
 
 # %%

@@ -12,6 +12,7 @@
 
 # %%
 from cde.book import charts, claims, page, plots
+from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("tokens_per_document")
 
@@ -19,18 +20,18 @@ page.claims_under_test("tokens_per_document")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0  # the first seed
-seeds: int | None = None  # training runs of each arm
-vectors: list[int] | None = None  # context vectors a document; each must divide context_size
+profile: Profile = "laptop"
+seed: Seed = 0  # the first seed
+seeds: Count | None = None  # training runs of each arm
+vectors: list[Count] | None = None  # context vectors a document; each must divide context_size
 data: str | None = None  # pairs to train on
-pairs: int | None = None
-steps: int | None = None
-batch_size: int | None = None
-cluster_size: int | None = None
-context_size: int | None = None  # context vectors in all: documents, where each gives one
-layers: int | None = None  # of the start's transformer, in either stage
-learning_rate: float | None = None
+pairs: Long | None = None
+steps: Long | None = None
+batch_size: Several | None = None
+cluster_size: Count | None = None
+context_size: Count | None = None  # context vectors in all: documents, where each gives one
+layers: Layers | None = None  # of the start's transformer, in either stage
+learning_rate: Rate | None = None
 
 # %%
 from cde.experiments import recipes

@@ -11,6 +11,7 @@
 
 # %%
 from cde.book import charts, claims, page, plots
+from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("tsp_packing")
 
@@ -18,18 +19,18 @@ page.claims_under_test("tsp_packing")
 # ## Parameters
 
 # %% tags=["parameters"]
-profile: str = "laptop"
-seed: int = 0  # the first seed
-seeds: int | None = None  # training runs of each arm
-cluster_sizes: list[int] | None = None  # pairs a cluster, on average; two or more
+profile: Profile = "laptop"
+seed: Seed = 0  # the first seed
+seeds: Count | None = None  # training runs of each arm
+cluster_sizes: list[Count] | None = None  # pairs a cluster, on average; two or more
 data: str | None = None  # pairs to train on
-pairs: int | None = None
-steps: int | None = None
-batch_size: int | None = None
-cluster_size: int | None = None  # of the recipe: given as in another chapter, runs are shared
-context_size: int | None = None  # likewise; a bi-encoder has no context
-layers: int | None = None  # of the start's transformer
-learning_rate: float | None = None
+pairs: Long | None = None
+steps: Long | None = None
+batch_size: Several | None = None
+cluster_size: Count | None = None  # of the recipe: given as in another chapter, runs are shared
+context_size: Count | None = None  # likewise; a bi-encoder has no context
+layers: Layers | None = None  # of the start's transformer
+learning_rate: Rate | None = None
 
 # %%
 from cde.experiments import recipes

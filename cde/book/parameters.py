@@ -1,0 +1,252 @@
+"""What a chapter's parameters may be: one declaration beside each, read before anything runs.
+
+A parameter is `name: kind = default  # meaning` in the cell tagged `parameters`. Its kind is one of
+the names below, or of Python's, alone or as `list[kind]`, and with `| None` where the profile's
+value stands in. pydantic checks type and range.
+
+Cost: microseconds.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+
+from cde.validation import Number, Whole, sentences
+
+__all__ = [
+    "Count",
+    "CountOrZero",
+    "Layers",
+    "Long",
+    "Parameter",
+    "Positive",
+    "Profile",
+    "Rate",
+    "Seed",
+    "Several",
+    "Share",
+    "Tokens",
+    "declared_parameters",
+    "parse_assignments",
+]
+
+#: the scale of every setting that is not given
+Profile = Literal["smoke", "laptop", "gpu", "paper"]
+#: the first of the seeds
+Seed = Annotated[Whole, Field(ge=0, le=2**31 - 1)]
+#: how many: one or more, and no more than any machine holds
+Count = Annotated[Whole, Field(ge=1, le=10_000_000)]
+#: how many of what is seen one after the other, so that only time limits it
+Long = Annotated[Whole, Field(ge=1, le=1_000_000_000)]
+#: how many, or none
+CountOrZero = Annotated[Whole, Field(ge=0, le=10_000_000)]
+#: how many, where one says nothing
+Several = Annotated[Whole, Field(ge=2, le=10_000_000)]
+#: tokens of a text; MiniLM has positions for 512
+Tokens = Annotated[Whole, Field(ge=2, le=512)]
+#: layers of a transformer
+Layers = Annotated[Whole, Field(ge=1, le=48)]
+#: part of a whole
+Share = Annotated[Number, Field(gt=0, le=1)]
+#: a number above 0
+Positive = Annotated[Number, Field(gt=0)]
+#: a step size of the optimiser
+Rate = Annotated[Number, Field(gt=0, le=1)]
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    raise ValueError("must be text")
+
+
+def _switch(value: Any) -> Any:
+    if isinstance(value, bool):
+        return value
+    raise ValueError("must be true or false")
+
+
+_KINDS: dict[str, Any] = {
+    "Count": Count,
+    "CountOrZero": CountOrZero,
+    "Layers": Layers,
+    "Literal": Literal,
+    "Long": Long,
+    "Positive": Positive,
+    "Profile": Profile,
+    "Rate": Rate,
+    "Seed": Seed,
+    "Several": Several,
+    "Share": Share,
+    "Tokens": Tokens,
+    "bool": Annotated[bool, BeforeValidator(_switch)],
+    "float": Number,
+    "int": Whole,
+    "list": list,
+    "str": Annotated[str, BeforeValidator(_text)],
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a chapter.
+
+    Attributes:
+        name: its name.
+        annotation: its kind, as written.
+        default: its default; None takes the profile's value.
+        meaning: the comment beside it.
+    """
+
+    name: str
+    annotation: str
+    default: Any
+    meaning: str = ""
+
+    @cached_property
+    def _kind(self) -> TypeAdapter[Any]:
+        try:
+            return TypeAdapter(eval(self.annotation, {"__builtins__": {}}, _KINDS))
+        except NameError as error:
+            raise ValueError(
+                f"parameter {self.name} is declared as {self.annotation!r}: {error.name!r} is none "
+                f"of {', '.join(_KINDS)}"
+            ) from None
+
+    def check(self, value: Any) -> Any:
+        """The value as its kind has it: 1e3 is the whole number 1000.
+
+        Raises:
+            ValueError: another type or range; the message says what was given and what is accepted.
+
+        Example:
+            >>> Parameter("seed", "Seed", 0).check(-1)
+            Traceback (most recent call last):
+            ValueError: parameter seed must be 0 or more; it is -1
+        """
+        if value is None and "None" in self.annotation:
+            return None
+        try:
+            return self._kind.validate_python(value)
+        except ValidationError as error:
+            (said, *_) = sentences(error)  # of a union, the first kind's
+            said = said[said.index("must be") :] if "must be" in said else ""
+            what = said.partition(";")[0] or f"must be a {self.accepted}"
+            raise ValueError(f"parameter {self.name} {what}; it is {value!r}") from None
+
+    @property
+    def accepted(self) -> str:
+        """What is accepted, in words.
+
+        Example:
+            >>> Parameter("share", "list[Share] | None", None).accepted
+            'list of numbers above 0, at most 1'
+        """
+        bare = self.annotation.replace(" | None", "")
+        inner = bare.removeprefix("list[").removesuffix("]") if bare.startswith("list[") else bare
+        words = _IN_WORDS.get(inner, inner)
+        if inner.startswith("Literal["):
+            words = "one of " + ", ".join(str(one) for one in ast.literal_eval(inner[7:]))
+        return f"list of {words.replace('number', 'numbers')}" if inner != bare else words
+
+
+_IN_WORDS = {
+    "Count": "whole number, 1 or more",
+    "CountOrZero": "whole number, 0 or more",
+    "Layers": "whole number, 1 to 48",
+    "Long": "whole number, 1 or more",
+    "Positive": "number above 0",
+    "Profile": "one of smoke, laptop, gpu, paper",
+    "Rate": "number above 0, at most 1",
+    "Seed": "whole number, 0 or more",
+    "Several": "whole number, 2 or more",
+    "Share": "number above 0, at most 1",
+    "Tokens": "whole number, 2 to 512",
+    "bool": "true or false",
+    "float": "number",
+    "int": "whole number",
+    "str": "text",
+}
+
+
+def declared_parameters(source: str, where: str) -> dict[str, Parameter]:
+    """The parameters of a cell, by name.
+
+    Args:
+        source: text of the cell.
+        where: name of the file, for errors.
+
+    Raises:
+        ValueError: something else than annotated assignments of literal values, an unknown kind, or
+            a default that its own kind refuses.
+
+    Example:
+        >>> declared_parameters("seed: Seed = 0  # the first seed", "toy")["seed"].meaning
+        'the first seed'
+    """
+    meanings = _comments(source)
+    parameters = {}
+    for statement in ast.parse(source).body:
+        if not (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and statement.value
+        ):
+            raise ValueError(
+                f"{where}: the parameters cell may hold only lines such as 'seed: Seed = 0', not "
+                f"{ast.unparse(statement)!r}"
+            )
+        parameter = Parameter(
+            ast.unparse(statement.target),
+            ast.unparse(statement.annotation),
+            ast.literal_eval(statement.value),
+            meanings.get(statement.end_lineno or 0, ""),
+        )
+        parameter.check(parameter.default)
+        parameters[parameter.name] = parameter
+    return parameters
+
+
+def _comments(source: str) -> dict[int, str]:
+    """Line → the comment at its end."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return {
+        token.start[0]: token.string.lstrip("# ")
+        for token in tokens
+        if token.type == tokenize.COMMENT
+    }
+
+
+def parse_assignments(pairs: list[tuple[str, str]]) -> dict[str, Any]:
+    """Values of `-p name value` options: YAML, so that 64, 0.5, true, null and [1, 2] mean what
+    they say; 1e3 and nan are numbers too.
+
+    Raises:
+        ValueError: a value that is not YAML.
+
+    Example:
+        >>> parse_assignments([("seed", "3"), ("sizes", "[1, 2]"), ("rate", "1e-3")])
+        {'seed': 3, 'sizes': [1, 2], 'rate': 0.001}
+    """
+    values = {}
+    for name, text in pairs:
+        try:
+            values[name] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(
+                f"the value {text!r} of parameter {name} cannot be read: {error}"
+            ) from error
+        if isinstance(values[name], str):
+            try:
+                values[name] = float(text)
+            except ValueError:
+                continue
+    return values

@@ -38,6 +38,10 @@ _LIBRARIES = (
 )
 
 
+#: the scales of the book, from the smallest up
+PROFILES = ("smoke", "laptop", "gpu", "paper")
+
+
 @dataclass
 class Account:
     """What a process has used and found.

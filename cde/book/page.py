@@ -22,7 +22,7 @@ from cde.book.proofs import TIMES
 from cde.book.verdicts import to_json
 from cde.hardware import describe
 from cde.intervals import mean_and_interval, mean_and_spread
-from cde.provenance import account
+from cde.provenance import PROFILES, account
 
 __all__ = [
     "PROFILES",
@@ -38,7 +38,6 @@ __all__ = [
 
 #: files that a chapter's pages are made of, beside the modules that it imports
 _READ_ALONG = ("book/house.mplstyle", "book/templates/verdicts.html.j2")
-PROFILES = ("smoke", "laptop", "gpu", "paper")
 MIME = "application/vnd.cde.book.page+json"
 
 

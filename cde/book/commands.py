@@ -1,0 +1,314 @@
+"""What the subcommands of `cde` do; `cde.cli` reads their options.
+
+Each returns the exit status: 0 well, 1 a chapter or a check failed. Bad input is an exception whose
+message is for the user; `cde.cli.main` prints it and returns 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from cde.book.chapters import Chapter, chapters, find_chapter
+from cde.book.execution import Execution, execute, load_execution, raw_notebook, stale_reasons
+from cde.book.ledger import ledger
+from cde.book.ledger_pages import Judged, judged
+from cde.book.pages import chapter_notebook, write_pages
+from cde.book.parameters import parse_assignments
+from cde.book.records import proof_states
+from cde.book.verdicts import Measurement, decide, from_json, to_json
+from cde.provenance import PROFILES, commit
+from cde.storage import atomic_path, content_hash, project_root
+
+__all__ = ["book", "claims", "describe_chapter", "list_chapters", "run", "sources"]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Execute one chapter; with `--record`, write its records and their proof."""
+
+    chapter = find_chapter(options.chapter)
+    parameters = parse_assignments(options.parameter)
+    if options.profile is not None:
+        parameters["profile"] = options.profile
+    parameters = chapter.check_parameters(parameters)
+    output: Path = options.out or _readable_path(chapter, parameters)
+    _check_output(output)
+    asked = options.record if options.record not in (None, "1") else ""
+    if asked and not re.fullmatch(r"[\w-]+/[\w-]+", asked):
+        raise ValueError(
+            "--record takes a record's profile and name, such as laptop/table1-arms; it is "
+            f"{asked!r}"
+        )
+    if options.record:
+        if commit()[1] and not options.dirty:
+            raise ValueError(
+                "a record names the commit that made it, and there are uncommitted changes: "
+                "commit them, or give "
+                "--dirty"
+            )
+        os.environ["CDE_RECORD"] = options.record
+    before = _records()
+    notebook, log = execute(chapter, parameters, output)
+    with atomic_path(output) as temporary:
+        nbformat.write(chapter_notebook(chapter, notebook, log), temporary)
+    _tell(chapter.name, log.error)
+    if not log.error:
+        _print_verdicts(chapter, log)
+    print(f"{output} ({log.seconds:.0f} s); a log of what it used is beside it, as JSON")
+    written = sorted(name for name, changed in _records().items() if before.get(name) != changed)
+    if asked and not log.error and asked not in written:
+        path = f"book/records/{asked}.json"
+        print(f"cde run: no experiment of {chapter.name} wrote {path}", file=sys.stderr)
+        return 1
+    if options.record and not log.error:
+        return _prove(chapter, written)
+    return 1 if log.error else 0
+
+
+def _readable_path(chapter: Chapter, parameters: dict[str, Any]) -> Path:
+    """Where a rerun goes: its name says what was set, as far as that is short."""
+    said = "-".join(f"{name}={value}" for name, value in sorted(parameters.items()))
+    said = re.sub(r"[^\w=.,-]+", "_", said)
+    if len(said) > 80:
+        said = f"{said[:70]}-{content_hash([json.dumps(parameters, sort_keys=True)], 8)}"
+    stem = f"{chapter.name}-{said}" if said else chapter.name
+    return project_root() / "book" / "reruns" / f"{stem}.ipynb"
+
+
+def _check_output(output: Path) -> None:
+    """Before anything runs: whether the notebook can be written there."""
+    if output.suffix != ".ipynb" or output.is_dir():
+        raise ValueError(f"--out must name a notebook, FILE.ipynb; it is {output}")
+    folder = next(one for one in output.absolute().parents if one.exists())
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = f"{folder} is no folder that can be written to ({error.strerror})"
+        raise PermissionError(f"--out {output}: {reason}") from None
+
+
+def _records() -> dict[str, int]:
+    """The committed records, and when each was last written."""
+    paths = (project_root() / "book" / "records").glob("*/*.json")
+    return {f"{path.parent.name}/{path.stem}": path.stat().st_mtime_ns for path in paths}
+
+
+def _prove(chapter: Chapter, names: list[str]) -> int:
+    """Give records their proof: the chapter's miniature, at the profile `smoke` with the page's own
+    parameters.
+    """
+
+    os.environ.pop("CDE_RECORD", None)
+    os.environ["CDE_PROVE"] = ",".join(names)
+    with tempfile.TemporaryDirectory(prefix="cde-") as folder:
+        _, log = execute(chapter, {"profile": "smoke"}, Path(folder) / f"{chapter.name}.ipynb")
+    _tell(chapter.name, log.error)
+    without = [one.record for one in proof_states() if one.record in names and one.state != "holds"]
+    if without:
+        print(
+            f"cde run: no miniature was computed for {', '.join(without)}: they have no proof",
+            file=sys.stderr,
+        )
+    return 1 if without or log.error else 0
+
+
+def _tell(chapter: str, error: str) -> None:
+    if error:
+        print(f"\nchapter {chapter} failed in {error}\n", file=sys.stderr)
+
+
+def _print_verdicts(chapter: Chapter, log: Execution) -> None:
+    """Each claim's verdict, with our number and the built book's beside it."""
+    entries = from_json(json.dumps(log.measurements))
+    page = load_execution(chapter, log.profile)
+    in_book = {} if page is None else _by_place(from_json(json.dumps(page.measurements)))
+    for name in dict.fromkeys(entry.claim for entry in entries):
+        verdict = decide(ledger()[name], entries)
+        print(f"  {verdict.verdict:<14} {ledger()[name].wording} ({verdict.reason})")
+        for entry in (one for one in entries if one.claim == name):
+            known = in_book.get((name, entry.what))
+            beside = f"; the book: {known.interval}" if known is not None else ""
+            print(f"  {'':<14}   {entry.what}: {entry.interval}{beside}")
+
+
+def _by_place(entries: list[Measurement]) -> dict[tuple[str, str], Measurement]:
+    return {(entry.claim, entry.what): entry for entry in entries}
+
+
+def book(options: argparse.Namespace) -> int:
+    """Execute the stale chapters and render the book."""
+    from cde.book.rendering import render
+
+    root = project_root()
+    selected = [find_chapter(name) for name in options.only] or chapters()
+    for chapter in selected:
+        chapter.check_parameters({"profile": options.profile})  # before anything starts
+    failed = []
+    if options.fresh:
+        os.environ["CDE_FRESH"] = "1"  # the chapters' kernels use no record
+    for chapter in selected:
+        reasons = ["--fresh"] if options.fresh else stale_reasons(chapter, options.profile)
+        if not reasons:
+            print(f"{chapter.name}: fresh")
+            continue
+        print(
+            f"{chapter.name}: runs, since "
+            f"{'; '.join(reasons[:3])}{'; …' if len(reasons) > 3 else ''}",
+            flush=True,
+        )
+        _, log = execute(
+            chapter, {"profile": options.profile}, raw_notebook(chapter, options.profile)
+        )
+        _tell(chapter.name, log.error)
+        if log.error:
+            failed.append(chapter.name)
+    (root / "book" / "executed").mkdir(exist_ok=True)
+    (root / "book" / "executed" / "profile").write_text(options.profile)
+    write_pages(options.profile, root)
+    index = render(root)
+    _tell_of_proofs(options.profile)
+    print(f"the book is at {index}")
+    for chapter in chapters():
+        earlier = load_execution(chapter, options.profile)
+        if earlier is not None and earlier.error and chapter.name not in failed:
+            failed.append(chapter.name)
+    if failed:
+        print(f"failed: {', '.join(failed)}; their pages show the traceback", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _tell_of_proofs(profile: str) -> None:
+    """Which records still stand, by name where they do not, after a build that compares them."""
+
+    if profile != "smoke":
+        return
+    states = proof_states()
+    held = sum(one.state == "holds" for one in states)
+    print(f"records: {held} of {len(states)} proofs hold")
+    for one in states:
+        if one.state != "holds":
+            print(f"  {one.state.upper()}: {one.record}: {one.reason}")
+
+
+def _last_profile() -> str:
+
+    path = project_root() / "book" / "executed" / "profile"
+    return path.read_text() if path.exists() else "laptop"
+
+
+def claims(options: argparse.Namespace) -> int:
+    """Print the ledger with its verdicts."""
+
+    profile = options.profile or _last_profile()
+    entries = judged(profile, project_root())
+    if options.simulate:
+        return _simulate(entries)
+    if options.json:
+        rows = [_claim_row(entry) for entry in entries]
+        print(json.dumps({"profile": profile, "claims": rows}, indent=1, ensure_ascii=False))
+        return 0
+    for entry in entries:
+        where = f" at {entry.verdict.scale}" if entry.verdict.scale else ""
+        print(f"{entry.verdict.verdict:<14} {entry.claim.id:<44} {entry.claim.wording}")
+        print(f"{'':<14} {entry.verdict.reason}{where}{'; ' + entry.power if entry.power else ''}")
+        for one in entry.measurements:
+            size = f"n = {one.interval.n:,}, {one.role}, {one.scale}"
+            print(f"{'':<16} {one.what}: {one.interval} ({size})")
+    return 0
+
+
+def _claim_row(entry: Judged) -> dict[str, object]:
+
+    claim, verdict = entry.claim, entry.verdict
+    return {
+        "id": claim.id,
+        "paper": claim.paper,
+        "part": claim.part,
+        "place": claim.place,
+        "claim": claim.wording,
+        "paper_value": claim.paper_value,
+        "paper_effect": claim.paper_effect,
+        "rule_fixed": dict(claim.fixed) | {"date": str(claim.fixed.get("date"))},
+        "chapter": claim.chapter,
+        "verdict": verdict.verdict,
+        "scale": verdict.scale,
+        "reason": verdict.reason,
+        "smallest_effect": verdict.smallest,
+        "p": verdict.p,
+        "p_corrected": entry.discovery,
+        "measurements": json.loads(to_json(entry.measurements)),
+    }
+
+
+def _simulate(entries: list[Judged]) -> int:
+    """Print what each rule could have said, in per cent of the draws."""
+    from cde.book.simulation import TRUTHS, chances
+
+    shown = ("holds", "contradicted")
+    print("% of draws in which the claim holds / is contradicted, if the truth is:")
+    print(f"{'claim':<46}{''.join(f'{truth:>20}' for truth in TRUTHS)}")
+    for entry in entries:
+        if entry.tests:
+            counted = chances(entry.claim, entry.tests)
+            shares = [[of[name] / of.total() for name in shown] for of in counted.values()]
+            cells = [" / ".join(f"{100 * share:.0f}" for share in some) for some in shares]
+            print(f"{entry.claim.id:<46}{''.join(f'{cell:>20}' for cell in cells)}")
+    return 0
+
+
+def sources() -> int:
+    """Print the collections that can be loaded here."""
+    from cde.data import list_sources
+
+    for source in list_sources():
+        print(f"{source.name:<36} {source.kind:<18} {source.location}")
+    print(
+        "also: folder:<path>, hub:<repo>[:<config>]; set CDE_DATA to a folder with beir/ and "
+        "pairs/ for more"
+    )
+    return 0
+
+
+def list_chapters() -> int:
+    """Print every chapter: its name, its question, and how long its last run took."""
+    for chapter in chapters():
+        log = load_execution(chapter, _last_profile())
+        took = f"{log.seconds:5.0f} s at {log.profile}" if log else "not run yet"
+        print(f"{chapter.name:<26} {chapter.title}  [{took}]")
+    return 0
+
+
+def describe_chapter(name: str) -> str:
+    """A chapter's question, parameters and time, for `cde run CHAPTER --help`.
+
+    Raises:
+        ValueError: there is no such chapter.
+
+    Example:
+        >>> "seed" in describe_chapter("idf_divergence")
+        True
+    """
+    chapter = find_chapter(name)
+    lines = [f"cde run {chapter.name} [-p NAME VALUE]…", "", chapter.title, "", "parameters:"]
+    for parameter in chapter.parameters.values():
+        default = "the profile's" if parameter.default is None else f"{parameter.default!r}"
+        meaning = f"  {parameter.meaning}" if parameter.meaning else ""
+        lines.append(
+            f"  {parameter.name:<24} {parameter.accepted}; default: {default}{meaning and ';'}"
+            f"{meaning}"
+        )
+    for profile in PROFILES:
+        log = load_execution(chapter, profile)
+        if log is not None:
+            lines.append(f"took {log.seconds:.0f} s at {profile}, on {log.device}")
+    return "\n".join(lines)

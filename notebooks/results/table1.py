@@ -451,9 +451,9 @@ display(plots.table(more), claims.verdicts())
 def told(other):
     """What longer runs say, in a sentence."""
     gains = {what: long_gain(other, what, "set") for what in DIFFERENCES}
-    said = "; ".join(f"{what} {page.mean_and_interval(gains[what])}" for what in gains)
-    return f"""**At `{other}`** (points, with intervals over {len(gains[BATCHES_GAIN])}
-    collections): {said}. """
+    said = "; ".join(f"{page.mean_and_interval(gains[what])} for {what}" for what in gains)
+    return f"""**At `{other}`** the differences, in points and with intervals over
+    {len(gains[BATCHES_GAIN])} collections, are {said}. """
 
 
 longer_told = "".join(told(other) for other in longer if other != "laptop")

@@ -10,6 +10,7 @@ Cost: two calls of git, milliseconds.
 from __future__ import annotations
 
 import subprocess
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -58,6 +59,8 @@ class Account:
         gates: (scale, gate) → what the gate showed.
         answer: the page's answer, in Markdown.
         profile: the page's, once its settings are made; measurements at `smoke` are rehearsals.
+        given: the page's parameters that are not left to the profile.
+        begun: when the process began to count, in seconds since 1970.
     """
 
     loaded: dict[str, str] = field(default_factory=dict)
@@ -68,6 +71,8 @@ class Account:
     gates: dict[tuple[str, str], Any] = field(default_factory=dict)
     answer: str = ""
     profile: str = ""
+    given: dict[str, Any] = field(default_factory=dict)
+    begun: float = field(default_factory=time.time)
 
 
 #: account of this process

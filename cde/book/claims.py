@@ -123,7 +123,8 @@ def measure_runs(
 
 
 def verdict(claim: str) -> str:
-    """The verdict on a claim, in a word or three, from what this chapter has measured so far.
+    """The verdict on a claim, in a word or three, from what this chapter has measured so far; with
+    its scale, where that is not the page's profile.
 
     Raises:
         KeyError: a claim that is not in the ledger.
@@ -132,7 +133,9 @@ def verdict(claim: str) -> str:
         >>> verdict("cde-fig6-cluster-size")
         'not tested'
     """
-    return _decided(claim).verdict
+    decided = _decided(claim)
+    elsewhere = decided.scale not in ("", account.profile)
+    return f"{decided.verdict} (at {decided.scale})" if elsewhere else decided.verdict
 
 
 def reason(claim: str) -> str:
@@ -219,11 +222,16 @@ def power_in_words(claim: str, decided: Verdict) -> str:
         return "no outcome of this measurement could have shown it"
     if "near" in known.expect:
         return f"would have shown equality within {decided.smallest:.2g}"
-    text = f"would have seen {decided.smallest:.2g} from the bound in four of five repetitions"
+    low, high = known.range
+    ((kind, bound),) = known.expect.items()
+    end = high if kind == "above" else low
+    if end is not None and decided.smallest > abs(end - bound):
+        return "nothing that the quantity can be would have been shown with such a spread"
+    text = f"a distance of {decided.smallest:.2g} from the bound would mostly have been seen"
     beyond = known.beyond
     if beyond is not None:
-        other = "; the paper's own number lies on the other side"
-        text += f"; the paper has {beyond:.2g}" if beyond > 0 else other
+        other = ", and the paper's own number lies on the other side of it"
+        text += f", and the paper has {beyond:.2g}" if beyond > 0 else other
     return text
 
 
@@ -242,5 +250,5 @@ def badge(claim: str) -> str:
         >>> badge("cde-fig6-cluster-size")
         '<span class="verdict verdict-not-tested">not tested</span>'
     """
-    said = verdict(claim)
+    said = _decided(claim).verdict
     return f'<span class="verdict {css(said)}">{said}</span>'

@@ -193,7 +193,8 @@ def execute(
     # hashed now, not afterwards: an edit during the run makes the page stale, as it should
     modules = {
         str(path.relative_to(root / "cde")): _file_hash(path)
-        for path in (root / "cde").rglob("*.py")
+        for path in (root / "cde").rglob("*")
+        if path.suffix in (".py", ".j2", ".mplstyle")
     }
     begun = time.perf_counter()
     with (

@@ -17,7 +17,7 @@ import pandas as pd
 
 from cde.book import plots
 from cde.book.claims import gate
-from cde.book.ledger import gates
+from cde.book.ledger import gates, ledger
 from cde.book.records import rows_of_record
 from cde.book.verdicts import Reading
 from cde.experiments.recipes import EvaluationSet, Recipe
@@ -34,6 +34,7 @@ _OF_ARMS = {"seed", "pairs", "batches", "architecture", "attention", "filter_eps
 
 
 def of_recipe(
+    chapter: str,
     recipe: Recipe,
     results: Sweep | None = None,
     *,
@@ -44,6 +45,7 @@ def of_recipe(
     """Enter every gate that can be told of a recipe's runs; the table of what they showed.
 
     Args:
+        chapter: its name; gates that none of its claims names are entered and not shown.
         recipe: what was trained.
         results: scores of its arms, for the floor; without them it is not measured.
         scale: profile of the runs; by default the page's.
@@ -54,7 +56,7 @@ def of_recipe(
 
     Example:
         >>> from cde.experiments.recipes import recipe
-        >>> of_recipe(recipe("smoke")) is not None
+        >>> of_recipe("context_size", recipe("smoke")) is not None
         True
     """
     base = recipe.base
@@ -70,7 +72,8 @@ def of_recipe(
         reference = bm25_scores(recipe.tests()).mean() if bm25 is None else bm25
         weakest = float(scores.min() / reference)
         readings.append(gate("above-floor", weakest, f"the arm {scores.idxmin()}", scale))
-    return show(readings)
+    named = {name for one in ledger().values() if one.chapter == chapter for name in one.gates}
+    return show([one for one in readings if one.gate in named])
 
 
 def bm25_scores(tests: Iterable[EvaluationSet]) -> pd.Series[float]:

@@ -37,12 +37,14 @@ class Gate:
     Attributes:
         id: its name.
         wording: what is true when it is passed: "the encoder reads its context".
+        otherwise: what is true when it is not.
         test: the measured quantity.
         above: the bound that the quantity must exceed.
     """
 
     id: str
     wording: str
+    otherwise: str
     test: str
     above: float
 

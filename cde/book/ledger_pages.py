@@ -197,6 +197,7 @@ def rules_page(profile: str, root: Path) -> str:
     decided = [entry for entry in tested if entry.verdict.verdict in ("holds", "contradicted")]
     return render(
         "rules.md.j2",
+        names=[chapter.name for chapter in chapters(root)],
         gates=list(gates().values()),
         power=[_power_of(n) for n in (3, 5, 10, 20)],
         claims=list(ledger().values()),

@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,11 +19,13 @@ import pandas as pd
 
 from cde.book import plots, records
 from cde.book.ledger import ledger
+from cde.book.markup import render
 from cde.book.proofs import TIMES
 from cde.book.verdicts import to_json
 from cde.hardware import describe
 from cde.intervals import mean_and_interval, mean_and_spread
-from cde.provenance import PROFILES, account
+from cde.provenance import PROFILES, account, commit, libraries, now
+from cde.storage import content_hash
 
 __all__ = [
     "PROFILES",
@@ -33,11 +36,16 @@ __all__ = [
     "imported_modules",
     "mean_and_interval",
     "mean_and_spread",
+    "provenance",
     "settings",
 ]
 
 #: files that a chapter's pages are made of, beside the modules that it imports
-_READ_ALONG = ("book/house.mplstyle", "book/templates/verdicts.html.j2")
+_READ_ALONG = (
+    "book/house.mplstyle",
+    "book/templates/provenance.html.j2",
+    "book/templates/verdicts.html.j2",
+)
 MIME = "application/vnd.cde.book.page+json"
 
 
@@ -124,6 +132,9 @@ def settings(
     if profile == "smoke":  # its numbers are compared between machines
         os.environ.setdefault("CDE_PRECISION", "float32")
     account.profile = profile
+    account.given = {
+        name: names[name] for name in ("profile", "seed", *values) if names.get(name) is not None
+    }
     return Settings(**values, profile=profile, seed=int(names["seed"]))
 
 
@@ -194,15 +205,77 @@ def claims_under_test(chapter: str) -> Any:
 
 
 def answer(text: str) -> None:
-    """Set the one-paragraph answer that the rendered page shows below its title.
+    """Set the one-paragraph answer, an output of this cell that the rendered page shows below its
+    title as well (through MyST-NB's glue).
 
     Args:
         text: Markdown; its numbers are formatted from what the page has computed.
     """
-    from IPython.display import Markdown, display
+    from IPython.display import Markdown
+    from myst_nb import glue  # type: ignore[import-untyped]
 
     account.answer = " ".join(text.split())
-    display(Markdown(account.answer))  # type: ignore[no-untyped-call]
+    glue("answer", Markdown(account.answer))  # type: ignore[no-untyped-call]
+
+
+class _Box:
+    """HTML, with its text for readers without a browser."""
+
+    def __init__(self, markup: str, text: str) -> None:
+        self.markup, self.text = markup, text
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/html": self.markup, "text/plain": self.text}
+
+
+def provenance(chapter: str) -> Any:
+    """How to run the chapter again, and where this run's numbers come from; the last cell of every
+    chapter shows it, so that a notebook that any tool has run tells of itself.
+
+    Args:
+        chapter: its name.
+
+    Example:
+        >>> "commit" in repr(provenance("idf_divergence")._repr_mimebundle_())
+        True
+    """
+    head, dirty = commit()
+    seconds = time.time() - account.begun
+    rows = {
+        "parameters": ", ".join(f"{name} = {value!r}" for name, value in account.given.items()),
+        "data": _data_line(account.loaded),
+        "commit": f"{head[:12]}{', with uncommitted changes' if dirty else ''}",
+        "device": f"{describe()}; {platform.platform()}",
+        "time": f"{now()}, {seconds:.0f} s",
+        "libraries": ", ".join(
+            [f"Python {platform.python_version()}"]
+            + [f"{name} {number}" for name, number in libraries().items()]
+        ),
+    }
+    markup = render(
+        "provenance.html.j2",
+        chapter=chapter,
+        given=account.given,
+        defaults={"seed": 0},
+        seconds=seconds,
+        rows=rows,
+    )
+    return _Box(markup, "\n".join(f"{name}: {value}" for name, value in rows.items()))
+
+
+def _data_line(data: Mapping[str, str]) -> str:
+    """The collections of a page with their fingerprints; many packages of pydocs as one, with the
+    hash of all.
+    """
+    packages = {name: digest for name, digest in data.items() if name.startswith("pydocs/")}
+    shown = {
+        name: digest for name, digest in data.items() if name not in packages or len(packages) <= 4
+    }
+    parts = [f"{name} (fingerprint {digest})" for name, digest in sorted(shown.items())]
+    if len(packages) > 4:
+        combined = content_hash(part for item in sorted(packages.items()) for part in item)
+        parts.insert(0, f"{len(packages)} packages of pydocs (combined fingerprint {combined})")
+    return ", ".join(parts) or "none"
 
 
 def imported_modules() -> list[str]:

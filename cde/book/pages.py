@@ -6,8 +6,11 @@ here is cheap and is redone on each build; nothing here runs a chapter again.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,45 +23,14 @@ from cde.book.ledger import ledger
 from cde.book.ledger_pages import claims_page, collect_measurements, map_page, rules_page
 from cde.book.markup import render
 from cde.book.verdicts import VERDICTS, decide
-from cde.storage import atomic_path, content_hash
+from cde.storage import atomic_path
 
 __all__ = ["chapter_notebook", "status_table", "write_pages"]
 
 #: what a chapter's page says until it has run
-PLACEHOLDER = "*The answer stands here once the chapter has run.*"
-
-
-def provenance(log: Execution, chapter: Chapter) -> str:
-    """The provenance box of a page, in MyST Markdown."""
-    parameters = ", ".join(f"{name} = {value!r}" for name, value in log.parameters.items())
-    return render(
-        "provenance.md.j2",
-        chapter=chapter,
-        log=log,
-        parameters=parameters or "defaults",
-        data=_data_line(log.data),
-        libraries=", ".join(f"{name} {number}" for name, number in log.libraries.items()),
-    )
-
-
-def _data_line(data: dict[str, str]) -> str:
-    """The collections of a page with their fingerprints; many packages of pydocs as one, with the
-    hash of all.
-    """
-    packages = {name: digest for name, digest in data.items() if name.startswith("pydocs/")}
-    shown = {
-        name: digest for name, digest in data.items() if name not in packages or len(packages) <= 4
-    }
-    parts = [f"{name} (fingerprint {digest})" for name, digest in sorted(shown.items())]
-    if len(packages) > 4:
-        combined = content_hash(part for item in sorted(packages.items()) for part in item)
-        parts.insert(0, f"{len(packages)} packages of pydocs (combined fingerprint {combined})")
-    return ", ".join(parts) or "none"
-
-
-def rerun(log: Execution, chapter: Chapter) -> str:
-    """How to run the chapter again, in Markdown; time and hardware are those of this execution."""
-    return render("rerun.md.j2", log=log, chapter=chapter)
+PLACEHOLDER = "*The answer stands in the last cells, and here on the rendered page.*"
+#: the output of the cell that makes the answer
+GLUED = "```{glue:md} answer\n:format: myst\n```"
 
 
 def failure(log: Execution) -> str:
@@ -67,25 +39,43 @@ def failure(log: Execution) -> str:
 
 
 def chapter_notebook(chapter: Chapter, raw: NotebookNode, log: Execution) -> NotebookNode:
-    """The page of an executed chapter: the answer below its title, how to rerun it, and its
-    provenance.
+    """The page of an executed chapter: its answer below its title as well, and the page's
+    parameters where the chapter has its own.
+
+    What was found stands in outputs of cells alone, so that the page, run again by any tool, tells
+    of its new run: the answer below the title is glued from the cell that makes it.
     """
     notebook = nbformat.from_dict(raw)
-    answer = log.answer or (failure(log) if log.error else PLACEHOLDER)
+    answer = GLUED if log.answer else failure(log) if log.error else PLACEHOLDER
     marked = False
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             marked = marked or PLACEHOLDER in cell.source
-            cell.source = cell.source.replace(PLACEHOLDER, answer).replace(
-                "{rerun}", rerun(log, chapter)
-            )
+            cell.source = cell.source.replace(PLACEHOLDER, answer)
         else:
             cell.metadata["tags"] = [*cell.metadata.get("tags", []), *_hidden(cell)]
     if log.error and not log.answer and not marked:
+        # cells made here have fixed names: with random ones the page would be new on each build
         notebook.cells.insert(0, nbformat.v4.new_markdown_cell(failure(log), id="failure"))
-    # cells made here have fixed names: with random ones the page would be new on each build
-    notebook.cells.append(nbformat.v4.new_markdown_cell(provenance(log, chapter), id="provenance"))
+    return _with_parameters(notebook, log.parameters)
+
+
+def _with_parameters(notebook: NotebookNode, values: Mapping[str, Any]) -> NotebookNode:
+    """The page's values as the defaults of its parameters, in place of papermill's cell of them: a
+    rerun of the page with others keeps those that it does not name.
+    """
+    tagged = [(set(cell.metadata.get("tags", [])), cell) for cell in notebook.cells]
+    for tags, cell in tagged:
+        if "parameters" in tags:
+            for name, value in values.items():
+                pattern = rf"(?m)^({re.escape(name)}: [^=\n]+?) = .*?(  #.*)?$"
+                cell.source = re.sub(pattern, partial(_assigned, value), cell.source)
+    notebook.cells = [cell for tags, cell in tagged if "injected-parameters" not in tags]
     return notebook
+
+
+def _assigned(value: Any, match: re.Match[str]) -> str:
+    return f"{match[1]} = {value!r}{match[2] or ''}"
 
 
 def _hidden(cell: NotebookNode) -> list[str]:

@@ -61,12 +61,9 @@ class Reading:
         """Why the gate is not passed, in words; what it showed, if it is."""
         gate = gates()[self.gate]
         if self.value is None:
-            return f"not measured: whether {gate.wording}"
-        said = "yes" if self.passed else "no"
-        return (
-            f"whether {gate.wording}: {said} ({self.value:.3g}, "
-            f"{'above' if self.passed else 'not above'} {gate.above:g})"
-        )
+            return f"it was not measured whether {gate.wording}"
+        said = gate.wording if self.passed else gate.otherwise
+        return f"{said} ({self.value:.3g}; asked for is more than {gate.above:g})"
 
 
 @dataclass(frozen=True)

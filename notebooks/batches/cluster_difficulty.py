@@ -1,7 +1,7 @@
 # %% [markdown]
 # # How hard are batches made of neighbours?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Fig. 6 and §7** (difficulty of in-batch negatives over batch and cluster
 # sizes) and **Table 4, §10.6** (sixteen samples of one cluster) {cite}`morris2024contextual`. The
@@ -313,5 +313,6 @@ page.answer(
 # points stay empty (the table above counts the others).
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("cluster_difficulty")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Does clustering find the hardest batches?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE §4.1, Eqs. 2 and 3** {cite}`morris2024contextual`. Equation 2 asks for the
 # batches whose pairs are most easily mistaken for each other, which cannot be searched for exactly;
@@ -397,5 +397,6 @@ page.answer(
 # the best batches at this scale remains unknown.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("clusters")

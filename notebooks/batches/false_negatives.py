@@ -1,7 +1,7 @@
 # %% [markdown]
 # # What does the false-negative filter remove?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE §4.1, Eq. 4** {cite}`morris2024contextual`. A batch of neighbours holds
 # documents that answer a query as well as the labelled one. The paper leaves out of the loss's
@@ -395,5 +395,6 @@ page.answer(
 # low, and then much of the batch scores higher.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("false_negatives")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # What does packing do to the clusters?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE §4.1, "Packing"** {cite}`morris2024contextual`. Clusters have any size,
 # batches have one: large clusters are split, small ones share a batch with others of the same
@@ -392,5 +392,6 @@ page.answer(
 # valuing it; nothing is trained on this page.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("packing")

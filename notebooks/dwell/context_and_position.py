@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Does context make an encoder dwell less? And do other crops?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page asks what none of the papers asks, beside **Dwell §4.3** {cite}`coelho2024dwell`. Is an
 # encoder that has seen its corpus ({cite:t}`morris2024contextual`) less biased towards the
@@ -333,5 +333,6 @@ page.answer(
 # the two halves of the tables are not to be compared.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("context_and_position")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Is a passage easier to find where a document begins?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **Dwell Figs. 1 and 2, Table 1, §4.1 and §4.2** {cite}`coelho2024dwell`. The
 # passage that answers a query is moved through its document, to ten places from first to last, and
@@ -405,5 +405,6 @@ page.answer(
 # text begins. MiniLM is read up to 510 tokens; its makers trained it on texts of up to 128.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("passage_position")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Does a language model restore spans equally well all along a text?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **Dwell Fig. 4, §4.4** {cite}`coelho2024dwell`. Before it is an embedder, the
 # paper's model is a language model that restores short spans which were cut out of a text. If its
@@ -312,5 +312,6 @@ page.answer(
 # are everywhere, but the very first token never stands behind one.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("span_corruption")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Is a document's embedding nearer to its beginning?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **Dwell Figs. 3 and 5, §4.3 and §4.4** {cite}`coelho2024dwell`. A document is
 # cut into ten segments of equally many tokens, and each segment's embedding is compared with the
@@ -294,5 +294,6 @@ page.answer(
 # position.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("substring_similarity")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # What does each stage of training add, to quality and to the bias?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **Dwell Table 5, appendix A.2, and §4.4** {cite}`coelho2024dwell`. A T5 with new
 # rotary positions goes through language modelling, contrastive pre-training on crops, and episodes
@@ -281,5 +281,6 @@ page.answer(
 # supposes of MS MARCO.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("training_stages")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # An encoder that sees its corpus
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Fig. 1, §4.2 and §10.4** {cite}`morris2024contextual`: the model is drawn,
 # and each property that the paper states of it is measured on `cde.ContextualEncoder`. Nothing here
@@ -395,5 +395,6 @@ page.answer(
 # residual; its code rotates context tokens by nothing, as we do.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("architecture")

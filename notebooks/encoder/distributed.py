@@ -1,7 +1,7 @@
 # %% [markdown]
 # # What can go wrong when several processes train one model?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE §10.3** {cite}`morris2024contextual`. Contrastive training on several
 # devices fails quietly if an embedding shows which device made it, or if gradients are not
@@ -207,5 +207,6 @@ page.answer(
 # batches of neighbours are said to make harmless.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("distributed")

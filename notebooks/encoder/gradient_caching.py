@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Large batches in the memory of small ones?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE §4.2, two-stage gradient caching** {cite}`morris2024contextual`. The
 # contrastive loss couples all texts of a batch, so that a plain step holds the activations of every
@@ -397,5 +397,6 @@ page.answer(
 # of context documents does not grow with the batch here, as in the paper.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("gradient_caching")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Do dense models lose to BM25 where word statistics change?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Fig. 8 and §10.2 (i)** {cite}`morris2024contextual`. The figure has six
 # panels: ANCE, ColBERT, docT5query, GenQ, SPARTA, and BM25 with a cross-encoder. In each, thirteen
@@ -349,5 +349,6 @@ page.answer(
 # exclude a moderate one.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("idf_divergence")

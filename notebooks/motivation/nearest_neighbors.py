@@ -1,7 +1,7 @@
 # %% [markdown]
 # # How many documents answer a query as well as its own?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Table 3 and §10.2 (ii)** {cite}`morris2024contextual`, where the
 # neighbours of one banking question in a large unlabelled corpus are listed. Most of them would do
@@ -325,5 +325,6 @@ page.answer(
 # is pulled up by such queries, which is why the median is given too.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("nearest_neighbors")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Do small clusters and large batches make better embeddings?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Figs. 2, 3, 9, 10, 12 and 13, §6 and §10.5** {cite}`morris2024contextual`.
 # The paper varies batch size and cluster size, with the filter for false negatives and without. It
@@ -290,7 +290,7 @@ plots.show(
 from cde.book import gates
 
 updates = [settings.pairs_seen // batch for batch in (batches[0], batches[-1])]
-gates.of_recipe(recipe, results, updates=updates[-1])
+gates.of_recipe("batch_and_cluster_size", recipe, results, updates=updates[-1])
 
 # %%
 SMALL_CLUSTERS = "cde-fig3-small-clusters-filtered"
@@ -402,5 +402,6 @@ page.answer(
 # clusters and filter; in the paper it is GTR for the first and nomic-embed for the second.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("batch_and_cluster_size")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # How far does a document move when its context changes?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Fig. 15, §10.5** {cite}`morris2024contextual`. The paper embeds a few
 # documents of TREC-COVID under several contexts and shows them on two principal axes, a colour for
@@ -315,7 +315,7 @@ plots.table(table.assign(**{"by chance": f"{settings.neighbours / (count - 1):.3
 # %%
 from cde.book import gates
 
-gates.of_recipe(recipe)
+gates.of_recipe("context_moves_embeddings", recipe)
 
 # %%
 MOVES, APART = "cde-fig15-context-moves", "cde-fig15-documents-stay-apart"
@@ -369,5 +369,6 @@ page.answer(
 # context means. The sample can hold documents that stand in their own context.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("context_moves_embeddings")

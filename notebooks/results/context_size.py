@@ -1,7 +1,7 @@
 # %% [markdown]
 # # How many context documents does the contextual encoder need?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Fig. 16, §10.5** {cite}`morris2024contextual`. One trained model is tested
 # with fewer context documents than its window holds, null tokens in the empty places. The paper
@@ -250,7 +250,7 @@ plots.table(pd.DataFrame([difference(*tested) for tested in lines if tested[1] !
 # %%
 from cde.book import gates
 
-gates.of_recipe(recipe)
+gates.of_recipe("context_size", recipe)
 
 # %%
 BEST, PARTIAL = "cde-fig16-full-context-best", "cde-fig16-partial-context"
@@ -312,5 +312,6 @@ page.answer(
 # not tested: every embedding would lean towards it.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("context_size")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Must the context come from the corpus that is searched?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Fig. 7, §7** {cite}`morris2024contextual`: one contextual encoder, tested
 # on forums of CQADupStack with the context of each forum in turn. The paper marks the squares
@@ -305,7 +305,7 @@ if of_forums:
 # %%
 from cde.book import gates
 
-gates.of_recipe(recipe)
+gates.of_recipe("context_source", recipe)
 
 # %%
 from cde.intervals import run_interval
@@ -367,5 +367,6 @@ page.answer(
 # searched by title for the post's text, and there are fewer of them.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("context_source")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Does leaving false negatives out of the loss help?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Fig. 4, §4.1 and §6** {cite}`morris2024contextual`. Clustered batches put
 # similar pairs together, and with them documents that answer a query without being labelled for it.
@@ -178,7 +178,7 @@ plots.table(pd.DataFrame(lines + [by_size("batch", size) for size in batches]))
 # %%
 from cde.book import gates
 
-gates.of_recipe(recipe, results)
+gates.of_recipe("filtering", recipe, results)
 
 # %%
 HELPS = "cde-fig4-filter-helps"
@@ -221,5 +221,6 @@ page.answer(
 # shows how many the filter finds and how many true negatives it takes along.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("filtering")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # How deep must the first stage be?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Fig. 17, §10.10** {cite}`morris2024contextual`. The first stage embeds the
 # context and runs once for a corpus, so that its depth costs a search nothing. The paper varies it
@@ -246,7 +246,7 @@ plots.table(pd.DataFrame(gains).T.rename_axis("deeper"))
 # %%
 from cde.book import gates
 
-gates.of_recipe(recipe, results)
+gates.of_recipe("first_stage_size", recipe, results)
 
 # %%
 HELPS = "cde-fig17-first-stage-helps"
@@ -293,5 +293,6 @@ page.answer(
 # go with retrieval; NDCG@10 stands beside it for that reason.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("first_stage_size")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Do hard negatives still help when batches are clustered?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Fig. 11, §10.5** {cite}`morris2024contextual`. The paper adds mined hard
 # negatives to each query in supervised training, which follows unsupervised training, and sees
@@ -155,7 +155,7 @@ plots.show(
 # %%
 from cde.book import gates
 
-gates.of_recipe(recipe, results)
+gates.of_recipe("hard_negatives", recipe, results)
 
 # %%
 WORSE = "cde-fig11-more-hard-negatives"
@@ -194,5 +194,6 @@ page.answer(
 # that those with more negatives have had more computing.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("hard_negatives")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # How long should the second phase last?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Fig. 5, §6** {cite}`morris2024contextual`. After unsupervised training on
 # many pairs the paper goes on with supervised training on few: pairs that people wrote, with mined
@@ -149,7 +149,7 @@ plots.show(
 # %%
 from cde.book import gates
 
-gates.of_recipe(recipe, results)
+gates.of_recipe("supervised_epochs", recipe, results)
 
 # %%
 from cde.intervals import best_on_grid
@@ -201,5 +201,6 @@ page.answer(
 # questions of another kind teach. An epoch is as many steps as would show each pair once.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("supervised_epochs")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Many documents with one vector each, or few with many?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Fig. 18, §10.11** {cite}`morris2024contextual`. The paper varies the
 # number of tokens per document and keeps the total of context tokens fixed, on nine collections of
@@ -201,7 +201,7 @@ plots.table(pd.DataFrame(lines, index=["measured", "with no true differences"]).
 # %%
 from cde.book import gates
 
-gates.of_recipe(recipe, results)
+gates.of_recipe("tokens_per_document", recipe, results)
 
 # %%
 DIFFER = "cde-fig18-domains-differ"
@@ -237,5 +237,6 @@ page.answer(
 # fourth of one has at most 12.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("tokens_per_document")

@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Does it matter which clusters share a batch?
 #
-# *The answer stands here once the chapter has run.*
+# *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Fig. 14, §10.5** {cite}`morris2024contextual`. Clusters differ in size and
 # batches do not, so that clusters must be laid end to end and cut. The paper compares a random
@@ -167,7 +167,7 @@ plots.show(
 # %%
 from cde.book import gates
 
-gates.of_recipe(recipe, results)
+gates.of_recipe("tsp_packing", recipe, results)
 
 # %%
 HELPS = "cde-fig14-tsp-helps"
@@ -214,5 +214,6 @@ page.answer(
 # is left over. The paper does not say how often it ran each point.
 #
 # ## Run it again
-#
-# {rerun}
+
+# %% tags=["remove-input"]
+page.provenance("tsp_packing")

@@ -205,7 +205,7 @@ class TestSkeleton:
             "## Run it again",
         ):
             assert f"# {section}" in chapter.source
-        assert chapter.source.rstrip().endswith("# {rerun}")
+        assert chapter.source.rstrip().endswith(f'page.provenance("{chapter.name}")')
         assert f'claims_under_test("{chapter.name}")' in chapter.source
         assert "claims.verdicts()" in chapter.source
         assert "page.answer(" in chapter.source

@@ -151,8 +151,12 @@ def gated(
     ("reading", "verdict", "words"),
     [
         (OPEN, "holds", "lies where the claim says"),
-        (CLOSED, "not shown", "whether the encoder reads its context: no (0.003, not above 0.05)"),
-        (UNKNOWN, "not shown", "not measured: whether the encoder reads its context"),
+        (
+            CLOSED,
+            "not shown",
+            "the encoder does not read its context (0.003; asked for is more than 0.05)",
+        ),
+        (UNKNOWN, "not shown", "it was not measured whether the encoder reads its context"),
     ],
 )
 def test_a_gate_that_is_not_passed_makes_the_verdict(
@@ -199,4 +203,4 @@ def test_what_is_not_shown_says_what_would_have_been_seen_beside_the_paper_s_eff
     assert decided.verdict == "not shown"
     assert decided.smallest == pytest.approx(2.76, abs=0.02)
     said = claims.power_in_words(name, decided)
-    assert "2.8" in said and "the paper has 1.8" in said
+    assert "a distance of 2.8" in said and "the paper has 1.8" in said

@@ -180,7 +180,8 @@ def test_a_page_that_plain_papermill_runs_again_tells_of_its_new_run(
 
 def test_a_chapter_that_plain_jupytext_runs_tells_of_itself(toy: ToyBook, tmp_path: Path) -> None:
     source = toy.root / "notebooks" / "toys" / "words.py"
-    command = [sys.executable, "-m", "jupytext", "--to", "ipynb", "--execute"]
+    command = [sys.executable, "-m", "jupytext", "--set-kernel", "python3"]
+    command += ["--to", "ipynb", "--execute"]
     environment = {**os.environ, "PYTHONPATH": str(toy.root)}
     output = tmp_path / "words.ipynb"
     subprocess.run(

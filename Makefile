@@ -15,6 +15,7 @@ LAB_SETTINGS := {"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {
 
 book: $(READY)  ## execute the chapters and render book/_build/html/index.html; PROFILE=smoke is the fast variant, FRESH=1 reuses nothing
 	$(BIN)/cde book --profile $(PROFILE) $(if $(FRESH),--fresh)
+	@echo 'the command is $(BIN)/cde; after "source $(BIN)/activate" it is cde'
 
 test: $(READY)  ## linters, types and tests
 	$(BIN)/ruff check .

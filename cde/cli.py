@@ -3,6 +3,7 @@
 cde run CHAPTER [-p name value]… [--profile P] [--out FILE.ipynb] [--record [PROFILE/NAME]]
 cde book [--profile P] [--only CHAPTER]… [--fresh]
 cde claims [--json | --simulate] [--profile P]
+cde compare RERUN [RERUN]… [--profile P]
 cde list
 cde sources
 cde doctor
@@ -88,6 +89,15 @@ def _parser() -> argparse.ArgumentParser:
         help="whose measurements (default: the last built)",
     )
 
+    compare = commands.add_parser("compare", help="two or more runs of a chapter, side by side")
+    compare.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RERUN",
+        help="a notebook of cde run, or a chapter's name for its page; one alone is held against "
+        "its page",
+    )
+    compare.add_argument("--profile", choices=PROFILES, default=None, help="of the book's pages")
     commands.add_parser("list", help="list the chapters, their questions, and how long they took")
     commands.add_parser("sources", help="list the collections that can be loaded here")
     commands.add_parser("doctor", help="check this machine: versions, devices, data, disk")
@@ -160,7 +170,12 @@ def _dispatch(options: argparse.Namespace) -> int:
         return commands.sources()
     if options.command == "list":
         return commands.list_chapters()
-    command = {"run": commands.run, "book": commands.book, "claims": commands.claims}
+    command = {
+        "run": commands.run,
+        "book": commands.book,
+        "claims": commands.claims,
+        "compare": commands.compare,
+    }
     return command[options.command](options)
 
 

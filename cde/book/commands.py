@@ -16,19 +16,21 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pandas as pd
 
 from cde.book.chapters import Chapter, chapters, find_chapter
+from cde.book.comparison import compared, numbered, read_run
 from cde.book.execution import Execution, execute, load_execution, raw_notebook, stale_reasons
 from cde.book.ledger import ledger
 from cde.book.ledger_pages import Judged, judged
 from cde.book.pages import chapter_notebook, write_pages
 from cde.book.parameters import parse_assignments
 from cde.book.records import proof_states
-from cde.book.verdicts import Measurement, decide, from_json, to_json
+from cde.book.verdicts import decide, to_json
 from cde.provenance import PROFILES, commit
 from cde.storage import atomic_path, content_hash, project_root
 
-__all__ = ["book", "claims", "describe_chapter", "list_chapters", "run", "sources"]
+__all__ = ["book", "claims", "compare", "describe_chapter", "list_chapters", "run", "sources"]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -127,21 +129,19 @@ def _tell(chapter: str, error: str) -> None:
 
 
 def _print_verdicts(chapter: Chapter, log: Execution) -> None:
-    """Each claim's verdict, with our number and the built book's beside it."""
-    entries = from_json(json.dumps(log.measurements))
+    """Each claim's verdict, with our numbers and the built book's beside them."""
     page = load_execution(chapter, log.profile)
-    in_book = {} if page is None else _by_place(from_json(json.dumps(page.measurements)))
-    for name in dict.fromkeys(entry.claim for entry in entries):
-        verdict = decide(ledger()[name], entries)
-        print(f"  {verdict.verdict:<14} {ledger()[name].wording} ({verdict.reason})")
-        for entry in (one for one in entries if one.claim == name):
-            known = in_book.get((name, entry.what))
-            beside = f"; the book: {known.interval}" if known is not None else ""
-            print(f"  {'':<14}   {entry.what}: {entry.interval}{beside}")
-
-
-def _by_place(entries: list[Measurement]) -> dict[tuple[str, str], Measurement]:
-    return {(entry.claim, entry.what): entry for entry in entries}
+    runs = {"this run": log} | ({} if page is None else {"the book": page})
+    differing, numbers = compared(runs)
+    for name, row in numbers.iterrows():
+        if name in ledger():
+            decided = decide(ledger()[str(name)], numbered(log).values())
+            print(f"  {row['this run']:<24} {ledger()[str(name)].wording} ({decided.reason})")
+        else:
+            beside = f"; the book: {row['the book']}" if row.get("the book") else ""
+            print(f"  {'':<24} {name}: {row['this run']}{beside}")
+    if len(runs) > 1 and len(differing):
+        print(f"  what differs from the book: {', '.join(map(str, differing.index))}")
 
 
 def book(options: argparse.Namespace) -> int:
@@ -312,3 +312,18 @@ def describe_chapter(name: str) -> str:
         if log is not None:
             lines.append(f"took {log.seconds:.0f} s at {profile}, on {log.device}")
     return "\n".join(lines)
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Print what was set and measured in two or more runs of a chapter, side by side."""
+    profile = options.profile or _last_profile()
+    runs = {place: read_run(place, profile) for place in options.runs}
+    if len(runs) == 1:
+        (only,) = runs.values()
+        runs["the book"] = read_run(only.chapter, profile)
+    settings, numbers = compared({Path(name).stem: log for name, log in runs.items()})
+    with pd.option_context("display.width", 0, "display.max_colwidth", 70):
+        print("what differs\n" if len(settings) else "nothing that was set differs")
+        print(settings.to_string() if len(settings) else "")
+        print(f"\nverdicts and measurements\n\n{numbers.to_string()}")
+    return 0

@@ -1,0 +1,125 @@
+"""Runs of one chapter side by side: what was set, what was used, what was measured.
+
+A measurement is told by its claim and by its place among the chapter's measurements of that claim:
+its words may name the very settings that differ.
+
+Cost: that of reading the logs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cde.book.chapters import find_chapter
+from cde.book.execution import Execution, load_execution
+from cde.book.ledger import ledger
+from cde.book.verdicts import Measurement, decide, from_json
+
+__all__ = ["compared", "numbered", "read_run"]
+
+
+def read_run(place: str, profile: str = "laptop") -> Execution:
+    """The log of a run.
+
+    Args:
+        place: an executed notebook that `cde run` wrote, its log beside it, or the name of a
+            chapter: the page of the built book.
+        profile: profile of the book, for a chapter's name.
+
+    Raises:
+        FileNotFoundError: no run there.
+        ValueError: a file that is no log of a run, or an unknown chapter.
+    """
+    path = Path(place)
+    if path.suffix not in (".ipynb", ".json"):
+        log = load_execution(find_chapter(place), profile)
+        if log is None:
+            raise FileNotFoundError(
+                f"the book has no run of {place} at {profile}: make it with cde book --profile "
+                f"{profile} --only {place}"
+            )
+        return log
+    try:
+        return Execution(**json.loads(path.with_suffix(".json").read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{path.with_suffix('.json')} is not there: `cde run` writes it beside the notebook"
+        ) from None
+    except (json.JSONDecodeError, TypeError) as error:
+        raise ValueError(f"{path.with_suffix('.json')} is no log of a run: {error}") from None
+
+
+def numbered(log: Execution) -> dict[tuple[str, int], Measurement]:
+    """The measurements of a run, by claim and place among that claim's.
+
+    Example:
+        >>> numbered(Execution("toy", "laptop", {}, "", 1, "", False, "", ""))
+        {}
+    """
+    places: dict[tuple[str, int], Measurement] = {}
+    for entry in from_json(json.dumps(log.measurements)):
+        place = sum(claim == entry.claim for claim, _ in places)
+        places[entry.claim, place] = entry
+    return places
+
+
+def compared(runs: Mapping[str, Execution]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Settings that differ, and numbers side by side.
+
+    Args:
+        runs: name → log; all of one chapter.
+
+    Returns:
+        Two frames with a column for each run. The first has a row for each setting, data set or
+        machine that is not the same in all of them. The second has, for each claim, its verdict and
+        its measurements.
+
+    Raises:
+        ValueError: runs of different chapters.
+
+    Example:
+        >>> log = Execution("toy", "laptop", {"seed": 1}, "", 1, "", False, "", "")
+        >>> settings, _ = compared({"one": log, "other": Execution(**{**vars(log),
+        ...     "parameters": {"seed": 2}})})
+        >>> settings.loc["seed"].tolist()
+        ['1', '2']
+    """
+    names = {log.chapter for log in runs.values()}
+    if len(names) != 1:
+        raise ValueError(f"only runs of one chapter can be compared; these are of {sorted(names)}")
+    facts = pd.DataFrame({name: pd.Series(_facts(log)) for name, log in runs.items()}).fillna("")
+    differing = facts[facts.ne(facts.iloc[:, 0], axis=0).any(axis=1)]
+    return differing, _numbers(runs)
+
+
+def _facts(log: Execution) -> dict[str, str]:
+    facts: dict[str, Any] = {"profile": log.profile, **log.parameters, **log.data}
+    facts |= {"device": log.device, "commit": log.commit[:12], "seconds": round(log.seconds)}
+    return {name: str(value) for name, value in facts.items()}
+
+
+def _numbers(runs: Mapping[str, Execution]) -> pd.DataFrame:
+    places = {name: numbered(log) for name, log in runs.items()}
+    labels: list[str] = []
+    rows: list[dict[str, str]] = []
+    for claim in dict.fromkeys(claim for of in places.values() for claim, _ in of):
+        labels.append(claim)
+        rows.append({name: _verdict(claim, list(of.values())) for name, of in places.items()})
+        most = max(sum(one == claim for one, _ in of) for of in places.values())
+        for place in range(most):
+            of_run = {name: of.get((claim, place)) for name, of in places.items()}
+            words = next(one.what for one in of_run.values() if one is not None)
+            labels.append(f"  {place + 1}. {words}")
+            shown = {name: str(one.interval) if one else "" for name, one in of_run.items()}
+            rows.append(shown)
+    return pd.DataFrame(rows, index=labels, columns=list(runs))
+
+
+def _verdict(claim: str, entries: Sequence[Measurement]) -> str:
+    decided = decide(ledger()[claim], entries)
+    return f"{decided.verdict}{f' at {decided.scale}' if decided.scale else ''}"

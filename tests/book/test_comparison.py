@@ -1,0 +1,73 @@
+"""Two runs side by side: what differs is shown, what agrees is not, and numbers meet by place."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from cde.book.comparison import compared, numbered, read_run
+from cde.book.execution import Execution
+from cde.book.verdicts import Measurement, to_json
+from cde.intervals import Interval
+
+CLAIM, OTHER = "cde-fig6-cluster-size", "cde-fig6-batch-size"
+
+
+def run(
+    seed: int, *numbers: tuple[str, str, float], chapter: str = "cluster_difficulty"
+) -> Execution:
+    entries = [
+        Measurement(claim, what, Interval(x, x - 0.1, x + 0.1, 9, "made up"))
+        for claim, what, x in numbers
+    ]
+    return Execution(
+        chapter,
+        "laptop",
+        {"seed": seed, "profile": "laptop"},
+        "today",
+        3.0,
+        "abc",
+        False,
+        "",
+        "",
+        device="CPU",
+        measurements=json.loads(to_json(entries)),
+    )
+
+
+def test_only_what_differs_is_listed() -> None:
+    settings, _ = compared({"one": run(1), "two": run(2)})
+    assert settings.to_dict("index") == {"seed": {"one": "1", "two": "2"}}
+    settings, _ = compared({"one": run(1), "two": run(1)})
+    assert settings.empty
+
+
+def test_numbers_meet_by_claim_and_place_whatever_their_words() -> None:
+    one = run(1, (CLAIM, "8 pairs", 1.0), (OTHER, "8 pairs", 3.0), (CLAIM, "9 pairs", 2.0))
+    two = run(2, (CLAIM, "80 pairs", -1.0), (OTHER, "80 pairs", 4.0))
+    _, numbers = compared({"one": one, "two": two})
+    assert numbers.index.tolist() == [CLAIM, "  1. 8 pairs", "  2. 9 pairs", OTHER, "  1. 8 pairs"]
+    assert numbers["one"].tolist()[::3] == ["holds at laptop", "holds at laptop"]
+    assert numbers["two"].tolist()[:3] == ["contradicted at laptop", "-1 [-1.1, -0.9]", ""]
+    assert list(numbered(one)) == [(CLAIM, 0), (OTHER, 0), (CLAIM, 1)]
+
+
+def test_runs_of_two_chapters_are_not_compared() -> None:
+    with pytest.raises(
+        ValueError, match=r"only runs of one chapter .* \['cluster_difficulty', 'x'\]"
+    ):
+        compared({"one": run(1), "two": run(1, chapter="x")})
+
+
+def test_a_run_is_read_from_beside_its_notebook(tmp_path: Path) -> None:
+    log = run(3, (CLAIM, "8 pairs", 1.0))
+    (tmp_path / "mine.json").write_text(json.dumps(asdict(log)))
+    assert read_run(str(tmp_path / "mine.ipynb")) == log
+    with pytest.raises(FileNotFoundError, match="writes it beside the notebook"):
+        read_run(str(tmp_path / "yours.ipynb"))
+    (tmp_path / "odd.json").write_text("[1]")
+    with pytest.raises(ValueError, match="is no log of a run"):
+        read_run(str(tmp_path / "odd.json"))

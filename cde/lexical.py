@@ -146,6 +146,8 @@ class BM25:
     name = "BM25"
 
     def __init__(self, documents: Sequence[str] = (), k1: float = 0.9, b: float = 0.4) -> None:
+        if isinstance(documents, str):
+            raise TypeError(f"documents must be a list of strings; it is the string {documents!r}")
         self.k1, self.b = k1, b
         self._index = bm25s.BM25(method="lucene", k1=k1, b=b)
         tokens = _tokenize(documents)
@@ -157,7 +159,12 @@ class BM25:
     def search(self, queries: Sequence[str], depth: int = 1000) -> list[dict[int, float]]:
         """Per query, the positions of the best documents and their scores; only documents with a
         score above 0.
+
+        Raises:
+            TypeError: one string in place of a list.
         """
+        if isinstance(queries, str):
+            raise TypeError(f"queries must be a list of strings; it is the string {queries!r}")
         if not self._size or not queries:
             return [{} for _ in queries]
         depth = min(depth, self._size)

@@ -277,3 +277,10 @@ def test_ranking_a_set_searches_its_own_corpus_by_id_with_the_rankers_settings()
     (scores,) = BM25(toy.documents, k1=2.0, b=0.1).search(["green"])
     assert BM25(k1=2.0, b=0.1).rank(toy) == {"q": {"y": scores[1]}, "r": {}}
     assert BM25(["another corpus"], k1=2.0, b=0.1).rank(toy) == {"q": {"y": scores[1]}, "r": {}}
+
+
+def test_one_string_in_place_of_many_is_refused() -> None:
+    with pytest.raises(TypeError, match="documents must be a list of strings; it is the string"):
+        BM25("abc")
+    with pytest.raises(TypeError, match="queries must be a list of strings; it is the string"):
+        BM25(["a cat"]).search("cat")

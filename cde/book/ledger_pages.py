@@ -22,7 +22,7 @@ from cde.book.claims import css, power_in_words
 from cde.book.execution import load_execution
 from cde.book.ledger import PAPERS, Claim, gates, ledger
 from cde.book.markup import render
-from cde.book.simulation import TRUTHS, chances
+from cde.book.simulation import TRUTHS, attainable, chances
 from cde.book.verdicts import SCALES, VERDICTS, Measurement, Verdict, decide, from_json
 from cde.intervals import Interval, false_discovery, smallest_effect
 from cde.intervals.estimates import STUDENT
@@ -194,6 +194,7 @@ def rules_page(profile: str, root: Path) -> str:
             for truth, of in counted.items()
         }
         simulated.append((entry, shares))
+    stuck = [entry for entry in tested if not _could_go_either_way(entry)]
     decided = [entry for entry in tested if entry.verdict.verdict in ("holds", "contradicted")]
     return render(
         "rules.md.j2",
@@ -204,9 +205,16 @@ def rules_page(profile: str, root: Path) -> str:
         simulated=simulated,
         truths=TRUTHS,
         decided=decided,
+        stuck=stuck,
         surviving=[entry for entry in decided if (entry.discovery or 0.0) <= 0.05],
         orders=Counter(claim.fixed["order"] for claim in ledger().values()),
     )
+
+
+def _could_go_either_way(entry: Judged) -> bool:
+    """Whether measurements of this size can support the claim, and can contradict it."""
+    possible = set[str]().union(*(attainable(entry.claim, one) for one in entry.tests))
+    return {"supports", "contradicts"} <= possible
 
 
 def _power_of(n: int) -> dict[str, float]:

@@ -58,6 +58,10 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.queries)
 
+    def __repr__(self) -> str:
+        sources = len(set(self.domains))
+        return f"Pairs({self.name!r}: {len(self):,} pairs of {sources:,} domains)"
+
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return zip(self.queries, self.documents, strict=True)
 

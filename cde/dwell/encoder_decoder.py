@@ -28,6 +28,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from cde.hardware import Precision
+from cde.models.configuration import check_settings
 from cde.models.encoder import TextEncoder, load_tokenizer, save_folder
 from cde.models.pooling import mean_of_tokens, to_the_left
 from cde.models.weights import fetch_folder, fill, read_config, read_weights
@@ -221,6 +222,7 @@ class EncoderDecoder(TextEncoder):
                 such a model.
             settings: settings of `EncoderDecoderConfig`.
         """
+        check_settings(EncoderDecoderConfig, settings, ["layers", "decoder_layers", "tokenizer"])
         weights = read_weights(fetch_folder(tokenizer))
         words = next(
             value for name, value in weights.items() if name.endswith("word_embeddings.weight")
@@ -260,6 +262,7 @@ class EncoderDecoder(TextEncoder):
             ConnectionError: no such model, here or on the Hub.
             ValueError: a model that is no T5, or a setting that is not accepted.
         """
+        check_settings(EncoderDecoderConfig, settings, ["device", "precision"])
         folder = fetch_folder(path_or_repository)
         config = AutoConfig.from_pretrained(folder)
         if config.model_type != "t5":

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cde.hardware import Precision
 from cde.models.backbones import build_backbone, config_from_dict, family_of, masks_of
-from cde.models.configuration import BiEncoderConfig
+from cde.models.configuration import BiEncoderConfig, check_settings
 from cde.models.encoder import TextEncoder, load_tokenizer
 from cde.models.pooling import mean_of_tokens, to_the_left
 from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights
@@ -72,6 +72,7 @@ class BiEncoder(TextEncoder):
             ConnectionError: no such model, here or on the Hub.
             ValueError: a family that is not supported, or a setting that is not accepted.
         """
+        check_settings(BiEncoderConfig, settings, ["layers", "attn_implementation", "device"])
         backbone, tensors = backbone_weights(path_or_repository, layers)
         model = cls(BiEncoderConfig(backbone=backbone, **settings))
         fill(model.backbone, tensors, str(path_or_repository))

@@ -7,14 +7,24 @@ spread over four implementations.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from transformers import AutoConfig, PreTrainedConfig
 
 from cde.models.backbones import FAMILIES
+from cde.validation import unknown
 
-__all__ = ["TASK_PREFIXES", "VARIANTS", "BiEncoderConfig", "ContextualConfig", "Variant"]
+__all__ = [
+    "TASK_PREFIXES",
+    "VARIANTS",
+    "BiEncoderConfig",
+    "ContextualConfig",
+    "Variant",
+    "check_settings",
+]
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,30 @@ TASK_PREFIXES = {
     "clustering": {"query_prefix": "clustering: ", "document_prefix": "clustering: "},
     "classification": {"query_prefix": "classification: ", "document_prefix": "classification: "},
 }
+
+
+def check_settings(
+    config: type[PreTrainedConfig], names: Iterable[str], besides: Iterable[str] = ()
+) -> None:
+    """Refuse names that a config does not have: `transformers` would take and forget them.
+
+    Args:
+        config: class of the config.
+        names: names of the settings that were given.
+        besides: further names that are accepted where these came from, for the nearest one.
+
+    Raises:
+        ValueError: an unknown name, with the nearest known one.
+
+    Example:
+        >>> check_settings(ContextualConfig, ["contextsize"])
+        Traceback (most recent call last):
+        ValueError: there is no setting contextsize (context_size?); known are attention, ...
+    """
+    own = set(inspect.signature(config.__init__).parameters) - {"self", "kwargs"}
+    known = {name for name in own if not name.endswith("backbone")}
+    if strange := set(names) - known:
+        raise ValueError(unknown(strange, known | set(besides)))
 
 
 def _require(condition: bool, message: str) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cde.hardware import Precision
 from cde.models.attention import ContextCache
-from cde.models.configuration import ContextualConfig
+from cde.models.configuration import ContextualConfig, check_settings
 from cde.models.corpus import CorpusEncoder, draw_context
 from cde.models.encoder import Encoder, load_tokenizer, save_folder
 from cde.models.encoding import Vectors
@@ -103,6 +103,8 @@ class ContextualEncoder(Encoder):
             ConnectionError: no such model, here or on the Hub.
             ValueError: a family that is not supported, or a setting that is not accepted.
         """
+        own = ["layers", "first_stage_layers", "attn_implementation", "device", "precision"]
+        check_settings(ContextualConfig, settings, own)
         second, second_weights = backbone_weights(path_or_repository, layers)
         first, first_weights = second, second_weights
         if first_stage_layers is not None and first_stage_layers != layers:

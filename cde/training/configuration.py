@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from cde.models.configuration import BiEncoderConfig, ContextualConfig, check_settings
 from cde.validation import Number, Whole, declared
 
 __all__ = ["TrainConfig"]
@@ -47,7 +48,8 @@ class TrainConfig:
         share_negatives: between processes.
         temperature: τ.
         symmetric: also from documents to queries.
-        learning_rate, warmup_steps: linear warm-up to the rate, then linear decay to 0.
+        learning_rate, warmup_steps: linear warm-up to the rate, then linear decay to 0; None warms
+            up for a tenth of the steps, and the paper's 1,000 at most.
         weight_decay: of AdamW; 0 is Adam.
         steps: of the optimiser.
         query_tokens, document_tokens, context_tokens: texts are cut there.
@@ -90,7 +92,7 @@ class TrainConfig:
     temperature: _Above0 = 0.02
     symmetric: bool = False
     learning_rate: _Above0 = 2e-5
-    warmup_steps: _CountOrZero = 1000
+    warmup_steps: _CountOrZero | None = None
     weight_decay: Annotated[Number, Field(ge=0)] = 0.0
     steps: _Count = 1000
     query_tokens: _Count = 64
@@ -112,7 +114,22 @@ class TrainConfig:
                 f"the context is drawn from the batch: context_size {self.context_size} is more "
                 f"than batch_size {self.batch_size}"
             )
+        encoder = BiEncoderConfig if self.architecture == "bi-encoder" else ContextualConfig
+        try:
+            check_settings(encoder, self.model)
+        except ValueError as error:
+            raise ValueError(f"model: {error}") from None
         return self
+
+    @property
+    def warmup(self) -> int:
+        """Steps of warm-up.
+
+        Example:
+            >>> TrainConfig(steps=50).warmup, TrainConfig(steps=50, warmup_steps=0).warmup
+            (5, 0)
+        """
+        return min(1000, self.steps // 10) if self.warmup_steps is None else self.warmup_steps
 
     def token_limits(self, gpu: bool) -> tuple[int, int]:
         """Tokens of a chunk, and of the largest batch that needs no gradient cache: as set, or the

@@ -134,9 +134,7 @@ class Trainer:
         self.optimiser = torch.optim.AdamW(
             self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
         )
-        self.schedule = get_linear_schedule_with_warmup(
-            self.optimiser, config.warmup_steps, config.steps
-        )
+        self.schedule = get_linear_schedule_with_warmup(self.optimiser, config.warmup, config.steps)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         self.loop = Loop(

@@ -210,6 +210,11 @@ def test_hard_negatives_are_the_nearest_that_are_not_false() -> None:
         ({"temperature": 0.0}, "temperature must be above 0"),
         ({"filter_epsilon": 0.0, "filter_threshold": 0.5}, "set one"),
         ({"steps": 2.5}, "steps must be a whole number"),
+        ({"steps": True}, "steps must be a whole number"),
+        ({"temperature": float("nan")}, "temperature must be a finite number"),
+        ({"temperature": "0.1"}, "temperature must be a finite number"),
+        ({"model": {"contxt": 3}}, r"model: there is no setting contxt \(context_size\?\)"),
+        ({"contextsize": 3}, r"there is no setting contextsize \(context_size\?\)"),
     ],
 )
 def test_settings_are_checked_when_they_are_written_down(
@@ -217,6 +222,14 @@ def test_settings_are_checked_when_they_are_written_down(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         TrainConfig(**{**SMALL, **changes})
+
+
+def test_numbers_of_numpy_are_numbers_and_the_warm_up_is_shorter_than_the_run() -> None:
+    config = TrainConfig(**{**SMALL, "steps": np.int64(30), "learning_rate": np.float32(0.5)})
+    assert (config.steps, config.learning_rate) == (30, 0.5)
+    assert type(config.steps) is int
+    assert TrainConfig(steps=12).warmup == 1
+    assert TrainConfig(steps=50_000).warmup == 1000
 
 
 def test_a_setting_that_does_not_exist_is_named() -> None:

@@ -64,8 +64,8 @@ def pack_batches(
         Batches in random order, each `(batch_size,)` int64 positions of pairs, in random order.
 
     Raises:
-        ValueError: an unknown order, "tsp" without vectors, a batch size below 1, or domains or
-            vectors for another number of pairs.
+        ValueError: an unknown order, "tsp" without vectors, a batch size below 1 or above what any
+            domain can fill, or domains or vectors for another number of pairs.
 
     Used by the chapters `cluster_difficulty` and `packing`.
 
@@ -75,7 +75,14 @@ def pack_batches(
         [[0, 1], [2, 3], [4, 5]]
     """
     clusters = _Clusters.of(labels, order, vectors, domains)
-    return _pack(clusters, batch_size, seed, drop_last, cross_domains)
+    batches = _pack(clusters, batch_size, seed, drop_last, cross_domains)
+    if not batches and len(labels):
+        largest = len(labels) if cross_domains else max(map(len, clusters.rows))
+        raise ValueError(
+            f"not one batch of {batch_size} pairs can be filled: the largest domain has "
+            f"{largest:,} pairs. Take a smaller batch_size, or drop_last=False"
+        )
+    return batches
 
 
 @dataclass(frozen=True)
@@ -194,7 +201,7 @@ def stratified_batches(
         Batches in random order, each `(batch_size,)` int64 positions of pairs.
 
     Raises:
-        ValueError: a batch size below 1.
+        ValueError: a batch size below 1, or above what any stratum can fill.
 
     Used by the chapter `clusters`.
 

@@ -106,6 +106,12 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         if "config_class" in cls.__dict__:
             kinds[cls.config_class.model_type] = cls
 
+    def __repr__(self) -> str:
+        """One line; the layers are those of `print(model.backbone)` or `model.second_stage`."""
+        weights = sum(parameter.numel() for parameter in self.parameters()) / 1e6
+        name, size = type(self).__name__, f"{weights:.1f} million weights"
+        return f"{name}({self.dim} dimensions, {size}, on {self.device})"
+
     def _init_weights(self, module: nn.Module) -> None:
         """Backbones initialise themselves; torch's own start is right for the few layers beside
         them.

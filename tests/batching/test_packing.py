@@ -9,7 +9,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cde.batching import packing as batching
@@ -51,13 +51,17 @@ def test_every_pair_is_in_exactly_one_batch_or_at_most_one(packing: dict) -> Non
         kept = pack_batches(**packing, drop_last=False, cross_domains=cross)
         assert sorted(np.concatenate(kept).tolist()) == list(range(len(labels)))
         assert all(1 <= len(batch) <= size for batch in kept)
+        parts = [len(labels)] if cross else [int((domains == domain).sum()) for domain in (0, 1)]
+        assert len(kept) == sum(-(-part // size) for part in parts)
+        if max(parts) < size:
+            with pytest.raises(ValueError, match="not one batch"):
+                pack_batches(**packing, drop_last=True, cross_domains=cross)
+            continue
         whole = pack_batches(**packing, drop_last=True, cross_domains=cross)
         given_out = [row for batch in whole for row in batch.tolist()]
         assert len(given_out) == len(set(given_out))
         assert all(len(batch) == size for batch in whole)
-        parts = [len(labels)] if cross else [int((domains == domain).sum()) for domain in (0, 1)]
         assert len(whole) == sum(part // size for part in parts)
-        assert len(kept) == sum(-(-part // size) for part in parts)
 
 
 @given(packings())
@@ -148,7 +152,6 @@ def test_clusters_with_one_number_in_two_domains_are_two() -> None:
 def test_nothing_to_pack() -> None:
     empty = np.zeros(0, np.int64)
     assert pack_batches(empty, 4) == pack_batches(empty, 4, cross_domains=True) == []
-    assert pack_batches(np.zeros(3, np.int64), 4) == []
 
 
 @pytest.mark.parametrize(
@@ -243,6 +246,7 @@ def test_bad_tours_are_named() -> None:
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 10), st.integers(0, 5))
 def test_strata_are_drawn_by_their_size(sizes: list[int], batch_size: int, seed: int) -> None:
     strata = np.repeat([f"source {place}" for place in range(len(sizes))], sizes)
+    assume(max(sizes, default=0) >= batch_size)
     batches = stratified_batches(strata, batch_size, seed)
     assert all(len(set(strata[batch])) == 1 for batch in batches)
     drawn = dict.fromkeys(strata.tolist(), 0)
@@ -413,3 +417,14 @@ def test_clustered_batches_are_harder_than_shuffled_ones() -> None:
         for b in pack_batches(np.zeros_like(truth), 20)
     ]
     assert min(hard) > max(easy)
+
+
+def test_batches_that_no_domain_can_fill_are_refused_instead_of_none_being_given() -> None:
+    labels = np.zeros(300, np.int64)
+    with pytest.raises(ValueError, match=r"not one batch of 1000 .* has 300 pairs"):
+        pack_batches(labels, 1000)
+    assert [len(batch) for batch in pack_batches(labels, 1000, drop_last=False)] == [300]
+    halves = np.repeat(["a", "b"], 150)
+    with pytest.raises(ValueError, match="has 150 pairs"):
+        pack_batches(labels, 200, domains=halves)
+    assert len(pack_batches(labels, 200, domains=halves, cross_domains=True)) == 1

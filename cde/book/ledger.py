@@ -18,13 +18,15 @@ import yaml
 
 from cde.storage import project_root
 
-__all__ = ["PAPERS", "Claim", "Gate", "gates", "ledger", "read_ledger"]
+__all__ = ["PAPERS", "SHORT", "Claim", "Gate", "gates", "ledger", "read_ledger"]
 
 PAPERS = {
     "cde": "Contextual Document Embeddings",
     "clustering": "Embedding and Clustering Your Data",
     "dwell": "Dwell in the Beginning",
 }
+#: short names, for narrow columns
+SHORT = {"cde": "CDE", "clustering": "Clustering", "dwell": "Dwell"}
 _OPTIONAL = {"gates", "range"}
 _RULES = ({"above"}, {"below"}, {"near", "tolerance"})
 _ORDERS = ("before", "after", "unmeasured")

@@ -20,7 +20,7 @@ from scipy import stats
 from cde.book.chapters import Chapter, chapters
 from cde.book.claims import css, power_in_words
 from cde.book.execution import load_execution
-from cde.book.ledger import PAPERS, Claim, gates, ledger
+from cde.book.ledger import PAPERS, SHORT, Claim, gates, ledger
 from cde.book.markup import render
 from cde.book.simulation import TRUTHS, attainable, chances
 from cde.book.verdicts import SCALES, VERDICTS, Measurement, Verdict, decide, from_json
@@ -63,6 +63,11 @@ class Judged:
     def paper(self) -> str:
         """Title of the paper."""
         return PAPERS[self.claim.paper]
+
+    @property
+    def place(self) -> str:
+        """Where the paper says it: its short name and the place."""
+        return f"{SHORT[self.claim.paper]}, {self.claim.place}"
 
     @property
     def style(self) -> str:
@@ -159,9 +164,9 @@ def _with_discoveries(entries: list[Judged]) -> list[Judged]:
 
 def claims_page(profile: str, root: Path) -> str:
     """The page *Claims*: every claim of the ledger with its verdict, to be filtered by paper, part
-    and verdict. What has been tested comes first.
+    and verdict; those that hold come first, those that were not tested last.
     """
-    entries = sorted(judged(profile, root), key=lambda one: one.verdict.verdict == "not tested")
+    entries = sorted(judged(profile, root), key=lambda one: VERDICTS.index(one.verdict.verdict))
     tally = Counter(entry.verdict.verdict for entry in entries)
     return render(
         "claims.md.j2",

@@ -51,6 +51,9 @@ def _parser() -> argparse.ArgumentParser:
         help="allow --record with uncommitted changes; the page says so",
     )
     run.add_argument(
+        "--dry-run", action="store_true", help="check everything, say what would run, run nothing"
+    )
+    run.add_argument(
         "--out",
         type=Path,
         metavar="FILE.ipynb",

@@ -43,6 +43,8 @@ def run(options: argparse.Namespace) -> int:
     parameters = chapter.check_parameters(parameters)
     output: Path = options.out or _readable_path(chapter, parameters)
     _check_output(output)
+    if options.dry_run:
+        return _rehearse(chapter, parameters, output)
     asked = options.record if options.record not in (None, "1") else ""
     if asked and not re.fullmatch(r"[\w-]+/[\w-]+", asked):
         raise ValueError(
@@ -73,6 +75,23 @@ def run(options: argparse.Namespace) -> int:
     if options.record and not log.error:
         return _prove(chapter, written)
     return 1 if log.error else 0
+
+
+def _rehearse(chapter: Chapter, parameters: dict[str, Any], output: Path) -> int:
+    """Say what would run, and what is known of its time; nothing runs."""
+    print(f"{chapter.name}: {chapter.title}")
+    for name, value in parameters.items():
+        print(f"  {name} = {value!r}")
+    print(f"to {output}")
+    profile = str(parameters.get("profile", chapter.parameters["profile"].default))
+    log = load_execution(chapter, profile)
+    if log is None:
+        print(f"it has not run at {profile} here: no time is known")
+    else:
+        own = {name: value for name, value in parameters.items() if name != "profile"}
+        beside = ", with the profile's own settings" if own else ""
+        print(f"its page at {profile} took {log.seconds:.0f} s on {log.device}{beside}")
+    return 0
 
 
 def _readable_path(chapter: Chapter, parameters: dict[str, Any]) -> Path:

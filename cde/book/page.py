@@ -181,7 +181,7 @@ def experiment(
     if recorded is None:
         print(
             "not available: this machine lacks what it needs, and there is no record with these "
-            "settings"
+            f"settings. {records.records_and_differences(name, whole)}"
         )
         return None
     if recorded.note:

@@ -18,7 +18,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +36,7 @@ __all__ = [
     "proof_states",
     "record_state",
     "recorded",
+    "records_and_differences",
     "records_at_other_profiles",
     "rows_of_record",
 ]
@@ -135,6 +136,32 @@ def rows_of_record(name: str, profile: str) -> RecordedRows | None:
         return None
     record = json.loads(path.read_text(encoding="utf-8"))
     return RecordedRows(_renamed(record["rows"], record), record["settings"])
+
+
+def records_and_differences(name: str, settings: Mapping[str, Any]) -> str:
+    """Which records of an experiment there are, and in what they differ from some settings.
+
+    Args:
+        name: name of the experiment.
+        settings: what its rows would depend on.
+
+    Example:
+        >>> records_and_differences("no such experiment", {})
+        'There is no record of no such experiment at any profile.'
+    """
+    paths = sorted((project_root() / "book" / "records").glob(f"*/{name}.json"))
+    if not paths:
+        return f"There is no record of {name} at any profile."
+    wanted, said = json.loads(json.dumps(settings)), []
+    for path in paths:
+        made = json.loads(path.read_text(encoding="utf-8"))["settings"]
+        apart = [
+            f"{key} {made.get(key, 'not set')!r} instead of {wanted.get(key, 'not set')!r}"
+            for key in sorted({*made, *wanted})
+            if made.get(key) != wanted.get(key)
+        ]
+        said.append(f"{path.parent.name} has {'; '.join(apart) or 'the same settings'}")
+    return f"Records of {name}: {'. '.join(said)}."
 
 
 def records_at_other_profiles(name: str, profile: str) -> dict[str, Recorded]:

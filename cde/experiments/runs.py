@@ -92,6 +92,7 @@ class Run:
             seconds.
         provenance: time, machine, libraries, commit, seed.
         data: fingerprint of the pairs.
+        source: name of the pairs: `config.data`, unless others were given to `train`.
     """
 
     key: str
@@ -100,6 +101,12 @@ class Run:
     metrics: pd.DataFrame
     provenance: dict[str, Any]
     data: str
+    source: str = ""
+
+    def __repr__(self) -> str:
+        last = self.metrics.iloc[-1]["loss"] if len(self.metrics) else float("nan")
+        what = f"{self.config.architecture} on {self.source or self.config.data}"
+        return f"Run({self.key}: {what}, {len(self.metrics)} steps, loss {last:.3g})"
 
     def model(self) -> Any:
         """The trained encoder, read from the store."""
@@ -124,6 +131,7 @@ class Run:
             pd.DataFrame(values["metrics"]),
             values["provenance"],
             values["data"],
+            values.get("source", ""),
         )
 
 
@@ -206,6 +214,7 @@ def train(config: TrainConfig, pairs: Pairs | None = None, hard_negatives: Any =
         model, metrics = trainer.run()
         if trainer.processes.rank == 0:
             model.save_pretrained(folder / "model")
-        return {"config": config.to_dict(), "data": pairs.fingerprint, "metrics": metrics}
+        used = {"data": pairs.fingerprint, "source": pairs.name}
+        return {"config": config.to_dict(), **used, "metrics": metrics}
 
     return Run.read(stored(run_key(config, pairs, hard_negatives), make, config.seed))

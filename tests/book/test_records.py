@@ -306,3 +306,9 @@ def test_one_function_proves_all_the_records_that_it_makes(
         "laptop/large": "holds",
         "laptop/small": "holds",
     }
+
+
+def test_what_sets_a_record_apart_is_named() -> None:
+    said = records.records_and_differences("table1-floor", {"steps": 7})
+    assert "hours has" in said and "steps 390 instead of 7" in said
+    assert "no record of toy at any profile" in records.records_and_differences("toy", {})

@@ -35,6 +35,7 @@ import Stemmer
 from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
+from cde.validation import checked_texts
 
 __all__ = ["BM25", "Divergence", "document_frequencies", "idf_divergence", "sparse_vectors"]
 
@@ -146,8 +147,7 @@ class BM25:
     name = "BM25"
 
     def __init__(self, documents: Sequence[str] = (), k1: float = 0.9, b: float = 0.4) -> None:
-        if isinstance(documents, str):
-            raise TypeError(f"documents must be a list of strings; it is the string {documents!r}")
+        documents = checked_texts(documents, "documents")
         self.k1, self.b = k1, b
         self._index = bm25s.BM25(method="lucene", k1=k1, b=b)
         tokens = _tokenize(documents)
@@ -163,8 +163,7 @@ class BM25:
         Raises:
             TypeError: one string in place of a list.
         """
-        if isinstance(queries, str):
-            raise TypeError(f"queries must be a list of strings; it is the string {queries!r}")
+        queries = checked_texts(queries, "queries")
         if not self._size or not queries:
             return [{} for _ in queries]
         depth = min(depth, self._size)

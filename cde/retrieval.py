@@ -247,7 +247,7 @@ def _best_first(ranking: Mapping[str, float]) -> dict[str, float]:
 def score_queries(
     rankings: Rankings,
     retrieval_set: RetrievalSet,
-    metrics: Sequence[str] = ("ndcg@10",),
+    metrics: str | Sequence[str] = ("ndcg@10",),
     drop_own: bool = True,
 ) -> pd.DataFrame:
     """Score each query by trec_eval's definitions.
@@ -255,7 +255,7 @@ def score_queries(
     Args:
         rankings: query id → document id → score; a query that is missing scores 0.
         retrieval_set: judgements, and the documents to exclude.
-        metrics: any of ndcg@k, map@k, recall@k, p@k, mrr@k.
+        metrics: one or several of ndcg@k, map@k, recall@k, p@k, mrr@k.
         drop_own: drop a document whose id is the query's, as BEIR does, unless it is judged
             relevant (in pydocs a query and its document share their id).
 
@@ -265,6 +265,7 @@ def score_queries(
     Raises:
         ValueError: an unknown metric.
     """
+    metrics = (metrics,) if isinstance(metrics, str) else metrics
     for metric in metrics:
         if not re.fullmatch(r"(ndcg|map|recall|p|mrr)@[1-9]\d*", metric):
             raise ValueError(
@@ -304,7 +305,7 @@ def _by_rank(item: tuple[str, float]) -> tuple[float, str]:
 def evaluate(
     encoder: Encoder | Ranker,
     retrieval_set: RetrievalSet,
-    metrics: Sequence[str] = ("ndcg@10",),
+    metrics: str | Sequence[str] = ("ndcg@10",),
     depth: int = 1000,
     index: str = "exact",
     drop_own: bool = True,
@@ -314,7 +315,7 @@ def evaluate(
     Args:
         encoder: an encoder (`encode_queries`, `encode_documents`) or a ranker (`rank`).
         retrieval_set: what to search.
-        metrics: any of ndcg@k, map@k, recall@k, p@k, mrr@k.
+        metrics: one or several of ndcg@k, map@k, recall@k, p@k, mrr@k.
         depth: how many documents are ranked.
         index: "exact", or a FAISS factory string.
         drop_own: drop a document with the query's own id unless it is judged relevant.
@@ -338,6 +339,7 @@ def evaluate(
     """
     if not retrieval_set.queries:
         raise ValueError(f"{retrieval_set.name} has no judged query to evaluate on")
+    metrics = (metrics,) if isinstance(metrics, str) else metrics
     scores = score_queries(
         rank(encoder, retrieval_set, depth, index), retrieval_set, metrics, drop_own
     )

@@ -39,6 +39,7 @@ from cde.data.hub import notice_being_offline
 from cde.hardware import Precision, compute_device, half_precision
 from cde.progress import progress
 from cde.storage import cache_folder, content_hash
+from cde.validation import checked_texts
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -193,15 +194,7 @@ class Surrogate:
         return self._embed(texts, "document")
 
     def _embed(self, texts: Sequence[str], role: str) -> Vectors:
-        if isinstance(texts, str):
-            raise TypeError(
-                "texts must be a list of strings; one string was given: put it in a list"
-            )
-        for position, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise TypeError(
-                    f"texts must be strings; item {position} is of type {type(text).__name__}"
-                )
+        texts = checked_texts(texts)
         if len(texts) == 0:
             return np.zeros((0, self.dim), np.float32)
         role = "" if self.name == "minilm" else role  # MiniLM has no prompts: one cache serves all

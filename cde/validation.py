@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Annotated, Any, TypeVar, dataclass_transform
@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar, dataclass_transform
 import pydantic
 from pydantic import BeforeValidator, ConfigDict, ValidationError
 
-__all__ = ["Number", "Whole", "declared", "explained", "sentences", "unknown"]
+__all__ = ["Number", "Whole", "checked_texts", "declared", "explained", "sentences", "unknown"]
 
 Declared = TypeVar("Declared", bound=type)
 
@@ -44,6 +44,38 @@ def _number(value: Any) -> Any:
 Whole = Annotated[int, BeforeValidator(_whole)]
 #: a finite number: `0.5`, `np.float32(0.5)` or `1`, not `nan`
 Number = Annotated[float, BeforeValidator(_number)]
+
+
+def checked_texts(texts: Any, name: str = "texts") -> list[str]:
+    """Texts as a list, whatever iterable they came in.
+
+    Args:
+        texts: a list, tuple, array, series or generator of strings.
+        name: name of the argument, for errors.
+
+    Raises:
+        TypeError: one string, a set (whose order is chance), or an item that is no string.
+
+    Example:
+        >>> checked_texts(word for word in ("a", "b"))
+        ['a', 'b']
+    """
+    if isinstance(texts, str):
+        raise TypeError(f"{name} must be a list of strings; one string was given: put it in a list")
+    if not isinstance(texts, Iterable):
+        raise TypeError(f"{name} must be a list of strings; it is {texts!r}")
+    if isinstance(texts, Set | Mapping):
+        raise TypeError(
+            f"{name} must be a list of strings; a {type(texts).__name__} was given, whose order is "
+            "not that of vectors"
+        )
+    items = list(texts)
+    for position, text in enumerate(items):
+        if not isinstance(text, str):
+            raise TypeError(
+                f"{name} must be strings; item {position} is of type {type(text).__name__}"
+            )
+    return items
 
 
 def unknown(names: Iterable[str], known: Iterable[str], what: str = "setting") -> str:

@@ -280,7 +280,9 @@ def test_ranking_a_set_searches_its_own_corpus_by_id_with_the_rankers_settings()
 
 
 def test_one_string_in_place_of_many_is_refused() -> None:
-    with pytest.raises(TypeError, match="documents must be a list of strings; it is the string"):
+    with pytest.raises(
+        TypeError, match="documents must be a list of strings; one string was given"
+    ):
         BM25("abc")
-    with pytest.raises(TypeError, match="queries must be a list of strings; it is the string"):
+    with pytest.raises(TypeError, match="queries must be a list of strings; one string was given"):
         BM25(["a cat"]).search("cat")

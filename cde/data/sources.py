@@ -84,6 +84,8 @@ def _unknown(name: str, kind: str) -> ValueError:
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(close)}? " if close else ""
     needs = name.startswith(("beir/", "pairs/")) and not os.environ.get("CDE_DATA")
+    if Path(name).exists():
+        hint = f"for the file or folder of that name say folder:{name}. "
     unset = f"{name} is looked for below $CDE_DATA, which is not set. " if needs else ""
     return ValueError(
         f"no collection of {kind} is called {name!r}: {hint}{unset}Accepted are pydocs, "

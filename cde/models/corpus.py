@@ -19,8 +19,9 @@ from cde.hardware import half_precision
 from cde.models.attention import ContextCache
 from cde.models.configuration import ContextualConfig
 from cde.models.encoder import kinds, save_folder
-from cde.models.encoding import Vectors, checked_texts
+from cde.models.encoding import Vectors
 from cde.models.weights import fetch_folder, read_config, read_weights
+from cde.validation import checked_texts
 
 __all__ = ["CorpusEncoder", "draw_context"]
 

@@ -21,30 +21,14 @@ from torch import Tensor
 
 from cde.hardware import Precision, half_precision
 from cde.progress import progress
+from cde.validation import checked_texts
 
-__all__ = ["checked_texts", "encode_texts", "padded", "token_batches", "tokenise"]
+__all__ = ["encode_texts", "padded", "token_batches", "tokenise"]
 
 Vectors = NDArray[np.float32]
 Forward = Callable[[Tensor, "Tensor | None"], Tensor]
 
 _PORTION = 20_000  # texts tokenised at once
-
-
-def checked_texts(texts: Sequence[str]) -> list[str]:
-    """The texts as a list.
-
-    Raises:
-        TypeError: something that is not a list of strings (which item, and what it is).
-    """
-    if isinstance(texts, str):
-        raise TypeError("texts must be a list of strings; one string was given: put it in a list")
-    texts = list(texts)
-    for position, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(
-                f"texts must be strings; item {position} is of type {type(text).__name__}"
-            )
-    return texts
 
 
 def tokenise(tokenizer: Any, texts: list[str], max_tokens: int) -> list[NDArray[np.int32]]:

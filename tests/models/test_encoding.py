@@ -12,7 +12,8 @@ from tiny_encoders import tokenizer
 from torch import Tensor
 
 from cde.models import encoding
-from cde.models.encoding import checked_texts, encode_texts, token_batches, tokenise
+from cde.models.encoding import encode_texts, token_batches, tokenise
+from cde.validation import checked_texts
 
 LETTERS = "abcdefghij"
 Batch = tuple[Tensor, Tensor | None]

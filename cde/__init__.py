@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cde.experiments.runs import train
     from cde.lexical import BM25
     from cde.models import BiEncoder, ContextualEncoder, CorpusEncoder
-    from cde.retrieval import evaluate, search
+    from cde.retrieval import Hybrid, compare, evaluate, search
     from cde.surrogate import Surrogate
     from cde.training import TrainConfig
 
@@ -37,7 +37,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "experiments.runs": ["train"],
         "lexical": ["BM25"],
         "models": ["BiEncoder", "ContextualEncoder", "CorpusEncoder"],
-        "retrieval": ["evaluate", "search"],
+        "retrieval": ["Hybrid", "compare", "evaluate", "search"],
         "surrogate": ["Surrogate"],
         "training": ["TrainConfig"],
     },

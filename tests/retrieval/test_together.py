@@ -1,0 +1,77 @@
+"""Two systems: compared as SciPy would, fused as the formula says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import cde
+from cde import RetrievalSet
+from cde.retrieval import Hybrid, compare, rank
+
+
+class Fixed:
+    """A ranker with rankings of its own."""
+
+    def __init__(self, **rankings: Mapping[str, float]) -> None:
+        self.rankings = rankings
+
+    def rank(
+        self, retrieval_set: RetrievalSet, depth: int = 1000
+    ) -> Mapping[str, Mapping[str, float]]:
+        return self.rankings
+
+
+CORPUS = RetrievalSet(
+    ["a", "b", "c"], ["x", "y", "z"], ["q", "r"], ["?", "!"], {"q": {"a": 1}, "r": {"b": 1}}
+)
+ONE = Fixed(q={"a": 9.0, "b": 5.0}, r={"b": 1.0})
+OTHER = Fixed(q={"b": 0.9, "c": 0.5}, r={"c": 0.4, "b": 0.2})
+
+
+def test_a_document_s_score_is_the_sum_of_its_reciprocal_ranks() -> None:
+    fused = Hybrid([ONE, OTHER], k=1).rank(CORPUS)
+    assert fused["q"] == pytest.approx({"b": 1 / 3 + 1 / 2, "a": 1 / 2, "c": 1 / 3})
+    assert list(fused["q"]) == ["b", "a", "c"]
+    assert list(Hybrid([ONE, OTHER]).rank(CORPUS, depth=1)["q"]) == ["b"]
+
+
+def test_a_hybrid_of_one_system_ranks_as_that_system_does() -> None:
+    corpus = cde.load_retrieval("pydocs/rich")
+    alone = rank(cde.BM25(), corpus)
+    fused = Hybrid([cde.BM25()]).rank(corpus)
+    for query, ranking in alone.items():
+        scores = [ranking[document] for document in fused[query]]
+        assert scores == sorted(scores, reverse=True)
+        assert set(fused[query]) == set(ranking)
+
+
+def test_a_hybrid_is_a_ranker_like_any_other() -> None:
+    scores = cde.evaluate(Hybrid([ONE, OTHER]), CORPUS, ("mrr@10", "recall@1"))
+    assert scores == {"mrr@10": 0.75, "recall@1": 0.5}
+
+
+def test_a_comparison_is_the_paired_test_of_its_queries() -> None:
+    corpus = cde.load_retrieval("pydocs/rich")
+    made = compare(cde.BM25(), cde.BM25(k1=0.1, b=1.0), corpus)
+    both = [cde.evaluate(one, corpus)["ndcg@10"] for one in (cde.BM25(), cde.BM25(k1=0.1, b=1.0))]
+    assert made.difference.estimate == pytest.approx(both[0] - both[1])
+    assert len(made.queries) == len(corpus.queries)
+    assert made.queries["difference"].is_monotonic_decreasing
+    t = stats.ttest_rel(made.queries["first"], made.queries["second"]).pvalue
+    assert made.p_value == pytest.approx(float(t), abs=0.05)
+    turned = compare(cde.BM25(k1=0.1, b=1.0), cde.BM25(), corpus)
+    assert turned.difference.estimate == pytest.approx(-made.difference.estimate)
+
+
+def test_a_system_is_no_better_than_itself() -> None:
+    same = compare(ONE, ONE, CORPUS)
+    assert same.p_value == 1.0 and not np.any(same.queries["difference"])
+
+
+def test_a_hybrid_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs one system or more"):
+        Hybrid([])

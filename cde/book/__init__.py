@@ -3,15 +3,26 @@
 What a chapter calls:
 
 - `cde.book.page`: settings, experiments, the answer;
-- `cde.book.claims`: measurements and verdicts;
+- `cde.book.parameters`: what a chapter's parameters may be;
+- `cde.book.claims`: gates, measurements and verdicts;
+- `cde.book.gates`: the gates that chapters of results measure;
 - `cde.book.plots`: figures and tables;
 - `cde.book.sketches`: drawings that explain;
 - `cde.book.records`: committed numbers, and the proof that they still stand.
 
+What decides:
+
+- `cde.book.ledger`: the papers' claims, their rules, and since when they are fixed;
+- `cde.book.verdicts`: from measurements to a verdict, by rule alone;
+- `cde.book.simulation`: what each rule could have said.
+
 What the command calls:
 
+- `cde.book.commands`: what each subcommand does;
 - `cde.book.chapters`: the notebooks and their parameters;
 - `cde.book.execution`: one chapter through jupytext and papermill, and whether its page is fresh;
+- `cde.book.comparison`: runs of one chapter side by side;
+- `cde.book.ledger_pages`: *Claims*, *How verdicts are decided*, *Map*;
 - `cde.book.markup`: the templates that pages are made of;
 - `cde.book.pages`: executed notebooks and the ledger made into pages;
 - `cde.book.rendering`: Jupyter Book, and checks of the HTML.

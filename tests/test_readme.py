@@ -24,7 +24,9 @@ def test_every_example_shows_what_it_prints() -> None:
     assert len(EXAMPLES) == README.count("```python") >= 2
 
 
-@pytest.mark.parametrize(("code", "printed"), EXAMPLES, ids=["collections", "two systems", "context"])
+@pytest.mark.parametrize(
+    ("code", "printed"), EXAMPLES, ids=["collections", "two systems", "context"]
+)
 def test_an_example_prints_what_the_readme_says(code: str, printed: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == printed

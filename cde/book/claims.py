@@ -80,7 +80,8 @@ def measure(
     )
     made = Measurement(claim, what, interval, _counted(role), scale, readings)
     # a cell that is run again replaces what it entered before
-    others = [one for one in account.measured if (one.claim, one.what) != (claim, what)]
+    place = (claim, what, scale)
+    others = [one for one in account.measured if (one.claim, one.what, one.scale) != place]
     account.measured = [*others, made]
     return made
 

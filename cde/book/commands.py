@@ -43,21 +43,20 @@ def run(options: argparse.Namespace) -> int:
     parameters = chapter.check_parameters(parameters)
     output: Path = options.out or _readable_path(chapter, parameters)
     _check_output(output)
-    if options.dry_run:
-        return _rehearse(chapter, parameters, output)
     asked = options.record if options.record not in (None, "1") else ""
     if asked and not re.fullmatch(r"[\w-]+/[\w-]+", asked):
         raise ValueError(
             "--record takes a record's profile and name, such as laptop/table1-arms; it is "
             f"{asked!r}"
         )
+    if options.record and commit()[1] and not options.dirty:
+        raise ValueError(
+            "a record names the commit that made it, and there are uncommitted changes: commit "
+            "them, or give --dirty"
+        )
+    if options.dry_run:
+        return _rehearse(chapter, parameters, output)
     if options.record:
-        if commit()[1] and not options.dirty:
-            raise ValueError(
-                "a record names the commit that made it, and there are uncommitted changes: "
-                "commit them, or give "
-                "--dirty"
-            )
         os.environ["CDE_RECORD"] = options.record
     before = _records()
     notebook, log = execute(chapter, parameters, output)
@@ -340,7 +339,9 @@ def compare(options: argparse.Namespace) -> int:
     if len(runs) == 1:
         (only,) = runs.values()
         runs["the book"] = read_run(only.chapter, profile)
-    settings, numbers = compared({Path(name).stem: log for name, log in runs.items()})
+    stems = [Path(name).stem for name in runs]
+    shown = stems if len(set(stems)) == len(stems) else list(runs)
+    settings, numbers = compared(dict(zip(shown, runs.values(), strict=True)))
     with pd.option_context("display.width", 0, "display.max_colwidth", 70):
         print("what differs\n" if len(settings) else "nothing that was set differs")
         print(settings.to_string() if len(settings) else "")

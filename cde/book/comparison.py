@@ -63,6 +63,8 @@ def numbered(log: Execution) -> dict[tuple[str, int], Measurement]:
     """
     places: dict[tuple[str, int], Measurement] = {}
     for entry in from_json(json.dumps(log.measurements)):
+        if entry.claim not in ledger():  # an older log, of a claim that is gone
+            continue
         place = sum(claim == entry.claim for claim, _ in places)
         places[entry.claim, place] = entry
     return places

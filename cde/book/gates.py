@@ -30,7 +30,7 @@ from cde.retrieval import evaluate
 __all__ = ["bm25_scores", "of_recipe", "share_moved", "show"]
 
 #: settings in which arms of one recipe may differ and still be its encoders
-_OF_ARMS = {"seed", "pairs", "batches", "architecture", "attention", "filter_epsilon"}
+_OF_ARMS = {"seed", "batches", "architecture", "attention", "filter_epsilon"}
 
 
 def of_recipe(
@@ -112,7 +112,7 @@ def share_moved(recipe: Recipe, profile: str) -> float | None:
         return None
     rows = record.rows.query("what == 'distance' and kind == 'own and other'")
     rows = rows.groupby("attention")[["moved", "between"]].mean()
-    return float((rows["moved"] / rows["between"]).max())
+    return float((rows["moved"] / rows["between"]).min())  # of the attention that reads least
 
 
 def show(readings: Sequence[Reading]) -> Any:

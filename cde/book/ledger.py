@@ -42,6 +42,7 @@ class Gate:
         otherwise: what is true when it is not.
         test: the measured quantity.
         above: the bound that the quantity must exceed.
+        fixed: date on which it was fixed.
     """
 
     id: str
@@ -49,6 +50,7 @@ class Gate:
     otherwise: str
     test: str
     above: float
+    fixed: str
 
 
 @dataclass(frozen=True)

@@ -92,9 +92,14 @@ class Judged:
 
     @property
     def gates(self) -> list[str]:
-        """What the gates of its tests showed, in words, each once."""
+        """What the gates of its measurements showed, in words with their scale, each once."""
         return list(
-            dict.fromkeys(r.reason for one in self.measurements for r in one.gates if r.value)
+            dict.fromkeys(
+                f"at {one.scale}: {reading.reason}"
+                for one in self.measurements
+                for reading in one.gates
+                if reading.value is not None
+            )
         )
 
     @property
@@ -199,7 +204,12 @@ def rules_page(profile: str, root: Path) -> str:
             for truth, of in counted.items()
         }
         simulated.append((entry, shares))
-    stuck = [entry for entry in tested if not _could_go_either_way(entry)]
+    stuck = [
+        entry
+        for entry, shares in simulated
+        if not _could_go_either_way(entry)
+        or shares[TRUTHS[0]]["holds"] + shares[TRUTHS[0]]["holds in part"] < 5
+    ]
     decided = [entry for entry in tested if entry.verdict.verdict in ("holds", "contradicted")]
     return render(
         "rules.md.j2",
@@ -211,6 +221,7 @@ def rules_page(profile: str, root: Path) -> str:
         truths=TRUTHS,
         decided=decided,
         stuck=stuck,
+        gated=sum(bool(claim.gates) for claim in ledger().values()),
         surviving=[entry for entry in decided if (entry.discovery or 0.0) <= 0.05],
         orders=Counter(claim.fixed["order"] for claim in ledger().values()),
     )

@@ -7,7 +7,9 @@ an error.
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,11 @@ def _fence(text: str) -> str:
     return "`" * max([4, *(len(row) + 1 for row in re.findall("`+", text))])
 
 
+def _quoted(value: Any) -> str:
+    """A parameter's value as one word of a shell's command line."""
+    return shlex.quote(value if isinstance(value, str) else json.dumps(value))
+
+
 _ENVIRONMENT = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),
     autoescape=select_autoescape(enabled_extensions=("html.j2",)),
@@ -30,6 +37,7 @@ _ENVIRONMENT = Environment(
     keep_trailing_newline=True,
 )
 _ENVIRONMENT.filters["fence"] = _fence
+_ENVIRONMENT.filters["quoted"] = _quoted
 
 
 def render(template: str, **values: Any) -> str:

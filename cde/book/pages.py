@@ -104,7 +104,7 @@ def _statuses(profile: str, root: Path) -> list[_Status]:
     for chapter in chapters(root):
         log = load_execution(chapter, profile, root)
         measurements = by_chapter.get(chapter.name, [])
-        names = dict.fromkeys(entry.claim for entry in measurements)
+        names = dict.fromkeys(one.claim for one in measurements if one.claim in ledger())
         tally = Counter(decide(ledger()[name], measurements).verdict for name in names)
         verdicts = ", ".join(f"{tally[name]} {name}" for name in VERDICTS if tally[name])
         statuses.append(_Status(chapter, log, "failed" if log and log.error else verdicts))

@@ -54,12 +54,15 @@ class Reading:
     @property
     def passed(self) -> bool:
         """Whether the value exceeds the gate's bound."""
-        return self.value is not None and self.value > gates()[self.gate].above
+        known = gates().get(self.gate)  # an older log may name one that is gone
+        return known is not None and self.value is not None and self.value > known.above
 
     @property
     def reason(self) -> str:
         """Why the gate is not passed, in words; what it showed, if it is."""
-        gate = gates()[self.gate]
+        gate = gates().get(self.gate)
+        if gate is None:
+            return f"there is no gate {self.gate} any more"
         if self.value is None:
             return f"it was not measured whether {gate.wording}"
         said = gate.wording if self.passed else gate.otherwise
@@ -99,7 +102,8 @@ class Verdict:
         leading: the measurement that is shown first.
         smallest: of "not shown": the distance from the bound (with `near`: the tolerance) that
             would have been shown with a power of 80 %, in the claim's unit.
-        p: of the measurements that test, the largest two-sided p-value of "it is the bound".
+        p: of the measurements that test, the largest two-sided p-value of "it is the bound"; None
+            behind a gate, for a fact without spread, and where some support and others contradict.
     """
 
     verdict: str
@@ -159,7 +163,7 @@ def decide(claim: Claim, measurements: Iterable[Measurement]) -> Verdict:
         return Verdict("not tested", _untested(claim, {one.role for one in made}))
     scales = sorted({one.scale for one in tests}, key=_order)
     by_scale = [_at(claim, [one for one in tests if one.scale == scale]) for scale in scales]
-    meaningful = [one for one in by_scale if one.p is not None]
+    meaningful = [one for one in by_scale if one.smallest is not None]
     return (meaningful or by_scale)[0]
 
 
@@ -185,7 +189,9 @@ def _at(claim: Claim, tests: Sequence[Measurement]) -> Verdict:
         return Verdict("not shown", "; ".join(failed), scale, tests[0], None, None)
     outcomes = [outcome(claim, one.interval) for one in meaningful]
     verdict = of_outcomes(outcomes)
-    p = max(_p(claim, one.interval) for one in meaningful)
+    spread = all(one.interval.standard_error > 0 for one in meaningful)
+    at_odds = {"supports", "contradicts"} <= set(outcomes)
+    p = max(_p(claim, one.interval) for one in meaningful) if spread and not at_odds else None
     leading = meaningful[0]
     smallest = max(_smallest(claim, one.interval) for one in meaningful)
     reason = _reason(outcomes)

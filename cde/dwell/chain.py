@@ -35,7 +35,7 @@ from cde.experiments.runs import PROCEDURE as TRAINING
 from cde.experiments.runs import stored
 from cde.hardware import half_precision
 from cde.storage import content_hash
-from cde.training import TrainConfig, Trainer
+from cde.training import Processes, TrainConfig, Trainer
 from cde.training.preparation import mine_hard_negatives
 
 __all__ = ["Phase", "crop_pairs", "shuffle_segments", "train_phase"]
@@ -215,7 +215,8 @@ def train_phase(phase: Phase, texts: Sequence[str], pairs: Pairs, seed: int = 0)
         else:
             start = EncoderDecoder.from_pretrained(before / "model")
             model, metrics = _TRAINED_BY[phase.kind](start, phase, texts, pairs, seed, folder)
-        model.save_pretrained(folder / "model")
+        if Processes.connect().rank == 0:
+            model.save_pretrained(folder / "model")
         return {"phase": asdict(phase), "metrics": metrics}
 
     return stored(key, make, seed)

@@ -54,6 +54,11 @@ class Interval:
         return self.n - 1.0 if self.method.startswith(STUDENT) else float("inf")
 
     @property
+    def doubt(self) -> float:
+        """Degrees of freedom for a p-value: a bootstrap of few values is no surer than t."""
+        return self.n - 1.0 if "bootstrap" in self.method and self.n > 1 else self.freedom
+
+    @property
     def standard_error(self) -> float:
         """The estimate's standard error, as its interval has it: half its width over the quantile.
 

@@ -91,7 +91,7 @@ def p_value(interval: Interval, bound: float) -> float:
     if interval.standard_error == 0:
         return 1.0 if interval.estimate == bound else 0.0
     t = abs(interval.estimate - bound) / interval.standard_error
-    return float(2 * stats.t.sf(t, interval.freedom))
+    return float(2 * stats.t.sf(t, interval.doubt))
 
 
 def _smallest_share(n: int, bound: float, power: float) -> float:

@@ -18,7 +18,7 @@ import pandas as pd
 
 from cde.data import RetrievalSet
 from cde.intervals import Interval, paired_test
-from cde.retrieval.ranking import Encoder, Ranker, Rankings, rank, score_queries
+from cde.retrieval.ranking import Encoder, Ranker, Rankings, _by_rank, rank, score_queries
 
 __all__ = ["Comparison", "Hybrid", "compare"]
 
@@ -109,7 +109,7 @@ class Hybrid:
     k: float = 60.0
 
     def __post_init__(self) -> None:
-        if not self.systems or self.k < 0:
+        if not self.systems or not self.k >= 0:
             raise ValueError(
                 f"a hybrid needs one system or more and k of 0 or more; it has {len(self.systems)} "
                 f"and k = {self.k}"
@@ -118,16 +118,17 @@ class Hybrid:
     def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> Rankings:
         """Rank a retrieval set: query id → document id → fused score, best first.
 
-        Documents that a system ranks below `depth` get nothing from it.
+        Documents that a system ranks below `depth` get nothing from it. Ties go to the later id, as
+        in trec_eval.
         """
         fused: dict[str, dict[str, float]] = {query: {} for query in retrieval_set.query_ids}
         for system in self.systems:
             for query, ranking in rank(system, retrieval_set, depth).items():
-                best_first = sorted(ranking.items(), key=lambda item: (-item[1], item[0]))
+                best_first = sorted(ranking.items(), key=_by_rank, reverse=True)
                 for place, (document, _) in enumerate(best_first, start=1):
                     own = fused[query]
                     own[document] = own.get(document, 0.0) + 1.0 / (self.k + place)
         return {
-            query: dict(sorted(scores.items(), key=lambda item: (-item[1], item[0]))[:depth])
+            query: dict(sorted(scores.items(), key=_by_rank, reverse=True)[:depth])
             for query, scores in fused.items()
         }

@@ -204,3 +204,25 @@ def test_what_is_not_shown_says_what_would_have_been_seen_beside_the_paper_s_eff
     assert decided.smallest == pytest.approx(2.76, abs=0.02)
     said = claims.power_in_words(name, decided)
     assert "a distance of 2.8" in said and "the paper has 1.8" in said
+
+
+def test_the_same_words_at_another_scale_are_another_measurement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(claims.account, "measured", [])
+    name = "cde-fig6-cluster-size"
+    claims.measure(name, interval(1, 2), "the same", scale="hours")
+    claims.measure(name, interval(-2, -1), "the same", scale="laptop")
+    assert decide(ledger()[name], claims.account.measured).verdict == "holds"
+
+
+def test_facts_and_measurements_at_odds_have_no_p_value() -> None:
+    rule = claim(above=0)
+    assert decide(rule, [entry(1, 1)]).p is None
+    assert decide(rule, [entry(1, 2), entry(-2, -1, what="b")]).p is None
+    assert decide(rule, [entry(1, 2)]).p is not None
+
+
+def test_a_reading_of_a_gate_that_is_gone_is_not_passed() -> None:
+    gone = Reading("no-such-gate", 5.0)
+    assert not gone.passed and "no gate no-such-gate" in gone.reason

@@ -114,6 +114,10 @@ def find_chapter(name: str, root: Path | None = None) -> Chapter:
 
     Raises:
         ValueError: there is none (the closest names are offered).
+
+    Example:
+        >>> find_chapter("table1").part
+        'results'
     """
     by_name = {chapter.name: chapter for chapter in chapters(root)}
     if name not in by_name:

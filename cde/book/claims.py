@@ -20,7 +20,6 @@ from cde.intervals import Interval, run_interval
 from cde.provenance import account
 
 __all__ = [
-    "badge",
     "css",
     "gate",
     "measure",
@@ -239,17 +238,3 @@ def power_in_words(claim: str, decided: Verdict) -> str:
 def css(verdict: str) -> str:
     """The style class of a verdict."""
     return "verdict-" + verdict.replace(" ", "-")
-
-
-def badge(claim: str) -> str:
-    """The verdict on a claim as a coloured word, for the page's answer: Markdown with one HTML tag.
-
-    Raises:
-        KeyError: a claim that is not in the ledger.
-
-    Example:
-        >>> badge("cde-fig6-cluster-size")
-        '<span class="verdict verdict-not-tested">not tested</span>'
-    """
-    said = _decided(claim).verdict
-    return f'<span class="verdict {css(said)}">{said}</span>'

@@ -35,7 +35,6 @@ __all__ = ["book", "claims", "compare", "describe_chapter", "list_chapters", "ru
 
 def run(options: argparse.Namespace) -> int:
     """Execute one chapter; with `--record`, write its records and their proof."""
-
     chapter = find_chapter(options.chapter)
     parameters = parse_assignments(options.parameter)
     if options.profile is not None:
@@ -126,7 +125,6 @@ def _prove(chapter: Chapter, names: list[str]) -> int:
     """Give records their proof: the chapter's miniature, at the profile `smoke` with the page's own
     parameters.
     """
-
     os.environ.pop("CDE_RECORD", None)
     os.environ["CDE_PROVE"] = ",".join(names)
     with tempfile.TemporaryDirectory(prefix="cde-") as folder:
@@ -207,7 +205,6 @@ def book(options: argparse.Namespace) -> int:
 
 def _tell_of_proofs(profile: str) -> None:
     """Which records still stand, by name where they do not, after a build that compares them."""
-
     if profile != "smoke":
         return
     states = proof_states()
@@ -219,14 +216,12 @@ def _tell_of_proofs(profile: str) -> None:
 
 
 def _last_profile() -> str:
-
     path = project_root() / "book" / "executed" / "profile"
     return path.read_text() if path.exists() else "laptop"
 
 
 def claims(options: argparse.Namespace) -> int:
     """Print the ledger with its verdicts."""
-
     profile = options.profile or _last_profile()
     entries = judged(profile, project_root())
     if options.simulate:
@@ -246,7 +241,6 @@ def claims(options: argparse.Namespace) -> int:
 
 
 def _claim_row(entry: Judged) -> dict[str, object]:
-
     claim, verdict = entry.claim, entry.verdict
     return {
         "id": claim.id,

@@ -91,7 +91,7 @@ def crossed_interval(values: ArrayLike) -> Interval:
     half = float(stats.t.ppf(0.975, freedom) * error)
     mean = float(table.mean())
     method = f"random effects of {seeds} seeds and {collections} collections"
-    return Interval(mean, mean - half, mean + half, table.size, method)
+    return Interval(mean, mean - half, mean + half, min(table.shape), method)
 
 
 def _checked(values: ArrayLike) -> np.ndarray:

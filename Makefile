@@ -11,7 +11,7 @@ export GOMP_SPINCOUNT ?= 10000
 endif
 LAB_SETTINGS := {"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"python": "Jupytext Notebook"}}}
 
-.PHONY: book test lab pages benchmarks lint clean
+.PHONY: book test lab pages journeys benchmarks lint clean
 
 book: $(READY)  ## execute the chapters and render book/_build/html/index.html; PROFILE=smoke is the fast variant, FRESH=1 reuses nothing
 	$(BIN)/cde book --profile $(PROFILE) $(if $(FRESH),--fresh)
@@ -29,6 +29,9 @@ lab: $(READY)  ## JupyterLab; a chapter's .py opens as a notebook, paired with a
 
 pages: $(READY)  ## open every built page in headless Chromium: console errors, width, dark mode
 	$(BIN)/python tests/pages/in_chromium.py
+
+journeys: $(READY)  ## three users' journeys, after the smoke book
+	for user in reader experimenter engineer; do $(BIN)/python tests/journeys/$$user.py || exit 1; done
 
 benchmarks: $(READY)  ## the speed claims of the docstrings, as ratios
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done

@@ -23,6 +23,7 @@ ROOMS = (
     "training",
     "intervals",
     "retrieval",
+    "corpus",
     "experiments",
     "dwell",
     "book",

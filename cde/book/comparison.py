@@ -9,15 +9,19 @@ Cost: that of reading the logs.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pandas as pd
 
 from cde.book.chapters import find_chapter
 from cde.book.execution import Execution, load_execution
 from cde.book.ledger import ledger
+from cde.book.page import MIME
+from cde.book.parameters import declared_parameters
 from cde.book.verdicts import Measurement, decide, from_json
 
 __all__ = ["compared", "numbered", "read_run"]
@@ -27,13 +31,15 @@ def read_run(place: str, profile: str = "laptop") -> Execution:
     """The log of a run.
 
     Args:
-        place: an executed notebook that `cde run` wrote, its log beside it, or the name of a
-            chapter: the page of the built book.
+        place: an executed notebook: one that `cde run` wrote, its log beside it, or a page that
+            papermill, jupytext or JupyterLab has run; or the name of a chapter: the page of the
+            built book.
         profile: profile of the book, for a chapter's name.
 
     Raises:
         FileNotFoundError: no run there.
-        ValueError: a file that is no log of a run, or an unknown chapter.
+        ValueError: a file that is no log of a run, a notebook that has not run to its end, or an
+            unknown chapter.
     """
     path = Path(place)
     if path.suffix not in (".ipynb", ".json"):
@@ -44,14 +50,54 @@ def read_run(place: str, profile: str = "laptop") -> Execution:
                 f"{profile} --only {place}"
             )
         return log
+    beside = path.with_suffix(".json")
+    if not beside.exists() and path.suffix == ".ipynb" and path.exists():
+        return _told_by(path)
     try:
-        return Execution(**json.loads(path.with_suffix(".json").read_text(encoding="utf-8")))
+        return Execution(**json.loads(beside.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{path.with_suffix('.json')} is not there: `cde run` writes it beside the notebook"
+            f"{beside} is not there: `cde run` writes it beside the notebook"
         ) from None
     except (json.JSONDecodeError, TypeError) as error:
         raise ValueError(f"{path.with_suffix('.json')} is no log of a run: {error}") from None
+
+
+def _told_by(path: Path) -> Execution:
+    """The log of a page that another tool has run, from what its own cells tell of the run."""
+    notebook = nbformat.read(path, as_version=4)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    handed = [output.data[MIME] for output in outputs if MIME in output.get("data", {})]
+    source = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    name = re.search(r"page\.provenance\(\s*[\"'](\w+)", source)
+    if not handed or name is None:
+        raise ValueError(
+            f"{path} tells of no run, and has no log beside it: only a page of the book that has "
+            "run to its last cell can be compared"
+        )
+    texts = "\n".join(str(output.get("data", {}).get("text/plain", "")) for output in outputs)
+    commit = re.search(r"^commit: (\w+)", texts, re.MULTILINE)
+    ran = notebook.metadata.get("papermill", {})
+    parameters = _parameters_of(notebook, str(path)) | dict(ran.get("parameters", {}))
+    return Execution(
+        chapter=name[1],
+        profile=str(parameters.get("profile", "")),
+        parameters=parameters,
+        started=str(ran.get("start_time", "")),
+        seconds=float(ran.get("duration") or 0),
+        commit=commit[1] if commit else "",
+        dirty="with uncommitted changes" in texts,
+        notebook="",
+        lock="",
+        **{key: handed[-1][key] for key in ("answer", "data", "device", "measurements")},
+    )
+
+
+def _parameters_of(notebook: Any, where: str) -> dict[str, Any]:
+    """The values in a page's own cell of parameters that are not left to the profile."""
+    tagged = [one for one in notebook.cells if "parameters" in one.metadata.get("tags", [])]
+    declared = declared_parameters("\n".join(cell.source for cell in tagged), where)
+    return {one.name: one.default for one in declared.values() if one.default is not None}
 
 
 def numbered(log: Execution) -> dict[tuple[str, int], Measurement]:

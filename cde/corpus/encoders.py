@@ -1,0 +1,289 @@
+"""Which encoder made the vectors of an index: named, kept in a folder, recognised again.
+
+A query finds documents only through the encoder that embedded them; another's vectors may have the
+same length and mean nothing. So an index carries a record of its encoder:
+
+- a `Surrogate` by its model and settings;
+- an encoder of `cde.models` by a hash of its weights, context and settings. It is saved with the
+  index, since nothing else says what it is;
+- any other object by its class alone. Whether it is the same is asked of its vectors: a few
+  documents are embedded again.
+
+Precision and attention kernel are no part of the hash: they move the fourth decimal, and an index
+made on one machine is read on another.
+
+Cost: a pass over the weights, about a second a gigabyte; eight documents for another object.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Sequence
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from cde.models.corpus import CorpusEncoder
+from cde.models.encoder import kinds
+from cde.models.weights import read_config
+from cde.retrieval import Encoder, Ranker
+from cde.storage import content_hash
+from cde.surrogate import Surrogate
+
+__all__ = [
+    "checked_encoder",
+    "describe",
+    "embedded",
+    "is_kept",
+    "record_of",
+    "require_same",
+    "restored",
+]
+
+Vectors = NDArray[np.float32]
+
+#: vectors of one text by one encoder differ by so much of their length at most (bfloat16: 0.014)
+_SAME = 0.03
+
+
+def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Encoder:
+    """The encoder to index with: MiniLM for None, a contextual encoder bound to the texts.
+
+    Args:
+        encoder: what the user gave.
+        texts: what to bind a contextual encoder to; None refuses one that is not bound.
+
+    Raises:
+        TypeError: a class, a ranker such as BM25, or another object that embeds nothing.
+        ValueError: a contextual encoder that is bound to no corpus, and no texts.
+
+    Example:
+        >>> describe(checked_encoder(None, []))
+        "Surrogate('minilm')"
+    """
+    name = encoder.__name__ if isinstance(encoder, type) else type(encoder).__name__
+    if encoder is None:
+        return Surrogate()
+    if isinstance(encoder, type):
+        raise TypeError(f"encoder must be an object; the class {name} was given: {name}(…)")
+    if isinstance(encoder, Encoder):
+        return encoder
+    if hasattr(encoder, "with_context"):
+        if texts is None:
+            raise ValueError(
+                f"{name} is bound to no corpus: give the encoder that .with_context made, or none, "
+                "to load the one in the folder"
+            )
+        bound: Encoder = encoder.with_context(texts, seed=0)
+        return bound
+    if isinstance(encoder, Ranker):
+        raise TypeError(
+            f"{name} ranks without vectors, and an index holds vectors: index with an encoder, "
+            f"then cde.Hybrid([index, {name}(…)]) ranks index.retrieval_set(queries)"
+        )
+    raise TypeError(
+        f"{name} is no encoder: expected encode_queries and encode_documents. A model of "
+        "sentence-transformers is cde.Surrogate(its folder or name)"
+    )
+
+
+def embedded(encoder: Encoder, texts: Sequence[str], role: str, dim: int | None = None) -> Vectors:
+    """Vectors `(n, dim)` float32 of queries or of documents, checked.
+
+    Args:
+        encoder: the encoder.
+        texts: the texts.
+        role: "queries" or "documents".
+        dim: the length that they must have, where one is known.
+
+    Raises:
+        ValueError: another shape, or numbers that are not finite.
+
+    Example:
+        >>> embedded(Surrogate(max_tokens=16), ["red boats"], "queries").shape
+        (1, 384)
+    """
+    encode = encoder.encode_queries if role == "queries" else encoder.encode_documents
+    vectors = np.ascontiguousarray(encode(texts), dtype=np.float32)
+    if vectors.ndim != 2 or len(vectors) != len(texts) or dim not in (None, vectors.shape[1]):
+        raise ValueError(
+            f"{describe(encoder)} gave vectors of shape {vectors.shape} for {len(texts)} {role}; "
+            f"expected ({len(texts)}, {dim or 'dim'})"
+        )
+    if not np.isfinite(vectors).all():
+        raise ValueError(f"{describe(encoder)} gave vectors of {role} that are not finite")
+    return vectors
+
+
+def describe(encoder: Any) -> str:
+    """An encoder in a few words, for a line of text.
+
+    Example:
+        >>> describe(Surrogate(max_tokens=64))
+        "Surrogate('minilm', max_tokens=64)"
+    """
+    if type(encoder) is Surrogate:
+        limit = "" if encoder.max_tokens is None else f", max_tokens={encoder.max_tokens}"
+        return f"Surrogate({encoder.name!r}{limit})"
+    said = repr(encoder)
+    return type(encoder).__name__ if " object at 0x" in said or "\n" in said else said
+
+
+def record_of(encoder: Encoder) -> dict[str, Any]:
+    """What identifies an encoder, as JSON: its kind, its settings, its fingerprint.
+
+    Example:
+        >>> record = record_of(Surrogate(max_tokens=64))
+        >>> record["kind"], record["model"], len(record["fingerprint"])
+        ('surrogate', 'minilm', 16)
+    """
+    record: dict[str, Any] = {"kind": "other", "name": describe(encoder), "fingerprint": None}
+    if type(encoder) is Surrogate:
+        here = Path(encoder.name)
+        precise = copy.copy(encoder)  # one hash for both precisions
+        precise.half = False
+        precise.__dict__.pop("fingerprint", None)
+        return record | {
+            "kind": "surrogate",
+            "model": str(here.resolve()) if here.is_dir() else encoder.name,
+            "max_tokens": encoder.max_tokens,
+            "precision": "bfloat16" if encoder.half else "float32",
+            "cache": encoder.cache,
+            "fingerprint": precise.fingerprint,
+        }
+    bound = type(encoder) is CorpusEncoder
+    model: Any = encoder.model if isinstance(encoder, CorpusEncoder) else encoder
+    config = getattr(model, "config", None)
+    if kinds.get(getattr(config, "model_type", "")) is not type(model):
+        return record
+    return record | {
+        "kind": "bound model" if bound else "model",
+        "precision": model.precision,
+        "attention": _attention(model),
+        "fingerprint": content_hash(_parts(model, encoder if bound else None)),
+    }
+
+
+def is_kept(record: dict[str, Any]) -> bool:
+    """Whether such an encoder is saved with its index, by its own `save_pretrained`.
+
+    Example:
+        >>> is_kept(record_of(Surrogate()))
+        False
+    """
+    return record["kind"] in ("model", "bound model")
+
+
+def restored(record: dict[str, Any], folder: Path) -> Encoder:
+    """The encoder that a record is of.
+
+    Args:
+        record: what `record_of` gave.
+        folder: where the encoder was saved, if it was.
+
+    Raises:
+        ValueError: an encoder that cannot be made from its record, or that is not the same now.
+
+    Example:
+        >>> describe(restored(record_of(Surrogate(max_tokens=64)), Path("nowhere")))
+        "Surrogate('minilm', max_tokens=64)"
+    """
+    kind, options = record["kind"], {"precision": record.get("precision", "auto")}
+    give = f"pass the encoder that made the vectors ({record['name']}) as encoder"
+    encoder: Encoder
+    if kind == "surrogate":
+        settings = {name: record[name] for name in ("model", "max_tokens", "cache")}
+        encoder = Surrogate(**settings, **options)
+    elif kind in ("model", "bound model"):
+        options["attn_implementation"] = record["attention"]
+        cls: Any = CorpusEncoder
+        if kind == "model":
+            cls = kinds.get(str(read_config(folder).get("model_type")))
+        if cls is None:
+            raise ValueError(
+                f"{folder} holds an encoder whose class is not imported: import it, or {give}"
+            )
+        encoder = cls.from_pretrained(folder, **options)
+    else:
+        raise ValueError(f"its encoder is not kept with it, being of a class of its own: {give}")
+    try:
+        found = record_of(encoder)["fingerprint"]
+    except ConnectionError as error:  # a surrogate's folder that is gone, or the Hub
+        raise ValueError(f"its encoder {record['name']} cannot be had ({error}): {give}") from error
+    if found != record["fingerprint"]:
+        raise ValueError(
+            f"its encoder {record['name']} is another now: its weights changed since the documents "
+            f"were embedded. {give[0].upper()}{give[1:]}, or build the index again"
+        )
+    return encoder
+
+
+def require_same(
+    record: dict[str, Any], encoder: Encoder, texts: Sequence[str], vectors: Vectors
+) -> None:
+    """Refuse an encoder that did not make these vectors.
+
+    Args:
+        record: record of the one that did.
+        encoder: the one that is given.
+        texts, vectors: documents, and their vectors `(n, dim)`.
+
+    Raises:
+        ValueError: another fingerprint; where one of the two has none, other vectors.
+
+    Example:
+        >>> encoder = Surrogate(max_tokens=16)
+        >>> require_same(record_of(encoder), encoder, [], np.zeros((0, 384), np.float32))
+    """
+    found = record_of(encoder)
+    if record["fingerprint"] and found["fingerprint"]:
+        same = found["fingerprint"] == record["fingerprint"]
+    elif not texts:
+        same = True
+    else:
+        # a limit on tokens shows in the longest text
+        longest = max(range(len(texts)), key=lambda row: len(texts[row]))
+        rows = sorted({longest, *np.linspace(0, len(texts) - 1, 7).astype(int).tolist()})
+        again = embedded(encoder, [texts[row] for row in rows], "documents")
+        same = again.shape[1] == vectors.shape[1]
+        if same:
+            apart = np.linalg.norm(again - vectors[rows], axis=1)
+            same = bool((apart <= _SAME * np.linalg.norm(vectors[rows], axis=1)).all())
+    if not same:
+        raise ValueError(
+            f"the vectors were made by {record['name']}, and {found['name']} is another encoder, "
+            "or other weights or settings of it: its queries would find nothing. Use the first, or "
+            "build a new index with the second"
+        )
+
+
+def _parts(model: Any, bound: Any) -> Iterator[str | bytes]:
+    """What an embedding depends on: settings, weights, and the context where there is one."""
+    config = model.config
+    settings = {
+        name: getattr(config, name)
+        for name in signature(type(config).__init__).parameters
+        if not name.endswith("backbone") and hasattr(config, name)
+    }
+    yield json.dumps(settings, sort_keys=True)
+    # the first stage has done its work once the context is embedded, and is not saved
+    weights: nn.Module = model if bound is None else model.second_stage
+    tensors = dict(weights.state_dict())
+    if bound is not None and bound.context is not None:
+        tensors["context"] = bound.context
+    for name, tensor in sorted(tensors.items()):
+        yield f"{name} {tensor.dtype} {tuple(tensor.shape)}"
+        yield tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def _attention(model: nn.Module) -> str:
+    """The kernel to load a model with; flash attention is not everywhere, and agrees with sdpa."""
+    found = (getattr(module, "attention", None) for module in model.modules())
+    used = next((one["implementation"] for one in found if isinstance(one, dict)), "sdpa")
+    return "eager" if used == "eager" else "sdpa"

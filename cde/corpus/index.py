@@ -1,0 +1,386 @@
+"""An index: documents of one's own with their vectors, searched exactly, saved and updated.
+
+`Index(texts)` embeds each document once. A search embeds the query and takes the largest inner
+products with all documents (`cde.retrieval.search`); nothing is approximated. What is added is
+embedded alone; what is removed is forgotten.
+
+An index is also a ranker: `cde.compare(index, cde.BM25(), collection)` and
+`cde.Hybrid([index, cde.BM25()])` take it, with `index.retrieval_set(…)` as what is searched.
+
+Cost: the embedding of the documents, once; n × dim multiply-adds a query; all texts and n × dim
+float32 in memory (100,000 documents of 384 dimensions: 150 MB). Adding and removing copy the
+vectors: give many documents at a time.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cde.corpus.encoders import (
+    checked_encoder,
+    describe,
+    embedded,
+    record_of,
+    require_same,
+    restored,
+)
+from cde.corpus.reading import judged_set, named_texts, read_texts
+from cde.corpus.saving import Saved, encoder_folder, fingerprint, read_index, write_index
+from cde.data import RetrievalSet
+from cde.retrieval import Encoder, Rankings, evaluate, search
+from cde.validation import checked_texts
+
+__all__ = ["Index"]
+
+_LISTED = 20  # files that a warning names
+
+
+class Index:
+    """Documents that can be searched.
+
+    Args:
+        texts: a list of strings; or a mapping of id → text, or of id → {"title"?, "text"} as BEIR
+            has it; or a `RetrievalSet`, whose corpus is taken.
+        ids: a string for each text of a list; by default "0", "1", …
+        encoder: anything with `encode_queries` and `encode_documents`; by default
+            `cde.Surrogate()`, MiniLM, which works offline and keeps its vectors in the cache
+            folder. A `ContextualEncoder` is bound to the texts, as `.with_context(texts)` does with
+            seed 0; documents that are added later leave its context as it is. Bind it yourself for
+            another size, seed or context.
+
+    Raises:
+        TypeError: texts or ids that are no strings; a ranker such as BM25, or no encoder at all.
+        ValueError: an id that occurs twice, or not as many ids as texts.
+
+    The order of documents with equal scores is not fixed. `tests/journeys/engineer.py` shows the
+    whole of it.
+
+    Example:
+        >>> index = Index({"a": "red boats", "b": "a green house", "c": "soup with leeks"})
+        >>> index
+        Index(3 documents, 384 dimensions; Surrogate('minilm'))
+        >>> index.search("scarlet ships", depth=1)["id"].tolist()
+        ['a']
+    """
+
+    def __init__(self, texts: Any, ids: Sequence[str] | None = None, encoder: Any = None) -> None:
+        self._ids, self._texts = named_texts(texts, ids)
+        self._encoder = checked_encoder(encoder, self._texts)
+        self._vectors = embedded(self._encoder, self._texts, "documents")
+        self._record = record_of(self._encoder)
+
+    @classmethod
+    def from_folder(cls, path: Path | str, encoder: Any = None) -> Index:
+        """An index of a folder of `.txt`, `.md` and `.jsonl[.gz]` files, or of one such file.
+
+        Args:
+            path: the folder or file. A `.txt` or `.md` is one document, its id the path below the
+                folder. A line of a `.jsonl` is one, `{"id"?, "text"}` or BEIR's
+                `{"_id", "title"?, "text"}`. Hidden files are passed over; of a folder in BEIR's
+                layout the corpus alone is read.
+            encoder: as for `Index`.
+
+        Raises:
+            FileNotFoundError: no such folder or file.
+            ValueError: nothing that can be read, or an id that occurs twice.
+
+        Warns:
+            UserWarning: listing files that are empty or not UTF-8, and lines that are no documents.
+
+        Example:
+            >>> import tempfile
+            >>> folder = Path(tempfile.mkdtemp())
+            >>> _ = (folder / "boats.md").write_text("Boats are red.")
+            >>> Index.from_folder(folder).ids
+            ('boats.md',)
+        """
+        texts, left_out = read_texts(path)
+        if left_out:
+            more = f"; and {len(left_out) - _LISTED} more" if len(left_out) > _LISTED else ""
+            warnings.warn(
+                f"{path}: {len(texts):,} documents were read, {len(left_out):,} left out: "
+                f"{'; '.join(left_out[:_LISTED])}{more}",
+                UserWarning,
+                stacklevel=2,
+            )
+        return cls(texts, encoder=encoder)
+
+    @classmethod
+    def load(cls, folder: Path | str, encoder: Any = None) -> Index:
+        """An index that `save` wrote.
+
+        Args:
+            folder: the folder.
+            encoder: the encoder that made the vectors, at hand already. By default it is made anew:
+                an encoder of `cde.models` from the folder, a `Surrogate` from its settings. It must
+                be given where it is of a class of its own.
+
+        Raises:
+            FileNotFoundError: no such folder.
+            ValueError: a folder without an index, or with a damaged one (which file, and what to
+                do); an encoder that did not make the vectors, or is missing.
+
+        Example:
+            >>> import tempfile
+            >>> folder = Index(["red boats"], ids=["a"]).save(Path(tempfile.mkdtemp()) / "boats")
+            >>> Index.load(folder).search("ships")["text"].tolist()
+            ['red boats']
+        """
+        saved = read_index(folder, with_encoder=encoder is None)
+        try:
+            if encoder is None:
+                encoder = restored(saved.encoder, encoder_folder(folder, saved.encoder))
+            else:
+                encoder = checked_encoder(encoder, None)
+                require_same(saved.encoder, encoder, saved.texts, saved.vectors)
+        except ValueError as error:
+            raise ValueError(f"the index {folder} cannot be loaded: {error}") from error
+        index = cls.__new__(cls)
+        index._ids, index._texts = saved.ids, saved.texts
+        index._encoder, index._vectors = encoder, saved.vectors
+        index._record = saved.encoder
+        return index
+
+    def save(self, folder: Path | str) -> Path:
+        """Write documents, vectors and, where `cde.models` defines it, the encoder into a folder.
+
+        Args:
+            folder: a new folder, an empty one, or one with an index, which is replaced: a reader
+                finds the old index or the new one, never a mixture.
+
+        Returns:
+            The folder.
+
+        Raises:
+            FileExistsError: a file, or a folder with something else in it.
+            ValueError: the encoder has changed since the documents were embedded.
+        """
+        self._require_unchanged_encoder()
+        saved = Saved(self._ids, self._texts, self._vectors, self._record)
+        return write_index(folder, saved, self._encoder)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __contains__(self, document_id: object) -> bool:
+        return document_id in self._ids
+
+    def __repr__(self) -> str:
+        count, dim = self._vectors.shape
+        return f"Index({count:,} documents, {dim} dimensions; {describe(self._encoder)})"
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Ids of the documents, in their order."""
+        return tuple(self._ids)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Texts of the documents, in their order."""
+        return tuple(self._texts)
+
+    @property
+    def vectors(self) -> NDArray[np.float32]:
+        """Vectors of the documents, `(n, dim)` float32, not to be written to."""
+        view = self._vectors.view()
+        view.flags.writeable = False
+        return view
+
+    @property
+    def encoder(self) -> Encoder:
+        """What embeds documents and queries."""
+        return self._encoder
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of documents, vectors and encoder: that of two indexes which answer alike."""
+        return fingerprint(self._ids, self._texts, self._vectors, self._record)
+
+    def search(self, query: str | Sequence[str], depth: int = 10) -> pd.DataFrame:
+        """The documents nearest to a query, or to each of several.
+
+        Args:
+            query: one query, or a list of them.
+            depth: how many documents to return; at most as many as there are.
+
+        Returns:
+            A frame with a row for each document, best first: its id, its score (float32, the inner
+            product; a cosine for encoders that give unit vectors), its text. For a list of queries
+            the first column, `query`, is the query's text; rows stand in the order of the queries.
+
+        Raises:
+            TypeError: queries that are no strings.
+            ValueError: a depth below 1.
+
+        Example:
+            >>> index = Index(["red boats", "a green house"])
+            >>> index.search(["ships", "a building"], depth=1)[["query", "id"]].to_numpy().tolist()
+            [['ships', '0'], ['a building', '1']]
+        """
+        queries = [query] if isinstance(query, str) else checked_texts(query, "queries")
+        scores, positions = self._nearest(queries, depth)
+        rows = [(text, row) for text, some in zip(queries, positions, strict=True) for row in some]
+        frame = pd.DataFrame(
+            {
+                "query": [text for text, _ in rows],
+                "id": [self._ids[row] for _, row in rows],
+                "score": scores.ravel(),
+                "text": [self._texts[row] for _, row in rows],
+            }
+        )
+        return frame.drop(columns="query") if isinstance(query, str) else frame
+
+    def add(self, texts: Any, ids: Sequence[str] | None = None) -> list[str]:
+        """Add documents; these alone are embedded.
+
+        Args:
+            texts, ids: as for `Index`. Without ids, numbers go on after the largest that there is.
+
+        Returns:
+            The ids of the new documents.
+
+        Raises:
+            TypeError: texts or ids that are no strings.
+            ValueError: an id that is there already (nothing is added then), or an encoder that has
+                changed since the other documents were embedded.
+
+        Example:
+            >>> index = Index(["red boats"])
+            >>> index.add(["a green house", "soup"])
+            ['1', '2']
+        """
+        numbers = (int(name) for name in self._ids if name.isascii() and name.isdigit())
+        following = max(numbers, default=-1) + 1
+        names, documents = named_texts(texts, ids, set(self._ids), following)
+        self._require_unchanged_encoder()
+        new = embedded(self._encoder, documents, "documents", self._vectors.shape[1])
+        self._vectors = np.concatenate([self._vectors, new])
+        self._ids, self._texts = self._ids + names, self._texts + documents
+        return names
+
+    def remove(self, ids: str | Sequence[str]) -> None:
+        """Remove documents; the others keep their vectors and their order.
+
+        Args:
+            ids: one id, or a list of them.
+
+        Raises:
+            TypeError: ids that are no strings.
+            ValueError: an id that is not there (nothing is removed then).
+
+        Example:
+            >>> index = Index({"a": "red boats", "b": "a green house"})
+            >>> index.remove("a")
+            >>> index.ids
+            ('b',)
+        """
+        gone = set([ids] if isinstance(ids, str) else checked_texts(ids, "ids"))
+        if stray := sorted(gone - set(self._ids)):
+            raise ValueError(
+                f"{len(stray)} of the ids are not in the index, such as {', '.join(stray[:3])}; "
+                "index.ids has those that are"
+            )
+        kept = [row for row, name in enumerate(self._ids) if name not in gone]
+        self._vectors = self._vectors[kept]
+        self._ids = [self._ids[row] for row in kept]
+        self._texts = [self._texts[row] for row in kept]
+
+    def retrieval_set(
+        self,
+        queries: Mapping[str, str],
+        qrels: Mapping[str, Mapping[str, int]] | None = None,
+        name: str = "index",
+    ) -> RetrievalSet:
+        """This corpus with queries, and judgements where there are some: what systems are scored
+        on.
+
+        Args:
+            queries: query id → text.
+            qrels: query id → document id → grade. Queries without a judgement are then left out, as
+                in BEIR. By default all stay, unjudged.
+            name: what the set is called.
+
+        Raises:
+            ValueError: judgements of queries or documents that are not there.
+
+        Example:
+            >>> index = Index({"a": "red boats", "b": "a green house"})
+            >>> index.retrieval_set({"q": "ships"}, {"q": {"a": 1}})
+            RetrievalSet(name='index', 2 documents, 1 queries, 1 judgements)
+        """
+        return judged_set(self._ids, self._texts, queries, qrels, name)
+
+    def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> Rankings:
+        """Rank this corpus for the queries of a set: query id → document id → score.
+
+        So an index stands wherever a ranker does: in `cde.evaluate`, `cde.compare`, `cde.Hybrid`.
+        No document is embedded.
+
+        Raises:
+            ValueError: a set with another corpus.
+
+        Example:
+            >>> index = Index({"a": "red boats", "b": "a green house"})
+            >>> list(index.rank(index.retrieval_set({"q": "ships"}))["q"])
+            ['a', 'b']
+        """
+        corpus = list(retrieval_set.document_ids), list(retrieval_set.documents)
+        if corpus != (self._ids, self._texts):
+            raise ValueError(
+                f"{retrieval_set!r} has another corpus than this index of {len(self):,} documents: "
+                "index.retrieval_set(queries, qrels) makes a set of it"
+            )
+        scores, positions = self._nearest(retrieval_set.queries, depth)
+        return {
+            query: {self._ids[row]: float(score) for score, row in zip(values, rows, strict=True)}
+            for query, values, rows in zip(retrieval_set.query_ids, scores, positions, strict=True)
+        }
+
+    def evaluate(
+        self,
+        queries: Mapping[str, str],
+        qrels: Mapping[str, Mapping[str, int]],
+        metrics: str | Sequence[str] = ("ndcg@10",),
+        depth: int = 1000,
+        drop_own: bool = False,
+    ) -> dict[str, float]:
+        """Mean of trec_eval's measures over queries, by `cde.evaluate`; no document is embedded.
+
+        Args:
+            queries: query id → text; those without a judgement are left out.
+            qrels: query id → document id → grade.
+            metrics: one or several of ndcg@k, map@k, recall@k, p@k, mrr@k.
+            depth: how many documents are ranked.
+            drop_own: drop a document with the query's own id unless it is judged relevant, as BEIR
+                does. Here that is not the default: ids of one's own often begin at 0 for both.
+
+        Raises:
+            ValueError: an unknown metric, no judged query, or judgements of what is not there.
+
+        Example:
+            >>> index = Index({"a": "red boats", "b": "a green house"})
+            >>> index.evaluate({"q": "ships"}, {"q": {"a": 1}}, "mrr@10")
+            {'mrr@10': 1.0}
+        """
+        collection = self.retrieval_set(queries, qrels)
+        return evaluate(self, collection, metrics, depth, drop_own=drop_own)
+
+    def _nearest(
+        self, queries: Sequence[str], depth: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        vectors = embedded(self._encoder, queries, "queries", self._vectors.shape[1])
+        return search(vectors, self._vectors, depth)
+
+    def _require_unchanged_encoder(self) -> None:
+        if record_of(self._encoder)["fingerprint"] != self._record["fingerprint"]:
+            raise ValueError(
+                f"{describe(self._encoder)} has changed since the documents were embedded (was it "
+                "trained?): make a new index with it"
+            )

@@ -1,0 +1,253 @@
+"""An index as a folder: `index.json`, and beside it the texts, the vectors and the encoder.
+
+The files' names hold a hash of what is in them, and `index.json` names them, with the sha256 of
+each. It is written last: whoever reads the folder while it is saved, or after that was interrupted,
+finds the old index or the new one. What the new one does not name is then deleted.
+
+Texts are lines of `{"id", "text"}`; vectors are a `.npy` of float32: other programs read both.
+
+Cost: writing and hashing what is saved; a save writes the whole index.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cde.corpus.encoders import is_kept
+from cde.storage import atomic_path
+
+__all__ = ["Saved", "encoder_folder", "fingerprint", "read_index", "write_index"]
+
+_MANIFEST = "index.json"
+_FORMAT, _VERSION = "cde.Index", 1
+_OWN = re.compile(r"(texts-[0-9a-f]{16}\.jsonl|vectors-[0-9a-f]{16}\.npy|encoder-[0-9a-f]{16})")
+_AGAIN = "take a copy of the folder, or build the index again from its texts and save it"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a folder holds.
+
+    Attributes:
+        ids, texts: the documents.
+        vectors: `(n, dim)` float32.
+        encoder: record of the encoder, as `cde.corpus.encoders.record_of` makes it.
+    """
+
+    ids: list[str]
+    texts: list[str]
+    vectors: NDArray[np.float32]
+    encoder: dict[str, Any]
+
+
+def fingerprint(
+    ids: Sequence[str],
+    texts: Sequence[str],
+    vectors: NDArray[np.float32],
+    encoder: Mapping[str, Any],
+) -> str:
+    """sha256 over documents, vectors and the encoder's fingerprint.
+
+    Example:
+        >>> fingerprint([], [], np.zeros((0, 2), np.float32), {"fingerprint": None})[:8]
+        '...'
+    """
+    state = hashlib.sha256(f"{encoder['fingerprint']} {vectors.shape}\n".encode())
+    for line in _lines(ids, texts):
+        state.update(line)
+    state.update(np.ascontiguousarray(vectors).data)
+    return state.hexdigest()
+
+
+def write_index(folder: Path | str, saved: Saved, encoder: Any) -> Path:
+    """Write an index into a new folder, an empty one, or one that holds an index.
+
+    Args:
+        folder: the folder.
+        saved: what to write.
+        encoder: the encoder, saved too where its record says so.
+
+    Raises:
+        FileExistsError: a file, or a folder of something else.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> record = {"kind": "other", "name": "mine", "fingerprint": None}
+        >>> one = Saved(["a"], ["red boats"], np.ones((1, 2), np.float32), record)
+        >>> read_index(write_index(folder, one, None)).texts
+        ['red boats']
+    """
+    folder = Path(folder).expanduser()
+    before = _replaceable(folder)
+    mark = fingerprint(saved.ids, saved.texts, saved.vectors, saved.encoder)
+    files: dict[str, str] = {}
+    texts, vectors = folder / f"texts-{mark[:16]}.jsonl", folder / f"vectors-{mark[:16]}.npy"
+    with atomic_path(texts) as temporary, temporary.open("wb") as file:
+        file.writelines(_lines(saved.ids, saved.texts))
+    with atomic_path(vectors) as temporary, temporary.open("wb") as file:
+        np.save(file, saved.vectors.astype("<f4", copy=False), allow_pickle=False)
+    kept = [texts, vectors]
+    if is_kept(saved.encoder):
+        place = encoder_folder(folder, saved.encoder)
+        known = {name: sha for name, sha in before.items() if Path(name).parent.name == place.name}
+        # weights are many times a corpus: those that lie there whole are not written again
+        if not known or _damaged(folder, known):
+            encoder.save_pretrained(place)
+        kept += sorted(path for path in place.iterdir() if path.is_file())
+    for path in kept:
+        files[path.relative_to(folder).as_posix()] = _sha256(path)
+    manifest: dict[str, Any] = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "documents": len(saved.ids),
+        "dim": int(saved.vectors.shape[1]),
+        "fingerprint": mark,
+        "encoder": saved.encoder,
+        "files": files,
+    }
+    manifest["sha256"] = _own_sha256(manifest)
+    with atomic_path(folder / _MANIFEST) as temporary:
+        temporary.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    named = {Path(name).parts[0] for name in files}
+    for path in folder.iterdir():
+        if _OWN.fullmatch(path.name) and path.name not in named:
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    return folder
+
+
+def read_index(folder: Path | str, with_encoder: bool = True) -> Saved:
+    """Read what `write_index` wrote, each file checked against its sha256.
+
+    Args:
+        folder: the folder.
+        with_encoder: whether the encoder's files are checked too.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        ValueError: a folder without an index, one of a newer version, or a damaged one: which
+            file, and what to do.
+    """
+    folder = Path(folder).expanduser()
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {folder}: index.save(folder) makes one")
+    manifest = _read_manifest(folder)
+    files = {
+        name: sha
+        for name, sha in manifest["files"].items()
+        if with_encoder or not name.startswith("encoder-")
+    }
+    if damaged := _damaged(folder, files):
+        raise ValueError(f"{folder / damaged[0]} is {damaged[1]}: {_AGAIN}")
+    texts, vectors = (
+        next(folder / name for name in files if name.startswith(start))
+        for start in ("texts-", "vectors-")
+    )
+    lines = texts.read_bytes().decode("utf-8", "surrogatepass").split("\n")[:-1]
+    rows = [json.loads(line) for line in lines]
+    return Saved(
+        ids=[row["id"] for row in rows],
+        texts=[row["text"] for row in rows],
+        vectors=np.load(vectors, allow_pickle=False).astype(np.float32, copy=False),
+        encoder=manifest["encoder"],
+    )
+
+
+def encoder_folder(folder: Path | str, record: Mapping[str, Any]) -> Path:
+    """Where in an index's folder its encoder is, if it is kept.
+
+    Example:
+        >>> encoder_folder("boats.index", {"fingerprint": "0a1b"}).name
+        'encoder-0a1b'
+    """
+    return Path(folder).expanduser() / f"encoder-{record['fingerprint']}"
+
+
+def _lines(ids: Sequence[str], texts: Sequence[str]) -> Iterator[bytes]:
+    for name, text in zip(ids, texts, strict=True):
+        line = json.dumps({"id": name, "text": text}, ensure_ascii=False)
+        # half a pair of surrogates is a string to Python and no UTF-8
+        yield f"{line}\n".encode("utf-8", "surrogatepass")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _own_sha256(manifest: Mapping[str, Any]) -> str:
+    """Of all that `index.json` says beside this."""
+    rest = {name: value for name, value in manifest.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def _damaged(folder: Path, files: Mapping[str, str]) -> tuple[str, str] | None:
+    """The first file that is not what it was, and what is the matter with it."""
+    for name, sha in files.items():
+        if not (folder / name).is_file():
+            return name, "missing"
+        if (found := _sha256(folder / name)) != sha:
+            return name, f"damaged (its sha256 is {found[:8]}…, expected {sha[:8]}…)"
+    return None
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    path = folder / _MANIFEST
+    if not path.is_file():
+        held = ", ".join(sorted(entry.name for entry in folder.iterdir())[:5]) or "nothing"
+        raise ValueError(
+            f"{folder} holds no index: there is no {_MANIFEST} in it, but {held}. "
+            "cde.Index.from_folder makes an index of a folder of texts"
+        )
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}): {_AGAIN}") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+        raise ValueError(f"{path} was not written by cde.Index.save: {folder} holds no index")
+    if manifest.get("version") != _VERSION:
+        raise ValueError(
+            f"{folder} holds an index of version {manifest.get('version')!r}, and this cde reads "
+            f"version {_VERSION}: use a newer cde, or build the index again with this one"
+        )
+    if _own_sha256(manifest) != manifest.get("sha256"):
+        raise ValueError(f"{path} is damaged (its sha256 is not that of its content): {_AGAIN}")
+    return manifest
+
+
+def _replaceable(folder: Path) -> dict[str, str]:
+    """The files of the index that a folder holds, none for a new one.
+
+    Raises:
+        FileExistsError: it is a file, or holds something else.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file; an index is saved as a folder: name another")
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / _MANIFEST).exists():
+        # what a first save leaves that was interrupted is its own, and not in the way
+        others = sorted(
+            path.name
+            for path in folder.iterdir()
+            if not _OWN.fullmatch(path.name) and not path.name.startswith(".")
+        )
+        if others:
+            raise FileExistsError(
+                f"{folder} holds other files ({', '.join(others[:3])}) and no index: name a new "
+                "folder, or an empty one"
+            )
+        return {}
+    try:
+        return dict(_read_manifest(folder)["files"])
+    except ValueError as error:
+        raise FileExistsError(f"{error}. To save here, empty the folder first") from error

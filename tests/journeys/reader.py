@@ -1,0 +1,342 @@
+"""A reader's journey, from `git clone` to the landing page and what stands behind it: part of
+`make journeys`, after `make book PROFILE=smoke`.
+
+The clone gets a commit of its own and the executed pages of this checkout, but for one quick
+chapter. `make book` in the clone runs that chapter and whatever its rules of freshness find stale,
+with this virtual environment and this cache; a page that names the clone's commit shows that the
+clone's files are what ran. The book that results is then read: each page of the table of contents,
+each link, each chapter's answer, figure, provenance and notebook, the claims.
+
+Cost: two minutes where the book is built and nothing is stale; else the stale chapters' time too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import nbformat
+import yaml
+from bs4 import BeautifulSoup, Tag
+
+from cde.book.chapters import find_chapter
+from cde.book.parameters import declared_parameters, parse_assignments
+from cde.book.rendering import check_html
+
+ROOT = Path(__file__).resolve().parents[2]
+#: of the virtual environment that runs this; the path of its `python` may be a link that leads out
+ENVIRONMENT = Path(sys.prefix)
+PROFILE = "smoke"
+#: a chapter that takes seconds at `smoke` and reads no record: it runs, whatever pages there are
+QUICK = "nearest_neighbors"
+FACTS = ("parameters", "data", "commit", "device", "time", "libraries")
+
+Pages = Mapping[Path, BeautifulSoup]
+
+
+class Stopped(Exception):
+    """A journey cannot go on; the message says what a user would have relied on."""
+
+
+@contextmanager
+def step(words: str) -> Iterator[None]:
+    """One step of a journey: its line with the seconds, or why the journey ends there."""
+    begun = time.perf_counter()
+    try:
+        yield
+    except Exception as reason:
+        print(f"FAILED after {time.perf_counter() - begun:.1f} s: {words}\n{reason}", flush=True)
+        if isinstance(reason, Stopped):
+            sys.exit(1)
+        raise
+    print(f"{time.perf_counter() - begun:6.1f} s  {words}", flush=True)
+
+
+def need(holds: object, otherwise: str) -> None:
+    """Stop the journey unless something holds."""
+    if not holds:
+        raise Stopped(otherwise)
+
+
+def none_of(problems: Iterable[str]) -> None:
+    """Stop the journey if there are problems; the first twenty are told."""
+    told = list(problems)
+    need(not told, "\n".join([*told[:20], *(["…"] if len(told) > 20 else [])]))
+
+
+def run(
+    command: Sequence[str | Path],
+    folder: Path,
+    variables: Mapping[str, str] | None = None,
+    status: int = 0,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder, as a user would from a shell there; stop the journey if it does
+    not end with the status.
+    """
+    # make hands its own settings down to every make that it starts, and a user's shell has none
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**inherited, **(variables or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = (done.stdout + done.stderr)[-3000:]
+    words = shlex.join(map(str, command))
+    need(done.returncode == status, f"{words}\nended with {done.returncode}, not {status}: {said}")
+    return done
+
+
+def clone(folder: Path) -> str:
+    """Clone this repository, with a commit that nothing else has; its name."""
+    run(["git", "clone", "--quiet", ROOT, folder], ROOT)
+    person = ["-c", "user.name=a reader", "-c", "user.email=reader@localhost"]
+    run(["git", *person, "commit", "--quiet", "--allow-empty", "-m", "A reader's clone"], folder)
+    return run(["git", "rev-parse", "HEAD"], folder).stdout.strip()
+
+
+def take_over_pages(checkout: Path) -> int:
+    """Copy the executed pages of this checkout, but for the quick chapter's; how many."""
+    executed = Path("book") / "executed" / "raw" / PROFILE
+    logs = [path for path in sorted((ROOT / executed).glob("*.json")) if path.stem != QUICK]
+    (checkout / executed).mkdir(parents=True)
+    for log in logs:
+        for path in (log, log.with_suffix(".ipynb")):
+            shutil.copy2(path, checkout / executed / path.name)
+    return len(logs)
+
+
+def build(checkout: Path, only: Sequence[str], variables: Mapping[str, str]) -> list[str]:
+    """Build the book of a clone; the chapters that ran."""
+    if only:
+        chosen = [word for name in only for word in ("--only", name)]
+        command = [str(ENVIRONMENT / "bin" / "cde"), "book", "--profile", PROFILE, *chosen]
+    else:
+        # the environment is older than the clone's lock, and is not to be installed into from there
+        environment = [f"VENV={ENVIRONMENT}", "-o", str(ENVIRONMENT / ".ready")]
+        command = ["make", "book", f"PROFILE={PROFILE}", *environment]
+    lines = run(command, checkout, variables).stdout.splitlines()
+    ran = [line.partition(": runs, since")[0] for line in lines if ": runs, since" in line]
+    need(QUICK in ran, f"{QUICK} had no page, and was not run. The command said:\n{lines}")
+    return ran
+
+
+def read_pages(html: Path) -> Pages:
+    """Every page of a built book."""
+    return {
+        path: BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+        for path in sorted(html.resolve().rglob("*.html"))
+        if "_static" not in path.parts
+    }
+
+
+def local(page: Path, address: str) -> Path | None:
+    """The file that an address of a page leads to; None for one on another machine, or in itself."""
+    parts = urlsplit(address)
+    if parts.scheme or parts.netloc or not parts.path:
+        return None
+    return (page.parent / unquote(parts.path)).resolve()
+
+
+def links(page: Path, part: Tag) -> set[Path]:
+    """The files that a part of a page links to."""
+    found = (local(page, str(anchor["href"])) for anchor in part.select("a[href]"))
+    return {target for target in found if target is not None}
+
+
+def landing_page(pages: Pages, html: Path) -> Path:
+    """The page that `index.html` leads to."""
+    index = (html / "index.html").resolve()
+    need(index in pages, f"{index} is not there")
+    refresh = pages[index].select_one("meta[http-equiv=Refresh]")
+    if refresh is None:
+        return index
+    target = local(index, str(refresh["content"]).partition("url=")[2])
+    if target is None or target not in pages:
+        raise Stopped(f"{index} leads to {target}, which is no page")
+    return target
+
+
+def reached(pages: Pages, start: Path) -> set[Path]:
+    """The pages that a reader comes to, from one of them, by links alone."""
+    seen, ahead = set[Path](), [start]
+    while ahead:
+        page = ahead.pop()
+        if page not in seen and page in pages:
+            seen.add(page)
+            ahead += links(page, pages[page])
+    return seen
+
+
+def contents(entry: Any) -> Iterator[str]:
+    """The files that a table of contents names, whatever their depth."""
+    if isinstance(entry, dict):
+        yield from (str(entry[key]) for key in ("root", "file") if key in entry)
+    for below in entry.values() if isinstance(entry, dict) else entry:
+        if isinstance(below, dict | list):
+            yield from contents(below)
+
+
+def missing_files(pages: Pages, html: Path) -> Iterator[str]:
+    """Images, scripts and style sheets that pages name and that are not there."""
+    for page, soup in pages.items():
+        for tag in soup.select("[src], link[href]"):
+            target = local(page, str(tag.get("src") or tag.get("href")))
+            if target is not None and not target.exists():
+                yield f"{page.relative_to(html.resolve())}: {tag.name} {target} is not there"
+
+
+def chapter_problems(checkout: Path, page: Path, soup: BeautifulSoup) -> Iterator[str]:
+    """What a chapter's page lacks of what a reader relies on."""
+    name = page.stem
+    figures = soup.select("figure.cde-figure img[alt]")
+    if not any(str(image["alt"]).strip() for image in figures):
+        yield f"{name}: no figure with an alternative text"
+    button = soup.select_one("a.btn-download-source-button[href]")
+    source = local(page, str(button["href"])) if button else None
+    if source is None or source.suffix != ".ipynb" or not source.exists():
+        yield f"{name}: no notebook to download, but {source}"
+        return
+    notebook = nbformat.read(source, as_version=4)
+    nbformat.validate(notebook)
+    yield from answer_problems(name, soup, notebook)
+    facts = facts_of(soup)
+    yield from (f"{name}: the provenance says no {one}" for one in FACTS if not facts.get(one))
+    command = soup.select_one(".cde-provenance pre")
+    words = shlex.split(command.get_text()) if command else []
+    if words[:3] != ["cde", "run", name]:
+        yield f"{name}: no command to run it again, but {words}"
+        return
+    tagged = [one.source for one in notebook.cells if "parameters" in one.metadata.get("tags", [])]
+    declared = declared_parameters("\n".join(tagged), str(source))
+    carried = {one.name: one.default for one in declared.values() if one.default is not None}
+    pairs = list(zip(words[4::3], words[5::3], strict=True))
+    given = find_chapter(name, checkout).check_parameters(parse_assignments(pairs))
+    for key, value in given.items():
+        if carried.get(key) != value:
+            yield f"{name}: {key} is {value!r} in {words}, {carried.get(key)!r} in the notebook"
+    for key, value in carried.items():
+        if f"{key} = {value!r}" not in facts.get("parameters", ""):
+            yield f"{name}: the notebook has {key} = {value!r}, the page {facts.get('parameters')}"
+
+
+def facts_of(soup: BeautifulSoup) -> dict[str, str]:
+    """What a page's provenance says."""
+    lines = zip(soup.select(".cde-provenance dt"), soup.select(".cde-provenance dd"), strict=True)
+    return {term.get_text(): said.get_text(" ", strip=True) for term, said in lines}
+
+
+def answer_problems(name: str, soup: BeautifulSoup, notebook: Any) -> Iterator[str]:
+    """What is wrong with the answer, which stands below the title and begins with its verdict."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    made = [
+        str(output.data["text/markdown"])
+        for output in outputs
+        if output.get("metadata", {}).get("scrapbook", {}).get("name") == "answer"
+    ]
+    verdict = re.match(r"\*\*(.+?)\*\*", made[-1]) if made else None
+    shown = soup.select_one("article h1 + p > strong:first-child")
+    if verdict is None or shown is None:
+        yield f"{name}: no answer with a verdict below the title"
+    elif re.findall(r"\w+", verdict[1]) != re.findall(r"\w+", shown.get_text()):
+        yield f"{name}: the answer begins {shown.get_text()!r}, the notebook's {verdict[1]!r}"
+
+
+def claim_problems(
+    checkout: Path, soup: BeautifulSoup, variables: Mapping[str, str]
+) -> Iterator[str]:
+    """Where the page of claims and the command that prints them differ."""
+    command = [str(ENVIRONMENT / "bin" / "cde"), "claims", "--json"]
+    printed = json.loads(run(command, checkout, variables).stdout)["claims"]
+    said = {entry["id"]: entry["verdict"] for entry in printed}
+    shown = {str(row["id"]): row["data-verdict"] for row in soup.select(".cde-ledger tr[id]")}
+    if not said or len(said) != len(shown):
+        yield f"the command prints {len(said)} claims, the page shows {len(shown)}"
+    for claim in sorted(said.keys() | shown.keys()):
+        if said.get(claim) != shown.get(claim):
+            yield f"{claim}: {said.get(claim)!r} printed, {shown.get(claim)!r} on its page"
+
+
+def journey(checkout: Path, only: Sequence[str]) -> None:
+    """Clone, build and read."""
+    begun = time.perf_counter()
+    with step("git clone of this repository"):
+        head = clone(checkout)
+    before = os.environ.get("PYTHONPATH")
+    variables = {"PYTHONPATH": os.pathsep.join([str(checkout), *([before] if before else [])])}
+    with step("the clone's package is the one that is imported"):
+        show = [sys.executable, "-c", "import cde; print(cde.__file__)"]
+        place = Path(run(show, checkout.parent, variables).stdout.strip())
+        need(place == checkout / "cde" / "__init__.py", f"cde is imported from {place}")
+        print(f"          {place}")
+    taken = take_over_pages(checkout)
+    if not taken and not only:
+        print(
+            "          no executed pages to take over: every chapter runs in the clone", flush=True
+        )
+    with step(f"make book PROFILE={PROFILE} in the clone, {taken} executed pages taken over"):
+        ran = build(checkout, only, variables)
+        print(f"          ran there: {', '.join(ran)}")
+    html = checkout / "book" / "_build" / "html"
+    with step("index.html leads to the landing page, and links from there to each page"):
+        pages = read_pages(html)
+        landing = landing_page(pages, html)
+        named = list(contents(yaml.safe_load((checkout / "_toc.yml").read_text("utf-8"))))
+        wanted = {name: (html / f"{name}.html").resolve() for name in named}
+        found = reached(pages, landing)
+        none_of(f"no link leads to {name}" for name, path in wanted.items() if path not in found)
+        none_of(f"{name} has no title" for name, path in wanted.items() if not pages[path].h1)
+        print(f"          {len(found)} pages, {len(wanted)} of them in the table of contents")
+    with step("every link, anchor, image, script and style sheet is there"):
+        none_of([*check_html(html), *missing_files(pages, html)])
+    with step("the text of the landing page leads to the claims"):
+        claims = (html / "book" / "generated" / "claims.html").resolve()
+        article = pages[landing].select_one("article")
+        need(article and claims in links(landing, article), f"{landing} has no link to {claims}")
+    read = [path for path in wanted.values() if "executed" in path.parts]
+    read = [path for path in read if not only or path.stem in only]
+    with step(f"{len(read)} chapters: answer, figure, provenance, notebook, command"):
+        need(read, "the table of contents has no chapter")
+        none_of(one for path in read for one in chapter_problems(checkout, path, pages[path]))
+        (quick,) = (path for path in read if path.stem == QUICK)
+        commit = facts_of(pages[quick])["commit"]
+        ours = f"the page of {QUICK}, which ran in the clone, says commit {commit!r}"
+        need(commit == head[:12], f"{ours}; the clone's is {head[:12]}, with no changes")
+    with step("the claims page shows what `cde claims --json` prints"):
+        none_of(claim_problems(checkout, pages[claims], variables))
+    print(f"{time.perf_counter() - begun:6.1f} s  from the clone to the last page")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="CHAPTER",
+        help=f"run and read this chapter and {QUICK} only; repeatable",
+    )
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="cde-reader-") as folder:
+        only = [QUICK, *options.only] if options.only else []
+        journey(Path(folder).resolve() / "clone", list(dict.fromkeys(only)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -14,6 +14,9 @@ cde doctor
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -51,7 +54,9 @@ def _parser() -> argparse.ArgumentParser:
         help="allow --record with uncommitted changes; the page says so",
     )
     run.add_argument(
-        "--dry-run", action="store_true", help="check everything, say what would run, run nothing"
+        "--dry-run",
+        action="store_true",
+        help="check everything, say settings, time and memory, run nothing",
     )
     run.add_argument(
         "--out",
@@ -117,10 +122,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _separated(sys.argv[1:] if arguments is None else arguments)
     command = given[0] if given else ""
     try:
-        if command == "run" and {"-h", "--help"} & set(given) and _chapter_in(given):
+        if command == "run" and {"-h", "--help"} & set(given) and (chapter := _chapter_in(given)):
             from cde.book.commands import describe_chapter
 
-            print(describe_chapter(_chapter_in(given)))
+            print(describe_chapter(chapter))
             return 0
         return _dispatch(_parser().parse_args(given))
     except BrokenPipeError:  # the reader of our output has gone, as in `cde list | head`
@@ -140,8 +145,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cde {command}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again, it would end in a traceback
         print(
-            "\ninterrupted; what had finished is kept, and the same command goes on from there",
+            "\ninterrupted: vectors, finished trainings, checkpoints of long ones and finished "
+            "chapters are kept; the same command goes on from there",
             file=sys.stderr,
         )
         return 130
@@ -158,8 +165,11 @@ def _separated(arguments: Sequence[str]) -> list[str]:
 
 
 def _chapter_in(arguments: Sequence[str]) -> str:
-    """The chapter that `cde run … --help` asks about; "" for none."""
-    return next((one for one in arguments[1:2] if not one.startswith("-")), "")
+    """The chapter that `cde run … --help` asks about, wherever it stands; "" for none."""
+    asked = [one for one in arguments if one not in ("-h", "--help")]
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
+        return str(_parser().parse_args(asked).chapter)
+    return ""
 
 
 def _dispatch(options: argparse.Namespace) -> int:

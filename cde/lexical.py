@@ -8,11 +8,11 @@ term that a corpus lacks has ln(N + 1), its largest value.
 CDE §10.2 plots an "IDF distance" that reaches 1.2e7 and gives no formula. `idf_divergence` offers
 three, and the chapter `idf_divergence` shows how far the paper's claim depends on the choice:
 
-- `expected` (ours): the mean of |IDF_test − IDF_train| over the terms of the test corpus, each
+- `expected` (ours): the mean of `|IDF_test − IDF_train|` over the terms of the test corpus, each
   weighted by how many test documents hold it. It asks how wrong a term weight learned in training
   is, for a word met in the test corpus, and does not grow with the size of the vocabulary.
-- `sum`: the sum of |IDF_test − IDF_train| over the union of both vocabularies. Only an unnormalised
-  sum over millions of terms can reach the paper's axis; it mostly counts vocabulary.
+- `sum`: the sum of `|IDF_test − IDF_train|` over the union of both vocabularies. Only an
+  unnormalised sum over millions of terms can reach the paper's axis; it mostly counts vocabulary.
 - `shared`: the root mean square of the difference over terms that both corpora hold.
 
 `sparse_vectors` is a surrogate without a pretrained model (CDE §4.1, "Cluster Embeddings"): the
@@ -35,18 +35,23 @@ import Stemmer
 from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
+from cde.progress import progress
 from cde.validation import checked_texts
 
 __all__ = ["BM25", "Divergence", "document_frequencies", "idf_divergence", "sparse_vectors"]
 
 Vectors = NDArray[np.float32]
+#: formulas of `idf_divergence`
 Divergence = Literal["expected", "sum", "shared"]
+_PORTION = 256  # queries between two steps of the progress bar
 
 
 def _tokenize(texts: Sequence[str]) -> bm25s.tokenization.Tokenized:
     stemmer = Stemmer.Stemmer("english")
+    texts = list(texts)
+    shown = progress(texts, f"splitting {len(texts):,} texts into words", unit="texts")
     return bm25s.tokenize(
-        list(texts), stopwords="en", stemmer=stemmer, show_progress=False, allow_empty=True
+        shown, stopwords="en", stemmer=stemmer, show_progress=False, allow_empty=True
     )
 
 
@@ -130,7 +135,8 @@ def idf_divergence_of_counts(
 class BM25:
     """BM25 over a corpus, through bm25s, with the settings of Anserini's BEIR runs by default.
 
-    score(q, d) = Σ_{t ∈ q} IDF(t) · tf / (tf + k1 · (1 − b + b · |d| / mean |d|)), Lucene's IDF.
+    `score(q, d) = Σ_{t ∈ q} IDF(t) · tf / (tf + k1 · (1 − b + b · |d| / mean |d|))`, with Lucene's
+    IDF.
 
     Args:
         documents: the corpus.
@@ -140,6 +146,8 @@ class BM25:
 
     Example:
         >>> ranker = BM25(["red boats", "a green house"])
+        >>> ranker
+        BM25(k1=0.9, b=0.4; 2 documents)
         >>> ranker.search(["green"], depth=1)
         [{1: 0.36...}]
     """
@@ -156,6 +164,10 @@ class BM25:
         if self._size:
             self._index.index(tokens, show_progress=False)
 
+    def __repr__(self) -> str:
+        over = f"; {self._size:,} documents" if self._size else ""
+        return f"BM25(k1={self.k1}, b={self.b}{over})"
+
     def search(self, queries: Sequence[str], depth: int = 1000) -> list[dict[int, float]]:
         """Per query, the positions of the best documents and their scores; only documents with a
         score above 0.
@@ -167,15 +179,15 @@ class BM25:
         if not self._size or not queries:
             return [{} for _ in queries]
         depth = min(depth, self._size)
-        positions, scores = self._index.retrieve(_tokenize(queries), k=depth, show_progress=False)
-        return [
-            {
-                int(document): float(score)
-                for document, score in zip(row, values, strict=True)
-                if score > 0
-            }
-            for row, values in zip(positions, scores, strict=True)
-        ]
+        asked, found = _tokenize(queries), []
+        starts = range(0, len(queries), _PORTION)
+        for start in progress(starts, f"BM25: {len(queries):,} queries", unit="portions"):
+            some = asked._replace(ids=asked.ids[start : start + _PORTION])
+            positions, scores = self._index.retrieve(some, k=depth, show_progress=False)
+            for row, values in zip(positions, scores, strict=True):
+                pairs = zip(row.tolist(), values.tolist(), strict=True)
+                found.append({document: score for document, score in pairs if score > 0})
+        return found
 
     def rank(
         self, retrieval_set: RetrievalSet, depth: int = 1000

@@ -2,6 +2,8 @@
 
 A bar appears only once work has taken three seconds. Where the output is no terminal (a log, a
 notebook that papermill executes), it is renewed every ten seconds at most, so that logs stay short.
+A bar within another one goes when it has ended; without a terminal, whose cursor could go up a
+line, both write over the same line.
 """
 
 from __future__ import annotations
@@ -32,12 +34,16 @@ def progress(
         >>> list(progress([1, 2], "counting"))
         [1, 2]
     """
+    terminal = sys.stderr.isatty()
+    outermost = not len(getattr(tqdm, "_instances", ()))  # the bars that have not ended
     return tqdm(
         items,
         desc=title,
         total=total,
         unit=f" {unit}" if unit else " items",
         delay=3,
-        mininterval=0.2 if sys.stderr.isatty() else 10,
+        mininterval=0.2 if terminal else 10,
+        position=None if terminal else 0,
+        leave=outermost,
         dynamic_ncols=True,
     )

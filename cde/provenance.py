@@ -10,6 +10,7 @@ Cost: two calls of git, milliseconds.
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from typing import Any
 
 from cde.storage import project_root
 
-__all__ = ["Account", "account", "commit", "libraries", "now"]
+__all__ = ["Account", "account", "commit", "libraries", "most_memory", "now"]
 
 #: what moves numbers; faiss comes as one of two distributions, so that one of them is missing
 _LIBRARIES = (
@@ -118,6 +119,26 @@ def _git(root: Path, *words: str) -> str:
     return subprocess.run(
         ["git", *words], cwd=root, capture_output=True, text=True, check=True
     ).stdout.strip()
+
+
+def most_memory() -> float:
+    """The most memory that this process has held so far, in GiB; what it started is left out.
+
+    Linux tells it in /proc. The `ru_maxrss` that every Unix has counts there what the starting
+    process held as well.
+
+    Example:
+        >>> 0 < most_memory() < 10_000
+        True
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        (line,) = (one for one in status.read_text().splitlines() if one.startswith("VmHWM"))
+        return int(line.split()[1]) / 2**20
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 
 
 def now() -> str:

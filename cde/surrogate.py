@@ -39,7 +39,7 @@ from cde.data.hub import notice_being_offline
 from cde.hardware import Precision, compute_device, half_precision
 from cde.progress import progress
 from cde.storage import cache_folder, content_hash
-from cde.validation import checked_texts
+from cde.validation import checked_texts, checked_whole
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -95,14 +95,18 @@ class Surrogate:
         cache: keep vectors on disk.
 
     Raises:
-        ValueError: an unknown precision, a limit below 2 tokens, or a folder without a model.
+        ValueError: an unknown precision, a limit below 2 tokens, a batch size below 1, or a folder
+            without a model.
         ConnectionError: a model that is neither here nor to be had from the Hub.
 
     It has `encode_queries` and `encode_documents`, as every encoder of this book, so that
-    `cde.evaluate(Surrogate(), …)` scores it. Used by every chapter of `motivation` and `training`.
+    `cde.evaluate(Surrogate(), …)` scores it. Used by every chapter of `motivation` and `batches`.
 
     Example:
-        >>> vectors = Surrogate(max_tokens=32).embed(["red boats", "scarlet ships"])
+        >>> surrogate = Surrogate(max_tokens=32, precision="float32", device="cpu")
+        >>> surrogate
+        Surrogate(minilm: max_tokens 32, float32, cpu)
+        >>> vectors = surrogate.embed(["red boats", "scarlet ships"])
         >>> vectors.shape, bool(vectors[0] @ vectors[1] > 0.5)
         ((2, 384), True)
     """
@@ -117,16 +121,19 @@ class Surrogate:
         cache: bool = True,
     ) -> None:
         half = half_precision(precision)
-        if max_tokens is not None and max_tokens < 2:
-            raise ValueError(
-                f"max_tokens must be 2 or more (two are the model's own marks); it is {max_tokens}"
-            )
         self.name = str(model)
-        self.max_tokens = max_tokens
+        # two tokens are the model's own marks
+        self.max_tokens = None if max_tokens is None else checked_whole(max_tokens, "max_tokens", 2)
         self.device = compute_device(device)
         self.half = half
-        self.batch_size = batch_size
+        self.batch_size = checked_whole(batch_size, "batch_size")
         self.cache = cache
+
+    def __repr__(self) -> str:
+        cut = "" if self.max_tokens is None else f"max_tokens {self.max_tokens}, "
+        return (
+            f"Surrogate({self.name}: {cut}{'bfloat16' if self.half else 'float32'}, {self.device})"
+        )
 
     @cached_property
     def _model(self) -> SentenceTransformer:

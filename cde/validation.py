@@ -19,7 +19,16 @@ from typing import Annotated, Any, TypeVar, dataclass_transform
 import pydantic
 from pydantic import BeforeValidator, ConfigDict, ValidationError
 
-__all__ = ["Number", "Whole", "checked_texts", "declared", "explained", "sentences", "unknown"]
+__all__ = [
+    "Number",
+    "Whole",
+    "checked_texts",
+    "checked_whole",
+    "declared",
+    "explained",
+    "sentences",
+    "unknown",
+]
 
 Declared = TypeVar("Declared", bound=type)
 
@@ -76,6 +85,31 @@ def checked_texts(texts: Any, name: str = "texts") -> list[str]:
                 f"{name} must be strings; item {position} is of type {type(text).__name__}"
             )
     return items
+
+
+def checked_whole(value: Any, name: str, least: int = 1) -> int:
+    """A whole number of any library as Python's, where a class declares no fields for pydantic.
+
+    Args:
+        value: what was given.
+        name: name of the setting, for errors.
+        least: the smallest that is accepted.
+
+    Raises:
+        ValueError: another type, or a smaller number.
+
+    Example:
+        >>> checked_whole(0, "context_size")
+        Traceback (most recent call last):
+        ValueError: context_size must be 1 or more; it is 0
+    """
+    try:
+        number = int(_whole(value))
+    except ValueError as error:
+        raise ValueError(f"{name} {error}; it is {value!r}") from None
+    if number < least:
+        raise ValueError(f"{name} must be {least} or more; it is {value!r}")
+    return number
 
 
 def unknown(names: Iterable[str], known: Iterable[str], what: str = "setting") -> str:

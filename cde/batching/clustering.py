@@ -34,6 +34,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cde.progress import progress
+
 __all__ = [
     "KMeansRun",
     "cluster_pairs",
@@ -168,7 +170,7 @@ def _cluster(
     seed: int,
 ) -> Labels:
     labels, offset = np.zeros(sum(map(len, shards)), np.int64), 0
-    for rows in shards:
+    for rows in progress(shards, f"clustering {len(labels):,} pairs", unit="parts"):
         points, clusters = points_of(rows), math.ceil(len(rows) / cluster_size)
         if clusters == 1:
             _check_points(points, iterations, attempts)
@@ -257,7 +259,7 @@ def run_kmeans(
         )
     _check_points(points, iterations, attempts)
     kept: Any = None
-    for attempt in range(attempts):
+    for attempt in progress(range(attempts), f"k-means of {len(points):,}", unit="attempts"):
         kmeans: Any = faiss.Kmeans(
             points.shape[1],
             clusters,

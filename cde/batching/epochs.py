@@ -15,6 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cde.progress import progress
+
 __all__ = ["cut_clusters", "mates_met_again"]
 
 Positions = NDArray[np.int64]
@@ -82,7 +84,8 @@ def mates_met_again(epochs: Sequence[Sequence[Positions]]) -> NDArray[np.float64
     if not all(epochs) or any(len(epoch[0]) < 2 for epoch in epochs):
         raise ValueError("every epoch needs batches of two pairs or more")
     shares = []
-    for first, second in zip(epochs[::2], epochs[1::2], strict=False):
+    both_of = list(zip(epochs[::2], epochs[1::2], strict=False))
+    for first, second in progress(both_of, "comparing", unit="pairs of epochs"):
         n = 1 + max(int(batch.max()) for batch in (*first, *second))
         batch_of = np.stack([_numbers(first, n), _numbers(second, n)])
         both = batch_of[:, (batch_of >= 0).all(axis=0)]

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cde.progress import progress
+
 __all__ = ["false_negatives", "removed_share"]
 
 Vectors = NDArray[np.float32]
@@ -120,7 +122,7 @@ def removed_share(
         [1.0, 1.0, nan]
     """
     share = np.full(len(query_vectors), np.nan)
-    for batch in batches:
+    for batch in progress(batches, "filtering", unit="batches"):
         if len(batch) > 1:
             removed = false_negatives(query_vectors[batch], document_vectors[batch], **rule)
             share[batch] = removed.sum(axis=1) / (len(batch) - 1)

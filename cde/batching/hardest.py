@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from cde.batching.clustering import cluster_pairs, cluster_vectors
 from cde.batching.packing import pack_batches
 from cde.batching.statistics import batch_objective
+from cde.progress import progress
 
 __all__ = ["all_partitions", "direct_search", "objective_bounds", "partition_objectives", "try_all"]
 
@@ -57,7 +58,7 @@ def direct_search(
     if batch_size < 2:
         raise ValueError(f"batch_size must be 2 or more; it is {batch_size}")
     left, batches = generator.permutation(len(query_vectors)), []
-    while len(left) >= batch_size:
+    for _ in progress(range(len(left) // batch_size), "searching batches", unit="batches"):
         one, rest = left[0], left[1:]
         terms = document_vectors[rest] @ query_vectors[one]
         terms = terms + query_vectors[rest] @ document_vectors[one]
@@ -105,7 +106,8 @@ def objective_bounds(
     count = min(count, len(query_vectors))
     lowest, highest = [], []
     drawn = generator.choice(len(query_vectors), count, replace=False)
-    for rows in np.split(drawn, range(block, count, block)):
+    parts = np.split(drawn, range(block, count, block))
+    for rows in progress(parts, "bounding the objective", unit="blocks"):
         terms = query_vectors[rows] @ document_vectors.T + document_vectors[rows] @ query_vectors.T
         terms[np.arange(len(rows)), rows] = -np.inf  # a pair is no mate of its own
         terms.partition((batch_size - 1, terms.shape[1] - batch_size + 1), axis=1)

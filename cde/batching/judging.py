@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cde.batching.filtering import false_negatives
 from cde.data import Pairs
+from cde.progress import progress
 
 __all__ = ["KINDS", "Account", "TextJudge"]
 
@@ -212,7 +213,7 @@ class TextJudge:
             rule: `epsilon` or `threshold` of `false_negatives`.
         """
         tables = []
-        for number, batch in enumerate(batches):
+        for number, batch in enumerate(progress(batches, "judging", unit="batches")):
             removed = false_negatives(query_vectors[batch], document_vectors[batch], **rule)
             counts = {"batch": number, "query": batch, "removed": removed.sum(axis=1)}
             for name, those in self.classes(batch).items():
@@ -243,7 +244,7 @@ class TextJudge:
         generator, rows = np.random.default_rng(seed), []
         for name, title in _TITLES.items():
             removals: list[tuple[int, int]] = []
-            for batch in batches:
+            for batch in progress(batches, f"drawing {title}", unit="batches"):
                 removed = false_negatives(query_vectors[batch], document_vectors[batch])
                 query, document = np.nonzero(self.classes(batch)[name] & removed)
                 removals.extend(zip(batch[query], batch[document], strict=True))

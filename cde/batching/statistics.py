@@ -26,6 +26,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cde.progress import progress
+
 __all__ = [
     "batch_difficulties",
     "batch_difficulty",
@@ -151,7 +153,7 @@ def mean_pair_distance(
         2.828
     """
     means = []
-    for batch in batches:
+    for batch in progress(batches, "measuring", unit="batches"):
         queries = query_vectors[batch].astype(np.float64)
         documents = document_vectors[batch].astype(np.float64)
         distances = np.sqrt(np.maximum(2 - 2 * documents @ queries.T, 0))
@@ -325,6 +327,7 @@ def batch_difficulties(
         >>> batch_difficulties(vectors, vectors, [np.array([0, 1])])["mean"].tolist()
         [0.0]
     """
+    shown = progress(batches, "measuring", unit="batches")
     return pd.DataFrame(
-        [batch_difficulty(query_vectors, document_vectors, one, queries) for one in batches]
+        [batch_difficulty(query_vectors, document_vectors, one, queries) for one in shown]
     )

@@ -7,8 +7,10 @@ the first cell, not a warning after the last.
 
 from __future__ import annotations
 
+import ast
 import difflib
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +20,9 @@ import jupytext
 from nbformat import NotebookNode
 
 from cde.book.parameters import Parameter, declared_parameters
+from cde.data import list_sources
 from cde.storage import project_root
+from cde.validation import unknown
 
 __all__ = ["Chapter", "chapters", "find_chapter"]
 
@@ -73,8 +77,8 @@ class Chapter:
         """Check given values against the chapter's parameters, by name and type.
 
         Raises:
-            ValueError: an unknown name (the closest are offered), or a value of another type or
-                range than the parameter's.
+            ValueError: an unknown name (the closest are offered), a value of another type or range
+                than the parameter's, or collections that `$CDE_DATA` does not have.
         """
         for name in values:
             if name not in self.parameters:
@@ -84,7 +88,59 @@ class Chapter:
                     f"chapter {self.name} has no parameter {name!r}: {hint}It has "
                     f"{', '.join(self.parameters)}"
                 )
-        return {name: self.parameters[name].check(value) for name, value in values.items()}
+        checked = {name: self.parameters[name].check(value) for name, value in values.items()}
+        _check_collections(checked.get("collections") or [])
+        return checked
+
+    def settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Every setting of a run, by name: what the page's own cell of settings makes of given
+        parameters. That cell runs as far as its last check, and nothing else does.
+
+        Args:
+            values: parameters, checked.
+
+        Returns:
+            name → value; empty for a page without such a cell.
+
+        Raises:
+            ValueError: what that cell refuses.
+
+        Example:
+            >>> find_chapter("packing").settings({"profile": "smoke"})["batch_sizes"]
+            [8, 16, 64]
+        """
+        from cde.book import page
+
+        given = {name: parameter.default for name, parameter in self.parameters.items()}
+        for cell in self.notebook().cells:
+            if cell.cell_type != "code" or "\nsettings = page.settings(" not in f"\n{cell.source}":
+                continue
+            parts = ast.parse(cell.source).body
+            shown = [place for place, part in enumerate(parts) if isinstance(part, ast.Expr)]
+            program = ast.Module(parts[: shown[0]] if shown else parts, [])
+            names = {"page": page, **given, **values}
+            exec(compile(program, str(self.path), "exec"), names)
+            return dict(vars(names["settings"]))
+        return {}
+
+
+def _check_collections(names: Sequence[str]) -> None:
+    """Refuse collections that are not in `$CDE_DATA/beir`: a page would leave them out, and say so
+    only in its text.
+    """
+    below = [one.name for one in list_sources() if one.name.startswith("beir/")] if names else []
+    known = [name.removeprefix("beir/") for name in below]
+    if names and not known:
+        given = os.environ.get("CDE_DATA")
+        state = f"it is {given}, which has none" if given else "it is not set"
+        raise ValueError(
+            f"parameter collections needs data: CDE_DATA must name a folder with beir/ in it; "
+            f"{state}"
+        )
+    if strange := set(names) - set(known):
+        raise ValueError(
+            f"parameter collections: {unknown(strange, known, 'collection of $CDE_DATA')}"
+        )
 
 
 def chapters(root: Path | None = None) -> list[Chapter]:

@@ -19,7 +19,7 @@ import nbformat
 import pandas as pd
 
 from cde.book.chapters import Chapter, chapters, find_chapter
-from cde.book.comparison import compared, numbered, read_run
+from cde.book.comparison import compared, numbered, read_run, runs_of
 from cde.book.execution import Execution, execute, load_execution, raw_notebook, stale_reasons
 from cde.book.ledger import ledger
 from cde.book.ledger_pages import Judged, judged
@@ -27,6 +27,7 @@ from cde.book.pages import chapter_notebook, write_pages
 from cde.book.parameters import parse_assignments
 from cde.book.records import proof_states
 from cde.book.verdicts import decide, to_json
+from cde.hardware import compute_device
 from cde.provenance import PROFILES, commit
 from cde.storage import atomic_path, content_hash, project_root
 
@@ -76,20 +77,49 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _rehearse(chapter: Chapter, parameters: dict[str, Any], output: Path) -> int:
-    """Say what would run, and what is known of its time; nothing runs."""
+    """Say what would run, and what is known of its time and memory; nothing runs."""
+    default = {"profile": chapter.parameters["profile"].default}
+    settings = chapter.settings(parameters)
+    training = _training(settings) if "recipes.recipe_of(settings)" in chapter.source else ""
     print(f"{chapter.name}: {chapter.title}")
-    for name, value in parameters.items():
-        print(f"  {name} = {value!r}")
+    for name, value in (default | settings | parameters).items():
+        if value is not None:
+            print(f"  {name} = {value!r}{'  (given)' if name in parameters else ''}")
     print(f"to {output}")
-    profile = str(parameters.get("profile", chapter.parameters["profile"].default))
-    log = load_execution(chapter, profile)
-    if log is None:
-        print(f"it has not run at {profile} here: no time is known")
+    logs = runs_of(chapter)
+    same = [log for log in logs if default | log.parameters == default | parameters]
+    if same:
+        print(f"a run with these settings {_took(same[0])} (measured, whatever was cached then)")
     else:
-        own = {name: value for name, value in parameters.items() if name != "profile"}
-        beside = ", with the profile's own settings" if own else ""
-        print(f"its page at {profile} took {log.seconds:.0f} s on {log.device}{beside}")
+        print("time and memory: nothing is known here yet of a run with these settings")
+        for log in {log.profile: log for log in reversed(logs)}.values():
+            own = ", ".join(f"{name} = {value!r}" for name, value in log.parameters.items())
+            read = sum(digest != "missing" for digest in log.records.values())
+            records = f"; it read from {read} records" if read else ""
+            print(f"  one with {own} {_took(log)}{records}")
+    print(training, end="")
     return 0
+
+
+def _took(log: Execution) -> str:
+    """What a run cost, in words."""
+    memory = f" and {log.memory:.1f} GiB of memory in its kernel" if log.memory else ""
+    return f"took {log.seconds:.0f} s{memory}, on {log.device}"
+
+
+def _training(settings: dict[str, Any]) -> str:
+    """What one training of a page's recipe is, from its config alone."""
+    from cde.experiments.estimate import estimate
+    from cde.experiments.recipes import recipe_of
+
+    config = recipe_of(argparse.Namespace(**settings)).base
+    cost = estimate(config)
+    memory = f", {cost.memory:.0f} GiB on a GPU" if compute_device().startswith("cuda") else ""
+    return (
+        f"a training of its recipe, from which arms depart: {cost.steps:,} steps of "
+        f"{cost.tokens:,} tokens, {cost.parameters / 1e6:.0f} million weights{memory} (computed "
+        f"from its config)\n  {config}\n"
+    )
 
 
 def _readable_path(chapter: Chapter, parameters: dict[str, Any]) -> Path:
@@ -322,7 +352,7 @@ def describe_chapter(name: str) -> str:
     for profile in PROFILES:
         log = load_execution(chapter, profile)
         if log is not None:
-            lines.append(f"took {log.seconds:.0f} s at {profile}, on {log.device}")
+            lines.append(f"at {profile} it {_took(log)}")
     return "\n".join(lines)
 
 

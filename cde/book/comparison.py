@@ -8,6 +8,7 @@ Cost: that of reading the logs.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -17,14 +18,15 @@ from typing import Any
 import nbformat
 import pandas as pd
 
-from cde.book.chapters import find_chapter
+from cde.book.chapters import Chapter, find_chapter
 from cde.book.execution import Execution, load_execution
 from cde.book.ledger import ledger
 from cde.book.page import MIME
 from cde.book.parameters import declared_parameters
 from cde.book.verdicts import Measurement, decide, from_json
+from cde.storage import project_root
 
-__all__ = ["compared", "numbered", "read_run"]
+__all__ = ["compared", "numbered", "read_run", "runs_of"]
 
 
 def read_run(place: str, profile: str = "laptop") -> Execution:
@@ -98,6 +100,26 @@ def _parameters_of(notebook: Any, where: str) -> dict[str, Any]:
     tagged = [one for one in notebook.cells if "parameters" in one.metadata.get("tags", [])]
     declared = declared_parameters("\n".join(cell.source for cell in tagged), where)
     return {one.name: one.default for one in declared.values() if one.default is not None}
+
+
+def runs_of(chapter: Chapter, root: Path | None = None) -> list[Execution]:
+    """Every run of a chapter that has ended well on this machine, the latest first: the pages of
+    the built book, and the reruns beside it.
+
+    Args:
+        chapter: the chapter.
+        root: the checkout; by default the one this package is installed from.
+    """
+    book = (root or project_root()) / "book"
+    logs = []
+    for path in [
+        *book.glob(f"executed/raw/*/{chapter.name}.json"),
+        *book.glob(f"reruns/{chapter.name}*.json"),
+    ]:
+        with contextlib.suppress(ValueError):  # of an older form
+            logs.append(read_run(str(path)))
+    ended = [log for log in logs if log.chapter == chapter.name and not log.error]
+    return sorted(ended, key=lambda log: log.started, reverse=True)
 
 
 def numbered(log: Execution) -> dict[tuple[str, int], Measurement]:

@@ -12,14 +12,17 @@ the chapters that are not done.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import re
+import signal
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +30,7 @@ from typing import Any
 
 import nbformat
 import papermill
+from jupyter_client.manager import AsyncKernelManager
 from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
 
@@ -69,6 +73,7 @@ class Execution:
     answer: str = ""
     measurements: list[dict[str, Any]] = field(default_factory=list)
     proofs: dict[str, str] = field(default_factory=dict)
+    memory: float = 0.0  # GiB that the kernel held at the most; 0 is unknown
     error: str = ""
 
 
@@ -172,6 +177,7 @@ def execute(
 
     Raises:
         ValueError, TypeError: a parameter is unknown or of the wrong type; nothing has run.
+        KeyboardInterrupt: Ctrl-C; no notebook is written, and no kernel is left.
     """
     root = root or project_root()
     given = chapter.check_parameters(parameters)
@@ -225,21 +231,23 @@ def _run(
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     try:
-        papermill.execute_notebook(
-            str(prepared),
-            str(output),
-            parameters=dict(parameters),
-            kernel_name="python3",
-            cwd=str(root),
-            progress_bar={
-                "desc": chapter.name,
-                "unit": "cell",
-                "mininterval": 0.2 if sys.stderr.isatty() else 10,
-            },
-            log_output=False,
-            start_timeout=120,
-            extra_arguments=["--IPKernelApp.log_level=ERROR"],
-        )
+        with _stoppable() as kernel:
+            papermill.execute_notebook(
+                str(prepared),
+                str(output),
+                parameters=dict(parameters),
+                kernel_name="python3",
+                cwd=str(root),
+                progress_bar={
+                    "desc": chapter.name,
+                    "unit": "cell",
+                    "mininterval": 0.2 if sys.stderr.isatty() else 10,
+                },
+                log_output=False,
+                start_timeout=120,
+                extra_arguments=["--IPKernelApp.log_level=ERROR"],
+                **kernel,
+            )
     except papermill.PapermillExecutionError as error:
         trace = _ANSI.sub("", "\n".join(error.traceback))
         return f"cell {error.exec_count}: {error.ename}: {error.evalue}\n{trace}"
@@ -249,6 +257,67 @@ def _run(
         os.environ.clear()
         os.environ.update(environment)
     return ""
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[dict[str, Any]]:
+    """Settings of nbclient with which Ctrl-C ends the kernel first, and then the run.
+
+    A KeyboardInterrupt in the midst of nbclient's loop can leave the kernel alive, or close the
+    sockets that it writes to. So Ctrl-C goes to the kernel's cell, which ends with what it was
+    doing. A kernel that runs no cell yet, one that takes five seconds to stop, and one for which
+    Ctrl-C is pressed again are killed: what is kept is kept in whole files.
+
+    Raises:
+        KeyboardInterrupt: at the end, if Ctrl-C was pressed.
+    """
+    groups: list[int] = []  # of processes: the kernel and what it has started
+    running: list[bool] = []
+    pressed = 0
+
+    def send(number: int) -> None:
+        for group in groups:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, number)
+
+    class Kernel(AsyncKernelManager):
+        async def start_kernel(self, **options: Any) -> None:  # type: ignore[override]
+            await super().start_kernel(**options)
+            groups.append(self.provisioner.pgid)  # type: ignore[union-attr]
+            if pressed:
+                send(signal.SIGKILL)
+
+    patience = threading.Timer(5, send, [signal.SIGKILL])
+    patience.daemon = True
+
+    def stop(*_: object) -> None:
+        nonlocal pressed
+        pressed += 1  # at once: the next press may interrupt this function
+        logging.getLogger("papermill").setLevel(logging.CRITICAL)  # it would tell of dead kernels
+        if running and pressed == 1:
+            send(signal.SIGINT)
+            patience.start()
+        else:
+            send(signal.SIGKILL)
+
+    before = signal.getsignal(signal.SIGINT)
+    listens = threading.current_thread() is threading.main_thread() and before != signal.SIG_IGN
+    if listens:
+        signal.signal(signal.SIGINT, stop)
+    try:
+        yield {
+            "kernel_manager_class": Kernel,
+            "on_notebook_start": lambda **_: running.append(True),
+        }
+    except Exception:
+        if not pressed:
+            raise
+    finally:
+        patience.cancel()
+        if listens:
+            signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
 
 
 def _fill(log: Execution, notebook: NotebookNode, modules: Mapping[str, str], root: Path) -> None:
@@ -266,6 +335,7 @@ def _fill(log: Execution, notebook: NotebookNode, modules: Mapping[str, str], ro
                 "device",
                 "python",
                 "platform",
+                "memory",
             ):
                 setattr(log, name, report[name])
             log.modules = {module: modules.get(module, "missing") for module in report["modules"]}

@@ -24,7 +24,7 @@ from cde.book.proofs import TIMES
 from cde.book.verdicts import to_json
 from cde.hardware import describe
 from cde.intervals import mean_and_interval, mean_and_spread
-from cde.provenance import PROFILES, account, commit, libraries, now
+from cde.provenance import PROFILES, account, commit, libraries, most_memory, now
 from cde.storage import content_hash
 
 __all__ = [
@@ -246,7 +246,7 @@ def provenance(chapter: str) -> Any:
         "data": _data_line(account.loaded),
         "commit": f"{head[:12]}{', with uncommitted changes' if dirty else ''}",
         "device": f"{describe()}; {platform.platform()}",
-        "time": f"{now()}, {seconds:.0f} s",
+        "time": f"{now()}, {seconds:.0f} s, at most {most_memory():.1f} GiB of memory",
         "libraries": ", ".join(
             [f"Python {platform.python_version()}"]
             + [f"{name} {number}" for name, number in libraries().items()]
@@ -317,5 +317,6 @@ def finish() -> _Report:
             "device": describe(),
             "python": platform.python_version(),
             "platform": platform.platform(),
+            "memory": round(most_memory(), 2),
         }
     )

@@ -22,6 +22,7 @@ from cde.book.execution import Execution, load_execution, raw_notebook
 from cde.book.ledger import ledger
 from cde.book.ledger_pages import claims_page, collect_measurements, map_page, rules_page
 from cde.book.markup import render
+from cde.book.reference import names_used, reference_pages
 from cde.book.verdicts import VERDICTS, decide
 from cde.storage import atomic_path
 
@@ -84,6 +85,15 @@ def _hidden(cell: NotebookNode) -> list[str]:
     return ["remove-cell"] if "papermill-error-cell-tag" in tags else []
 
 
+def _code_used(chapter: Chapter, contents: str) -> list[NotebookNode]:
+    """A cell that leads to the names of `cde` that the chapter calls, where the book has a page of
+    them.
+    """
+    entries = [entry for entry in names_used(chapter) if entry.page in contents]
+    text = render("code_used.html.j2", entries=entries)
+    return [nbformat.v4.new_markdown_cell(text, id="code-used")] if entries else []
+
+
 def _missing_page(chapter: Chapter, profile: str) -> NotebookNode:
     text = render("missing.md.j2", chapter=chapter, profile=profile)
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text, id="missing")])
@@ -123,7 +133,10 @@ def status_table(profile: str, root: Path) -> str:
 
 
 def write_pages(profile: str, root: Path) -> None:
-    """Write every generated page: one per chapter, *Claims*, *Map*, and the table of chapters."""
+    """Write every generated page: one per chapter, *Claims*, *Map*, the table of chapters, and the
+    reference.
+    """
+    contents = (root / "_toc.yml").read_text(encoding="utf-8")
     for chapter in chapters(root):
         path = raw_notebook(chapter, profile, root)
         log = load_execution(chapter, profile, root)
@@ -131,6 +144,7 @@ def write_pages(profile: str, root: Path) -> None:
         page: Any = _missing_page(chapter, profile)
         if log is not None and path.exists():
             page = chapter_notebook(chapter, nbformat.read(path, as_version=4), log)
+        page.cells.extend(_code_used(chapter, contents))
         _write(target, nbformat.writes(page))
     generated = root / "book" / "generated"
     _write(generated / "claims.md", claims_page(profile, root))
@@ -138,6 +152,8 @@ def write_pages(profile: str, root: Path) -> None:
     _write(generated / "rules.md", rules_page(profile, root))
     status = render("status.md.j2", profile=profile, rows=_statuses(profile, root))
     _write(generated / "status.md", status)
+    for name, text in reference_pages(root).items():
+        _write(generated / name, text)
 
 
 def _write(path: Path, text: str) -> None:

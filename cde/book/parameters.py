@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from dataclasses import dataclass
 from functools import cached_property
@@ -225,28 +226,43 @@ def _comments(source: str) -> dict[int, str]:
     }
 
 
+class _Values(yaml.SafeLoader):
+    """YAML without what surprises: its version 1.1 reads 010 as 8, 1:30 as 90, 1e3 as text, and
+    2026-01-01 as a date.
+    """
+
+
+def _read_number(_: yaml.SafeLoader, node: yaml.ScalarNode) -> int | float:
+    text = node.value.replace("_", "")
+    return int(text) if text.lstrip("+-").isdecimal() else float(text)
+
+
+_NUMBER = re.compile(r"[-+]?([0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?$")
+_Values.yaml_implicit_resolvers = {
+    first: [one for one in resolvers if one[0].endswith((":bool", ":null"))]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Values.add_implicit_resolver("!number", _NUMBER, None)
+_Values.add_constructor("!number", _read_number)
+
+
 def parse_assignments(pairs: list[tuple[str, str]]) -> dict[str, Any]:
     """Values of `-p name value` options: YAML, so that 64, 0.5, true, null and [1, 2] mean what
-    they say; 1e3 and nan are numbers too.
+    they say; 1e3 is a number too, 010 is ten, and 1:30 is text.
 
     Raises:
         ValueError: a value that is not YAML.
 
     Example:
-        >>> parse_assignments([("seed", "3"), ("sizes", "[1, 2]"), ("rate", "1e-3")])
-        {'seed': 3, 'sizes': [1, 2], 'rate': 0.001}
+        >>> parse_assignments([("seed", "3"), ("sizes", "[1e3, 2]"), ("rate", "1e-3")])
+        {'seed': 3, 'sizes': [1000.0, 2], 'rate': 0.001}
     """
     values = {}
     for name, text in pairs:
         try:
-            values[name] = yaml.safe_load(text)
+            values[name] = yaml.load(text, Loader=_Values)
         except yaml.YAMLError as error:
             raise ValueError(
                 f"the value {text!r} of parameter {name} cannot be read: {error}"
             ) from error
-        if isinstance(values[name], str):
-            try:
-                values[name] = float(text)
-            except ValueError:
-                continue
     return values

@@ -74,8 +74,10 @@ PACKAGES = {
 }
 #: whole packages that no training ever sees: the out-of-domain corpora.
 HELD_OUT = ("sympy", "networkx", "polars", "sqlalchemy")
+#: the other packages, whose documents training may see
 TRAINING = tuple(package for package in PACKAGES if package not in HELD_OUT)
 
+#: which part of a collection
 Split = Literal["train", "test", "all"]
 
 _TEST_SHARE = 10  # per cent of the pairs of each training package

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,8 @@ from cde.storage import content_hash
 
 __all__ = ["Pairs", "RetrievalSet"]
 
+_NOT_GIVEN: Any = None
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -26,11 +29,13 @@ class Pairs:
 
     Attributes:
         queries, documents, domains, ids: lists of the same length n. A domain is the source that a
-            pair comes from (CDE §4.1: batches never cross it); an id names the pair for a reader.
+            pair comes from (CDE §4.1: batches never cross it), by default one for all; an id names
+            the pair for a reader, by default its number.
         name: the name it was loaded by.
 
     Raises:
         ValueError: the lists differ in length.
+        TypeError: something else than lists of strings, such as one list of tuples.
 
     Used by every chapter that trains or clusters.
 
@@ -41,12 +46,26 @@ class Pairs:
     """
 
     queries: Sequence[str]
-    documents: Sequence[str]
-    domains: Sequence[str]
-    ids: Sequence[str]
+    documents: Sequence[str] = _NOT_GIVEN
+    domains: Sequence[str] = _NOT_GIVEN
+    ids: Sequence[str] = _NOT_GIVEN
     name: str = "pairs"
 
     def __post_init__(self) -> None:
+        if self.documents is _NOT_GIVEN:
+            raise TypeError(
+                "Pairs takes queries and documents as two lists, Pairs(queries, documents); only "
+                "one was given. Pairs(*zip(*rows)) makes two of a list of tuples"
+            )
+        if self.domains is _NOT_GIVEN:
+            object.__setattr__(self, "domains", [self.name] * len(self.queries))
+        if self.ids is _NOT_GIVEN:
+            object.__setattr__(self, "ids", [f"{self.name}/{i}" for i in range(len(self.queries))])
+        for name in ("queries", "documents", "domains", "ids"):
+            texts = getattr(self, name)
+            first = texts if isinstance(texts, str) else next(iter(texts), "")
+            if first is texts or not isinstance(first, str):
+                raise TypeError(f"{name} must be a list of strings; {first!r} was given")
         lengths = {len(self.queries), len(self.documents), len(self.domains), len(self.ids)}
         if len(lengths) > 1:
             raise ValueError(

@@ -1,12 +1,11 @@
 """Three phases of training make a retriever of an encoder–decoder (Dwell §3.2): a chain of stored
 runs. (The paper calls them stages; here a stage is a part of the contextual encoder.)
 
-    restore   span corruption: 15 % of the tokens, mean span 3
-    crops     contrastive: two independent crops of a document, 10 to 50 % of it each, are a pair
-    tune      contrastive: queries and their documents with hard negatives; an episode each.
-              Negatives are mined anew before each one with the model that it starts from (ANCE),
-              for the first with the surrogate. What scores above the labelled document is no
-              negative.
+- `restore`: span corruption: 15 % of the tokens, mean span 3.
+- `crops`: contrastive: two independent crops of a document, 10 to 50 % of it each, are a pair.
+- `tune`: contrastive: queries and their documents with hard negatives; an episode each. Negatives
+  are mined anew before each one with the model that it starts from (ANCE), for the first with the
+  surrogate. What scores above the labelled document is no negative.
 
 A `Phase` names what it goes on from, so that a table of "with and without" is a few chains that
 share their beginnings; what two chains have in common is trained once. Contrastive phases are
@@ -34,6 +33,7 @@ from cde.dwell.span_corruption import pretrain
 from cde.experiments.runs import PROCEDURE as TRAINING
 from cde.experiments.runs import stored
 from cde.hardware import half_precision
+from cde.progress import progress
 from cde.storage import content_hash
 from cde.training import Processes, TrainConfig, Trainer
 from cde.training.preparation import mine_hard_negatives
@@ -130,7 +130,8 @@ def crop_pairs(
             f"shares must be two numbers above 0, up to 1, in order; they are {shares}"
         )
     generator = np.random.default_rng(seed)
-    places = [(text, token_spans(text, tokenizer)[1]) for text in texts]
+    shown = progress(texts, "cropping", unit="documents")
+    places = [(text, token_spans(text, tokenizer)[1]) for text in shown]
     long = [(text, spans) for text, spans in places if len(spans) >= 10]
     if not long:
         raise ValueError(f"none of {len(texts)} texts has 10 tokens or more")
@@ -160,13 +161,13 @@ def shuffle_segments(
     """Documents with their ten segments in random order; those that cannot be cut stay as they are.
 
     What is written first no longer stands first: if the bias comes from how documents are written,
-        it should go.
+    it should go.
 
     Used by the chapter `context_and_position` (Dwell §4.3).
     """
     generator = np.random.default_rng(seed)
     shuffled = []
-    for text in texts:
+    for text in progress(texts, "shuffling segments", unit="documents"):
         pieces = segments(text, tokenizer, parts)
         order = generator.permutation(parts)
         shuffled.append(

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from cde.data import RetrievalSet, load_pairs, load_retrieval
 from cde.dwell.sections import Span, split_sections
+from cde.progress import progress
 
 __all__ = ["MSMARCO", "Passages", "ask", "load_passages", "match_passages"]
 
@@ -167,7 +168,8 @@ def _pydocs(words: tuple[int, int], seed: int, packages: Sequence[str] | None) -
     generator = np.random.default_rng(seed)
     ids, documents, queries, spans = [], [], [], {}
     left_out: Counter[str] = Counter()
-    for name, text in zip(pairs.ids, pairs.documents, strict=True):
+    texts = zip(pairs.ids, pairs.documents, strict=True)
+    for name, text in progress(texts, "choosing passages", len(pairs), "documents"):
         if not words[0] <= len(text.split()) <= words[1]:
             left_out["shorter or longer than asked for"] += 1
             continue

@@ -2,7 +2,7 @@
 a Hub model.
 
 *Moved passage* (Dwell §4.2). A document's tokens without the passage are R. The passage P is put
-before token round(k |R| / 9) of them, k = 0 … 9. Where that token begins no word, the nearest one
+before token `round(k |R| / 9)` of them, k = 0 … 9. Where that token begins no word, the nearest one
 that does takes its place, since a cut word would be other tokens. The whole collection is searched
 each time; of the query's own document the moved version counts, all others are unchanged. (A ranker
 without vectors needs whole corpora: there the documents of other queries are moved as well, as in
@@ -56,7 +56,7 @@ def token_spans(text: str, tokenizer: Any) -> tuple[list[int], NDArray[np.int64]
 
     Returns:
         ids, and `(n, 2)` int64: start and end of each in characters. Without special tokens, and
-            without truncation.
+        without truncation.
 
     Raises:
         ValueError: a tokenizer that does not know where its tokens stand.
@@ -169,7 +169,7 @@ def moved_passage(
 
     Returns:
         A row for each query: `default`, and a column 1 … points; and how many queries were left
-            out, by reason.
+        out, by reason.
 
     Used by the chapter `passage_position` (Dwell Fig. 1).
     """
@@ -336,7 +336,7 @@ def substring_similarity(
     """
     left_out: Counter[str] = Counter()
     rows, runs = [], []
-    for row, text in enumerate(texts):
+    for row, text in enumerate(progress(texts, "cutting documents", unit="documents")):
         if longest is not None and len(token_spans(text, tokenizer)[0]) > longest:
             left_out[f"more than {longest} tokens"] += 1
             continue

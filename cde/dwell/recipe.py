@@ -5,17 +5,19 @@ The encoder–decoder goes through the paper's three phases; the chains below ar
 have been through. Every chain of a seed begins with the same weights, and what two chains have in
 common is trained once.
 
-| chain | restore | crops | tune |
-|---|---|---|---|
-| `language model` | yes | | |
-| `crops` | yes | yes | |
-| `tuned` | yes | yes | 1 episode |
-| `tuned again` | yes | yes | all episodes |
-| `tuned without crops` | yes | | 1 episode |
-| `tuned alone` | | | 1 episode |
-| `mean` | yes | pooled by the mean | |
-| `shuffled` | yes | of documents whose segments were shuffled | |
-| `wrapping crops` | yes | that run over the end | |
+=====================  =======  =========================================  ============
+chain                  restore  crops                                      tune
+=====================  =======  =========================================  ============
+`language model`       yes
+`crops`                yes      yes
+`tuned`                yes      yes                                        1 episode
+`tuned again`          yes      yes                                        all episodes
+`tuned without crops`  yes                                                 1 episode
+`tuned alone`                                                              1 episode
+`mean`                 yes      pooled by the mean
+`shuffled`             yes      of documents whose segments were shuffled
+`wrapping crops`       yes      that run over the end
+=====================  =======  =========================================  ============
 
 Training sees the documents of pydocs' training packages (or of `data`); probes and searches have
 those of packages that were held out. All documents are short enough to be read whole by every phase
@@ -48,6 +50,7 @@ __all__ = ["CHAINS", "PARAMETERS", "DwellRecipe", "dwell_recipe", "dwell_recipe_
 
 #: settings of the recipe that a chapter's parameters of the same name replace
 PARAMETERS = ("share_of_steps", "data", "documents", "queries", "episodes")
+#: names of the chains in the table above
 CHAINS = (
     "language model",
     "crops",

@@ -38,8 +38,8 @@ def starts_row(passages: Passages, shares: Sequence[int]) -> dict[str, Any]:
 
     Returns:
         passages, how many were placed, and left_out, how many not; characters, the median start;
-            low, high: the interval of the median start as a share of where the passage could start
-            (`Passages.starts`), from order statistics; q0 and so on, the quantiles of that share.
+        low, high: the interval of the median start as a share of where the passage could start
+        (`Passages.starts`), from order statistics; q0 and so on, the quantiles of that share.
 
     Used by the chapter `passage_position` (Dwell Fig. 2).
 
@@ -90,8 +90,8 @@ def rows_by_place(scores: pd.DataFrame) -> list[dict[str, Any]]:
 
     Returns:
         place; mrr, the mean score; change, low, high: its difference from that at place 0 with the
-            bootstrap over queries; ends, ends_low, ends_high: the first place minus the last;
-            queries.
+        bootstrap over queries; ends, ends_low, ends_high: the first place minus the last;
+        queries.
 
     Raises:
         ValueError: fewer than two queries.

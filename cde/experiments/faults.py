@@ -9,7 +9,7 @@ What each arm does differently:
 - "different weights": the second process' copy has noise on its weights from the start;
 - "no synchronisation": the two never add up their gradients.
 
-`train_arms` starts this module once with one process and once with two, which is
+`train_arms` starts this module once with one process and once with two, which is::
 
     torchrun --standalone --nproc-per-node=2 -m cde.experiments.faults task.json
 
@@ -33,6 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval
+from cde.progress import progress
 from cde.retrieval import evaluate
 from cde.training import Processes, TrainConfig, Trainer, build_model, differing_process
 
@@ -108,7 +109,7 @@ def train_arms(task: Task) -> pd.DataFrame:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "task.json"
         path.write_text(task.to_json())
-        for count in ARMS:
+        for count in progress(ARMS, "training in one process, then in two", unit="launches"):
             _start(path, count)
             rows += json.loads(path.with_suffix(f".{count}.json").read_text())
             gradients.append(torch.load(path.with_suffix(f".{count}.pt")))

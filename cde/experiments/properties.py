@@ -21,6 +21,7 @@ from torch import Tensor
 
 from cde.experiments.timing import in_turns, ratios
 from cde.models import BiEncoder, ContextualEncoder
+from cde.progress import progress
 
 __all__ = [
     "exchanged",
@@ -172,7 +173,8 @@ def order_changes(
     """
     (ids, mask), rows = text, []
     with torch.inference_mode():
-        for (backbone, attention), model in arms.items():
+        shown = progress(arms.items(), "permuting the context", unit="encoders")
+        for (backbone, attention), model in shown:
             vectors = model.first_stage(*context)
             embedded = model.second_stage(ids, mask, vectors)
             control = model.second_stage(exchanged(ids), mask, vectors)
@@ -207,7 +209,8 @@ def null_changes(arms: Arms, text: Tokens, contexts: Mapping[str, Tokens]) -> pd
     """
     rows = []
     with torch.inference_mode():
-        for (backbone, attention), model in arms.items():
+        shown = progress(arms.items(), "replacing the context", unit="encoders")
+        for (backbone, attention), model in shown:
             alone = model.second_stage(*text, None)
             for corpus, context in contexts.items():
                 real = model.first_stage(*context)
@@ -247,7 +250,8 @@ def fewer_documents(
             target = unit(model.second_stage(*text, context), dim=-1)
             length = model.config.context_size
             null = model.second_stage.null_tokens(length)
-            for size, draw in [(kept, n) for kept in sizes for n in range(draws if kept else 1)]:
+            drawn_sizes = [(kept, n) for kept in sizes for n in range(draws if kept else 1)]
+            for size, draw in progress(drawn_sizes, "shortening the context", unit="contexts"):
                 drawn = generator.choice(len(context), size, replace=False)
                 shorter = context[torch.from_numpy(drawn)]
                 filled = torch.cat([shorter, null[: length - size]])

@@ -4,7 +4,7 @@ A run lies in the cache folder under a hash of four things: its config, the prec
 here, the content of its data, and the declared version of the training procedure (`PROCEDURE`). So
 an edit that changes no number retrains nothing. Two processes that ask for the same run do the work
 once: the second waits for the first. A run that was interrupted, by SIGKILL at any moment too, goes
-on from its last checkpoint. Each run carries its provenance.
+on from its last checkpoint. Each run carries its provenance::
 
     runs/<key>/run.json        config, data, metrics, provenance; written last: the run is done
     runs/<key>/model/          the trained encoder, for `from_pretrained`
@@ -192,7 +192,7 @@ def train(config: TrainConfig, pairs: Pairs | None = None, hard_negatives: Any =
         FloatingPointError: a loss that is not finite.
 
     Several processes: start the same script with `torchrun --nproc-per-node 2`; each process gets
-        the run.
+    the run.
 
     Used by every chapter that trains.
 

@@ -203,7 +203,7 @@ def search_by_depth(
                 scores = score_queries(rankings, one)["ndcg@10"].to_numpy()
                 of_depth.setdefault(model, []).append(scores)
     rows: list[dict[str, Any]] = []
-    for name, one in sets.items():
+    for name, one in progress(sets.items(), "testing differences", unit="sets"):
         means = {
             depth: {model: np.mean(some, axis=0) for model, some in of_depth.items()}
             for depth, of_depth in runs[name].items()

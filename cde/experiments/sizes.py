@@ -138,7 +138,7 @@ def sweep_sizes(
     without it.
 
     Every run sees the same number of pairs: larger batches make fewer steps, a tenth of them
-        warm-up.
+    warm-up.
 
     Args:
         recipe: recipe of the page; its steps, batch and cluster size are not used.

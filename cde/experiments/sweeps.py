@@ -30,6 +30,7 @@ from cde.retrieval import evaluate
 
 __all__ = ["Context", "Sweep", "evaluate_in_contexts", "sweep"]
 
+#: which context a contextual encoder reads in a test: of its corpus, of others, or null tokens
 Context = Literal["own", "other", "null"]
 
 

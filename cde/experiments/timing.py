@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from typing import Any
 
 import pandas as pd
 import torch
+
+from cde.progress import progress
 
 __all__ = ["in_own_processes", "in_turns", "memory_is_measured", "peak_memory", "ratios"]
 
@@ -48,7 +51,7 @@ def in_turns(jobs: Mapping[str, Callable[[], Any]], rounds: int) -> pd.DataFrame
     if rounds < 1:
         raise ValueError(f"rounds must be 1 or more; it is {rounds}")
     rows = []
-    for number in range(rounds + 1):
+    for number in progress(range(rounds + 1), "timing", unit="rounds"):
         for name, job in jobs.items():
             begun = time.perf_counter()
             result = job()
@@ -117,8 +120,11 @@ _PROGRAM = """
 import importlib, json, multiprocessing, sys
 module, name, jobs, at_once = json.loads(sys.argv[1])
 function = getattr(importlib.import_module(module), name)  # once, before the processes part
+def call(job):
+    return function(*job)
 with multiprocessing.get_context("fork").Pool(at_once, maxtasksperchild=1) as pool:
-    print(json.dumps(pool.starmap(function, jobs, chunksize=1)))
+    for result in pool.imap(call, jobs):
+        print("\\nresult", json.dumps(result), flush=True)
 """
 
 
@@ -147,15 +153,22 @@ def in_own_processes(function: Callable[..., Any], jobs: Sequence[Sequence[Any]]
     """
     at_once = 1 if torch.cuda.is_available() else 2
     call = [function.__module__, function.__name__, jobs, at_once]
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, json.dumps(call)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "MALLOC_TRIM_THRESHOLD_": str(2**20)},
-    )
-    if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
-    return list(json.loads(done.stdout.splitlines()[-1]))
+    command = [sys.executable, "-c", _PROGRAM, json.dumps(call)]
+    environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": str(2**20)}
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+        ) as process,
+    ):
+        assert process.stdout is not None
+        said = (line for line in process.stdout if line.startswith("result "))
+        shown = progress(said, f"calling {function.__name__}", len(jobs), "calls")
+        results = [json.loads(line.removeprefix("result ")) for line in shown]
+        if process.wait():
+            errors.seek(0)
+            raise RuntimeError(errors.read()[-2000:])
+    return results
 
 
 def _of_process(name: str) -> float:

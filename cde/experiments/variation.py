@@ -24,6 +24,7 @@ from cde.retrieval import rank, score_queries
 
 __all__ = ["PRECISIONS", "sources_of_variation", "variation"]
 
+#: what the same run is repeated in
 PRECISIONS = ("auto", "float32")
 
 

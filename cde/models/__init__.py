@@ -1,10 +1,10 @@
 """Encoders: `BiEncoder`, and `ContextualEncoder` with its two stages (CDE §4.2).
 
-```python
-model = cde.ContextualEncoder.from_pretrained(folder)      # or .from_backbone("minilm")
-encoder = model.with_context(corpus, size=512, seed=0)     # J context documents, embedded once
-encoder.encode_documents(corpus); encoder.encode_queries(queries)
-```
+::
+
+    model = cde.ContextualEncoder.from_pretrained(folder)      # or .from_backbone("minilm")
+    encoder = model.with_context(corpus, size=512, seed=0)     # J context documents, embedded once
+    encoder.encode_documents(corpus); encoder.encode_queries(queries)
 
 `attention` and `backbones` open the layers of `transformers`; `stages` are M1 and M2; `published`
 knows the authors' checkpoints; `corpus` binds a model to a corpus; `untrained` has small models

@@ -4,11 +4,13 @@ The layers are those of `transformers`, loaded by its names; nothing of them is 
 adapter only opens the model at two places that its own `forward` keeps closed: between the token
 embeddings and the layers (where context vectors enter the sequence), and at the positions.
 
-| family | positions | context tokens get |
-|---|---|---|
-| `bert` (MiniLM) | learned, added to the token embeddings | no position embedding |
-| `nomic_bert` | rotary, every layer | rotary position 0: the identity |
-| `modernbert` | rotary; two layers in three see a window only | position 0, outside every window |
+===============  ============================================  =================================
+family           positions                                     context tokens get
+===============  ============================================  =================================
+`bert` (MiniLM)  learned, added to the token embeddings        no position embedding
+`nomic_bert`     rotary, every layer                           rotary position 0: the identity
+`modernbert`     rotary; two of three layers see a window      position 0, outside every window
+===============  ============================================  =================================
 
 Cost: none of its own. Which family to take is read from the config's `model_type`.
 """
@@ -180,6 +182,7 @@ class ModernBert:
         return None
 
 
+#: `model_type` of a config → how its layers are opened
 FAMILIES: dict[str, Family] = {
     "bert": Bert(),
     "nomic_bert": NomicBert(),

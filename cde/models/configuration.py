@@ -15,7 +15,7 @@ from typing import Any, Literal
 from transformers import AutoConfig, PreTrainedConfig
 
 from cde.models.backbones import FAMILIES
-from cde.validation import unknown
+from cde.validation import checked_whole, unknown
 
 __all__ = [
     "TASK_PREFIXES",
@@ -55,6 +55,7 @@ class Variant:
     residual: bool = True
 
 
+#: the published forward passes and this book's, by name
 VARIANTS = {
     #: this book's pass: the paper's description, one embedding norm, context without positions in
     #: every family
@@ -151,12 +152,11 @@ class BiEncoderConfig(PreTrainedConfig):  # type: ignore[misc]
     ) -> None:
         if backbone is not None:
             _check_backbone(backbone, "backbone")
-        _require(max_tokens >= 2, f"max_tokens must be 2 or more; it is {max_tokens}")
         _require(0 <= dropout < 1, f"dropout must be a probability below 1; it is {dropout}")
         self.backbone = backbone
         self.query_prefix = query_prefix
         self.document_prefix = document_prefix
-        self.max_tokens = max_tokens
+        self.max_tokens = checked_whole(max_tokens, "max_tokens", 2)
         self.dropout = dropout
         super().__init__(**kwargs)
 
@@ -167,8 +167,9 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
     Args:
         first_backbone: config dictionary of M1; None for an encoder saved without its first stage.
         second_backbone: config dictionary of M2.
-        context_size: J, the number of context documents that it is made for; any other number works
-            (published variants: as far as the authors' code accepts it).
+        context_size: J, the number of context documents that it is made for, 1 or more; it can be
+            bound to any other number, and to none (published variants: as far as the authors' code
+            accepts it).
         vectors_per_document: context vectors per context document (§10.11).
         attention: "full" or "cached", as `cde.models.attention` describes them.
         first_stage_mlp: two linear layers after M1's pooling, in the published models (not in the
@@ -250,17 +251,6 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
             "pool='all' needs the context in every text: 'full'",
         )
         _require(
-            context_size >= 0, f"context_size must be 0 or more documents; it is {context_size}"
-        )
-        _require(
-            vectors_per_document >= 1,
-            f"vectors_per_document must be 1 or more; it is {vectors_per_document}",
-        )
-        _require(
-            soft_prompt_tokens >= 0,
-            f"soft_prompt_tokens must be 0 or more; it is {soft_prompt_tokens}",
-        )
-        _require(
             0 <= sequence_dropout < 1,
             f"sequence_dropout must be a probability below 1; it is {sequence_dropout}",
         )
@@ -269,25 +259,24 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
             "sequence dropout needs the null token: null_token must be True",
         )
         _require(0 <= dropout < 1, f"dropout must be a probability below 1; it is {dropout}")
-        _require(max_tokens >= 2, f"max_tokens must be 2 or more; it is {max_tokens}")
         self.first_backbone = first_backbone
         self.second_backbone = second_backbone
-        self.context_size = context_size
-        self.vectors_per_document = vectors_per_document
+        self.context_size = checked_whole(context_size, "context_size")
+        self.vectors_per_document = checked_whole(vectors_per_document, "vectors_per_document")
         self.attention = attention
         self.first_stage_mlp = first_stage_mlp
-        self.soft_prompt_tokens = soft_prompt_tokens
+        self.soft_prompt_tokens = checked_whole(soft_prompt_tokens, "soft_prompt_tokens", 0)
         self.output_projection = output_projection
         self.sequence_dropout = sequence_dropout
         self.null_token = null_token
         self.tie_token_embeddings = tie_token_embeddings
         self.pool = pool
         self.variant = variant
-        self.unrotated = unrotated
+        self.unrotated = checked_whole(unrotated, "unrotated", 0)
         self.skip_instruction_until = skip_instruction_until
         self.query_prefix = query_prefix
         self.document_prefix = document_prefix
-        self.max_tokens = max_tokens
+        self.max_tokens = checked_whole(max_tokens, "max_tokens", 2)
         self.dropout = dropout
         super().__init__(**kwargs)
 

@@ -23,9 +23,11 @@ import torch
 from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
+from cde.progress import progress
 
 __all__ = ["Encoder", "Ranker", "Rankings", "evaluate", "rank", "rerank", "score_queries", "search"]
 
+#: query id → document id → score
 Rankings = Mapping[str, Mapping[str, float]]
 
 _TREC_NAMES = {
@@ -125,11 +127,12 @@ def _exact_search(
     documents = torch.as_tensor(np.asarray(document_vectors, dtype=np.float32))
     scores = np.empty((len(queries), depth), np.float32)
     positions = np.empty((len(queries), depth), np.int64)
-    for start in range(0, len(queries), block):
+    title = f"searching {len(documents):,} documents"
+    for start in progress(range(0, len(queries), block), title, unit="blocks of queries"):
         some = queries[start : start + block].to(device)
         best = torch.empty((len(some), 0), device=device)
         where = torch.empty((len(some), 0), dtype=torch.int64, device=device)
-        for offset in range(0, len(documents), block):
+        for offset in progress(range(0, len(documents), block), title, unit="blocks"):
             product = some @ documents[offset : offset + block].to(device).T
             values, columns = product.topk(min(depth, product.shape[1]), dim=1)
             best = torch.cat([best, values], dim=1)

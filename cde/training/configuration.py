@@ -61,8 +61,9 @@ class TrainConfig:
         ValueError: naming the setting, what it is and what is accepted.
 
     Example:
-        >>> TrainConfig(steps=10, batch_size=64).temperature
-        0.02
+        >>> config = TrainConfig(steps=10, batch_size=64)
+        >>> config, config.temperature
+        (TrainConfig(batch_size=64, steps=10), 0.02)
         >>> TrainConfig(batches="clustered")
         Traceback (most recent call last):
         ValueError: batches must be one of random, domain, cluster; it is 'clustered'
@@ -120,6 +121,11 @@ class TrainConfig:
         except ValueError as error:
             raise ValueError(f"model: {error}") from None
         return self
+
+    def __repr__(self) -> str:
+        defaults = asdict(type(self)())
+        given = {name: value for name, value in asdict(self).items() if value != defaults[name]}
+        return f"TrainConfig({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
     @property
     def warmup(self) -> int:

@@ -23,6 +23,7 @@ from cde.storage import atomic_path
 
 __all__ = ["CHECKPOINT", "Loop"]
 
+#: name of the file that an interrupted loop goes on from
 CHECKPOINT = "checkpoint.pt"
 
 

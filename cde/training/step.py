@@ -49,7 +49,7 @@ def sorted_chunks(
 
     Returns:
         Chunks `(ids, mask or None)`, and `(n,)` int64: where each text's row is in the chunks laid
-            end to end.
+        end to end.
 
     Example:
         >>> chunks, place = sorted_chunks([np.array([5]), np.array([6, 7])], 4, 0,

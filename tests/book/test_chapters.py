@@ -113,6 +113,11 @@ def test_values_on_the_command_line_mean_what_they_say() -> None:
         ("e", "true"),
         ("f", "pydocs/rich"),
         ("g", "1e3"),
+        ("h", "010"),
+        ("i", "1:30"),
+        ("j", "[1e3, 2]"),
+        ("k", "2026-01-01"),
+        ("l", "'3'"),
     ]
     assert parse_assignments(given) == {
         "a": 64,
@@ -122,9 +127,33 @@ def test_values_on_the_command_line_mean_what_they_say() -> None:
         "e": True,
         "f": "pydocs/rich",
         "g": 1000,
+        "h": 10,
+        "i": "1:30",
+        "j": [1000, 2],
+        "k": "2026-01-01",
+        "l": "3",
     }
     with pytest.raises(ValueError, match="parameter sizes cannot be read"):
         parse_assignments([("sizes", "[1, 2")])
+
+
+def test_collections_that_are_not_at_hand_are_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chapter = toy(tmp_path, "collections: list[str] | None = None\n")
+    monkeypatch.delenv("CDE_DATA", raising=False)
+    for none in (None, []):
+        assert chapter.check_parameters({"collections": none}) == {"collections": none}
+    message = "CDE_DATA must name a folder with beir/ in it; it is"
+    with pytest.raises(ValueError, match=f"{message} not set"):
+        chapter.check_parameters({"collections": ["scifact"]})
+    monkeypatch.setenv("CDE_DATA", str(tmp_path))
+    with pytest.raises(ValueError, match=f"{message} {tmp_path}, which has none"):
+        chapter.check_parameters({"collections": ["scifact"]})
+    (tmp_path / "beir" / "scifact").mkdir(parents=True)
+    assert chapter.check_parameters({"collections": ["scifact"]}) == {"collections": ["scifact"]}
+    with pytest.raises(ValueError, match=r"no collection of \$CDE_DATA scifakt \(scifact\?\)"):
+        chapter.check_parameters({"collections": ["scifakt"]})
 
 
 def test_an_unknown_chapter_is_answered_with_the_closest() -> None:

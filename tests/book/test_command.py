@@ -18,6 +18,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from cde.cli import main
+
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = """# %% [markdown]
 # # The chapter {name}
@@ -263,6 +265,20 @@ def test_a_chapter_runs_with_parameters_of_ones_own(toy: ToyBook) -> None:
     assert toy.record("drawing")["parameters"] == {"profile": "smoke"}
 
 
+def test_a_dry_run_says_what_a_run_with_these_settings_took_and_of_another_that_nothing_is_known(
+    toy: ToyBook,
+) -> None:
+    known = toy.cde("run", "drawing", "--profile", "smoke", "--dry-run")
+    assert known.returncode == 0, known.stderr
+    log = toy.record("drawing")
+    took = f"took {log['seconds']:.0f} s and {log['memory']:.1f} GiB of memory in its kernel"
+    assert 0.05 < log["memory"] < 50 and f"a run with these settings {took}" in known.stdout
+    other = toy.cde("run", "drawing", "--profile", "smoke", "-p", "seed", "9", "--dry-run")
+    assert "nothing is known here yet of a run with these settings" in other.stdout
+    assert f"one with profile = 'smoke' {took}" in other.stdout and "seed = 9" in other.stdout
+    assert not list(toy.root.glob("book/reruns/*seed=9*"))
+
+
 def test_a_record_that_no_experiment_wrote_is_said(toy: ToyBook) -> None:
     finished = toy.cde("run", "drawing", "--profile", "smoke", "--record", "smoke/toy")
     assert finished.returncode == 1
@@ -355,12 +371,45 @@ def test_after_an_interruption_the_next_call_goes_on(tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130 and "goes on from there" in err
+    assert "Traceback" not in err
     raw = book.root / "book" / "executed" / "raw" / "smoke"
     assert sorted(path.name for path in raw.iterdir()) == ["first.ipynb", "first.json"]
     book.write(first="from cde.book import claims", second="from cde.book import claims")
     finished = book.cde("book", "--profile", "smoke")
     assert finished.returncode == 0, finished.stderr
     assert book.ran(finished) == {"second"}
+
+
+def test_a_kernel_that_does_not_stop_is_killed_when_it_is_interrupted_again(tmp_path: Path) -> None:
+    book = ToyBook(tmp_path / "toy")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    # the chapter says that it goes on, whatever is asked
+    lines = ["import os, signal", f"say = lambda word: open({str(pipe)!r}, 'w').write(word)"]
+    lines += ["signal.signal(signal.SIGINT, lambda *_: say('no'))", "say(str(os.getpid()))"]
+    book.write(stubborn="\n".join([*lines, f"print(open({str(pipe)!r}).read())"]))
+    output = tmp_path / "out" / "stubborn.ipynb"
+    process = book.start("run", "stubborn", "--out", str(output))
+    kernel = int(pipe.read_text())
+    os.killpg(process.pid, signal.SIGINT)
+    assert pipe.read_text() == "no"
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Traceback" not in err and err.count("interrupted: ") == 1
+    with pytest.raises(ProcessLookupError):
+        os.kill(kernel, 0)
+    assert list(output.parent.iterdir()) == []
+
+
+def test_help_is_a_chapter_s_wherever_its_name_stands(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["table1", "--help"], ["-p", "seed=1", "table1", "-h"]):
+        assert main(["run", *arguments]) == 0
+        said = capsys.readouterr().out
+        assert said.startswith("cde run table1 ") and "learning_rate" in said
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    assert "usage: cde run" in capsys.readouterr().out
 
 
 def test_html_without_alt_text_with_dead_links_or_remote_scripts_is_refused(tmp_path: Path) -> None:

@@ -235,6 +235,19 @@ def test_pairs_of_unequal_length_say_how_long_each_list_is() -> None:
         Pairs(["a", "b"], ["c"], ["x"], ["1", "2", "3"])
 
 
+def test_pairs_want_two_lists_of_texts_and_say_so() -> None:
+    rows = [("q", "d"), ("r", "e")]
+    with pytest.raises(TypeError, match=r"Pairs\(queries, documents\); only one was given"):
+        Pairs(rows)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"documents must be a list of strings; \('q', 'd'\)"):
+        Pairs(["q", "r"], rows)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="queries must be a list of strings; 'q' was given"):
+        Pairs("q", "d")
+    made = Pairs(*zip(*rows, strict=True), name="toy")
+    assert list(made) == rows
+    assert (made.domains, made.ids) == (["toy", "toy"], ["toy/0", "toy/1"])
+
+
 def test_stray_judgements_say_how_many_and_name_the_first_and_how_to_load_without_them() -> None:
     qrels = {"q1": {"d1": 1, "gone": 1}, "q9": {"d1": 1, "d2": 1}, "q8": {"d1": 0}}
     with pytest.raises(ValueError, match="4 judgements") as caught:

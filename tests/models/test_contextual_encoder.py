@@ -839,9 +839,12 @@ def test_an_interrupted_save_leaves_the_old_encoder(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"context_size": -1}, "context_size must be 0 or more"),
+        ({"context_size": 0}, "context_size must be 1 or more; it is 0"),
+        ({"context_size": 2.5}, "context_size must be a whole number; it is 2.5"),
+        ({"context_size": "3"}, "context_size must be a whole number; it is '3'"),
         ({"vectors_per_document": 0}, "vectors_per_document must be 1 or more"),
         ({"soft_prompt_tokens": -1}, "soft_prompt_tokens must be 0 or more"),
+        ({"unrotated": -1}, "unrotated must be 0 or more; it is -1"),
         ({"sequence_dropout": 1.0}, "sequence_dropout must be a probability below 1"),
         ({"null_token": False}, "sequence dropout needs the null token"),
         ({"pool": "last"}, "pool must be 'text' or 'all'"),

@@ -1,0 +1,155 @@
+"""The reference has every public name once, each says what it is, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+from docutils import nodes
+from docutils.core import publish_doctree
+from docutils.parsers.rst import roles
+from sphinx.ext.napoleon import Config, GoogleDocstring
+
+import cde
+from cde.book.chapters import Chapter, chapters
+from cde.book.pages import write_pages
+from cde.book.reference import (
+    ROOMS,
+    chapters_named,
+    link_chapters,
+    names_used,
+    read_reference,
+    reference_files,
+    reference_pages,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return reference_pages(ROOT)
+
+
+def listed(path: Path) -> set[str]:
+    """The names of a module's `__all__`, by dotted path."""
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return {f"{module}.{name}" for name in ast.literal_eval(node.value)}
+    return set()
+
+
+def docstrings() -> list[tuple[str, str]]:
+    """Every docstring that a page of the reference shows."""
+    found = []
+    for path in reference_files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                name = getattr(node, "name", "")
+                if not name.startswith("_") and (text := ast.get_docstring(node)):
+                    found.append((f"{path.relative_to(ROOT)} {name}".strip(), text))
+    return found
+
+
+def test_every_public_name_is_on_exactly_one_page(pages: dict[str, str]) -> None:
+    public = {name for path in reference_files()[1:] for name in listed(path)}
+    entries = Counter(
+        re.findall(r"^\.\. auto(?:class|function|data):: (\S+)$", "\n".join(pages.values()), re.M)
+    )
+    assert public and set(entries.values()) == {1}
+    assert {read_reference().paths[name].target for name in public} == set(entries)
+
+
+def test_the_overview_has_the_names_of_cde_and_what_they_are(pages: dict[str, str]) -> None:
+    shown = re.findall(r"^- \{py:obj\}`cde\.(\w+) <([\w.]+)>`: .+$", pages["package.md"], re.M)
+    assert sorted(name for name, _ in shown) == sorted(cde.__all__)
+    for name, target in shown:
+        assert getattr(cde, name).__module__ == target.rpartition(".")[0]
+
+
+def test_every_name_says_what_it_is() -> None:
+    entries = [entry for some in read_reference().modules.values() for entry in some]
+    assert [one.target for one in entries if not one.summary] == [], "a constant needs a '#:' above"
+    sentences = {one.target: one.summary for one in entries if one.kind != "data"}
+    assert {name: text for name, text in sentences.items() if text[-1] not in ".:?"} == {}
+
+
+def test_a_docstring_names_chapters_and_parts_that_exist() -> None:
+    known, parts = {one.name for one in chapters()}, {one.part for one in chapters()}
+    named = {(place, name) for place, text in docstrings() for name in chapters_named(text)}
+    assert len(named) > 50
+    assert {(place, name) for place, name in named if name not in known} == set()
+    for place, text in docstrings():
+        for names in re.findall(r"\bchapters? of ((?:`\w+`(?:, | and )?)+)", text):
+            assert set(re.findall(r"`(\w+)`", names)) <= parts, place
+
+
+def test_a_docstring_is_the_markup_that_sphinx_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sphinx stops at what is no reStructuredText, and shows what is indented too far as a list of
+    definitions or a quotation. Code of several lines follows `::`; `|x|` stands between backticks.
+    """
+
+    def name(
+        _: str, raw: str, text: str, *__: object, **___: object
+    ) -> tuple[list[nodes.Node], list[nodes.Node]]:
+        return [nodes.literal(raw, text)], []
+
+    monkeypatch.setitem(roles._roles, "", name)
+    monkeypatch.setitem(roles._roles, "doc", name)
+    written = yaml.safe_load((ROOT / "_config.yml").read_text())["sphinx"]["config"]
+    config = Config(**{key: value for key, value in written.items() if "napoleon" in key})
+    quiet = {"report_level": 2, "halt_level": 5, "warning_stream": False}
+    misread = []
+    for place, text in docstrings():
+        markup = str(GoogleDocstring(link_chapters(text, chapters()), config))
+        document = publish_doctree(markup, settings_overrides=quiet)
+        wrong: list[nodes.Node] = [
+            node for node in document.findall(nodes.system_message) if node["level"] >= 2
+        ]
+        wrong += [*document.findall(nodes.definition_list), *document.findall(nodes.block_quote)]
+        misread += [f"{place}: {node.astext()[:120]}" for node in wrong]
+    assert misread == []
+
+
+def test_a_chapter_uses_what_it_imports_by_name_or_through_a_module(tmp_path: Path) -> None:
+    path = tmp_path / "toy.py"
+    path.write_text(
+        "import cde\nfrom cde.book import page\nfrom cde.batching.packing import BatchSampler as Sampler\n"
+        "from cde.dwell import tables\n"
+        "cde.load_pairs('pydocs')\npage.answer('cde.search')\ntables.changes()\n"
+    )
+    used = {entry.path: entry.target for entry in names_used(Chapter(path))}
+    assert used == {
+        "cde.batching.packing.BatchSampler": "cde.batching.packing.BatchSampler",
+        "cde.dwell.tables.changes": "cde.dwell.tables.changes",
+        "cde.load_pairs": "cde.data.sources.load_pairs",
+    }
+
+
+def test_the_table_of_contents_has_a_page_for_each_room_in_order() -> None:
+    contents = (ROOT / "_toc.yml").read_text()
+    assert re.findall(r"file: book/generated/reference/(\w+)", contents) == list(
+        read_reference().rooms
+    )
+    assert set(read_reference().rooms) == set(ROOMS)
+
+
+def test_a_chapter_ends_with_links_to_its_code_if_the_book_has_a_reference(tmp_path: Path) -> None:
+    toy = tmp_path / "notebooks" / "toys" / "toy.py"
+    toy.parent.mkdir(parents=True)
+    toy.write_text("# %% [markdown]\n# # Toy\n\n# %%\nfrom cde.lexical import BM25\n")
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "exhibits.yml").write_text((ROOT / "book" / "exhibits.yml").read_text())
+    page = tmp_path / "book" / "executed" / "toys" / "toy.ipynb"
+    link = r"../../generated/reference/lexical.html#cde.lexical.BM25"
+    (tmp_path / "_toc.yml").write_text("root: book/intro\n")
+    write_pages("smoke", tmp_path)
+    assert link not in page.read_text()
+    (tmp_path / "_toc.yml").write_text("chapters:\n  - file: book/generated/reference/lexical\n")
+    write_pages("smoke", tmp_path)
+    assert link in page.read_text()

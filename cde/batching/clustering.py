@@ -170,7 +170,8 @@ def _cluster(
     seed: int,
 ) -> Labels:
     labels, offset = np.zeros(sum(map(len, shards)), np.int64), 0
-    for rows in progress(shards, f"clustering {len(labels):,} pairs", unit="parts"):
+    title = f"clustering {len(labels):,} pairs"
+    for rows in progress(shards, title, unit="parts") if len(shards) > 1 else shards:
         points, clusters = points_of(rows), math.ceil(len(rows) / cluster_size)
         if clusters == 1:
             _check_points(points, iterations, attempts)

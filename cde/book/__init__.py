@@ -25,5 +25,7 @@ What the command calls:
 - `cde.book.ledger_pages`: *Claims*, *How verdicts are decided*, *Map*;
 - `cde.book.markup`: the templates that pages are made of;
 - `cde.book.pages`: executed notebooks and the ledger made into pages;
+- `cde.book.public_names`: the names of the package, read from its sources;
+- `cde.book.reference`: the pages of those names, and the links between them and the chapters;
 - `cde.book.rendering`: Jupyter Book, and checks of the HTML.
 """

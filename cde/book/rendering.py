@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from cde.book.reference import reference_files
+from cde.book.public_names import reference_files
 from cde.storage import content_hash, project_root
 
 __all__ = ["check_html", "render"]
@@ -64,7 +64,7 @@ def render(root: Path | None = None) -> Path:
     # from the interpreter that runs this, so that an environment that is not activated works as
     # well; to look for garbage less often saves a third of the time, and costs memory
     code = (
-        "import gc, sys; gc.set_threshold(100_000, 50, 1000); "
+        "import gc, sys; gc.set_threshold(1_000_000, 50, 1000); "
         "from jupyter_book.cli.main import main; sys.exit(main())"
     )
     command = [

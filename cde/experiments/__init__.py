@@ -12,8 +12,14 @@ arms and seeds.
 - `cde.experiments.properties`: what holds of a contextual encoder before any training;
 - `cde.experiments.published_parts`: what the authors' code has and the paper does not mention;
 - `cde.experiments.faults`: what goes wrong when several processes train one model;
+- `cde.experiments.headroom`: every corpus searched with the statistics of every other;
+- `cde.experiments.corpus_statistics`: document frequencies, mean and covariance of a corpus;
+- `cde.experiments.score_matrices`: NDCG@10 of whole matrices of scores;
+- `cde.experiments.headroom_readings`: what own statistics give, over corpora and pairs of them;
 - `cde.experiments.estimate`: what a config would cost on GPUs;
-- `cde.experiments.steps`: a training step on random words, to be timed and weighed;
+- `cde.experiments.variation`: how much of a difference of two arms is chance;
+- `cde.experiments.word_game`: corpora that only their own statistics can be searched with;
+- `cde.experiments.game_training`: contextual encoders that learn to play it;
 - `cde.experiments.steps`: single steps of a recipe, to be timed;
 - `cde.experiments.timing`: steps in turns, and peak memory.
 """

@@ -82,7 +82,7 @@ class TermMatrix:
     Attributes:
         vocabulary: terms of the queries.
         queries: how often each query holds each term, `(queries, terms)`.
-        documents: tf / (tf + k1 · (1 − b + b · |d| / mean |d|)), `(terms, documents)`.
+        documents: `tf / (tf + k1 · (1 − b + b · length / mean length))`, `(terms, documents)`.
 
     Example:
         >>> toy = RetrievalSet(["a", "b"], ["red boats", "blue boats"], ["q"], ["blue boats"], {})
@@ -217,6 +217,15 @@ def headroom(collections: Sequence[RetrievalSet], max_tokens: int) -> pd.DataFra
             `GENERAL` and `OTHERS` as a name.
 
     Used by the chapter `headroom`.
+
+    Example:
+        >>> toys = [
+        ...     RetrievalSet(["a", "b"], [f"red {of}", f"blue {of}"], ["p", "q"], ["red", "blue"],
+        ...     {"p": {"a": 1}, "q": {"b": 1}}, name=of) for of in ("boats", "hills", "lamps")]
+        >>> rows = headroom(toys, max_tokens=16)
+        >>> own = rows[(rows["way"] == "BM25, IDF") & (rows["searched"] == rows["source"])]
+        >>> len(rows), own["ndcg"].tolist()
+        (72, [1.0, 1.0, 1.0])
     """
     names = [one.name.rpartition("/")[2] for one in collections]
     if len(names) < 3 or len({*names, NONE, GENERAL, OTHERS}) != len(names) + 3:

@@ -75,6 +75,9 @@ class JudgedMatrix:
         Args:
             scores: `(queries, documents)` float32, documents in the set's order; −∞ for those that
                 a system does not find.
+
+        Raises:
+            ValueError: scores of another shape.
         """
         if scores.shape != self.gains.shape:
             raise ValueError(f"scores must be of shape {self.gains.shape}; it is {scores.shape}")

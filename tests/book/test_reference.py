@@ -17,15 +17,8 @@ from sphinx.ext.napoleon import Config, GoogleDocstring
 import cde
 from cde.book.chapters import Chapter, chapters
 from cde.book.pages import write_pages
-from cde.book.reference import (
-    ROOMS,
-    chapters_named,
-    link_chapters,
-    names_used,
-    read_reference,
-    reference_files,
-    reference_pages,
-)
+from cde.book.public_names import ROOMS, read_reference, reference_files
+from cde.book.reference import chapters_named, link_chapters, names_used, reference_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -108,9 +101,8 @@ def test_a_docstring_is_the_markup_that_sphinx_reads(monkeypatch: pytest.MonkeyP
     for place, text in docstrings():
         markup = str(GoogleDocstring(link_chapters(text, chapters()), config))
         document = publish_doctree(markup, settings_overrides=quiet)
-        wrong: list[nodes.Node] = [
-            node for node in document.findall(nodes.system_message) if node["level"] >= 2
-        ]
+        messages = [*document.findall(nodes.system_message), *document.transform_messages]
+        wrong: list[nodes.Node] = [node for node in messages if node["level"] >= 2]
         wrong += [*document.findall(nodes.definition_list), *document.findall(nodes.block_quote)]
         misread += [f"{place}: {node.astext()[:120]}" for node in wrong]
     assert misread == []

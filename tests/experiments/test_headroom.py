@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sklearn.covariance import ledoit_wolf
 
 import cde
+from cde.book.proofs import stored_rows
 from cde.data import RetrievalSet
 from cde.experiments.corpus_statistics import Counts, Moments, shrunk_covariance
 from cde.experiments.headroom import (
@@ -90,13 +91,15 @@ def test_with_its_own_idf_the_term_matrix_scores_as_bm25(
         assert {place: x for place, x in enumerate(row) if x > -np.inf} == pytest.approx(found)
 
 
-def test_equal_weights_give_minilm_itself_and_other_weights_do_not(one_thread: None) -> None:
+def test_equal_weights_give_minilm_itself_and_other_weights_do_not(
+    one_thread: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CDE_PRECISION", "float32")
     texts = ["red boats", "", "the shortest path between two nodes of a weighted graph " * 4]
     model = PooledMiniLM(24)
     equal = np.full(len(model.tokenizer), 3.0, np.float32)
     other = equal.copy()
     other[model.tokenizer.convert_tokens_to_ids("boats")] = 0.1
-    pytest.MonkeyPatch().setenv("CDE_PRECISION", "float32")
     vectors = model.encode(texts, np.stack([equal, other]))
     surrogate = cde.Surrogate(max_tokens=24, precision="float32", cache=False)
     assert vectors[:, 0] == pytest.approx(surrogate.embed(texts), abs=1e-5)
@@ -179,6 +182,19 @@ def test_rows_say_what_they_say(small: Headroom) -> None:
     assert divergence.loc["rich", "PIL"] == pytest.approx(expected)
     assert divergence.loc["rich", "rich"] == 0
     assert len(small.of_corpora()) == len(WAYS) * 3
+
+
+def test_a_record_says_the_same(small: Headroom) -> None:
+    """In JSON what is no number is null."""
+    recorded = Headroom(pd.DataFrame(stored_rows(small.rows)))
+    assert recorded.of_corpora().equals(small.of_corpora())
+    for way in WAYS:
+        for over in (NONE, GENERAL, OTHERS):
+            read, made = recorded.gain(way, over), small.gain(way, over)
+            assert (read.low, read.high) == pytest.approx((made.low, made.high), abs=0.001)
+        assert recorded.correlation(way).estimate == pytest.approx(
+            small.correlation(way).estimate, abs=1e-3
+        )
 
 
 def boilerplate(name: str, word: str = "alpha", key: str = "omega") -> RetrievalSet:

@@ -36,7 +36,7 @@ journeys: $(READY)  ## three users' journeys, after the smoke book
 benchmarks: $(READY)  ## the speed claims of the docstrings, as ratios
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
-clean:  ## remove what the targets above made (the cache of embeddings and of executed chapters stays: `cde doctor` says where)
+clean:  ## remove what the targets above made (the cache of embeddings and of trained models stays: `cde doctor` says where)
 	rm -rf $(VENV) book/_build book/executed book/generated book/reruns
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 

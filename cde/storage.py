@@ -1,6 +1,6 @@
 """The cache folder, files that appear whole or not at all, and hashes of content.
 
-Everything that `cde` computes once and keeps (embeddings, parsed docstrings, executed chapters)
+Everything that `cde` computes once and keeps (embeddings, parsed docstrings, trained models)
 lives below one folder, `$CDE_CACHE`, by default the platform's user cache. Deleting that folder
 costs time and nothing else.
 """

@@ -84,6 +84,7 @@ print(f"{len(packages)} corpora of {min(lengths)} to {max(lengths)} documents")
 
 # %%
 from cde.lexical import document_frequencies, idf_divergence_of_counts
+from cde.progress import progress
 
 MEASURES = ("expected", "sum", "shared")
 
@@ -109,7 +110,8 @@ def package_line(name):
     return distances(packages[name].documents, counts, len(training)) | held_out
 
 
-frame = pd.DataFrame([package_line(name) for name in packages], index=list(packages))
+lines = [package_line(name) for name in progress(packages, "counting words", unit="packages")]
+frame = pd.DataFrame(lines, index=list(packages))
 plots.table(frame.head())
 
 # %% [markdown]
@@ -149,7 +151,7 @@ class LatentSemanticAnalysis:
 # %%
 minilm = cde.Surrogate(max_tokens=settings.max_tokens)
 fitted_on_all = LatentSemanticAnalysis(training_documents())
-for name, pairs in packages.items():
+for name, pairs in progress(packages.items(), "searching", unit="packages"):
     corpus, unseen = cde.RetrievalSet.from_pairs(pairs), fitted_on_all
     if name in TRAINING:
         unseen = LatentSemanticAnalysis(training_documents(name))

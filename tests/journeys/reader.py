@@ -226,13 +226,16 @@ def chapter_problems(checkout: Path, page: Path, soup: BeautifulSoup) -> Iterato
     declared = declared_parameters("\n".join(tagged), str(source))
     carried = {one.name: one.default for one in declared.values() if one.default is not None}
     pairs = list(zip(words[4::3], words[5::3], strict=True))
-    given = find_chapter(name, checkout).check_parameters(parse_assignments(pairs))
+    chapter = find_chapter(name, checkout)
+    given = chapter.check_parameters(parse_assignments(pairs))
     for key, value in given.items():
         if carried.get(key) != value:
             yield f"{name}: {key} is {value!r} in {words}, {carried.get(key)!r} in the notebook"
     for key, value in carried.items():
-        if f"{key} = {value!r}" not in facts.get("parameters", ""):
-            yield f"{name}: the notebook has {key} = {value!r}, the page {facts.get('parameters')}"
+        said = facts.get("parameters", "")
+        as_written = f"{key} = " not in said and chapter.parameters[key].default == value
+        if f"{key} = {value!r}" not in said and not as_written:
+            yield f"{name}: the notebook has {key} = {value!r}, the page {said}"
 
 
 def facts_of(soup: BeautifulSoup) -> dict[str, str]:

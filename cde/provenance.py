@@ -96,12 +96,13 @@ def libraries() -> dict[str, str]:
     return versions
 
 
-def commit(root: Path | None = None) -> tuple[str, bool]:
+def commit(root: Path | None = None, apart_from: str = "") -> tuple[str, bool]:
     """The commit of the checkout, and whether there are changes that no commit has; ("unknown",
     False) without git.
 
     Args:
         root: folder of the checkout; by default the one that this package is installed from.
+        apart_from: a folder whose changes do not count.
 
     Example:
         >>> len(commit()[0]) in (7, 40)
@@ -110,7 +111,8 @@ def commit(root: Path | None = None) -> tuple[str, bool]:
     root = root or project_root()
     try:
         head = _git(root, "rev-parse", "HEAD")
-        return head, bool(_git(root, "status", "--porcelain"))
+        counted = ["--", ".", f":(exclude){apart_from}"] if apart_from else []
+        return head, bool(_git(root, "status", "--porcelain", *counted))
     except (OSError, subprocess.CalledProcessError):
         return "unknown", False
 

@@ -173,7 +173,8 @@ plots.show(
 # ## What the skill depends on
 #
 # Each line differs from the recipe in one thing. The *way* is 0 at equal weights and 1 at own
-# statistics. Intervals are Student's over seeds. (Exploratory.)
+# statistics. Intervals are Student's over seeds. With one layer, the attentions `cached` and `full`
+# are the same function: that line has to repeat the first. (Exploratory.)
 
 
 # %%

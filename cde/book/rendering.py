@@ -79,6 +79,9 @@ def render(root: Path | None = None) -> Path:
         "book",
         ".",
     ]
+    # Sphinx writes the bibliography again only if it reads it again, and a chapter that is new in
+    # the book may be the first to cite a paper
+    (index.parents[1] / ".doctrees" / "book" / "bibliography.doctree").unlink(missing_ok=True)
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if done.returncode or not index.exists():
         said = [

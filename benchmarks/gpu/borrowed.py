@@ -1,17 +1,20 @@
 """The book's chapters on a GPU that is lent for minutes and reaches no network: pack here, work
-there, keep here.
+there, keep here::
 
-    python benchmarks/gpu/borrowed.py pack .gpu --part 55       # here: wheels, data and MiniLM, in
-    parts of so many MB python benchmarks/gpu/borrowed.py work .gpu --out OUT --minutes 9 [--profile
-    gpu] [--chapters table1 filtering] python benchmarks/gpu/borrowed.py keep OUT                  #
-    here: the records go to book/records/<profile>/
+    # here: wheels, data and MiniLM, in parts of so many MB
+    python benchmarks/gpu/borrowed.py pack .gpu --part 55
+    # there
+    python benchmarks/gpu/borrowed.py work .gpu --out OUT --minutes 9 [--chapters table1 filtering]
+    # here: the records go to book/records/<profile>/
+    python benchmarks/gpu/borrowed.py keep OUT
 
 `pack` takes from this environment what a machine with torch, transformers, pandas, matplotlib and
 scikit-learn lacks, as wheels for `--python`, and from $CDE_DATA all collections and at most
 `--pairs` pairs of each source. `work` may be called several times, each with some of the parts in
 its folder: it gathers them in `--store` and begins when all are there; runs that an earlier call
 left unfinished go on from their checkpoint. It ends before `--minutes` are over, and what is
-recorded by then lies in OUT. With `--profile smoke` it is the same on a CPU, in miniature.
+recorded by then lies in OUT. Chapters on docstrings take those of the packages that lie there. With
+`--profile smoke` it is the same on a CPU, in miniature.
 """
 
 from __future__ import annotations
@@ -59,10 +62,18 @@ THERE = (
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (5, 12, 17, 24, 27, 28, 31, 34)] + [
     "manylinux2014_x86_64"
 ]
-#: the result chapters, in the book's order
-CHAPTERS = re.findall(
+#: chapters that take their docstrings from whatever packages there are
+ON_DOCSTRINGS = ["learning_to_read", "context_required"]
+#: those, and the result chapters in the book's order
+CHAPTERS = ON_DOCSTRINGS + re.findall(
     r"book/executed/results/(\w+)", (ROOT / "_toc.yml").read_text(encoding="utf-8")
 )
+#: prints the packages of pydocs that are installed, as a parameter of a chapter
+LIST_PACKAGES = """
+from importlib.util import find_spec
+from cde.data.pydocs import PACKAGES
+print("packages=" + str([name for name in PACKAGES if find_spec(name)]))
+"""
 
 
 def closure(names: tuple[str, ...]) -> set[str]:
@@ -202,6 +213,10 @@ def work(
             "--record",
             "--dirty",  # a copy of the tree has no history to be clean against
         ]
+        if chapter in ON_DOCSTRINGS:
+            listing = [sys.executable, "-c", LIST_PACKAGES]
+            told = subprocess.run(listing, env=environment, capture_output=True, check=True)
+            command += ["-p", told.stdout.decode().strip()]
         log = (out / f"{chapter}.log").open("w")
         begun = time.monotonic()
         try:

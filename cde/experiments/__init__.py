@@ -19,7 +19,10 @@ arms and seeds.
 - `cde.experiments.estimate`: what a config would cost on GPUs;
 - `cde.experiments.variation`: how much of a difference of two arms is chance;
 - `cde.experiments.word_game`: corpora that only their own statistics can be searched with;
-- `cde.experiments.game_training`: contextual encoders that learn to play it;
+- `cde.experiments.text_game`: the same on words of docstrings;
+- `cde.experiments.game_players`: small contextual encoders, and what counting would reach;
+- `cde.experiments.game_training`: how they learn to play;
+- `cde.experiments.boilerplate`: docstrings with boilerplate of their own, for whole encoders;
 - `cde.experiments.steps`: single steps of a recipe, to be timed;
 - `cde.experiments.timing`: steps in turns, and peak memory.
 """

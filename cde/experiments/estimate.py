@@ -140,7 +140,9 @@ def estimate(
     length = max(config.query_tokens, config.document_tokens)
     forward = (
         2.0 * second * shape.parameters(layers)
-        + 4.0 * second * (length + context) * shape.dim * layers
+        + 4.0 * second * length * shape.dim * layers
+        # a gated reader reads the context once
+        + 4.0 * second * context * shape.dim * (1 if config.attention == "gated" else layers)
     )
     parameters = shape.parameters(layers) + shape.vocabulary * shape.dim
     tokens = second
@@ -148,7 +150,7 @@ def estimate(
         config.context_size * config.context_tokens * gpus if contextual else 0
     )  # each embeds the context
     if contextual:
-        depth = config.first_stage_layers or layers
+        depth = layers if config.first_stage_layers is None else config.first_stage_layers
         forward += (
             2.0 * first * shape.parameters(depth)
             + 4.0 * first * config.context_tokens * shape.dim * depth
@@ -156,7 +158,8 @@ def estimate(
         parameters += shape.parameters(depth) + shape.vocabulary * shape.dim
         tokens += first
     # cached keys and values weigh about a quarter, as in `tokens_in`
-    work = (tokens + (count * (context // 4) if contextual and not carried else 0)) / gpus
+    copies = count * (context // 4) if contextual and config.attention == "cached" else 0
+    work = (tokens + copies) / gpus
     chunk_tokens, uncached_tokens = config.token_limits(gpu=True)
     chunk = min(chunk_tokens, work)
     cached = work > uncached_tokens

@@ -5,10 +5,13 @@ Contexts of a contextual encoder when it is tested:
 
 - `own`: documents of the corpus that is searched, as the paper does;
 - `other`: documents of the next corpus in the list, so that the context is real and wrong;
-- `null`: null tokens, so that the encoder has its parameters and no context.
+- `null`: null tokens, so that the encoder has its parameters and no context;
+- `strings`: documents of random letters, as many as the encoder was made for;
+- `five`: five documents of the corpus;
+- `fixed`: the documents that stood in every batch of a run whose context was fixed.
 
-The last two are the control that the papers lack: a gain that they show as well is not the
-context's.
+`other`, `null` and `strings` are the control that the papers lack: a gain that they show as well is
+not the context's.
 
 Cost: that of the runs, and of 2 to 30 seconds a set, model and context on two cores.
 """
@@ -27,11 +30,13 @@ from cde.experiments.runs import Run
 from cde.intervals import mean_and_spread
 from cde.progress import progress
 from cde.retrieval import evaluate
+from cde.training.preparation import fixed_context
 
 __all__ = ["Context", "Sweep", "evaluate_in_contexts", "sweep"]
 
-#: which context a contextual encoder reads in a test: of its corpus, of others, or null tokens
-Context = Literal["own", "other", "null"]
+#: which context a contextual encoder reads in a test, as described above
+Context = Literal["own", "other", "null", "strings", "five", "fixed"]
+_WORDS_IN_STRING, _FEW = 12, 5
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,7 @@ def evaluate_in_contexts(
     tests: Sequence[EvaluationSet],
     contexts: Iterable[Context] = ("own",),
     seed: int = 0,
+    fixed: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """NDCG@10 of an encoder on each set, in each context.
 
@@ -145,6 +151,7 @@ def evaluate_in_contexts(
         tests: the sets; `other` takes the documents of the next one.
         contexts: see the module.
         seed: seed of the draw of the context.
+        fixed: documents of the context `fixed`.
 
     Returns:
         Columns set, where, context, ndcg (0 to 1).
@@ -167,13 +174,38 @@ def evaluate_in_contexts(
             if context == "other" and len(tests) < 2:
                 raise ValueError("context 'other' needs a second test set to take documents from")
             source = tests[(place + 1) % len(tests)] if context == "other" else test
-            documents = None if context == "null" else source.collection.documents
+            documents = source.collection.documents
             encoder: Any = model
             if model.reads_context:
-                encoder = model.with_context(documents, seed=seed)
+                texts = _context_texts(context, documents, model, seed, fixed)
+                encoder = model.with_context(texts, seed=seed)
             ndcg = evaluate(encoder, test.collection)["ndcg@10"]
             rows.append({"set": test.name, "where": test.where, "context": context, "ndcg": ndcg})
     return pd.DataFrame(rows)
+
+
+def _context_texts(
+    context: str, documents: Sequence[str], model: Any, seed: int, fixed: Sequence[str] | None
+) -> Sequence[str] | None:
+    """The texts that a context is drawn from."""
+    if context == "null":
+        return None
+    if context == "fixed":
+        if fixed is None:
+            raise ValueError("context 'fixed' is that of a run whose context_from is 'fixed'")
+        return fixed
+    generator = np.random.default_rng(seed)
+    if context == "five":
+        rows = generator.choice(len(documents), min(_FEW, len(documents)), replace=False)
+        return [documents[row] for row in rows]
+    if context == "strings":
+        letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+        lengths = generator.integers(2, 9, (model.config.context_size, _WORDS_IN_STRING))
+        return [
+            " ".join("".join(generator.choice(letters, length)) for length in row)
+            for row in lengths
+        ]
+    return documents
 
 
 def sweep(
@@ -211,7 +243,12 @@ def sweep(
         run = recipe.train(arms[arm] if after is None else after, seed)
         if after is not None:
             run = recipe.fine_tune(run, arms[arm], seed)
-        scores = evaluate_in_contexts(run.model(), tests, contexts)
+        read: Sequence[Context] = tuple(contexts)
+        fixed = None
+        if run.config.context_from == "fixed":
+            rows_of = fixed_context(run.config, len(recipe.pairs))
+            fixed, read = [recipe.pairs.documents[row] for row in rows_of], ("fixed", *read)
+        scores = evaluate_in_contexts(run.model(), tests, read, fixed=fixed)
         rows.append(scores.assign(arm=arm, seed=seed, **_ending(run)))
     return pd.concat(rows, ignore_index=True)
 

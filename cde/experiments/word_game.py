@@ -24,7 +24,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-__all__ = ["Corpus", "WordGame", "mean_ndcg", "way_to_own_statistics"]
+__all__ = [
+    "Corpus",
+    "WordGame",
+    "bag_scores",
+    "choose",
+    "context_idf",
+    "mean_ndcg",
+    "way_to_own_statistics",
+]
 
 _CUT, _TIE = 10, 1e-6
 
@@ -87,6 +95,11 @@ class WordGame:
         if not 0 <= self.drift <= 1:
             raise ValueError(f"drift must be 0 to 1; it is {self.drift}")
 
+    @property
+    def words_in_document(self) -> int:
+        """How many words a document has."""
+        return self.content_in_document + self.boilerplate_in_document
+
     def vocabulary(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """A corpus' boilerplate words and its content words, drawn anew."""
         kept = self.boilerplate - round(self.drift * self.boilerplate)
@@ -112,8 +125,7 @@ class WordGame:
         boilerplate, content = vocabulary or self.vocabulary(generator)
 
         def some(words: Tensor, count: int, rows: int) -> Tensor:
-            chosen = torch.rand(rows, len(words), generator=generator).topk(count).indices
-            return words[chosen]
+            return words[choose(len(words), count, rows, generator)]
 
         def documents(rows: int) -> Tensor:
             common = some(boilerplate, self.boilerplate_in_document, rows)
@@ -129,21 +141,34 @@ class WordGame:
         )
         return Corpus(*shuffled)
 
-    def idf(self, documents: Tensor) -> Tensor:
-        """ln((n + 1) / (df + 1)) of every word over n documents, `(words,)` float32."""
-        frequency = torch.bincount(documents.flatten(), minlength=self.words)
-        return torch.log((len(documents) + 1) / (frequency + 1))
+    def of_test(self) -> WordGame:
+        """The game that is tested on: this one, since no corpus ever comes back."""
+        return self
 
-    def scores(self, corpus: Corpus, weights: Tensor | None = None) -> Tensor:
-        """Cosines of weighted bags of words, `(queries, documents)` float32; None weighs all
-        alike.
-        """
-        weights = torch.ones(self.words) if weights is None else weights
 
-        def bags(rows: Tensor) -> Tensor:
-            return normalize(torch.zeros(len(rows), self.words).scatter_(1, rows, 1.0) * weights)
+def choose(of: int, count: int, rows: int, generator: torch.Generator) -> Tensor:
+    """Choices without repetition, in random order, `(rows, count)` int64, each below `of`."""
+    return torch.rand(rows, of, generator=generator).topk(count).indices
 
-        return bags(corpus.queries) @ bags(corpus.documents).T
+
+def context_idf(corpus: Corpus, words: int) -> Tensor:
+    """ln((n + 1) / (df + 1)) of every word over the n context documents, `(words,)` float32."""
+    frequency = torch.bincount(corpus.context.flatten(), minlength=words)
+    return torch.log((len(corpus.context) + 1) / (frequency + 1))
+
+
+def bag_scores(corpus: Corpus, weights: Tensor) -> Tensor:
+    """Cosines of weighted bags of words, `(queries, documents)` float32.
+
+    Args:
+        corpus: the pairs.
+        weights: of each word, `(words,)`.
+    """
+
+    def bags(rows: Tensor) -> Tensor:
+        return normalize(torch.zeros(len(rows), len(weights)).scatter_(1, rows, 1.0) * weights)
+
+    return bags(corpus.queries) @ bags(corpus.documents).T
 
 
 def mean_ndcg(scores: Tensor) -> float:

@@ -6,7 +6,8 @@
     encoder = model.with_context(corpus, size=512, seed=0)     # J context documents, embedded once
     encoder.encode_documents(corpus); encoder.encode_queries(queries)
 
-`attention` and `backbones` open the layers of `transformers`; `stages` are M1 and M2; `published`
+`attention` and `backbones` open the layers of `transformers`; `stages` are M1 and M2; `reader` is
+another way to read the context, with a gate that starts at zero; `published`
 knows the authors' checkpoints; `corpus` binds a model to a corpus; `untrained` has small models
 with random weights.
 """

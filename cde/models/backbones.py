@@ -288,11 +288,11 @@ def _rotate_partly(model: PreTrainedModel, config: Any) -> None:
     rotary.inv_freq = rotary.original_inv_freq = frequencies
 
 
-def truncate(values: dict[str, Any], layers: int | None) -> dict[str, Any]:
+def truncate(values: dict[str, Any], layers: int | None, least: int = 1) -> dict[str, Any]:
     """A backbone's config dictionary with its first `layers` layers alone (None: all).
 
     Raises:
-        ValueError: fewer than one layer, or more than the backbone has.
+        ValueError: fewer than `least` layers, or more than the backbone has.
 
     Example:
         >>> truncate({"num_hidden_layers": 6}, 2)
@@ -301,9 +301,10 @@ def truncate(values: dict[str, Any], layers: int | None) -> dict[str, Any]:
     there = int(values["num_hidden_layers"])
     if layers is None:
         return dict(values)
-    if not 1 <= layers <= there:
+    if not least <= layers <= there:
         raise ValueError(
-            f"the backbone has {there} layers; {layers} were asked for, accepted are 1 to {there}"
+            f"the backbone has {there} layers; {layers} were asked for, accepted are {least} to "
+            f"{there}"
         )
     shortened = {**values, "num_hidden_layers": layers}
     if values.get("layer_types"):

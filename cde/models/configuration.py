@@ -171,7 +171,8 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
             bound to any other number, and to none (published variants: as far as the authors' code
             accepts it).
         vectors_per_document: context vectors per context document (§10.11).
-        attention: "full" or "cached", as `cde.models.attention` describes them.
+        attention: "full" or "cached", as `cde.models.attention` describes them; or "gated": text
+            tokens read the context once, before the first layer (`cde.models.reader`).
         first_stage_mlp: two linear layers after M1's pooling, in the published models (not in the
             paper).
         soft_prompt_tokens: learned tokens between context and text (8 in the published models).
@@ -181,6 +182,7 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
         null_token: whether the model has v∅ at all; published models trained without dropout lack
             it.
         tie_token_embeddings: M1 and M2 share their word embeddings.
+        matched: with attention "gated", start with queries that fit keys.
         pool: "text" averages text tokens alone (§4.2), "all" also the context and the soft prompt.
         variant: which forward pass, a key of `VARIANTS`.
         unrotated: so many tokens at the start of the sequence are not turned (variants "hub",
@@ -199,7 +201,7 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
         128
         >>> ContextualConfig(attention="sparse")
         Traceback (most recent call last):
-        ValueError: attention must be 'full' or 'cached'; it is 'sparse'
+        ValueError: attention must be 'full', 'cached' or 'gated'; it is 'sparse'
     """
 
     model_type = "cde-contextual-encoder"
@@ -217,6 +219,7 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
         sequence_dropout: float = 0.005,
         null_token: bool = True,
         tie_token_embeddings: bool = False,
+        matched: bool = True,
         pool: str = "text",
         variant: str = "paper",
         unrotated: int = 0,
@@ -237,25 +240,30 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
             variant in VARIANTS, f"variant must be one of {', '.join(VARIANTS)}; it is {variant!r}"
         )
         _require(
-            attention in ("full", "cached"),
-            f"attention must be 'full' or 'cached'; it is {attention!r}",
+            attention in ("full", "cached", "gated"),
+            f"attention must be 'full', 'cached' or 'gated'; it is {attention!r}",
         )
         _require(
             variant == "paper" or attention == "full",
-            f"the published variant {variant!r} was trained with attention 'full'; 'cached' is "
-            "for variant 'paper'",
+            f"the published variant {variant!r} was trained with attention 'full'; {attention!r} "
+            "is for variant 'paper'",
         )
         _require(pool in ("text", "all"), f"pool must be 'text' or 'all'; it is {pool!r}")
         _require(
-            not (pool == "all" and attention == "cached"),
+            not (pool == "all" and attention != "full"),
             "pool='all' needs the context in every text: 'full'",
+        )
+        _require(
+            not (soft_prompt_tokens and attention == "gated"),
+            "soft_prompt_tokens stand in the sequence, where attention 'gated' puts nothing: take "
+            "'full' or 'cached'",
         )
         _require(
             0 <= sequence_dropout < 1,
             f"sequence_dropout must be a probability below 1; it is {sequence_dropout}",
         )
         _require(
-            null_token or sequence_dropout == 0,
+            null_token or sequence_dropout == 0 or attention == "gated",
             "sequence dropout needs the null token: null_token must be True",
         )
         _require(0 <= dropout < 1, f"dropout must be a probability below 1; it is {dropout}")
@@ -270,6 +278,7 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
         self.sequence_dropout = sequence_dropout
         self.null_token = null_token
         self.tie_token_embeddings = tie_token_embeddings
+        self.matched = matched
         self.pool = pool
         self.variant = variant
         self.unrotated = checked_whole(unrotated, "unrotated", 0)
@@ -284,6 +293,19 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
     def context_tokens(self) -> int:
         """Context tokens that the model is made for: documents times vectors a document."""
         return self.context_size * self.vectors_per_document
+
+    def carried(self, tokens: int) -> int:
+        """What so many context tokens weigh beside each text, in tokens of the text.
+
+        In the pattern "cached" a text's copy of their keys and values weighs about a quarter.
+
+        Example:
+            >>> ContextualConfig(attention="cached").carried(64)
+            16
+        """
+        return (
+            tokens // {"full": 1, "cached": 4}[self.attention] if self.attention != "gated" else 0
+        )
 
 
 # so that AutoConfig and AutoTokenizer know a saved folder's model_type

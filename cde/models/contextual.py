@@ -24,6 +24,7 @@ from cde.models.weights import backbone_weights, fetch_folder, fill, read_config
 
 __all__ = ["ContextualEncoder", "load_published"]
 
+_BESIDE_SETTINGS = ("layers", "first_stage_layers", "attn_implementation", "device", "precision")
 _WORDS = {
     "bert": "word_embeddings",
     "nomic_bert": "word_embeddings",
@@ -93,7 +94,7 @@ class ContextualEncoder(Encoder):
         Args:
             path_or_repository: "minilm" (offline), a folder, or a Hub repository.
             layers: keep its first so many layers in the second stage.
-            first_stage_layers: layers to keep in the first stage; by default as many.
+            first_stage_layers: of the first stage; by default as many; 0 leaves word embeddings.
             attn_implementation: "sdpa", "eager" or "flash_attention_2".
             device: device to run on; by default CUDA where there is one.
             precision: precision of embedding, not of `forward`.
@@ -103,17 +104,16 @@ class ContextualEncoder(Encoder):
             ConnectionError: no such model, here or on the Hub.
             ValueError: a family that is not supported, or a setting that is not accepted.
         """
-        own = ["layers", "first_stage_layers", "attn_implementation", "device", "precision"]
-        check_settings(ContextualConfig, settings, own)
-        second, second_weights = backbone_weights(path_or_repository, layers)
-        first, first_weights = second, second_weights
+        check_settings(ContextualConfig, settings, _BESIDE_SETTINGS)
+        second, second_weights = first, first_weights = backbone_weights(path_or_repository, layers)
         if first_stage_layers is not None and first_stage_layers != layers:
-            first, first_weights = backbone_weights(path_or_repository, first_stage_layers)
+            first, first_weights = backbone_weights(path_or_repository, first_stage_layers, 0)
         config = ContextualConfig(first_backbone=dict(first), second_backbone=second, **settings)
         model = cls(config)
         if isinstance(model.first_stage, FirstStage):
             fill(model.first_stage.backbone, first_weights, str(path_or_repository))
         fill(model.second_stage.backbone, second_weights, str(path_or_repository))
+        model.second_stage.match_reader()
         return model.ready(  # type: ignore[no-any-return]
             load_tokenizer(path_or_repository), attn_implementation, device, precision
         )
@@ -278,8 +278,7 @@ class ContextualEncoder(Encoder):
 
     def carried_tokens(self) -> int:
         """Context tokens beside each text; cached ones weigh about a quarter: keys are copied."""
-        tokens = int(self.config.context_tokens + self.config.soft_prompt_tokens)
-        return tokens // 4 if self.config.attention == "cached" else tokens
+        return int(self.config.carried(self.config.context_tokens + self.config.soft_prompt_tokens))
 
     def share_context(self, context: Tensor | None, batches: int) -> Any:
         """With attention `cached` and several batches, the context's keys and values, made once."""
@@ -341,7 +340,8 @@ class ContextualEncoder(Encoder):
             UserWarning: a context of one document, or of duplicates.
         """
         if context is None:
-            self.second_stage.null_tokens(1)  # raises where there is none
+            if self.config.attention != "gated":
+                self.second_stage.null_tokens(1)  # raises where there is none
             return CorpusEncoder(self, None, "null context")
         documents, drawn = draw_context(self.config, self.dim, context, size, seed, fill)
         vectors: Any = documents

@@ -48,6 +48,11 @@ def draw_context(
     """
     if fill not in (None, "shorter", "null", "repeat"):
         raise ValueError(f"fill must be 'shorter', 'null' or 'repeat'; it is {fill!r}")
+    if fill == "null" and config.attention == "gated":
+        raise ValueError(
+            "fill='null' fills a context with null tokens, which attention 'gated' does not have: "
+            "take 'shorter' or 'repeat'"
+        )
     if isinstance(context, str):
         raise TypeError(
             "the context must be a list of texts; one string was given: put it in a list"
@@ -186,10 +191,7 @@ class CorpusEncoder:
         return self._encode(texts, self.model.config.document_prefix, "embedding documents:")
 
     def _encode(self, texts: Sequence[str], prefix: str, description: str) -> Vectors:
-        cached = self.model.config.attention == "cached"
-        # a text's copy of the cached keys and values weighs about a quarter of as many tokens of
-        # its own
-        tokens = self._tokens() // 4 if cached else self._tokens()
+        tokens = self.model.config.carried(self._tokens())
         vectors: Vectors = self.model.encode(
             texts, self._forward, prefix, extra=tokens, description=description
         )

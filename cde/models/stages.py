@@ -20,6 +20,7 @@ from cde.models.attention import ContextCache, HeadRotation
 from cde.models.backbones import Masks, build_backbone, config_from_dict, family_of, masks_of
 from cde.models.configuration import VARIANTS, ContextualConfig
 from cde.models.pooling import mean_of_chunks, mean_of_parts, mean_of_tokens, to_the_left
+from cde.models.reader import ContextReader, context_as_tokens
 
 __all__ = ["FirstStage", "NoFirstStage", "SecondStage"]
 
@@ -139,9 +140,10 @@ class SecondStage(nn.Module):
         self.output_projection = (
             _two_layers(dim, dim, nn.ReLU()) if config.output_projection else None
         )
-        self.null_embedding = (
-            nn.Parameter(torch.empty(dim).normal_(std=0.02)) if config.null_token else None
-        )
+        gated = config.attention == "gated"
+        self.reader = ContextReader(dim, config.matched) if gated else None
+        null = config.null_token and not gated  # a gated reader has nothing to read there
+        self.null_embedding = nn.Parameter(torch.empty(dim).normal_(std=0.02)) if null else None
         self.attention: dict[str, Any] = {"implementation": "sdpa"}
 
     def soft_prompt(self) -> Tensor:
@@ -175,29 +177,9 @@ class SecondStage(nn.Module):
             ValueError: shapes that fit neither form; a null context where the model has no null
                 token.
         """
-        per_document = self.config.vectors_per_document
         if context is None:
             return self.null_tokens(self.config.context_tokens)[None]
-        shared = 2 if per_document == 1 else 3
-        if context.ndim not in (shared, shared + 1) or context.shape[-1] != self.dim:
-            part = "" if per_document == 1 else f"{per_document}, "
-            raise ValueError(
-                f"the context must be of shape (documents, {part}{self.dim}), or (batch, "
-                f"documents, {part}{self.dim}) "
-                f"with one context a text; it is of shape {tuple(context.shape)}"
-            )
-        if per_document > 1 and context.shape[-2] != per_document:
-            raise ValueError(
-                f"the model takes {per_document} vectors a context document; this context has "
-                f"{context.shape[-2]}"
-            )
-        tokens = context[None] if context.ndim == shared else context
-        tokens = tokens.flatten(1, 2) if per_document > 1 else tokens
-        if len(tokens) not in (1, batch):
-            raise ValueError(
-                f"{len(tokens)} contexts were given for a batch of {batch} texts: one each, or "
-                "one for all"
-            )
+        tokens = context_as_tokens(context, self.config.vectors_per_document, self.dim, batch)
         if self.config.variant != "paper":
             self._check_published(tokens.shape[1])
             tokens = tokens[:, : self.config.context_tokens]
@@ -207,11 +189,30 @@ class SecondStage(nn.Module):
         if self.training and self.config.sequence_dropout > 0:
             if self.config.attention == "full":
                 tokens = tokens.expand(batch, -1, -1)
-            dropped = (
-                torch.rand(tokens.shape[:2], device=tokens.device) < self.config.sequence_dropout
-            )
-            tokens = torch.where(dropped[..., None], self.null_tokens(1), tokens)
+            tokens = torch.where(self._dropped(tokens)[..., None], self.null_tokens(1), tokens)
         return tokens
+
+    def match_reader(self) -> None:
+        """Fit a gated reader's queries and keys to the backbone's word embeddings of now."""
+        if self.reader is not None:
+            device = self._reference().device
+            first = torch.zeros(1, 1, dtype=torch.long, device=device)
+            every = torch.arange(self.backbone.config.vocab_size, device=device)[:, None]
+            with torch.no_grad():
+                states = self.family.embed(self.backbone, every, first)
+                self.reader.match(self.family.normalise(self.backbone, states)[:, 0])
+
+    def _dropped(self, tokens: Tensor) -> Tensor:
+        drawn = torch.rand(tokens.shape[:2], device=tokens.device)
+        return drawn < self.config.sequence_dropout
+
+    def _read(self, reader: ContextReader, text: Tensor, context: Tensor | None) -> Tensor:
+        """Text tokens that have read the context through the gate; without one, as they are."""
+        if context is None:
+            return text
+        tokens = context_as_tokens(context, self.config.vectors_per_document, self.dim, len(text))
+        drops = self.training and self.config.sequence_dropout > 0
+        return reader(text, tokens, self._dropped(tokens) if drops else None)  # type: ignore[no-any-return]
 
     def _check_published(self, tokens: int) -> None:
         """Refuse what the authors' code refuses: there is no pass to be faithful to."""
@@ -265,8 +266,8 @@ class SecondStage(nn.Module):
         """
         if self.config.attention != "cached":
             raise ValueError(
-                "a context's keys and values depend on the text in attention 'full'; nothing to "
-                "cache"
+                f"keys and values are for attention 'cached'; with {self.config.attention!r} there "
+                "is nothing to cache"
             )
         tokens = self.context_tokens(context, null_context, 1 if context is None else len(context))
         return self._cache(tokens)
@@ -349,8 +350,15 @@ class SecondStage(nn.Module):
         text = family.embed(model, input_ids, places)
         if isinstance(context, ContextCache) and self.config.attention != "cached":
             raise ValueError(
-                "cached keys and values are for attention 'cached'; this model's is 'full'"
+                "cached keys and values are for attention 'cached'; this model's is "
+                f"{self.config.attention!r}"
             )
+        if self.reader is not None:
+            given: Tensor | None = None if null_context else context  # type: ignore[assignment]
+            hidden = self._read(self.reader, family.normalise(model, text), given)
+            masks = self._masks(mask, length, 0, 0)
+            hidden = family.run(model, hidden, masks, places, **self.attention)
+            return hidden, text.new_zeros(batch, 0, self.dim)
         if isinstance(context, ContextCache) or (
             self.config.attention == "cached" and not one_pass
         ):

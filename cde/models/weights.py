@@ -159,7 +159,7 @@ def fill(
 
 
 def backbone_weights(
-    path_or_repository: str | Path, layers: int | None = None
+    path_or_repository: str | Path, layers: int | None = None, least: int = 1
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Config dictionary and tensors of a pretrained backbone, of its first `layers` layers.
 
@@ -167,6 +167,7 @@ def backbone_weights(
         path_or_repository: "minilm" (offline), a folder in the layout of `transformers`, or a Hub
             repository.
         layers: keep the first so many; None keeps all.
+        least: fewer are refused; with none, only word embeddings are left.
 
     Raises:
         ConnectionError: no such model, here or on the Hub.
@@ -197,7 +198,7 @@ def backbone_weights(
             f"{', '.join(sorted(missing))}"
         )
     family = family_of(model.config)
-    values = truncate(model.config.to_dict(), layers)
+    values = truncate(model.config.to_dict(), layers, least)
     del model.get_submodule(family.layers)[values["num_hidden_layers"] :]
     tensors = {
         name: tensor

@@ -17,6 +17,10 @@ _CountOrZero = Annotated[Whole, Field(ge=0)]
 _Above0 = Annotated[Number, Field(gt=0)]
 
 
+#: settings that came after the first records
+_LATER = ("context_from", "null_share", "trains")
+
+
 @declared
 class TrainConfig:
     """Settings of one training run; the defaults are the paper's where it names one (§4, §5,
@@ -31,8 +35,13 @@ class TrainConfig:
         layers: keep so many of the transformer's layers; None keeps all.
         first_stage_layers: of a contextual encoder's first stage; None keeps as many as `layers`.
         model: further settings of `BiEncoderConfig` or `ContextualConfig` (`first_stage_mlp`, …).
-        attention: of a contextual encoder, "full" or "cached".
+        attention: of a contextual encoder, "full", "cached" or "gated".
         context_size: context documents, drawn from the batch and shared by its texts.
+        context_from: "batch", or "fixed": the same documents in every batch, drawn once with
+            `seed`. That is a control: all parameters, and no corpus.
+        null_share: share of the batches whose context is left out.
+        trains: "all" weights, or those of the "reader" alone (attention "gated"): without context
+            the encoder then stays what it was.
         batches: "random", "domain" (each from one source) or "cluster" (of neighbours, §4.1).
         cluster_size: pairs a cluster, on average.
         order: of clusters in packing, "tsp" or "random".
@@ -74,11 +83,14 @@ class TrainConfig:
     architecture: Literal["bi-encoder", "contextual"] = "contextual"
     start: str = "minilm"
     layers: _Count | None = None
-    first_stage_layers: _Count | None = None
+    first_stage_layers: _CountOrZero | None = None
     model: dict[str, Any] = Field(default_factory=dict)
-    attention: Literal["full", "cached"] = "full"
+    attention: Literal["full", "cached", "gated"] = "full"
     context_size: _Count = 64
     vectors_per_document: _Count = 1
+    context_from: Literal["batch", "fixed"] = "batch"
+    null_share: Annotated[Number, Field(ge=0, le=1)] = 0.0
+    trains: Literal["all", "reader"] = "all"
     batches: Literal["random", "domain", "cluster"] = "cluster"
     cluster_size: _Count = 256
     order: Literal["random", "tsp"] = "tsp"
@@ -114,6 +126,18 @@ class TrainConfig:
             raise ValueError(
                 f"the context is drawn from the batch: context_size {self.context_size} is more "
                 f"than batch_size {self.batch_size}"
+            )
+        if self.trains == "reader" and (
+            self.architecture != "contextual" or self.attention != "gated"
+        ):
+            raise ValueError(
+                "trains='reader' needs a contextual encoder with attention='gated'; this is a "
+                f"{self.architecture} encoder with attention={self.attention!r}"
+            )
+        if self.trains == "reader" and self.null_share:
+            raise ValueError(
+                "trains='reader' learns nothing from a batch without context: null_share must be "
+                f"0; it is {self.null_share}"
             )
         encoder = BiEncoderConfig if self.architecture == "bi-encoder" else ContextualConfig
         try:
@@ -152,8 +176,17 @@ class TrainConfig:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as a dictionary that JSON can hold; a run is stored under its hash."""
-        return asdict(self)
+        """The settings as a dictionary that JSON can hold; a run is stored under its hash.
+
+        Settings that came after the first records are left out at their default: a run that does
+        not use them is the run that it was.
+        """
+        defaults = type(self)()
+        return {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in _LATER or value != getattr(defaults, name)
+        }
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TrainConfig:

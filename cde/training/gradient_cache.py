@@ -144,5 +144,6 @@ def cached_backward(
         for documents, state, rows in zip(context_chunks, context_states, collected, strict=True):
             with state.again():
                 again = first_stage(documents)
-            again.backward(rows.to(again.dtype))  # type: ignore[no-untyped-call]
+            if again.requires_grad:  # a first stage may be frozen
+                again.backward(rows.to(again.dtype))  # type: ignore[no-untyped-call]
     return value

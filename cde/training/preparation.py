@@ -24,7 +24,7 @@ from cde.surrogate import Surrogate
 from cde.training.configuration import TrainConfig
 from cde.training.step import BatchTexts
 
-__all__ = ["Preparation", "mine_hard_negatives"]
+__all__ = ["Preparation", "fixed_context", "mine_hard_negatives"]
 
 Vectors = NDArray[np.float32]
 Positions = NDArray[np.int64]
@@ -78,6 +78,22 @@ def mine_hard_negatives(
             order = np.take_along_axis(-ranked, best, axis=1).argsort(axis=1, kind="stable")
             mined[some] = rows[np.take_along_axis(best, order, axis=1)]
     return mined
+
+
+def fixed_context(config: TrainConfig, pairs: int) -> Positions:
+    """Which pairs' documents are the context of every batch, where `context_from` is "fixed".
+
+    Args:
+        config: of the run.
+        pairs: how many it trains on.
+
+    Example:
+        >>> fixed_context(TrainConfig(context_size=3, context_from="fixed"), 100).tolist()
+        [51, 88, 99]
+    """
+    generator = np.random.default_rng([config.seed, 1])
+    drawn: Positions = generator.choice(pairs, min(config.context_size, pairs), replace=False)
+    return np.sort(drawn)
 
 
 @dataclass(frozen=True)
@@ -196,16 +212,29 @@ class Preparation:
         ]
         if self.hard is not None:
             texts += [self._document(row, config.document_tokens) for row in self.hard[own].ravel()]
-        context = []
-        if config.architecture == "contextual":
-            # of the batch itself, in training; which ones depends on the batch, not on what came
-            # before
-            generator = np.random.default_rng([config.seed, *rows[:4].tolist()])
-            drawn = generator.choice(rows, min(config.context_size, len(rows)), replace=False)
-            context = [self._document(row, config.context_tokens) for row in drawn]
+        context = [self._document(row, config.context_tokens) for row in self._context(rows)]
         return Batch(
             rows, BatchTexts(texts, context), self.left_out(rows if config.share_negatives else own)
         )
+
+    def _context(self, rows: Positions) -> Positions:
+        """Which pairs' documents are the context of a batch."""
+        config, none = self.config, rows[:0]
+        if config.architecture != "contextual":
+            return none
+        # of the batch itself; which ones depends on the batch, not on what came before
+        generator = np.random.default_rng([config.seed, *rows[:4].tolist()])
+        drawn: Positions = generator.choice(
+            rows, min(config.context_size, len(rows)), replace=False
+        )
+        if config.null_share and generator.random() < config.null_share:
+            return none
+        return drawn if config.context_from == "batch" else self.fixed_context
+
+    @cached_property
+    def fixed_context(self) -> Positions:
+        """Pairs whose documents stand in every batch, where the context is fixed."""
+        return fixed_context(self.config, len(self.pairs))
 
     def left_out(self, rows: Positions) -> NDArray[np.bool_]:
         """Which documents (and hard negatives) of these pairs leave each query's denominator."""

@@ -131,8 +131,12 @@ class Trainer:
             self.processes.rank,
             hard_negatives,
         )
+        if config.trains == "reader":
+            self.model.requires_grad_(False)
+            self.model.get_submodule("second_stage.reader").requires_grad_(True)
+        trained = [weight for weight in self.model.parameters() if weight.requires_grad]
         self.optimiser = torch.optim.AdamW(
-            self.model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+            trained, lr=config.learning_rate, weight_decay=config.weight_decay
         )
         self.schedule = get_linear_schedule_with_warmup(self.optimiser, config.warmup, config.steps)
         if folder is not None:

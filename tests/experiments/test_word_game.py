@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from cde.data import RetrievalSet
-from cde.experiments.game_training import (
+from cde.experiments.game_players import (
     GameSettings,
     game_encoder,
     match_queries_to_keys,
-    play,
     reference,
     variants,
 )
+from cde.experiments.game_training import play
 from cde.experiments.word_game import WordGame, mean_ndcg
 from cde.retrieval import score_queries
 

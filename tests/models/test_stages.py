@@ -439,7 +439,7 @@ def test_a_context_is_given_once() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"attention": "sparse"}, "'full' or 'cached'.*'sparse'"),
+        ({"attention": "sparse"}, "'full', 'cached' or 'gated'.*'sparse'"),
         ({"variant": "v3"}, "paper, hub, train, v2.*'v3'"),
         ({"variant": "hub", "attention": "cached"}, "'hub'.*'paper'"),
         ({"pool": "all", "attention": "cached"}, "'full'"),

@@ -54,7 +54,11 @@ def assert_equal_gradients(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("family", "attention", "per_document"),
-    [*itertools.product(BACKBONES, ("full", "cached"), (1,)), ("bert", "full", 2)],
+    [
+        *itertools.product(BACKBONES, ("full", "cached", "gated"), (1,)),
+        ("bert", "full", 2),
+        ("bert", "gated", 2),
+    ],
 )
 def test_two_stages_three_chunks_and_more_of_unequal_size(
     family: str, attention: str, per_document: int
@@ -66,12 +70,14 @@ def test_two_stages_three_chunks_and_more_of_unequal_size(
         attention=attention,
         context_size=7,
         vectors_per_document=per_document,
-        soft_prompt_tokens=2,
+        soft_prompt_tokens=0 if attention == "gated" else 2,
         first_stage_mlp=True,
         output_projection=True,
         sequence_dropout=0.0,
     )
     model = ContextualEncoder(config).train()
+    if model.second_stage.reader is not None:  # closed, its gate keeps gradients from the context
+        model.second_stage.reader.gate.data.fill_(0.1)
     texts, masked = batch(queries=5, hard=1, context=7), torch.rand(5, 10) < 0.3
     sizes = [len(chunk[0]) for chunk in sorted_chunks(texts.context, 20, 0, torch.device("cpu"))[0]]
     assert len(sizes) >= 3 and len(set(sizes)) > 1

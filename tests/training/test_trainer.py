@@ -16,6 +16,7 @@ from cde.data import Pairs
 from cde.experiments.runs import run_key, train
 from cde.training import Preparation, TrainConfig, Trainer, build_model, mine_hard_negatives
 from cde.training import trainer as trainer_module
+from cde.training.preparation import fixed_context
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -58,6 +59,59 @@ def folder(pairs: Pairs, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def without_times(metrics: list[dict[str, float]]) -> list[dict[str, float]]:
     return [{name: value for name, value in row.items() if name != "seconds"} for row in metrics]
+
+
+def test_a_fixed_context_is_the_same_in_every_batch_whatever_the_batch_holds(pairs: Pairs) -> None:
+    config = TrainConfig(context_from="fixed", **SMALL)
+    prepared = Preparation(config, pairs, build_model(config).tokenizer, ("", ""))
+    first, second = (prepared.batch(np.arange(start, start + 8)) for start in (0, 40))
+    rows = fixed_context(config, len(pairs))
+    expected = [prepared._document(row, config.context_tokens).tolist() for row in rows]
+    for batch in (first, second):
+        assert [ids.tolist() for ids in batch.texts.context] == expected
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_a_share_of_the_batches_has_no_context(share: float, pairs: Pairs) -> None:
+    config = TrainConfig(null_share=share, batches="random", filter_epsilon=None, **SMALL)
+    prepared = Preparation(config, pairs, build_model(config).tokenizer, ("", ""))
+    generator = np.random.default_rng(0)
+    drawn = [generator.choice(len(pairs), 8, replace=False) for _ in range(300)]
+    without = np.mean([not prepared.batch(rows).texts.context for rows in drawn])
+    assert without == pytest.approx(share, abs=0.08 if 0 < share < 1 else 0)
+
+
+@pytest.mark.parametrize("uncached_tokens", [0, 10**6])
+def test_training_the_reader_alone_leaves_the_encoder_without_context_as_it_was(
+    uncached_tokens: int, pairs: Pairs
+) -> None:
+    settings = {"tie_token_embeddings": True, "sequence_dropout": 0.0}
+    config = TrainConfig(
+        attention="gated",
+        trains="reader",
+        first_stage_layers=0,
+        model=settings,
+        **{**SMALL, "uncached_tokens": uncached_tokens},
+    )
+    before = build_model(config).eval()
+    model, _ = Trainer(config, pairs).run()
+    changed = {
+        name
+        for (name, one), other in zip(model.named_parameters(), before.parameters(), strict=True)
+        if not torch.equal(one, other)
+    }
+    assert changed and all(name.startswith("second_stage.reader.") for name in changed)
+    texts = list(pairs.documents[:5])
+    null, untrained = (one.with_context(None).encode_documents(texts) for one in (model, before))
+    np.testing.assert_array_equal(null, untrained)
+    assert abs(model.with_context(texts).encode_documents(texts) - null).max() > 1e-4
+
+
+def test_settings_that_came_later_leave_older_runs_their_address() -> None:
+    told = TrainConfig().to_dict()
+    assert "null_share" not in told and "context_from" not in told
+    given = TrainConfig(null_share=0.1, context_from="fixed")
+    assert TrainConfig.from_dict(given.to_dict()) == given
 
 
 @pytest.mark.parametrize("architecture", ["bi-encoder", "contextual"])
@@ -214,6 +268,11 @@ def test_hard_negatives_are_the_nearest_that_are_not_false() -> None:
         ({"temperature": float("nan")}, "temperature must be a finite number"),
         ({"temperature": "0.1"}, "temperature must be a finite number"),
         ({"model": {"contxt": 3}}, r"model: there is no setting contxt \(context_size\?\)"),
+        ({"trains": "reader"}, "trains='reader' needs a contextual encoder with attention='gated'"),
+        (
+            {"trains": "reader", "attention": "gated", "null_share": 0.1},
+            "null_share must be 0; it is 0.1",
+        ),
         ({"contextsize": 3}, r"there is no setting contextsize \(context_size\?\)"),
     ],
 )

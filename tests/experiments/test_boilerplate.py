@@ -1,0 +1,101 @@
+"""Docstrings with boilerplate of their own: what a corpus holds, and what only its counts find."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cde.data.pydocs import load_pairs
+from cde.experiments.boilerplate import Boilerplate, BoilerplateRecipe, search_by_counting
+from cde.experiments.recipes import EvaluationSet, recipe
+from cde.experiments.sweeps import evaluate_in_contexts
+from cde.experiments.text_game import of_test, text_words
+from cde.models import ContextualEncoder
+
+PACKAGES = ("rich", "tornado", "sphinx", "networkx", "pandas")
+RULES = Boilerplate(PACKAGES)
+BASE = recipe("smoke").base
+
+
+def common_words(texts: list[str], share: float) -> set[str]:
+    held = [set(text.split()) for text in texts]
+    every = set.union(*held)
+    return {word for word in every if np.mean([word in one for one in held]) >= share}
+
+
+@pytest.mark.parametrize(("unseen", "packages"), [(False, PACKAGES[:4]), (True, PACKAGES[4:])])
+def test_without_its_boilerplate_a_document_is_a_docstring_of_its_packages(
+    unseen: bool, packages: tuple[str, ...]
+) -> None:
+    corpus = RULES.corpus(40, seed=1, unseen=unseen)
+    words = np.array(text_words(PACKAGES).words)
+    pool = set(words[of_test(len(words)).numpy() == unseen])
+    known = {" ".join(text.split()) for text in load_pairs(list(packages), split="all").documents}
+    boilerplate = common_words(list(corpus.documents), 0.5) & pool
+    assert len(boilerplate) == RULES.words
+    for text in corpus.documents[:10]:
+        held = [word for word in text.split() if word in boilerplate]
+        # a docstring may hold such a word itself
+        assert len(held) >= RULES.in_document
+        assert len(text.split()) <= RULES.document_words + RULES.in_document
+        if len(held) == RULES.in_document:
+            rest = " ".join(word for word in text.split() if word not in boilerplate)
+            assert any(one.startswith(rest) for one in known)
+
+
+def test_corpora_of_training_and_test_share_no_boilerplate() -> None:
+    seen, unseen = (
+        RULES.corpus(20, seed=0, unseen=kept, corpora=30).documents for kept in (False, True)
+    )
+    words = text_words(PACKAGES).words
+    kept = {word for word, one in zip(words, of_test(len(words)).tolist(), strict=True) if one}
+    for place in range(0, 600, 20):
+        assert common_words(list(seen[place : place + 20]), 0.7).isdisjoint(kept)
+        assert common_words(list(unseen[place : place + 20]), 0.7) & set(words) <= kept
+
+
+def test_every_batch_of_training_is_a_corpus() -> None:
+    small = BoilerplateRecipe("smoke", BASE, (60, 2), {}, RULES)
+    domains = np.asarray(small.pairs.domains).reshape(BASE.steps, BASE.batch_size)
+    assert (domains == domains[:, :1]).all()
+    assert len(set(domains[:, 0])) == BASE.steps
+
+
+def test_only_the_corpus_own_counts_find_the_docstring() -> None:
+    lines = search_by_counting(BoilerplateRecipe("smoke", BASE, (150, 3), {}, RULES).tests())
+    assert lines["own"] > lines["equal"] + 0.1
+    assert lines["other"] < lines["own"] - 0.1
+
+
+def test_contexts_hold_what_they_are_named_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    tests: list[EvaluationSet] = BoilerplateRecipe("smoke", BASE, (30, 2), {}, RULES).tests()
+    model = ContextualEncoder.from_backbone("minilm", 1, context_size=8)
+    read: list[list[str] | None] = []
+    whole = ContextualEncoder.with_context
+
+    def spied(self: ContextualEncoder, context: object = None, **options: object) -> object:
+        read.append(None if context is None else list(context))  # type: ignore[call-overload]
+        return whole(self, context, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ContextualEncoder, "with_context", spied)
+    fixed = ["one", "two", "three"]
+    kinds = ("own", "other", "null", "strings", "five", "fixed")
+    rows = evaluate_in_contexts(model, tests[:2], kinds, fixed=fixed)
+    first, second = (set(test.collection.documents) for test in tests)
+    own, other, null, strings, five, given = read[:6]
+    assert rows["context"].tolist() == [*kinds, *kinds]
+    assert own is not None and set(own) == first
+    assert other is not None and set(other) == second
+    assert null is None
+    assert strings is not None and len(strings) == 8 and not set(strings) & first
+    assert five is not None and len(five) == 5 and set(five) <= first
+    assert given == fixed
+    with pytest.raises(ValueError, match="a run whose context_from is 'fixed'"):
+        evaluate_in_contexts(model, tests[:1], ("fixed",))
+
+
+def test_what_cannot_be_drawn_is_refused() -> None:
+    with pytest.raises(ValueError, match="of 16 it has 17"):
+        Boilerplate(in_document=17)
+    with pytest.raises(ValueError, match="a corpus of 1000000 pairs was asked for"):
+        RULES.corpus(10**6, 0)

@@ -84,6 +84,31 @@ class ContextReader(nn.Module):
             part.weight.copy_(whitening)
             part.bias.copy_(-whitening @ mean)
 
+    def shares(self, text: Tensor, context: Tensor, dropped: Tensor | None = None) -> Tensor:
+        """The shares a_ij of each context vector in what each token reads; what is missing to 1 is
+        read nowhere.
+
+        Args:
+            text, context, dropped: as for `forward`.
+
+        Returns:
+            `(batch, T, J)`. Their sum over J is a token's soft document frequency.
+
+        Used by the chapter `reading_context`.
+
+        Example:
+            >>> reader = ContextReader(8)
+            >>> tuple(reader.shares(torch.randn(2, 3, 8), torch.randn(1, 5, 8)).shape)
+            (2, 3, 5)
+        """
+        asked, keys = normalize(self.query(text), dim=-1), normalize(self.key(context), dim=-1)
+        scores = _PACE * self.scale * (asked @ keys.transpose(1, 2)).float()
+        if dropped is not None:
+            scores = scores.masked_fill(dropped[:, None], -torch.inf)
+        nothing = _PACE * self.nothing + math.log(max(1, context.shape[1]))
+        nowhere = nothing.expand(*scores.shape[:2], 1)
+        return torch.cat([scores, nowhere], dim=-1).softmax(dim=-1)[..., :-1]
+
     def forward(self, text: Tensor, context: Tensor, dropped: Tensor | None = None) -> Tensor:
         """Text tokens that have read the context.
 
@@ -96,13 +121,7 @@ class ContextReader(nn.Module):
             `(batch, T, dim)`.
         """
         context = context.to(text.dtype)
-        asked, keys = normalize(self.query(text), dim=-1), normalize(self.key(context), dim=-1)
-        scores = _PACE * self.scale * (asked @ keys.transpose(1, 2)).float()
-        if dropped is not None:
-            scores = scores.masked_fill(dropped[:, None], -torch.inf)
-        nothing = _PACE * self.nothing + math.log(max(1, context.shape[1]))
-        nowhere = nothing.expand(*scores.shape[:2], 1)
-        shares = torch.cat([scores, nowhere], dim=-1).softmax(dim=-1)[..., :-1].to(text.dtype)
+        shares = self.shares(text, context, dropped).to(text.dtype)
         told = self.value(context) + _PACE * self.direction
         added: Tensor = _PACE * self.gate * (shares @ told.expand(len(text), -1, -1))
         return text + added.to(text.dtype)

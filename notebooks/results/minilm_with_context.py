@@ -28,22 +28,13 @@ steps: Long | None = None
 batch_size: Several | None = None  # pairs a step, all of one source
 context_size: Several | None = None  # context documents, in training and in the test
 learning_rate: Rate | None = None
-documents: Count | None = None  # of each test set, relevant ones all stay
-queries: Count | None = None
 long_run: bool = False  # train and test on $CDE_DATA, for an hour and more
 
 # %%
-sizes = {"documents": 600, "queries": 300}
-training = {"pairs": 20_000, "steps": 200, "batch_size": 64, "context_size": 64}
-small = {"pairs": 400, "steps": 3, "batch_size": 8, "context_size": 8}
-large = {"seeds": 5, "pairs": 2_000_000, "steps": 5000, "batch_size": 256, "context_size": 256}
+from cde.experiments.frozen_encoder import PARAMETERS, with_reader
+
 settings = page.settings(
-    globals(),
-    laptop={"seeds": 5, "layers": None, **training, "learning_rate": 1e-3, **sizes},
-    smoke={"seeds": 2, "layers": 1, **small, "documents": 40, "queries": 20},
-    fresh={"seeds": 1, "steps": 12},
-    gpu={**large, "documents": 50_000, "queries": 1000},
-    paper={**large, "documents": 10_000_000, "queries": 100_000},
+    globals(), PARAMETERS, laptop={"seeds": 5}, smoke={"seeds": 2}, fresh={"seeds": 1, "steps": 12}
 )
 settings
 
@@ -59,36 +50,8 @@ settings
 # and nothing of this one.
 
 # %%
-from dataclasses import replace
-
-from cde.experiments import recipes
-
-READER = {
-    "architecture": "contextual",
-    "attention": "gated",
-    "layers": settings.layers,
-    "first_stage_layers": 0,
-    "vectors_per_document": 6,
-    "model": {"tie_token_embeddings": True},
-    "trains": "reader",
-    "filter_epsilon": None,
-    "temperature": 0.05,
-    "warmup_steps": None,
-    "batches": "domain",
-    "checkpoint_every": 0,
-    **{name: getattr(settings, name) for name in (*training, "learning_rate")},
-}
 READS, FIXED = "reads the batch", "fixed context"
 ARMS = {READS: {}, FIXED: {"context_from": "fixed"}}
-
-
-def with_reader(name):
-    """The recipe of a profile, with MiniLM frozen and a reader to train."""
-    of = recipes.recipe(name)
-    return replace(
-        of, base=replace(of.base, **READER), sizes=(settings.documents, settings.queries)
-    )
-
 
 # %% [markdown]
 # Each trained encoder is tested with documents of the set that it searches (*own*), with those of
@@ -146,9 +109,9 @@ NAME, key = "minilm_with_context-arms", settings.only("seeds")
 if long_run and not is_available("pairs/*"):
     raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
 if long_run:
-    hours = with_reader("hours")
+    hours = with_reader("hours", settings)
     page.experiment(NAME, lambda: train_and_test(hours), key, hours, profile="hours")
-here = with_reader(profile)
+here = with_reader(profile, settings)
 rows = page.experiment(NAME, lambda: train_and_test(here), key, here)
 runs = {profile: Sweep(rows)}
 for other, record in records_at_other_profiles(NAME, profile).items():
@@ -248,7 +211,7 @@ plots.table(pd.DataFrame([arm_line(of, arm) for of in runs for arm in (*ARMS, MI
 CORPUS, USEFUL = "cde-s42-own-corpus-half-a-point", "cde-s42-reader-over-minilm"
 for of, one in runs.items():
     sets = one.sets("out")
-    what = f"profile {of}, {sets} sets, {settings.steps} steps of {settings.batch_size}"
+    what = f"profile {of}, {sets} sets, {here.base.steps} steps of {here.base.batch_size}"
     for claim, difference in ((CORPUS, "own − another corpus"), (USEFUL, "own − MiniLM")):
         if found := interval(of, difference):
             claims.measure(claim, found, what, scale=of)

@@ -259,8 +259,9 @@ page.answer(
 #
 # The paper trains all weights of both stages, for a thousand times as many pairs, and puts the
 # context vectors into the sequence. Here six layers are frozen, and a reader of a few hundred
-# thousand weights is trained for minutes. Texts are cut to some dozens of tokens. The settings were
-# chosen on docstrings of packages that training saw.
+# thousand weights is trained for minutes. Training cuts texts to some dozens of tokens; the tests
+# do not. Test sets are cut to some hundred documents, among them all relevant ones. The settings
+# were chosen on docstrings with another seed: that the reader helps there was known before.
 #
 # ## Run it again
 

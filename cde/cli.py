@@ -1,6 +1,7 @@
 """The command `cde`: run a chapter, build the book, print the ledger, look at this machine.
 
-cde run CHAPTER [-p name value]… [--profile P] [--out FILE.ipynb] [--record [PROFILE/NAME]]
+cde run CHAPTER [-p name value]… [--profile P] [--out FILE.ipynb]
+        [--record [PROFILE/NAME] [--add]]
 cde book [--profile P] [--only CHAPTER]… [--fresh]
 cde claims [--json | --simulate] [--profile P]
 cde compare RERUN [RERUN]… [--profile P]
@@ -70,6 +71,11 @@ def _parser() -> argparse.ArgumentParser:
         const="1",
         metavar="PROFILE/NAME",
         help="also write the chapter's records, or this one of them, such as hours/table1-arms",
+    )
+    run.add_argument(
+        "--add",
+        action="store_true",
+        help="with --record PROFILE/NAME: add these seeds to those that the record has",
     )
 
     book = commands.add_parser("book", help="execute the stale chapters and render the book")

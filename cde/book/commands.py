@@ -54,10 +54,23 @@ def run(options: argparse.Namespace) -> int:
             "a record names the commit that made it, and there are uncommitted changes: commit "
             "them, or give --dirty"
         )
+    if options.add and not (project_root() / "book" / "records" / f"{asked or '?'}.json").exists():
+        raise ValueError(
+            "--add adds seeds to a record that is there: give --record PROFILE/NAME, such as "
+            "laptop/table1-arms"
+        )
     if options.dry_run:
         return _rehearse(chapter, parameters, output)
+    if options.add and not _stands(chapter, asked):
+        print(
+            f"cde run: the proof of {asked} does not hold here, so that other seeds would not be "
+            "of the same experiment: make the record anew, without --add",
+            file=sys.stderr,
+        )
+        return 1
     if options.record:
         os.environ["CDE_RECORD"] = options.record
+        os.environ["CDE_RECORD_ADD"] = "1" if options.add else ""
     before = _records()
     notebook, log = execute(chapter, parameters, output)
     with atomic_path(output) as temporary:
@@ -72,6 +85,8 @@ def run(options: argparse.Namespace) -> int:
         print(f"cde run: no experiment of {chapter.name} wrote {path}", file=sys.stderr)
         return 1
     if options.record and not log.error:
+        if options.add:  # its proof is the one that it had
+            return 0 if _stands(chapter, asked) else 1
         return _prove(chapter, written)
     return 1 if log.error else 0
 
@@ -149,6 +164,16 @@ def _records() -> dict[str, int]:
     """The committed records, and when each was last written."""
     paths = (project_root() / "book" / "records").glob("*/*.json")
     return {f"{path.parent.name}/{path.stem}": path.stat().st_mtime_ns for path in paths}
+
+
+def _stands(chapter: Chapter, name: str) -> bool:
+    """Whether a record's proof holds here today: the chapter's miniature is computed."""
+    for switch in ("CDE_RECORD", "CDE_RECORD_ADD"):
+        os.environ.pop(switch, None)
+    with tempfile.TemporaryDirectory(prefix="cde-") as folder:
+        _, log = execute(chapter, {"profile": "smoke"}, Path(folder) / f"{chapter.name}.ipynb")
+    _tell(chapter.name, log.error)
+    return any(one.record == name and one.state == "holds" for one in proof_states())
 
 
 def _prove(chapter: Chapter, names: list[str]) -> int:

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from cde.book.growth import grown
 from cde.book.proofs import TIMES, ProofState, differences, experiment_digest, stored_rows
 from cde.hardware import describe
 from cde.provenance import account, commit, libraries, now
@@ -261,6 +262,7 @@ def _note(path: Path, record: dict[str, Any]) -> str:
         f"Read from the record book/records/{path.parent.name}/{path.name}, not computed here: "
         f"made {record['time']} "
         f"on {record['device']}, commit {record['commit'][:12]}{data if record['data'] else ''}.",
+        f"It was made in {len(record['parts'])} parts." if "parts" in record else "",
         record["remark"],
         {False: "It was made with uncommitted changes.", None: "", True: ""}[record["clean"]],
         _moved_data(record["data"]),
@@ -373,6 +375,8 @@ def _write(
         "rows": stored_rows(rows),
         "proof": None,
     }
+    if os.environ.get("CDE_RECORD_ADD") == "1":
+        record = grown(json.loads(path.read_text(encoding="utf-8")), record)
     _save(path, record)
 
 

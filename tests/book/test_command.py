@@ -88,6 +88,14 @@ class ToyBook:
             lines.append(f"  - file: book/executed/toys/{name}")
         (self.root / "_toc.yml").write_text("\n".join(lines) + "\n")
 
+    def commit(self) -> None:
+        (self.root / ".gitignore").write_text(
+            "__pycache__\nbook/reruns\nbook/executed\nbook/_build\n"
+        )
+        person = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        for words in (["init", "-q"], ["add", "-A"], [*person, "commit", "-qm", "toy"]):
+            subprocess.run(["git", *words], cwd=self.root, check=True)
+
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONPATH": str(self.root)}
         # a shell without job control starts what it puts in the background with Ctrl-C ignored, and
@@ -306,10 +314,7 @@ def test_a_record_is_made_from_a_clean_tree_with_its_proof_and_is_stale_when_num
 ) -> None:
     book = ToyBook(tmp_path / "toy")
     book.write(toy=EXPERIMENT)
-    (book.root / ".gitignore").write_text("__pycache__\nbook/reruns\nbook/executed\nbook/_build\n")
-    person = ["-c", "user.name=a", "-c", "user.email=a@b"]
-    for words in (["init", "-q"], ["add", "-A"], [*person, "commit", "-qm", "toy"]):
-        subprocess.run(["git", *words], cwd=book.root, check=True)
+    book.commit()
     made = book.cde("run", "toy", "--record")
     assert made.returncode == 0, made.stderr
     path = book.root / "book" / "records" / "laptop" / "toy.json"
@@ -327,6 +332,49 @@ def test_a_record_is_made_from_a_clean_tree_with_its_proof_and_is_stale_when_num
     moved = book.cde("book", "--profile", "smoke")
     assert "STALE: laptop/toy: loss moved by 1e+02 %" in moved.stdout
     assert "records: 0 of 1 proofs hold" in moved.stdout
+
+
+GROWING = """import pandas as pd
+
+from cde.book import page
+
+settings = page.settings(globals(), laptop={"seeds": 2}, smoke={"seeds": 1})
+
+
+def measured():
+    return pd.DataFrame({"run": settings.every_seed, "loss": [1.0 + x for x in settings.every_seed]})
+
+
+page.experiment("toy", measured, settings.only("seeds"))"""
+
+
+def test_seeds_are_added_to_a_record_only_where_its_proof_holds(
+    tmp_path: Path, private_cache: Path
+) -> None:
+    book = ToyBook(tmp_path / "toy")
+    book.write(toy=GROWING)
+    book.commit()
+    assert book.cde("run", "toy", "--record").returncode == 0
+    book.commit()
+    path = book.root / "book" / "records" / "laptop" / "toy.json"
+    first, add = json.loads(path.read_text()), ("run", "toy", "--record", "laptop/toy", "--add")
+    added = book.cde(*add, "-p", "seed=2")
+    assert added.returncode == 0, added.stderr
+    record = json.loads(path.read_text())
+    assert record["rows"] == [{"run": one, "loss": 1.0 + one} for one in range(4)]
+    assert record["settings"] == {"seed": 0, "seeds": 4} and record["proof"] == first["proof"]
+    assert [(one["seed"], one["seeds"]) for one in record["parts"]] == [(0, 2), (2, 2)]
+    assert record["parts"][0]["time"] == record["time"] == first["time"]
+    book.commit()
+    book.write(toy=GROWING.replace("1.0 + x", "2.0 + x"))
+    book.commit()
+    other = book.cde(*add, "-p", "seed=4")
+    assert other.returncode == 1 and "the proof of laptop/toy does not hold here" in other.stderr
+    assert json.loads(path.read_text()) == record
+    nothing = book.cde("run", "toy", "--record", "laptop/absent", "--add")
+    assert (
+        nothing.returncode == 2 and "--add adds seeds to a record that is there" in nothing.stderr
+    )
 
 
 def test_the_ledger_is_printed_from_what_was_measured(toy: ToyBook) -> None:

@@ -1,0 +1,86 @@
+"""A record that grows: training runs of further seeds join those that it has.
+
+An experiment with many long runs does not end in a day. `cde run CHAPTER --record PROFILE/NAME
+--add -p seed=5 -p seeds=3` makes the runs of three further seeds and adds their rows. Nothing that
+was recorded is changed. Each part keeps its time, commit, machine and libraries. The parts are one
+experiment because one proof stands for all: what was there before is only added to if its proof
+holds here today.
+
+Cost: none beside that of the runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["grown", "part_of"]
+
+_HEAD = ("time", "commit", "clean", "device", "python", "libraries", "seconds", "experiment")
+
+
+def part_of(record: dict[str, Any]) -> dict[str, Any]:
+    """Where and when the rows of a record were made, and of which seeds they are.
+
+    Example:
+        >>> settings = {"seed": 0, "seeds": 2, "size": 9}
+        >>> part_of({"time": "noon", "seconds": 3.0, "settings": settings})
+        {'time': 'noon', 'seconds': 3.0, 'seed': 0, 'seeds': 2}
+    """
+    settings = record["settings"]
+    head = {name: record[name] for name in _HEAD if name in record}
+    return {**head, "seed": settings["seed"], "seeds": settings["seeds"]}
+
+
+def grown(record: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
+    """A record with the rows of further seeds.
+
+    Args:
+        record: as it is stored.
+        added: a record of the same experiment, of the seeds that follow.
+
+    Returns:
+        The record with both, whose settings have all seeds, and whose `parts` say where each comes
+        from.
+
+    Raises:
+        ValueError: other settings or other data, or seeds that do not follow.
+
+    Used by `cde.book.records`.
+
+    Example:
+        >>> one = {"settings": {"seed": 0, "seeds": 2}, "data": {}, "rows": [{"x": 1}, {"x": 2}]}
+        >>> two = {"settings": {"seed": 2, "seeds": 1}, "data": {}, "rows": [{"x": 3}]}
+        >>> grown(one, two)["settings"], len(grown(one, two)["rows"])
+        ({'seed': 0, 'seeds': 3}, 3)
+    """
+    had, new = record["settings"], added["settings"]
+    if not {"seed", "seeds"} <= set(had) or not {"seed", "seeds"} <= set(new):
+        raise ValueError("only a record of several seeds can grow; this one has no seeds")
+    rest = {name for name in {*had, *new} if had.get(name) != new.get(name)} - {"seed", "seeds"}
+    if rest:
+        apart = "; ".join(
+            f"{name} {had.get(name, 'not set')!r} there and {new.get(name, 'not set')!r} here"
+            for name in sorted(rest)
+        )
+        raise ValueError(
+            f"the record was made with other settings, so that it cannot grow: {apart}"
+        )
+    follows = had["seed"] + had["seeds"]
+    if new["seed"] != follows:
+        raise ValueError(
+            f"the record has the seeds {had['seed']} to {follows - 1}: add those from {follows} on "
+            f"(-p seed={follows}); these begin at {new['seed']}"
+        )
+    moved = sorted(
+        name for name, digest in added["data"].items() if record["data"].get(name) != digest
+    )
+    if moved or set(record["data"]) != set(added["data"]):
+        named = ", ".join(moved or sorted(set(record["data"]) ^ set(added["data"])))
+        raise ValueError(f"the record was made from other data, so that it cannot grow: {named}")
+    parts = [*record.get("parts", [part_of(record)]), part_of(added)]
+    both = {
+        "settings": {**had, "seeds": had["seeds"] + new["seeds"]},
+        "rows": [*record["rows"], *added["rows"]],
+        "parts": parts,
+    }
+    return {**record, **both}

@@ -34,7 +34,7 @@ long_run: bool = False  # train and test on $CDE_DATA, for an hour and more
 from cde.experiments.frozen_encoder import PARAMETERS, with_reader
 
 settings = page.settings(
-    globals(), PARAMETERS, laptop={"seeds": 5}, smoke={"seeds": 2}, fresh={"seeds": 1, "steps": 12}
+    globals(), PARAMETERS, laptop={"seeds": 3}, smoke={"seeds": 2}, fresh={"seeds": 1, "steps": 12}
 )
 settings
 
@@ -98,8 +98,9 @@ def train_and_test(of):
 
 # %% [markdown]
 # Docstrings of packages are the text that every reader has. `cde run minilm_with_context --record
-# hours/minilm_with_context-arms -p long_run true`, with $CDE_DATA, trains on 28 sources of pairs
-# and tests on nine judged collections. The settings were chosen on docstrings, with another seed.
+# hours/minilm_with_context-arms -p long_run true -p seeds=5`, with $CDE_DATA, trains on 28 sources
+# of pairs and tests on nine judged collections. The settings were chosen on docstrings, with
+# another seed.
 
 # %%
 from cde.book.records import records_at_other_profiles

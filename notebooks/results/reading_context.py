@@ -35,7 +35,7 @@ from cde.experiments.frozen_encoder import PARAMETERS, with_reader
 settings = page.settings(
     globals(),
     PARAMETERS,
-    laptop={"seeds": 5, "texts": 30},
+    laptop={"seeds": 3, "texts": 30},
     smoke={"seeds": 2, "texts": 5},
     fresh={"seeds": 1, "steps": 12, "texts": 10},
     gpu={"texts": 200},

@@ -154,10 +154,26 @@ heights = [len(sets) for sets in panels.values()]
 size = {"width": 7.2, "height": 1.4 + 0.34 * sum(heights)}
 ratios = {"height_ratios": heights}
 with plots.figure(len(panels), 1, **size, squeeze=False, gridspec_kw=ratios) as (drawing, axes):
-    for number, (axis, sets) in enumerate(zip(axes.flat, panels.values(), strict=True)):
+    for number, (axis, (of, sets)) in enumerate(zip(axes.flat, panels.items(), strict=True)):
         below = "points of NDCG@10 more than MiniLM itself" if axis is axes.flat[-1] else ""
         charts.seed_dots(axis, sets, below, legend=not number)
         axis.axvline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
+        axis.set_ylabel(of)
+
+# %% tags=["hide-input"]
+lead = list(runs)[-1]
+shown = {name: over(lead, *which).mean() for name, which in SHOWN.items()}
+plots.show(
+    drawing,
+    alt=(
+        "Dots for each test set and seed: NDCG@10 points more than MiniLM itself, with the context "
+        f"of the own corpus, of another one, and a fixed one. Means at {lead}: "
+        + ", ".join(f"{name} {value:.2f}" for name, value in shown.items())
+    ),
+    caption="What a trained reader adds to MiniLM, by collection and context.",
+    data=pd.concat([one.mean_by_run().assign(profile=of) for of, one in runs.items()]),
+    answers="CDE §1 and §4.2",
+)
 
 # %% [markdown]
 # ## Means, and what would have been seen
@@ -224,39 +240,30 @@ for of, one in runs.items():
             claims.measure(claim, found, what, scale=of)
 claims.verdicts()
 
-# %% tags=["hide-cell"]
-lead = list(runs)[-1]
-means = {what: over(lead, *arm, base).mean() for what, (arm, base) in DIFFERENCES.items()}
-sets = runs[lead].sets("out")
-said = {what: str(interval(lead, what) or f"{means[what]:.2f}") for what in DIFFERENCES}
-plots.show(
-    drawing,
-    alt=(
-        "Dots for each test set and seed: NDCG@10 points more than MiniLM itself, with the context "
-        f"of the own corpus, of another one, and a fixed one. Means at {lead}: own "
-        f"{means['own − MiniLM']:.2f}, another {means['another corpus − MiniLM']:.2f}, fixed "
-        f"{means['fixed context − MiniLM']:.2f}."
-    ),
-    caption="What a trained reader adds to MiniLM, by collection and context.",
-    data=pd.concat([one.mean_by_run().assign(profile=of) for of, one in runs.items()]),
-    answers="CDE §1 and §4.2",
-)
 
 # %% tags=["hide-cell"]
-packages = {what: interval(profile, what) for what in DIFFERENCES}
+def said(what, of):
+    """A difference in words, to a tenth of a point."""
+    found = interval(of, what)
+    if found is None:
+        return f"{over(of, *DIFFERENCES[what][0], DIFFERENCES[what][1]).mean():.1f}"
+    numbers = (round(value, 1) + 0.0 for value in (found.estimate, found.low, found.high))
+    return "{} [{}, {}]".format(*numbers)  # no "-0.0"
+
+
 small = ""
-if lead != profile and packages["own − MiniLM"]:
+if lead != profile:
     small = f""" At `{profile}`, where training and tests are docstrings, the reader gains
-    {packages["own − MiniLM"]} in its own corpus' context, and with one fixed context
-    {packages["fixed context − MiniLM"]}: what it gains there is not the corpus'."""
+    {said("own − MiniLM", profile)} in its own corpus' context, and with one fixed context
+    {said("fixed context − MiniLM", profile)}."""
 page.answer(
     f"""**The own corpus' context is worth half a point more than another corpus':
     {claims.verdict(CORPUS)}. An encoder with a reader finds more than MiniLM itself:
-    {claims.verdict(USEFUL)}.** At `{lead}`, over {sets} sets and in points of NDCG@10, the reader
-    gains {said["own − MiniLM"]} over MiniLM in its own corpus' context, and
-    {said["another corpus − MiniLM"]} in another's. A reader that was trained with one fixed
-    context gains {said["fixed context − MiniLM"]}. What is the corpus' own is the difference
-    between the first two: {said["own − another corpus"]}.{small}"""
+    {claims.verdict(USEFUL)}.** At `{lead}`, over {runs[lead].sets("out")} sets and in points of
+    NDCG@10, the reader gains {said("own − MiniLM", lead)} over MiniLM in its own corpus' context,
+    and {said("another corpus − MiniLM", lead)} in another's. What is the corpus' own is the
+    difference of the two: {said("own − another corpus", lead)}. A reader that was trained with one
+    fixed context gains {said("fixed context − MiniLM", lead)}.{small}"""
 )
 
 # %% [markdown]

@@ -241,8 +241,8 @@ page.answer(
     f"""**A word weighs less in a corpus in which it is common: {claims.verdict(FOLLOWS)}.** From
     another corpus' context to the own one, the change of a word's weight and the change of its
     document share have the rank correlation {follows[READS]}. A reader that was trained with one
-    fixed context has {follows[FIXED]}. Without any context, that of a word's weight and its document
-    share is {mean_of(READS, "without")}: MiniLM has word weights of its own. Queries gain
+    fixed context has {follows[FIXED]}. Without any context, that of a word's weight and its
+    document share is {mean_of(READS, "without")}: MiniLM has word weights of its own. Queries gain
     {mean_of(READS, "gain")} points of NDCG@10 from their own corpus' context."""
 )
 

@@ -3,7 +3,7 @@
 Without context the encoder is what it was, to the bit. So whatever it gains with one is the
 reader's, and with another corpus' context one sees how much of that is the corpus'.
 
-Cost: that of the runs. A step costs about two thirds of one that trains all weights.
+Cost: that of the runs.
 """
 
 from __future__ import annotations

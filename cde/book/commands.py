@@ -166,32 +166,39 @@ def _records() -> dict[str, int]:
     return {f"{path.parent.name}/{path.stem}": path.stat().st_mtime_ns for path in paths}
 
 
-def _stands(chapter: Chapter, name: str) -> bool:
-    """Whether a record's proof holds here today: the chapter's miniature is computed."""
+def _miniature(chapter: Chapter) -> bool:
+    """Run a chapter's miniature, the page's own parameters at the profile `smoke`, which compares
+    the proofs of its records; whether it ran to its end.
+    """
     for switch in ("CDE_RECORD", "CDE_RECORD_ADD"):
         os.environ.pop(switch, None)
     with tempfile.TemporaryDirectory(prefix="cde-") as folder:
         _, log = execute(chapter, {"profile": "smoke"}, Path(folder) / f"{chapter.name}.ipynb")
     _tell(chapter.name, log.error)
-    return any(one.record == name and one.state == "holds" for one in proof_states())
+    return not log.error
+
+
+def _holding(names: list[str]) -> set[str]:
+    """Which of these records have a proof that holds here."""
+    return {one.record for one in proof_states() if one.record in names and one.state == "holds"}
+
+
+def _stands(chapter: Chapter, name: str) -> bool:
+    """Whether a record's proof holds here today."""
+    return _miniature(chapter) and bool(_holding([name]))
 
 
 def _prove(chapter: Chapter, names: list[str]) -> int:
-    """Give records their proof: the chapter's miniature, at the profile `smoke` with the page's own
-    parameters.
-    """
-    os.environ.pop("CDE_RECORD", None)
+    """Give records their proof: the chapter's miniature."""
     os.environ["CDE_PROVE"] = ",".join(names)
-    with tempfile.TemporaryDirectory(prefix="cde-") as folder:
-        _, log = execute(chapter, {"profile": "smoke"}, Path(folder) / f"{chapter.name}.ipynb")
-    _tell(chapter.name, log.error)
-    without = [one.record for one in proof_states() if one.record in names and one.state != "holds"]
+    ran = _miniature(chapter)
+    without = sorted({*names} - _holding(names))
     if without:
         print(
             f"cde run: no miniature was computed for {', '.join(without)}: they have no proof",
             file=sys.stderr,
         )
-    return 1 if without or log.error else 0
+    return 1 if without or not ran else 0
 
 
 def _tell(chapter: str, error: str) -> None:

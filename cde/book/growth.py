@@ -11,9 +11,10 @@ Cost: none beside that of the runs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["grown", "part_of"]
+__all__ = ["check_settings", "grown", "part_of"]
 
 _HEAD = ("time", "commit", "clean", "device", "python", "libraries", "seconds", "experiment")
 
@@ -29,6 +30,40 @@ def part_of(record: dict[str, Any]) -> dict[str, Any]:
     settings = record["settings"]
     head = {name: record[name] for name in _HEAD if name in record}
     return {**head, "seed": settings["seed"], "seeds": settings["seeds"]}
+
+
+def check_settings(had: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Refuse settings that a record cannot grow by, before hours are spent on them.
+
+    Args:
+        had: the record's settings.
+        new: those of the runs to add.
+
+    Raises:
+        ValueError: other settings, or seeds that do not follow.
+
+    Used by `cde.book.records`.
+
+    Example:
+        >>> check_settings({"seed": 0, "seeds": 2}, {"seed": 2, "seeds": 5})
+    """
+    if not {"seed", "seeds"} <= set(had) or not {"seed", "seeds"} <= set(new):
+        raise ValueError("only a record of several seeds can grow; this one has no seeds")
+    rest = {name for name in {*had, *new} if had.get(name) != new.get(name)} - {"seed", "seeds"}
+    if rest:
+        apart = "; ".join(
+            f"{name} {had.get(name, 'not set')!r} there and {new.get(name, 'not set')!r} here"
+            for name in sorted(rest)
+        )
+        raise ValueError(
+            f"the record was made with other settings, so that it cannot grow: {apart}"
+        )
+    follows = had["seed"] + had["seeds"]
+    if new["seed"] != follows:
+        raise ValueError(
+            f"the record has the seeds {had['seed']} to {follows - 1}: add those from {follows} on "
+            f"(-p seed={follows}); these begin at {new['seed']}"
+        )
 
 
 def grown(record: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
@@ -54,23 +89,7 @@ def grown(record: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
         ({'seed': 0, 'seeds': 3}, 3)
     """
     had, new = record["settings"], added["settings"]
-    if not {"seed", "seeds"} <= set(had) or not {"seed", "seeds"} <= set(new):
-        raise ValueError("only a record of several seeds can grow; this one has no seeds")
-    rest = {name for name in {*had, *new} if had.get(name) != new.get(name)} - {"seed", "seeds"}
-    if rest:
-        apart = "; ".join(
-            f"{name} {had.get(name, 'not set')!r} there and {new.get(name, 'not set')!r} here"
-            for name in sorted(rest)
-        )
-        raise ValueError(
-            f"the record was made with other settings, so that it cannot grow: {apart}"
-        )
-    follows = had["seed"] + had["seeds"]
-    if new["seed"] != follows:
-        raise ValueError(
-            f"the record has the seeds {had['seed']} to {follows - 1}: add those from {follows} on "
-            f"(-p seed={follows}); these begin at {new['seed']}"
-        )
+    check_settings(had, new)
     moved = sorted(
         name for name, digest in added["data"].items() if record["data"].get(name) != digest
     )

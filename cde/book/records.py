@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from cde.book.growth import grown
+from cde.book.growth import check_settings, grown
 from cde.book.proofs import TIMES, ProofState, differences, experiment_digest, stored_rows
 from cde.hardware import describe
 from cde.provenance import account, commit, libraries, now
@@ -92,6 +92,9 @@ def recorded(
     """
     path = _path(profile, name)
     if can_run and not (costly and not _is_asked_for(name, profile) and _is_usable(path, settings)):
+        if _grows() and _is_asked_for(name, profile):
+            had = json.loads(path.read_text(encoding="utf-8"))["settings"]
+            check_settings(had, json.loads(json.dumps(settings)))
         begun, before = time.perf_counter(), dict(account.loaded)
         rows = compute()
         if _is_asked_for(name, profile):
@@ -222,6 +225,11 @@ def _path(profile: str, name: str) -> Path:
 def _is_asked_for(name: str, profile: str) -> bool:
     """Whether `cde run --record` was asked for all of a page's records, or for this one."""
     return os.environ.get("CDE_RECORD") in ("1", f"{profile}/{name}")
+
+
+def _grows() -> bool:
+    """Whether `cde run --record --add` was asked for."""
+    return os.environ.get("CDE_RECORD_ADD") == "1"
 
 
 def _without_records() -> bool:
@@ -375,7 +383,7 @@ def _write(
         "rows": stored_rows(rows),
         "proof": None,
     }
-    if os.environ.get("CDE_RECORD_ADD") == "1":
+    if _grows():
         record = grown(json.loads(path.read_text(encoding="utf-8")), record)
     _save(path, record)
 

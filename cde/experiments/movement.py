@@ -5,11 +5,16 @@ Cost: a few milliseconds a pair of contexts, for some hundred documents.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-__all__ = ["TIE", "movement", "nearest"]
+from cde.experiments.recipes import EvaluationSet
+from cde.models import ContextualEncoder
+
+__all__ = ["TIE", "moved_between_corpora", "movement", "nearest"]
 
 Vectors = NDArray[np.float64]
 #: difference of cosines that is none: documents that are cut to the same tokens have one vector
@@ -85,3 +90,40 @@ def movement(embedded: Vectors, neighbours: int) -> pd.DataFrame:
                 }
             )
     return pd.DataFrame(rows)
+
+
+def moved_between_corpora(
+    model: ContextualEncoder, tests: Sequence[EvaluationSet], documents: int = 50
+) -> float:
+    """How far documents move from their own to the next set's context, in distances between
+    documents: the mean over sets.
+
+    Args:
+        model: a contextual encoder.
+        tests: two or more.
+        documents: of each set that are looked at, from its first.
+
+    Raises:
+        ValueError: fewer than two sets, between which nothing can move.
+
+    Used by the chapters `minilm_with_context` and `taught_to_read`.
+
+    Example:
+        >>> from cde.data import RetrievalSet
+        >>> texts = ["a red boat", "a green house"]
+        >>> toy = RetrievalSet(["a", "b"], texts, ["q"], ["boat"], {"q": {"a": 1}})
+        >>> tests = [EvaluationSet(name, toy, "out") for name in ("harbour", "village")]
+        >>> model = ContextualEncoder.from_backbone("minilm", 1)
+        >>> moved_between_corpora(model, tests) < 1e-4  # two corpora of the same texts
+        True
+    """
+    if len(tests) < 2:
+        raise ValueError(f"documents move between two corpora or more; {len(tests)} was given")
+    shares = []
+    for test, other in zip(tests, [*tests[1:], tests[0]], strict=True):
+        some = test.collection.documents[:documents]
+        corpora = (test.collection.documents, other.collection.documents)
+        embedded = [model.with_context(one).encode_documents(some) for one in corpora]
+        distance = movement(np.stack(embedded).astype(np.float64), 5).iloc[0]
+        shares.append(distance["moved"] / distance["between"])
+    return float(np.mean(shares))

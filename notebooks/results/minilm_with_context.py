@@ -65,25 +65,12 @@ ARMS = {READS: {}, FIXED: {"context_from": "fixed"}}
 # itself and BM25. *Moved* is how far a document moves from its own to another corpus' context.
 
 # %%
-import numpy as np
 import pandas as pd
 
-from cde.experiments.movement import movement
+from cde.experiments.movement import moved_between_corpora
 from cde.experiments.sweeps import Sweep, evaluate_in_contexts, sweep
 
-MINILM, LEXICAL, LOOKED_AT = "MiniLM itself", "BM25", 50
-
-
-def moved(model, tests):
-    """How far documents move between two corpora's contexts, in distances between documents."""
-    shares = []
-    for test, other in zip(tests, [*tests[1:], tests[0]], strict=True):
-        some = test.collection.documents[:LOOKED_AT]
-        corpora = (test.collection.documents, other.collection.documents)
-        embedded = [model.with_context(one).encode_documents(some) for one in corpora]
-        distance = movement(np.stack(embedded).astype(float), 5).iloc[0]
-        shares.append(distance["moved"] / distance["between"])
-    return float(np.mean(shares))
+MINILM, LEXICAL = "MiniLM itself", "BM25"
 
 
 # %%
@@ -92,7 +79,8 @@ def train_and_test(of):
     tests = [test for test in of.tests() if test.where == "out"]
     rows = sweep(ARMS, settings.every_seed, of, ("own", "other"), tests)
     keys = [(arm, one) for arm in ARMS for one in settings.every_seed]
-    shares = {key: moved(of.train(ARMS[key[0]], key[1]).model(), tests) for key in keys}
+    models = {(arm, one): of.train(ARMS[arm], one).model() for arm, one in keys}
+    shares = {key: moved_between_corpora(model, tests) for key, model in models.items()}
     rows["moved"] = [shares[key] for key in zip(rows["arm"], rows["seed"], strict=True)]
     untouched = of.train(ARMS[READS], settings.seed).model()  # with no context it is MiniLM
     alone = evaluate_in_contexts(untouched, tests, ("null",)).assign(arm=MINILM)
@@ -216,7 +204,7 @@ def arm_line(of, arm):
     one = runs[of]
     context = {FIXED: "fixed", READS: "own"}.get(arm)
     values = {name: one.of_run(name, arm=arm).mean() for name in ("moved", "step_seconds")}
-    told = {name: "" if np.isnan(value) else f"{value:.2g}" for name, value in values.items()}
+    told = {name: "" if pd.isna(value) else f"{value:.2g}" for name, value in values.items()}
     score = one.score(context, arm=arm).mean()
     return {"profile": of, "encoder": arm, "NDCG@10": f"{score:.1f}", **told}
 

@@ -1,0 +1,94 @@
+"""A frozen encoder whose reader is taught to read: half of its batches cannot be solved without.
+
+On real text alone a reader hardly learns to read (`minilm_with_context`), and then its scores say
+nothing of what reading is worth. Here half of the pairs are lessons: corpora of docstrings with
+boilerplate of their own (`cde.experiments.boilerplate`), a batch each. The other half are the real
+pairs. So the reader learns what a corpus can tell where it must, and how far to trust it where it
+need not.
+
+Two kinds of test follow: corpora with boilerplate that it never saw, which show whether it can
+read, and real collections, which show what that is worth.
+
+Cost: that of the runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+from cde.data import Pairs, load_pairs
+from cde.data.pydocs import TRAINING
+from cde.experiments.boilerplate import Boilerplate, BoilerplateRecipe
+from cde.experiments.frozen_encoder import with_reader
+from cde.experiments.recipes import EvaluationSet, Recipe
+
+__all__ = ["TaughtRecipe", "taught_recipe"]
+
+_SMALL = ("rich", "tornado", "sphinx", "pandas", "scipy")
+_LESSONS = Boilerplate(TRAINING)
+
+
+@dataclass(frozen=True)
+class TaughtRecipe(Recipe):
+    """The recipe of a frozen encoder with a reader, half of whose pairs are lessons.
+
+    Attributes:
+        rules: of the lessons; packages that are searched have no part in them.
+        unseen: pairs of a test corpus with boilerplate, and the number of these corpora.
+
+    Used by the chapter `taught_to_read`.
+    """
+
+    rules: Boilerplate = _LESSONS
+    unseen: tuple[int, int] = (256, 6)
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """The real pairs, and as many in lessons: corpora as large as a batch."""
+        real = load_pairs(self.base.data)
+        real = real if self.base.pairs is None else real.sample(self.base.pairs, 0)
+        size = self.base.batch_size
+        lessons = self.rules.corpus(size, 0, corpora=max(1, len(real) // size))
+        return Pairs(
+            [*real.queries, *lessons.queries],
+            [*real.documents, *lessons.documents],
+            [*real.domains, *lessons.domains],
+            name=f"{real.name} and lessons",
+        )
+
+    def corpora(self) -> list[EvaluationSet]:
+        """Corpora with boilerplate that no lesson has, for the test whether the reader can read."""
+        made = BoilerplateRecipe(self.profile, self.base, self.unseen, {}, self.rules)
+        return [replace(test, where="in") for test in made.tests()]
+
+    def record_key(self, **chapter: Any) -> dict[str, Any]:
+        """The recipe's settings, the rules of the lessons, and the chapter's own."""
+        rules = {"rules": vars(self.rules), "unseen": list(self.unseen)}
+        return {**super().record_key(**chapter), **rules}
+
+
+def taught_recipe(profile: str, settings: Any = None) -> TaughtRecipe:
+    """The recipe of `cde.experiments.frozen_encoder`, with lessons.
+
+    Args:
+        profile: as for `cde.experiments.recipes.recipe`.
+        settings: a page's, with any of `cde.experiments.frozen_encoder.PARAMETERS`.
+
+    Raises:
+        ValueError: a value that does not fit.
+
+    Used by the chapter `taught_to_read`.
+
+    Example:
+        >>> small = taught_recipe("smoke")
+        >>> lessons = [one for one in small.pairs.domains if one.startswith("corpus ")]
+        >>> len(lessons), len(small.pairs)
+        (400, 800)
+    """
+    of = with_reader(profile, settings)
+    given = {one.name: getattr(of, one.name) for one in fields(Recipe)}
+    if profile == "smoke":
+        return TaughtRecipe(**given, rules=Boilerplate(_SMALL), unseen=(40, 2))
+    return TaughtRecipe(**given)

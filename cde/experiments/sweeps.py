@@ -27,7 +27,7 @@ import pandas as pd
 
 from cde.experiments.recipes import EvaluationSet, Recipe
 from cde.experiments.runs import Run
-from cde.intervals import mean_and_spread
+from cde.intervals import Interval, crossed_interval, mean_and_spread
 from cde.progress import progress
 from cde.retrieval import evaluate
 from cde.training.preparation import fixed_context
@@ -113,6 +113,18 @@ class Sweep:
             common: arguments of both.
         """
         return self.score(by=by, **{**common, **arm}) - self.score(by=by, **{**common, **over})
+
+    def crossed_gain(
+        self, arm: Mapping[str, Any], over: Mapping[str, Any], /, **common: Any
+    ) -> Interval | None:
+        """The mean `gain` with an interval over other seeds and other sets at once; None with a
+        single seed or set.
+
+        Used by the chapters `minilm_with_context` and `taught_to_read`.
+        """
+        gains = self.gain(arm, over, by=["seed", "set"], **common).dropna().to_frame("gain")
+        table = gains.pivot_table("gain", "seed", "set")
+        return crossed_interval(table) if min(table.shape) > 1 else None
 
     def of_run(self, column: str, **wanted: Any) -> pd.Series[float]:
         """A number of each run, such as loss or accuracy, by seed."""

@@ -169,7 +169,7 @@ plots.show(
 # Intervals are over other seeds and other collections at once (`cde.intervals.spread`).
 
 # %%
-from cde.intervals import crossed_interval, smallest_effect
+from cde.intervals import smallest_effect
 
 DIFFERENCES = {
     "own − another corpus": ((READS, "own"), (READS, "other")),
@@ -182,9 +182,8 @@ DIFFERENCES = {
 
 def interval(of, what):
     """The mean of a difference with its interval; None with a single seed."""
-    arm, baseline = DIFFERENCES[what]
-    table = over(of, *arm, baseline).to_frame("gain").pivot_table("gain", "seed", "set")
-    return crossed_interval(table) if min(table.shape) > 1 else None
+    pair = [{"arm": one, "context": where} for one, where in DIFFERENCES[what]]
+    return runs[of].crossed_gain(*pair)
 
 
 def difference_line(of, what):

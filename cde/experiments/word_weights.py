@@ -118,6 +118,13 @@ def shares_read(
         ValueError: a model without a gated reader.
 
     Used by the chapter `reading_context`.
+
+    Example:
+        >>> model = ContextualEncoder.from_backbone("minilm", 1, attention="gated",
+        ...     first_stage_layers=0, tie_token_embeddings=True, vectors_per_document=6)
+        >>> found = shares_read(model, ["boats and houses"], ["a red boat", "many boats"])
+        >>> model.tokenizer.convert_ids_to_tokens(found.sort_values("read")["piece"])[-1]
+        'boats'
     """
     stage = model.second_stage
     if stage.reader is None:

@@ -63,11 +63,12 @@ PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (5, 12, 17, 24, 27, 28, 
     "manylinux2014_x86_64"
 ]
 #: chapters that take their docstrings from whatever packages there are
-ON_DOCSTRINGS = ["learning_to_read", "context_required"]
-#: those, and the result chapters in the book's order
-CHAPTERS = ON_DOCSTRINGS + re.findall(
+ON_DOCSTRINGS = ["learning_to_read", "context_required", "taught_to_read"]
+_RESULTS = re.findall(
     r"book/executed/results/(\w+)", (ROOT / "_toc.yml").read_text(encoding="utf-8")
 )
+#: those, and the other result chapters in the book's order
+CHAPTERS = list(dict.fromkeys(ON_DOCSTRINGS + _RESULTS))
 #: prints the packages of pydocs that are installed, as a parameter of a chapter
 LIST_PACKAGES = """
 from importlib.util import find_spec

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from cde.data import Pairs, load_pairs
-from cde.data.pydocs import TRAINING
+from cde.data.pydocs import HELD_OUT, TRAINING
 from cde.experiments.boilerplate import Boilerplate, BoilerplateRecipe
 from cde.experiments.frozen_encoder import with_reader
 from cde.experiments.recipes import EvaluationSet, Recipe
@@ -27,7 +27,6 @@ from cde.experiments.recipes import EvaluationSet, Recipe
 __all__ = ["TaughtRecipe", "taught_recipe"]
 
 _SMALL = ("rich", "tornado", "sphinx", "pandas", "scipy")
-_LESSONS = Boilerplate(TRAINING)
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,8 @@ class TaughtRecipe(Recipe):
     Used by the chapter `taught_to_read`.
     """
 
-    rules: Boilerplate = _LESSONS
-    unseen: tuple[int, int] = (256, 6)
+    rules: Boilerplate
+    unseen: tuple[int, int]
 
     @cached_property
     def pairs(self) -> Pairs:
@@ -74,7 +73,9 @@ def taught_recipe(profile: str, settings: Any = None) -> TaughtRecipe:
 
     Args:
         profile: as for `cde.experiments.recipes.recipe`.
-        settings: a page's, with any of `cde.experiments.frozen_encoder.PARAMETERS`.
+        settings: a page's, with any of `cde.experiments.frozen_encoder.PARAMETERS`, and `packages`
+            of `pydocs` that lessons take their text from, every fifth for the test; those that are
+            searched are left out.
 
     Raises:
         ValueError: a value that does not fit.
@@ -89,6 +90,7 @@ def taught_recipe(profile: str, settings: Any = None) -> TaughtRecipe:
     """
     of = with_reader(profile, settings)
     given = {one.name: getattr(of, one.name) for one in fields(Recipe)}
-    if profile == "smoke":
-        return TaughtRecipe(**given, rules=Boilerplate(_SMALL), unseen=(40, 2))
-    return TaughtRecipe(**given)
+    unseen = (40, 2) if profile == "smoke" else (256, 6)
+    packages = getattr(settings, "packages", None) or (_SMALL if profile == "smoke" else TRAINING)
+    rules = Boilerplate(tuple(one for one in packages if one not in HELD_OUT))
+    return TaughtRecipe(**given, rules=rules, unseen=unseen)

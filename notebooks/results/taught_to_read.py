@@ -23,6 +23,7 @@ page.claims_under_test("taught_to_read")
 profile: Profile = "laptop"
 seed: Seed = 10  # the first seed; 0 chose the settings
 seeds: Count | None = None  # training runs
+packages: list[str] | None = None  # of pydocs, for lessons; every fifth is kept for the test
 layers: Layers | None = None  # of MiniLM; by default all
 pairs: Long | None = None  # real pairs to train on; there are as many in lessons
 steps: Long | None = None
@@ -37,7 +38,7 @@ from cde.experiments.taught_reader import taught_recipe
 
 settings = page.settings(
     globals(),
-    PARAMETERS,
+    (*PARAMETERS, "packages"),
     laptop={"seeds": 3},
     smoke={"seeds": 2},
     fresh={"seeds": 1, "steps": 12},

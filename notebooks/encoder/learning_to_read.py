@@ -254,7 +254,7 @@ page.answer(
 # trainer a run can learn to read where there is something to read, if words find themselves in the
 # context from the start. When it begins differs from seed to seed: before that an encoder is a
 # bi-encoder, whatever its context. {doc}`../motivation/headroom` says how much there is to read on
-# real collections.
+# real collections, and {doc}`../results/taught_to_read` takes an encoder that can read to them.
 #
 # In the paper's way the null token is hardly trained here, so that *own minus none* is larger than
 # *own minus another*. The second is the one that says whether the corpus is read.

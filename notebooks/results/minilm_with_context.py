@@ -267,9 +267,8 @@ page.answer(
 #
 # That the own corpus is worth no more than another one has two possible reasons, and this page
 # cannot tell them apart: the reader has hardly learned to read, or there is little to read.
-# {doc}`../encoder/learning_to_read` shows that it can learn where only the corpus tells what
-# matters. {doc}`../motivation/headroom` says how little counting gains from a collection's own
-# statistics.
+# {doc}`taught_to_read` tells them apart: it gives the same reader lessons, until it reads.
+# {doc}`../motivation/headroom` says how little counting gains from a collection's own statistics.
 #
 # ## What differs from the paper's setting
 #

@@ -221,7 +221,7 @@ plots.table(pd.DataFrame([arm_line(of, arm) for of in runs for arm in (*ARMS, MI
 CORPUS, USEFUL = "cde-s42-own-corpus-half-a-point", "cde-s42-reader-over-minilm"
 for of, one in runs.items():
     sets = one.sets("out")
-    what = f"profile {of}, {sets} sets, {here.base.steps} steps of {here.base.batch_size}"
+    what = f"profile {of}, {sets} sets"
     share = float(one.of_run("moved", arm=READS).mean())
     display(gates.show([claims.gate("reads-context", share, what, of)]))
     for claim, difference in ((CORPUS, "own − another corpus"), (USEFUL, "own − MiniLM")):

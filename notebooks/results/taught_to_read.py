@@ -242,7 +242,7 @@ plots.table(pd.DataFrame([score_line(of, where) for of in runs for where in KIND
 # %%
 HELPS, USEFUL = "cde-s42-able-reader-half-a-point", "cde-s42-able-reader-over-minilm"
 for of, one in runs.items():
-    what = f"profile {of}, {one.sets()} sets, {here.base.steps} steps of {here.base.batch_size}"
+    what = f"profile {of}, {one.sets()} sets"
     able = float(one.gain(OWN, OTHER, where="in").mean())
     display(gates.show([claims.gate("reads-where-needed", able, what, of)]))
     for claim, difference in ((HELPS, "own − another corpus"), (USEFUL, "own − MiniLM")):

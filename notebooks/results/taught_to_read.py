@@ -56,12 +56,7 @@ settings
 # tells ({doc}`../encoder/learning_to_read`). The other half of the batches are real pairs, each of
 # one source. Nothing but the reader is trained, so that without context the encoder stays MiniLM.
 
-# %%
-here = taught_recipe(profile, settings)
-example = next(text for text in reversed(here.pairs.documents))
-print(f"A document of a lesson: {example}")
-
-# %% [markdown]
+#
 # Two kinds of sets test the reader: corpora with boilerplate that no lesson had, from packages that
 # no lesson saw; and real collections. Each is searched in the context of its *own* documents and in
 # that of the next set of its kind (*other*). Beside them stand MiniLM itself and BM25.
@@ -110,6 +105,8 @@ def train_and_test(of):
 # pairs and tests on nine judged collections.
 
 # %%
+from textwrap import wrap
+
 from cde.book.records import records_at_other_profiles
 from cde.data import is_available
 
@@ -119,11 +116,20 @@ if long_run and not is_available("pairs/*"):
 if long_run:
     hours = taught_recipe("hours", settings)
     page.experiment(NAME, lambda: train_and_test(hours), key, hours, profile="hours")
+here = taught_recipe(profile, settings)
 rows = page.experiment(NAME, lambda: train_and_test(here), key, here)
 runs = {profile: Sweep(rows)}
 for other, record in records_at_other_profiles(NAME, profile).items():
     runs[other] = Sweep(record.rows)
     print(f"{other}: {record.note}")
+
+# %% [markdown]
+# A document of a lesson, and its query:
+
+# %%
+lesson = here.rules.corpus(2, settings.seed)
+for text in (lesson.documents[0], lesson.queries[0]):
+    print("\n".join(wrap(text, 90)), end="\n\n")
 
 # %% [markdown]
 # ## What reading brings, where it is needed and where it is not

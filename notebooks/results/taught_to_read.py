@@ -272,9 +272,9 @@ page.answer(
     {claims.verdict(HELPS)}. An encoder that reads searches them better than without context:
     {claims.verdict(USEFUL)}.** At `{lead}`, and in points of NDCG@10, the encoder gains
     {said("own − another corpus", lead, "in")} from its own corpus over another one where the text
-    is made to need it. So it can read. On {runs[lead].sets()} real sets its own corpus is worth
-    {said("own − another corpus", lead)} more than another one, and its reading
-    {said("own − MiniLM", lead)} more than none. Another corpus' context moves a document there by
+    is made to need it. So it can read. On {runs[lead].sets()} real sets its own corpus' context
+    changes the score by {said("own − another corpus", lead)} against another corpus', and by
+    {said("own − MiniLM", lead)} against none. Another corpus' context moves a document there by
     {100 * runs[lead].of_run("moved", arm=TAUGHT, where="out").mean():.0f} % of the distance between
     documents."""
 )

@@ -77,6 +77,8 @@ def differences(
         ''
         >>> differences([{"loss": 1.0}], pd.DataFrame({"loss": [1.1]}))
         'loss moved by 10 % (1 of 1)'
+        >>> differences([{"gain": 0.0}], pd.DataFrame({"gain": [0.1]}))
+        'gain moved by 0.1 (1 of 1)'
     """
     then, today = pd.DataFrame(proof), pd.DataFrame(stored_rows(rows))
     gone = [column for column in then if column not in today]
@@ -107,7 +109,7 @@ def differences(
             and float(np.nanmean(apart)) > tolerance * size + 1e-6
         ):
             share = (
-                f"{np.nanmean(apart) / size:.2g}"
+                f"{np.nanmean(apart):.2g}"
                 if size == 0
                 else f"{100 * np.nanmean(apart) / size:.2g} %"
             )

@@ -286,23 +286,24 @@ page.answer(
 # Here the encoder reads. It learned so in minutes, where common words mislead, and it keeps the
 # skill on corpora and words that it never saw. On the nine collections the skill does harm. All
 # five encoders find less there in their own corpus' context than in another one, and less in
-# another one than in none. They discount what is common in the corpus, and real queries need it.
+# another one than in none.
 #
 # {doc}`../motivation/headroom` counts instead of training, and points the same way: a ranker that
 # counts words gains little from the statistics of its own collection over those of all others. So a
 # gain on real collections would have to come from something else than word statistics, or from
 # collections whose common words mislead as boilerplate does.
 #
-# Why some collections lose more than others is open. The loss does not follow how much commoner the
-# words of the queries are in the own corpus than in the other one; nine sets could show a strong
-# relation only.
+# Why real collections lose is open. The loss does not follow how much commoner the words of the
+# queries are in the own corpus than in the other one, though nine sets could show a strong relation
+# only. The lessons teach one coarse skill: to discount words that most documents of a corpus hold.
+# A finer one, for words that some documents hold, has not been taught.
 #
 # ## What differs from the paper's setting
 #
 # The paper trains all weights of both stages, for a thousand times as many pairs, without lessons,
 # and puts the context vectors into the sequence. Here six layers are frozen, and a reader of a few
-# hundred thousand weights is trained for minutes. What it is taught is word statistics; a reader
-# could learn other things from a corpus, if something taught it. The collections are cut to some
+# hundred thousand weights is trained for minutes. What it is taught is word statistics of one kind; a
+# reader could learn other things from a corpus, if something taught it. The collections are cut to some
 # hundred documents, among them all relevant ones. That lessons work was known from a run with
 # another seed.
 #

@@ -302,10 +302,10 @@ page.answer(
 #
 # The paper trains all weights of both stages, for a thousand times as many pairs, without lessons,
 # and puts the context vectors into the sequence. Here six layers are frozen, and a reader of a few
-# hundred thousand weights is trained for minutes. What it is taught is word statistics of one kind; a
-# reader could learn other things from a corpus, if something taught it. The collections are cut to some
-# hundred documents, among them all relevant ones. That lessons work was known from a run with
-# another seed.
+# hundred thousand weights is trained for minutes. What it is taught is word statistics of one kind;
+# a reader could learn other things from a corpus, if something taught it. The collections are cut
+# to some hundred documents, among them all relevant ones. That lessons work was known from a run
+# with another seed.
 #
 # ## Run it again
 

@@ -5,10 +5,10 @@
 #
 # {doc}`minilm_with_context` finds that the own corpus' context is worth no more than another's, and
 # cannot say why: its encoders hardly read. This page takes that excuse away. The same frozen MiniLM
-# {cite}`wang2020minilm` gets the same reader, and half of its training cannot be solved without
-# reading. So the encoder *can* read, which is tested first. Then it searches real collections in
-# their own and in other corpora's context. That is the idea of **CDE §1 and §4.2**
-# {cite}`morris2024contextual`, asked of an encoder that is able to follow it.
+# {cite}`wang2020minilm` gets the same reader, and half of its training is corpora that a frozen
+# encoder searches badly unless it reads. So the encoder *can* read, which is tested first. Then it
+# searches real collections in their own and in other corpora's context. That is the idea of **CDE
+# §1 and §4.2** {cite}`morris2024contextual`, asked of an encoder that is able to follow it.
 
 # %%
 from cde.book import charts, claims, gates, page, plots
@@ -289,14 +289,11 @@ page.answer(
 # another one than in none.
 #
 # {doc}`../motivation/headroom` counts instead of training, and points the same way: a ranker that
-# counts words gains little from the statistics of its own collection over those of all others. So a
-# gain on real collections would have to come from something else than word statistics, or from
-# collections whose common words mislead as boilerplate does.
+# counts words gains little from the statistics of its own collection over those of all others.
 #
-# Why real collections lose is open. The loss does not follow how much commoner the words of the
-# queries are in the own corpus than in the other one, though nine sets could show a strong relation
-# only. The lessons teach one coarse skill: to discount words that most documents of a corpus hold.
-# A finer one, for words that some documents hold, has not been taught.
+# Why this reading costs on real collections is open. The lessons teach one coarse skill: to
+# discount words that most documents of a corpus hold. A finer one, for words that some documents
+# hold, has not been taught, and this page does not say what it would be worth.
 #
 # ## What differs from the paper's setting
 #

@@ -129,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = given[0] if given else ""
     try:
         if command == "run" and {"-h", "--help"} & set(given) and (chapter := _chapter_in(given)):
-            from cde.book.commands import describe_chapter
+            from cde.book.chapter_run import describe_chapter
 
             print(describe_chapter(chapter))
             return 0
@@ -183,18 +183,17 @@ def _dispatch(options: argparse.Namespace) -> int:
         from cde.doctor import report
 
         return report()
+    if options.command == "run":
+        from cde.book.chapter_run import run
+
+        return run(options)
     from cde.book import commands
 
     if options.command == "sources":
         return commands.sources()
     if options.command == "list":
         return commands.list_chapters()
-    command = {
-        "run": commands.run,
-        "book": commands.book,
-        "claims": commands.claims,
-        "compare": commands.compare,
-    }
+    command = {"book": commands.book, "claims": commands.claims, "compare": commands.compare}
     return command[options.command](options)
 
 

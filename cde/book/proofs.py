@@ -20,6 +20,7 @@ import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -132,7 +133,8 @@ def experiment_digest(function: Callable[..., Any]) -> str:
     seen: dict[str, str] = {}
     waiting = [function]
     while waiting:
-        one = inspect.unwrap(waiting.pop())
+        one = waiting.pop()
+        one = inspect.unwrap(one.func if isinstance(one, partial) else one)
         code = getattr(one, "__code__", None)
         if code is None:
             continue

@@ -91,14 +91,19 @@ def recorded(
         1
     """
     path = _path(profile, name)
+    if profile != account.profile and _another_is_asked_for(name, profile):
+        return _read(path, None)  # a page's other long runs are not what `--record NAME` is for
     if can_run and not (costly and not _is_asked_for(name, profile) and _is_usable(path, settings)):
         if _grows() and _is_asked_for(name, profile):
             had = json.loads(path.read_text(encoding="utf-8"))["settings"]
             check_settings(had, json.loads(json.dumps(settings)))
-        begun, before = time.perf_counter(), dict(account.loaded)
-        rows = compute()
+        begun, before = time.perf_counter(), account.loaded
+        account.loaded = {}  # what the experiment loads is its own, though the page has it already
+        try:
+            rows = compute()
+        finally:
+            used, account.loaded = account.loaded, before | account.loaded
         if _is_asked_for(name, profile):
-            used = {one: digest for one, digest in account.loaded.items() if one not in before}
             _write(
                 path,
                 rows,
@@ -225,6 +230,11 @@ def _path(profile: str, name: str) -> Path:
 def _is_asked_for(name: str, profile: str) -> bool:
     """Whether `cde run --record` was asked for all of a page's records, or for this one."""
     return os.environ.get("CDE_RECORD") in ("1", f"{profile}/{name}")
+
+
+def _another_is_asked_for(name: str, profile: str) -> bool:
+    """Whether `cde run --record` was asked for one record, and for another than this."""
+    return os.environ.get("CDE_RECORD", "1") not in ("", "1", f"{profile}/{name}")
 
 
 def _grows() -> bool:

@@ -14,10 +14,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
 
+from cde.book import chapter_run
+from cde.book.chapters import find_chapter
 from cde.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -332,6 +335,24 @@ def test_a_record_is_made_from_a_clean_tree_with_its_proof_and_is_stale_when_num
     moved = book.cde("book", "--profile", "smoke")
     assert "STALE: laptop/toy: loss moved by 1e+02 %" in moved.stdout
     assert "records: 0 of 1 proofs hold" in moved.stdout
+
+
+@pytest.mark.parametrize("own", ["bfloat16", None])
+def test_a_miniature_is_computed_in_float32_whatever_the_record_was(
+    own: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def execute(*_: object) -> tuple[None, SimpleNamespace]:
+        seen.append(os.environ["CDE_PRECISION"])
+        return None, SimpleNamespace(error="")
+
+    monkeypatch.delenv("CDE_PRECISION", raising=False)
+    if own is not None:
+        monkeypatch.setenv("CDE_PRECISION", own)
+    monkeypatch.setattr(chapter_run, "execute", execute)
+    assert chapter_run._miniature(find_chapter("packing"))
+    assert seen == ["float32"] and os.environ.get("CDE_PRECISION") == own
 
 
 GROWING = """import pandas as pd

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import linecache
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,24 @@ def test_other_content_of_the_same_collection_is_told(
     assert "STALE: these collections have other content here: pydocs/mpmath." in note
 
 
+def test_a_record_has_the_data_that_its_experiment_loads_and_no_other(
+    book: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = book / "book" / "records" / "laptop" / "toy.json"
+    monkeypatch.setenv("CDE_RECORD", "1")
+    monkeypatch.setattr(account, "loaded", {})
+    seen_before = load_pairs("pydocs/mpmath"), load_pairs("pydocs/rich")
+
+    def reads() -> pd.DataFrame:
+        load_pairs("pydocs/mpmath"), load_pairs("pydocs/tornado")
+        return ROWS
+
+    recorded("toy", "laptop", reads, can_run=True, settings={})
+    assert set(json.loads(path.read_text())["data"]) == {"pydocs/mpmath", "pydocs/tornado"}
+    assert set(account.loaded) == {"pydocs/mpmath", "pydocs/rich", "pydocs/tornado"}
+    assert account.loaded["pydocs/rich"] == seen_before[1].fingerprint
+
+
 def test_the_digest_of_an_experiment_is_that_of_all_it_calls_in_its_notebook() -> None:
     def digest(inner: str) -> str:
         source = f"def inner():\n    return {inner}\n\ndef outer():\n    return inner() + 1\n"
@@ -176,7 +195,9 @@ def test_the_digest_of_an_experiment_is_that_of_all_it_calls_in_its_notebook() -
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         names: dict[str, Any] = {"__name__": "page"}
         exec(compile(source, name, "exec"), names)
-        return experiment_digest(names["outer"])
+        outer = names["outer"]
+        assert experiment_digest(partial(outer)) == experiment_digest(outer)
+        return experiment_digest(outer)
 
     assert digest("1") == digest("1") != digest("2")
 
@@ -252,7 +273,9 @@ def test_one_record_alone_can_be_asked_for(book: Path, monkeypatch: pytest.Monke
         "Read from the record"
         in recorded("toy", "laptop", refuse, can_run=True, settings={}, costly=True).note
     )
-    recorded("another", "hours", lambda: ROWS, can_run=True, settings={})
+    # a page's other long runs are not made on the way
+    monkeypatch.setattr(account, "profile", "laptop")
+    assert recorded("another", "hours", refuse, can_run=True, settings={}) is None
     assert [str(path.relative_to(folder)) for path in folder.rglob("*.json")] == ["laptop/toy.json"]
     recorded("toy", "hours", lambda: ROWS, can_run=True, settings={}, costly=True)
     assert (folder / "hours" / "toy.json").exists()

@@ -135,6 +135,10 @@ class Surrogate:
             f"Surrogate({self.name}: {cut}{'bfloat16' if self.half else 'float32'}, {self.device})"
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        # a pickle has the settings; whoever reads it loads the model again
+        return {name: value for name, value in vars(self).items() if name != "_model"}
+
     @cached_property
     def _model(self) -> SentenceTransformer:
         # imported on first use: it takes seconds, and a warm cache needs no model at all

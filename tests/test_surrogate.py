@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import pickle
 import shutil
 import time
 from collections.abc import Iterator
@@ -180,6 +181,14 @@ def test_long_texts_come_first_so_that_a_batch_holds_little_padding(private_cach
     model = Model()
     with_model(model).embed(["x" * n for n in (3, 9, 1, 7)])
     assert [[len(text) for text in portion] for portion in model.asked] == [[9, 7, 3, 1]]
+
+
+def test_a_pickle_has_the_settings_and_no_weights_and_gives_the_same_vectors() -> None:
+    used = Surrogate(max_tokens=16, precision="float32", cache=False)
+    vectors = used.embed(["red boats"])
+    pickled = pickle.dumps(used)
+    assert len(pickled) < 1000
+    assert (pickle.loads(pickled).embed(["red boats"]) == vectors).all()
 
 
 def test_without_a_cache_nothing_is_kept(private_cache: Path) -> None:

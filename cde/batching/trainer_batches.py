@@ -1,0 +1,204 @@
+"""Clustered batches in the trainer of sentence-transformers.
+
+Its trainer takes `batch_sampler=`, a function that is given the dataset and makes its batches.
+`clustered_batches` gives one. It embeds the dataset's first two text columns with the surrogate
+(vectors are kept on disk), clusters the pairs (`cde.cluster_pairs`, CDE Eq. 3) and packs the
+clusters (§4.1, "Packing"), as `cde.train` does. Epoch e of the trainer has the batches of epoch e
+of `cde.batching.packing.BatchSampler`, on whatever device and after whatever interruption, since
+they depend on the seed and the epoch alone.
+
+Cost: an embedding for each text, once; clustering and packing take seconds for a million pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch.distributed
+from torch.utils.data import BatchSampler as TorchBatchSampler
+from torch.utils.data import SequentialSampler
+
+from cde.batching.clustering import cluster_pairs
+from cde.batching.packing import BatchSampler, Order
+from cde.surrogate import Surrogate
+
+__all__ = ["ClusteredBatches", "EpochBatches", "clustered_batches"]
+
+#: the default of `TrainConfig.surrogate_tokens`
+_TOKENS = 64
+
+
+class EpochBatches(TorchBatchSampler):
+    """A `BatchSampler` as PyTorch's loaders want one: an iteration is one epoch, of which they are
+    told by `set_epoch`.
+
+    Args:
+        batches: for ever, epoch after epoch. Where several processes share a batch, its parts
+            follow each other, since a loader deals them out in turn.
+
+    Used by `clustered_batches`.
+
+    Example:
+        >>> import numpy as np
+        >>> epoch = EpochBatches(BatchSampler(np.array([0, 0, 1, 1]), batch_size=2))
+        >>> len(epoch), sorted(map(sorted, epoch))
+        (2, [[0, 1], [2, 3]])
+    """
+
+    def __init__(self, batches: BatchSampler) -> None:
+        self._batches = batches
+        pairs: Any = range(batches.batches_per_epoch * batches.batch_size)
+        # loaders look at these three; which batches there are, they do not decide
+        super().__init__(
+            SequentialSampler(pairs), batches.batch_size // batches.ranks, batches.drop_last
+        )
+
+    def set_epoch(self, epoch: int) -> None:
+        """Give the batches of this epoch from now on."""
+        self._batches.load_state_dict({**self._batches.state_dict(), "epoch": epoch, "position": 0})
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self.set_epoch(self._batches.epoch)
+        # all of them first: whoever iterates beside this moves the sampler
+        epoch = [next(self._batches) for _ in range(self._batches.batches_per_epoch)]
+        for batch in epoch:
+            for rank in range(self._batches.ranks):
+                yield self._batches.slice(batch, rank).tolist()
+
+    def __len__(self) -> int:
+        return self._batches.batches_per_epoch * self._batches.ranks
+
+
+@dataclass(frozen=True)
+class ClusteredBatches:
+    """What `clustered_batches` gives: called with a dataset, it makes the batches of its epochs.
+
+    An object and no function within a function, since the trainer saves its arguments with every
+    checkpoint. Attributes are the arguments of `clustered_batches`.
+
+    Example:
+        >>> ClusteredBatches(cluster_size=64)
+        ClusteredBatches(cluster_size=64, order='tsp', columns=None, domains=None, surrogate=None, \
+seed=None, share_negatives=False)
+    """
+
+    cluster_size: int | None = None
+    order: Order = "tsp"
+    columns: tuple[str, str] | None = None
+    domains: Sequence[str] | None = None
+    surrogate: Surrogate | None = None
+    seed: int | None = None
+    share_negatives: bool = False
+
+    def __call__(
+        self, dataset: Any, batch_size: int, drop_last: bool = False, **trainers: Any
+    ) -> EpochBatches:
+        """The batches of a dataset, as the trainer asks for them.
+
+        Args:
+            dataset: with columns of text.
+            batch_size: pairs a batch and process.
+            drop_last: drop what does not fill a batch.
+            trainers: what the trainer says besides; its `seed` is used.
+
+        Raises:
+            ValueError: see `clustered_batches`.
+        """
+        chosen = trainers.get("seed") if self.seed is None else self.seed
+        queries, documents = _texts(dataset, self.columns)
+        embed = self.surrogate or Surrogate(max_tokens=_TOKENS)
+        vectors = embed.encode_queries(queries), embed.encode_documents(documents)
+        ranks = _processes() if self.share_negatives else 1
+        labels = cluster_pairs(
+            *vectors,
+            cluster_size=self.cluster_size or batch_size * ranks,
+            domains=self.domains,
+            seed=chosen or 0,
+        )
+        return EpochBatches(
+            BatchSampler(
+                labels,
+                batch_size * ranks,
+                order=self.order,
+                vectors=vectors[1] if self.order == "tsp" else None,
+                domains=self.domains,
+                seed=chosen or 0,
+                drop_last=drop_last or ranks > 1,
+                ranks=ranks,
+            )
+        )
+
+
+def clustered_batches(
+    cluster_size: int | None = None,
+    order: Order = "tsp",
+    columns: tuple[str, str] | None = None,
+    domains: Sequence[str] | None = None,
+    surrogate: Surrogate | None = None,
+    seed: int | None = None,
+    share_negatives: bool = False,
+) -> ClusteredBatches:
+    """Batches of neighbours for the trainer of sentence-transformers (CDE §4.1).
+
+    Args:
+        cluster_size: mean pairs of a cluster; by default a batch's.
+        order: which clusters share a batch: "tsp" for neighbours, or "random".
+        columns: of queries and of documents; by default the dataset's first two columns of text.
+        domains: the source of each row, if there are several in one dataset: no batch mixes them.
+            The datasets of a `DatasetDict` are kept apart in any case.
+        surrogate: what embeds the texts to be clustered; by default MiniLM on their first 64
+            tokens, as in `TrainConfig`.
+        seed: of clusters and batches; by default the trainer's.
+        share_negatives: several processes see each other's documents
+            (`gather_across_devices=True` in the loss), so that a batch of neighbours is that of all
+            processes together. Otherwise each has its own.
+
+    Returns:
+        What `SentenceTransformerTrainingArguments(batch_sampler=…)` takes. What does not fill a
+        batch is dropped if `dataloader_drop_last` is set, or if processes share a batch.
+
+    Raises:
+        ValueError: (when training begins) a dataset without two columns of text or without these
+            columns, domains for another number of rows, or too few rows for a batch.
+
+    Used by the chapter `packing`.
+
+    Example:
+        >>> from datasets import Dataset
+        >>> rows = Dataset.from_dict({"query": ["boat", "tree", "ship", "leaf"],
+        ...     "document": ["boats float", "trees grow", "ships sail", "leaves fall"]})
+        >>> batches = clustered_batches()(rows, batch_size=2, drop_last=True, seed=0)
+        >>> sorted(sorted(batch) for batch in batches)
+        [[0, 2], [1, 3]]
+    """
+    return ClusteredBatches(cluster_size, order, columns, domains, surrogate, seed, share_negatives)
+
+
+def _processes() -> int:
+    distributed = torch.distributed
+    together = distributed.is_available() and distributed.is_initialized()
+    return distributed.get_world_size() if together else 1
+
+
+def _texts(dataset: Any, columns: tuple[str, str] | None) -> tuple[list[str], list[str]]:
+    names: list[str] = list(getattr(dataset, "column_names", []))
+    if columns is None:
+        first = dataset[0] if names and len(dataset) else {}
+        of_text = [name for name in names if isinstance(first.get(name), str)]
+        if len(of_text) < 2:
+            raise ValueError(
+                "clustered_batches needs a column of queries and one of documents, as texts; the "
+                f"dataset has the columns {', '.join(names) or 'none'}, of which "
+                f"{', '.join(of_text) or 'none'} hold text"
+            )
+        columns = of_text[0], of_text[1]
+    missing = [name for name in columns if name not in names]
+    if missing:
+        raise ValueError(
+            f"the dataset has no column {' and no column '.join(missing)}; it has "
+            f"{', '.join(names) or 'none'}"
+        )
+    queries, documents = (list(dataset[name]) for name in columns)
+    return queries, documents

@@ -1,0 +1,182 @@
+"""Clustered batches in the trainer of sentence-transformers: the same epochs as in `cde.train`, after
+an interruption and in several processes too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from accelerate.data_loader import BatchSamplerShard
+from datasets import Dataset, DatasetDict
+from sentence_transformers import (
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+import cde
+from cde.batching.packing import BatchSampler
+from cde.batching.trainer_batches import EpochBatches
+from cde.data import Pairs
+from cde.models.encoder import load_tokenizer
+from cde.surrogate import Surrogate, minilm_folder
+from cde.training import Preparation, TrainConfig
+
+SIZE, SEED = 8, 3
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def pairs() -> Pairs:
+    return cde.load_pairs("pydocs/rich").sample(44)
+
+
+@pytest.fixture(scope="module")
+def rows(pairs: Pairs) -> Dataset:
+    return Dataset.from_dict({"query": pairs.queries, "document": pairs.documents})
+
+
+@pytest.fixture(scope="module")
+def native(pairs: Pairs) -> list[list[list[int]]]:
+    """Three epochs of batches as `cde.train` draws them."""
+    config = TrainConfig(
+        architecture="bi-encoder",
+        batch_size=SIZE,
+        cluster_size=SIZE,
+        filter_epsilon=None,
+        seed=SEED,
+    )
+    prepared = Preparation(config, pairs, load_tokenizer("minilm"), ("", ""))
+    each = prepared.sampler.batches_per_epoch
+    return [[next(prepared.sampler).tolist() for _ in range(each)] for _ in range(3)]
+
+
+class Watched:
+    """A collator that notes which rows each batch has."""
+
+    def __init__(self, collator: Any, pairs: Pairs) -> None:
+        self._collator, self.batches = collator, []
+        self._place = {text: place for place, text in enumerate(pairs.documents)}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._collator, name)
+
+    def __call__(self, features: list[dict[str, Any]]) -> Any:
+        self.batches.append([self._place[row["document"]] for row in features])
+        return self._collator(features)
+
+
+def trainer_of(
+    rows: Any, folder: Path, batches: Callable[..., EpochBatches], **arguments: Any
+) -> SentenceTransformerTrainer:
+    model = SentenceTransformer(str(minilm_folder()), device="cpu")
+    model.max_seq_length = 8
+    given: dict[str, Any] = {
+        "per_device_train_batch_size": SIZE,
+        "batch_sampler": batches,
+        "dataloader_drop_last": True,
+        "seed": SEED,
+        "report_to": "none",
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "save_strategy": "no",
+    }
+    settings = SentenceTransformerTrainingArguments(str(folder), **(given | arguments))
+    return SentenceTransformerTrainer(
+        model, settings, train_dataset=rows, loss=MultipleNegativesRankingLoss(model)
+    )
+
+
+def test_epochs_are_those_of_cde_s_own_training_and_go_on_after_an_interruption(
+    rows: Dataset, pairs: Pairs, native: list[list[list[int]]], tmp_path: Path
+) -> None:
+    assert len(set(pairs.documents)) == len(pairs)
+    steps = [batch for epoch in native[:2] for batch in epoch]
+    whole = {"num_train_epochs": 2, "save_strategy": "steps", "save_steps": 7}
+    batches = cde.clustered_batches(surrogate=Surrogate(max_tokens=64))
+    first = trainer_of(rows, tmp_path, batches, **whole)
+    first.data_collator = seen = Watched(first.data_collator, pairs)
+    first.train()
+    assert seen.batches == steps
+    second = trainer_of(rows, tmp_path, cde.clustered_batches(), **whole)
+    second.data_collator = seen = Watched(second.data_collator, pairs)
+    second.train(resume_from_checkpoint=str(tmp_path / "checkpoint-7"))
+    assert seen.batches == steps[7:]
+
+
+def test_processes_that_share_a_batch_get_the_parts_that_cde_gives_them(pairs: Pairs) -> None:
+    labels = np.arange(40) // 8
+    both = [BatchSampler(labels, 8, seed=SEED, ranks=2, rank=rank) for rank in (0, 1)]
+    epoch = EpochBatches(BatchSampler(labels, 8, seed=SEED, ranks=2))
+    for rank, sampler in enumerate(both):
+        shard = BatchSamplerShard(epoch, 2, rank, even_batches=False)
+        own = [sampler.slice(next(sampler)).tolist() for _ in range(5)]
+        assert list(shard) == own
+        assert len(shard) == len(own)
+
+
+def test_an_iteration_is_one_epoch_whoever_iterates_beside_it() -> None:
+    labels = np.arange(40) // 8
+    native = BatchSampler(labels, 8, seed=SEED)
+    epochs = [[next(native).tolist() for _ in range(5)] for _ in range(3)]
+    batches = EpochBatches(BatchSampler(labels, 8, seed=SEED))
+    assert list(batches) == list(batches) == epochs[0]
+    one, other = iter(batches), iter(batches)
+    assert [next(one), next(other), next(one)] == [epochs[0][0], epochs[0][0], epochs[0][1]]
+    batches.set_epoch(2)
+    assert list(batches) == epochs[2]
+    batches.set_epoch(1)
+    assert list(batches) == epochs[1]
+
+
+def test_no_batch_mixes_sources_nor_the_datasets_of_a_dictionary(
+    rows: Dataset, pairs: Pairs, tmp_path: Path
+) -> None:
+    sources = ["a" if place % 2 else "b" for place in range(len(rows))]
+    batches = cde.clustered_batches(domains=sources)(rows, batch_size=SIZE, drop_last=True)
+    assert len(batches) == 4
+    assert all(len({sources[row] for row in batch}) == 1 for batch in batches)
+    half = DatasetDict(
+        {name: rows.select([i for i, one in enumerate(sources) if one == name]) for name in "ab"}
+    )
+    trainer = trainer_of(half, tmp_path, cde.clustered_batches(), max_steps=4)
+    trainer.data_collator = seen = Watched(trainer.data_collator, pairs)
+    trainer.train()
+    assert len(seen.batches) >= 4
+    assert all(len({sources[row] for row in batch}) == 1 for batch in seen.batches)
+
+
+def test_neighbours_share_batches_and_short_batches_are_kept_unless_dropped(
+    rows: Dataset, pairs: Pairs
+) -> None:
+    vectors = Surrogate().encode_documents(pairs.documents)
+
+    def likeness(batches: list[list[int]]) -> float:
+        inner = [vectors[batch] @ vectors[batch].T for batch in batches]
+        return float(np.mean([one[~np.eye(len(one), dtype=bool)].mean() for one in inner]))
+
+    kept = list(cde.clustered_batches(seed=SEED)(rows, batch_size=SIZE))
+    assert sorted(row for batch in kept for row in batch) == list(range(len(rows)))
+    chance = np.random.default_rng(0).permutation(44)[:40].reshape(5, 8).tolist()
+    assert likeness([batch for batch in kept if len(batch) == SIZE]) > likeness(chance) + 0.05
+    dropped = list(cde.clustered_batches(seed=SEED)(rows, batch_size=SIZE, drop_last=True))
+    assert {len(batch) for batch in dropped} == {SIZE}
+    assert len(dropped) == 5
+
+
+def test_what_cannot_be_clustered_is_told(rows: Dataset) -> None:
+    make = cde.clustered_batches()
+    with pytest.raises(ValueError, match="one of documents, as texts; the dataset has the columns"):
+        make(rows.remove_columns("document").add_column("label", [0.0] * 44), batch_size=SIZE)
+    with pytest.raises(ValueError, match=r"no column answer; it has query, document"):
+        cde.clustered_batches(columns=("query", "answer"))(rows, batch_size=SIZE)
+    with pytest.raises(ValueError, match="45"):
+        cde.clustered_batches(domains=["a"] * 45)(rows, batch_size=SIZE)
+    with pytest.raises(ValueError, match="no batch of 64"):
+        make(rows, batch_size=64, drop_last=True)

@@ -89,7 +89,7 @@ class Run:
         folder: where it lies.
         config: its settings.
         metrics: a row for each step: loss, accuracy, share of masked negatives, learning rate,
-            seconds.
+            lengths of gradients (`cde.training.trainer.gradient_norms`), seconds.
         provenance: time, machine, libraries, commit, seed.
         data: fingerprint of the pairs.
         source: name of the pairs: `config.data`, unless others were given to `train`.

@@ -28,7 +28,7 @@ from cde.training.preparation import Batch, Preparation
 from cde.training.processes import Processes, differing_process
 from cde.training.step import backward, tokens_in
 
-__all__ = ["Trainer", "build_model"]
+__all__ = ["Trainer", "build_model", "gradient_norms"]
 
 Model = Encoder
 
@@ -69,6 +69,35 @@ def build_model(config: TrainConfig, device: torch.device | None = None) -> Mode
         **options,
         **settings,
     )
+
+
+def gradient_norms(model: Model) -> dict[str, float]:
+    """Length of the gradient that a step follows, before AdamW scales it.
+
+    Args:
+        model: an encoder after a backward pass.
+
+    Returns:
+        `gradient_norm`: Euclidean length over all weights. An encoder whose first stage has weights
+        of its own also has `first_stage_gradient_norm`, over these; word embeddings that both
+        stages share are among them.
+
+    Used by every chapter that trains, through `cde.train`.
+
+    Example:
+        >>> model = build_model(TrainConfig(architecture="bi-encoder", layers=1))
+        >>> model.encode_documents(["no gradient yet"]).shape, gradient_norms(model)
+        ((1, 384), {'gradient_norm': 0.0})
+    """
+    first = getattr(model, "first_stage", None)
+    parts = {"gradient_norm": model.parameters()}
+    if first is not None and any(True for _ in first.parameters()):
+        parts["first_stage_gradient_norm"] = first.parameters()
+    gradients = {
+        name: [weight.grad for weight in weights if weight.grad is not None]
+        for name, weights in parts.items()
+    }
+    return {name: float(torch.nn.utils.get_total_norm(own)) for name, own in gradients.items()}
 
 
 class Trainer:
@@ -195,6 +224,7 @@ class Trainer:
                 "or lengthen warmup_steps, or take precision='float32'; the last checkpoint is kept"
             ) from error
         self.processes.add_gradients(self.model.parameters())
+        norms = gradient_norms(self.model)
         rate = self.schedule.get_last_lr()[0]
         self.optimiser.step()
         self.schedule.step()
@@ -207,6 +237,7 @@ class Trainer:
             "accuracy": self.processes.mean(result.accuracy),
             "masked": self.processes.mean(result.masked),
             "learning_rate": rate,
+            **norms,
             "seconds": seconds,
         }
 

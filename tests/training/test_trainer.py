@@ -158,6 +158,28 @@ def test_the_loss_falls_on_what_is_trained(pairs: Pairs) -> None:
     assert np.mean(losses[-5:]) < np.mean(losses[:5])
 
 
+def test_gradient_lengths_are_those_of_the_weights_and_the_first_stage_has_its_part(
+    pairs: Pairs,
+) -> None:
+    config = TrainConfig(**SMALL)
+    trainer = Trainer(config, pairs)
+    row = trainer._one(next(trainer.prepared.batches()), 0)
+    squares = {
+        name: float((weight.grad.double() ** 2).sum())
+        for name, weight in trainer.model.named_parameters()
+        if weight.grad is not None
+    }
+    first = sum(value for name, value in squares.items() if name.startswith("first_stage"))
+    assert row["gradient_norm"] == pytest.approx(sum(squares.values()) ** 0.5, rel=1e-4)
+    assert row["first_stage_gradient_norm"] == pytest.approx(first**0.5, rel=1e-4)
+    # what no batch reads has no gradient, and a bi-encoder no first stage
+    unread = Trainer(dataclasses.replace(config, null_share=1.0), pairs)
+    row = unread._one(next(unread.prepared.batches()), 0)
+    assert row["first_stage_gradient_norm"] == 0 < row["gradient_norm"]
+    plain = Trainer(dataclasses.replace(config, architecture="bi-encoder"), pairs)
+    assert "first_stage_gradient_norm" not in plain._one(next(plain.prepared.batches()), 0)
+
+
 def test_the_rate_warms_up_and_falls_to_nothing(pairs: Pairs) -> None:
     config = TrainConfig(architecture="bi-encoder", batches="random", filter_epsilon=None, **SMALL)
     _, metrics = Trainer(config, pairs).run()

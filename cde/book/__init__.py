@@ -7,6 +7,7 @@ What a chapter calls:
 - `cde.book.claims`: gates, measurements and verdicts;
 - `cde.book.gates`: the gates that chapters of results measure;
 - `cde.book.plots`: figures and tables;
+- `cde.book.differences`: arms compared at every profile;
 - `cde.book.sketches`: drawings that explain;
 - `cde.book.records`: committed numbers, and the proof that they still stand.
 
@@ -18,7 +19,8 @@ What decides:
 
 What the command calls:
 
-- `cde.book.commands`: what each subcommand does;
+- `cde.book.chapter_run`: `cde run`;
+- `cde.book.commands`: what the other subcommands do;
 - `cde.book.chapters`: the notebooks and their parameters;
 - `cde.book.execution`: one chapter through jupytext and papermill, and whether its page is fresh;
 - `cde.book.comparison`: runs of one chapter side by side;

@@ -25,6 +25,7 @@ arms and seeds.
 - `cde.experiments.boilerplate`: docstrings with boilerplate of their own, for whole encoders;
 - `cde.experiments.frozen_encoder`: a finished encoder that is given a reader of its corpus;
 - `cde.experiments.taught_reader`: the same, with lessons in reading;
+- `cde.experiments.context_sources`: what a context is worth, beside what its statistics are;
 - `cde.experiments.word_weights`: how common an encoder takes a word to be, and what it weighs;
 - `cde.experiments.steps`: single steps of a recipe, to be timed;
 - `cde.experiments.timing`: steps in turns, and peak memory.

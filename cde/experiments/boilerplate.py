@@ -6,6 +6,9 @@ every text of it. They are drawn from words that tell documents apart elsewhere,
 noise by itself. The corpora of the test have other boilerplate words than those of training, and
 docstrings of other packages.
 
+In `Boilerplate` all boilerplate words of a corpus are equally common, and tell nothing. In
+`GradedBoilerplate` each has a document share of its own, and tells the more the rarer it is.
+
 Every training batch is one corpus, and no corpus comes back: `batches="domain"` with a batch as
 large as a corpus. So all of it goes through `cde.train`, as in the chapters of results.
 
@@ -14,11 +17,13 @@ Cost: a second for some hundred corpora.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cde.data import Pairs, RetrievalSet
 from cde.data.pydocs import PACKAGES, load_pairs
@@ -29,7 +34,7 @@ from cde.experiments.score_matrices import JudgedMatrix
 from cde.experiments.text_game import PACKAGES_KEPT, of_test, text_words
 from cde.models.encoder import load_tokenizer
 
-__all__ = ["Boilerplate", "BoilerplateRecipe", "search_by_counting"]
+__all__ = ["Boilerplate", "BoilerplateRecipe", "GradedBoilerplate", "search_by_counting"]
 
 _TEST_SEED = 10**6
 #: texts with fewer words of their own are left out
@@ -111,30 +116,97 @@ class Boilerplate:
         queries, documents, domains = [], [], []
         for number in range(corpora):
             generator = np.random.default_rng([seed, number])
-            own = [found.words[one] for one in generator.choice(pool, self.words, replace=False)]
+            insert = self._of_corpus(found.words, pool, generator)
             for row in generator.choice(len(docstrings), pairs, replace=False):
-                texts = docstrings.queries[row], docstrings.documents[row]
-                sizes = (
-                    (self.query_words, self.in_document // 2),
-                    (self.document_words, self.in_document),
-                )
-                query, document = (
-                    _with_words(text.split()[:kept], own, count, generator)
-                    for text, (kept, count) in zip(texts, sizes, strict=True)
+                query, document = insert(
+                    docstrings.queries[row].split()[: self.query_words],
+                    docstrings.documents[row].split()[: self.document_words],
                 )
                 queries.append(query)
                 documents.append(document)
                 domains.append(f"corpus {number}")
         return Pairs(queries, documents, domains, name="pydocs with boilerplate")
 
+    def _of_corpus(
+        self, words: list[str], pool: NDArray[np.int64], generator: np.random.Generator
+    ) -> Callable[[list[str], list[str]], tuple[str, str]]:
+        """Draw a corpus' own words; what puts them into its queries and documents."""
+        own = [words[one] for one in generator.choice(pool, self.words, replace=False)]
 
-def _with_words(
-    text: list[str], boilerplate: list[str], count: int, generator: np.random.Generator
-) -> str:
-    words = list(text)
-    for one in generator.choice(len(boilerplate), count, replace=False):
-        words.insert(int(generator.integers(len(words) + 1)), boilerplate[one])
-    return " ".join(words)
+        def with_words(text: list[str], count: int) -> str:
+            chosen = generator.choice(len(own), count, replace=False)
+            return _inserted(text, [own[one] for one in chosen], generator)
+
+        def insert(query: list[str], document: list[str]) -> tuple[str, str]:
+            return with_words(query, self.in_document // 2), with_words(document, self.in_document)
+
+        return insert
+
+
+def _inserted(text: list[str], words: list[str], generator: np.random.Generator) -> str:
+    text = list(text)
+    for word in words:
+        text.insert(int(generator.integers(len(text) + 1)), word)
+    return " ".join(text)
+
+
+@dataclass(frozen=True)
+class GradedBoilerplate(Boilerplate):
+    """Boilerplate of which some words are rarer than others, and then tell something.
+
+    Each word of a corpus has a document share of its own, drawn evenly on a logarithmic scale. A
+    document holds each word with that probability. Its query repeats half of those that the
+    document holds, and of all words each with half its share, by chance. So a shared word is strong
+    evidence if it is rare in the corpus and weak if it is common, as in any text; how common, only
+    the corpus tells.
+
+    Attributes:
+        words: boilerplate words of a corpus at most; there are a quarter of them at least.
+            `in_document` says nothing here: the shares do.
+        shares: least and greatest document share of a word.
+
+    Raises:
+        ValueError: shares that are no probabilities, or not in order.
+
+    Used by the chapters `taught_to_read` and `reading_context`.
+
+    Example:
+        >>> rules = GradedBoilerplate(("rich", "tornado", "sphinx", "networkx", "pandas"))
+        >>> corpus = rules.corpus(4, seed=0)
+        >>> len(corpus), corpus.domains[0]
+        (4, 'corpus 0')
+    """
+
+    words: int = 64
+    shares: tuple[float, float] = (0.03, 0.75)
+
+    def __post_init__(self) -> None:
+        low, high = self.shares
+        if not 0 < low < high <= 1:
+            raise ValueError(
+                "shares are the least and the greatest share of documents that hold a word, above "
+                f"0 and at most 1; they are {low} and {high}"
+            )
+        super().__post_init__()
+
+    def _of_corpus(
+        self, words: list[str], pool: NDArray[np.int64], generator: np.random.Generator
+    ) -> Callable[[list[str], list[str]], tuple[str, str]]:
+        count = int(generator.integers(self.words // 4, self.words + 1))
+        own = np.array([words[one] for one in generator.choice(pool, count, replace=False)])
+        low, high = np.log(self.shares)
+        share = np.exp(generator.uniform(low, high, count))
+
+        def insert(query: list[str], document: list[str]) -> tuple[str, str]:
+            held = generator.random(count) < share
+            repeated = held & (generator.random(count) < 0.5)
+            by_chance = generator.random(count) < share / 2
+            of_query, of_document = list(own[repeated | by_chance]), list(own[held])
+            return _inserted(query, of_query, generator), _inserted(
+                document, of_document, generator
+            )
+
+        return insert
 
 
 @dataclass(frozen=True)

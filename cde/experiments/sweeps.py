@@ -32,7 +32,7 @@ from cde.progress import progress
 from cde.retrieval import evaluate
 from cde.training.preparation import fixed_context
 
-__all__ = ["Context", "Sweep", "evaluate_in_contexts", "sweep"]
+__all__ = ["Context", "Sweep", "evaluate_in_contexts", "score_references", "sweep"]
 
 #: which context a contextual encoder reads in a test, as described above
 Context = Literal["own", "other", "null", "strings", "five", "fixed"]
@@ -159,7 +159,7 @@ def evaluate_in_contexts(
     """NDCG@10 of an encoder on each set, in each context.
 
     Args:
-        model: either encoder; a bi-encoder is tested once, its context is "none".
+        model: either encoder, or BM25; what reads no context is tested once, its context is "none".
         tests: the sets; `other` takes the documents of the next one.
         contexts: see the module.
         seed: seed of the draw of the context.
@@ -180,15 +180,15 @@ def evaluate_in_contexts(
            set where context  ndcg
         0  toy   out    none   1.0
     """
-    rows = []
+    rows, reads = [], getattr(model, "reads_context", False)
     for place, test in enumerate(tests):
-        for context in tuple(contexts) if model.reads_context else ("none",):
+        for context in tuple(contexts) if reads else ("none",):
             if context == "other" and len(tests) < 2:
                 raise ValueError("context 'other' needs a second test set to take documents from")
             source = tests[(place + 1) % len(tests)] if context == "other" else test
             documents = source.collection.documents
             encoder: Any = model
-            if model.reads_context:
+            if reads:
                 texts = _context_texts(context, documents, model, seed, fixed)
                 encoder = model.with_context(texts, seed=seed)
             ndcg = evaluate(encoder, test.collection)["ndcg@10"]
@@ -263,6 +263,36 @@ def sweep(
         scores = evaluate_in_contexts(run.model(), tests, read, fixed=fixed)
         rows.append(scores.assign(arm=arm, seed=seed, **_ending(run)))
     return pd.concat(rows, ignore_index=True)
+
+
+def score_references(
+    encoders: Mapping[str, Any], tests: Sequence[EvaluationSet], seeds: Sequence[int]
+) -> pd.DataFrame:
+    """What a sweep's arms stand beside: encoders that no seed changes, in no context.
+
+    Args:
+        encoders: name → encoder, or BM25; a contextual encoder reads null tokens.
+        tests: the sets.
+        seeds: those of the sweep; each has the same rows, so that differences are seed by seed.
+
+    Returns:
+        Columns arm, seed, set, where, context ("none"), ndcg (0 to 1).
+
+    Used by the chapters `controls`, `minilm_with_context` and `taught_to_read`.
+
+    Example:
+        >>> from cde.data import RetrievalSet
+        >>> from cde.lexical import BM25
+        >>> toy = RetrievalSet(["d"], ["a red boat"], ["q"], ["boat"], {"q": {"d": 1}})
+        >>> score_references({"BM25": BM25()}, [EvaluationSet("toy", toy, "out")], [0, 1])[
+        ...     ["arm", "seed", "context", "ndcg"]].values.tolist()
+        [['BM25', 0, 'none', 1.0], ['BM25', 1, 'none', 1.0]]
+    """
+    scores = [
+        evaluate_in_contexts(encoder, tests, ("null",)).assign(arm=name, context="none")
+        for name, encoder in encoders.items()
+    ]
+    return pd.concat(scores).merge(pd.DataFrame({"seed": list(seeds)}), how="cross")
 
 
 def _ending(run: Run) -> dict[str, float]:

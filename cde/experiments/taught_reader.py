@@ -6,6 +6,9 @@ boilerplate of their own (`cde.experiments.boilerplate`), a batch each. The othe
 pairs. So the reader learns what a corpus can tell where it must, and how far to trust it where it
 need not.
 
+Lessons are of two kinds. In coarse ones a corpus' boilerplate tells nothing, all of it alike. In
+graded ones each word tells the less the commoner it is.
+
 Two kinds of test follow: corpora with boilerplate that it never saw, which show whether it can
 read, and real collections, which show what that is worth.
 
@@ -16,16 +19,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from cde.data import Pairs, load_pairs
 from cde.data.pydocs import HELD_OUT, TRAINING
-from cde.experiments.boilerplate import Boilerplate, BoilerplateRecipe
+from cde.experiments.boilerplate import Boilerplate, BoilerplateRecipe, GradedBoilerplate
 from cde.experiments.frozen_encoder import with_reader
 from cde.experiments.recipes import EvaluationSet, Recipe
 
 __all__ = ["TaughtRecipe", "taught_recipe"]
 
+_LESSONS = {"coarse": Boilerplate, "graded": GradedBoilerplate}
 _SMALL = ("rich", "tornado", "sphinx", "pandas", "scipy")
 
 
@@ -68,7 +72,9 @@ class TaughtRecipe(Recipe):
         return {**super().record_key(**chapter), **rules}
 
 
-def taught_recipe(profile: str, settings: Any = None) -> TaughtRecipe:
+def taught_recipe(
+    profile: str, settings: Any = None, lessons: Literal["coarse", "graded"] = "coarse"
+) -> TaughtRecipe:
     """The recipe of `cde.experiments.frozen_encoder`, with lessons.
 
     Args:
@@ -76,11 +82,13 @@ def taught_recipe(profile: str, settings: Any = None) -> TaughtRecipe:
         settings: a page's, with any of `cde.experiments.frozen_encoder.PARAMETERS`, and `packages`
             of `pydocs` that lessons take their text from, every fifth for the test; those that are
             searched are left out.
+        lessons: "coarse" (`Boilerplate`) or "graded" (`GradedBoilerplate`). Graded ones are learned
+            in three times as many steps, unless the settings have steps.
 
     Raises:
         ValueError: a value that does not fit.
 
-    Used by the chapter `taught_to_read`.
+    Used by the chapters `taught_to_read` and `reading_context`.
 
     Example:
         >>> small = taught_recipe("smoke")
@@ -89,8 +97,10 @@ def taught_recipe(profile: str, settings: Any = None) -> TaughtRecipe:
         (400, 800)
     """
     of = with_reader(profile, settings)
+    if lessons == "graded" and getattr(settings, "steps", None) is None:
+        of = replace(of, base=replace(of.base, steps=3 * of.base.steps))
     given = {one.name: getattr(of, one.name) for one in fields(Recipe)}
     unseen = (40, 2) if profile == "smoke" else (256, 6)
     packages = getattr(settings, "packages", None) or (_SMALL if profile == "smoke" else TRAINING)
-    rules = Boilerplate(tuple(one for one in packages if one not in HELD_OUT))
+    rules = _LESSONS[lessons](tuple(one for one in packages if one not in HELD_OUT))
     return TaughtRecipe(**given, rules=rules, unseen=unseen)

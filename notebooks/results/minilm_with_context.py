@@ -68,7 +68,8 @@ ARMS = {READS: {}, FIXED: {"context_from": "fixed"}}
 import pandas as pd
 
 from cde.experiments.movement import moved_between_corpora
-from cde.experiments.sweeps import Sweep, evaluate_in_contexts, sweep
+from cde.experiments.sweeps import score_references, sweep
+from cde.lexical import BM25
 
 MINILM, LEXICAL = "MiniLM itself", "BM25"
 
@@ -82,12 +83,10 @@ def train_and_test(of):
     models = {(arm, one): of.train(ARMS[arm], one).model() for arm, one in keys}
     shares = {key: moved_between_corpora(model, tests) for key, model in models.items()}
     rows["moved"] = [shares[key] for key in zip(rows["arm"], rows["seed"], strict=True)]
-    untouched = of.train(ARMS[READS], settings.seed).model()  # with no context it is MiniLM
-    alone = evaluate_in_contexts(untouched, tests, ("null",)).assign(arm=MINILM)
-    counted = (gates.bm25_scores(tests) / 100).rename("ndcg").rename_axis("set").reset_index()
-    lines = pd.concat([alone, counted.assign(arm=LEXICAL, where="out")]).assign(context="none")
-    every = pd.DataFrame({"seed": settings.every_seed})
-    return pd.concat([rows, lines.merge(every, how="cross")], ignore_index=True)
+    untouched = models[READS, settings.seed]  # with no context it is MiniLM
+    references = {MINILM: untouched, LEXICAL: BM25()}
+    scores = score_references(references, tests, settings.every_seed)
+    return pd.concat([rows, scores], ignore_index=True)
 
 
 # %% [markdown]
@@ -97,7 +96,7 @@ def train_and_test(of):
 # another seed.
 
 # %%
-from cde.book.records import records_at_other_profiles
+from cde.book.differences import difference_table, in_words, sweeps_at_profiles
 from cde.data import is_available
 
 NAME, key = "minilm_with_context-arms", settings.only("seeds")
@@ -108,10 +107,7 @@ if long_run:
     page.experiment(NAME, lambda: train_and_test(hours), key, hours, profile="hours")
 here = with_reader(profile, settings)
 rows = page.experiment(NAME, lambda: train_and_test(here), key, here)
-runs = {profile: Sweep(rows)}
-for other, record in records_at_other_profiles(NAME, profile).items():
-    runs[other] = Sweep(record.rows)
-    print(f"{other}: {record.note}")
+runs = sweeps_at_profiles(NAME, rows)
 
 # %% [markdown]
 # ## What the reader brings, collection by collection
@@ -119,19 +115,14 @@ for other, record in records_at_other_profiles(NAME, profile).items():
 # Points of NDCG@10 more than MiniLM itself. A point is a training run.
 
 # %%
-OWN, OTHER = "own corpus", "another corpus"
-SHOWN = {OWN: (READS, "own"), OTHER: (READS, "other"), FIXED: (FIXED, "fixed")}
-
-
-def over(of, arm, context, baseline=(MINILM, None)):
-    """NDCG@10 points of an arm in a context minus those of another: by seed and set."""
-    pair = [{"arm": one, "context": where} for one, where in ((arm, context), baseline)]
-    return runs[of].gain(*pair, by=["seed", "set"]).dropna()
+OWN, OTHER = {"arm": READS}, {"arm": READS, "context": "other"}
+FIXED_CONTEXT, WITHOUT = {"arm": FIXED, "context": "fixed"}, {"arm": MINILM}
+SHOWN = {"own corpus": OWN, "another corpus": OTHER, FIXED: FIXED_CONTEXT}
 
 
 def panel(of):
     """Set → series → a number each seed."""
-    gains = {name: over(of, *which) for name, which in SHOWN.items()}
+    gains = {name: runs[of].gain(one, WITHOUT, by=["seed", "set"]) for name, one in SHOWN.items()}
     sets = dict.fromkeys(runs[of].rows["set"])
     return {one: {name: gains[name].xs(one, level="set") for name in SHOWN} for one in sets}
 
@@ -150,7 +141,7 @@ with plots.figure(len(panels), 1, **size, squeeze=False, gridspec_kw=ratios) as 
 
 # %% tags=["hide-input"]
 lead = list(runs)[-1]
-shown = {name: over(lead, *which).mean() for name, which in SHOWN.items()}
+shown = {name: runs[lead].gain(one, WITHOUT).mean() for name, one in SHOWN.items()}
 plots.show(
     drawing,
     alt=(
@@ -169,32 +160,14 @@ plots.show(
 # Intervals are over other seeds and other collections at once (`cde.intervals.spread`).
 
 # %%
-from cde.intervals import smallest_effect
-
 DIFFERENCES = {
-    "own − another corpus": ((READS, "own"), (READS, "other")),
-    "own − fixed context": ((READS, "own"), (FIXED, "fixed")),
-    "own − MiniLM": ((READS, "own"), (MINILM, None)),
-    "another corpus − MiniLM": ((READS, "other"), (MINILM, None)),
-    "fixed context − MiniLM": ((FIXED, "fixed"), (MINILM, None)),
+    "own − another corpus": (OWN, OTHER),
+    "own − fixed context": (OWN, FIXED_CONTEXT),
+    "own − MiniLM": (OWN, WITHOUT),
+    "another corpus − MiniLM": (OTHER, WITHOUT),
+    "fixed context − MiniLM": (FIXED_CONTEXT, WITHOUT),
 }
-
-
-def interval(of, what):
-    """The mean of a difference with its interval; None with a single seed."""
-    pair = [{"arm": one, "context": where} for one, where in DIFFERENCES[what]]
-    return runs[of].crossed_gain(*pair)
-
-
-def difference_line(of, what):
-    """A line of the table."""
-    found, (arm, baseline) = interval(of, what), DIFFERENCES[what]
-    points = str(found) if found else f"{over(of, *arm, baseline).mean():.2f}"
-    power = f"{smallest_effect(found):.2g}" if found else ""
-    return {"profile": of, "difference": what, "points": points, "seen with 80 % power": power}
-
-
-plots.table(pd.DataFrame([difference_line(of, what) for of in runs for what in DIFFERENCES]))
+plots.table(difference_table(runs, DIFFERENCES))
 
 
 # %%
@@ -225,7 +198,7 @@ for of, one in runs.items():
     share = float(one.of_run("moved", arm=READS).mean())
     display(gates.show([claims.gate("reads-context", share, what, of)]))
     for claim, difference in ((CORPUS, "own − another corpus"), (USEFUL, "own − MiniLM")):
-        if found := interval(of, difference):
+        if found := one.crossed_gain(*DIFFERENCES[difference]):
             claims.measure(claim, found, what, scale=of)
 claims.verdicts()
 
@@ -233,11 +206,7 @@ claims.verdicts()
 # %% tags=["hide-cell"]
 def said(what, of):
     """A difference in words, to a tenth of a point."""
-    found = interval(of, what)
-    if found is None:
-        return f"{over(of, *DIFFERENCES[what][0], DIFFERENCES[what][1]).mean():.1f}"
-    numbers = (round(value, 1) + 0.0 for value in (found.estimate, found.low, found.high))
-    return "{} [{}, {}]".format(*numbers)  # no "-0.0"
+    return in_words(runs[of], DIFFERENCES[what])
 
 
 small = ""

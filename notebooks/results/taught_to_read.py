@@ -57,7 +57,12 @@ settings
 # one source. Nothing but the reader is trained, so that without context the encoder stays MiniLM.
 
 #
-# Two kinds of sets test the reader: corpora with boilerplate that no lesson had, from packages that
+# There are two kinds of lessons, and a reader of its own for each. In *coarse* lessons all
+# boilerplate is alike: most documents hold each word, and it tells nothing. In *graded* lessons
+# each word has a document share of its own, from 3 to 75 %, and tells the less the commoner it is,
+# as words of real text do (`GradedBoilerplate` of `cde.experiments.boilerplate`).
+#
+# Two kinds of sets test a reader: corpora with boilerplate that no lesson had, from packages that
 # no lesson saw; and real collections. Each is searched in the context of its *own* documents and in
 # that of the next set of its kind (*other*). Beside them stand MiniLM itself and BM25.
 
@@ -65,18 +70,10 @@ settings
 import pandas as pd
 
 from cde.experiments.movement import moved_between_corpora
-from cde.experiments.sweeps import Sweep, evaluate_in_contexts, sweep
+from cde.experiments.sweeps import score_references, sweep
 from cde.lexical import BM25
-from cde.retrieval import evaluate
 
 TAUGHT, MINILM, LEXICAL = "taught to read", "MiniLM itself", "BM25"
-
-
-def by_counting(tests):
-    """BM25 on each set."""
-    scores = [evaluate(BM25(), test.collection)["ndcg@10"] for test in tests]
-    names = {"set": [test.name for test in tests], "where": [test.where for test in tests]}
-    return pd.DataFrame({**names, "ndcg": scores, "arm": LEXICAL})
 
 
 def on(tests, of):
@@ -86,11 +83,8 @@ def on(tests, of):
     rows["moved"] = rows["seed"].map(
         {one: moved_between_corpora(model, tests) for one, model in models.items()}
     )
-    untouched = models[settings.seed]  # with no context it is MiniLM
-    alone = evaluate_in_contexts(untouched, tests, ("null",)).assign(arm=MINILM)
-    lines = pd.concat([alone, by_counting(tests)]).assign(context="none")
-    every = pd.DataFrame({"seed": settings.every_seed})
-    return pd.concat([rows, lines.merge(every, how="cross")])
+    references = {MINILM: models[settings.seed], LEXICAL: BM25()}  # without context it is MiniLM
+    return pd.concat([rows, score_references(references, tests, settings.every_seed)])
 
 
 def train_and_test(of):
@@ -102,40 +96,43 @@ def train_and_test(of):
 # %% [markdown]
 # Docstrings of packages are the text that every reader has. `cde run taught_to_read --record
 # hours/taught_to_read-sets -p long_run true -p seeds=5`, with $CDE_DATA, trains on 28 sources of
-# pairs and tests on nine judged collections.
+# pairs and tests on nine judged collections; `hours/taught_to_read-graded` does so with graded
+# lessons.
+
+# %%
+from functools import partial
+
+from cde.book.differences import difference_table, in_words, sweeps_at_profiles
+from cde.data import is_available
+
+NAMES = {"coarse": "taught_to_read-sets", "graded": "taught_to_read-graded"}
+key, runs = settings.only("seeds"), {}
+if long_run and not is_available("pairs/*"):
+    raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
+for lessons, name in NAMES.items():
+    if long_run:
+        hours = taught_recipe("hours", settings, lessons)
+        page.experiment(name, partial(train_and_test, hours), key, hours, profile="hours")
+    here = taught_recipe(profile, settings, lessons)
+    rows = page.experiment(name, partial(train_and_test, here), key, here)
+    runs[lessons] = sweeps_at_profiles(name, rows)
+
+# %% [markdown]
+# A document of a coarse and of a graded lesson, and their queries:
 
 # %%
 from textwrap import wrap
 
-from cde.book.records import records_at_other_profiles
-from cde.data import is_available
-
-NAME, key = "taught_to_read-sets", settings.only("seeds")
-if long_run and not is_available("pairs/*"):
-    raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
-if long_run:
-    hours = taught_recipe("hours", settings)
-    page.experiment(NAME, lambda: train_and_test(hours), key, hours, profile="hours")
-here = taught_recipe(profile, settings)
-rows = page.experiment(NAME, lambda: train_and_test(here), key, here)
-runs = {profile: Sweep(rows)}
-for other, record in records_at_other_profiles(NAME, profile).items():
-    runs[other] = Sweep(record.rows)
-    print(f"{other}: {record.note}")
-
-# %% [markdown]
-# A document of a lesson, and its query:
-
-# %%
-lesson = here.rules.corpus(2, settings.seed)
-for text in (lesson.documents[0], lesson.queries[0]):
-    print("\n".join(wrap(text, 90)), end="\n\n")
+for lessons in NAMES:
+    lesson = taught_recipe(profile, settings, lessons).rules.corpus(2, settings.seed)
+    for text in (lesson.documents[0], lesson.queries[0]):
+        print("\n".join(wrap(f"{lessons}: {text}", 90)), end="\n\n")
 
 # %% [markdown]
 # ## What reading brings, where it is needed and where it is not
 #
 # Points of NDCG@10 more than MiniLM itself. A point is a training run; the first line of each
-# profile is the mean over the corpora with boilerplate.
+# profile is the mean over the corpora with boilerplate, each reader's own kind.
 
 # %%
 OWN, OTHER, WITHOUT = {"arm": TAUGHT}, {"arm": TAUGHT, "context": "other"}, {"arm": MINILM}
@@ -143,44 +140,70 @@ SHOWN = {"own corpus": OWN, "another corpus": OTHER}
 NEEDED = "made to need it"
 
 
-def panel(of):
+def panel(one):
     """Set → context → points more than MiniLM itself, a number each seed."""
-    made = {name: runs[of].gain(one, WITHOUT, where="in") for name, one in SHOWN.items()}
-    real = {name: runs[of].gain(one, WITHOUT, by=["seed", "set"]) for name, one in SHOWN.items()}
-    sets = dict.fromkeys(runs[of].of("own", where="out")["set"])
-    by_set = {one: {name: real[name].xs(one, level="set") for name in SHOWN} for one in sets}
-    return {NEEDED: made, **by_set}
+    made = {name: one.gain(arm, WITHOUT, where="in") for name, arm in SHOWN.items()}
+    real = {name: one.gain(arm, WITHOUT, by=["seed", "set"]) for name, arm in SHOWN.items()}
+    sets = dict.fromkeys(one.of("own", where="out")["set"])
+    return {NEEDED: made} | {
+        name: {context: gains.xs(name, level="set") for context, gains in real.items()}
+        for name in sets
+    }
 
 
 # %%
-panels = {of: panel(of) for of in reversed(runs)}
-heights = [len(sets) for sets in panels.values()]
+profiles = list(reversed(runs["coarse"]))
+panels = {
+    (of, lessons): panel(runs[lessons][of])
+    for of in profiles
+    for lessons in NAMES
+    if of in runs[lessons]
+}
+heights = [len(panels[of, "coarse"]) for of in profiles]
 size = {"width": 7.2, "height": 1.4 + 0.34 * sum(heights), "sharex": True}
 ratios = {"height_ratios": heights}
-with plots.figure(len(panels), 1, **size, squeeze=False, gridspec_kw=ratios) as (drawing, axes):
-    for number, (axis, (of, sets)) in enumerate(zip(axes.flat, panels.items(), strict=True)):
-        below = "points of NDCG@10 more than MiniLM itself" if axis is axes.flat[-1] else ""
-        charts.seed_dots(axis, sets, below, legend=not number)
+with plots.figure(len(profiles), 2, **size, squeeze=False, gridspec_kw=ratios) as (drawing, axes):
+    for axis in axes[:, 1]:
+        axis.set_visible(False)
+    for (of, lessons), sets in panels.items():
+        row, column = profiles.index(of), list(NAMES).index(lessons)
+        axis = axes[row, column]
+        axis.set_visible(True)
+        below = "points more than MiniLM itself" if row == len(profiles) - 1 else ""
+        charts.seed_dots(axis, sets, below, legend=False)
         axis.axvline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
         axis.axhline(0.6, color=plots.MUTED, linewidth=0.8)
-        axis.set_ylabel(of)
+        if column:
+            axis.set_yticklabels([])
+        axis.set_title(f"{lessons} lessons" if not row else "")
+        axis.set_ylabel("" if column else of)
+    names = axes[0, 0].get_legend_handles_labels()
+    drawing.legend(*names, loc="outside upper left", ncols=2)
 
 # %% tags=["hide-input"]
-lead = list(runs)[-1]
-points = {
-    where: {name: runs[lead].gain(one, WITHOUT, where=where).mean() for name, one in SHOWN.items()}
-    for where in ("in", "out")
-}
+lead = profiles[0]
+told = []
+for lessons in [one for one in NAMES if lead in runs[one]]:
+    for where, what in (("in", "corpora that need reading"), ("out", "real sets")):
+        points = [
+            runs[lessons][lead].gain(one, WITHOUT, where=where).mean() for one in SHOWN.values()
+        ]
+        told.append(
+            f"{lessons} lessons, {what}: {points[0]:.1f} with the own corpus' context and "
+            f"{points[1]:.1f} with another's"
+        )
 plots.show(
     drawing,
     alt=(
-        "Dots for each test set and seed: NDCG@10 points more than MiniLM itself. On corpora that "
-        f"need reading, at {lead}, {points['in']['own corpus']:.1f} points with the own corpus' "
-        f"context and {points['in']['another corpus']:.1f} with another's. On real sets "
-        f"{points['out']['own corpus']:.1f} and {points['out']['another corpus']:.1f}."
+        "Dots for each test set and seed: NDCG@10 points more than MiniLM itself. Means at "
+        f"{lead}: {'; '.join(told)}."
     ),
-    caption="An encoder that was taught to read, on corpora made to need it and on real ones.",
-    data=pd.concat([one.mean_by_run().assign(profile=of) for of, one in runs.items()]),
+    caption="Encoders that were taught to read, on corpora made to need it and on real ones.",
+    data=pd.concat(
+        one.mean_by_run().assign(profile=of, lessons=lessons)
+        for lessons in runs
+        for of, one in runs[lessons].items()
+    ),
     answers="CDE §1 and §4.2",
 )
 
@@ -190,49 +213,39 @@ plots.show(
 # Intervals are over other seeds and other sets at once (`cde.intervals.spread`).
 
 # %%
-from cde.intervals import smallest_effect
-
 KINDS = {"in": NEEDED, "out": "real"}
 DIFFERENCES = {
     "own − another corpus": (OWN, OTHER),
     "own − MiniLM": (OWN, WITHOUT),
     "another corpus − MiniLM": (OTHER, WITHOUT),
 }
-
-
-def difference_line(of, where, what):
-    """A line of the table."""
-    found = runs[of].crossed_gain(*DIFFERENCES[what], where=where)
-    points = str(found) if found else f"{runs[of].gain(*DIFFERENCES[what], where=where).mean():.2f}"
-    power = f"{smallest_effect(found):.2g}" if found else ""
-    names = {"profile": of, "sets": KINDS[where], "difference": what}
-    return {**names, "points": points, "seen with 80 % power": power}
-
-
-plots.table(
-    pd.DataFrame(
-        [difference_line(of, where, what) for of in runs for where in KINDS for what in DIFFERENCES]
-    )
-)
+tables = [
+    difference_table(runs[lessons], DIFFERENCES, where=where).assign(lessons=lessons, text=kind)
+    for lessons in NAMES
+    for where, kind in KINDS.items()
+]
+plots.table(pd.concat(tables).set_index(["lessons", "profile", "text"]))
 
 
 # %%
-def score_line(of, where):
+def score_line(lessons, of, where):
     """What each encoder finds on sets of a kind, and how far the context moves documents."""
-    one = runs[of]
-    encoders = {
-        "own corpus": OWN,
-        "another corpus": OTHER,
-        MINILM: WITHOUT,
-        LEXICAL: {"arm": LEXICAL},
-    }
+    one = runs[lessons][of]
+    encoders = {**SHOWN, MINILM: WITHOUT, LEXICAL: {"arm": LEXICAL}}
     scores = {name: one.score(where=where, **wanted).mean() for name, wanted in encoders.items()}
     told = {name: f"{score:.1f}" for name, score in scores.items()}
     share = one.of_run("moved", arm=TAUGHT, where=where).mean()
-    return {"profile": of, "sets": KINDS[where], **told, "moved": f"{share:.2g}"}
+    return {
+        "lessons": lessons,
+        "profile": of,
+        "sets": KINDS[where],
+        **told,
+        "moved": f"{share:.2g}",
+    }
 
 
-plots.table(pd.DataFrame([score_line(of, where) for of in runs for where in KINDS]))
+lines = [score_line(one, of, where) for one in NAMES for of in runs[one] for where in KINDS]
+plots.table(pd.DataFrame(lines))
 
 # %% [markdown]
 # *Moved* is how far a document moves from its own to another corpus' context, in distances between
@@ -240,60 +253,72 @@ plots.table(pd.DataFrame([score_line(of, where) for of in runs for where in KIND
 #
 # ## Verdict
 #
-# The rules were fixed before the first of these runs. A gate comes first: on corpora that are made
-# to need it, the own context must be worth 3 points more than another one. Then the corpus counts
-# as helping if, on real sets, its own context is worth half a point more than another corpus'. The
-# reader counts as useful if the encoder finds more there than MiniLM itself.
+# The rules were fixed before the first of these runs, for each kind of lessons. A gate comes first:
+# on corpora that are made to need it, the own context must be worth 3 points more than another one.
+# Then the corpus counts as helping if, on real sets, its own context is worth half a point more
+# than another corpus'. The reader counts as useful if the encoder finds more there than MiniLM
+# itself.
 
 # %%
-HELPS, USEFUL = "cde-s42-able-reader-half-a-point", "cde-s42-able-reader-over-minilm"
-for of, one in runs.items():
-    what = f"profile {of}, {one.sets()} sets"
-    able = float(one.gain(OWN, OTHER, where="in").mean())
-    display(gates.show([claims.gate("reads-where-needed", able, what, of)]))
-    for claim, difference in ((HELPS, "own − another corpus"), (USEFUL, "own − MiniLM")):
-        if found := one.crossed_gain(*DIFFERENCES[difference]):
-            claims.measure(claim, found, what, scale=of)
+HELPS = {
+    "coarse": "cde-s42-able-reader-half-a-point",
+    "graded": "cde-s42-graded-reader-half-a-point",
+}
+USEFUL = {
+    "coarse": "cde-s42-able-reader-over-minilm",
+    "graded": "cde-s42-graded-reader-over-minilm",
+}
+for lessons in NAMES:
+    for of, one in runs[lessons].items():
+        what = f"{lessons} lessons, profile {of}, {one.sets()} sets"
+        able = float(one.gain(OWN, OTHER, where="in").mean())
+        display(gates.show([claims.gate("reads-where-needed", able, what, of)]))
+        for claim, difference in (
+            (HELPS[lessons], "own − another corpus"),
+            (USEFUL[lessons], "own − MiniLM"),
+        ):
+            if found := one.crossed_gain(*DIFFERENCES[difference]):
+                claims.measure(claim, found, what, scale=of)
 claims.verdicts()
 
 
 # %% tags=["hide-cell"]
-def said(what, of, where="out"):
+def said(what, lessons, where="out"):
     """A difference in words, to a tenth of a point."""
-    found = runs[of].crossed_gain(*DIFFERENCES[what], where=where)
-    if found is None:
-        return f"{runs[of].gain(*DIFFERENCES[what], where=where).mean():.1f}"
-    numbers = (round(value, 1) + 0.0 for value in (found.estimate, found.low, found.high))
-    return "{} [{}, {}]".format(*numbers)  # no "-0.0"
+    one = runs[lessons]
+    return in_words(one[lead if lead in one else profile], DIFFERENCES[what], where=where)
+
+
+def both(what, where="out"):
+    """A difference after coarse lessons, and after graded ones."""
+    coarse, graded = (said(what, lessons, where) for lessons in NAMES)
+    return f"{coarse} after coarse lessons, {graded} after graded ones"
 
 
 page.answer(
     f"""**Reading the right corpus is worth half a point on real collections:
-    {claims.verdict(HELPS)}. An encoder that reads searches them better than without context:
-    {claims.verdict(USEFUL)}.** At `{lead}`, and in points of NDCG@10, the encoder gains
-    {said("own − another corpus", lead, "in")} from its own corpus over another one where the text
-    is made to need it. So it can read. On {runs[lead].sets()} real sets its own corpus' context
-    changes the score by {said("own − another corpus", lead)} against another corpus', and by
-    {said("own − MiniLM", lead)} against none. Another corpus' context moves a document there by
-    {100 * runs[lead].of_run("moved", arm=TAUGHT, where="out").mean():.0f} % of the distance between
-    documents."""
+    {claims.verdict(HELPS["coarse"])} after coarse lessons, {claims.verdict(HELPS["graded"])} after
+    graded ones. An encoder that reads searches them better than without context:
+    {claims.verdict(USEFUL["coarse"])} and {claims.verdict(USEFUL["graded"])}.** Both encoders can
+    read. At `{lead}`, in points of NDCG@10, their own corpus' context is worth more than another
+    one's where the text is made to need it: {both("own − another corpus", "in")}. On
+    {runs["coarse"][lead].sets()} real sets it is worth {both("own − another corpus")}. Against no
+    context it is worth {both("own − MiniLM")} there."""
 )
 
 # %% [markdown]
 # ## What this teaches
 #
 # That a context brings nothing has two possible reasons: nobody reads, or there is nothing to gain.
-# Here the encoder reads. It learned so in minutes, where common words mislead, and it keeps the
-# skill on corpora and words that it never saw. On the nine collections the skill does harm. All
-# five encoders find less there in their own corpus' context than in another one, and less in
-# another one than in none.
+# Here encoders read. They learned so in minutes, where common words mislead, and they keep the
+# skill on corpora and words that they never saw. On the nine collections the skill does harm, after
+# coarse lessons and after graded ones, against another corpus' context and against none. So it is
+# not only that the lessons were coarse.
 #
-# {doc}`../motivation/headroom` counts instead of training, and points the same way: a ranker that
-# counts words gains little from the statistics of its own collection over those of all others.
-#
-# Why this reading costs on real collections is open. The lessons teach one coarse skill: to
-# discount words that most documents of a corpus hold. A finer one, for words that some documents
-# hold, has not been taught, and this page does not say what it would be worth.
+# {doc}`does_reading_help` has another one. The statistics of a collection are not always the best
+# ones to search it with, and these encoders lose most where BM25 loses.
+# {doc}`../motivation/headroom` counts instead of training, and finds little that own statistics
+# could give in the mean.
 #
 # ## What differs from the paper's setting
 #

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from cde.data.pydocs import load_pairs
-from cde.experiments.boilerplate import Boilerplate, BoilerplateRecipe, search_by_counting
+from cde.experiments.boilerplate import (
+    Boilerplate,
+    BoilerplateRecipe,
+    GradedBoilerplate,
+    search_by_counting,
+)
 from cde.experiments.recipes import EvaluationSet, recipe
 from cde.experiments.sweeps import evaluate_in_contexts
 from cde.experiments.text_game import of_test, text_words
@@ -99,3 +104,43 @@ def test_what_cannot_be_drawn_is_refused() -> None:
         Boilerplate(in_document=17)
     with pytest.raises(ValueError, match="a corpus of 1000000 pairs was asked for"):
         RULES.corpus(10**6, 0)
+
+
+def test_a_graded_word_tells_less_the_commoner_it_is() -> None:
+    rules = GradedBoilerplate(PACKAGES, document_words=1, query_words=1)
+    every = rules.corpus(300, seed=0, corpora=12)
+    domains = np.asarray(every.domains)
+    words = set(np.array(text_words(PACKAGES).words)[~of_test(len(text_words(PACKAGES).words))])
+    shares, chances = [], []
+    for name in dict.fromkeys(every.domains):
+        corpus = every.select(domains == name)
+        documents, queries = (
+            [set(text.split()) for text in texts] for texts in (corpus.documents, corpus.queries)
+        )
+        for word in common_words(list(corpus.documents), 0.04) & words:
+            held = np.array([word in one for one in documents])
+            asked = np.array([word in one for one in queries])
+            shares.append(held.mean())
+            # of the queries that have the word, how many are its document's
+            chances.append(asked[held].mean() / max(asked[~held].mean(), 0.5 / 300))
+    assert len(shares) > 100
+    assert min(shares) < 0.06
+    assert 0.6 < max(shares) < 0.85
+    of_shares = np.argsort(shares)
+    rare, common = np.array(chances)[of_shares[:30]], np.array(chances)[of_shares[-30:]]
+    # (1/2 + share/4) / (share/2): 17 at a share of 0.06 and 2 at 0.6
+    assert np.median(rare) > 8
+    assert 1.2 < np.median(common) < 4
+
+
+def test_own_counts_find_more_than_another_corpus_counts_where_words_are_graded() -> None:
+    of = BoilerplateRecipe("smoke", BASE, (200, 3), {}, GradedBoilerplate(PACKAGES))
+    found = search_by_counting(of.tests())
+    assert found["own"] > found["equal"] > found["other"] - 0.03
+    assert found["own"] > found["other"] + 0.03
+
+
+@pytest.mark.parametrize("shares", [(0.0, 0.5), (0.5, 0.5), (0.2, 1.5)])
+def test_shares_of_graded_words_are_probabilities_in_order(shares: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match=f"they are {shares[0]} and {shares[1]}"):
+        GradedBoilerplate(PACKAGES, shares=shares)

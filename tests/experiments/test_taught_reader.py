@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from cde.data import RetrievalSet, load_pairs
 from cde.data.pydocs import HELD_OUT
+from cde.experiments.boilerplate import GradedBoilerplate
 from cde.experiments.movement import moved_between_corpora
 from cde.experiments.recipes import EvaluationSet
 from cde.experiments.taught_reader import taught_recipe
@@ -93,3 +96,12 @@ def test_documents_move_only_through_an_open_gate() -> None:
     assert moved_between_corpora(model, sets) > 0.01
     with pytest.raises(ValueError, match="two corpora or more"):
         moved_between_corpora(model, sets[:1])
+
+
+def test_graded_lessons_differ_in_their_rules_and_take_three_times_as_long() -> None:
+    coarse, graded = (taught_recipe("laptop", None, one) for one in ("coarse", "graded"))
+    assert isinstance(graded.rules, GradedBoilerplate)
+    assert graded.rules.packages == coarse.rules.packages
+    assert graded.base == replace(coarse.base, steps=3 * coarse.base.steps)
+    given = SimpleNamespace(steps=7)
+    assert taught_recipe("laptop", given, "graded").base.steps == 7

@@ -1,0 +1,53 @@
+"""Arms compared at every profile: means over seeds and sets, and what stands where there are none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cde.book.differences import difference_table, in_words
+from cde.experiments.sweeps import Sweep
+from cde.intervals import crossed_interval
+
+PAIR = ({"arm": "a"}, {"arm": "b"})
+
+
+def sweep_of(gains: np.ndarray, floor: float = 0.3) -> Sweep:
+    """Arm a has so many points more than b, by seed and set."""
+    rows = [
+        {"arm": arm, "seed": seed, "set": f"set {place}", "where": "out", "context": "none"}
+        | {"ndcg": floor + 0.1 * place + (arm == "a") * gains[seed, place] / 100}
+        for seed, place in np.ndindex(*gains.shape)
+        for arm in "ab"
+    ]
+    return Sweep(pd.DataFrame(rows))
+
+
+def test_a_line_has_the_crossed_interval_of_the_gains_whatever_the_scores() -> None:
+    gains = np.random.default_rng(0).normal(2, 1, (4, 5))
+    found = difference_table({"laptop": sweep_of(gains)}, {"a − b": PAIR}).iloc[0]
+    assert found["points"] == str(crossed_interval(pd.DataFrame(gains)))
+    assert (found["seeds"], found["sets"]) == (4, 5)
+    moved = difference_table({"laptop": sweep_of(gains, floor=0.1)}, {"a − b": PAIR}).iloc[0]
+    assert moved["points"] == found["points"]
+
+
+def test_a_profile_without_an_arm_has_no_line_and_no_other_loses_its_own() -> None:
+    both, alone = sweep_of(np.ones((2, 2))), sweep_of(np.ones((2, 2)))
+    alone = Sweep(alone.rows.query("arm == 'b'"))
+    found = difference_table({"laptop": alone, "hours": both}, {"a − b": PAIR})
+    assert found["profile"].tolist() == ["hours"]
+
+
+def test_a_single_seed_has_a_mean_and_no_interval() -> None:
+    one = sweep_of(np.array([[1.0, 2.0]]))
+    line = difference_table({"laptop": one}, {"a − b": PAIR}).iloc[0]
+    assert (line["points"], line["seen with 80 % power"]) == ("1.50", "")
+    assert in_words(one, PAIR) == "1.5"
+
+
+@pytest.mark.parametrize(("size", "said"), [(0.001, "0.0"), (-0.001, "0.0"), (-1.24, "-1.2")])
+def test_a_sentence_has_tenths_and_no_negative_nought(size: float, said: str) -> None:
+    found = in_words(sweep_of(np.full((2, 2), size)), PAIR)
+    assert found.startswith(f"{said} [")

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from cde.experiments.corpus_statistics import Counts
@@ -27,7 +28,10 @@ __all__ = ["follows_statistics", "search_in_every_context"]
 
 
 def search_in_every_context(
-    model: ContextualEncoder, searched: Sequence[EvaluationSet], sources: Sequence[EvaluationSet]
+    model: ContextualEncoder,
+    searched: Sequence[EvaluationSet],
+    sources: Sequence[EvaluationSet],
+    others: int | None = None,
 ) -> pd.DataFrame:
     """NDCG@10 of corpora, by the corpus that the context and BM25's weights are taken from.
 
@@ -36,12 +40,17 @@ def search_in_every_context(
         searched: sets to search.
         sources: sets whose documents are read and counted; those that are searched may be among
             them.
+        others: besides its own, so many sources of each set; which ones depends on the places of
+            the set and of the sources alone. None: all.
 
     Returns:
         A row for each set and source: `searched`, `source`, `ndcg` (the encoder in the source's
         context) and `bm25` (BM25 with the source's IDF), 0 to 1.
 
-    Used by the chapter `reading_context`.
+    Raises:
+        ValueError: fewer than one other source, or more than there are.
+
+    Used by the chapters `reading_context` and `untuned_text`.
 
     Example:
         >>> from cde.data import RetrievalSet
@@ -57,7 +66,11 @@ def search_in_every_context(
     counts = {
         one.name: Counts.of(one.collection.documents, model.tokenizer, longest) for one in sources
     }
-    jobs = [(test, source) for test in searched for source in sources]
+    jobs = [
+        (test, source)
+        for place, test in enumerate(searched)
+        for source in _sources_of(test, sources, others, place)
+    ]
     matrices = {
         test.name: (TermMatrix.of(test.collection), JudgedMatrix.of(test.collection))
         for test in searched
@@ -75,6 +88,23 @@ def search_in_every_context(
             }
         )
     return pd.DataFrame(rows)
+
+
+def _sources_of(
+    test: EvaluationSet, sources: Sequence[EvaluationSet], others: int | None, place: int
+) -> list[EvaluationSet]:
+    """The sources of a set, in their order: its own, where it is one, and others."""
+    foreign = [one for one in sources if one.name != test.name]
+    if others is None:
+        return list(sources)
+    if not 0 < others <= len(foreign):
+        raise ValueError(
+            f"others must be from 1 to {len(foreign)}, as many other sources as there are; it is "
+            f"{others}"
+        )
+    drawn = np.random.default_rng(place).choice(len(foreign), others, replace=False)
+    chosen = {foreign[one].name for one in drawn} | {test.name}
+    return [one for one in sources if one.name in chosen]
 
 
 def follows_statistics(rows: pd.DataFrame) -> pd.Series[float]:

@@ -29,7 +29,9 @@ def untrained() -> ContextualEncoder:
     )
 
 
-@pytest.mark.filterwarnings("ignore:.* are duplicates of others")
+pytestmark = pytest.mark.filterwarnings("ignore:.* are duplicates of others")
+
+
 def test_in_its_own_weights_bm25_is_bm25_and_an_untrained_reader_is_the_plain_encoder(
     tests: list[EvaluationSet], untrained: ContextualEncoder
 ) -> None:
@@ -43,6 +45,20 @@ def test_in_its_own_weights_bm25_is_bm25_and_an_untrained_reader_is_the_plain_en
         assert rows.query("searched == @test.name")["ndcg"].tolist() == [plain] * 3
     assert follows_statistics(rows).isna().all(), "no source is worth more than another"
     assert rows.groupby("searched")["bm25"].nunique().max() > 1
+
+
+def test_a_few_sources_are_the_same_few_and_the_own_one_is_among_them(
+    tests: list[EvaluationSet], untrained: ContextualEncoder
+) -> None:
+    every = search_in_every_context(untrained, tests[:2], tests)
+    few = search_in_every_context(untrained, tests[:2], tests, others=1)
+    assert few.groupby("searched").size().tolist() == [2, 2]
+    assert (few["searched"] == few["source"]).groupby(few["searched"]).sum().tolist() == [1, 1]
+    joined = few.merge(every, on=["searched", "source"], suffixes=("", "_of_all"))
+    assert len(joined) == len(few) and (joined["bm25"] == joined["bm25_of_all"]).all()
+    for wrong in (0, 3):
+        with pytest.raises(ValueError, match="from 1 to 2"):
+            search_in_every_context(untrained, tests[:2], tests, others=wrong)
 
 
 def test_the_correlation_asks_for_order_within_a_corpus_alone() -> None:

@@ -18,7 +18,7 @@ from cde.intervals.estimates import (
     share_interval,
 )
 from cde.intervals.power import p_value, smallest_effect, smallest_tolerance
-from cde.intervals.spread import Spread, crossed_interval, spread
+from cde.intervals.spread import Spread, crossed_interval, spread, table_interval
 
 __all__ = [
     "Interval",
@@ -39,4 +39,5 @@ __all__ = [
     "smallest_effect",
     "smallest_tolerance",
     "spread",
+    "table_interval",
 ]

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from cde.intervals.estimates import Interval
+from cde.intervals.estimates import Interval, run_interval
 
-__all__ = ["Spread", "crossed_interval", "spread"]
+__all__ = ["Spread", "crossed_interval", "spread", "table_interval"]
 
 
 class Spread(NamedTuple):
@@ -92,6 +92,35 @@ def crossed_interval(values: ArrayLike) -> Interval:
     mean = float(table.mean())
     method = f"random effects of {seeds} seeds and {collections} collections"
     return Interval(mean, mean - half, mean + half, min(table.shape), method)
+
+
+def table_interval(values: ArrayLike) -> Interval | None:
+    """Mean of a table of differences, with the interval that its shape allows.
+
+    Args:
+        values: `(seeds, collections)`.
+
+    Returns:
+        The interval over both, where there are two or more of each (`crossed_interval`); Student's
+        over the one that there are two or more of; None for a single value, or none.
+
+    Raises:
+        ValueError: no table, or a value that is no number.
+
+    Used by the chapters `does_reading_help` and `reading_context`.
+
+    Example:
+        >>> print(table_interval([[1.0, 2.0, 3.0]]), table_interval([[1.0]]))
+        2 [-0.484, 4.48] None
+    """
+    table = np.asarray(values, dtype=np.float64)
+    if table.ndim != 2:
+        raise ValueError(f"values must be a table, (seeds, collections): {table.shape}")
+    if table.size < 2:
+        return None
+    if min(table.shape) > 1:
+        return crossed_interval(table)
+    return run_interval(table, "seeds" if table.shape[1] == 1 else "collections")
 
 
 def _checked(values: ArrayLike) -> np.ndarray:

@@ -29,7 +29,8 @@ settings = page.settings(globals(), laptop={}, smoke={}, gpu={}, paper={})
 #
 # *Can it?* In a game of words only the corpus tells which words matter. *Does it, where text needs
 # it?* Docstrings get boilerplate that only the corpus gives away. *Does it help on real text?* Here
-# nothing is made up: judged collections, and docstrings as they are.
+# nothing is made up: judged collections, docstrings as they are, and sources of many kinds of text
+# that had no part in any choice.
 #
 # Each encoder reads documents of the corpus that it searches. In their place it then gets those of
 # *another corpus*, *no context*, or the *one fixed context* of an encoder that was trained with
@@ -56,6 +57,7 @@ REAL = {
     "hours": "Real text: nine judged collections",
     "laptop": "Real text: docstrings of packages",
 }
+UNTUNED = "Real text: sources that nobody tuned on"
 LAYERS, READER = "two layers, all trained", "reader for MiniLM"
 FIXED, TAUGHT, MINILM = "fixed context", "taught to read", "MiniLM itself"
 COARSE, GRADED = f"{READER}, coarse lessons", f"{READER}, graded lessons"
@@ -87,6 +89,13 @@ evidence = [
 for (encoder, record), (arm, without, fixed) in real.items():
     text = REAL[record.split("/")[0]]
     evidence.append(Evidence(text, encoder, record, arm, without, fixed=fixed))
+for encoder, arm, fixed in (
+    (READER, "untaught", FIXED),
+    (COARSE, "coarse lessons", None),
+    (GRADED, "graded lessons", None),
+):
+    record = "laptop/untuned_text-arms"
+    evidence.append(Evidence(UNTUNED, encoder, record, arm, MINILM, fixed=fixed))
 
 # %% [markdown]
 # Each difference has an interval over other seeds and other sets at once; over seeds alone in the
@@ -95,7 +104,7 @@ for (encoder, record), (arm, without, fixed) in real.items():
 # %% tags=["hide-input"]
 from cde.book.records import rows_of_record
 from cde.experiments.sweeps import Sweep
-from cde.intervals import crossed_interval, run_interval
+from cde.intervals import crossed_interval, table_interval
 
 ANOTHER, NONE = "another corpus", "no context"
 
@@ -128,16 +137,9 @@ def gains(one):
     return {to: table.pivot_table("points", "seed", "set") for to, table in frames.items()}
 
 
-def interval(table):
-    """The mean of a table of seeds and sets, with its interval."""
-    if min(table.shape) > 1:
-        return crossed_interval(table)
-    return run_interval(table, "seeds" if table.shape[1] == 1 else "collections")
-
-
 there = [one for one in evidence if rows_of_record(*reversed(one.record.split("/")))]
 every = {one: gains(one) for one in there}
-intervals = {one: interval(of[ANOTHER]) for one, of in every.items()}
+intervals = {one: table_interval(of[ANOTHER]) for one, of in every.items()}
 
 # %% tags=["hide-input"]
 questions = {one.question: {} for one in sorted(there, key=lambda one: one.question)}
@@ -147,7 +149,8 @@ heights = [len(lines) for lines in questions.values()]
 size = {"width": 7.2, "height": 2.6 + 0.34 * sum(heights)}
 ratios = {"height_ratios": heights}
 with plots.figure(len(questions), 1, **size, gridspec_kw=ratios) as (drawing, axes):
-    axes[-2].sharex(axes[-1])
+    for axis in axes[2:-1]:  # those of real text
+        axis.sharex(axes[-1])
     for axis, (question, lines) in zip(axes, questions.items(), strict=True):
         charts.forest(axis, lines, "points of NDCG@10" if axis is axes[-1] else "", bound=0)
         axis.set_ylim(len(lines) - 0.5, -0.5)
@@ -186,7 +189,7 @@ from cde.intervals import smallest_effect
 def line(one):
     """A line of the table: an encoder against each control."""
     tables = every[one]
-    found = {f"own − {to}": str(interval(table)) for to, table in tables.items()}
+    found = {f"own − {to}": str(table_interval(table)) for to, table in tables.items()}
     seeds, sets = tables[ANOTHER].shape
     told = {"question": one.question, "encoder": one.encoder, **found}
     seen = f"{smallest_effect(intervals[one]):.2g}"

@@ -189,18 +189,18 @@ with plots.figure(width=5.6, height=3.4) as (drawing, axis):
     axis.legend(loc="upper right")
 
 # %% tags=["hide-input"]
-from cde.intervals import crossed_interval
+from cde.intervals import table_interval
 
 summary = rows[rows["what"] == "summary"]
 
 
 def mean_of(arm, column):
-    """The mean over sets and seeds with its interval; the mean alone with one seed or set.
+    """The mean over sets and seeds with its interval; None without two numbers.
 
     Sets in which no query gains anything have no correlation, and are left out.
     """
     table = summary[summary["arm"] == arm].pivot_table(column, "seed", "set").dropna(axis=1)
-    return crossed_interval(table) if min(table.shape) > 1 else table.melt()["value"].mean()
+    return table_interval(table)
 
 
 follows = {arm: mean_of(arm, "follows") for arm in ARMS}
@@ -232,7 +232,7 @@ LINES = {
     "words": "words weighed in a set",
 }
 table = {LINES[one]: {arm: str(mean_of(arm, one)) for arm in ARMS} for one in LINES}
-plots.table(pd.DataFrame(table).T.replace("nan", "undefined"))
+plots.table(pd.DataFrame(table).T.replace("None", "undefined"))
 
 # %% [markdown]
 # ## Does a context help where its statistics help?
@@ -286,14 +286,9 @@ def correlations(scale, arm):
     return pd.DataFrame(each).T.dropna(axis=1)
 
 
-def in_short(table):
-    """The mean with its interval; the mean alone with one seed or set."""
-    return crossed_interval(table) if min(table.shape) > 1 else table.melt()["value"].mean()
-
-
-together = {(of, arm): in_short(correlations(of, arm)) for of in everywhere for arm in ARMS}
+together = {(of, arm): table_interval(correlations(of, arm)) for of in everywhere for arm in ARMS}
 lines = {of: {arm: str(together[of, arm]) for arm in ARMS} for of in everywhere}
-plots.table(pd.DataFrame(lines).T.replace("nan", "undefined").rename_axis("profile"))
+plots.table(pd.DataFrame(lines).T.replace("None", "undefined").rename_axis("profile"))
 
 # %%
 widest = list(everywhere)[-1]
@@ -335,7 +330,7 @@ plots.show(
 FOLLOWS, LEARNED = "cde-s1-common-words-weigh-less", "cde-s1-taught-words-weigh-less"
 sets = summary["set"].nunique()
 what = f"{sets} sets, {of.base.steps} steps of {of.base.batch_size}"
-if not isinstance(follows[READS], float):
+if all(follows.values()):
     claims.measure(FOLLOWS, follows[READS], what)
     claims.measure(FOLLOWS, follows[FIXED], f"{FIXED}, {what}", "exploratory")
     what = f"{sets} sets, {taught.base.steps} steps of {taught.base.batch_size}, half of lessons"
@@ -343,7 +338,7 @@ if not isinstance(follows[READS], float):
 STATISTICS = "cde-s1-context-follows-statistics"
 for scale in everywhere:
     for arm, role in ((TAUGHT, "test"), (READS, "exploratory"), (FIXED, "exploratory")):
-        if not isinstance(together[scale, arm], float):
+        if together[scale, arm]:
             searched = correlations(scale, arm).shape[1]
             what = f"{arm}, profile {scale}, {searched} sets searched"
             claims.measure(STATISTICS, together[scale, arm], what, role, scale=scale)

@@ -18,6 +18,7 @@ from cde.intervals import (
     smallest_effect,
     smallest_tolerance,
     spread,
+    table_interval,
 )
 
 
@@ -119,3 +120,16 @@ def test_a_table_that_is_none_is_refused() -> None:
         spread([[1.0, 2.0]])
     with pytest.raises(ValueError, match="1 of 4 values are no numbers"):
         crossed_interval([[1.0, 2.0], [float("nan"), 1.0]])
+
+
+def test_a_table_has_the_interval_that_its_shape_allows() -> None:
+    values = np.random.default_rng(0).normal(size=(3, 5))
+    assert table_interval(values) == crossed_interval(values)
+    row, column = table_interval(values[:1]), table_interval(values[:, :1])
+    assert row == run_interval(values[0], "collections")
+    assert column == run_interval(values[:, 0], "seeds")
+    assert table_interval(values[:1, :1]) is None and table_interval(values[:, :0]) is None
+    with pytest.raises(ValueError, match="a table"):
+        table_interval(values[0])
+    with pytest.raises(ValueError, match="are not numbers"):
+        table_interval([[1.0, float("nan")]])

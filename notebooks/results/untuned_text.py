@@ -91,6 +91,8 @@ def searched():
 # chance once for all. BM25 searches it too, with the document frequencies of the same sources.
 
 # %%
+from dataclasses import replace
+
 import pandas as pd
 
 from cde.experiments.context_sources import search_in_every_context
@@ -100,12 +102,15 @@ from cde.lexical import BM25
 
 UNTAUGHT, COARSE, GRADED = "untaught", "coarse lessons", "graded lessons"
 FIXED, MINILM, LEXICAL = "fixed context", "MiniLM itself", "BM25"
-plain = with_reader(profile, settings)
-READERS = {
-    UNTAUGHT: plain,
-    COARSE: taught_recipe(profile, settings, "coarse"),
-    GRADED: taught_recipe(profile, settings, "graded"),
-}
+plain, coarse, graded = (
+    replace(of, base=replace(of.base, data="pydocs"))  # at profiles that train on sources, too
+    for of in (
+        with_reader(profile, settings),
+        taught_recipe(profile, settings, "coarse"),
+        taught_recipe(profile, settings, "graded"),
+    )
+)
+READERS = {UNTAUGHT: plain, COARSE: coarse, GRADED: graded}
 
 
 def search(arm, run_seed, sets):

@@ -316,7 +316,8 @@ page.answer(
 # not only that the lessons were coarse.
 #
 # {doc}`does_reading_help` has another one. The statistics of a collection are not always the best
-# ones to search it with, and these encoders lose most where BM25 loses.
+# ones to search it with, and these encoders lose most where BM25 loses. {doc}`untuned_text` finds
+# that this is not the whole reason: on other sources BM25 gains, and the same readers lose.
 # {doc}`../motivation/headroom` counts instead of training, and finds little that own statistics
 # could give in the mean.
 #

@@ -303,8 +303,8 @@ real_ones = [found.estimate for text in REAL.values() for found in questions[tex
 mean = f"{together.estimate:.1f} [{together.low:.1f}, {together.high:.1f}]"
 page.answer(
     f"""**On nine judged collections encoders find more when they read the right corpus:
-    {claims.verdict(HELPS)}. It is worth more to a reader where its statistics are worth more to
-    BM25: {claims.verdict(FOLLOWS)} there.** Encoders can read a corpus. In a game that needs it the
+    {claims.verdict(HELPS)}. There it is worth more to a reader where its statistics are worth more
+    to BM25: {claims.verdict(FOLLOWS)}.** Encoders can read a corpus. In a game that needs it the
     right one is worth {first.estimate:.0f} points of NDCG@10, and {least:.0f} to {most:.0f} on
     docstrings with boilerplate.
     On real text it is worth {min(real_ones):.1f} to {max(real_ones):.1f}; the
@@ -326,11 +326,10 @@ page.answer(
 # right corpus are not always the best ones to search it with, and the taught readers lose most
 # where BM25 loses by them. But the four encoders are no four witnesses: they were tested on the
 # same nine collections, each beside the same other one, and the prediction was held by a small
-# margin. On the sources that nobody tuned on it failed. BM25 gains there by the right statistics,
-# and readers do not.
-# So the second reason is that they read the wrong thing: a skill that was learned on boilerplate is
-# not the skill that real text needs. {doc}`reading_context` asks the same of packages, in the
-# context of every other one.
+# margin. On the sources that nobody tuned on it failed: BM25 gains there by the right statistics,
+# and readers do not. So, second, the readers may read the wrong thing. They were taught on
+# boilerplate, and that need not be the skill that real text asks for. {doc}`reading_context` asks
+# the same of packages, in the context of every other one.
 #
 # Gains over an encoder without context are another matter. They can be had from a fixed context
 # too, and even from that of a wrong corpus. A table that credits a corpus needs both controls.

@@ -7,6 +7,7 @@ negatives.
 - `cde.batching.packing`: batches of one size from clusters of any (§4.1, "Packing");
 - `cde.batching.epochs`: what packing does to clusters, and chance from one epoch to the next;
 - `cde.batching.trainer_batches`: the same batches in the trainer of sentence-transformers;
+- `cde.batching.guarantees`: how hard neighbours must be as negatives (clustering paper §4.3);
 - `cde.batching.filtering`: documents that answer a query without being labelled for it (Eq. 4);
 - `cde.batching.judging`: what texts alone tell of the documents that the filter removes.
 """

@@ -1,7 +1,8 @@
 """What the triangle inequality promises about in-batch negatives (clustering paper §4.3 and §4.4).
 
 A query q lies at an angle a from its own document d, and d at an angle b from another document d'.
-Angles on the sphere obey the triangle inequality: the angle of q and d' is from |a − b| to a + b.
+Angles on the sphere obey the triangle inequality: the angle of q and d' is at least the difference
+of a and b, and at most their sum.
 So a cluster in which documents lie close together promises that its members are near the query,
 whatever the query is. How much it promises depends on a and b alone; `negative_guarantees` counts
 how often that is of use.

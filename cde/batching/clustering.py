@@ -89,10 +89,10 @@ def cluster_pairs(
         (1, 1, 2)
     """
     query_vectors, document_vectors = np.asarray(query_vectors), np.asarray(document_vectors)
-    _check_pairs(query_vectors, document_vectors)
+    check_pairs(query_vectors, document_vectors)
     return _cluster(
         lambda rows: paired_points(query_vectors[rows], document_vectors[rows]),
-        _shards(len(query_vectors), cluster_size, domains, shard_size, seed),
+        domain_shards(len(query_vectors), cluster_size, domains, shard_size, seed),
         cluster_size,
         spherical=False,
         iterations=iterations,
@@ -151,7 +151,7 @@ def cluster_vectors(
 
     return _cluster(
         points_of,
-        _shards(len(vectors), cluster_size, domains, shard_size, seed),
+        domain_shards(len(vectors), cluster_size, domains, shard_size, seed),
         cluster_size,
         spherical=spherical,
         iterations=iterations,
@@ -309,7 +309,7 @@ def paired_points(query_vectors: Vectors, document_vectors: Vectors) -> Vectors:
         >>> paired_points(np.array([[1.0]]), np.array([[2.0]])).tolist()
         [[2.0, 1.0], [1.0, 2.0]]
     """
-    _check_pairs(query_vectors, document_vectors)
+    check_pairs(query_vectors, document_vectors)
     n, dim = query_vectors.shape
     points = np.empty((2 * n, 2 * dim), np.float32)
     points[:n, :dim] = points[n:, dim:] = document_vectors
@@ -317,7 +317,8 @@ def paired_points(query_vectors: Vectors, document_vectors: Vectors) -> Vectors:
     return points
 
 
-def _check_pairs(query_vectors: Vectors, document_vectors: Vectors) -> None:
+def check_pairs(query_vectors: Vectors, document_vectors: Vectors) -> None:
+    """Refuse vectors that are no pairs: shapes that differ, or none at all."""
     if query_vectors.shape != document_vectors.shape or query_vectors.ndim != 2:
         raise ValueError(
             f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} "
@@ -336,10 +337,14 @@ def _check_points(points: Vectors, iterations: int, attempts: int) -> None:
         raise ValueError("some vectors hold values that are not numbers: k-means cannot place them")
 
 
-def _shards(
-    n: int, cluster_size: int, domains: Sequence[str] | None, shard_size: int | None, seed: int
+def domain_shards(
+    n: int,
+    cluster_size: int,
+    domains: Sequence[str] | None,
+    shard_size: int | None = None,
+    seed: int = 0,
 ) -> list[Labels]:
-    """Ascending positions of each shard of each domain."""
+    """Ascending positions of each shard of each domain; arguments as for `cluster_pairs`."""
     if n == 0:
         raise ValueError("there are no pairs to cluster")
     if cluster_size < 1:

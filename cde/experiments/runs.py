@@ -15,19 +15,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from filelock import FileLock
 
-from cde.data import Pairs, load_pairs
+from cde.data import Pairs, RetrievalSet, load_pairs
 from cde.hardware import describe, half_precision
 from cde.models import BiEncoder, ContextualEncoder
 from cde.provenance import commit, libraries, now
+from cde.retrieval import evaluate
 from cde.storage import atomic_path, cache_folder, content_hash
 from cde.training import Processes, TrainConfig, Trainer
 from cde.training.loop import CHECKPOINT
@@ -40,7 +42,13 @@ __all__ = ["PROCEDURE", "Run", "provenance", "run_key", "stored", "train"]
 PROCEDURE = 1
 
 
-def run_key(config: TrainConfig, pairs: Pairs, hard_negatives: Any = None) -> str:
+def run_key(
+    config: TrainConfig,
+    pairs: Pairs,
+    hard_negatives: Any = None,
+    plan: Any = None,
+    tests: Sequence[RetrievalSet] = (),
+) -> str:
     """The address of a run: a hash of its config, its precision here, its data and the procedure's
     version.
 
@@ -57,6 +65,10 @@ def run_key(config: TrainConfig, pairs: Pairs, hard_negatives: Any = None) -> st
         parts.append(content_hash([weights.read_bytes()]))
     if hard_negatives is not None:
         parts.append(content_hash([hard_negatives.tobytes()]))
+    if plan is not None:
+        parts.append(content_hash(["plan", np.ascontiguousarray(plan).tobytes()]))
+    if tests and config.evaluate_every:
+        parts.append(content_hash(["tests", *(test.fingerprint for test in tests)]))
     return content_hash(parts)
 
 
@@ -175,7 +187,13 @@ def _shared(
     return folder
 
 
-def train(config: TrainConfig, pairs: Pairs | None = None, hard_negatives: Any = None) -> Run:
+def train(
+    config: TrainConfig,
+    pairs: Pairs | None = None,
+    hard_negatives: Any = None,
+    plan: Any = None,
+    tests: Sequence[RetrievalSet] = (),
+) -> Run:
     """Train an encoder, or read the run back if the store has it.
 
     Args:
@@ -183,6 +201,11 @@ def train(config: TrainConfig, pairs: Pairs | None = None, hard_negatives: Any =
         pairs: to train on; by default `cde.load_pairs(config.data)`, of which `config.pairs` are
             drawn.
         hard_negatives: `(n, h)` positions of documents; by default mined, as the config asks.
+        plan: `(steps, batch_size)` positions of the pairs of each step, in place of the config's
+            batches (`cde.batching.plans`).
+        tests: collections on which an encoder without context is tested on the way, where
+            `config.evaluate_every` asks for it: NDCG@10 is in the metrics of the step, under
+            "ndcg@10 " and the collection's name. The context of a contextual encoder is null.
 
     Returns:
         The finished run.
@@ -209,12 +232,19 @@ def train(config: TrainConfig, pairs: Pairs | None = None, hard_negatives: Any =
     if config.pairs is not None:
         pairs = pairs.sample(config.pairs, config.seed)
 
+    def evaluate_all(model: Any) -> dict[str, float]:
+        bound = model.with_context(None) if getattr(model, "reads_context", False) else model
+        return {f"ndcg@10 {test.name}": evaluate(bound, test)["ndcg@10"] for test in tests}
+
     def make(folder: Path) -> dict[str, Any]:
-        trainer = Trainer(config, pairs, folder, hard_negatives=hard_negatives)
+        trainer = Trainer(
+            config, pairs, folder, None, None, hard_negatives, plan, evaluate_all if tests else None
+        )
         model, metrics = trainer.run()
         if trainer.processes.rank == 0:
             model.save_pretrained(folder / "model")
         used = {"data": pairs.fingerprint, "source": pairs.name}
         return {"config": config.to_dict(), **used, "metrics": metrics}
 
-    return Run.read(stored(run_key(config, pairs, hard_negatives), make, config.seed))
+    key = run_key(config, pairs, hard_negatives, plan, tests)
+    return Run.read(stored(key, make, config.seed))

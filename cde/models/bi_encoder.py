@@ -1,6 +1,11 @@
-"""The bi-encoder: one transformer, shared between queries and documents, mean over tokens.
+"""The bi-encoder: one transformer, shared between queries and documents.
 
-The paper's baseline (CDE §3, ϕ and ψ), and what a contextual encoder is compared with.
+The paper's baseline (CDE §3, ϕ and ψ), and what a contextual encoder is compared with. A text's
+vector is the mean over its tokens, or, as in the clustering paper, that of its first token, [CLS].
+
+With `layers=0` no transformer is left: a text is the mean of its words' normalised embeddings
+(beside their positions', where these are learned). Such an encoder trains many times faster on a
+CPU.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from cde.hardware import Precision
 from cde.models.backbones import build_backbone, config_from_dict, family_of, masks_of
 from cde.models.configuration import BiEncoderConfig, check_settings
 from cde.models.encoder import TextEncoder, load_tokenizer
-from cde.models.pooling import mean_of_tokens, to_the_left
+from cde.models.pooling import first_token, mean_of_tokens, to_the_left
 from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights
 
 __all__ = ["BiEncoder"]
@@ -62,7 +67,7 @@ class BiEncoder(TextEncoder):
 
         Args:
             path_or_repository: "minilm" (offline), a folder, or a Hub repository.
-            layers: keep its first so many layers.
+            layers: keep its first so many layers; 0 keeps the word embeddings alone.
             attn_implementation: "sdpa", "eager" or "flash_attention_2".
             device: device to run on; by default CUDA where there is one.
             precision: precision of `encode_queries` and `encode_documents`.
@@ -73,7 +78,7 @@ class BiEncoder(TextEncoder):
             ValueError: a family that is not supported, or a setting that is not accepted.
         """
         check_settings(BiEncoderConfig, settings, ["layers", "attn_implementation", "device"])
-        backbone, tensors = backbone_weights(path_or_repository, layers)
+        backbone, tensors = backbone_weights(path_or_repository, layers, least=0)
         model = cls(BiEncoderConfig(backbone=backbone, **settings))
         fill(model.backbone, tensors, str(path_or_repository))
         return model.ready(  # type: ignore[no-any-return]
@@ -134,4 +139,5 @@ class BiEncoder(TextEncoder):
             family, model, self.attention["implementation"], mask, length, 0, 0, device=device
         )
         hidden = family.normalise(model, family.embed(model, input_ids, positions))
-        return mean_of_tokens(family.run(model, hidden, masks, positions, **self.attention), mask)
+        hidden = family.run(model, hidden, masks, positions, **self.attention)
+        return first_token(hidden) if self.config.pooling == "cls" else mean_of_tokens(hidden, mask)

@@ -130,6 +130,7 @@ class BiEncoderConfig(PreTrainedConfig):  # type: ignore[misc]
         query_prefix, document_prefix: text put before every query and every document (§10.7).
         max_tokens: texts are cut to so many tokens.
         dropout: dropout of the whole backbone, in training.
+        pooling: "mean" over tokens, or "cls": the first token's vector (clustering paper §3.2).
 
     Raises:
         ValueError: a setting outside what is accepted.
@@ -148,12 +149,15 @@ class BiEncoderConfig(PreTrainedConfig):  # type: ignore[misc]
         document_prefix: str = "",
         max_tokens: int = 512,
         dropout: float = 0.0,
+        pooling: Literal["mean", "cls"] = "mean",
         **kwargs: Any,
     ) -> None:
         if backbone is not None:
             _check_backbone(backbone, "backbone")
         _require(0 <= dropout < 1, f"dropout must be a probability below 1; it is {dropout}")
+        _require(pooling in ("mean", "cls"), f"pooling must be 'mean' or 'cls'; it is {pooling!r}")
         self.backbone = backbone
+        self.pooling = pooling
         self.query_prefix = query_prefix
         self.document_prefix = document_prefix
         self.max_tokens = checked_whole(max_tokens, "max_tokens", 2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-__all__ = ["mean_of_chunks", "mean_of_parts", "mean_of_tokens", "to_the_left"]
+__all__ = ["first_token", "mean_of_chunks", "mean_of_parts", "mean_of_tokens", "to_the_left"]
 
 
 def to_the_left(input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -50,6 +50,19 @@ def to_the_left(input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tenso
 
 def _precise(hidden: Tensor) -> Tensor:
     return hidden if hidden.dtype == torch.float64 else hidden.float()
+
+
+def first_token(hidden: Tensor) -> Tensor:
+    """The vector of each text's first token, [CLS], in float32: `(batch, T, dim)` to `(batch,
+    dim)`.
+
+    Rows must be those of `to_the_left`: the first token is then no padding.
+
+    Example:
+        >>> first_token(torch.tensor([[[1.0, 2.0], [3.0, 4.0]]])).tolist()
+        [[1.0, 2.0]]
+    """
+    return _precise(hidden)[:, 0]
 
 
 def mean_of_tokens(hidden: Tensor, mask: Tensor | None) -> Tensor:

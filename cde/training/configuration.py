@@ -18,7 +18,16 @@ _Above0 = Annotated[Number, Field(gt=0)]
 
 
 #: settings that came after the first records
-_LATER = ("context_from", "null_share", "trains")
+_LATER = (
+    "context_from",
+    "null_share",
+    "trains",
+    "cluster_by",
+    "hardness",
+    "final_rate",
+    "clip_gradients",
+    "evaluate_every",
+)
 
 
 @declared
@@ -32,7 +41,8 @@ class TrainConfig:
         architecture: "bi-encoder" or "contextual".
         start: what the weights start from: "minilm", the folder or Hub name of a transformer, or
             the folder of a run to go on from (a second phase).
-        layers: keep so many of the transformer's layers; None keeps all.
+        layers: keep so many of the transformer's layers; None keeps all. 0 leaves a bi-encoder its
+            word embeddings alone.
         first_stage_layers: of a contextual encoder's first stage; None keeps as many as `layers`.
         model: further settings of `BiEncoderConfig` or `ContextualConfig` (`first_stage_mlp`, …).
         attention: of a contextual encoder, "full", "cached" or "gated".
@@ -42,8 +52,12 @@ class TrainConfig:
         null_share: share of the batches whose context is left out.
         trains: "all" weights, or those of the "reader" alone (attention "gated"): without context
             the encoder then stays what it was.
-        batches: "random", "domain" (each from one source) or "cluster" (of neighbours, §4.1).
+        batches: "random", "domain" (each from one source), "cluster" (of neighbours: clusters laid
+            end to end and cut, §4.1), or "stratum" (each from one cluster within a source; clusters
+            smaller than a batch are not trained on; clustering paper §2).
         cluster_size: pairs a cluster, on average.
+        cluster_by: "pairs" (Eq. 3), or spherical k-means on "documents", "queries" or "both", laid
+            side by side (clustering paper §2 and its footnote 2).
         order: of clusters in packing, "tsp" or "random".
         surrogate_tokens: texts are cut there for the surrogate (clusters, filter, hard negatives).
         filter_epsilon: ε of Eq. 4; None trains without the filter.
@@ -57,13 +71,17 @@ class TrainConfig:
         share_negatives: between processes.
         temperature: τ.
         symmetric: also from documents to queries.
-        learning_rate, warmup_steps: linear warm-up to the rate, then linear decay to 0; None warms
-            up for a tenth of the steps, and the paper's 1,000 at most.
+        hardness: what a negative of cosine 1 gains in the loss, in logits (`contrastive_loss`).
+        learning_rate, warmup_steps: linear warm-up to the rate, then linear decay; None warms up
+            for a tenth of the steps, and the paper's 1,000 at most.
+        final_rate: share of the rate that the decay ends at.
+        clip_gradients: longer gradients are cut to this length; None cuts none.
         weight_decay: of AdamW; 0 is Adam.
         steps: of the optimiser.
         query_tokens, document_tokens, context_tokens: texts are cut there.
         precision: "auto" multiplies in bfloat16 where that is fast.
         checkpoint_every: steps between two checkpoints; 0 keeps none before the end.
+        evaluate_every: steps between two tests on the way, where tests are given; 0 makes none.
         seed: of everything that is drawn.
 
     Raises:
@@ -75,14 +93,14 @@ class TrainConfig:
         (TrainConfig(batch_size=64, steps=10), 0.02)
         >>> TrainConfig(batches="clustered")
         Traceback (most recent call last):
-        ValueError: batches must be one of random, domain, cluster; it is 'clustered'
+        ValueError: batches must be one of random, domain, cluster, stratum; it is 'clustered'
     """
 
     data: str = "pydocs"
     pairs: _Count | None = None
     architecture: Literal["bi-encoder", "contextual"] = "contextual"
     start: str = "minilm"
-    layers: _Count | None = None
+    layers: _CountOrZero | None = None
     first_stage_layers: _CountOrZero | None = None
     model: dict[str, Any] = Field(default_factory=dict)
     attention: Literal["full", "cached", "gated"] = "full"
@@ -91,8 +109,9 @@ class TrainConfig:
     context_from: Literal["batch", "fixed"] = "batch"
     null_share: Annotated[Number, Field(ge=0, le=1)] = 0.0
     trains: Literal["all", "reader"] = "all"
-    batches: Literal["random", "domain", "cluster"] = "cluster"
+    batches: Literal["random", "domain", "cluster", "stratum"] = "cluster"
     cluster_size: _Count = 256
+    cluster_by: Literal["pairs", "documents", "queries", "both"] = "pairs"
     order: Literal["random", "tsp"] = "tsp"
     surrogate_tokens: _Count = 64
     filter_epsilon: Number | None = 0.0
@@ -104,8 +123,11 @@ class TrainConfig:
     share_negatives: bool = True
     temperature: _Above0 = 0.02
     symmetric: bool = False
+    hardness: Annotated[Number, Field(ge=0)] = 0.0
     learning_rate: _Above0 = 2e-5
     warmup_steps: _CountOrZero | None = None
+    final_rate: Annotated[Number, Field(ge=0, lt=1)] = 0.0
+    clip_gradients: _Above0 | None = None
     weight_decay: Annotated[Number, Field(ge=0)] = 0.0
     steps: _Count = 1000
     query_tokens: _Count = 64
@@ -113,6 +135,7 @@ class TrainConfig:
     context_tokens: _Count = 64
     precision: Literal["auto", "bfloat16", "float32"] = "auto"
     checkpoint_every: _CountOrZero = 100
+    evaluate_every: _CountOrZero = 0
     seed: _CountOrZero = 0
 
     @model_validator(mode="after")

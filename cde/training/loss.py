@@ -47,6 +47,7 @@ def contrastive_loss(
     masked: Tensor | None = None,
     positives: Tensor | None = None,
     symmetric: bool = False,
+    hardness: float = 0.0,
 ) -> ContrastiveLoss:
     """InfoNCE over a batch.
 
@@ -59,6 +60,9 @@ def contrastive_loss(
         positives: `(n, m)` bool, where a query has several labelled documents: the target is
             uniform over them. By default document i alone.
         symmetric: add the loss of finding the query for each of the first n documents, and halve.
+        hardness: α of a hardness-weighted loss: a negative's logit gains α times its cosine, which
+            no gradient flows through. So it counts exp(α · cosine) times (Lan et al. 2025, Eq. 5;
+            `hardness_mode="all_negatives"` in sentence-transformers).
 
     Returns:
         A `ContrastiveLoss`.
@@ -86,6 +90,8 @@ def contrastive_loss(
             "dim) and (m, dim), "
             "m >= n > 0"
         )
+    if hardness < 0:
+        raise ValueError(f"hardness must be 0 or more; it is {hardness}")
     if temperature <= 0:
         raise ValueError(f"temperature must be above 0; it is {temperature}")
     for name, mask in (("masked", masked), ("positives", positives)):
@@ -105,12 +111,13 @@ def contrastive_loss(
             normalize(queries.float(), dim=-1),
             normalize(documents.float(), dim=-1),
         )
-        loss, accuracy, left_out = _mean_loss(queries, documents, temperature, masked, positives)
+        scales = temperature, hardness
+        loss, accuracy, left_out = _mean_loss(queries, documents, scales, masked, positives)
         if symmetric:
             turned, labels = (
                 None if mask is None else mask[:, :n].T for mask in (masked, positives)
             )
-            back, _, _ = _mean_loss(documents[:n], queries, temperature, turned, labels)
+            back, _, _ = _mean_loss(documents[:n], queries, scales, turned, labels)
             loss = (loss + back) / 2
     negatives = n * m - (n if positives is None else int(torch.count_nonzero(positives)))
     return ContrastiveLoss(loss, accuracy, left_out / negatives if negatives else 0.0)
@@ -119,7 +126,7 @@ def contrastive_loss(
 def _mean_loss(
     queries: Tensor,
     documents: Tensor,
-    temperature: float,
+    scales: tuple[float, float],
     masked: Tensor | None,
     positives: Tensor | None,
 ) -> tuple[Tensor, float, int]:
@@ -129,14 +136,7 @@ def _mean_loss(
     total, right, left_out = queries.new_zeros(()), 0, 0
     block = max(_LEAST, _LOGITS // len(documents))
     for start in range(0, len(queries), block):
-        arguments = (
-            queries,
-            documents,
-            temperature,
-            masked,
-            positives,
-            slice(start, start + block),
-        )
+        arguments = (queries, documents, scales, masked, positives, slice(start, start + block))
         if len(queries) > block:
             summed, hits, out = checkpoint(
                 _loss_of_rows, *arguments, use_reentrant=False, preserve_rng_state=False
@@ -150,7 +150,7 @@ def _mean_loss(
 def _loss_of_rows(
     queries: Tensor,
     documents: Tensor,
-    temperature: float,
+    scales: tuple[float, float],
     masked: Tensor | None,
     positives: Tensor | None,
     rows: slice,
@@ -166,12 +166,16 @@ def _loss_of_rows(
     else:
         labelled = positives[rows].bool()
     left_out = torch.zeros_like(labelled) if masked is None else masked[rows] & ~labelled
-    logits = queries @ documents.T / temperature
+    temperature, hardness = scales
+    cosines = queries @ documents.T
+    logits = cosines / temperature
+    if hardness:
+        logits = logits + hardness * cosines.detach().masked_fill(labelled, 0)
     if masked is not None:
         logits = logits.masked_fill(left_out, -_MASKED)
     # cross entropy with a target that is uniform over the labelled documents
     losses = logits.logsumexp(dim=1) - (logits * labelled).sum(dim=1) / torch.count_nonzero(
         labelled, dim=1
     )
-    best = logits.detach().argmax(dim=1, keepdim=True)
+    best = cosines.detach().masked_fill(left_out, -_MASKED).argmax(dim=1, keepdim=True)
     return losses.sum(), labelled.gather(1, best).sum(), torch.count_nonzero(left_out)

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cde.batching.clustering import cluster_pairs
+from cde.batching.clustering import cluster_pairs, cluster_vectors
 from cde.batching.filtering import false_negatives
 from cde.batching.packing import BatchSampler
+from cde.batching.plans import PlannedBatches
 from cde.data import Pairs
 from cde.models.encoding import tokenise
 from cde.surrogate import Surrogate
@@ -116,9 +117,12 @@ class Preparation:
         processes: how many share a batch.
         rank: which of them this is.
         hard_negatives: `(n, h)` positions of documents; by default mined, as the config asks.
+        plan: `(steps, batch_size)` positions of the pairs of each step, in place of the config's
+            batches (`cde.batching.plans`).
 
     Raises:
-        ValueError: fewer pairs than a batch, or a batch that the processes cannot share equally.
+        ValueError: fewer pairs than a batch, a batch that the processes cannot share equally, or a
+            plan of other batches or pairs.
 
     Example:
         >>> from cde.models.encoder import load_tokenizer
@@ -140,6 +144,7 @@ class Preparation:
         processes: int = 1,
         rank: int = 0,
         hard_negatives: Positions | None = None,
+        plan: Positions | None = None,
     ) -> None:
         if len(pairs) < config.batch_size:
             raise ValueError(f"{len(pairs)} pairs do not fill one batch of {config.batch_size}")
@@ -149,19 +154,7 @@ class Preparation:
         self.groups = np.array(
             [by_document.setdefault(text, len(by_document)) for text in pairs.documents]
         )
-        self.sampler = BatchSampler(
-            self._labels(),
-            config.batch_size,
-            order=config.order if config.batches == "cluster" else "random",
-            vectors=self.vectors[1]
-            if config.batches == "cluster" and config.order == "tsp"
-            else None,
-            domains=None if config.batches == "random" else self.domains,
-            seed=config.seed,
-            drop_last=True,
-            ranks=processes,
-            rank=rank,
-        )
+        self.sampler = self._sampler() if plan is None else self._planned(plan)
         query_prefix, document_prefix = prefixes
         self.query_ids = tokenise(
             tokenizer, [query_prefix + text for text in pairs.queries], config.query_tokens
@@ -188,15 +181,50 @@ class Preparation:
             self.pairs.documents
         )
 
-    def _labels(self) -> Positions:
-        if self.config.batches != "cluster":
-            return np.zeros(len(self.pairs), np.int64)
-        return cluster_pairs(
-            *self.vectors,
-            cluster_size=self.config.cluster_size,
-            domains=self.pairs.domains,
-            seed=self.config.seed,
+    def _sampler(self) -> BatchSampler:
+        config = self.config
+        clustered = config.batches in ("cluster", "stratum")
+        labels = self._labels() if clustered else np.zeros(len(self.pairs), np.int64)
+        within = {"random": None, "stratum": labels}.get(config.batches, self.domains)
+        toured = config.batches == "cluster" and config.order == "tsp"
+        return BatchSampler(
+            labels,
+            config.batch_size,
+            order="tsp" if toured else "random",
+            vectors=self.vectors[1] if toured else None,
+            domains=within,
+            seed=config.seed,
+            drop_last=True,
+            ranks=self.processes,
+            rank=self.rank,
         )
+
+    def _planned(self, plan: Positions) -> PlannedBatches:
+        batches = PlannedBatches(plan, self.processes, self.rank)
+        if batches.batch_size != self.config.batch_size:
+            raise ValueError(
+                f"the plan has batches of {batches.batch_size}, batch_size is "
+                f"{self.config.batch_size}"
+            )
+        if batches.plan.min() < 0 or batches.plan.max() >= len(self.pairs):
+            raise ValueError(
+                f"the plan names pairs {batches.plan.min()} to {batches.plan.max()}; there are "
+                f"{len(self.pairs)}, numbered from 0"
+            )
+        return batches
+
+    def _labels(self) -> Positions:
+        settings: dict[str, Any] = {
+            "cluster_size": self.config.cluster_size,
+            "domains": self.pairs.domains,
+            "seed": self.config.seed,
+        }
+        queries, documents = self.vectors
+        if self.config.cluster_by == "pairs":
+            return cluster_pairs(queries, documents, **settings)
+        both = [queries, documents]
+        sides = {"queries": [queries], "documents": [documents], "both": both}
+        return cluster_vectors(np.hstack(sides[self.config.cluster_by]), **settings)
 
     def batches(self) -> Any:
         """Batches for ever, from where the sampler stands."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import get_linear_schedule_with_warmup
+from transformers import get_linear_schedule_with_warmup, get_polynomial_decay_schedule_with_warmup
 
 from cde.data import Pairs
 from cde.hardware import half_precision
@@ -110,6 +111,10 @@ class Trainer:
         model: to train; by default `build_model(config)`.
         processes: by default those that the launcher started.
         hard_negatives: `(n, h)` positions of documents; by default mined, as the config asks.
+        plan: `(steps, batch_size)` positions of the pairs of each step, in place of the config's
+            batches (`cde.batching.plans`).
+        evaluate: tests the encoder on the way, after every `config.evaluate_every` steps and the
+            last one; its numbers join the step's metrics. Its time is not counted.
 
     Raises:
         ValueError: pairs that do not fill a batch, processes that cannot share one, or a folder
@@ -136,8 +141,10 @@ class Trainer:
         model: Model | None = None,
         processes: Processes | None = None,
         hard_negatives: Any = None,
+        plan: Any = None,
+        evaluate: Callable[[Model], dict[str, float]] | None = None,
     ) -> None:
-        self.config = config
+        self.config, self.evaluate = config, evaluate
         self.processes = processes or Processes.connect()
         self.model = (
             model if model is not None else build_model(config, self.processes.device)
@@ -159,6 +166,7 @@ class Trainer:
             self.processes.count,
             self.processes.rank,
             hard_negatives,
+            plan,
         )
         if config.trains == "reader":
             self.model.requires_grad_(False)
@@ -167,7 +175,14 @@ class Trainer:
         self.optimiser = torch.optim.AdamW(
             trained, lr=config.learning_rate, weight_decay=config.weight_decay
         )
-        self.schedule = get_linear_schedule_with_warmup(self.optimiser, config.warmup, config.steps)
+        length = config.warmup, config.steps
+        self.schedule = (
+            get_polynomial_decay_schedule_with_warmup(
+                self.optimiser, *length, lr_end=config.final_rate * config.learning_rate
+            )
+            if config.final_rate
+            else get_linear_schedule_with_warmup(self.optimiser, *length)
+        )
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         self.loop = Loop(
@@ -196,7 +211,7 @@ class Trainer:
         name = f"training: {self.config.architecture}, {self.config.batches} batches"
         batches = self.prepared.batches()
         metrics = self.loop.run(
-            lambda step: self._one(next(batches), step),
+            lambda step: self._one(next(batches), step) | self._tested(step + 1),
             self.config.steps,
             name,
             self._is_written_here,
@@ -225,6 +240,8 @@ class Trainer:
             ) from error
         self.processes.add_gradients(self.model.parameters())
         norms = gradient_norms(self.model)
+        if config.clip_gradients is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.clip_gradients)
         rate = self.schedule.get_last_lr()[0]
         self.optimiser.step()
         self.schedule.step()
@@ -240,6 +257,15 @@ class Trainer:
             **norms,
             "seconds": seconds,
         }
+
+    def _tested(self, step: int) -> dict[str, float]:
+        """What the tests on the way say after this step; nothing where none is due."""
+        every = self.config.evaluate_every
+        if self.evaluate is None or not every or (step % every and step != self.config.steps):
+            return {}
+        numbers = self.evaluate(self.model.eval())
+        self.model.train()
+        return numbers
 
     def _loss(self, embeddings: Tensor, batch: Batch) -> ContrastiveLoss:
         config, count = self.config, self.processes.count
@@ -261,6 +287,7 @@ class Trainer:
             config.temperature,
             masked=torch.from_numpy(batch.left_out).to(embeddings.device),
             symmetric=config.symmetric,
+            hardness=config.hardness,
         )
         if config.share_negatives or count == 1:
             return loss

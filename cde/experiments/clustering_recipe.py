@@ -44,6 +44,7 @@ _APPENDIX_A: dict[str, Any] = {
     "clip_gradients": 1.0,
     "warmup_steps": None,
     "checkpoint_every": 0,
+    "chunk_tokens": None,
     "uncached_tokens": None,
     "context_size": 1,
 }
@@ -153,7 +154,7 @@ def clustering_recipe(profile: str, settings: Any = None) -> ClusteringRecipe:
     kept = int(values["held_out"])
     pairs = config.pairs or len(load_pairs(config.data)) - kept
     steps = max(1, int(epochs * pairs / config.batch_size))
-    base = replace(config, steps=steps, warmup_steps=steps // 8, chunk_tokens=None)
+    base = replace(config, steps=steps, warmup_steps=steps // 8)
     return ClusteringRecipe(
         profile, base, tuple(values["sizes"]), of.second, epochs=epochs, kept=kept
     )

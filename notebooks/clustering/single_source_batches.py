@@ -37,7 +37,7 @@ from cde.experiments.clustering_recipe import PARAMETERS, clustering_recipe
 settings = page.settings(
     globals(),
     PARAMETERS,
-    laptop={"seeds": 5, "steps": 200, "batch_size": 32, "tests_on_the_way": 10, "factor": 4},
+    laptop={"seeds": 3, "steps": 200, "batch_size": 32, "tests_on_the_way": 10, "factor": 4},
     smoke={"seeds": 2, "steps": 6, "batch_size": 4, "tests_on_the_way": 2, "factor": 2},
     fresh={"seeds": 1, "steps": 20},
     gpu={"seeds": 3, "steps": 1000, "batch_size": 1024},

@@ -300,7 +300,7 @@ page.answer(
 )
 
 # %% [markdown]
-# ## What differs from the papers' settings
+# ## What differs from the paper's setting
 #
 # Each paper has a transformer, batches of hundreds or thousands, and much more text. Here a mean of
 # word embeddings trains on thousands of pairs, since only so can many ways have five seeds each on

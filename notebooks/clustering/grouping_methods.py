@@ -21,7 +21,7 @@ page.claims_under_test("grouping_methods")
 profile: Profile = "laptop"
 seed: Seed = 0  # the first seed
 seeds: Count | None = None  # training runs of each way
-methods: list[str] | None = None  # ways of making batches; by default all
+methods: list[str] | None = None  # ways of making batches; at laptop those that are asked about
 data: str | None = None  # pairs to train on
 pairs: Long | None = None
 epochs: Positive | None = None
@@ -36,15 +36,17 @@ from cde.experiments.groupings import ways
 
 SIDES = ("clusters of passages", "clusters of queries")
 TOUR, BOTH_SIDES, MINED = "paired clusters, tour", "clusters of both sides", "hard negatives"
+GUESSED = [f"paired, {what}" for what in ("outliers apart", "ever smaller", "clustered anew")]
+ASKED = ["random", MINED, *SIDES, BOTH_SIDES, TOUR, "paired, small clusters", *GUESSED]
 FEW = ["random", "by source", MINED, *SIDES, BOTH_SIDES, TOUR, "paired, clustered anew"]
 settings = page.settings(
     globals(),
     PARAMETERS,
-    laptop={"seeds": 5, "epochs": 1, "methods": None},
+    laptop={"seeds": 3, "epochs": 1, "methods": ASKED},
     smoke={"seeds": 2, "epochs": 0.1, "methods": FEW},
     fresh={"seeds": 1, "epochs": 0.2},
-    gpu={"seeds": 5, "epochs": 1},
-    paper={"seeds": 1, "epochs": 1},
+    gpu={"seeds": 5, "methods": list(ways())},
+    paper={"seeds": 1, "methods": list(ways())},
 )
 settings
 
@@ -59,8 +61,7 @@ settings
 import pandas as pd
 
 every = ways()
-chosen = settings.methods or list(every)
-if strange := [name for name in chosen if name not in every]:
+if strange := [name for name in settings.methods if name not in every]:
     raise ValueError(f"methods must be among {', '.join(every)}; {strange} are not")
 plots.table(
     pd.DataFrame(
@@ -72,7 +73,6 @@ plots.table(
                 "steps": f"{way.times:.3g} ×",
             }
             for name, way in every.items()
-            if name in chosen
         ]
     )
 )
@@ -98,12 +98,12 @@ LEXICAL, START = "BM25", "start, untrained"
 SECONDS = ("grouping_seconds", "training_seconds", "embedding_seconds")
 
 
-def compete(of):
-    """Every way with every seed on every set, beside what is not trained."""
+def compete(of, methods, seeds):
+    """These ways with these seeds on every set, beside what is not trained."""
     tests = of.tests()
     embedding = surrogate_seconds(of.of_large_sources, of.base.surrogate_tokens)
     rows = []
-    jobs = [(name, one) for name in chosen for one in settings.every_seed]
+    jobs = [(name, one) for name in methods for one in seeds]
     for name, one in progress(jobs, "training and testing", unit="runs"):
         runs, grouping = train_way(of, every[name], one)
         scores = evaluate_in_contexts(runs[-1].model(), tests)
@@ -113,7 +113,7 @@ def compete(of):
         late = runs[-1].metrics.tail(max(1, len(runs[-1].metrics) // 10))
         rows.append(scores.assign(arm=name, seed=one, loss=late["loss"].mean(), **told))
     references = {START: build_model(of.base), LEXICAL: BM25()}
-    rows.append(score_references(references, tests, settings.every_seed))
+    rows.append(score_references(references, tests, seeds))
     return pd.concat(rows, ignore_index=True)
 
 
@@ -126,13 +126,26 @@ from cde.book.differences import sweeps_at_profiles
 from cde.data import is_available
 
 NAME = "grouping_methods-ways"
-key = settings.only("seeds", methods=chosen)
+key = settings.only("seeds", "methods")
 if long_run and not is_available("pairs/*"):
     raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
 if long_run:
-    hours = clustering_recipe("hours", settings)
-    page.experiment(NAME, lambda: compete(hours), key, hours, varies=SECONDS, profile="hours")
-rows = page.experiment(NAME, lambda: compete(recipe), key, recipe, varies=SECONDS)
+    hours, all_of_them = clustering_recipe("hours", settings), {"seeds": 5, "methods": list(every)}
+    page.experiment(
+        NAME,
+        lambda: compete(hours, list(every), range(settings.seed, settings.seed + 5)),
+        {**key, **all_of_them},
+        hours,
+        varies=SECONDS,
+        profile="hours",
+    )
+rows = page.experiment(
+    NAME,
+    lambda: compete(recipe, settings.methods, settings.every_seed),
+    key,
+    recipe,
+    varies=SECONDS,
+)
 runs = sweeps_at_profiles(NAME, rows)
 lead = list(runs)[-1]
 
@@ -143,13 +156,16 @@ lead = list(runs)[-1]
 # Hollow dots also need a surrogate's vectors, which take many times as long if nobody has them yet.
 # The line joins the ways that none beats at their cost.
 
+
 # %%
-names = [name for name in chosen if name in set(runs[lead].rows["arm"])]
+def names_in(of):
+    """The ways that a profile's runs have."""
+    return [name for name in every if name in set(runs[of].rows["arm"])]
 
 
 def standing(of):
     """A row for each way: its score, its seconds, and whether none is both cheaper and better."""
-    one = runs[of]
+    one, names = runs[of], names_in(of)
     table = pd.DataFrame({"score": {name: one.score(arm=name).mean() for name in names}})
     for column in SECONDS:
         table[column] = {name: one.of_run(column, arm=name).mean() for name in names}
@@ -202,7 +218,8 @@ BASELINE = "random"
 
 def ranking(of):
     """The ways of one budget from best to worst, with what is known of each."""
-    one, others = runs[of], [name for name in names if name != BASELINE]
+    one, names = runs[of], names_in(of)
+    others = [name for name in names if name != BASELINE]
     gains = {name: one.crossed_gain({"arm": name}, {"arm": BASELINE}) for name in others}
     gains = {name: gain for name, gain in gains.items() if gain}
     corrected = dict(zip(gains, holm([p_value(gain, 0) for gain in gains.values()]), strict=True))
@@ -272,6 +289,7 @@ PAPERS_GUESSES = {
 }
 BOTH = "clustering-s72-both-sides"
 for of, one in runs.items():
+    names = names_in(of)
     if set(SIDES) <= set(names):
         better = max(SIDES, key=lambda name: one.score(arm=name).mean())
         PAPERS_GUESSES[BOTH] = (BOTH_SIDES, better)
@@ -289,7 +307,9 @@ found = runs[lead].crossed_gain({"arm": top}, {"arm": BASELINE})
 points = f"{found.estimate:.1f} [{found.low:.1f}, {found.high:.1f}]" if found else "no"
 longer = "random, four times as long"
 gain_of_length = (
-    f"{table.loc[longer, 'score'] - table.loc[BASELINE, 'score']:.1f}" if longer in names else "?"
+    f"{table.loc[longer, 'score'] - table.loc[BASELINE, 'score']:.1f}"
+    if longer in table.index
+    else "?"
 )
 page.answer(
     f"""**Of {len(same_budget)} ways with one budget, *{top}* finds most at `{lead}`: {points}

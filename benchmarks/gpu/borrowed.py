@@ -71,9 +71,9 @@ ON_DOCSTRINGS = [
     "reading_context",
 ]
 _RESULTS = re.findall(
-    r"book/executed/results/(\w+)", (ROOT / "_toc.yml").read_text(encoding="utf-8")
+    r"book/executed/(?:results|clustering)/(\w+)", (ROOT / "_toc.yml").read_text(encoding="utf-8")
 )
-#: those, and the other result chapters in the book's order
+#: those, and the other chapters of results and of clustering in the book's order
 CHAPTERS = list(dict.fromkeys(ON_DOCSTRINGS + _RESULTS))
 #: prints the packages of pydocs that are installed, as a parameter of a chapter
 LIST_PACKAGES = """

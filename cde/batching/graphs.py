@@ -29,7 +29,7 @@ from scipy.sparse import coo_array, csr_array
 from cde.batching.clustering import check_pairs, domain_shards
 from cde.progress import progress
 
-__all__ = ["communities", "neighbour_graph", "spectral_clusters"]
+__all__ = ["communities", "neighbour_graph", "outliers", "spectral_clusters"]
 
 Vectors = NDArray[np.float32]
 Labels = NDArray[np.int64]
@@ -207,6 +207,43 @@ def communities(
         return labels
 
     return _within_domains(cut, query_vectors, document_vectors, cluster_size, domains, "linking")
+
+
+def outliers(
+    query_vectors: Vectors,
+    document_vectors: Vectors,
+    share: float = 0.2,
+    domains: Sequence[str] | None = None,
+) -> NDArray[np.bool_]:
+    """Pairs that have no near neighbour in their domain (clustering paper §7.3).
+
+    Args:
+        query_vectors, document_vectors: `(n, dim)` float32 unit vectors of the pairs.
+        share: of each domain's pairs, those whose nearest pair is farthest.
+        domains: the domain of each pair; by default all are one.
+
+    Returns:
+        `(n,)` bool.
+
+    Raises:
+        ValueError: a share outside 0 … 1, or as `neighbour_graph`.
+
+    Used by the chapter `grouping_methods`.
+
+    Example:
+        >>> vectors = np.array([[1, 0], [0.96, 0.28], [0, 1]], np.float32)
+        >>> outliers(vectors, vectors, share=0.34).tolist()
+        [False, False, True]
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"share must be between 0 and 1; it is {share}")
+    check_pairs(query_vectors, document_vectors)
+    far = np.zeros(len(query_vectors), bool)
+    for rows in domain_shards(len(far), 1, domains):
+        graph = neighbour_graph(query_vectors[rows], document_vectors[rows], 1)
+        nearest = graph.max(axis=1).toarray().ravel()
+        far[rows[np.argsort(nearest, kind="stable")[: int(share * len(rows))]]] = True
+    return far
 
 
 def _within_domains(

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from cde.batching.packing import BatchSampler
 from cde.storage import content_hash
 
-__all__ = ["PlannedBatches", "join_plans", "plan_batches"]
+__all__ = ["PlannedBatches", "join_plans", "plan_batches", "plan_with_hardest"]
 
 Positions = NDArray[np.int64]
 
@@ -80,6 +80,54 @@ def join_plans(plans: Sequence[Positions], steps: int) -> Positions:
         if len(plan) < part:
             raise ValueError(f"a plan of {len(plan)} steps cannot give {part}")
     return np.concatenate([plan[:part] for plan, part in zip(plans, parts, strict=True)])
+
+
+def plan_with_hardest(hardest: Positions, batch_size: int, steps: int, seed: int = 0) -> Positions:
+    """Batches in which pairs stand beside the pair of their hardest negative (clustering paper
+    §5.2).
+
+    Half of a batch is drawn by chance, epoch after epoch. Each pair brings the first of its hardest
+    negatives that is not in the batch yet, with that document's own query; a pair all of whose
+    negatives are there brings one by chance.
+
+    Args:
+        hardest: `(n, h)` positions of each query's hardest negatives, the hardest first
+            (`cde.training.mine_hard_negatives`).
+        batch_size: pairs a batch, an even number.
+        steps: how many batches.
+        seed: seed of the draw.
+
+    Returns:
+        `(steps, batch_size)` int64; no pair stands twice in a batch.
+
+    Raises:
+        ValueError: an odd batch size, or one larger than the number of pairs.
+
+    Used by the chapter `grouping_methods`.
+
+    Example:
+        >>> plan = plan_with_hardest(np.array([[1], [0], [3], [2]]), batch_size=2, steps=4)
+        >>> sorted({tuple(sorted(batch)) for batch in plan.tolist()})
+        [(0, 1), (2, 3)]
+    """
+    n = len(hardest)
+    if batch_size < 2 or batch_size % 2 or batch_size > n:
+        raise ValueError(f"batch_size must be even and at most {n} pairs; it is {batch_size}")
+    generator = np.random.default_rng(seed)
+    half, waiting, plan = batch_size // 2, np.zeros(0, np.int64), []
+    for _ in range(steps):
+        if len(waiting) < half:
+            waiting = generator.permutation(n)
+        drawn, waiting = waiting[:half], waiting[half:]
+        batch = dict.fromkeys(drawn.tolist())
+        for row in drawn:
+            free = (one for one in hardest[row].tolist() if one not in batch)
+            brought = next(free, None)
+            while brought is None or brought in batch:
+                brought = int(generator.integers(n))
+            batch[brought] = None
+        plan.append(list(batch))
+    return np.array(plan, dtype=np.int64).reshape(steps, batch_size)
 
 
 class PlannedBatches:

@@ -82,12 +82,21 @@ class ClusteringRecipe(Recipe):
         return replace(self.pairs, domains=["one source"] * len(self.pairs))
 
     @cached_property
+    def of_large_sources(self) -> Pairs:
+        """Those of sources that fill a batch: no way of making batches leaves any of them out."""
+        pairs = self.pairs
+        _, places, counts = np.unique(pairs.domains, return_inverse=True, return_counts=True)
+        return pairs.select(counts[places] >= self.base.batch_size)
+
+    @cached_property
     def vectors(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """The surrogate's vectors of the pairs' queries and documents, `(n, dim)` each."""
+        return self.vectors_of(self.pairs)
+
+    def vectors_of(self, pairs: Pairs) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The surrogate's vectors of queries and documents, `(n, dim)` each."""
         surrogate = Surrogate(max_tokens=self.base.surrogate_tokens)
-        return surrogate.encode_queries(self.pairs.queries), surrogate.encode_documents(
-            self.pairs.documents
-        )
+        return surrogate.encode_queries(pairs.queries), surrogate.encode_documents(pairs.documents)
 
     def train_on(
         self, pairs: Pairs, arm: Mapping[str, Any], seed: int, plan: Any = None, tests: Any = ()
@@ -95,7 +104,7 @@ class ClusteringRecipe(Recipe):
         """The run of an arm on these pairs, for the recipe's epochs of its own batches.
 
         Args:
-            pairs: `pairs` or `as_one_source`.
+            pairs: `pairs`, `as_one_source` or `of_large_sources`.
             arm: settings in which it departs from the recipe; `steps` is one of them.
             seed: seed of training.
             plan, tests: as for `cde.experiments.runs.train`.

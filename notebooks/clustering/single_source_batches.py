@@ -37,7 +37,7 @@ from cde.experiments.clustering_recipe import PARAMETERS, clustering_recipe
 settings = page.settings(
     globals(),
     PARAMETERS,
-    laptop={"seeds": 5, "steps": 200, "batch_size": 32, "tests_on_the_way": 10, "factor": 4},
+    laptop={"seeds": 3, "steps": 200, "batch_size": 32, "tests_on_the_way": 10, "factor": 4},
     smoke={"seeds": 2, "steps": 6, "batch_size": 4, "tests_on_the_way": 2, "factor": 2},
     fresh={"seeds": 1, "steps": 20},
     gpu={"seeds": 3, "steps": 1000, "batch_size": 1024},
@@ -225,7 +225,8 @@ plots.table(pd.DataFrame(crossings).fillna("behind at the end"))
 # The last claim compares with whichever of size and source did better alone.
 
 # %%
-FIG_1 = "clustering-fig1"
+SINGLE, LATER = "clustering-fig1-single-source", "clustering-fig1-later-gain"
+OVER_SIZE, BOTH = "clustering-fig1-source-over-batch", "clustering-fig1-both-best"
 
 
 def at_end(of, arm):
@@ -241,26 +242,16 @@ for of, one in runs.items():
     }
     if None in found.values():
         continue
-    claims.measure(f"{FIG_1}-single-source", found["one source − mixed"], what, scale=of)
-    claims.measure(
-        f"{FIG_1}-single-source",
-        found["large: one source − mixed"],
-        f"{what}, large",
-        "exploratory",
-        of,
-    )
-    claims.measure(
-        f"{FIG_1}-source-over-batch", found["one source − mixed and large"], what, scale=of
-    )
+    claims.measure(SINGLE, found["one source − mixed"], what, scale=of)
+    claims.measure(SINGLE, found["large: one source − mixed"], f"{what}, large", "exploratory", of)
+    claims.measure(OVER_SIZE, found["one source − mixed and large"], what, scale=of)
     better = max((SOURCE, LARGE_MIXED), key=lambda arm: one.score(**at_end(of, arm)).mean())
     both = one.crossed_gain(at_end(of, LARGE_SOURCE), at_end(of, better))
-    claims.measure(f"{FIG_1}-both-best", both, f"{what}, against {better}", scale=of)
+    claims.measure(BOTH, both, f"{what}, against {better}", scale=of)
     late, early = (
         one.gain({"arm": SOURCE}, {"arm": MIXED}, step=when[of]) for when in (last, first)
     )
-    claims.measure_runs(
-        f"{FIG_1}-later-gain", late - early, f"{what}, against step {first[of]}", scale=of
-    )
+    claims.measure_runs(LATER, late - early, f"{what}, against step {first[of]}", scale=of)
 claims.verdicts()
 
 
@@ -273,8 +264,8 @@ def said(what):
 
 page.answer(
     f"""**Batches from one source make a better model than mixed ones:
-    {claims.verdict(f"{FIG_1}-single-source")}. They bring more than larger batches:
-    {claims.verdict(f"{FIG_1}-source-over-batch")}.** At `{lead}`, in points of NDCG@10 after
+    {claims.verdict(SINGLE)}. They bring more than larger batches:
+    {claims.verdict(OVER_SIZE)}.** At `{lead}`, in points of NDCG@10 after
     {last[lead]} steps, batches from one source find {said("one source − mixed")} more than mixed
     ones. Batches {settings.factor} times as large bring {said("mixed: large − small")}. Both
     together, against one source alone, bring {said("one source and large − one source")}."""

@@ -96,10 +96,35 @@ def test_the_first_layers_are_those_of_the_whole_model_and_their_mean_the_vector
             **tokens, output_hidden_states=True
         ).hidden_states
     weights = tokens["attention_mask"][..., None].float()
-    for layers in (1, 4):
+    for layers in (0, 1, 4):
         model = BiEncoder.from_backbone("minilm", layers, precision="float32", device="cpu")
         expected = unit((states[layers] * weights).sum(1) / weights.sum(1))
         np.testing.assert_allclose(model.encode_documents(TEXTS), expected, atol=1e-5)
+
+
+def test_with_cls_pooling_the_vector_is_the_first_token_s_whatever_the_padding(
+    tmp_path: Path,
+) -> None:
+    """Peer: the last hidden state of the model of transformers."""
+    tokens = AutoTokenizer.from_pretrained(minilm_folder())(
+        TEXTS, padding=True, return_tensors="pt"
+    )
+    with torch.no_grad():
+        peer = AutoModel.from_pretrained(minilm_folder())(**tokens).last_hidden_state[:, 0]
+    model = BiEncoder.from_backbone("minilm", precision="float32", device="cpu", pooling="cls")
+    np.testing.assert_allclose(model.encode_documents(TEXTS), unit(peer), atol=1e-5)
+    before = torch.nn.functional.pad
+    with torch.no_grad():
+        moved = model(
+            before(tokens["input_ids"], (3, 0)), before(tokens["attention_mask"], (3, 0))
+        )  # padding on both sides
+    np.testing.assert_allclose(unit(moved), unit(peer), atol=1e-5)
+    model.save_pretrained(tmp_path)
+    np.testing.assert_array_equal(
+        load(tmp_path).encode_documents(TEXTS), model.encode_documents(TEXTS)
+    )
+    with pytest.raises(ValueError, match="pooling must be 'mean' or 'cls'"):
+        BiEncoderConfig(pooling="last")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])
@@ -336,9 +361,9 @@ def test_a_pretrained_backbone_with_a_missing_or_nan_tensor_is_refused(tmp_path:
         BiEncoder.from_backbone(folder)
 
 
-@pytest.mark.parametrize("layers", [0, -1, 7])
-def test_more_layers_than_there_are_and_none_are_refused(layers: int) -> None:
-    with pytest.raises(ValueError, match=f"6 layers; {layers} were asked for, accepted are 1 to 6"):
+@pytest.mark.parametrize("layers", [-1, 7])
+def test_more_layers_than_there_are_and_fewer_than_none_are_refused(layers: int) -> None:
+    with pytest.raises(ValueError, match=f"6 layers; {layers} were asked for, accepted are 0 to 6"):
         BiEncoder.from_backbone("minilm", layers)
 
 

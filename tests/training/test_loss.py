@@ -166,3 +166,35 @@ def test_a_symmetric_loss_needs_a_labelled_query_for_each_document() -> None:
     assert torch.isfinite(contrastive_loss(rows, rows, positives=positives).loss)
     with pytest.raises(ValueError, match="labelled query for each"):
         contrastive_loss(rows, rows, positives=positives, symmetric=True)
+
+
+@pytest.mark.parametrize("hardness", [0.0, 1.0, 9.0])
+def test_a_hardness_weighted_loss_is_that_of_sentence_transformers(hardness: float) -> None:
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+    generator = torch.Generator().manual_seed(0)
+    given_vectors = torch.randn(2, 6, 5, generator=generator)
+    ours, theirs = (given_vectors.clone().requires_grad_() for _ in range(2))
+    mode: Any = {"hardness_mode": "all_negatives", "hardness_strength": hardness}
+    peer = MultipleNegativesRankingLoss(
+        model=torch.nn.Identity(),  # type: ignore[arg-type]
+        scale=10.0,
+        **(mode if hardness else {}),
+    )
+    expected = peer.compute_loss_from_embeddings([theirs[0], theirs[1]], None)
+    expected.backward()
+    found = contrastive_loss(ours[0], ours[1], 0.1, hardness=hardness).loss
+    found.backward()
+    assert float(found.detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6)
+
+
+def test_hardness_raises_the_loss_and_leaves_the_accuracy() -> None:
+    generator = torch.Generator().manual_seed(1)
+    queries = torch.randn(20, 8, generator=generator)
+    documents = queries + 2 * torch.rand(20, 8, generator=generator)
+    plain, weighted = (contrastive_loss(queries, documents, hardness=one) for one in (0.0, 5.0))
+    assert weighted.loss > plain.loss
+    assert weighted.accuracy == plain.accuracy
+    with pytest.raises(ValueError, match="hardness must be 0 or more"):
+        contrastive_loss(queries, documents, hardness=-1.0)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import cde
+from cde.batching.clustering import cluster_pairs, cluster_vectors
 from cde.data import Pairs
 from cde.experiments.runs import run_key, train
 from cde.training import Preparation, TrainConfig, Trainer, build_model, mine_hard_negatives
@@ -348,7 +349,12 @@ def test_what_changes_a_run_changes_its_key(
         run_key(dataclasses.replace(config, seed=1), pairs),
         run_key(config, pairs.sample(32)),
         run_key(config, pairs, np.zeros((64, 1), np.int64)),
+        run_key(config, pairs, plan=np.zeros((1, 8), np.int64)),
+        run_key(config, pairs, plan=np.ones((1, 8), np.int64)),
     ]
+    tested = dataclasses.replace(config, evaluate_every=2)
+    toys = [cde.RetrievalSet.from_pairs(pairs, count) for count in (3, 4)]
+    keys += [run_key(tested, pairs, tests=tests) for tests in ((), toys[:1], toys)]
     monkeypatch.setattr("cde.experiments.runs.PROCEDURE", 0)
     keys.append(run_key(config, pairs))
     for precision in ("float32", "bfloat16"):
@@ -367,3 +373,111 @@ def test_a_second_phase_starts_from_the_first_ones_weights(pairs: Pairs) -> None
     for name, tensor in before.model().state_dict().items():
         assert torch.equal(started.state_dict()[name], tensor)
     assert run_key(config, pairs) != run_key(dataclasses.replace(config, start="minilm"), pairs)
+
+
+BI: dict[str, Any] = {
+    **SMALL,
+    "architecture": "bi-encoder",
+    "batches": "random",
+    "filter_epsilon": None,
+}
+
+
+def test_the_rate_warms_up_and_falls_to_its_share(pairs: Pairs) -> None:
+    """Clustering paper, appendix A: linear, from 4e-4 to 4e-5."""
+    config = TrainConfig(**{**BI, "steps": 11, "warmup_steps": 3, "final_rate": 0.1})
+    _, metrics = Trainer(config, pairs).run()
+    rates = [row["learning_rate"] / config.learning_rate for row in metrics]
+    falling = [1 - 0.9 * step / 8 for step in range(8)]
+    np.testing.assert_allclose(rates, [0, 1 / 3, 2 / 3, *falling], atol=1e-12)
+
+
+@pytest.mark.parametrize("limit", [1e-3, 1e3])
+def test_a_gradient_longer_than_the_limit_is_cut_to_it_and_a_shorter_one_is_left(
+    limit: float, pairs: Pairs
+) -> None:
+    config = TrainConfig(**{**BI, "steps": 2, "clip_gradients": limit})
+    trainer, followed = Trainer(config, pairs), []
+    weights = list(trainer.model.parameters())
+
+    def look(*_: Any) -> None:
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        followed.append(float(torch.nn.utils.get_total_norm(gradients)))
+
+    trainer.optimiser.register_step_pre_hook(look)
+    _, metrics = trainer.run()
+    lengths = [row["gradient_norm"] for row in metrics]
+    np.testing.assert_allclose(followed, np.minimum(lengths, limit), rtol=1e-3)
+
+
+@pytest.mark.parametrize("side", ["documents", "queries", "both", "pairs"])
+def test_a_stratum_is_one_cluster_and_clusters_differ_by_side(side: str, pairs: Pairs) -> None:
+    config = TrainConfig(
+        **{**BI, "batches": "stratum", "cluster_by": side, "cluster_size": 16, "batch_size": 4}
+    )
+    prepared = Preparation(config, pairs, build_model(config).tokenizer, ("", ""))
+    labels = prepared._labels()
+    for _ in range(prepared.sampler.batches_per_epoch):
+        assert len(set(labels[next(prepared.sampler)].tolist())) == 1
+    queries, documents = prepared.vectors
+    expected = {
+        "documents": cluster_vectors(documents, 16, pairs.domains),
+        "queries": cluster_vectors(queries, 16, pairs.domains),
+        "both": cluster_vectors(np.hstack([queries, documents]), 16, pairs.domains),
+        "pairs": cluster_pairs(queries, documents, 16, pairs.domains),
+    }
+    np.testing.assert_array_equal(labels, expected[side])
+
+
+def test_a_plan_is_followed_and_survives_an_interruption(pairs: Pairs, tmp_path: Path) -> None:
+    config = TrainConfig(**BI)
+    plan = np.random.default_rng(0).permutation(48).reshape(6, 8)
+    whole, metrics = Trainer(config, pairs, plan=plan).run()
+    sampled = Trainer(config, pairs).run()[1]
+    assert without_times(metrics) != without_times(sampled)
+
+    broken = Trainer(config, pairs, tmp_path, plan=plan)
+    take, taken = broken._one, iter(range(5))
+
+    def fail(batch: Any, step: int) -> dict[str, float]:
+        if next(taken, None) is None:
+            raise KeyboardInterrupt
+        return take(batch, step)
+
+    broken._one = fail  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        broken.run()
+    again, resumed = Trainer(config, pairs, tmp_path, plan=plan).run()
+    assert without_times(resumed) == without_times(metrics)
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name]), name
+    with pytest.raises(ValueError, match="batch_size is 8"):
+        Trainer(config, pairs, plan=plan.reshape(12, 4))
+    with pytest.raises(ValueError, match="numbered from 0"):
+        Trainer(config, pairs, plan=plan + 60)
+
+
+def test_tests_on_the_way_change_nothing_in_training(pairs: Pairs) -> None:
+    toy = cde.RetrievalSet.from_pairs(pairs, 10)
+    config = TrainConfig(**{**BI, "evaluate_every": 4, "seed": 21})
+    tested = train(config, pairs, tests=[toy])
+    plain = train(dataclasses.replace(config, evaluate_every=0), pairs)
+    column = f"ndcg@10 {toy.name}"
+    assert tested.metrics.dropna()["step"].tolist() == [4, 6]  # and after the last step
+    assert tested.metrics[column].iloc[-1] == pytest.approx(
+        cde.evaluate(plain.model(), toy)["ndcg@10"]
+    )
+    same = tested.metrics.drop(columns=["seconds", column])
+    assert same.equals(plain.metrics.drop(columns="seconds"))
+
+
+def test_word_embeddings_alone_train(pairs: Pairs) -> None:
+    """With no layer a text is the mean of its words, so that their order says nothing but by the
+    positions that MiniLM has learned.
+    """
+    config = TrainConfig(**{**BI, "layers": 0, "steps": 12, "seed": 22})
+    run = train(config, pairs)
+    assert run.metrics["loss"].iloc[-3:].mean() < run.metrics["loss"].iloc[:3].mean()
+    names = [name for name, _ in run.model().named_parameters()]
+    assert names
+    assert all(name.startswith("backbone.embeddings.") for name in names)

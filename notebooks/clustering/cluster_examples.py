@@ -1,0 +1,402 @@
+# %% [markdown]
+# # What do clusters of training pairs have in common?
+#
+# *The answer stands in the last cells, and here on the rendered page.*
+#
+# This page answers **App. B and §4.4** of the clustering paper {cite}`merrick2024embedding`. The
+# paper lists some members of each of its twenty clusters, ten of queries and ten of passages. It
+# finds topics in them. In one cluster of queries it finds a kind of question: those that ask for a
+# quantity. Here the clusters of other texts are listed, and what they follow is measured.
+
+# %%
+from cde.book import charts, claims, page, plots
+from cde.book.parameters import Count, Profile, Seed, Several, Tokens
+
+page.claims_under_test("cluster_examples")
+
+# %% [markdown]
+# ## Parameters
+
+# %% tags=["parameters"]
+profile: Profile = "laptop"
+seed: Seed = 0
+data: str | None = None  # pairs of many sources; by default pairs/* of $CDE_DATA, else pydocs
+questions: str | None = None  # pairs of one source, whose queries are questions
+pairs: Several | None = None  # that are drawn of each
+clusters: Several | None = None  # that they are cut into
+starts: Several | None = None  # of k-means, over which all is averaged
+max_tokens: Tokens | None = None  # texts are cut there
+members: Count | None = None  # of each cluster that are shown
+first_words: Count | None = None  # the most common ones; any other counts as one more
+sparse_dim: Count | None = None  # dimensions of the tf-idf vectors
+
+# %%
+settings = page.settings(
+    globals(),
+    laptop={
+        "data": None,
+        "questions": "pairs/squad-question-sentence",
+        "pairs": 4000,
+        "clusters": 10,
+        "starts": 10,
+        "max_tokens": 48,
+        "members": 10,
+        "first_words": 20,
+        "sparse_dim": 128,
+    },
+    smoke={
+        "data": "pydocs",
+        "questions": "pydocs/networkx",
+        "pairs": 200,
+        "clusters": 4,
+        "starts": 2,
+        "max_tokens": 16,
+        "members": 3,
+    },
+    gpu={"pairs": 100_000, "max_tokens": 256},
+    paper={"pairs": 500_000, "max_tokens": 256},
+)
+settings
+
+# %% [markdown]
+# ## Two clusterings of the same pairs
+#
+# A sample of pairs is cut twice by spherical k-means: by the vectors of its passages, and by those
+# of its queries. One sample is mixed from many sources. Another has questions of one source, as the
+# paper's set, MS MARCO, has. K-means ends elsewhere from each start, so there are several: what is
+# measured is measured on all, and what is shown is the first.
+
+# %%
+from dataclasses import replace
+from types import SimpleNamespace
+
+import cde
+from cde.batching.clustering import cluster_vectors
+from cde.data import is_available
+
+surrogate = cde.Surrogate(max_tokens=settings.max_tokens)
+
+
+def cut(vectors):
+    """The cluster of each pair, from each start of k-means."""
+    size, seeds = -(-len(vectors) // settings.clusters), range(settings.starts)
+    return [cluster_vectors(vectors, size, seed=settings.seed + one) for one in seeds]
+
+
+def clustered(name):
+    """A sample of pairs: the texts of both sides, their vectors, and the clusters by either."""
+    drawn = cde.load_pairs(name).sample(settings.pairs, settings.seed)
+    texts = {"passages": drawn.documents, "queries": drawn.queries}
+    vectors = {
+        "passages": surrogate.encode_documents(drawn.documents),
+        "queries": surrogate.encode_queries(drawn.queries),
+    }
+    cuts = {side: cut(own) for side, own in vectors.items()}
+    labels = {side: first for side, (first, *_) in cuts.items()}
+    return SimpleNamespace(pairs=drawn, texts=texts, vectors=vectors, cuts=cuts, labels=labels)
+
+
+MIXED, ALONE = "many sources", "questions alone"
+every = "pairs/*" if is_available("pairs/*") else "pydocs"
+samples = {MIXED: clustered(settings.data or every)}
+if is_available(settings.questions):
+    samples[ALONE] = clustered(settings.questions)
+mixed, alone = samples[MIXED], samples.get(ALONE)
+for name, sample in samples.items():
+    print(f"{name}: {sample.pairs}")
+
+# %% [markdown]
+# ## What clusters tell of a pair
+#
+# Two things are asked of a pair: which source it comes from, and which word its query begins with.
+# That word stands for the form of a question: *what*, *how*, *is*. The measure is adjusted mutual
+# information. It is 1 if the cluster tells all, and 0 if it tells no more than random groups of the
+# same sizes do. Intervals speak of other pairs (by jackknife) and of other starts of k-means.
+
+# %%
+import numpy as np
+import pandas as pd
+from sklearn.metrics import adjusted_mutual_info_score as agreement
+
+from cde.intervals import crossed_interval, mean_interval
+
+GROUPS = 20
+OTHER = "any other word"
+
+
+def openings(queries):
+    """The first word of each query, if it is among the most common ones."""
+    words = pd.Series(queries).str.lower().str.extract(r"(\w+)", expand=False).fillna("")
+    return words.where(words.isin(words.value_counts().index[: settings.first_words]), OTHER)
+
+
+def without_each_group(known, labels):
+    """How much clusters tell of what is known of each pair: jackknife values, one a group."""
+    group = np.random.default_rng(settings.seed).permutation(len(known)) % GROUPS
+    left = np.array([agreement(known[group != g], labels[group != g]) for g in range(GROUPS)])
+    return GROUPS * agreement(known, labels) - (GROUPS - 1) * left
+
+
+def values(known, cuts):
+    """These for each start of k-means: a row for each."""
+    codes = pd.factorize(np.asarray(known))[0]
+    return np.array([without_each_group(codes, labels) for labels in cuts])
+
+
+def over_both(table):
+    """Their mean, with an interval over starts and over groups of pairs."""
+    method = "jackknife over pairs, crossed with starts of k-means"
+    return replace(crossed_interval(table), method=method)
+
+
+# %%
+SOURCE, WORD = "source", "first word of the query"
+for sample in samples.values():
+    sample.words = openings(sample.pairs.queries)
+asked = {(SOURCE, MIXED): mixed.pairs.domains}
+asked |= {(WORD, name): sample.words for name, sample in samples.items()}
+measured = {
+    (what, name, side): values(known, cuts)
+    for (what, name), known in asked.items()
+    for side, cuts in samples[name].cuts.items()
+}
+told = {which: over_both(found) for which, found in measured.items()}
+
+# %%
+lowest = min(0, *(one.low for one in told.values()))
+highest = max(one.high for one in told.values())
+with plots.figure(1, len(asked), width=7.6, height=2.2, sharey=True) as (drawing, axes):
+    for axis, (what, name) in zip(axes, asked, strict=True):
+        shown = {f"clusters of {side}": told[what, name, side] for side in mixed.labels}
+        charts.forest(axis, shown, "adjusted information", bound=0)
+        axis.set_title(f"{what},\n{name}", fontsize=9)
+        axis.set_xlim(lowest - 0.03, highest + 0.05)
+        axis.set_ylim(1.5, -0.5)
+
+# %% tags=["hide-input"]
+plots.show(
+    drawing,
+    alt=(
+        "Dots with intervals: how much the cluster of a pair tells of its source and of the first "
+        "word of its query, from 0 for nothing to 1 for all. "
+        + "; ".join(
+            f"{what}, {name}, clusters of {side}: {one.estimate:.2f}"
+            for (what, name, side), one in told.items()
+        )
+    ),
+    caption=f"What {settings.clusters} clusters tell of a pair's source and of its query's form.",
+    data=charts.interval_table(told, ["asked", "sample", "clusters of"], "information"),
+    answers="Clustering App. B",
+)
+
+# %% [markdown]
+# ## The clusters and their names
+#
+# A cluster is named by the three words that tell it best from the others: words that many of its
+# texts hold, and few of the rest. *Density* is the mean cosine of two members, as in the paper's
+# Table 1. The last columns have the commonest source, the commonest first word of the queries, and
+# the cluster of the other side that most of the pairs lie in, each with its share.
+
+# %%
+from cde.batching.naming import telling_terms
+from cde.batching.statistics import cluster_members, cluster_statistics
+
+OTHER_SIDE = {"passages": "queries", "queries": "passages"}
+for sample in samples.values():
+    sample.terms = {
+        side: telling_terms(texts, sample.labels[side]) for side, texts in sample.texts.items()
+    }
+    sample.names = {
+        side: np.array([f"{one}: {', '.join(terms[:3])}" for one, terms in enumerate(found, 1)])
+        for side, found in sample.terms.items()
+    }
+
+
+def commonest(values):
+    """The commonest of some values, and its share."""
+    shares = values.value_counts(normalize=True).drop(OTHER, errors="ignore")
+    return f"{shares.index[0]} ({shares.iloc[0]:.0%})" if len(shares) else ""
+
+
+def described(sample, side):
+    """What each cluster of one side is like."""
+    labels, other = sample.labels[side], OTHER_SIDE[side]
+    known = {"source": sample.pairs.domains, "first word": sample.words}
+    known[f"cluster of {other}"] = sample.names[other][sample.labels[other]]
+    found = pd.DataFrame(known).groupby(labels).agg(commonest)
+    table = cluster_statistics(sample.vectors[side], labels).set_axis(["pairs", "density"], axis=1)
+    table["further words"] = [", ".join(terms[3:]) for terms in sample.terms[side]]
+    return table.join(found).set_axis(pd.Index(sample.names[side], name=f"cluster of {side}"))
+
+
+def show(tables):
+    """Show tables of texts as they stand: in full, and with nothing read as a formula."""
+    with pd.option_context("display.max_colwidth", None, "display.html.use_mathjax", False):
+        for table in tables:
+            display(plots.table(table))
+
+
+show(described(mixed, side) for side in OTHER_SIDE)
+
+# %% [markdown]
+# And of the questions alone, if they are at hand:
+
+# %%
+if alone:
+    show(described(alone, side).drop(columns="source") for side in OTHER_SIDE)
+
+# %% [markdown]
+# ## Random members
+#
+# Some members of each cluster, drawn at random, as in the appendix. Long texts are cut. The texts
+# belong to their authors: they are shown to whoever has them, and no record holds any.
+
+
+# %%
+def shortened(text):
+    """A text in one line of at most 90 characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= 90 else line[:89] + "…"
+
+
+def listed(sample, side):
+    """Random members of each cluster of one side."""
+    drawn = np.random.default_rng(settings.seed)
+    each = cluster_members(sample.labels[side])
+    rows = np.concatenate([drawn.permutation(some)[: settings.members] for some in each])
+    names = sample.names[side][sample.labels[side][rows]]
+    sources = [sample.pairs.domains[row] for row in rows]
+    index = pd.MultiIndex.from_arrays([names, sources], names=[f"cluster of {side}", "source"])
+    return pd.DataFrame({side: [shortened(sample.texts[side][row]) for row in rows]}, index)
+
+
+# %% tags=["hide-output"]
+show(listed(sample, "queries") for sample in samples.values())
+
+# %% tags=["hide-output"]
+show(listed(sample, "passages") for sample in samples.values())
+
+# %% [markdown]
+# ## What one clustering sees that the other does not
+#
+# How far do both agree? The first lines have the same measure as above, as a mean over starts. How
+# far two starts agree tells how much of a difference is chance. The last lines have the share of
+# two pairs that lie in one cluster of passages: of two that share a cluster of queries, and of any
+# two.
+
+
+# %%
+def together(groups, labels):
+    """For each group, the share of two of its pairs that lie in one cluster."""
+    counts = pd.crosstab(np.asarray(groups), labels)
+    size = counts.sum(axis=1)
+    return (counts * (counts - 1)).sum(axis=1) / (size * (size - 1))
+
+
+def mean_agreement(first, second):
+    """How far clusterings agree, on average."""
+    return f"{np.mean([agreement(*both) for both in zip(first, second, strict=True)]):.2f}"
+
+
+def compared(sample):
+    """How far the two clusterings of a sample agree."""
+    passages, queries = sample.labels["passages"], sample.labels["queries"]
+    mates = np.average(together(queries, passages), weights=np.bincount(queries))
+    of, following = sample.cuts, {side: cuts[1:] + cuts[:1] for side, cuts in sample.cuts.items()}
+    return {
+        "queries with passages": mean_agreement(of["queries"], of["passages"]),
+        "passages with another start": mean_agreement(of["passages"], following["passages"]),
+        "queries with another start": mean_agreement(of["queries"], following["queries"]),
+        "two of one query cluster": f"{mates:.2f}",
+        "any two": f"{together(np.zeros_like(queries), passages).item():.2f}",
+    }
+
+
+both = {name: compared(sample) for name, sample in samples.items()}
+plots.table(pd.DataFrame(both))
+
+# %% [markdown]
+# Which forms of question do the clusters gather? The table has the share of two queries with one
+# first word that lie in one cluster. The last line is for any two queries.
+
+# %%
+ANY = "any two queries"
+last = alone or mixed
+anything = pd.Series([ANY] * len(last.words))
+shares = {
+    f"in one cluster of {side}": pd.concat([together(of, labels) for of in (last.words, anything)])
+    for side, labels in last.labels.items()
+}
+counts = pd.concat([last.words.value_counts(), anything.value_counts()])
+table = pd.concat([counts.rename("queries"), pd.DataFrame(shares)], axis=1)
+plots.table(table.drop(OTHER, errors="ignore").round(2).rename_axis("first word"))
+
+# %% [markdown]
+# ## Verdict
+#
+# The sources of the mixed sample stand for topics. They differ in form too, so the sites of Stack
+# Exchange, which differ in topic alone, are looked at on their own. The form of a question is
+# tested on both samples. In the mixed one a query's first word depends on its source: the questions
+# alone are the fairer test.
+
+# %%
+TOPICS, FORM = "clustering-appb-topics", "clustering-appb-query-form"
+for side, role in (("passages", "test"), ("queries", "exploratory")):
+    what = f"clusters of {side}, sources of {len(mixed.pairs):,} pairs"
+    claims.measure(TOPICS, told[SOURCE, MIXED, side], what, role)
+sites = pd.Series(mixed.pairs.domains).str.startswith("stackexchange").to_numpy()
+if sites.any():
+    inside = [labels[sites] for labels in mixed.cuts["passages"]]
+    found = over_both(values(np.array(mixed.pairs.domains)[sites], inside))
+    what = f"clusters of passages, sites of Stack Exchange, {sites.sum()} pairs"
+    claims.measure(TOPICS, found, what, "exploratory")
+for name, sample in samples.items():
+    more = over_both(measured[WORD, name, "queries"] - measured[WORD, name, "passages"])
+    claims.measure(FORM, more, f"{name}, {len(sample.pairs):,} pairs")
+
+# %% [markdown]
+# Words in common are judged by tf-idf vectors, which have no part in the clusters.
+
+# %%
+from cde.batching.statistics import mean_pairwise_cosine
+from cde.lexical import sparse_vectors
+
+SHARED_WORDS = "clustering-appb-shared-words"
+for name, sample in samples.items():
+    texts = sample.pairs.queries, sample.pairs.documents
+    of = sparse_vectors(*texts, settings.sparse_dim, settings.seed)
+    for side, vectors in zip(("queries", "passages"), of, strict=True):
+        inside = cluster_statistics(vectors, sample.labels[side])["similarity"].dropna()
+        more = mean_interval(inside - mean_pairwise_cosine(vectors))
+        claims.measure(SHARED_WORDS, more, f"{name}, clusters of {side}")
+claims.verdicts()
+
+# %% tags=["hide-cell"]
+by = {(what, name, side): f"{one.estimate:.2f}" for (what, name, side), one in told.items()}
+page.answer(
+    f"""**Clusters agree with topics: {claims.verdict(TOPICS)}. Their members have words in common:
+    {claims.verdict(SHARED_WORDS)}. Clusters of queries follow the form of the question more than
+    clusters of passages do: {claims.verdict(FORM)}.** On a scale from 0 (nothing) to 1 (all), a
+    cluster of passages tells {by[SOURCE, MIXED, "passages"]} of a pair's source, and a cluster of
+    queries {by[SOURCE, MIXED, "queries"]}. Of the first word of the query they tell
+    {by[WORD, MIXED, "passages"]} and {by[WORD, MIXED, "queries"]}"""
+    + (
+        f"""; among the questions of one source, {by[WORD, ALONE, "passages"]} and
+        {by[WORD, ALONE, "queries"]}."""
+        if alone
+        else "."
+    )
+)
+
+# %% [markdown]
+# ## What differs from the paper's setting
+#
+# The paper cuts half a million pairs of MS MARCO, embeds them with Arctic Embed M, and reads its
+# lists by eye. Here samples are small, MiniLM embeds them, and the texts are others. The questions
+# alone are about few subjects, so that topics part them easily; MS MARCO asks about everything.
+# The first word is a coarse sign of a question's form: *how much* and *how to* count as one.
+#
+# ## Run it again
+
+# %% tags=["remove-input"]
+page.provenance("cluster_examples")

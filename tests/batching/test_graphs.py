@@ -1,0 +1,119 @@
+"""Graphs of neighbouring pairs, their cuts and communities, and outliers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cde.batching.graphs import communities, neighbour_graph, outliers, spectral_clusters
+
+Vectors = NDArray[np.float32]
+CUTS: list[Callable[..., NDArray[np.int64]]] = [spectral_clusters, communities]
+
+
+def unit(vectors: NDArray[Any]) -> Vectors:
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+def planted(groups: int, size: int, seed: int = 0) -> tuple[Vectors, Vectors, NDArray[np.int64]]:
+    """Pairs around well separated centres, in shuffled order."""
+    generator = np.random.default_rng(seed)
+    group = generator.permutation(np.repeat(np.arange(groups), size))
+    centres = 4 * np.eye(groups, 12)[group]
+    sides = [unit(centres + generator.normal(size=centres.shape) / 2) for _ in range(2)]
+    return sides[0], sides[1], group
+
+
+def partition(labels: NDArray[np.int64]) -> set[frozenset[int]]:
+    return {frozenset(np.flatnonzero(labels == label).tolist()) for label in set(labels.tolist())}
+
+
+@pytest.mark.parametrize(("neighbours", "skip"), [(1, 0), (3, 0), (3, 2), (50, 0), (4, 50)])
+def test_links_are_those_of_a_full_sort(neighbours: int, skip: int) -> None:
+    queries, documents, _ = planted(3, 7)
+    n = len(queries)
+    scores = (queries @ documents.T + documents @ queries.T) / 2
+    np.fill_diagonal(scores, -np.inf)
+    ranks = np.argsort(np.argsort(-scores, axis=1), axis=1)
+    least = min(skip, n - 2)
+    named = (ranks >= least) & (ranks < least + neighbours) & ~np.eye(n, dtype=bool)
+    expected = np.where(named | named.T, scores, 0)
+    graph = neighbour_graph(queries, documents, neighbours, skip)
+    np.testing.assert_allclose(graph.toarray(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_planted_groups_are_found(cut: Callable[..., NDArray[np.int64]]) -> None:
+    queries, documents, group = planted(4, 16)
+    labels = cut(queries, documents, cluster_size=16, neighbours=8)
+    assert partition(labels) == partition(group)
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_clusters_stay_within_domains_and_are_numbered_domain_after_domain(
+    cut: Callable[..., NDArray[np.int64]],
+) -> None:
+    queries, documents, _ = planted(2, 20)
+    domains = np.where(np.arange(40) % 2, "b", "a")
+    labels = cut(queries, documents, cluster_size=10, domains=domains.tolist(), neighbours=5)
+    assert set(labels[domains == "a"].tolist()).isdisjoint(labels[domains == "b"].tolist())
+    assert set(labels.tolist()) == set(range(labels.max() + 1))
+    assert labels[domains == "a"].max() < labels[domains == "b"].min()
+    # a domain's clusters do not depend on the other domain
+    alone = cut(queries[::2], documents[::2], cluster_size=10, neighbours=5)
+    assert partition(alone) == partition(labels[::2])
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_the_same_seed_gives_the_same_clusters(cut: Callable[..., NDArray[np.int64]]) -> None:
+    queries, documents, _ = planted(3, 20)
+    first, second = (cut(queries, documents, cluster_size=9, seed=5) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_large_communities_are_cut_again() -> None:
+    queries, documents, _ = planted(2, 60)
+    sizes = np.bincount(communities(queries, documents, cluster_size=25, neighbours=5))
+    assert sizes.max() <= 25
+    assert np.bincount(communities(queries, documents, 60, neighbours=5)).max() > 25
+
+
+def test_a_spectral_cut_keeps_more_loss_inside_than_chance_does() -> None:
+    generator = np.random.default_rng(0)
+    queries = unit(generator.normal(size=(120, 6)))
+    documents = unit(queries + generator.normal(size=(120, 6)) / 3)
+    labels = spectral_clusters(queries, documents, cluster_size=20, neighbours=10)
+    weights = neighbour_graph(queries, documents, 10).toarray()
+
+    def kept(labels: NDArray[np.int64]) -> float:
+        return float(weights[labels[:, None] == labels[None]].sum())
+
+    by_chance = [kept(generator.permutation(labels)) for _ in range(50)]
+    assert kept(labels) > 2 * max(by_chance)
+
+
+def test_what_lies_apart_is_an_outlier_in_each_domain() -> None:
+    queries, documents, _ = planted(3, 10)
+    apart = [4, 17]
+    for place, row in enumerate(apart):
+        queries[row] = documents[row] = np.eye(12, dtype=np.float32)[8 + place]
+    found = outliers(queries, documents, share=0.07, domains=["a"] * 15 + ["b"] * 15)
+    assert np.flatnonzero(found).tolist() == apart
+    assert not outliers(queries, documents, share=0).any()
+    assert outliers(queries, documents, share=1).all()
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    queries, documents, _ = planted(2, 4)
+    with pytest.raises(ValueError, match="neighbours must be 1 or more"):
+        neighbour_graph(queries, documents, 0)
+    with pytest.raises(ValueError, match="must both be"):
+        neighbour_graph(queries, documents[:-1], 1)
+    with pytest.raises(ValueError, match="domains must name"):
+        communities(queries, documents, 4, domains=["a"])
+    with pytest.raises(ValueError, match="share must be"):
+        outliers(queries, documents, share=2)

@@ -1,0 +1,93 @@
+"""Plans of batches: what a sampler would give, curricula, and pairs beside their hardest
+negatives.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cde.batching.packing import BatchSampler
+from cde.batching.plans import PlannedBatches, join_plans, plan_batches, plan_with_hardest
+
+
+def sampler() -> BatchSampler:
+    return BatchSampler(np.arange(23) // 4, batch_size=4, seed=3)
+
+
+def test_a_plan_has_the_batches_that_the_sampler_gives_over_several_epochs() -> None:
+    plan, same = plan_batches(sampler(), 12), sampler()
+    assert plan.shape == (12, 4)
+    np.testing.assert_array_equal(plan, [next(same) for _ in range(12)])
+    read = PlannedBatches(plan)
+    np.testing.assert_array_equal(plan, [next(read) for _ in range(12)])
+
+
+def test_a_sampler_of_short_batches_makes_no_plan() -> None:
+    short = BatchSampler(np.zeros(5, np.int64), batch_size=2, drop_last=False)
+    with pytest.raises(ValueError, match="drop_last=True"):
+        plan_batches(short, 3)
+
+
+@given(steps=st.integers(1, 30), count=st.integers(1, 4))
+def test_a_curriculum_has_equal_parts_in_order(steps: int, count: int) -> None:
+    plans = [np.full((30, 2), number) for number in range(count)]
+    joined = join_plans(plans, steps)
+    assert joined.shape == (steps, 2)
+    assert (np.diff(joined[:, 0]) >= 0).all()
+    parts = np.bincount(joined[:, 0], minlength=count)
+    assert parts.max() - parts.min() <= 1
+
+
+def test_plans_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match="one batch size"):
+        join_plans([np.zeros((3, 2)), np.zeros((3, 4))], 3)
+    with pytest.raises(ValueError, match="cannot give"):
+        join_plans([np.zeros((1, 2)), np.zeros((9, 2))], 9)
+    for wrong in ([1, 2], [[0.5, 1.0]], np.zeros((0, 3), np.int64)):
+        with pytest.raises(ValueError, match="must be a table"):
+            PlannedBatches(wrong)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_ranks_share_a_batch_and_leave_nothing_out(ranks: int) -> None:
+    plan = plan_batches(sampler(), 3)
+    readers = [PlannedBatches(plan, ranks, rank) for rank in range(ranks)]
+    for batch in plan:
+        parts = [reader.slice(next(reader)) for reader in readers]
+        np.testing.assert_array_equal(np.concatenate(parts), batch)
+
+
+def test_it_goes_on_where_it_stood_and_refuses_the_state_of_another_plan() -> None:
+    plan = plan_batches(sampler(), 5)
+    first = PlannedBatches(plan)
+    for _ in range(7):
+        next(first)
+    second = PlannedBatches(plan)
+    second.load_state_dict(first.state_dict())
+    np.testing.assert_array_equal(next(second), next(first))
+    with pytest.raises(ValueError, match="another plan"):
+        PlannedBatches(plan[::-1]).load_state_dict(first.state_dict())
+
+
+@given(n=st.integers(8, 40), half=st.integers(1, 4), seed=st.integers(0, 5))
+def test_each_drawn_pair_stands_beside_one_of_its_hardest_where_one_is_free(
+    n: int, half: int, seed: int
+) -> None:
+    hardest = np.stack([(np.arange(n) + 1) % n, (np.arange(n) + 2) % n], axis=1)
+    plan = plan_with_hardest(hardest, 2 * half, steps=2 * n, seed=seed)
+    for batch in plan:
+        members = set(batch.tolist())
+        assert len(members) == 2 * half
+        for drawn in batch[:half]:
+            assert members & set(hardest[drawn].tolist())
+    drawn = plan[:, :half].ravel()[: n // half * half]
+    assert len(set(drawn.tolist())) == len(drawn)  # an epoch draws no pair twice
+
+
+@pytest.mark.parametrize("size", [3, 12, 0])
+def test_an_odd_or_too_large_batch_is_refused(size: int) -> None:
+    with pytest.raises(ValueError, match="even"):
+        plan_with_hardest(np.zeros((10, 1), np.int64), size, 1)

@@ -403,6 +403,15 @@ page.answer(
 )
 
 # %% [markdown]
+# ## What this teaches
+#
+# That clusters make batches harder is beyond doubt, here as in the paper. That harder batches make
+# a better model is another matter. The change over the collections that were not trained on is as
+# small as the paper's own. The paper has one run an arm, so that it cannot tell such a change from
+# the luck of a seed. Here seeds differ by as much as the arms do, and the interval holds zero. More
+# seeds would narrow it (`--add -p seed=5`): so far half of its width is theirs. The order of
+# magnitude is what can be relied on.
+#
 # ## What differs from the paper's setting
 #
 # The paper trains BERT base with [CLS] vectors on half a million pairs of MS MARCO, once per arm,

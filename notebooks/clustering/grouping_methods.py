@@ -42,7 +42,7 @@ FEW = ["random", "by source", MINED, *SIDES, BOTH_SIDES, TOUR, "paired, clustere
 settings = page.settings(
     globals(),
     PARAMETERS,
-    laptop={"seeds": 3, "epochs": 1, "methods": ASKED},
+    laptop={"seeds": 2, "epochs": 1, "methods": ASKED},
     smoke={"seeds": 2, "epochs": 0.1, "methods": FEW},
     fresh={"seeds": 1, "epochs": 0.2},
     gpu={"seeds": 5, "methods": list(ways())},

@@ -263,7 +263,7 @@ def test_a_shard_that_holds_all_is_no_shard() -> None:
 
 @given(st.integers(10, 60), st.integers(10, 60), st.integers(0, 3))
 def test_shards_share_out_every_domain(n: int, shard_size: int, seed: int) -> None:
-    shards = clustering._shards(2 * n, 5, ["a", "b"] * n, shard_size, seed)
+    shards = clustering.domain_shards(2 * n, 5, ["a", "b"] * n, shard_size, seed)
     assert sorted(np.concatenate(shards).tolist()) == list(range(2 * n))
     assert all(len(shard) <= shard_size and len(set(shard % 2)) == 1 for shard in shards)
     assert len(shards) == 2 * -(-n // shard_size)
@@ -273,7 +273,7 @@ def test_shards_share_out_every_domain(n: int, shard_size: int, seed: int) -> No
 
 
 def test_pairs_are_dealt_into_shards_at_random() -> None:
-    first, other = (clustering._shards(100, 5, None, 50, seed)[0].tolist() for seed in (0, 1))
+    first, other = (clustering.domain_shards(100, 5, None, 50, seed)[0].tolist() for seed in (0, 1))
     assert first != other and 15 < sum(row < 50 for row in first) < 35
 
 
@@ -281,7 +281,7 @@ def test_each_shard_is_clustered_on_its_own_and_numbered_after_the_one_before() 
     queries, documents, _ = groups(5, 30, noise=0.5)
     labels = cluster_pairs(queries, documents, 10, iterations=5, shard_size=40, seed=1)
     offset = 0
-    for rows in clustering._shards(150, 10, None, 40, 1):
+    for rows in clustering.domain_shards(150, 10, None, 40, 1):
         alone = cluster_pairs(queries[rows], documents[rows], 10, iterations=5, seed=1)
         assert (labels[rows] == alone + offset).all()
         offset += alone.max() + 1

@@ -409,8 +409,8 @@ page.answer(
 # a better model is another matter. The change over the collections that were not trained on is as
 # small as the paper's own. The paper has one run an arm, so that it cannot tell such a change from
 # the luck of a seed. Here seeds differ by as much as the arms do, and the interval holds zero. More
-# seeds narrow it (`--add -p seed=5`), since collections hardly differ in what they gain. The order of
-# magnitude is what can be relied on.
+# seeds narrow it (`--add -p seed=5`), since collections hardly differ in what they gain. The order
+# of magnitude is what can be relied on.
 #
 # ## What differs from the paper's setting
 #

@@ -37,7 +37,7 @@ from cde.experiments.clustering_recipe import PARAMETERS, clustering_recipe
 settings = page.settings(
     globals(),
     PARAMETERS,
-    laptop={"seeds": 3, "steps": 200, "batch_size": 32, "tests_on_the_way": 10, "factor": 4},
+    laptop={"seeds": 2, "steps": 100, "batch_size": 32, "tests_on_the_way": 5, "factor": 4},
     smoke={"seeds": 2, "steps": 6, "batch_size": 4, "tests_on_the_way": 2, "factor": 2},
     fresh={"seeds": 1, "steps": 20},
     gpu={"seeds": 3, "steps": 1000, "batch_size": 1024},
@@ -66,17 +66,17 @@ ARMS = {
 }
 
 
-def recipe_at(scale, **changes):
+def recipe_at(scale, tests, **changes):
     """The recipe of a scale, with small sets and a length that all arms have in common."""
     of = clustering_recipe(scale, settings)
-    base = replace(of.base, **{"steps": settings.steps, **changes})
-    every = max(1, base.steps // settings.tests_on_the_way)
+    base = replace(of.base, **changes)
+    every = max(1, base.steps // tests)
     base = replace(base, warmup_steps=base.steps // 8, evaluate_every=every)
     documents, queries = of.sizes
     return replace(of, base=base, sizes=(min(documents, 600), min(queries, 150)))
 
 
-recipe = recipe_at(profile)
+recipe = recipe_at(profile, settings.tests_on_the_way, steps=settings.steps)
 recipe.base
 
 # %%
@@ -95,11 +95,11 @@ def scores_on_the_way(run):
     return rows.assign(set=rows["set"].str.removeprefix(PREFIX))
 
 
-def train_all(of):
-    """Every arm with every seed, tested on the way."""
+def train_all(of, seeds):
+    """Every arm with these seeds, tested on the way."""
     sets = [test.collection for test in of.tests() if test.where == "out"]
     rows = []
-    jobs = [(arm, one) for arm in ARMS for one in settings.every_seed]
+    jobs = [(arm, one) for arm in ARMS for one in seeds]
     for arm, one in progress(jobs, "training", unit="runs"):
         batches, times = ARMS[arm]
         change = {"batches": batches, "batch_size": times * of.base.batch_size}
@@ -121,9 +121,13 @@ key = settings.only("seeds", "steps", "tests_on_the_way", "factor")
 if long_run and not is_available("pairs/*"):
     raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
 if long_run:
-    hours = recipe_at("hours", pairs=48000, batch_size=64, steps=300)
-    page.experiment(NAME, lambda: train_all(hours), key, hours, profile="hours")
-rows = page.experiment(NAME, lambda: train_all(recipe), key, recipe)
+    length = {"seeds": 3, "steps": 300, "tests_on_the_way": 10}
+    hours = recipe_at("hours", 10, pairs=48000, batch_size=64, steps=300)
+    seeds_of_it = range(settings.seed, settings.seed + 3)
+    page.experiment(
+        NAME, lambda: train_all(hours, seeds_of_it), {**key, **length}, hours, profile="hours"
+    )
+rows = page.experiment(NAME, lambda: train_all(recipe, settings.every_seed), key, recipe)
 runs = sweeps_at_profiles(NAME, rows)
 lead = list(runs)[-1]
 

@@ -98,12 +98,12 @@ LEXICAL, START = "BM25", "start, untrained"
 SECONDS = ("grouping_seconds", "training_seconds", "embedding_seconds")
 
 
-def compete(of, methods, seeds):
-    """These ways with these seeds on every set, beside what is not trained."""
+def compete(of, methods):
+    """These ways with every seed on every set, beside what is not trained."""
     tests = of.tests()
     embedding = surrogate_seconds(of.of_large_sources, of.base.surrogate_tokens)
     rows = []
-    jobs = [(name, one) for name in methods for one in seeds]
+    jobs = [(name, one) for name in methods for one in settings.every_seed]
     for name, one in progress(jobs, "training and testing", unit="runs"):
         runs, grouping = train_way(of, every[name], one)
         scores = evaluate_in_contexts(runs[-1].model(), tests)
@@ -113,13 +113,13 @@ def compete(of, methods, seeds):
         late = runs[-1].metrics.tail(max(1, len(runs[-1].metrics) // 10))
         rows.append(scores.assign(arm=name, seed=one, loss=late["loss"].mean(), **told))
     references = {START: build_model(of.base), LEXICAL: BM25()}
-    rows.append(score_references(references, tests, seeds))
+    rows.append(score_references(references, tests, settings.every_seed))
     return pd.concat(rows, ignore_index=True)
 
 
 # %% [markdown]
-# `cde run grouping_methods --record hours/grouping_methods-ways -p long_run true`, with $CDE_DATA,
-# trains on pairs of 28 sources and tests on nine judged collections.
+# `cde run grouping_methods --record hours/grouping_methods-ways -p long_run true -p seeds=3`, with
+# $CDE_DATA, trains on pairs of 28 sources and tests on nine judged collections.
 
 # %%
 from cde.book.differences import sweeps_at_profiles
@@ -130,22 +130,16 @@ key = settings.only("seeds", "methods")
 if long_run and not is_available("pairs/*"):
     raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
 if long_run:
-    hours, all_of_them = clustering_recipe("hours", settings), {"seeds": 5, "methods": list(every)}
+    hours, all_of_them = clustering_recipe("hours", settings), {**key, "methods": list(every)}
     page.experiment(
         NAME,
-        lambda: compete(hours, list(every), range(settings.seed, settings.seed + 5)),
-        {**key, **all_of_them},
+        lambda: compete(hours, list(every)),
+        all_of_them,
         hours,
         varies=SECONDS,
         profile="hours",
     )
-rows = page.experiment(
-    NAME,
-    lambda: compete(recipe, settings.methods, settings.every_seed),
-    key,
-    recipe,
-    varies=SECONDS,
-)
+rows = page.experiment(NAME, lambda: compete(recipe, settings.methods), key, recipe, varies=SECONDS)
 runs = sweeps_at_profiles(NAME, rows)
 lead = list(runs)[-1]
 

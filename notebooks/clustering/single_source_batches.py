@@ -95,11 +95,11 @@ def scores_on_the_way(run):
     return rows.assign(set=rows["set"].str.removeprefix(PREFIX))
 
 
-def train_all(of, seeds):
-    """Every arm with these seeds, tested on the way."""
+def train_all(of):
+    """Every arm with every seed, tested on the way."""
     sets = [test.collection for test in of.tests() if test.where == "out"]
     rows = []
-    jobs = [(arm, one) for arm in ARMS for one in seeds]
+    jobs = [(arm, one) for arm in ARMS for one in settings.every_seed]
     for arm, one in progress(jobs, "training", unit="runs"):
         batches, times = ARMS[arm]
         change = {"batches": batches, "batch_size": times * of.base.batch_size}
@@ -109,8 +109,9 @@ def train_all(of, seeds):
 
 
 # %% [markdown]
-# `cde run single_source_batches --record hours/single_source_batches-curves -p long_run true`, with
-# $CDE_DATA, trains on 48,000 pairs of 28 sources and tests on nine judged collections.
+# `cde run single_source_batches --record hours/single_source_batches-curves -p long_run true -p
+# seeds=3`, with $CDE_DATA, trains on 48,000 pairs of 28 sources and tests on nine judged
+# collections.
 
 # %%
 from cde.book.differences import difference_table, in_words, sweeps_at_profiles
@@ -121,13 +122,10 @@ key = settings.only("seeds", "steps", "tests_on_the_way", "factor")
 if long_run and not is_available("pairs/*"):
     raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
 if long_run:
-    length = {"seeds": 3, "steps": 300, "tests_on_the_way": 10}
     hours = recipe_at("hours", 10, pairs=48000, batch_size=64, steps=300)
-    seeds_of_it = range(settings.seed, settings.seed + 3)
-    page.experiment(
-        NAME, lambda: train_all(hours, seeds_of_it), {**key, **length}, hours, profile="hours"
-    )
-rows = page.experiment(NAME, lambda: train_all(recipe, settings.every_seed), key, recipe)
+    of_hours = {**key, "steps": 300, "tests_on_the_way": 10}
+    page.experiment(NAME, lambda: train_all(hours), of_hours, hours, profile="hours")
+rows = page.experiment(NAME, lambda: train_all(recipe), key, recipe)
 runs = sweeps_at_profiles(NAME, rows)
 lead = list(runs)[-1]
 

@@ -57,7 +57,7 @@ settings
 # have as many pairs as a batch, unless the name says otherwise. Clusters are laid end to end in an
 # order by chance, or by a tour to the nearest.
 
-# %%
+# %% tags=["hide-input"]
 import pandas as pd
 
 every = ways()
@@ -151,7 +151,7 @@ lead = list(runs)[-1]
 # The line joins the ways that none beats at their cost.
 
 
-# %%
+# %% tags=["hide-input"]
 def names_in(of):
     """The ways that a profile's runs have."""
     return [name for name in every if name in set(runs[of].rows["arm"])]
@@ -204,7 +204,7 @@ plots.show(
 # other sets at once. *p* is after Holm's correction for as many ways as there are. *In domain* are
 # held-out pairs of the sources; *loss* is that of the last batches.
 
-# %%
+# %% tags=["hide-input"]
 from cde.intervals import holm, p_value, run_interval
 
 BASELINE = "random"
@@ -253,7 +253,7 @@ plots.table(pd.DataFrame({"NDCG@10": references}).round(2))
 #
 # The five best of one budget, each minus each other, in points.
 
-# %%
+# %% tags=["hide-input"]
 same_budget = [name for name in ranked.index if every[name].times <= 1]
 best = same_budget[:5]
 grid = pd.DataFrame(

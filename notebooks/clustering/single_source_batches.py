@@ -134,7 +134,7 @@ lead = list(runs)[-1]
 #
 # NDCG@10 times 100, the mean over sets. Bands go from the lowest to the highest seed.
 
-# %%
+# %% tags=["hide-input"]
 with plots.figure(1, len(runs), width=7.4, height=3.6, squeeze=False) as (drawing, axes):
     for axis, (of, one) in zip(axes.flat, reversed(runs.items()), strict=True):
         series = {arm: one.score(by=["seed", "step"], arm=arm).reset_index() for arm in ARMS}
@@ -176,7 +176,7 @@ plots.show(
 # at once. *Where curves cross* is the first test from which on one source is ahead in the mean, to
 # the end.
 
-# %%
+# %% tags=["hide-input"]
 PAIRS = {
     "one source − mixed": (SOURCE, MIXED),
     "large: one source − mixed": (LARGE_SOURCE, LARGE_MIXED),
@@ -204,7 +204,7 @@ plots.table(table_at(last))
 plots.table(table_at(first).drop(columns="seen with 80 % power"))
 
 
-# %%
+# %% tags=["hide-input"]
 def crosses_at(of, arm, other):
     """The step from which on an arm is ahead to the end, in the mean; None if it is not."""
     gain = runs[of].gain({"arm": arm}, {"arm": other}, by="step")

@@ -116,9 +116,10 @@ def losses(of):
 
 # %% [markdown]
 # `cde run stratified_batches --record hours/stratified_batches-arms -p long_run true`, with
-# $CDE_DATA, trains on pairs of 28 sources and tests on nine judged collections. Another record,
-# `hours/stratified_batches-questions`, trains on one source alone: questions on encyclopaedia
-# articles, each with the sentence that answers it. That is as near to MS MARCO as our data come.
+# $CDE_DATA, trains on pairs of 28 sources and tests on nine judged collections. With
+# `hours/stratified_batches-questions` in its place it trains on one source alone: questions on
+# encyclopaedia articles, each with the sentence that answers it, as near to MS MARCO as our data
+# come. Where that record has been made, its table stands below.
 
 # %%
 from types import SimpleNamespace
@@ -168,7 +169,7 @@ def table_2(of):
     table.loc[("out", "mean"), :] = table.loc["out"].mean()
     for arm in (PASSAGES, QUERIES):
         table[f"{arm}, change"] = 100 * (table[arm] / table[SHUFFLED] - 1)
-    return table.round(2).reset_index()
+    return table.round(2).rename_axis(columns=None).reset_index()
 
 
 plots.table(table_2(lead))
@@ -183,7 +184,7 @@ DIFFERENCES = {
 }
 plots.table(difference_table(runs, DIFFERENCES))
 
-# %%
+# %% tags=["hide-input"]
 
 
 def relative_gain(of, arm, where, by="seed"):
@@ -232,7 +233,7 @@ plots.show(
 #
 # One seed: each step's loss, faded, and its rolling mean over ten steps.
 
-# %%
+# %% tags=["hide-input"]
 shown = steps_of[lead]
 first_seed = shown["seed"].min()
 with plots.figure(width=7.0, height=3.2) as (drawing, axis):
@@ -245,7 +246,7 @@ with plots.figure(width=7.0, height=3.2) as (drawing, axis):
     axis.legend()
 
 
-# %%
+# %% tags=["hide-input"]
 def second_half(of):
     """Mean loss, and variance from step to step, of each run's second half."""
     late = steps_of[of].query("step > step.max() / 2").groupby(["arm", "seed"])["loss"]
@@ -268,7 +269,7 @@ plots.show(
     answers="Clustering Fig. 2",
 )
 
-# %%
+# %% tags=["hide-input"]
 plots.table(
     pd.DataFrame(
         {

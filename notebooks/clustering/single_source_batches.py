@@ -274,6 +274,14 @@ page.answer(
 )
 
 # %% [markdown]
+# ## What this teaches
+#
+# Here size wins, and one source does not. Batches from one source begin behind mixed ones and come
+# closer, but do not pass them within the run. Large mixed batches are ahead from the first test on.
+# The paper's §5.1 has a reason at hand: harder negatives help an encoder only once it has learned
+# what easy ones teach. This encoder starts from word embeddings and is still learning that. How
+# batches compare for an encoder with layers, {doc}`../results/controls` asks.
+#
 # ## What differs from the paper's setting
 #
 # The paper's figure is one collection, SciDocs, and an encoder of BERT's size that trains on many

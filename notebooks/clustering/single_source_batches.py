@@ -195,7 +195,7 @@ def table_at(when):
             for what, (first_arm, other) in PAIRS.items()
         }
         tables.append(difference_table({of: one}, pairs_at))
-    return pd.concat(tables)
+    return pd.concat(tables, ignore_index=True)
 
 
 plots.table(table_at(last))
@@ -276,8 +276,8 @@ page.answer(
 # %% [markdown]
 # ## What this teaches
 #
-# Here size wins, and one source does not. Batches from one source begin behind mixed ones and come
-# closer, but do not pass them within the run. Large mixed batches are ahead from the first test on.
+# Here size wins, and one source does not. At `hours` batches from one source fall behind mixed ones
+# early and come closer later, but do not pass them within the run. Large batches leave both behind.
 # The paper's §5.1 has a reason at hand: harder negatives help an encoder only once it has learned
 # what easy ones teach. This encoder starts from word embeddings and is still learning that. How
 # batches compare for an encoder with layers, {doc}`../results/controls` asks.

@@ -314,6 +314,18 @@ page.answer(
 )
 
 # %% [markdown]
+# ## What this teaches
+#
+# At `hours` no way that needs a surrogate beats chance in this budget. What beats it costs nothing:
+# a loss that weighs hard negatives more, on random batches. Training longer brings as much. So, for
+# a young encoder that sees its data once or twice: mix at random, weigh hard negatives in the loss,
+# and spend the surrogate's time on more steps.
+#
+# The advice has conditions. The encoder starts from word embeddings, and easy negatives still teach
+# it. There is no filter for false negatives here, as in the clustering paper, and tight clusters
+# are full of them. With larger clusters and three passes, {doc}`stratified_batches` finds clusters
+# no worse than chance; with layers and the filter, {doc}`../results/table1` finds neighbours ahead.
+#
 # ## What differs from the paper's setting
 #
 # Each paper has a transformer, batches of hundreds or thousands, and much more text. Here a mean of

@@ -148,7 +148,8 @@ lead = list(runs)[-1]
 #
 # A dot is a way, the mean of its seeds and sets. Seconds are those of making batches and training.
 # Hollow dots also need a surrogate's vectors, which take many times as long if nobody has them yet.
-# The line joins the ways that none beats at their cost.
+# The line joins the ways that none beats at their cost. Those and the ways above chance have their
+# names; the ranking names all.
 
 
 # %% tags=["hide-input"]
@@ -174,12 +175,15 @@ def standing(of):
 table = standing(lead)
 with plots.figure(width=7.2, height=4.2) as (drawing, axis):
     front = table[table["on_front"]].sort_values("seconds")
-    axis.plot(front["seconds"], front["score"], color=plots.MUTED, linewidth=0.9)
+    axis.plot(front["seconds"], front["score"], color=plots.MUTED, linewidth=0.9, marker="")
     for needs in (False, True):
         some = table[[every[name].needs_surrogate == needs for name in table.index]]
         face = "none" if needs else plots.COLORS[0]
         axis.scatter(some["seconds"], some["score"], facecolors=face, edgecolors=plots.COLORS[0])
-    charts.label_points(axis, table["seconds"], table["score"], table.index)
+    # the crowd below chance is named in the ranking
+    named = table[(table["score"] >= table.loc["random", "score"]) | table["on_front"]]
+    charts.label_points(axis, named["seconds"], named["score"], named.index)
+    axis.margins(x=0.2)
     axis.set_xscale("log")
     axis.set_xlabel("seconds of making batches and training")
     axis.set_ylabel("NDCG@10 out of domain, times 100")

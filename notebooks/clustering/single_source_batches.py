@@ -110,7 +110,7 @@ def train_all(of):
 
 # %% [markdown]
 # `cde run single_source_batches --record hours/single_source_batches-curves -p long_run true -p
-# seeds=3`, with $CDE_DATA, trains on 48,000 pairs of 28 sources and tests on nine judged
+# seeds=2`, with $CDE_DATA, trains on 48,000 pairs of 28 sources and tests on nine judged
 # collections.
 
 # %%
@@ -279,7 +279,7 @@ page.answer(
 # Here size wins, and one source does not. At `hours` batches from one source fall behind mixed ones
 # early and come closer later, but do not pass them within the run. Large batches leave both behind.
 # The paper's §5.1 has a reason at hand: harder negatives help an encoder only once it has learned
-# what easy ones teach. This encoder starts from word embeddings and is still learning that. How
+# what easy ones teach. This encoder starts from word embeddings and may still be learning that. How
 # batches compare for an encoder with layers, {doc}`../results/controls` asks.
 #
 # ## What differs from the paper's setting

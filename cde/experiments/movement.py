@@ -113,7 +113,7 @@ def moved_between_corpora(
         >>> texts = ["a red boat", "a green house"]
         >>> toy = RetrievalSet(["a", "b"], texts, ["q"], ["boat"], {"q": {"a": 1}})
         >>> tests = [EvaluationSet(name, toy, "out") for name in ("harbour", "village")]
-        >>> model = ContextualEncoder.from_backbone("minilm", 1)
+        >>> model = ContextualEncoder.from_backbone("minilm", 1, attention="gated")
         >>> moved_between_corpora(model, tests) < 1e-4  # two corpora of the same texts
         True
     """

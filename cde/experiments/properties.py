@@ -21,6 +21,7 @@ from torch import Tensor
 
 from cde.experiments.timing import in_turns, ratios
 from cde.models import BiEncoder, ContextualEncoder
+from cde.models.untrained import on_purpose
 from cde.progress import progress
 
 __all__ = [
@@ -63,8 +64,10 @@ def minilm_encoders(
     torch.manual_seed(seed)
     bare = BiEncoder.from_backbone("minilm", **settings)
     full, cached = (
-        ContextualEncoder.from_backbone(
-            "minilm", attention=pattern, context_size=context_size, **settings
+        on_purpose(
+            ContextualEncoder.from_backbone(
+                "minilm", attention=pattern, context_size=context_size, **settings
+            )
         )
         for pattern in ("full", "cached")
     )

@@ -20,7 +20,7 @@ from torch import Tensor
 from cde.data import RetrievalSet
 from cde.experiments.properties import Tokens, exchanged, largest_change, parameter_count
 from cde.models import BiEncoder, ContextualEncoder
-from cde.models.untrained import untrained_published
+from cde.models.untrained import on_purpose, untrained_published
 from cde.retrieval import rank, score_queries
 
 __all__ = ["part_scores", "pass_changes", "published_passes"]
@@ -72,7 +72,7 @@ def part_scores(
         if own.pop("bi_encoder", False):
             encoder, added[name] = BiEncoder.from_backbone("minilm", **settings), 0
         else:
-            model = ContextualEncoder.from_backbone("minilm", **contextual, **own)
+            model = on_purpose(ContextualEncoder.from_backbone("minilm", **contextual, **own))
             stage = model.second_stage
             stage.variant = replace(stage.variant, residual=residual)
             encoder, added[name] = (

@@ -15,7 +15,7 @@ from torch import Tensor
 from cde.hardware import Precision
 from cde.models.attention import ContextCache
 from cde.models.configuration import ContextualConfig, check_settings
-from cde.models.corpus import CorpusEncoder, draw_context
+from cde.models.corpus import CorpusEncoder, draw_context, warn_untrained, weights_now
 from cde.models.encoder import Encoder, load_tokenizer, save_folder
 from cde.models.encoding import Vectors
 from cde.models.published import Layout, published_config
@@ -48,11 +48,11 @@ class ContextualEncoder(Encoder):
     Used by the chapter `architecture` and by those of `results`.
 
     Example:
-        >>> model = ContextualEncoder.from_backbone("minilm", layers=2, context_size=4)
+        >>> model = ContextualEncoder.from_backbone("minilm", layers=2, attention="gated")
         >>> corpus = ["boats and ships", "harbours of Norway", "knots for sailors", "tides"]
         >>> encoder = model.with_context(corpus, size=3, seed=0)
         >>> encoder
-        CorpusEncoder(3 of 4 texts, seed 0; 384 dimensions, attention full)
+        CorpusEncoder(3 of 4 texts, seed 0; 384 dimensions, attention gated)
         >>> encoder.encode_documents(["a small red boat"]).shape
         (1, 384)
     """
@@ -62,6 +62,7 @@ class ContextualEncoder(Encoder):
 
     def __init__(self, config: ContextualConfig) -> None:
         super().__init__(config)
+        self._untrained: int | None = None  # the weights' state as `from_backbone` left them
         self.second_stage = SecondStage(config)
         self.first_stage = (
             FirstStage(config, self.second_stage.dim) if config.first_backbone else NoFirstStage()
@@ -91,6 +92,11 @@ class ContextualEncoder(Encoder):
     ) -> ContextualEncoder:
         """An encoder both of whose stages start from the same pretrained transformer.
 
+        It has to be trained. With attention "full" or "cached" the transformer has never seen
+        context before a text, and the untrained encoder finds hardly anything: `with_context` then
+        warns. With "gated" it is the plain transformer until its reader is trained, whatever the
+        context; that is no fault, and no warning.
+
         Args:
             path_or_repository: "minilm" (offline), a folder, or a Hub repository.
             layers: keep its first so many layers in the second stage.
@@ -114,9 +120,11 @@ class ContextualEncoder(Encoder):
             fill(model.first_stage.backbone, first_weights, str(path_or_repository))
         fill(model.second_stage.backbone, second_weights, str(path_or_repository))
         model.second_stage.match_reader()
-        return model.ready(  # type: ignore[no-any-return]
-            load_tokenizer(path_or_repository), attn_implementation, device, precision
-        )
+        tokenizer = load_tokenizer(path_or_repository)
+        model.ready(tokenizer, attn_implementation, device, precision)
+        if config.attention != "gated":
+            model._untrained = weights_now(model.second_stage)
+        return model
 
     @classmethod
     def from_pretrained(
@@ -337,8 +345,13 @@ class ContextualEncoder(Encoder):
                 finite.
 
         Warns:
-            UserWarning: a context of one document, or of duplicates.
+            UserWarning: a context of one document, or of duplicates; once, that the encoder is
+                untrained (`from_backbone`, attention "full" or "cached").
         """
+        if self._untrained is not None:
+            if self._untrained == weights_now(self.second_stage):
+                warn_untrained()
+            self._untrained = None
         if context is None:
             if self.config.attention != "gated":
                 self.second_stage.null_tokens(1)  # raises where there is none

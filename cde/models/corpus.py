@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from cde.hardware import half_precision
 from cde.models.attention import ContextCache
@@ -23,7 +23,7 @@ from cde.models.encoding import Vectors
 from cde.models.weights import fetch_folder, read_config, read_weights
 from cde.validation import checked_texts
 
-__all__ = ["CorpusEncoder", "draw_context"]
+__all__ = ["CorpusEncoder", "draw_context", "warn_untrained", "weights_now"]
 
 
 def draw_context(
@@ -143,6 +143,40 @@ def _warn(drawn: list[str] | np.ndarray[Any, Any], taken: int) -> None:
         warnings.warn(message, UserWarning, stacklevel=4)
 
 
+def weights_now(module: nn.Module) -> int:
+    """A number that changes when a weight is trained on, loaded or moved: no pass over weights.
+
+    Args:
+        module: any module, such as an encoder's second stage.
+
+    Example:
+        >>> layer = nn.Linear(2, 2)
+        >>> before = weights_now(layer)
+        >>> with torch.no_grad():
+        ...     _ = layer.weight.mul_(2)
+        >>> weights_now(layer) == before
+        False
+    """
+    weights = module.parameters()
+    return hash(tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in weights))
+
+
+def warn_untrained() -> None:
+    """Say that an encoder which puts context into the sequence was bound before any training.
+
+    Warns:
+        UserWarning: always; it is the caller's to find out.
+    """
+    message = (
+        "this encoder comes from a plain transformer, which was never trained to have context "
+        "before its text: until it is trained it finds hardly anything. Train it "
+        "(cde.train(cde.TrainConfig(…)).model()), load a trained one "
+        "(cde.ContextualEncoder.from_pretrained, cde.pretrained_reader()), or take "
+        "attention='gated', which is the plain transformer until it is trained"
+    )
+    warnings.warn(message, UserWarning, stacklevel=3)
+
+
 class CorpusEncoder:
     """An encoder of texts in the context of one corpus, as `ContextualEncoder.with_context` makes
     it.
@@ -154,7 +188,8 @@ class CorpusEncoder:
 
     Example:
         >>> from cde.models import ContextualEncoder
-        >>> encoder = ContextualEncoder.from_backbone("minilm", layers=1).with_context(None)
+        >>> model = ContextualEncoder.from_backbone("minilm", layers=1, attention="gated")
+        >>> encoder = model.with_context(None)
         >>> encoder.encode_queries(["what floats?"]).shape
         (1, 384)
     """
@@ -207,17 +242,13 @@ class CorpusEncoder:
         if isinstance(context, Tensor) and context.device != input_ids.device:
             context = self.context = context.to(input_ids.device)
         if self.model.config.attention == "cached":
-            # weights that were trained on since have another version, and need the context's keys
-            # anew
+            # weights that were trained on since need the context's keys anew
             stage = self.model.second_stage
-            weights = [
-                (p.data_ptr(), 0 if p.is_inference() else p._version) for p in stage.parameters()
-            ]
             key = (
                 str(input_ids.device),
                 half_precision(self.model.precision),
                 id(context),
-                hash(tuple(weights)),
+                weights_now(stage),
             )
             if key not in self._caches:
                 self._caches = {key: stage.cache_context(context)}

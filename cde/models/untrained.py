@@ -18,7 +18,13 @@ from cde.models.configuration import ContextualConfig
 from cde.models.contextual import ContextualEncoder
 from cde.models.published import published_config
 
-__all__ = ["UNTRAINED_FAMILIES", "untrained_arms", "untrained_encoder", "untrained_published"]
+__all__ = [
+    "UNTRAINED_FAMILIES",
+    "on_purpose",
+    "untrained_arms",
+    "untrained_encoder",
+    "untrained_published",
+]
 
 _SMALL = {
     "vocab_size": 30528,  # of bert-base-uncased, so that MiniLM's tokenizer fits
@@ -81,6 +87,23 @@ def untrained_encoder(
         first_backbone=dict(backbone), second_backbone=dict(backbone), **settings
     )
     return ContextualEncoder(config).eval().to(compute_device(device))  # type: ignore[no-any-return]
+
+
+def on_purpose(model: ContextualEncoder) -> ContextualEncoder:
+    """The same encoder, of which `with_context` no longer warns that it is untrained.
+
+    Args:
+        model: an encoder of `ContextualEncoder.from_backbone`.
+
+    Used by the chapter `architecture`.
+
+    Example:
+        >>> model = on_purpose(ContextualEncoder.from_backbone("minilm", 1, context_size=2))
+        >>> model.with_context(["one boat", "two boats"])
+        CorpusEncoder(all 2 texts; 384 dimensions, attention full)
+    """
+    model._untrained = None
+    return model
 
 
 def untrained_arms(context_size: int, seed: int = 0) -> dict[tuple[str, str], ContextualEncoder]:

@@ -16,6 +16,7 @@ from cde.experiments.recipes import EvaluationSet, recipe
 from cde.experiments.sweeps import evaluate_in_contexts
 from cde.experiments.text_game import of_test, text_words
 from cde.models import ContextualEncoder
+from cde.models.untrained import on_purpose
 
 PACKAGES = ("rich", "tornado", "sphinx", "networkx", "pandas")
 RULES = Boilerplate(PACKAGES)
@@ -74,7 +75,7 @@ def test_only_the_corpus_own_counts_find_the_docstring() -> None:
 
 def test_contexts_hold_what_they_are_named_after(monkeypatch: pytest.MonkeyPatch) -> None:
     tests: list[EvaluationSet] = BoilerplateRecipe("smoke", BASE, (30, 2), {}, RULES).tests()
-    model = ContextualEncoder.from_backbone("minilm", 1, context_size=8)
+    model = on_purpose(ContextualEncoder.from_backbone("minilm", 1, context_size=8))
     read: list[list[str] | None] = []
     whole = ContextualEncoder.with_context
 

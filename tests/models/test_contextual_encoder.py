@@ -35,6 +35,7 @@ import cde.models.encoder
 from cde.data import RetrievalSet
 from cde.models import ContextualConfig, ContextualEncoder, CorpusEncoder
 from cde.models.corpus import draw_context
+from cde.models.untrained import on_purpose
 from cde.surrogate import minilm_folder
 
 Vectors = NDArray[np.float32]
@@ -550,8 +551,10 @@ def test_a_retrieval_set_is_scored_alike_by_cached_keys_and_by_one_pass() -> Non
     queries = [f"q{i}" for i in range(len(pairs))]
     qrels = {query: {document: 1} for query, document in zip(queries, ids, strict=True)}
     small = RetrievalSet(ids, documents, queries, CORPUS, qrels)
-    model = ContextualEncoder.from_backbone(
-        "minilm", 2, attention="cached", precision="float32", device="cpu"
+    model = on_purpose(
+        ContextualEncoder.from_backbone(
+            "minilm", 2, attention="cached", precision="float32", device="cpu"
+        )
     )
     encoder = model.with_context(documents)
     metrics = ("ndcg@10", "mrr@5")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cde.batching.trainer_batches import clustered_batches
     from cde.corpus import Index
     from cde.data import Pairs, RetrievalSet, list_sources, load_pairs, load_retrieval
+    from cde.experiments.pretrained_reader import pretrained_reader
     from cde.experiments.runs import train
     from cde.lexical import BM25
     from cde.models import BiEncoder, ContextualEncoder, CorpusEncoder
@@ -38,6 +39,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "batching.trainer_batches": ["clustered_batches"],
         "corpus": ["Index"],
         "data": ["Pairs", "RetrievalSet", "list_sources", "load_pairs", "load_retrieval"],
+        "experiments.pretrained_reader": ["pretrained_reader"],
         "experiments.runs": ["train"],
         "lexical": ["BM25"],
         "models": ["BiEncoder", "ContextualEncoder", "CorpusEncoder"],

@@ -1,0 +1,73 @@
+"""A reader is trained once, kept alone, and added to MiniLM in any dose; a tiny one stands in here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+import cde
+from cde.data.pydocs import HELD_OUT
+from cde.experiments import pretrained_reader as module
+from cde.experiments.frozen_encoder import with_reader
+
+TEXTS = ["a red boat", "green trees by the water", "the shortest path between two nodes"]
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The recipe of `smoke` in the place of the laptop's, in a store of its own."""
+    monkeypatch.setenv("CDE_CACHE", str(tmp_path))
+    config, pairs = module.reader_config("smoke"), cde.load_pairs("pydocs/rich")
+    monkeypatch.setattr(module, "reader_config", lambda: config)
+    monkeypatch.setattr(module, "reading_pairs", lambda: pairs)
+
+
+def vectors(gate: float, context: list[str] | None) -> np.ndarray:
+    model = cde.pretrained_reader(gate, device="cpu", precision="float32")
+    return model.with_context(context, seed=0).encode_documents(TEXTS)
+
+
+def test_without_context_or_gate_it_is_the_transformer_to_the_bit(tiny: None) -> None:
+    plain = cde.BiEncoder.from_backbone(
+        "minilm", 1, max_tokens=256, device="cpu", precision="float32"
+    ).encode_documents(TEXTS)
+    np.testing.assert_array_equal(vectors(1.0, None), plain)
+    np.testing.assert_array_equal(vectors(0.0, TEXTS), plain)
+    assert not np.array_equal(vectors(1.0, TEXTS), plain)
+
+
+def test_half_the_gate_adds_about_half(tiny: None) -> None:
+    plain, half, whole = (vectors(gate, TEXTS) for gate in (0.0, 0.5, 1.0))
+    apart = [np.linalg.norm(one - plain, axis=1) for one in (half, whole)]
+    np.testing.assert_allclose(apart[0], apart[1] / 2, rtol=0.1)
+
+
+def test_it_is_trained_once_and_a_megabyte_is_kept(
+    tiny: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first = vectors(0.5, TEXTS)
+    monkeypatch.setattr(module, "Trainer", None)  # a second training would fail
+    np.testing.assert_array_equal(vectors(0.5, TEXTS), first)
+    kept = [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in kept) < 2e6
+    (weights,) = (path for path in kept if path.suffix == ".safetensors")
+    assert not load_file(weights)["gate"].equal(load_file(weights)["gate"] * 0.5)
+
+
+def test_no_text_that_it_is_tested_or_tuned_on_is_trained_on() -> None:
+    pairs = module.reading_pairs()
+    assert not {*HELD_OUT, *module.VALIDATION} & set(pairs.domains)
+    assert not set(cde.load_retrieval("pydocs").query_ids) & set(pairs.ids)
+    assert len(pairs) > 10_000
+
+
+def test_a_config_that_trains_all_is_refused() -> None:
+    config = replace(with_reader("smoke").base, trains="all")
+    with pytest.raises(ValueError, match="trains='reader'"):
+        module.train_reader(config, cde.load_pairs("pydocs/rich"))
+    with pytest.raises(ValueError, match="from 0 .MiniLM. to 1"):
+        cde.pretrained_reader(-0.5)

@@ -1,7 +1,7 @@
 """The numbers of a model card: an encoder that reads, beside itself without context, on each
 collection.
 
-Cost: three forward passes of each collection.
+Cost: a forward pass of each collection, and one more for each model and context.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ __all__ = ["score_in_contexts"]
 def score_in_contexts(
     models: Mapping[str, ContextualEncoder],
     sets: Sequence[EvaluationSet],
-    others: Sequence[str] | None = None,
+    contexts: Sequence[str] = ("own", "other"),
+    seed: int = 0,
 ) -> pd.DataFrame:
     """What each encoder gains over itself without context, on each collection.
 
     Args:
         models: name → contextual encoder; without context, all must be the same one.
-        sets: collections; the context *other* is the documents of the next one.
-        others: names of the models that are tried in another collection's context too; by default
-            all.
+        sets: collections.
+        contexts: "own" and "other", the documents of the next collection.
+        seed: seed of the draw of a context.
 
     Returns:
-        A row for each collection, model and context ("own", "other"): `set`, `where`, `documents`,
+        A row for each collection, model and context: `set`, `where`, `documents`,
         `queries`, `model`, `context`; `without`, NDCG@10 in points without context; `gain`, points
         more with it, and `low` and `high`, the ends of its bootstrap interval over queries.
 
@@ -53,17 +54,16 @@ def score_in_contexts(
         >>> score_in_contexts({"untrained": model}, sets)["gain"].tolist()
         [0.0, 0.0, 0.0, 0.0]
     """
-    others = list(models) if others is None else others
-    if others and len(sets) < 2:
+    if "other" in contexts and len(sets) < 2:
         raise ValueError("another collection's context needs a second collection")
     rows = []
     for place, one in enumerate(progress(list(sets), "searching", unit="collections")):
         following = sets[(place + 1) % len(sets)].collection.documents
         plain = _ndcg(next(iter(models.values())).with_context(None), one)
         for name, model in models.items():
-            contexts = {"own": one.collection.documents, "other": following}
-            for context in ("own", "other") if name in others else ("own",):
-                found = _ndcg(model.with_context(contexts[context], seed=0), one)
+            for context in contexts:
+                texts = one.collection.documents if context == "own" else following
+                found = _ndcg(model.with_context(texts, seed=seed), one)
                 gain = mean_interval(100 * (found - plain))
                 rows.append(
                     {

@@ -93,9 +93,9 @@ class ContextualEncoder(Encoder):
         """An encoder both of whose stages start from the same pretrained transformer.
 
         It has to be trained. With attention "full" or "cached" the transformer has never seen
-        context before a text, and the untrained encoder finds much less than it: `with_context` then
-        warns. With "gated" it is the plain transformer until its reader is trained, whatever the
-        context; that is no fault, and no warning.
+        context before a text, and the untrained encoder finds much less than the transformer alone:
+        `with_context` then warns. With "gated" it is the plain transformer until its reader is
+        trained, whatever the context: that does no harm, and brings no warning.
 
         Args:
             path_or_repository: "minilm" (offline), a folder, or a Hub repository.

@@ -151,7 +151,7 @@ def with_trained_reader(
     reader.load_state_dict(weights)
     with torch.no_grad():
         reader.get_parameter("gate").mul_(gate)
-    return model  # type: ignore[return-value]
+    return model
 
 
 def pretrained_reader(

@@ -20,16 +20,11 @@ from cde.models.encoder import Encoder, load_tokenizer, save_folder
 from cde.models.encoding import Vectors
 from cde.models.published import Layout, published_config
 from cde.models.stages import FirstStage, NoFirstStage, SecondStage
-from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights
+from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights, tie
 
 __all__ = ["ContextualEncoder", "load_published"]
 
 _BESIDE_SETTINGS = ("layers", "first_stage_layers", "attn_implementation", "device", "precision")
-_WORDS = {
-    "bert": "word_embeddings",
-    "nomic_bert": "word_embeddings",
-    "modernbert": "tok_embeddings",
-}
 
 
 class ContextualEncoder(Encoder):
@@ -92,10 +87,9 @@ class ContextualEncoder(Encoder):
     ) -> ContextualEncoder:
         """An encoder both of whose stages start from the same pretrained transformer.
 
-        It has to be trained. With attention "full" or "cached" the transformer has never seen
-        context before a text, and the untrained encoder finds much less than the transformer alone:
-        `with_context` then warns. With "gated" it is the plain transformer until its reader is
-        trained, whatever the context: that does no harm, and brings no warning.
+        It has to be trained. With attention "full" or "cached" it has never seen a context before a
+        text, and finds much less than the transformer: `with_context` warns. With "gated" it is the
+        plain transformer until its reader is trained, whatever the context: there is no warning.
 
         Args:
             path_or_repository: "minilm" (offline), a folder, or a Hub repository.
@@ -215,18 +209,8 @@ class ContextualEncoder(Encoder):
         it fills the authors' model in the order of its parts.
         """
         if self.config.tie_token_embeddings and isinstance(self.first_stage, FirstStage):
-            first, second = (
-                f"{stage}.backbone.embeddings.{_WORDS[backbone['model_type']]}.weight"
-                for stage, backbone in (
-                    ("first_stage", self.config.first_backbone),
-                    ("second_stage", self.config.second_backbone),
-                )
-            )
-            for one, other in ((first, second), (second, first)):
-                if one in tensors:
-                    tensors.setdefault(other, tensors[one])
-            if second_wins and second in tensors:
-                tensors[first] = tensors[second]
+            backbones = self.config.first_backbone, self.config.second_backbone
+            tie(tensors, [backbone["model_type"] for backbone in backbones], second_wins)
         return tensors
 
     def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
@@ -345,13 +329,9 @@ class ContextualEncoder(Encoder):
                 finite.
 
         Warns:
-            UserWarning: a context of one document, or of duplicates; once, that the encoder is
-                untrained (`from_backbone`, attention "full" or "cached").
+            UserWarning: a context of one document, or of duplicates; once, an untrained encoder.
         """
-        if self._untrained is not None:
-            if self._untrained == weights_now(self.second_stage):
-                warn_untrained()
-            self._untrained = None
+        warn_untrained(self)
         if context is None:
             if self.config.attention != "gated":
                 self.second_stage.null_tokens(1)  # raises where there is none

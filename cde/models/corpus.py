@@ -152,8 +152,8 @@ def weights_now(module: nn.Module) -> int:
     Example:
         >>> layer = nn.Linear(2, 2)
         >>> before = weights_now(layer)
-        >>> with torch.no_grad():
-        ...     _ = layer.weight.mul_(2)
+        >>> layer.load_state_dict(nn.Linear(2, 2).state_dict())
+        <All keys matched successfully>
         >>> weights_now(layer) == before
         False
     """
@@ -161,12 +161,18 @@ def weights_now(module: nn.Module) -> int:
     return hash(tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in weights))
 
 
-def warn_untrained() -> None:
-    """Say that an encoder which puts context into the sequence was bound before any training.
+def warn_untrained(model: Any) -> None:
+    """Say once of a contextual encoder that it is bound as `from_backbone` left it, untrained.
+
+    Args:
+        model: the encoder; quiet are one whose weights have changed since, and a gated one.
 
     Warns:
-        UserWarning: always; it is the caller's to find out.
+        UserWarning: the first time.
     """
+    begun, model._untrained = model._untrained, None
+    if begun is None or begun != weights_now(model.second_stage):
+        return
     message = (
         "this encoder comes from a plain transformer, which was never trained to have context "
         "before its text: until it is trained it finds much less than that transformer. Train it "

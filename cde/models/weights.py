@@ -23,9 +23,15 @@ from cde.data.hub import notice_being_offline
 from cde.models.backbones import family_of, truncate
 from cde.surrogate import minilm_folder
 
-__all__ = ["backbone_weights", "fetch_folder", "fill", "read_config", "read_weights"]
+__all__ = ["backbone_weights", "fetch_folder", "fill", "read_config", "read_weights", "tie"]
 
 _ONE, _INDEX, _TORCH = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+#: what each family calls its word embeddings
+_WORDS = {
+    "bert": "word_embeddings",
+    "nomic_bert": "word_embeddings",
+    "modernbert": "tok_embeddings",
+}
 
 
 def fetch_folder(path_or_repository: str | Path, revision: str | None = None) -> Path:
@@ -156,6 +162,31 @@ def fill(
     if lines:
         raise ValueError(f"the weights of {source} do not fit the model.\n" + "\n".join(lines))
     model.load_state_dict(dict(tensors))
+
+
+def tie(tensors: dict[str, Tensor], families: Sequence[str], second_wins: bool = False) -> None:
+    """Put word embeddings that two stages share under both of their names, where they are there.
+
+    Args:
+        tensors: of a contextual encoder, by name; changed in place.
+        families: model types of the first and of the second stage.
+        second_wins: where both are there and differ, take the second stage's.
+
+    Example:
+        >>> tensors = {"first_stage.backbone.embeddings.word_embeddings.weight": torch.ones(1)}
+        >>> tie(tensors, ["bert", "bert"])
+        >>> len(tensors)
+        2
+    """
+    first, second = (
+        f"{stage}.backbone.embeddings.{_WORDS[family]}.weight"
+        for stage, family in zip(("first_stage", "second_stage"), families, strict=True)
+    )
+    for one, other in ((first, second), (second, first)):
+        if one in tensors:
+            tensors.setdefault(other, tensors[one])
+    if second_wins and second in tensors:
+        tensors[first] = tensors[second]
 
 
 def backbone_weights(

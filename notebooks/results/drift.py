@@ -38,7 +38,7 @@ learning_rate: Rate | None = None
 # %%
 from cde.experiments.frozen_encoder import PARAMETERS
 
-judged = ["scifact", "cranfield", "cosqa", "cacm"]
+judged = ["scifact", "cosqa", "squad-dev", "covidqa-passages"]  # an answer or two for each query
 steps_of_change = [0.0, 0.25, 0.5, 0.75, 1.0]
 laptop = {"seeds": 1, "documents": 120, "queries": 100, "shares": steps_of_change, "layers": 2}
 small = {"documents": 30, "queries": 20, "shares": [0.0, 0.5, 1.0]}
@@ -191,8 +191,8 @@ plots.show(
 )
 
 # %% [markdown]
-# Losses with intervals over corpora, and seeds where there are several. *Visible* is the smallest loss that would have been
-# seen with a probability of 80 %.
+# Losses with intervals over corpora, and over seeds where there are several. *Visible* is the
+# smallest loss that would have been seen with a probability of 80 %.
 
 # %%
 from cde.intervals import smallest_effect, table_interval

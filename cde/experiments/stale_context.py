@@ -46,6 +46,7 @@ __all__ = [
 Vectors = NDArray[np.float32]
 #: what can be done when the corpus has changed, as described above
 WAYS = ("re-embedded", "stale", "mixed, new queries", "mixed, old queries")
+#: the way that embeds nothing again
 STALE = WAYS[1]
 #: numbers that foretell a loss without judgements
 MEASURES = ("replaced", "vocabulary", "vectors", "moved")

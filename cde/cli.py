@@ -5,6 +5,7 @@ cde run CHAPTER [-p name value]… [--profile P] [--out FILE.ipynb]
 cde book [--profile P] [--only CHAPTER]… [--fresh]
 cde claims [--json | --simulate] [--profile P]
 cde compare RERUN [RERUN]… [--profile P]
+cde mteb --model MODEL [--tasks TASK …] [--context own|other|random|null …] [--draws N]
 cde list
 cde sources
 cde doctor
@@ -23,6 +24,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from cde.benchmark import commands as mteb_commands
 from cde.hardware import prefer_short_waits
 from cde.provenance import PROFILES
 
@@ -112,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         "its page",
     )
     compare.add_argument("--profile", choices=PROFILES, default=None, help="of the book's pages")
+    mteb_commands.add_parser(commands)
     commands.add_parser("list", help="list the chapters, their questions, and how long they took")
     commands.add_parser("sources", help="list the collections that can be loaded here")
     commands.add_parser("doctor", help="check this machine: versions, devices, data, disk")
@@ -183,6 +186,8 @@ def _dispatch(options: argparse.Namespace) -> int:
         from cde.doctor import report
 
         return report()
+    if options.command == "mteb":
+        return mteb_commands.run(options)
     if options.command == "run":
         from cde.book.chapter_run import run
 

@@ -18,22 +18,19 @@ Cost: a pass over the weights, about a second a gigabyte; eight documents for an
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Iterator, Sequence
-from inspect import signature
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
 from cde.models.corpus import CorpusEncoder
 from cde.models.encoder import kinds
+from cde.models.fingerprint import fingerprint
 from cde.models.weights import read_config
 from cde.retrieval import Encoder, Ranker
-from cde.storage import content_hash
 from cde.surrogate import Surrogate
 
 __all__ = [
@@ -157,16 +154,16 @@ def record_of(encoder: Encoder) -> dict[str, Any]:
             "cache": encoder.cache,
             "fingerprint": precise.fingerprint,
         }
+    mark = fingerprint(encoder)
+    if mark is None:
+        return record
     bound = type(encoder) is CorpusEncoder
     model: Any = encoder.model if isinstance(encoder, CorpusEncoder) else encoder
-    config = getattr(model, "config", None)
-    if kinds.get(getattr(config, "model_type", "")) is not type(model):
-        return record
     return record | {
         "kind": "bound model" if bound else "model",
         "precision": model.precision,
         "attention": _attention(model),
-        "fingerprint": content_hash(_parts(model, encoder if bound else None)),
+        "fingerprint": mark,
     }
 
 
@@ -261,25 +258,6 @@ def require_same(
             "or other weights or settings of it: its queries would find nothing. Use the first, or "
             "build a new index with the second"
         )
-
-
-def _parts(model: Any, bound: Any) -> Iterator[str | bytes]:
-    """What an embedding depends on: settings, weights, and the context where there is one."""
-    config = model.config
-    settings = {
-        name: getattr(config, name)
-        for name in signature(type(config).__init__).parameters
-        if not name.endswith("backbone") and hasattr(config, name)
-    }
-    yield json.dumps(settings, sort_keys=True)
-    # the first stage has done its work once the context is embedded, and is not saved
-    weights: nn.Module = model if bound is None else model.second_stage
-    tensors = dict(weights.state_dict())
-    if bound is not None and bound.context is not None:
-        tensors["context"] = bound.context
-    for name, tensor in sorted(tensors.items()):
-        yield f"{name} {tensor.dtype} {tuple(tensor.shape)}"
-        yield tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def _attention(model: nn.Module) -> str:

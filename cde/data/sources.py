@@ -23,6 +23,7 @@ from cde.storage import atomic_path, cache_folder, content_hash
 
 __all__ = [
     "Source",
+    "data_folder",
     "is_available",
     "known_fingerprints",
     "list_sources",
@@ -41,7 +42,12 @@ class Source:
     location: str
 
 
-def _data_folder() -> Path | None:
+def data_folder() -> Path | None:
+    """The folder that `$CDE_DATA` names, None where it is not set.
+
+    Raises:
+        FileNotFoundError: it names no folder.
+    """
     value = os.environ.get("CDE_DATA")
     if not value:
         return None
@@ -70,7 +76,7 @@ def list_sources() -> list[Source]:
         sources.append(
             Source(f"pydocs/{package}", "pairs, retrieval", f"docstrings of {package} ({role})")
         )
-    data = _data_folder()
+    data = data_folder()
     if data is not None:
         for path in sorted((data / "beir").glob("*/")):
             sources.append(Source(f"beir/{path.name}", "retrieval", str(path)))
@@ -105,8 +111,8 @@ def _hub_name(name: str) -> tuple[str, str | None]:
 
 
 def _below_data(name: str) -> Path | None:
-    """The file or folder of a `beir/…` or `pairs/…` name, or None if there is none."""
-    data = _data_folder()
+    """The file or folder of a `beir/…`, `pairs/…` or `labelled/…` name, or None if there is none."""
+    data = data_folder()
     top, _, rest = name.partition("/")
     if data is None or not rest or ".." in Path(rest).parts:
         return None
@@ -114,7 +120,7 @@ def _below_data(name: str) -> Path | None:
         return data / "pairs"
     if top == "beir" and (data / name).is_dir():
         return data / name
-    if top == "pairs":
+    if top in ("pairs", "labelled"):
         for suffix in (".jsonl.gz", ".jsonl"):
             if (data / f"{name}{suffix}").exists():
                 return data / f"{name}{suffix}"

@@ -294,11 +294,11 @@ class ContextualEncoder(Encoder):
                 "take attn_implementation='sdpa' for this model"
             )
 
-    def embed_context(self, texts: Sequence[str]) -> Vectors:
+    def embed_context(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
         """First-stage vectors of context documents: `(n, dim)` or `(n, k, dim)` float32, not
-        normalised.
+        normalised. `prefix` takes the place of the config's `document_prefix`.
         """
-        prefix = self.config.document_prefix
+        prefix = self.config.document_prefix if prefix is None else prefix
         parts = self.config.vectors_per_document
         shape = (self.dim,) if parts == 1 else (parts, self.dim)
         return self.encode(

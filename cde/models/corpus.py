@@ -174,21 +174,31 @@ class CorpusEncoder:
         """Length of the vectors."""
         return int(self.model.dim)
 
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+    def encode_queries(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
         """Unit vectors of queries, ψ(q; D), `(n, dim)` float32.
 
+        Args:
+            texts: the queries.
+            prefix: text put before each, in place of the model's `query_prefix`.
+
         Raises:
             TypeError: something that is not a list of strings.
         """
-        return self._encode(texts, self.model.config.query_prefix, "embedding queries:")
+        prefix = self.model.config.query_prefix if prefix is None else prefix
+        return self._encode(texts, prefix, "embedding queries:")
 
-    def encode_documents(self, texts: Sequence[str]) -> Vectors:
+    def encode_documents(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
         """Unit vectors of documents, ϕ(d; D), `(n, dim)` float32.
 
+        Args:
+            texts: the documents.
+            prefix: text put before each, in place of the model's `document_prefix`.
+
         Raises:
             TypeError: something that is not a list of strings.
         """
-        return self._encode(texts, self.model.config.document_prefix, "embedding documents:")
+        prefix = self.model.config.document_prefix if prefix is None else prefix
+        return self._encode(texts, prefix, "embedding documents:")
 
     def _encode(self, texts: Sequence[str], prefix: str, description: str) -> Vectors:
         tokens = self.model.config.carried(self._tokens())

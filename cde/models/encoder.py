@@ -256,22 +256,28 @@ class TextEncoder(Encoder):
         """Write config, weights (or those of `state_dict`) and tokenizer, for `from_pretrained`."""
         save_folder(save_directory, self.config, state_dict or self.state_dict(), self.tokenizer)
 
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+    def encode_queries(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
         """Unit vectors of queries, `(n, dim)` float32.
 
+        Args:
+            texts: the queries.
+            prefix: text put before each, in place of the config's `query_prefix`.
+
         Raises:
             TypeError: something that is not a list of strings.
         """
-        return self.encode(
-            texts, self.forward, self.config.query_prefix, description="embedding queries:"
-        )
+        prefix = self.config.query_prefix if prefix is None else prefix
+        return self.encode(texts, self.forward, prefix, description="embedding queries:")
 
-    def encode_documents(self, texts: Sequence[str]) -> Vectors:
+    def encode_documents(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
         """Unit vectors of documents, `(n, dim)` float32.
 
+        Args:
+            texts: the documents.
+            prefix: text put before each, in place of the config's `document_prefix`.
+
         Raises:
             TypeError: something that is not a list of strings.
         """
-        return self.encode(
-            texts, self.forward, self.config.document_prefix, description="embedding documents:"
-        )
+        prefix = self.config.document_prefix if prefix is None else prefix
+        return self.encode(texts, self.forward, prefix, description="embedding documents:")

@@ -41,8 +41,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--draws", type=int, default=1, metavar="N", help="contexts drawn, with the seeds 0, 1, …"
     )
-    parser.add_argument("--documents", type=int, metavar="N", help="size of each offline task")
-    parser.add_argument("--queries", type=int, metavar="N", help="queries of each offline task")
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="part of each offline task's usual size"
+    )
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="mteb's results (default: in the cache folder)"
     )
@@ -65,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if options.draws < 1:
         raise ValueError(f"--draws must be 1 or more; it is {options.draws}")
-    tasks = get_tasks(options.tasks, options.documents, options.queries)
+    tasks = get_tasks(options.tasks, options.share)
     encoder, name = load_model(options.model)
     folder = options.out or cache_folder("mteb")
     contexts = [None if one == "none" else one for one in options.context or [None]]

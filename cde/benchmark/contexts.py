@@ -113,9 +113,9 @@ def task_texts(
 
     Example:
         >>> from cde.benchmark.offline import offline_tasks
-        >>> retrieval = offline_tasks(["DocstringRetrieval"], documents=40, queries=10)[0]
+        >>> retrieval = offline_tasks(["DocstringRetrieval"], share=0.1)[0]
         >>> len(task_texts(retrieval, "test", "networkx"))
-        40
+        30
     """
     if not task.data_loaded:
         task.load_data()

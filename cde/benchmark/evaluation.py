@@ -64,7 +64,7 @@ def evaluate_tasks(
     Example:
         >>> from cde.benchmark.offline import offline_tasks
         >>> from cde.lexical import BM25
-        >>> tasks = offline_tasks(["DocstringRetrieval"], documents=30, queries=10)
+        >>> tasks = offline_tasks(["DocstringRetrieval"], share=0.1)
         >>> evaluate_tasks(BM25(), "bm25", tasks)["subset"].tolist()
         ['sympy', 'networkx', 'polars', 'sqlalchemy']
     """

@@ -27,8 +27,6 @@ from cde.validation import unknown
 
 __all__ = ["get_tasks", "offline_tasks", "task_names"]
 
-_WHOLE = -1
-
 
 def _of_collection(name: str) -> type[LocalTask]:
     """Search in a judged collection of `$CDE_DATA`, whole unless sizes are given."""
@@ -37,13 +35,10 @@ def _of_collection(name: str) -> type[LocalTask]:
         metadata = local_metadata(
             f"{_words(name)}Retrieval", "Retrieval", "ndcg_at_10", f"Search in {name}.", name
         )
-        documents = queries = _WHOLE
+        documents = queries = None  # all there are, whatever the share
 
         def _made(self) -> Any:
-            collection = load_retrieval(name)
-            if self.documents != _WHOLE or self.queries != _WHOLE:
-                collection = collection.shrink(self.documents, self.queries)
-            return {"default": {"test": searchable(collection)}}
+            return {"default": {"test": searchable(load_retrieval(name))}}
 
     return Collection
 
@@ -88,22 +83,18 @@ def task_names() -> list[str]:
     return list(_classes())
 
 
-def offline_tasks(
-    names: Sequence[str] | None = None, documents: int | None = None, queries: int | None = None
-) -> list[AbsTask]:
+def offline_tasks(names: Sequence[str] | None = None, share: float = 1.0) -> list[AbsTask]:
     """Tasks on local text, by name.
 
     Args:
         names: as `task_names` gives them; by default the eight on docstrings.
-        documents: texts of each corpus, of each label to train on, or in all; by default as each
-            task says.
-        queries: queries of each corpus, or texts to classify.
+        share: the part of each task's usual size; judged collections are always whole.
 
     Returns:
         Objects of mteb's task classes, not yet loaded.
 
     Raises:
-        ValueError: an unknown name, with the nearest known ones.
+        ValueError: an unknown name, with the nearest known ones; a share of 0 or less.
 
     Used by the chapters `mteb` and `published_checkpoints`.
 
@@ -111,20 +102,20 @@ def offline_tasks(
         >>> [task.metadata.type for task in offline_tasks()][:2]
         ['Retrieval', 'Reranking']
     """
+    if not share > 0:
+        raise ValueError(f"share must be above 0; it is {share!r}")
     classes = _classes()
     wanted = [one.metadata.name for one in ON_DOCSTRINGS] if names is None else list(names)
     if strange := [name for name in wanted if name not in classes]:
         raise ValueError(unknown(strange, classes, "offline task"))
-    return [classes[name](documents=documents, queries=queries) for name in wanted]
+    return [classes[name](share=share) for name in wanted]
 
 
-def get_tasks(
-    names: Sequence[str] | None = None, documents: int | None = None, queries: int | None = None
-) -> list[AbsTask]:
+def get_tasks(names: Sequence[str] | None = None, share: float = 1.0) -> list[AbsTask]:
     """Offline tasks, and any others of mteb by their names, which come from the Hub.
 
     Args:
-        names, documents, queries: as for `offline_tasks`; sizes are of offline tasks alone.
+        names, share: as for `offline_tasks`; mteb's own tasks are always whole.
 
     Raises:
         ValueError: a name that neither has.
@@ -137,7 +128,7 @@ def get_tasks(
     found: list[AbsTask] = []
     for name in [None] if names is None else names:
         if name is None or name in here:
-            found += offline_tasks(name and [name], documents, queries)
+            found += offline_tasks(name and [name], share)
             continue
         try:
             found.append(mteb.get_task(name))

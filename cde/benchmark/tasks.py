@@ -58,6 +58,8 @@ __all__ = [
 ]
 
 _ENGLISH = ["eng-Latn"]
+_CANDIDATES = 20  # of a query
+_LEAST = 4  # texts or queries of a task, whatever the share
 
 
 def local_metadata(
@@ -89,21 +91,22 @@ def local_metadata(
 
 
 class LocalTask(AbsTask):
-    """What all these tasks do alike: their data are made here, at the sizes asked for.
+    """What all these tasks do alike: their data are made here, a share of the usual size.
 
     Attributes:
-        documents, queries: how many texts there are of each corpus or label set, and how many
-            questions are asked of it.
+        documents, queries: how many texts there are of each corpus, of each label to train on, or
+            in all; and how many are asked or classified. None takes all there are.
     """
 
     abstask_prompt = ""
-    documents: int = 400
-    queries: int = 200
+    documents: int | None = 300
+    queries: int | None = 150
 
-    def __init__(self, documents: int | None = None, queries: int | None = None, **options: Any):
+    def __init__(self, share: float = 1.0, **options: Any) -> None:
         super().__init__(**options)
-        self.documents = documents or self.documents
-        self.queries = queries or self.queries
+        for name in ("documents", "queries"):
+            usual = getattr(self, name)
+            setattr(self, name, usual and max(_LEAST, round(share * usual)))
         data = dict(self.metadata.dataset)
         data["revision"] = f"{data['revision']}-{self.documents}-{self.queries}"
         self.metadata = self.metadata.model_copy(update={"dataset": data})
@@ -164,7 +167,7 @@ class DocstringRetrieval(LocalTask, AbsTaskRetrieval):
         return {
             package: {
                 "test": searchable(
-                    load_retrieval(f"pydocs/{package}").shrink(self.documents, self.queries)
+                    _shrunk(load_retrieval(f"pydocs/{package}"), self.documents, self.queries)
                 )
             }
             for package in HELD_OUT
@@ -181,11 +184,13 @@ class DocstringReranking(LocalTask, AbsTaskRetrieval):
         "Of a docstring's body and what BM25 finds for its summary, the body first.",
         "pydocs/sympy",
     )
-    documents = 1200
+    documents = 600
 
     def _made(self) -> Any:
-        collection = load_retrieval("pydocs/sympy").shrink(self.documents, self.queries, seed=1)
-        return {"default": {"test": searchable(collection, beside_candidates(collection, 30))}}
+        collection = load_retrieval("pydocs/sympy")
+        collection = _shrunk(collection, self.documents, self.queries)
+        candidates = beside_candidates(collection, _CANDIDATES)
+        return {"default": {"test": searchable(collection, candidates)}}
 
 
 class LabelledTask(LocalTask, AbsTaskClassification):
@@ -193,7 +198,7 @@ class LabelledTask(LocalTask, AbsTaskClassification):
 
     n_experiments = 5
     documents = 40  # to train on, of each label
-    queries = 400  # to test on
+    queries = 400  # to test on, of all labels
 
     def _labelled(self) -> pd.DataFrame:
         raise NotImplementedError
@@ -242,7 +247,7 @@ class GroupedTask(LocalTask, AbsTaskClustering):
 
     max_fraction_of_documents_to_embed = None
     n_clusters = 5
-    documents = 500
+    documents = 400
 
     def _labelled(self) -> pd.DataFrame:
         raise NotImplementedError
@@ -315,6 +320,13 @@ class DocstringSTS(LocalTask, AbsTaskSTS):
     def _made(self) -> Any:
         texts = load_pairs(["sqlalchemy"], split="all").documents
         return DatasetDict({"test": _dataset(graded_similarities(texts, self.documents))})
+
+
+def _shrunk(collection: RetrievalSet, documents: int | None, queries: int | None) -> RetrievalSet:
+    """A smaller set, or the whole one where nothing limits it."""
+    if documents is None or queries is None:
+        return collection
+    return collection.shrink(documents, queries)
 
 
 def _dataset(rows: pd.DataFrame) -> Dataset:

@@ -111,7 +111,7 @@ def _hub_name(name: str) -> tuple[str, str | None]:
 
 
 def _below_data(name: str) -> Path | None:
-    """The file or folder of a `beir/…`, `pairs/…` or `labelled/…` name, or None if there is none."""
+    """The file or folder of a `beir/…`, `pairs/…` or `labelled/…` name, None if there is none."""
     data = data_folder()
     top, _, rest = name.partition("/")
     if data is None or not rest or ".." in Path(rest).parts:

@@ -32,7 +32,7 @@ from cde.models import TASK_PREFIXES
 from cde.retrieval import rank, rerank, score_queries
 from tests.tiny_encoders import bi_encoder, contextual
 
-SMALL = {"documents": 24, "queries": 8}
+SMALL = {"share": 0.06}
 
 
 def task(name: str) -> Any:
@@ -177,7 +177,7 @@ def test_where_texts_come_in_pairs_the_protocol_says_whether_both_are_drawn_from
 def test_texts_to_train_and_to_test_a_classifier_on_share_one_context(
     protocol: Protocol, split: str
 ) -> None:
-    of = offline_tasks(["DocstringPackageClassification"], documents=4, queries=10)[0]
+    of = offline_tasks(["DocstringPackageClassification"], share=0.1)[0]
     model = BenchmarkEncoder(contextual(), "tiny", tasks=[of], protocol=protocol)
     mteb.evaluate(model, of, cache=None, co2_tracker=False, show_progress_bar=False)
     assert list(model.drawn) == [("DocstringPackageClassification", "test", "default")]
@@ -273,9 +273,9 @@ def test_results_are_read_back_for_the_same_weights_and_data_alone(
         BenchmarkEncoder, "_bind", lambda self, *a: (calls.append(1), encode(self, *a))[1]
     )
 
-    def run(seed: int = 0, documents: int = 24) -> tuple[list[float], bool]:
+    def run(seed: int = 0, share: float = 0.08) -> tuple[list[float], bool]:
         calls.clear()
-        tasks = offline_tasks(["DocstringSTS"], documents=documents)
+        tasks = offline_tasks(["DocstringSTS"], share=share)
         rows = evaluate_tasks(contextual(seed=seed), "tiny", tasks, ["own"], 2, folder=tmp_path)
         return rows["score"].tolist(), bool(calls)
 
@@ -284,7 +284,7 @@ def test_results_are_read_back_for_the_same_weights_and_data_alone(
     assert run() == (first, False)
     other_weights, computed = run(seed=1)
     assert computed and other_weights != first
-    other_data, computed = run(documents=30)
+    other_data, computed = run(share=0.1)
     assert computed and other_data != first
 
 

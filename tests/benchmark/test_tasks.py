@@ -30,9 +30,7 @@ def test_there_are_eight_tasks_of_five_types_or_more_without_a_network() -> None
     assert len({task.metadata.type for task in tasks}) >= 5
 
 
-@pytest.mark.parametrize(
-    "task", offline_tasks(documents=24, queries=8), ids=lambda t: t.metadata.name
-)
+@pytest.mark.parametrize("task", offline_tasks(share=0.06), ids=lambda t: t.metadata.name)
 def test_every_task_is_scored_by_mteb_and_has_texts_to_draw_from(task: Any) -> None:
     rows = evaluate_tasks(bi_encoder(), "tiny", [task])
     assert rows["score"].between(0, 1).all() or task.metadata.type == "STS"
@@ -42,12 +40,10 @@ def test_every_task_is_scored_by_mteb_and_has_texts_to_draw_from(task: Any) -> N
 
 
 def test_an_unloaded_task_makes_the_same_texts_again() -> None:
-    first, second = (
-        offline_tasks(["DocstringModuleClustering"], documents=30)[0] for _ in range(2)
-    )
+    first, second = (offline_tasks(["DocstringModuleClustering"], share=0.1)[0] for _ in range(2))
     assert task_texts(first, "test") == task_texts(second, "test")
     assert first.metadata.dataset["revision"] == second.metadata.dataset["revision"]
-    other = offline_tasks(["DocstringModuleClustering"], documents=31)[0]
+    other = offline_tasks(["DocstringModuleClustering"], share=0.11)[0]
     assert other.metadata.dataset["revision"] != first.metadata.dataset["revision"]
 
 
@@ -135,14 +131,14 @@ def test_the_command_prints_scores_keeps_them_and_reads_them_back(
     tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bi_encoder().save_pretrained(tmp_path / "tiny")
-    asked = ["mteb", "--model", str(tmp_path / "tiny"), "--tasks", "DocstringSTS", "--documents"]
-    assert main([*asked, "24", "--out", str(tmp_path / "out")]) == 0
+    asked = ["mteb", "--model", str(tmp_path / "tiny"), "--tasks", "DocstringSTS", "--share"]
+    assert main([*asked, "0.08", "--out", str(tmp_path / "out")]) == 0
     first = capsys.readouterr().out
     assert "DocstringSTS" in first and str(tmp_path / "out") in first
     files = list((tmp_path / "out").rglob("DocstringSTS.json"))
     assert len(files) == 1
     before = files[0].read_bytes()
-    assert main([*asked, "24", "--out", str(tmp_path / "out")]) == 0
+    assert main([*asked, "0.08", "--out", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out == first
     assert files[0].read_bytes() == before
 
@@ -166,6 +162,6 @@ def test_the_command_refuses_what_it_cannot_do(
 @pytest.mark.skipif(not labelled_names(), reason="needs $CDE_DATA with labelled/")
 def test_labelled_texts_of_the_data_folder_are_tasks_too() -> None:
     names = ["Banking77Classification", "StackoverflowTitles20Clustering"]
-    tasks = offline_tasks(names, documents=20, queries=77)
+    tasks = offline_tasks(names, share=0.2)
     rows = evaluate_tasks(bi_encoder(), "tiny", tasks)
     assert rows["task"].tolist() == names

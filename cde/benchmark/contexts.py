@@ -5,7 +5,7 @@ are evaluated, and never the labels. The draw is seeded, and its result is kept.
 
 The authors' evaluation and mteb's own wrapper of their model differ in four ways, each a setting of
 `Protocol`. Users found that their scores were not the published ones (mteb #1521, #1851, #1946,
-#2076); the chapter `mteb` measures what each setting moves.
+#2076); the chapter `mteb_tasks` measures what each setting moves.
 
 Cost: a pass over the task's texts.
 """

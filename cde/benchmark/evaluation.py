@@ -59,7 +59,7 @@ def evaluate_tasks(
     Raises:
         ValueError: a context that the encoder does not have.
 
-    Used by the chapters `mteb` and `published_checkpoints`.
+    Used by the chapters `mteb_tasks` and `published_checkpoints`.
 
     Example:
         >>> from cde.benchmark.offline import offline_tasks

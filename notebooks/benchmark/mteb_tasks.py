@@ -231,13 +231,13 @@ plots.table(pd.DataFrame(lines))
 # %% [markdown]
 # ## Four ways to get another score
 #
-# Users did not find the published scores with mteb's own wrapper of the model: STS16 86.0 and 83.2,
-# STSB 87.7 and 84.8, AmazonCounterfactual 86.0 and 84.6, SCIDOCS 22.9 and 22.5 (mteb #1521, #1851,
-# #1946, #2076). The authors' evaluation and the wrapper differ in four ways. The **prefix** of
-# context documents is the task's, or always "search_document: ". The context is drawn from both
-# columns of pairs, or from the **inputs of the first call** alone. Of classification it is drawn
-# from the **split** that is tested, or from that which is trained on. And the draw has no **seed**,
-# or 42. Each is a setting of `cde.benchmark.Protocol`. Here all of them are crossed.
+# Users did not find the published scores with mteb's own wrapper of the model (mteb #1521, #1851,
+# #1946, #2076; {doc}`published_checkpoints` has the numbers). The authors' evaluation and the
+# wrapper differ in four ways. The **prefix** of context documents is the task's, or always
+# "search_document: ". The context is drawn from both columns of pairs, or from the **inputs** of
+# the first call alone. Of classification it is drawn from the **split** that is tested, or from
+# that which is trained on. And the draw has no **seed**, or 42. Each is a setting of
+# `cde.benchmark.Protocol`. Here all of them are crossed.
 
 # %%
 from cde.experiments.draws import protocol_effects, protocol_rows

@@ -42,6 +42,7 @@ settings = page.settings(
         "draws": 2,
     },
     smoke={"tasks": ["DocstringReranking", "DocstringSTS"], "draws": 1},
+    gpu={"share": 1.0},
     paper={"published": ["jxm/cde-small-v1", "jxm/cde-small-v2"], "tasks": SMALL, "draws": 10},
 )
 settings

@@ -79,13 +79,13 @@ class Drift:
     Attributes:
         newer: share of the documents that came after the context was drawn.
         gone: share of the documents that it was drawn from and that are no more.
-        distance: of the two means, in units of what drawing a context does by chance; NaN where no
-            two documents differ.
+        distance: of the two means, in units of what drawing a context does by chance; None where
+            no two documents differ.
     """
 
     newer: float
     gone: float
-    distance: float
+    distance: float | None
 
 
 def drift(origin: Origin, vectors: Vectors, context_size: int) -> Drift:
@@ -108,12 +108,12 @@ def drift(origin: Origin, vectors: Vectors, context_size: int) -> Drift:
     newer = (count - origin.still) / count if count else 0.0
     gone = (origin.documents - origin.still) / origin.documents if origin.documents else 0.0
     if not count or not vectors.shape[1]:
-        return Drift(newer, gone, float("nan"))
+        return Drift(newer, gone, None)
     mean = vectors.mean(axis=0, dtype=np.float64)
     square = np.einsum("ij,ij->", vectors, vectors, dtype=np.float64) / count
     spread = max(float(square - mean @ mean), 0.0)
     moved = float(np.linalg.norm(mean - origin.mean.astype(np.float64)))
     moved = moved if moved > 1e-6 * np.sqrt(square) else 0.0  # the mean is kept in float32
     unit = float(np.sqrt(spread / context_size))
-    distance = moved / unit if unit > 1e-6 * np.sqrt(square) else float("nan")
+    distance = moved / unit if unit > 1e-6 * np.sqrt(square) else None
     return Drift(newer, gone, distance)

@@ -66,7 +66,7 @@ def add_parser(commands: Any) -> None:
         "--context",
         type=int,
         metavar="N",
-        help="documents that a contextual model reads (default: as many as it was made for)",
+        help="documents that --model reads, if contextual (default: as many as it was made for)",
     )
     build.add_argument(
         "--max-tokens", type=int, metavar="N", help="cut texts for minilm to so many tokens"
@@ -131,7 +131,9 @@ def _read(options: argparse.Namespace) -> dict[str, str]:
 
     parts = ("text", "title", "id")
     columns = {part: name for part in parts if (name := getattr(options, f"{part}_column"))}
-    texts, left_out = read_texts(options.source, columns, options.largest or LARGEST)
+    texts, left_out = read_texts(
+        options.source, columns, LARGEST if options.largest is None else options.largest
+    )
     if left_out:
         print(left_out_of(options.source, len(texts), left_out), file=sys.stderr)
     return texts

@@ -23,7 +23,8 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from cde.validation import unknown
+from cde.progress import progress
+from cde.validation import checked_whole, unknown
 
 __all__ = ["LARGEST", "Columns", "left_out_of", "read_texts"]
 
@@ -149,7 +150,7 @@ def read_texts(
         ({'boats.txt': 'Boats are red.', 'red': 'Red sails'}, ['empty.md (empty)'])
     """
     path = Path(path).expanduser()
-    reading = _Reading(Columns.chosen(columns), largest)
+    reading = _Reading(Columns.chosen(columns), checked_whole(largest, "largest"))
     if not path.exists():
         raise FileNotFoundError(f"no folder or file {path}: expected a folder of {_ACCEPTED}")
     left_out: list[str] = []
@@ -161,7 +162,7 @@ def read_texts(
         raise ValueError(f"{path} cannot be read: accepted are {_ACCEPTED}, or a folder")
     root = path if path.is_dir() else path.parent
     texts: dict[str, str] = {}
-    for file in files:
+    for file in progress(files, f"reading {len(files):,} files", unit="files"):
         relative = file.relative_to(root).as_posix()
         for name, text, problem in _documents(file, relative, reading):
             if problem:

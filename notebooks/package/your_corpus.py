@@ -20,7 +20,7 @@ page.claims_under_test("your_corpus")
 # %% tags=["parameters"]
 profile: Profile = "laptop"
 seed: Seed = 0
-model: str = "minilm"  # or the folder of a model, of cde or of sentence-transformers
+model: str | None = None  # minilm, or the folder of a model, of cde or sentence-transformers
 sources: list[str] | None = None  # collections to compare on, the first to walk through
 documents: Several | None = None  # of each, at most
 queries: Several | None = None
@@ -32,9 +32,10 @@ MORE = ("torch", "sklearn", "transformers", "matplotlib")
 settings = page.settings(
     globals(),
     laptop={
+        "model": "minilm",
         "sources": [f"pydocs/{name}" for name in PACKAGES + MORE],
-        "documents": 300,
-        "queries": 150,
+        "documents": 200,
+        "queries": 80,
         "max_tokens": 64,
     },
     smoke={
@@ -79,7 +80,7 @@ rows = [{"key": name, "body": kept[name]} for name in list(kept)[half:]]
 pd.DataFrame(rows).to_csv(source / "rest.csv", index=False)
 (source / "empty.md").write_text("")
 (source / "old.txt").write_bytes("Größe".encode("latin-1"))
-print(f"{half} files and {len(rows)} rows; first fingerprint {first.fingerprint}")
+print(f"{half} files with text, and a table of {len(rows)} rows")
 
 # %% [markdown]
 # What cannot be read is listed, and the rest is read. The columns of a table are named where they
@@ -90,7 +91,7 @@ from cde.corpus.files import read_texts
 
 columns = {"text": "body", "id": "key"}
 read, left_out = read_texts(source, columns)
-print(len(read), "documents; left out:", *left_out, sep="\n")
+print(f"{len(read)} documents were read; left out: {', '.join(left_out)}")
 
 # %% [markdown]
 # ## Build, search
@@ -173,7 +174,7 @@ with warnings.catch_warnings():
         "minilm", layers=2, context_size=CONTEXT, attention="cached"
     )
 other = collections[settings.sources[1]].documents
-few = len(first.documents) // 3
+few = min(len(first.documents) // 3, 40)
 arrivals = {"the same": first.documents[few : 2 * few], settings.sources[1]: other[:few]}
 moves = {}
 for name, new in arrivals.items():
@@ -231,16 +232,16 @@ from cde.book import charts
 SYSTEMS = (ENCODER, LEXICAL, FUSED)
 names = list(scores)
 with plots.figure(height=0.8 + 0.42 * len(names)) as (drawing, axis):
-    for shift, system in zip((-0.2, 0, 0.2), SYSTEMS, strict=True):
+    for shift, system, marker in zip((-0.2, 0, 0.2), SYSTEMS, "osD", strict=True):
         some = [intervals[name, system] for name in names]
         middle = np.array([one.estimate for one in some])
         ends = np.array([[one.estimate - one.low, one.high - one.estimate] for one in some]).T
         height = np.arange(len(names)) + shift
-        axis.errorbar(middle, height, xerr=ends, fmt="o", markersize=4, label=system)
+        axis.errorbar(middle, height, xerr=ends, fmt=marker, markersize=4, label=system)
     axis.set_yticks(range(len(names)), [name.partition("/")[2] or name for name in names])
     axis.invert_yaxis()
     axis.set_xlabel("NDCG@10, times 100")
-    axis.legend()
+    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
 
 # %% tags=["hide-input"]
 means = {

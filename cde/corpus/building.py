@@ -16,6 +16,7 @@ Cost: that of embedding; on disk the vectors twice while it goes on.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import time
@@ -80,11 +81,13 @@ def build_index(
     record = record_of(model)
     if there and not replace:
         saved = read_index(folder, with_encoder=False)
-        same = (saved.ids, saved.texts) == (names, documents)
-        if same and saved.encoder["fingerprint"] == record["fingerprint"] is not None:
-            shutil.rmtree(folder / _PARTS, ignore_errors=True)
-            return Index.load(folder, encoder=model)
-        what = "of another model" if same else "of other documents"
+        what = "of other documents"
+        if (saved.ids, saved.texts) == (names, documents):
+            what = "of another model"
+            with contextlib.suppress(ValueError):  # another model
+                require_same(saved.encoder, model, documents, saved.vectors)
+                shutil.rmtree(folder / _PARTS, ignore_errors=True)
+                return Index.load(folder, encoder=model)
         raise FileExistsError(
             f"{folder} holds an index {what} ({len(saved.ids):,} documents, made by "
             f"{saved.encoder['name']}): name another folder, or replace it (replace=True, on the "
@@ -154,7 +157,7 @@ def _made_by_another(
 
 
 def _keep_timing(folder: Path, documents: int) -> None:
-    measured = [json.loads(file.read_text()) for file in (folder / _PARTS).glob("*.json")]
+    measured = [json.loads(file.read_text()) for file in _whole(folder, ".json")]
     (folder / _TIMING).unlink(missing_ok=True)
     if measured and documents:
         texts, seconds = (sum(some) for some in zip(*measured, strict=True))
@@ -169,7 +172,13 @@ def finished_parts(folder: Path | str) -> int:
         >>> finished_parts("nowhere")
         0
     """
-    return len(list((Path(folder).expanduser() / _PARTS).glob("*.npy")))
+    return len(_whole(Path(folder).expanduser(), ".npy"))
+
+
+def _whole(folder: Path, suffix: str) -> list[Path]:
+    """Files of finished parts; what a kill left of a file that was being written is hidden."""
+    found = (folder / _PARTS).glob(f"*{suffix}")
+    return [file for file in found if not file.name.startswith(".")]
 
 
 def seconds_per_text(folder: Path | str) -> float | None:

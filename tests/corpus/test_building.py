@@ -188,11 +188,26 @@ def test_killed_again_and_again_it_comes_to_its_end(
     assert Index.load(place).fingerprint == whole.fingerprint and tries > 5
 
 
-def test_what_is_there_is_not_built_again(tmp_path: Path, embedding: list[list[str]]) -> None:
-    build_index(ALL, tmp_path / "index", encoder=bi_encoder())
+@each_encoder
+def test_what_is_there_is_not_built_again(
+    made: Any, tmp_path: Path, embedding: list[list[str]]
+) -> None:
+    build_index(ALL, tmp_path / "index", encoder=made())
     before, embedding[:] = files(tmp_path / "index"), []
-    assert len(build_index(ALL, tmp_path / "index", encoder=bi_encoder())) == len(ALL)
+    assert len(build_index(ALL, tmp_path / "index", encoder=made())) == len(ALL)
     assert embedding == [] and files(tmp_path / "index") == before
+
+
+def test_what_a_kill_leaves_of_a_file_is_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, place = bi_encoder(), tmp_path / "index"
+    killed_at(monkeypatch, 4, True, lambda: build_index(ALL, place, encoder=encoder, part=PART))
+    for suffix in ("npy", "json"):  # as `cde.storage.atomic_path` names them
+        (place / ".building" / f".0a1b-half.{suffix}").write_text("")
+    assert finished_parts(place) == 2
+    index = build_index(ALL, place, encoder=encoder, part=PART)
+    assert len(index) == len(ALL) and not (place / ".building").exists()
 
 
 @pytest.mark.parametrize(

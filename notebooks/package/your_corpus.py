@@ -63,6 +63,8 @@ import pandas as pd
 
 import cde
 
+if len(settings.sources) < 2:
+    raise ValueError(f"sources must be two collections or more; they are {settings.sources}")
 collections = {
     name: cde.load_retrieval(name).shrink(settings.documents, settings.queries, settings.seed)
     for name in settings.sources

@@ -3,7 +3,8 @@
 A query finds documents only through the encoder that embedded them; another's vectors may have the
 same length and mean nothing. So an index carries a record of its encoder:
 
-- a `Surrogate` by its model and settings;
+- a `Surrogate` by its model and settings; BM25, whose documents have vectors of no dimension, by
+  its settings;
 - an encoder of `cde.models` by a hash of its weights, context and settings. It is saved with the
   index, since nothing else says what it is;
 - any other object by its class alone. Whether it is the same is asked of its vectors: a few
@@ -18,6 +19,7 @@ Cost: a pass over the weights, about a second a gigabyte; eight documents for an
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,14 +28,17 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from cde.lexical import BM25
 from cde.models.corpus import CorpusEncoder
 from cde.models.encoder import kinds
 from cde.models.fingerprint import fingerprint
 from cde.models.weights import read_config
 from cde.retrieval import Encoder, Ranker
+from cde.storage import content_hash
 from cde.surrogate import Surrogate
 
 __all__ = [
+    "Model",
     "checked_encoder",
     "describe",
     "embedded",
@@ -49,7 +54,11 @@ Vectors = NDArray[np.float32]
 _SAME = 0.03
 
 
-def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Encoder:
+#: what an index finds documents by
+Model = Encoder | BM25
+
+
+def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Model:
     """The encoder to index with: MiniLM for None, a contextual encoder bound to the texts.
 
     Args:
@@ -57,7 +66,7 @@ def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Encoder:
         texts: what to bind a contextual encoder to; None refuses one that is not bound.
 
     Raises:
-        TypeError: a class, a ranker such as BM25, or another object that embeds nothing.
+        TypeError: a class, a ranker other than BM25, or an object that embeds nothing.
         ValueError: a contextual encoder that is bound to no corpus, and no texts.
 
     Example:
@@ -69,7 +78,7 @@ def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Encoder:
         return Surrogate()
     if isinstance(encoder, type):
         raise TypeError(f"encoder must be an object; the class {name} was given: {name}(…)")
-    if isinstance(encoder, Encoder):
+    if isinstance(encoder, Encoder) or type(encoder) is BM25:
         return encoder
     if hasattr(encoder, "with_context"):
         if texts is None:
@@ -90,7 +99,7 @@ def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Encoder:
     )
 
 
-def embedded(encoder: Encoder, texts: Sequence[str], role: str, dim: int | None = None) -> Vectors:
+def embedded(encoder: Model, texts: Sequence[str], role: str, dim: int | None = None) -> Vectors:
     """Vectors `(n, dim)` float32 of queries or of documents, checked.
 
     Args:
@@ -106,6 +115,8 @@ def embedded(encoder: Encoder, texts: Sequence[str], role: str, dim: int | None 
         >>> embedded(Surrogate(max_tokens=16), ["red boats"], "queries").shape
         (1, 384)
     """
+    if isinstance(encoder, BM25):
+        return np.zeros((len(texts), 0), np.float32)
     encode = encoder.encode_queries if role == "queries" else encoder.encode_documents
     vectors = np.ascontiguousarray(encode(texts), dtype=np.float32)
     if vectors.ndim != 2 or len(vectors) != len(texts) or dim not in (None, vectors.shape[1]):
@@ -132,7 +143,7 @@ def describe(encoder: Any) -> str:
     return type(encoder).__name__ if " object at 0x" in said or "\n" in said else said
 
 
-def record_of(encoder: Encoder) -> dict[str, Any]:
+def record_of(encoder: Model) -> dict[str, Any]:
     """What identifies an encoder, as JSON: its kind, its settings, its fingerprint.
 
     Example:
@@ -154,8 +165,13 @@ def record_of(encoder: Encoder) -> dict[str, Any]:
             "cache": encoder.cache,
             "fingerprint": precise.fingerprint,
         }
-    mark = fingerprint(encoder)
-    if mark is None:
+    if isinstance(encoder, BM25):
+        settings = {name: getattr(encoder, name) for name in ("k1", "b", "unspaced")}
+        mark = content_hash(["bm25", json.dumps(settings)])
+        name = describe(BM25(**settings))
+        return record | {"kind": "bm25", "name": name, "fingerprint": mark} | settings
+    weights = fingerprint(encoder)
+    if weights is None:
         return record
     bound = type(encoder) is CorpusEncoder
     model: Any = encoder.model if isinstance(encoder, CorpusEncoder) else encoder
@@ -163,7 +179,7 @@ def record_of(encoder: Encoder) -> dict[str, Any]:
         "kind": "bound model" if bound else "model",
         "precision": model.precision,
         "attention": _attention(model),
-        "fingerprint": mark,
+        "fingerprint": weights,
     }
 
 
@@ -177,7 +193,7 @@ def is_kept(record: dict[str, Any]) -> bool:
     return record["kind"] in ("model", "bound model")
 
 
-def restored(record: dict[str, Any], folder: Path) -> Encoder:
+def restored(record: dict[str, Any], folder: Path) -> Model:
     """The encoder that a record is of.
 
     Args:
@@ -193,7 +209,9 @@ def restored(record: dict[str, Any], folder: Path) -> Encoder:
     """
     kind, options = record["kind"], {"precision": record.get("precision", "auto")}
     give = f"pass the encoder that made the vectors ({record['name']}) as encoder"
-    encoder: Encoder
+    encoder: Model
+    if kind == "bm25":
+        return BM25(**{name: record[name] for name in ("k1", "b", "unspaced")})
     if kind == "surrogate":
         settings = {name: record[name] for name in ("model", "max_tokens", "cache")}
         encoder = Surrogate(**settings, **options)
@@ -222,7 +240,7 @@ def restored(record: dict[str, Any], folder: Path) -> Encoder:
 
 
 def require_same(
-    record: dict[str, Any], encoder: Encoder, texts: Sequence[str], vectors: Vectors
+    record: dict[str, Any], encoder: Model, texts: Sequence[str], vectors: Vectors
 ) -> None:
     """Refuse an encoder that did not make these vectors.
 

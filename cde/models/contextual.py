@@ -301,9 +301,9 @@ class ContextualEncoder(Encoder):
         prefix = self.config.document_prefix if prefix is None else prefix
         parts = self.config.vectors_per_document
         shape = (self.dim,) if parts == 1 else (parts, self.dim)
-        return self.encode(
-            texts,
+        return self.vectors_by(
             self.first_stage,
+            texts,
             prefix,
             shape=shape,
             normalise=False,

@@ -22,8 +22,9 @@ from transformers.utils import is_flash_attn_2_available
 from cde.hardware import Precision
 from cde.models.encoding import Vectors, encode_texts
 from cde.models.weights import fetch_folder
+from cde.surrogate.sentence_methods import Role, SentenceMethods
 
-__all__ = ["Encoder", "TextEncoder", "kinds", "load_tokenizer", "save_folder"]
+__all__ = ["Encoder", "TextEncoder", "kinds", "load_tokenizer", "prefixed", "save_folder"]
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -82,6 +83,21 @@ def save_folder(
         for path in sorted(Path(temporary).iterdir(), key=lambda path: path.name == "config.json"):
             os.replace(path, directory / path.name)
     return directory
+
+
+def prefixed(config: Any, role: Role) -> tuple[str, str]:
+    """What stands before texts of a role, and the title of the bar while they are embedded.
+
+    Example:
+        >>> from cde.models.configuration import BiEncoderConfig
+        >>> prefixed(BiEncoderConfig(query_prefix="query: "), "query")
+        ('query: ', 'embedding queries:')
+    """
+    return {
+        "": ("", "embedding"),
+        "query": (config.query_prefix, "embedding queries:"),
+        "document": (config.document_prefix, "embedding documents:"),
+    }[role]
 
 
 class Encoder(PreTrainedModel):  # type: ignore[misc]
@@ -211,13 +227,14 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         self.set_attention(attn_implementation)
         return self.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
 
-    def encode(
+    def vectors_by(
         self,
-        texts: Any,
         forward: Any,
+        texts: Any,
         prefix: str,
         shape: tuple[int, ...] | None = None,
         extra: int = 0,
+        most: int | None = None,
         normalise: bool = True,
         description: str = "embedding",
     ) -> Vectors:
@@ -238,6 +255,7 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
                 precision=self.precision,
                 work=_WORK["cuda" if device.type == "cuda" else "cpu"],
                 extra=extra,
+                most=most,
                 normalise=normalise,
                 description=description,
             )
@@ -246,7 +264,7 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
                 module.training = True
 
 
-class TextEncoder(Encoder):
+class TextEncoder(SentenceMethods, Encoder):
     """Base of encoders that embed a text by itself, whatever the corpus; not used by itself.
 
     The config has `query_prefix` and `document_prefix`.
@@ -255,6 +273,14 @@ class TextEncoder(Encoder):
     def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
         """Write config, weights (or those of `state_dict`) and tokenizer, for `from_pretrained`."""
         save_folder(save_directory, self.config, state_dict or self.state_dict(), self.tokenizer)
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors of texts with no prefix before them, `(n, dim)` float32.
+
+        Raises:
+            TypeError: something that is not a list of strings.
+        """
+        return self._vectors(texts, "")
 
     def encode_queries(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
         """Unit vectors of queries, `(n, dim)` float32.
@@ -266,8 +292,7 @@ class TextEncoder(Encoder):
         Raises:
             TypeError: something that is not a list of strings.
         """
-        prefix = self.config.query_prefix if prefix is None else prefix
-        return self.encode(texts, self.forward, prefix, description="embedding queries:")
+        return self._vectors(texts, "query", prefix=prefix)
 
     def encode_documents(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
         """Unit vectors of documents, `(n, dim)` float32.
@@ -279,5 +304,17 @@ class TextEncoder(Encoder):
         Raises:
             TypeError: something that is not a list of strings.
         """
-        prefix = self.config.document_prefix if prefix is None else prefix
-        return self.encode(texts, self.forward, prefix, description="embedding documents:")
+        return self._vectors(texts, "document", prefix=prefix)
+
+    def _vectors(
+        self,
+        texts: Sequence[str],
+        role: Role,
+        batch_size: int | None = None,
+        prefix: str | None = None,
+    ) -> Vectors:
+        own, description = prefixed(self.config, role)
+        prefix = own if prefix is None else prefix
+        return self.vectors_by(
+            self.forward, texts, prefix, most=batch_size, description=description
+        )

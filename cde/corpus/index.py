@@ -49,9 +49,10 @@ class Index:
         texts: a list of strings; or a mapping of id → text, or of id → {"title"?, "text"} as BEIR
             has it; or a `RetrievalSet`, whose corpus is taken.
         ids: a string for each text of a list; by default "0", "1", …
-        encoder: anything with `encode_queries` and `encode_documents`; by default
-            `cde.Surrogate()`, MiniLM, which works offline and keeps its vectors in the cache
-            folder. A `ContextualEncoder` is bound to the texts, as `.with_context(texts)` does with
+        encoder: anything with `encode_queries` and `encode_documents`, or a model of
+            sentence-transformers (to be given to `load` again); by default `cde.Surrogate()`,
+            MiniLM, which works offline and keeps its vectors in the cache folder. A
+            `ContextualEncoder` is bound to the texts, as `.with_context(texts)` does with
             seed 0; documents that are added later leave its context as it is. Bind it yourself for
             another size, seed or context.
 

@@ -222,8 +222,13 @@ class ContextualEncoder(Encoder):
         return tensors
 
     def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
-        """Write config, weights (or those of `state_dict`) and tokenizer, for `from_pretrained`."""
-        save_folder(save_directory, self.config, state_dict or self.state_dict(), self.tokenizer)
+        """Write config, weights (or those of `state_dict`) and tokenizer, for `from_pretrained`.
+
+        Once `cde.models` is imported, `SentenceTransformer(folder)` reads them too; it embeds
+        without a corpus, unless a batch brings context documents (`cde.contextual_batches`).
+        """
+        tensors = state_dict or self.state_dict()
+        save_folder(save_directory, self.config, tensors, self.tokenizer, self.most_tokens)
 
     @property
     def dim(self) -> int:

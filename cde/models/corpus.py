@@ -225,7 +225,7 @@ class CorpusEncoder(SentenceMethods):
         own, description = prefixed(config, role)
         prefix = own if prefix is None else prefix
         vectors: Vectors = self.model.vectors_by(
-            self._forward,
+            self.embed_batch,
             texts,
             prefix,
             extra=config.carried(self._tokens()),
@@ -239,7 +239,12 @@ class CorpusEncoder(SentenceMethods):
         count = config.context_tokens if self.context is None else self.context.shape[:-1].numel()
         return int(count + config.soft_prompt_tokens)
 
-    def _forward(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+    def embed_batch(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Vectors of one padded batch before normalisation: `(batch, T)` to `(batch, dim)`.
+
+        Args:
+            input_ids, attention_mask: token ids and mask of the texts.
+        """
         context: Tensor | ContextCache | None = self.context
         if isinstance(context, Tensor) and context.device != input_ids.device:
             context = self.context = context.to(input_ids.device)
@@ -265,6 +270,9 @@ class CorpusEncoder(SentenceMethods):
     def save_pretrained(self, save_directory: str | Path, first_stage: bool = False) -> None:
         """Write the model with its context.
 
+        Once `cde.models` is imported, `SentenceTransformer(folder)` reads it too, and its
+        `encode_query` and `encode_document` embed in this context.
+
         Args:
             save_directory: the folder.
             first_stage: also write M1, so that the folder can be bound to another corpus; without
@@ -283,7 +291,7 @@ class CorpusEncoder(SentenceMethods):
         config.context_drawn = self.drawn
         if self.context is not None:
             tensors["context"] = self.context
-        save_folder(save_directory, config, tensors, model.tokenizer)
+        save_folder(save_directory, config, tensors, model.tokenizer, model.most_tokens)
 
     @classmethod
     def from_pretrained(cls, path_or_repository: str | Path, **options: Any) -> CorpusEncoder:

@@ -21,6 +21,7 @@ from transformers.utils import is_flash_attn_2_available
 
 from cde.hardware import Precision
 from cde.models.encoding import Vectors, encode_texts
+from cde.models.sentence_folder import SENTENCE_FILES, write_sentence_files
 from cde.models.weights import fetch_folder
 from cde.surrogate.sentence_methods import Role, SentenceMethods
 
@@ -60,9 +61,20 @@ def load_tokenizer(path_or_repository: str | Path) -> Any:
 
 
 def save_folder(
-    directory: str | Path, config: Any, tensors: dict[str, Tensor], tokenizer: Any
+    directory: str | Path,
+    config: Any,
+    tensors: dict[str, Tensor],
+    tokenizer: Any,
+    sentence_tokens: int | None = None,
 ) -> Path:
-    """Write config, weights and tokenizer; each file under a temporary name first, then renamed."""
+    """Write config, weights and tokenizer; each file under a temporary name first, then renamed.
+
+    Args:
+        directory: the folder, made if it is not there.
+        config, tensors, tokenizer: what to write; a tokenizer of None is left out.
+        sentence_tokens: write the files of sentence-transformers too, which cuts texts to so many
+            tokens.
+    """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".saving-") as temporary:
@@ -73,11 +85,13 @@ def save_folder(
         save_file(whole, Path(temporary) / "model.safetensors", metadata={"format": "pt"})
         if tokenizer is not None:
             tokenizer.save_pretrained(temporary)
+        if tokenizer is not None and sentence_tokens is not None:
+            write_sentence_files(Path(temporary), config, sentence_tokens)
         # a folder with a config is complete: the old one goes first, the new one comes last
         for stale in (
             "config.json",
             "model.safetensors.index.json",
-            *(_TOKENIZER_FILES if tokenizer is None else ()),
+            *((*_TOKENIZER_FILES, *SENTENCE_FILES) if tokenizer is None else ()),
         ):
             (directory / stale).unlink(missing_ok=True)
         for path in sorted(Path(temporary).iterdir(), key=lambda path: path.name == "config.json"):
@@ -144,6 +158,11 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         """Most tokens that a text can have, where positions are learned; None where they are
         rotary.
         """
+
+    @property
+    def most_tokens(self) -> int:
+        """Texts are cut to so many tokens."""
+        return int(min(self.config.max_tokens, self.longest or self.config.max_tokens))
 
     def embed_batch(self, input_ids: Tensor, mask: Tensor | None, context: Any = None) -> Tensor:
         """Vectors of one padded batch before normalisation: `(batch, T)` to `(batch, dim)`.
@@ -249,7 +268,7 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
                 self.tokenizer,
                 forward,
                 shape=shape or (self.dim,),
-                max_tokens=min(self.config.max_tokens, self.longest or self.config.max_tokens),
+                max_tokens=self.most_tokens,
                 device=device,
                 prefix=prefix,
                 precision=self.precision,
@@ -271,8 +290,11 @@ class TextEncoder(SentenceMethods, Encoder):
     """
 
     def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
-        """Write config, weights (or those of `state_dict`) and tokenizer, for `from_pretrained`."""
-        save_folder(save_directory, self.config, state_dict or self.state_dict(), self.tokenizer)
+        """Write config, weights (or those of `state_dict`) and tokenizer, for `from_pretrained`;
+        once `cde.models` is imported, `SentenceTransformer(folder)` reads them too.
+        """
+        tensors = state_dict or self.state_dict()
+        save_folder(save_directory, self.config, tensors, self.tokenizer, self.most_tokens)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Unit vectors of texts with no prefix before them, `(n, dim)` float32.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cde.batching.filtering import false_negatives
     from cde.batching.packing import pack_batches
     from cde.batching.trainer_batches import clustered_batches
+    from cde.batching.trainer_contexts import contextual_batches
     from cde.corpus import Index
     from cde.data import Pairs, RetrievalSet, list_sources, load_pairs, load_retrieval
     from cde.experiments.runs import train
@@ -36,6 +37,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "batching.filtering": ["false_negatives"],
         "batching.packing": ["pack_batches"],
         "batching.trainer_batches": ["clustered_batches"],
+        "batching.trainer_contexts": ["contextual_batches"],
         "corpus": ["Index"],
         "data": ["Pairs", "RetrievalSet", "list_sources", "load_pairs", "load_retrieval"],
         "experiments.runs": ["train"],

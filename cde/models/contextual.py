@@ -16,7 +16,7 @@ from cde.hardware import Precision
 from cde.models.attention import ContextCache
 from cde.models.configuration import ContextualConfig, check_settings
 from cde.models.corpus import CorpusEncoder, draw_context
-from cde.models.encoder import Encoder, load_tokenizer, save_folder
+from cde.models.encoder import Encoder, load_tokenizer
 from cde.models.encoding import Vectors
 from cde.models.published import Layout, published_config
 from cde.models.stages import FirstStage, NoFirstStage, SecondStage
@@ -220,15 +220,6 @@ class ContextualEncoder(Encoder):
             if second_wins and second in tensors:
                 tensors[first] = tensors[second]
         return tensors
-
-    def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
-        """Write config, weights (or those of `state_dict`) and tokenizer, for `from_pretrained`.
-
-        Once `cde.models` is imported, `SentenceTransformer(folder)` reads them too; it embeds
-        without a corpus, unless a batch brings context documents (`cde.contextual_batches`).
-        """
-        tensors = state_dict or self.state_dict()
-        save_folder(save_directory, self.config, tensors, self.tokenizer, self.most_tokens)
 
     @property
     def dim(self) -> int:

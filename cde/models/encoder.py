@@ -282,19 +282,22 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
             for module in training:
                 module.training = True
 
+    def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
+        """Write config, weights (or those of `state_dict`) and tokenizer, for `from_pretrained`.
+
+        Once `cde.models` is imported, `SentenceTransformer(folder)` reads them too. An encoder that
+        reads a corpus embeds without one there, unless a batch brings context documents
+        (`cde.contextual_batches`).
+        """
+        tensors = state_dict or self.state_dict()
+        save_folder(save_directory, self.config, tensors, self.tokenizer, self.most_tokens)
+
 
 class TextEncoder(SentenceMethods, Encoder):
     """Base of encoders that embed a text by itself, whatever the corpus; not used by itself.
 
     The config has `query_prefix` and `document_prefix`.
     """
-
-    def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
-        """Write config, weights (or those of `state_dict`) and tokenizer, for `from_pretrained`;
-        once `cde.models` is imported, `SentenceTransformer(folder)` reads them too.
-        """
-        tensors = state_dict or self.state_dict()
-        save_folder(save_directory, self.config, tensors, self.tokenizer, self.most_tokens)
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Unit vectors of texts with no prefix before them, `(n, dim)` float32.

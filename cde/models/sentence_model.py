@@ -104,6 +104,10 @@ class SentenceModel(PreTrainedModel):  # type: ignore[misc]
         model = cls(kind.from_pretrained(folder, **options))
         if dtype not in (None, "auto"):
             model.to(getattr(torch, dtype) if isinstance(dtype, str) else dtype)
+        if (tokenizer := model.encoder.tokenizer) is not None:
+            for mark in ("pad_token_id", "bos_token_id", "eos_token_id"):
+                # else trainers of `transformers` do so, and say it at length
+                setattr(model.config, mark, getattr(tokenizer, mark, None))
         model.eval()
         return model
 

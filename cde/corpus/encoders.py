@@ -7,8 +7,8 @@ same length and mean nothing. So an index carries a record of its encoder:
   its settings;
 - an encoder of `cde.models` by a hash of its weights, context and settings. It is saved with the
   index, since nothing else says what it is;
-- any other object by its class alone. Whether it is the same is asked of its vectors: a few
-  documents are embedded again.
+- any other object, a `SentenceTransformer` too, by its class alone. Whether it is the same is asked
+  of its vectors: a few documents are embedded again.
 
 Precision and attention kernel are no part of the hash: they move the fourth decimal, and an index
 made on one machine is read on another.
@@ -33,7 +33,7 @@ from cde.models.corpus import CorpusEncoder
 from cde.models.encoder import kinds
 from cde.models.fingerprint import fingerprint
 from cde.models.weights import read_config
-from cde.retrieval import Encoder, Ranker
+from cde.retrieval import Encoder, Ranker, SentenceEncoder, as_encoder
 from cde.storage import content_hash
 from cde.surrogate import Surrogate
 
@@ -88,14 +88,16 @@ def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Model:
             )
         bound: Encoder = encoder.with_context(texts, seed=0)
         return bound
+    if isinstance(encoder, SentenceEncoder) and not isinstance(encoder, str):
+        return as_encoder(encoder)
     if isinstance(encoder, Ranker):
         raise TypeError(
             f"{name} ranks without vectors, and an index holds vectors: index with an encoder, "
             f"then cde.Hybrid([index, {name}(…)]) ranks index.retrieval_set(queries)"
         )
     raise TypeError(
-        f"{name} is no encoder: expected encode_queries and encode_documents. A model of "
-        "sentence-transformers is cde.Surrogate(its folder or name)"
+        f"{name} is no encoder: expected encode_queries and encode_documents, or a "
+        "SentenceTransformer. A name or a folder of such a model: cde.Surrogate(…)"
     )
 
 

@@ -16,7 +16,7 @@ from cde.hardware import Precision
 from cde.models.attention import ContextCache
 from cde.models.configuration import ContextualConfig, check_settings
 from cde.models.corpus import CorpusEncoder, draw_context
-from cde.models.encoder import Encoder, load_tokenizer, save_folder
+from cde.models.encoder import Encoder, load_tokenizer
 from cde.models.encoding import Vectors
 from cde.models.published import Layout, published_config
 from cde.models.stages import FirstStage, NoFirstStage, SecondStage
@@ -221,10 +221,6 @@ class ContextualEncoder(Encoder):
                 tensors[first] = tensors[second]
         return tensors
 
-    def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
-        """Write config, weights (or those of `state_dict`) and tokenizer, for `from_pretrained`."""
-        save_folder(save_directory, self.config, state_dict or self.state_dict(), self.tokenizer)
-
     @property
     def dim(self) -> int:
         """Length of the vectors: that of the second stage's backbone."""
@@ -301,9 +297,9 @@ class ContextualEncoder(Encoder):
         prefix = self.config.document_prefix if prefix is None else prefix
         parts = self.config.vectors_per_document
         shape = (self.dim,) if parts == 1 else (parts, self.dim)
-        return self.encode(
-            texts,
+        return self.vectors_by(
             self.first_stage,
+            texts,
             prefix,
             shape=shape,
             normalise=False,

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cde.storage import cache_folder
-from cde.validation import unknown
 
-__all__ = ["add_parser", "load_model", "run"]
+__all__ = ["add_parser", "run"]
 
 _CONTEXTS = ("own", "other", "random", "null", "none")
 _SHOWN = 6  # decimals of a score
@@ -24,7 +23,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--model",
         default="minilm",
-        help="minilm, bm25, a folder that save_pretrained wrote, or a repository of the Hub",
+        help="minilm (the default), bm25, the folder of a model, or a repository of the Hub",
     )
     parser.add_argument(
         "--tasks",
@@ -57,9 +56,10 @@ def run(options: argparse.Namespace) -> int:
         ValueError: an unknown task, a context that the model does not have, fewer than one draw.
         ConnectionError: a model or task of the Hub that cannot be reached.
     """
-    # mteb takes seconds to import: other commands go without
+    # mteb and torch take seconds to import: other commands go without
     from cde.benchmark.evaluation import evaluate_tasks, scores_by_task
     from cde.benchmark.offline import get_tasks, task_names
+    from cde.retrieval.named import named_system
 
     if options.list:
         print("\n".join(task_names()))
@@ -67,48 +67,12 @@ def run(options: argparse.Namespace) -> int:
     if options.draws < 1:
         raise ValueError(f"--draws must be 1 or more; it is {options.draws}")
     tasks = get_tasks(options.tasks, options.share)
-    encoder, name = load_model(options.model)
+    encoder = named_system(options.model)
+    path = Path(options.model).expanduser()
+    name = path.resolve().name if path.is_dir() else options.model
     folder = options.out or cache_folder("mteb")
     contexts = [None if one == "none" else one for one in options.context or [None]]
     rows = evaluate_tasks(encoder, name, tasks, contexts, options.draws, folder=folder)
     print(scores_by_task(rows).round(_SHOWN).to_string(index=False))
     print(f"results in mteb's format: {Path(folder) / 'results'}")
     return 0
-
-
-def load_model(named: str) -> tuple[Any, str]:
-    """An encoder or ranker by what `--model` says, and its name.
-
-    Args:
-        named: "minilm", "bm25", a folder of an encoder of this package or of a published one, or a
-            repository of the Hub.
-
-    Raises:
-        ValueError: a folder of something else.
-        ConnectionError: a repository that cannot be reached.
-
-    Example:
-        >>> load_model("bm25")[1]
-        'bm25'
-    """
-    from cde.lexical import BM25
-    from cde.models import ContextualEncoder, CorpusEncoder
-    from cde.models.encoder import kinds
-    from cde.models.weights import fetch_folder, read_config
-    from cde.surrogate import Surrogate
-
-    known = {"minilm": Surrogate, "bm25": BM25}
-    if named in known:
-        return known[named](), named
-    path = Path(named).expanduser()
-    if "/" not in named and not path.is_dir():
-        raise ValueError(
-            f"{unknown([named], known, 'model')}; others are the path of a folder, or a repository"
-        )
-    folder = fetch_folder(path if path.is_dir() else named)
-    values = read_config(folder)
-    name = folder.resolve().name if path.is_dir() else named
-    if values.get("context_drawn") is not None:
-        return CorpusEncoder.from_pretrained(folder), name
-    own: Any = kinds.get(str(values.get("model_type")), ContextualEncoder)
-    return own.from_pretrained(folder), name

@@ -35,7 +35,7 @@ def _of_collection(name: str) -> type[LocalTask]:
         metadata = local_metadata(
             f"{_words(name)}Retrieval", "Retrieval", "ndcg_at_10", f"Search in {name}.", name
         )
-        documents = queries = None  # all there are, whatever the share
+        documents = queries = 0  # all there are, whatever the share
 
         def _made(self) -> Any:
             return {"default": {"test": searchable(load_retrieval(name))}}

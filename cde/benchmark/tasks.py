@@ -95,12 +95,12 @@ class LocalTask(AbsTask):
 
     Attributes:
         documents, queries: how many texts there are of each corpus, of each label to train on, or
-            in all; and how many are asked or classified. None takes all there are.
+            in all; and how many are asked or classified. 0 takes all there are.
     """
 
     abstask_prompt = ""
-    documents: int | None = 300
-    queries: int | None = 150
+    documents: int = 300
+    queries: int = 150
 
     def __init__(self, share: float = 1.0, **options: Any) -> None:
         super().__init__(**options)
@@ -167,7 +167,7 @@ class DocstringRetrieval(LocalTask, AbsTaskRetrieval):
         return {
             package: {
                 "test": searchable(
-                    _shrunk(load_retrieval(f"pydocs/{package}"), self.documents, self.queries)
+                    load_retrieval(f"pydocs/{package}").shrink(self.documents, self.queries)
                 )
             }
             for package in HELD_OUT
@@ -187,8 +187,7 @@ class DocstringReranking(LocalTask, AbsTaskRetrieval):
     documents = 600
 
     def _made(self) -> Any:
-        collection = load_retrieval("pydocs/sympy")
-        collection = _shrunk(collection, self.documents, self.queries)
+        collection = load_retrieval("pydocs/sympy").shrink(self.documents, self.queries)
         candidates = beside_candidates(collection, _CANDIDATES)
         return {"default": {"test": searchable(collection, candidates)}}
 
@@ -320,13 +319,6 @@ class DocstringSTS(LocalTask, AbsTaskSTS):
     def _made(self) -> Any:
         texts = load_pairs(["sqlalchemy"], split="all").documents
         return DatasetDict({"test": _dataset(graded_similarities(texts, self.documents))})
-
-
-def _shrunk(collection: RetrievalSet, documents: int | None, queries: int | None) -> RetrievalSet:
-    """A smaller set, or the whole one where nothing limits it."""
-    if documents is None or queries is None:
-        return collection
-    return collection.shrink(documents, queries)
 
 
 def _dataset(rows: pd.DataFrame) -> Dataset:

@@ -26,12 +26,9 @@ from cde.corpus.building import build_index, seconds_per_text
 from cde.corpus.drift import Drift, drift
 from cde.corpus.encoders import describe
 from cde.corpus.index import Index
-from cde.lexical import BM25
-from cde.models import BiEncoder, ContextualEncoder, CorpusEncoder
-from cde.models.encoder import kinds
-from cde.models.weights import read_config
+from cde.models import CorpusEncoder
 from cde.retrieval import Hybrid
-from cde.surrogate import Surrogate
+from cde.retrieval.named import named_system
 
 __all__ = [
     "State",
@@ -50,8 +47,7 @@ def named_model(name: str, context: int | None = None, max_tokens: int | None = 
     """A model by the name that a user of the shell knows it by.
 
     Args:
-        name: "minilm", "bm25", the folder of a `BiEncoder`, `ContextualEncoder` or `CorpusEncoder`,
-            or that of a sentence-transformers model.
+        name: as for `cde.retrieval.named.named_system`.
         context: documents of the context; for a `ContextualEncoder` alone.
         max_tokens: cut texts to so many tokens; for MiniLM and sentence-transformers models.
 
@@ -63,30 +59,12 @@ def named_model(name: str, context: int | None = None, max_tokens: int | None = 
         >>> named_model("bm25")
         BM25(k1=0.9, b=0.4)
     """
-    model: Any
-    folder = Path(name).expanduser()
-    config = read_config(folder) if (folder / "config.json").is_file() else {}
-    kind = str(config.get("model_type"))
-    if name == "bm25":
-        model = BM25()
-    elif kind in kinds:
-        cls: Any = CorpusEncoder if config.get("context_drawn") else kinds[kind]
-        model = cls.from_pretrained(folder)
-    elif name == "minilm" or folder.is_dir():
-        # the index keeps the vectors: a second copy in the cache would serve nobody
-        model = Surrogate(folder if folder.is_dir() else name, max_tokens, cache=False)
-    else:
-        raise FileNotFoundError(
-            f"no model {name!r}: accepted are minilm, bm25, and the folder of a "
-            f"{BiEncoder.__name__}, {ContextualEncoder.__name__}, {CorpusEncoder.__name__} or "
-            "sentence-transformers model"
-        )
+    # the index keeps the vectors: a second copy in the cache would serve nobody
+    model = named_system(name, max_tokens, cache=False)
     if context is not None:
         if not hasattr(model, "with_context"):
             raise ValueError(f"{name} is bound to no context here: only a ContextualEncoder is")
         model = _Bound(model, context)
-    if max_tokens is not None and not isinstance(model, Surrogate):
-        raise ValueError(f"{name} has a limit on tokens of its own: max_tokens is for minilm")
     return model
 
 

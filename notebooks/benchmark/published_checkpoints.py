@@ -142,8 +142,8 @@ plots.show(
 # none of this.
 
 # %%
-from cde.benchmark.commands import load_model
 from cde.intervals import run_interval
+from cde.retrieval.named import named_system
 
 BEST, SUPERVISED = "cde-table2-best-of-size", "cde-table7-supervised-gain"
 LARGEST, ALL_TASKS = "cde-table7-largest-gains", 56
@@ -153,7 +153,7 @@ if settings.published:
     if len(of_task) == ALL_TASKS:
         claims.measure(BEST, run_interval(of_task - 64.11, "tasks"), f"{ALL_TASKS} tasks")
 if settings.published and settings.baseline:
-    other = evaluate_tasks(*load_model(settings.baseline), on)
+    other = evaluate_tasks(named_system(settings.baseline), "baseline", on)
     found = own[own["type"] == "Retrieval"].groupby("task")["score"].mean()
     gains = 100 * (found - other.groupby("task")["score"].mean()).dropna()
     claims.measure(SUPERVISED, run_interval(gains, "tasks"), f"{len(gains)} tasks")

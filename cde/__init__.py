@@ -13,20 +13,30 @@ from typing import TYPE_CHECKING
 
 import lazy_loader
 
-if TYPE_CHECKING:
-    from cde.batching.clustering import cluster_pairs
-    from cde.batching.filtering import false_negatives
-    from cde.batching.packing import pack_batches
-    from cde.batching.trainer_batches import clustered_batches
-    from cde.corpus import Index
-    from cde.data import Pairs, RetrievalSet, list_sources, load_pairs, load_retrieval
-    from cde.experiments.pretrained_reader import pretrained_reader
-    from cde.experiments.runs import train
-    from cde.lexical import BM25
-    from cde.models import BiEncoder, ContextualEncoder, CorpusEncoder
-    from cde.retrieval import Hybrid, compare, evaluate, search
-    from cde.surrogate import Surrogate
-    from cde.training import TrainConfig
+if TYPE_CHECKING:  # under their own names, or type checkers take them for private
+    from cde.batching.clustering import cluster_pairs as cluster_pairs
+    from cde.batching.filtering import false_negatives as false_negatives
+    from cde.batching.packing import pack_batches as pack_batches
+    from cde.batching.trainer_batches import clustered_batches as clustered_batches
+    from cde.batching.trainer_contexts import contextual_batches as contextual_batches
+    from cde.corpus import Index as Index
+    from cde.data import Pairs as Pairs
+    from cde.data import RetrievalSet as RetrievalSet
+    from cde.data import list_sources as list_sources
+    from cde.data import load_pairs as load_pairs
+    from cde.data import load_retrieval as load_retrieval
+    from cde.experiments.pretrained_reader import pretrained_reader as pretrained_reader
+    from cde.experiments.runs import train as train
+    from cde.lexical import BM25 as BM25
+    from cde.models import BiEncoder as BiEncoder
+    from cde.models import ContextualEncoder as ContextualEncoder
+    from cde.models import CorpusEncoder as CorpusEncoder
+    from cde.retrieval import Hybrid as Hybrid
+    from cde.retrieval import compare as compare
+    from cde.retrieval import evaluate as evaluate
+    from cde.retrieval import search as search
+    from cde.surrogate import Surrogate as Surrogate
+    from cde.training import TrainConfig as TrainConfig
 
 __version__ = "0.1.0"
 
@@ -37,6 +47,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "batching.filtering": ["false_negatives"],
         "batching.packing": ["pack_batches"],
         "batching.trainer_batches": ["clustered_batches"],
+        "batching.trainer_contexts": ["contextual_batches"],
         "corpus": ["Index"],
         "data": ["Pairs", "RetrievalSet", "list_sources", "load_pairs", "load_retrieval"],
         "experiments.pretrained_reader": ["pretrained_reader"],

@@ -1,10 +1,12 @@
-"""The command `cde`: run a chapter, build the book, print the ledger, look at this machine.
+"""The command `cde`: run a chapter, build the book, print the ledger, index one's own text.
 
 cde run CHAPTER [-p name value]… [--profile P] [--out FILE.ipynb]
         [--record [PROFILE/NAME] [--add]]
 cde book [--profile P] [--only CHAPTER]… [--fresh]
 cde claims [--json | --simulate] [--profile P]
 cde compare RERUN [RERUN]… [--profile P]
+cde mteb --model MODEL [--tasks TASK …] [--context own|other|random|null …] [--draws N]
+cde index build | search | add | remove | status
 cde list
 cde sources
 cde doctor
@@ -23,6 +25,8 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from cde.benchmark import commands as mteb_commands
+from cde.corpus import commands as index_commands
 from cde.hardware import prefer_short_waits
 from cde.provenance import PROFILES
 
@@ -103,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
         help="whose measurements (default: the last built)",
     )
 
+    index_commands.add_parser(commands)
     compare = commands.add_parser("compare", help="two or more runs of a chapter, side by side")
     compare.add_argument(
         "runs",
@@ -112,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
         "its page",
     )
     compare.add_argument("--profile", choices=PROFILES, default=None, help="of the book's pages")
+    mteb_commands.add_parser(commands)
     commands.add_parser("list", help="list the chapters, their questions, and how long they took")
     commands.add_parser("sources", help="list the collections that can be loaded here")
     commands.add_parser("doctor", help="check this machine: versions, devices, data, disk")
@@ -140,6 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (
         ValueError,
         TypeError,
+        FileExistsError,
         FileNotFoundError,
         ModuleNotFoundError,
         ConnectionError,
@@ -153,8 +160,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again, it would end in a traceback
         print(
-            "\ninterrupted: vectors, finished trainings, checkpoints of long ones and finished "
-            "chapters are kept; the same command goes on from there",
+            "\ninterrupted: vectors, finished trainings, checkpoints of long ones, finished "
+            "chapters and parts of an index are kept; the same command goes on from there",
             file=sys.stderr,
         )
         return 130
@@ -183,10 +190,14 @@ def _dispatch(options: argparse.Namespace) -> int:
         from cde.doctor import report
 
         return report()
+    if options.command == "mteb":
+        return mteb_commands.run(options)
     if options.command == "run":
         from cde.book.chapter_run import run
 
         return run(options)
+    if options.command == "index":
+        return index_commands.run(options)
     from cde.book import commands
 
     if options.command == "sources":

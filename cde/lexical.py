@@ -2,6 +2,11 @@
 
 Terms are lower-cased words, stop words dropped, stemmed (English Snowball), as BM25 sees them.
 
+Chinese, Japanese, Thai, Lao, Khmer and Burmese write no spaces between words, so that a sentence
+would be one word. Where a corpus is written so, `BM25` cuts such runs into pairs of neighbouring
+characters, and single ideographs beside them, as search engines do that have no dictionary. The
+rest of the text is split as ever.
+
 The IDF of a term t in a corpus of N documents, df of which hold it, is ln((N + 1) / (df + 1)). So a
 term that a corpus lacks has ln(N + 1), its largest value.
 
@@ -25,6 +30,9 @@ SVD of about 10 · (non-zeros) · dim multiply-adds.
 
 from __future__ import annotations
 
+import itertools
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
@@ -38,12 +46,68 @@ from cde.data import RetrievalSet
 from cde.progress import progress
 from cde.validation import checked_texts
 
-__all__ = ["BM25", "Divergence", "document_frequencies", "idf_divergence", "sparse_vectors"]
+__all__ = [
+    "BM25",
+    "Divergence",
+    "Unspaced",
+    "document_frequencies",
+    "idf_divergence",
+    "sparse_vectors",
+]
 
 Vectors = NDArray[np.float32]
 #: formulas of `idf_divergence`
 Divergence = Literal["expected", "sum", "shared"]
+#: how BM25 splits runs of characters that have no spaces between words
+Unspaced = Literal["auto", "pairs", "whole"]
 _PORTION = 256  # queries between two steps of the progress bar
+#: of the characters of a corpus, where "auto" takes pairs: names in English text stay far below
+_UNSPACED_SHARE = 0.01
+_IDEOGRAPHS = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f"
+_SOUTH_EAST = "\u0e01-\u0e4e\u0e81-\u0edf\u1000-\u103f\u1050-\u109f\u1780-\u17d3\uaa60-\uaa7f"
+_RUN = re.compile(f"[{_IDEOGRAPHS}{_KANA}{_SOUTH_EAST}]+")
+_IDEOGRAPH = re.compile(f"[{_IDEOGRAPHS}]")
+
+
+def _unspaced_share(texts: Sequence[str]) -> float:
+    """Which part of the characters belongs to writing without spaces."""
+    total = sum(map(len, texts))
+    found = sum(len(run) for text in texts if not text.isascii() for run in _RUN.findall(text))
+    return found / total if total else 0.0
+
+
+def _pairs_of(run: str) -> list[str]:
+    """Pairs of neighbouring characters of a run, and its ideographs.
+
+    Vowel signs and tone marks are written upon the consonant before them, and stay with it.
+
+    Example:
+        >>> _pairs_of("東京タワー")
+        ['東京', '京タ', 'タワ', 'ワー', '東', '京']
+    """
+    letters: list[str] = []
+    for one in run:
+        if letters and unicodedata.category(one) in ("Mn", "Mc"):
+            letters[-1] += one
+        else:
+            letters.append(one)
+    pairs = [first + second for first, second in itertools.pairwise(letters)]
+    return (pairs or letters) + (_IDEOGRAPH.findall(run) if pairs else [])
+
+
+def _tokenize_unspaced(texts: Sequence[str]) -> bm25s.tokenization.Tokenized:
+    """As `_tokenize`, runs of writing without spaces cut into pairs of characters."""
+    # letters of half and full width are other ways of writing the same
+    texts = [text if text.isascii() else unicodedata.normalize("NFKC", text) for text in texts]
+    cut = [[pair for run in _RUN.findall(text) for pair in _pairs_of(run)] for text in texts]
+    spaced = _tokenize([_RUN.sub(" ", text) for text in texts])
+    vocabulary = dict(spaced.vocab)
+    ids = [
+        [*words, *(vocabulary.setdefault(pair, len(vocabulary)) for pair in pairs)]
+        for words, pairs in zip(spaced.ids, cut, strict=True)
+    ]
+    return bm25s.tokenization.Tokenized(ids=ids, vocab=vocabulary)
 
 
 def _tokenize(texts: Sequence[str]) -> bm25s.tokenization.Tokenized:
@@ -141,8 +205,15 @@ class BM25:
     Args:
         documents: the corpus.
         k1, b: saturation of term frequency, and strength of length normalisation.
+        unspaced: "pairs" cuts runs of Chinese, Japanese, Thai and the like into pairs of
+            characters; "whole" leaves them, as words; "auto" takes pairs where at least a hundredth
+            of the corpus' characters are of such runs.
 
-    Used by the chapter `idf_divergence`.
+    Raises:
+        TypeError: documents that are no strings.
+        ValueError: another `unspaced`.
+
+    Used by the chapters `idf_divergence` and `your_corpus`.
 
     Example:
         >>> ranker = BM25(["red boats", "a green house"])
@@ -150,15 +221,29 @@ class BM25:
         BM25(k1=0.9, b=0.4; 2 documents)
         >>> ranker.search(["green"], depth=1)
         [{1: 0.36...}]
+        >>> list(BM25(["赤い船が港にある", "ねぎとじゃがいも"]).search(["赤い船"])[0])
+        [0]
     """
 
     name = "BM25"
 
-    def __init__(self, documents: Sequence[str] = (), k1: float = 0.9, b: float = 0.4) -> None:
+    def __init__(
+        self,
+        documents: Sequence[str] = (),
+        k1: float = 0.9,
+        b: float = 0.4,
+        unspaced: Unspaced = "auto",
+    ) -> None:
         documents = checked_texts(documents, "documents")
-        self.k1, self.b = k1, b
+        if unspaced not in get_args(Unspaced):
+            raise ValueError(f"unspaced must be one of {get_args(Unspaced)}; it is {unspaced!r}")
+        self.k1, self.b, self.unspaced = k1, b, unspaced
         self._index = bm25s.BM25(method="lucene", k1=k1, b=b)
-        tokens = _tokenize(documents)
+        pairs = unspaced == "pairs" or (
+            unspaced == "auto" and _unspaced_share(documents) >= _UNSPACED_SHARE
+        )
+        self._split = _tokenize_unspaced if pairs else _tokenize
+        tokens = self._split(documents)
         # bm25s cannot index a corpus without a single term; nothing is found in one
         self._size = len(documents) if any(map(len, tokens.ids)) else 0
         if self._size:
@@ -179,7 +264,7 @@ class BM25:
         if not self._size or not queries:
             return [{} for _ in queries]
         depth = min(depth, self._size)
-        asked, found = _tokenize(queries), []
+        asked, found = self._split(queries), []
         starts = range(0, len(queries), _PORTION)
         for start in progress(starts, f"BM25: {len(queries):,} queries", unit="portions"):
             some = asked._replace(ids=asked.ids[start : start + _PORTION])
@@ -193,7 +278,7 @@ class BM25:
         self, retrieval_set: RetrievalSet, depth: int = 1000
     ) -> Mapping[str, Mapping[str, float]]:
         """Rank a retrieval set's own corpus: query id → document id → score. (Indexes it anew.)"""
-        ranker = BM25(retrieval_set.documents, self.k1, self.b)
+        ranker = BM25(retrieval_set.documents, self.k1, self.b, self.unspaced)
         ids = retrieval_set.document_ids
         return {
             query: {ids[position]: score for position, score in scores.items()}

@@ -9,14 +9,18 @@ line, both write over the same line.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 from tqdm import tqdm
 
-__all__ = ["progress"]
+__all__ = ["progress", "without_bars"]
 
 Item = TypeVar("Item")
+
+_HIDDEN: ContextVar[bool] = ContextVar("hidden", default=False)
 
 
 def progress(
@@ -42,8 +46,25 @@ def progress(
         total=total,
         unit=f" {unit}" if unit else " items",
         delay=3,
+        disable=_HIDDEN.get(),
         mininterval=0.2 if terminal else 10,
         position=None if terminal else 0,
         leave=outermost,
         dynamic_ncols=True,
     )
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Show no bars within: for callers who said that they want none.
+
+    Example:
+        >>> with without_bars():
+        ...     progress([1, 2], "counting").disable
+        True
+    """
+    token = _HIDDEN.set(True)
+    try:
+        yield
+    finally:
+        _HIDDEN.reset(token)

@@ -286,3 +286,72 @@ def test_one_string_in_place_of_many_is_refused() -> None:
         BM25("abc")
     with pytest.raises(TypeError, match="queries must be a list of strings; one string was given"):
         BM25(["a cat"]).search("cat")
+
+
+# --- writing without spaces
+
+
+JAPANESE = [
+    "港に赤い船が三隻ならんでいる。",
+    "じゃがいもとねぎのスープの作り方です。",
+    "海は一日に二度、満ちて引きます。",
+]
+CHINESE = ["红色的船停在港口里。", "这道汤用土豆和韭葱做成。", "大海每天涨落两次。"]
+THAI = ["เรือสีแดงจอดอยู่ในท่าเรือ", "ซุปมันฝรั่งกับต้นหอม", "น้ำทะเลขึ้นและลงวันละสองครั้ง"]
+
+
+@pytest.mark.parametrize(
+    ("corpus", "queries"),
+    [
+        (JAPANESE, ["赤い船はどこ", "スープを作りたい", "海"]),
+        (JAPANESE, ["港の船", "ｽｰﾌﾟ", "海が引く"]),
+        (CHINESE, ["港口的船", "土豆汤", "大海的涨落"]),
+        (THAI, ["ท่าเรือ", "ต้นหอม", "ทะเล"]),
+    ],
+)
+def test_texts_without_spaces_are_found_by_their_parts(
+    corpus: list[str], queries: list[str]
+) -> None:
+    found = BM25(corpus).search(queries)
+    assert [max(scores, key=scores.__getitem__) for scores in found] == [0, 1, 2]
+    assert BM25(corpus, unspaced="whole").search(queries) == [{}, {}, {}]
+
+
+@given(st.lists(st.text("海船港赤いスープのเรอ", min_size=2, max_size=12), min_size=1), st.data())
+def test_any_two_neighbouring_characters_of_a_document_find_it(
+    corpus: list[str], data: st.DataObject
+) -> None:
+    place = data.draw(st.integers(0, len(corpus) - 1))
+    start = data.draw(st.integers(0, len(corpus[place]) - 2))
+    length = data.draw(st.integers(2, 12))
+    assert place in BM25(corpus, unspaced="pairs").search([corpus[place][start:][:length]])[0]
+
+
+@given(
+    st.lists(
+        st.text(st.characters(categories=["L", "N", "P", "Z"], max_codepoint=0x5FF), max_size=40)
+    ),
+    st.text(st.characters(max_codepoint=0x5FF), max_size=20),
+)
+def test_writing_with_spaces_is_split_as_ever(corpus: list[str], query: str) -> None:
+    """Latin, Greek, Cyrillic, Armenian and Hebrew: to the last bit."""
+    as_ever = BM25(corpus, unspaced="whole").search([query])
+    assert BM25(corpus).search([query]) == as_ever
+
+
+def test_a_foreign_name_changes_no_score_of_an_english_corpus() -> None:
+    corpus = ["the red boat in the harbour of 神戸 " + "by the sea " * 20, "a lamp on the hill"]
+    assert BM25(corpus).search(["boat 神戸"]) == BM25(corpus, unspaced="whole").search(
+        ["boat 神戸"]
+    )
+
+
+def test_words_between_such_runs_stay_words() -> None:
+    corpus = ["Python入門 第2版", "機械学習 with boats", "料理"]
+    ranker = BM25(corpus)
+    assert [list(scores) for scores in ranker.search(["python", "boat", "学習"])] == [[0], [1], [1]]
+
+
+def test_another_way_of_splitting_is_refused() -> None:
+    with pytest.raises(ValueError, match="unspaced must be one of .*it is 'bigrams'"):
+        BM25(JAPANESE, unspaced="bigrams")  # type: ignore[arg-type]

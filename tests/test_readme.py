@@ -25,7 +25,7 @@ def test_every_example_shows_what_it_prints() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "printed"), EXAMPLES, ids=["collections", "two systems", "context", "own text"]
+    ("code", "printed"), EXAMPLES, ids=[f"example {number + 1}" for number in range(len(EXAMPLES))]
 )
 def test_an_example_prints_what_the_readme_says(code: str, printed: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

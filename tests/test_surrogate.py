@@ -144,7 +144,7 @@ class Model:
         self.asked: list[list[str]] = []
         self.fail_at = fail_at
 
-    def __call__(self, texts: list[str], role: str) -> Vectors:
+    def __call__(self, texts: list[str], role: str, batch_size: int = 32) -> Vectors:
         if len(self.asked) == self.fail_at:
             raise KeyboardInterrupt
         self.asked.append(list(texts))
@@ -221,9 +221,9 @@ def test_of_two_processes_that_compute_one_text_the_first_to_finish_is_kept(
     """So that a rerun on the same cache gives the same bits, however many wrote to it."""
 
     class Slow(Model):
-        def __call__(self, texts: list[str], role: str) -> Vectors:
+        def __call__(self, texts: list[str], role: str, batch_size: int = 32) -> Vectors:
             with_model(Model()).embed(["a"])  # the other process, meanwhile
-            return -super().__call__(texts, role)
+            return -super().__call__(texts, role, batch_size)
 
     with_model(Slow()).embed(["a"])
     assert (with_model(Model()).embed(["a"]) == Model()(["a"], "")).all()

@@ -29,6 +29,7 @@ ROOMS = (
     "training",
     "intervals",
     "retrieval",
+    "benchmark",
     "corpus",
     "experiments",
     "dwell",

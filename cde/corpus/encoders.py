@@ -3,11 +3,12 @@
 A query finds documents only through the encoder that embedded them; another's vectors may have the
 same length and mean nothing. So an index carries a record of its encoder:
 
-- a `Surrogate` by its model and settings;
+- a `Surrogate` by its model and settings; BM25, whose documents have vectors of no dimension, by
+  its settings;
 - an encoder of `cde.models` by a hash of its weights, context and settings. It is saved with the
   index, since nothing else says what it is;
-- any other object by its class alone. Whether it is the same is asked of its vectors: a few
-  documents are embedded again.
+- any other object, a `SentenceTransformer` too, by its class alone. Whether it is the same is asked
+  of its vectors: a few documents are embedded again.
 
 Precision and attention kernel are no part of the hash: they move the fourth decimal, and an index
 made on one machine is read on another.
@@ -19,24 +20,25 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Sequence
-from inspect import signature
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from cde.lexical import BM25
 from cde.models.corpus import CorpusEncoder
 from cde.models.encoder import kinds
+from cde.models.fingerprint import fingerprint
 from cde.models.weights import read_config
-from cde.retrieval import Encoder, Ranker
+from cde.retrieval import Encoder, Ranker, SentenceEncoder, as_encoder
 from cde.storage import content_hash
 from cde.surrogate import Surrogate
 
 __all__ = [
+    "Model",
     "checked_encoder",
     "describe",
     "embedded",
@@ -52,7 +54,11 @@ Vectors = NDArray[np.float32]
 _SAME = 0.03
 
 
-def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Encoder:
+#: what an index finds documents by
+Model = Encoder | BM25
+
+
+def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Model:
     """The encoder to index with: MiniLM for None, a contextual encoder bound to the texts.
 
     Args:
@@ -60,7 +66,7 @@ def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Encoder:
         texts: what to bind a contextual encoder to; None refuses one that is not bound.
 
     Raises:
-        TypeError: a class, a ranker such as BM25, or another object that embeds nothing.
+        TypeError: a class, a ranker other than BM25, or an object that embeds nothing.
         ValueError: a contextual encoder that is bound to no corpus, and no texts.
 
     Example:
@@ -72,7 +78,7 @@ def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Encoder:
         return Surrogate()
     if isinstance(encoder, type):
         raise TypeError(f"encoder must be an object; the class {name} was given: {name}(…)")
-    if isinstance(encoder, Encoder):
+    if isinstance(encoder, Encoder) or type(encoder) is BM25:
         return encoder
     if hasattr(encoder, "with_context"):
         if texts is None:
@@ -82,18 +88,20 @@ def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Encoder:
             )
         bound: Encoder = encoder.with_context(texts, seed=0)
         return bound
+    if isinstance(encoder, SentenceEncoder) and not isinstance(encoder, str):
+        return as_encoder(encoder)
     if isinstance(encoder, Ranker):
         raise TypeError(
             f"{name} ranks without vectors, and an index holds vectors: index with an encoder, "
             f"then cde.Hybrid([index, {name}(…)]) ranks index.retrieval_set(queries)"
         )
     raise TypeError(
-        f"{name} is no encoder: expected encode_queries and encode_documents. A model of "
-        "sentence-transformers is cde.Surrogate(its folder or name)"
+        f"{name} is no encoder: expected encode_queries and encode_documents, or a "
+        "SentenceTransformer. A name or a folder of such a model: cde.Surrogate(…)"
     )
 
 
-def embedded(encoder: Encoder, texts: Sequence[str], role: str, dim: int | None = None) -> Vectors:
+def embedded(encoder: Model, texts: Sequence[str], role: str, dim: int | None = None) -> Vectors:
     """Vectors `(n, dim)` float32 of queries or of documents, checked.
 
     Args:
@@ -109,6 +117,8 @@ def embedded(encoder: Encoder, texts: Sequence[str], role: str, dim: int | None 
         >>> embedded(Surrogate(max_tokens=16), ["red boats"], "queries").shape
         (1, 384)
     """
+    if isinstance(encoder, BM25):
+        return np.zeros((len(texts), 0), np.float32)
     encode = encoder.encode_queries if role == "queries" else encoder.encode_documents
     vectors = np.ascontiguousarray(encode(texts), dtype=np.float32)
     if vectors.ndim != 2 or len(vectors) != len(texts) or dim not in (None, vectors.shape[1]):
@@ -135,7 +145,7 @@ def describe(encoder: Any) -> str:
     return type(encoder).__name__ if " object at 0x" in said or "\n" in said else said
 
 
-def record_of(encoder: Encoder) -> dict[str, Any]:
+def record_of(encoder: Model) -> dict[str, Any]:
     """What identifies an encoder, as JSON: its kind, its settings, its fingerprint.
 
     Example:
@@ -157,16 +167,21 @@ def record_of(encoder: Encoder) -> dict[str, Any]:
             "cache": encoder.cache,
             "fingerprint": precise.fingerprint,
         }
+    if isinstance(encoder, BM25):
+        settings = {name: getattr(encoder, name) for name in ("k1", "b", "unspaced")}
+        mark = content_hash(["bm25", json.dumps(settings)])
+        name = describe(BM25(**settings))
+        return record | {"kind": "bm25", "name": name, "fingerprint": mark} | settings
+    weights = fingerprint(encoder)
+    if weights is None:
+        return record
     bound = type(encoder) is CorpusEncoder
     model: Any = encoder.model if isinstance(encoder, CorpusEncoder) else encoder
-    config = getattr(model, "config", None)
-    if kinds.get(getattr(config, "model_type", "")) is not type(model):
-        return record
     return record | {
         "kind": "bound model" if bound else "model",
         "precision": model.precision,
         "attention": _attention(model),
-        "fingerprint": content_hash(_parts(model, encoder if bound else None)),
+        "fingerprint": weights,
     }
 
 
@@ -180,7 +195,7 @@ def is_kept(record: dict[str, Any]) -> bool:
     return record["kind"] in ("model", "bound model")
 
 
-def restored(record: dict[str, Any], folder: Path) -> Encoder:
+def restored(record: dict[str, Any], folder: Path) -> Model:
     """The encoder that a record is of.
 
     Args:
@@ -196,7 +211,9 @@ def restored(record: dict[str, Any], folder: Path) -> Encoder:
     """
     kind, options = record["kind"], {"precision": record.get("precision", "auto")}
     give = f"pass the encoder that made the vectors ({record['name']}) as encoder"
-    encoder: Encoder
+    encoder: Model
+    if kind == "bm25":
+        return BM25(**{name: record[name] for name in ("k1", "b", "unspaced")})
     if kind == "surrogate":
         settings = {name: record[name] for name in ("model", "max_tokens", "cache")}
         encoder = Surrogate(**settings, **options)
@@ -225,7 +242,7 @@ def restored(record: dict[str, Any], folder: Path) -> Encoder:
 
 
 def require_same(
-    record: dict[str, Any], encoder: Encoder, texts: Sequence[str], vectors: Vectors
+    record: dict[str, Any], encoder: Model, texts: Sequence[str], vectors: Vectors
 ) -> None:
     """Refuse an encoder that did not make these vectors.
 
@@ -261,25 +278,6 @@ def require_same(
             "or other weights or settings of it: its queries would find nothing. Use the first, or "
             "build a new index with the second"
         )
-
-
-def _parts(model: Any, bound: Any) -> Iterator[str | bytes]:
-    """What an embedding depends on: settings, weights, and the context where there is one."""
-    config = model.config
-    settings = {
-        name: getattr(config, name)
-        for name in signature(type(config).__init__).parameters
-        if not name.endswith("backbone") and hasattr(config, name)
-    }
-    yield json.dumps(settings, sort_keys=True)
-    # the first stage has done its work once the context is embedded, and is not saved
-    weights: nn.Module = model if bound is None else model.second_stage
-    tensors = dict(weights.state_dict())
-    if bound is not None and bound.context is not None:
-        tensors["context"] = bound.context
-    for name, tensor in sorted(tensors.items()):
-        yield f"{name} {tensor.dtype} {tuple(tensor.shape)}"
-        yield tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def _attention(model: nn.Module) -> str:

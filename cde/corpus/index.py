@@ -23,7 +23,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cde.corpus.drift import Origin
 from cde.corpus.encoders import (
+    Model,
     checked_encoder,
     describe,
     embedded,
@@ -31,15 +33,15 @@ from cde.corpus.encoders import (
     require_same,
     restored,
 )
-from cde.corpus.reading import judged_set, named_texts, read_texts
+from cde.corpus.files import LARGEST, left_out_of, read_texts
+from cde.corpus.reading import judged_set, named_texts
 from cde.corpus.saving import Saved, encoder_folder, fingerprint, read_index, write_index
 from cde.data import RetrievalSet
-from cde.retrieval import Encoder, Rankings, evaluate, search
-from cde.validation import checked_texts
+from cde.lexical import BM25
+from cde.retrieval import Rankings, evaluate, search
+from cde.validation import checked_texts, checked_whole
 
 __all__ = ["Index"]
-
-_LISTED = 20  # files that a warning names
 
 
 class Index:
@@ -47,16 +49,20 @@ class Index:
 
     Args:
         texts: a list of strings; or a mapping of id → text, or of id → {"title"?, "text"} as BEIR
-            has it; or a `RetrievalSet`, whose corpus is taken.
-        ids: a string for each text of a list; by default "0", "1", …
-        encoder: anything with `encode_queries` and `encode_documents`; by default
-            `cde.Surrogate()`, MiniLM, which works offline and keeps its vectors in the cache
-            folder. A `ContextualEncoder` is bound to the texts, as `.with_context(texts)` does with
-            seed 0; documents that are added later leave its context as it is. Bind it yourself for
-            another size, seed or context.
+            has it; or a `RetrievalSet`, whose corpus is taken; or a table, a `DataFrame` of pandas
+            or a `Dataset` of datasets, with a column "text" and perhaps "title", "id" or "_id".
+        ids: a string for each text of a list or row of a table; by default "0", "1", …, for a
+            frame without a column of ids its own index.
+        encoder: anything with `encode_queries` and `encode_documents`, or a model of
+            sentence-transformers (to be given to `load` again); by default `cde.Surrogate()`,
+            MiniLM, which works offline and keeps its vectors in the cache folder. `cde.BM25()` has
+            no vectors. A `ContextualEncoder` is bound to the texts, as `.with_context(texts)` does
+            with seed 0; documents that are added later leave its context as it is. Bind it yourself
+            for another size, seed or context.
+        columns: names of a table's columns, such as ``{"text": "body", "id": "key"}``.
 
     Raises:
-        TypeError: texts or ids that are no strings; a ranker such as BM25, or no encoder at all.
+        TypeError: texts or ids that are no strings; another ranker, or no encoder at all.
         ValueError: an id that occurs twice, or not as many ids as texts.
 
     The order of documents with equal scores is not fixed. `tests/journeys/engineer.py` shows the
@@ -70,29 +76,45 @@ class Index:
         ['a']
     """
 
-    def __init__(self, texts: Any, ids: Sequence[str] | None = None, encoder: Any = None) -> None:
-        self._ids, self._texts = named_texts(texts, ids)
+    def __init__(
+        self,
+        texts: Any,
+        ids: Sequence[str] | None = None,
+        encoder: Any = None,
+        columns: Mapping[str, str] | None = None,
+    ) -> None:
+        self._ids, self._texts = named_texts(texts, ids, columns)
         self._encoder = checked_encoder(encoder, self._texts)
         self._vectors = embedded(self._encoder, self._texts, "documents")
         self._record = record_of(self._encoder)
+        self._origin: Origin | None = Origin.of(self._vectors)
+        self._words: BM25 | None = None
 
     @classmethod
-    def from_folder(cls, path: Path | str, encoder: Any = None) -> Index:
-        """An index of a folder of `.txt`, `.md` and `.jsonl[.gz]` files, or of one such file.
+    def from_folder(
+        cls,
+        path: Path | str,
+        encoder: Any = None,
+        columns: Mapping[str, str] | None = None,
+        largest: int = LARGEST,
+    ) -> Index:
+        """An index of a folder of files, mixed as they are, or of one such file.
 
         Args:
             path: the folder or file. A `.txt` or `.md` is one document, its id the path below the
-                folder. A line of a `.jsonl` is one, `{"id"?, "text"}` or BEIR's
-                `{"_id", "title"?, "text"}`. Hidden files are passed over; of a folder in BEIR's
-                layout the corpus alone is read.
-            encoder: as for `Index`.
+                folder. A row of a `.jsonl[.gz]`, `.csv`, `.tsv` or `.parquet` is one: columns
+                "text", "title" and "id" or "_id", as BEIR has them. Hidden files are passed over;
+                of a folder in BEIR's layout the corpus alone is read.
+            encoder, columns: as for `Index`.
+            largest: bytes that a document may have; larger ones are left out.
 
         Raises:
             FileNotFoundError: no such folder or file.
             ValueError: nothing that can be read, or an id that occurs twice.
 
         Warns:
-            UserWarning: listing files that are empty or not UTF-8, and lines that are no documents.
+            UserWarning: listing what was left out: files and rows that are empty, not UTF-8, too
+                large or not to be opened, and rows that are no documents.
 
         Example:
             >>> import tempfile
@@ -101,15 +123,10 @@ class Index:
             >>> Index.from_folder(folder).ids
             ('boats.md',)
         """
-        texts, left_out = read_texts(path)
+        texts, left_out = read_texts(path, columns, largest)
         if left_out:
-            more = f"; and {len(left_out) - _LISTED} more" if len(left_out) > _LISTED else ""
-            warnings.warn(
-                f"{path}: {len(texts):,} documents were read, {len(left_out):,} left out: "
-                f"{'; '.join(left_out[:_LISTED])}{more}",
-                UserWarning,
-                stacklevel=2,
-            )
+            said = left_out_of(path, len(texts), left_out)
+            warnings.warn(said, UserWarning, stacklevel=2)
         return cls(texts, encoder=encoder)
 
     @classmethod
@@ -142,10 +159,14 @@ class Index:
                 require_same(saved.encoder, encoder, saved.texts, saved.vectors)
         except ValueError as error:
             raise ValueError(f"the index {folder} cannot be loaded: {error}") from error
+        return cls._of(saved, encoder)
+
+    @classmethod
+    def _of(cls, saved: Saved, encoder: Any) -> Index:
         index = cls.__new__(cls)
         index._ids, index._texts = saved.ids, saved.texts
         index._encoder, index._vectors = encoder, saved.vectors
-        index._record = saved.encoder
+        index._record, index._origin, index._words = saved.encoder, saved.origin, None
         return index
 
     def save(self, folder: Path | str) -> Path:
@@ -163,7 +184,7 @@ class Index:
             ValueError: the encoder has changed since the documents were embedded.
         """
         self._require_unchanged_encoder()
-        saved = Saved(self._ids, self._texts, self._vectors, self._record)
+        saved = Saved(self._ids, self._texts, self._vectors, self._record, self._origin)
         return write_index(folder, saved, self._encoder)
 
     def __len__(self) -> int:
@@ -194,8 +215,8 @@ class Index:
         return view
 
     @property
-    def encoder(self) -> Encoder:
-        """What embeds documents and queries."""
+    def encoder(self) -> Model:
+        """What embeds documents and queries, or BM25."""
         return self._encoder
 
     @property
@@ -212,7 +233,8 @@ class Index:
 
         Returns:
             A frame with a row for each document, best first: its id, its score (float32, the inner
-            product; a cosine for encoders that give unit vectors), its text. For a list of queries
+            product; a cosine for encoders that give unit vectors), its text. BM25 finds only
+            documents with a score above 0. For a list of queries
             the first column, `query`, is the query's text; rows stand in the order of the queries.
 
         Raises:
@@ -225,23 +247,23 @@ class Index:
             [['ships', '0'], ['a building', '1']]
         """
         queries = [query] if isinstance(query, str) else checked_texts(query, "queries")
-        scores, positions = self._nearest(queries, depth)
-        rows = [(text, row) for text, some in zip(queries, positions, strict=True) for row in some]
-        frame = pd.DataFrame(
-            {
-                "query": [text for text, _ in rows],
-                "id": [self._ids[row] for _, row in rows],
-                "score": scores.ravel(),
-                "text": [self._texts[row] for _, row in rows],
-            }
-        )
+        found = self._found(queries, depth)
+        rows = [
+            (text, self._ids[row], score, self._texts[row])
+            for text, scores in zip(queries, found, strict=True)
+            for row, score in scores.items()
+        ]
+        frame = pd.DataFrame(rows, columns=["query", "id", "score", "text"])
+        frame["score"] = frame["score"].astype(np.float32)
         return frame.drop(columns="query") if isinstance(query, str) else frame
 
-    def add(self, texts: Any, ids: Sequence[str] | None = None) -> list[str]:
+    def add(
+        self, texts: Any, ids: Sequence[str] | None = None, columns: Mapping[str, str] | None = None
+    ) -> list[str]:
         """Add documents; these alone are embedded.
 
         Args:
-            texts, ids: as for `Index`. Without ids, numbers go on after the largest that there is.
+            texts, ids, columns: as for `Index`. Without ids, numbers go on after the largest.
 
         Returns:
             The ids of the new documents.
@@ -256,12 +278,10 @@ class Index:
             >>> index.add(["a green house", "soup"])
             ['1', '2']
         """
-        numbers = (int(name) for name in self._ids if name.isascii() and name.isdigit())
-        following = max(numbers, default=-1) + 1
-        names, documents = named_texts(texts, ids, set(self._ids), following)
+        names, documents = named_texts(texts, ids, columns, self._ids)
         self._require_unchanged_encoder()
         new = embedded(self._encoder, documents, "documents", self._vectors.shape[1])
-        self._vectors = np.concatenate([self._vectors, new])
+        self._vectors, self._words = np.concatenate([self._vectors, new]), None
         self._ids, self._texts = self._ids + names, self._texts + documents
         return names
 
@@ -288,7 +308,8 @@ class Index:
                 "index.ids has those that are"
             )
         kept = [row for row, name in enumerate(self._ids) if name not in gone]
-        self._vectors = self._vectors[kept]
+        self._vectors, self._words = self._vectors[kept], None
+        self._origin = self._origin and self._origin.keeping(kept)
         self._ids = [self._ids[row] for row in kept]
         self._texts = [self._texts[row] for row in kept]
 
@@ -337,10 +358,10 @@ class Index:
                 f"{retrieval_set!r} has another corpus than this index of {len(self):,} documents: "
                 "index.retrieval_set(queries, qrels) makes a set of it"
             )
-        scores, positions = self._nearest(retrieval_set.queries, depth)
+        found = self._found(retrieval_set.queries, depth)
         return {
-            query: {self._ids[row]: float(score) for score, row in zip(values, rows, strict=True)}
-            for query, values, rows in zip(retrieval_set.query_ids, scores, positions, strict=True)
+            query: {self._ids[row]: score for row, score in scores.items()}
+            for query, scores in zip(retrieval_set.query_ids, found, strict=True)
         }
 
     def evaluate(
@@ -372,11 +393,15 @@ class Index:
         collection = self.retrieval_set(queries, qrels)
         return evaluate(self, collection, metrics, depth, drop_own=drop_own)
 
-    def _nearest(
-        self, queries: Sequence[str], depth: int
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    def _found(self, queries: Sequence[str], depth: int) -> list[dict[int, float]]:
+        """Rows of the documents with their scores, best first, of each query."""
+        if isinstance(self._encoder, BM25):
+            own = self._encoder
+            self._words = self._words or BM25(self._texts, own.k1, own.b, own.unspaced)
+            return self._words.search(queries, checked_whole(depth, "depth"))
         vectors = embedded(self._encoder, queries, "queries", self._vectors.shape[1])
-        return search(vectors, self._vectors, depth)
+        scores, rows = (one.tolist() for one in search(vectors, self._vectors, depth))
+        return [dict(zip(*both, strict=True)) for both in zip(rows, scores, strict=True)]
 
     def _require_unchanged_encoder(self) -> None:
         if record_of(self._encoder)["fingerprint"] != self._record["fingerprint"]:

@@ -1,52 +1,53 @@
-"""Documents from what a user has: lists, mappings, retrieval sets, and folders of files.
+"""Documents from what a user has in memory: lists, mappings, tables, retrieval sets.
 
-A folder is read in the order of its files' paths, so that two readings give the same corpus. What
-cannot be read is left out and listed, not fatal: a corpus of one's own has such files.
-
-Cost: one pass over the files; all texts are held in memory.
+Cost: one pass over the texts.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
-import os
-import zlib
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from cde.corpus.files import Columns
 from cde.data import RetrievalSet
 from cde.validation import checked_texts
 
-__all__ = ["judged_set", "named_texts", "read_texts"]
-
-_SUFFIXES = (".txt", ".md", ".jsonl", ".jsonl.gz")
-_ACCEPTED = ".txt, .md, .jsonl or .jsonl.gz"
+__all__ = ["judged_set", "named_texts"]
 
 
 def named_texts(
-    texts: Any, ids: Iterable[str] | None = None, taken: Container[str] = (), following: int = 0
+    texts: Any,
+    ids: Iterable[str] | None = None,
+    columns: Mapping[str, str] | None = None,
+    before: Sequence[str] = (),
 ) -> tuple[list[str], list[str]]:
     """Ids and texts of documents, in whatever form they came.
 
     Args:
         texts: strings; or a mapping of id → text or of id → {"title"?, "text"}, as BEIR has it; or
-            a `RetrievalSet`, whose corpus is taken.
-        ids: ids of the strings; by default whole numbers from `following` on.
-        taken: ids that other documents have.
-        following: the first number that is free.
+            a `RetrievalSet`, whose corpus is taken; or a table, that is a `DataFrame` of pandas or
+            a `Dataset` of datasets.
+        ids: ids of the strings or rows; by default a table's column "id" or "_id", a frame's own
+            index, or whole numbers after the largest of `before`.
+        columns: names of a table's columns "text", "title" and "id", where they are others.
+        before: ids of the documents that there are already.
 
     Raises:
         TypeError: one string, a set, or an id or text that is no string.
-        ValueError: as many ids as texts were not given, ids beside a mapping, or an id twice.
+        ValueError: as many ids as texts were not given, ids beside a mapping, an id twice, or a
+            table without the column of the text.
 
     Example:
         >>> named_texts({"a": {"title": "Boats", "text": "are red."}})
         (['a'], ['Boats are red.'])
     """
-    if isinstance(texts, RetrievalSet | Mapping):
+    numbers = (int(name) for name in before if name.isascii() and name.isdigit())
+    following = max(numbers, default=-1) + 1
+    if isinstance(texts, RetrievalSet | Mapping) and not _is_of_datasets(texts):
         if ids is not None:
             kind = type(texts).__name__
             raise ValueError(f"ids are for a list of texts; this {kind} has ids of its own")
@@ -55,6 +56,9 @@ def named_texts(
         else:
             names = checked_texts(list(texts), "ids")
             documents = [_text_of(row, f"the document {name!r}") for name, row in texts.items()]
+    elif (table := _table(texts)) is not None:
+        names, documents = _of_table(*table, columns, following)
+        names = names if ids is None else checked_texts(ids, "ids")
     else:
         if isinstance(texts, str | Path):
             raise TypeError(
@@ -62,8 +66,8 @@ def named_texts(
                 "list, or read a folder or file by cde.Index.from_folder"
             )
         documents = checked_texts(texts)
-        numbers = range(following, following + len(documents))
-        names = list(map(str, numbers)) if ids is None else checked_texts(ids, "ids")
+        free = range(following, following + len(documents))
+        names = list(map(str, free)) if ids is None else checked_texts(ids, "ids")
     if len(names) != len(documents):
         raise ValueError(f"{len(names)} ids for {len(documents)} texts: give each text one id")
     twice = [name for name, count in Counter(names).items() if count > 1]
@@ -71,6 +75,7 @@ def named_texts(
         raise ValueError(
             f"ids must be distinct; {len(twice)} occur more than once, such as {_some(twice)}"
         )
+    taken = set(before)
     there = [name for name in names if name in taken]
     if there:
         raise ValueError(
@@ -110,111 +115,64 @@ def judged_set(
     return RetrievalSet(ids, texts, asked, [queries[query] for query in asked], judged, name=name)
 
 
-def read_texts(path: Path | str) -> tuple[dict[str, str], list[str]]:
-    """Read a folder's `.txt`, `.md` and `.jsonl[.gz]` files, or one such file.
-
-    A `.txt` or `.md` is one document, its id the path below the folder. A line of a `.jsonl` is one
-    document, `{"id"?, "text"}` or BEIR's `{"_id", "title"?, "text"}`; without an id, it is named
-    `<path>:<line>`. Hidden files and folders are passed over. Of a folder in BEIR's layout, which
-    has queries beside its corpus, the corpus alone is read.
-
-    Args:
-        path: the folder or the file. Files are UTF-8; white space at both ends is dropped.
-
-    Returns:
-        Texts by id, in the order of the files' paths; and what was left out, each with its reason.
+def _table(texts: Any) -> tuple[Iterable[Any], Mapping[str, Sequence[Any]]] | None:
+    """Numbers or names of a table's rows, and its columns; None for what is no table.
 
     Raises:
-        FileNotFoundError: no such folder or file.
-        ValueError: a file of another kind, nothing to read, or an id that occurs twice.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> _ = (folder / "boats.txt").write_text("Boats are red.\\n")
-        >>> _ = (folder / "empty.md").write_text("")
-        >>> read_texts(folder)
-        ({'boats.txt': 'Boats are red.'}, ['empty.md (empty)'])
+        TypeError: a dictionary of data sets, or one that is read as a stream.
     """
-    path = Path(path).expanduser()
-    if not path.exists():
-        raise FileNotFoundError(f"no folder or file {path}: expected a folder of {_ACCEPTED}")
-    if path.is_file():
-        if not path.name.lower().endswith(_SUFFIXES):
-            raise ValueError(f"{path} cannot be read: accepted are {_ACCEPTED}, or a folder")
-        files = [path]
-    else:
-        files = _files(path)
-    root = path.parent if path.is_file() else path
-    texts: dict[str, str] = {}
-    left_out: list[str] = []
-    for file in files:
-        relative = file.relative_to(root).as_posix()
-        for name, text, problem in _documents(file, relative):
-            if problem:
-                left_out.append(f"{name} ({problem})")
-            elif name in texts:
-                raise ValueError(
-                    f"{file}: the id {name!r} occurs more than once in {path}; ids must be distinct"
-                )
-            else:
-                texts[name] = text
-    if not texts:
-        said = f": {_some(left_out, '; ')}" if left_out else f": it has no {_ACCEPTED}"
-        raise ValueError(f"{path} holds no document that can be read{said}")
-    return texts, left_out
+    if isinstance(texts, pd.DataFrame):
+        plain = texts.index.nlevels > 1 or texts.index.equals(pd.RangeIndex(len(texts)))
+        names = range(len(texts)) if plain else texts.index.tolist()
+        return names, {str(name): texts[name].tolist() for name in texts.columns}
+    if _is_of_datasets(texts):
+        if isinstance(texts, Mapping):
+            raise TypeError(
+                f"{type(texts).__name__} holds several data sets: take one, such as "
+                f"texts[{next(iter(texts), 'train')!r}]"
+            )
+        if not hasattr(texts, "__len__"):
+            raise TypeError(
+                f"{type(texts).__name__} is a stream, without a length: read it into a list, or "
+                "load the data set without streaming"
+            )
+        return range(len(texts)), {name: texts[name][:] for name in texts.column_names}
+    return None
 
 
-def _files(folder: Path) -> list[Path]:
-    for corpus in (folder / "corpus.jsonl", folder / "corpus.jsonl.gz"):
-        if corpus.is_file() and any(folder.glob("queries.jsonl*")):
-            return [corpus]
-    found = []
-    for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [
-            Path(place, name)
-            for name in names
-            if name.lower().endswith(_SUFFIXES) and not name.startswith(".")
-        ]
-    return sorted(found, key=lambda file: file.relative_to(folder).as_posix())
+def _is_of_datasets(texts: Any) -> bool:
+    # the library is not imported to ask
+    return type(texts).__module__.startswith("datasets.") and hasattr(texts, "column_names")
 
 
-def _documents(file: Path, relative: str) -> Iterator[tuple[str, str, str]]:
-    """Name, text and, where there is no text, the reason of each document of a file."""
-    try:
-        data = file.read_bytes()
-        # a byte order mark, as editors on Windows write it, is no part of the text
-        text = (gzip.decompress(data) if file.suffix == ".gz" else data).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        yield relative, "", f"not UTF-8 at byte {error.start}"
-    except (OSError, EOFError, zlib.error) as error:
-        yield relative, "", f"cannot be read: {error}"
-    else:
-        if not text.strip():
-            yield relative, "", "empty"
-        elif file.name.lower().endswith((".jsonl", ".jsonl.gz")):
-            yield from _rows(text, relative)
-        else:
-            yield relative, text.strip(), ""
+def _of_table(
+    names: Iterable[Any],
+    table: Mapping[str, Sequence[Any]],
+    columns: Mapping[str, str] | None,
+    following: int,
+) -> tuple[list[str], list[str]]:
+    """Ids and texts of a table's rows.
 
-
-def _rows(text: str, relative: str) -> Iterator[tuple[str, str, str]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        place = f"{relative}:{number}"
-        try:
-            row = json.loads(line)
-            said = _text_of(row, "").strip() if isinstance(row, dict) else None
-        except (ValueError, TypeError):
-            said = None
-        if said is None:
-            yield place, "", 'expected a JSON object with the string field "text"'
-            continue
-        given = row.get("id", row.get("_id"))
-        name = str(given) if type(given) in (str, int) and given != "" else place
-        yield (name, said, "") if said else (place, "", "empty")
+    Raises:
+        TypeError: a row without a text.
+        ValueError: no column for the text.
+    """
+    chosen = Columns.chosen(columns)
+    if problem := chosen.missing(table):
+        raise ValueError(f"the table has {problem}")
+    wanted = [name for name in (chosen.text, chosen.title, *chosen.ids) if name in table]
+    numbered = isinstance(names, range)
+    ids, documents = [], []
+    for place, *values in zip(names, *(table[name] for name in wanted), strict=True):
+        identifier, text = chosen.of(dict(zip(wanted, values, strict=True)))
+        if text is None:
+            raise TypeError(
+                f'row {place} has no string in "{chosen.text}": leave such rows out, as by '
+                f"frame.dropna(subset=[{chosen.text!r}])"
+            )
+        ids.append(identifier or str(place + following if numbered else place))
+        documents.append(text)
+    return ids, documents
 
 
 def _text_of(row: Any, what: str) -> str:

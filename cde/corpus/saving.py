@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cde.corpus.drift import Origin
 from cde.corpus.encoders import is_kept
 from cde.storage import atomic_path
 
-__all__ = ["Saved", "encoder_folder", "fingerprint", "read_index", "write_index"]
+__all__ = ["Saved", "encoder_folder", "fingerprint", "read_index", "replaceable", "write_index"]
 
 _MANIFEST = "index.json"
 _FORMAT, _VERSION = "cde.Index", 1
@@ -42,12 +43,21 @@ class Saved:
         ids, texts: the documents.
         vectors: `(n, dim)` float32.
         encoder: record of the encoder, as `cde.corpus.encoders.record_of` makes it.
+        origin: the corpus that the index was built of; None where it was saved without.
     """
 
     ids: list[str]
     texts: list[str]
     vectors: NDArray[np.float32]
     encoder: dict[str, Any]
+    origin: Origin | None = None
+
+    @classmethod
+    def of(
+        cls, ids: list[str], texts: list[str], vectors: NDArray[np.float32], encoder: dict[str, Any]
+    ) -> Saved:
+        """A new index, which is its own origin."""
+        return cls(ids, texts, vectors, encoder, Origin.of(vectors))
 
 
 def fingerprint(
@@ -89,7 +99,7 @@ def write_index(folder: Path | str, saved: Saved, encoder: Any) -> Path:
         ['red boats']
     """
     folder = Path(folder).expanduser()
-    before = _replaceable(folder)
+    before = replaceable(folder)
     mark = fingerprint(saved.ids, saved.texts, saved.vectors, saved.encoder)
     files: dict[str, str] = {}
     texts, vectors = folder / f"texts-{mark[:16]}.jsonl", folder / f"vectors-{mark[:16]}.npy"
@@ -115,6 +125,7 @@ def write_index(folder: Path | str, saved: Saved, encoder: Any) -> Path:
         "fingerprint": mark,
         "encoder": saved.encoder,
         "files": files,
+        "origin": saved.origin and saved.origin.to_json(),
     }
     manifest["sha256"] = _own_sha256(manifest)
     with atomic_path(folder / _MANIFEST) as temporary:
@@ -160,6 +171,7 @@ def read_index(folder: Path | str, with_encoder: bool = True) -> Saved:
         texts=[row["text"] for row in rows],
         vectors=np.load(vectors, allow_pickle=False).astype(np.float32, copy=False),
         encoder=manifest["encoder"],
+        origin=Origin.from_json(manifest["origin"]) if manifest.get("origin") else None,
     )
 
 
@@ -225,8 +237,9 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _replaceable(folder: Path) -> dict[str, str]:
-    """The files of the index that a folder holds, none for a new one.
+def replaceable(folder: Path) -> dict[str, str]:
+    """The files, with their sha256, of the index that a folder holds; none for a new one, which is
+    made.
 
     Raises:
         FileExistsError: it is a file, or holds something else.

@@ -22,7 +22,6 @@ import importlib.metadata
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Literal
 
 import joblib
 import numpy as np
@@ -30,19 +29,11 @@ import pandas as pd
 
 from cde.data.docstrings import Docstring, read_docstrings, source_files
 from cde.data.duplicates import first_occurrences
-from cde.data.sets import Pairs, RetrievalSet
+from cde.data.sets import Pairs, RetrievalSet, Split, is_held_out
 from cde.progress import progress
 from cde.storage import atomic_path, cache_folder, content_hash
 
-__all__ = [
-    "HELD_OUT",
-    "PACKAGES",
-    "TRAINING",
-    "Split",
-    "load_pairs",
-    "load_retrieval",
-    "source_key",
-]
+__all__ = ["HELD_OUT", "PACKAGES", "TRAINING", "load_pairs", "load_retrieval", "source_key"]
 
 #: import name → distribution that carries it; the order is that of the collection.
 PACKAGES = {
@@ -77,10 +68,6 @@ HELD_OUT = ("sympy", "networkx", "polars", "sqlalchemy")
 #: the other packages, whose documents training may see
 TRAINING = tuple(package for package in PACKAGES if package not in HELD_OUT)
 
-#: which part of a collection
-Split = Literal["train", "test", "all"]
-
-_TEST_SHARE = 10  # per cent of the pairs of each training package
 _FORMAT = "5"  # raise it when what is extracted from a docstring changes
 
 
@@ -144,13 +131,9 @@ def _read_table(path: Path) -> pd.DataFrame:
     return pd.read_parquet(path)
 
 
-def _bucket(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") % 100
-
-
 def _is_test(frame: pd.DataFrame) -> pd.Series[bool]:
     """Stable split: by the hash of the text alone, so that a new release moves no old pair."""
-    held = [_bucket(document) < _TEST_SHARE for document in frame["document"]]
+    held = [is_held_out(document) for document in frame["document"]]
     return pd.Series(held, index=frame.index, dtype=bool)
 
 

@@ -6,11 +6,12 @@ content, printed with every result. Two sets with the same fingerprint hold the 
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -18,9 +19,25 @@ from numpy.typing import NDArray
 
 from cde.storage import content_hash
 
-__all__ = ["Pairs", "RetrievalSet"]
+__all__ = ["Pairs", "RetrievalSet", "Split", "is_held_out"]
 
+#: which part of a collection
+Split = Literal["train", "test", "all"]
 _NOT_GIVEN: Any = None
+_TEST_SHARE = 10  # per cent of the documents
+
+
+def is_held_out(document: str) -> bool:
+    """Whether a document is of the test split: by a hash of its text alone, one in ten.
+
+    So pairs of one document are on one side, and new pairs move no old one.
+
+    Example:
+        >>> is_held_out("red boats"), is_held_out("a green house 7")
+        (False, True)
+    """
+    digest = hashlib.blake2b(document.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") % 100 < _TEST_SHARE
 
 
 @dataclass(frozen=True)
@@ -103,6 +120,25 @@ class Pairs:
             domains=[self.domains[i] for i in positions],
             ids=[self.ids[i] for i in positions],
         )
+
+    def split(self, split: Split) -> Pairs:
+        """The pairs of a split: "train", "test" (those of one document in ten, by a stable hash of
+        its text) or "all".
+
+        Raises:
+            ValueError: another split.
+
+        Example:
+            >>> pairs = Pairs(["q"] * 50, [f"text {number}" for number in range(50)])
+            >>> len(pairs.split("train")) + len(pairs.split("test"))
+            50
+        """
+        if split not in get_args(Split):
+            raise ValueError(f"split must be 'train', 'test' or 'all'; it is {split!r}")
+        if split == "all":
+            return self
+        held = np.array([is_held_out(document) for document in self.documents], dtype=bool)
+        return self.select(held if split == "test" else ~held)
 
     def sample(self, size: int, seed: int = 0) -> Pairs:
         """Return `size` pairs drawn without replacement, in their old order; all if there are

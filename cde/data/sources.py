@@ -14,15 +14,16 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from cde.data import folder, hub, pydocs
-from cde.data.pydocs import Split
-from cde.data.sets import Pairs, RetrievalSet
+from cde.data.sets import Pairs, RetrievalSet, Split
 from cde.provenance import account
 from cde.storage import atomic_path, cache_folder, content_hash
 
 __all__ = [
     "Source",
+    "data_folder",
     "is_available",
     "known_fingerprints",
     "list_sources",
@@ -41,7 +42,12 @@ class Source:
     location: str
 
 
-def _data_folder() -> Path | None:
+def data_folder() -> Path | None:
+    """The folder that `$CDE_DATA` names, None where it is not set.
+
+    Raises:
+        FileNotFoundError: it names no folder.
+    """
     value = os.environ.get("CDE_DATA")
     if not value:
         return None
@@ -70,7 +76,7 @@ def list_sources() -> list[Source]:
         sources.append(
             Source(f"pydocs/{package}", "pairs, retrieval", f"docstrings of {package} ({role})")
         )
-    data = _data_folder()
+    data = data_folder()
     if data is not None:
         for path in sorted((data / "beir").glob("*/")):
             sources.append(Source(f"beir/{path.name}", "retrieval", str(path)))
@@ -105,8 +111,8 @@ def _hub_name(name: str) -> tuple[str, str | None]:
 
 
 def _below_data(name: str) -> Path | None:
-    """The file or folder of a `beir/…` or `pairs/…` name, or None if there is none."""
-    data = _data_folder()
+    """The file or folder of a `beir/…`, `pairs/…` or `labelled/…` name, None if there is none."""
+    data = data_folder()
     top, _, rest = name.partition("/")
     if data is None or not rest or ".." in Path(rest).parts:
         return None
@@ -114,7 +120,7 @@ def _below_data(name: str) -> Path | None:
         return data / "pairs"
     if top == "beir" and (data / name).is_dir():
         return data / name
-    if top == "pairs":
+    if top in ("pairs", "labelled"):
         for suffix in (".jsonl.gz", ".jsonl"):
             if (data / f"{name}{suffix}").exists():
                 return data / f"{name}{suffix}"
@@ -128,12 +134,12 @@ def load_pairs(name: str = "pydocs", split: Split | None = None, deduplicate: bo
         name: `pydocs` (the packages that training may see), `pydocs/<package>`, `pydocs/*` (all of
             them, those held out too), `folder:<path>`, `hub:<repo>[:<config>]`, or `pairs/<source>`
             below `$CDE_DATA` (`pairs/*`: all of those).
-        split: "train", "test" or "all" for pydocs; default "train" for `pydocs`, "all" for one
-            package. For the Hub, the split's name. Folders have no splits.
+        split: "train", "test" (one document in ten, by a stable hash of its text) or "all";
+            default "train" for `pydocs`, "all" for everything else. For the Hub, the split's name.
         deduplicate: drop exact and near duplicates (pydocs).
 
     Raises:
-        ValueError: an unknown name (the closest are offered), or malformed data.
+        ValueError: an unknown name (the closest are offered), an unknown split, or malformed data.
         FileNotFoundError: a missing folder or file.
         ConnectionError: the Hub is out of reach.
 
@@ -154,11 +160,11 @@ def load_pairs(name: str = "pydocs", split: Split | None = None, deduplicate: bo
             [package], split=split or "all", deduplicate=deduplicate, name=name
         )
     elif name.startswith("folder:"):
-        pairs = folder.load_pairs(name.removeprefix("folder:"), name=name)
+        pairs = folder.load_pairs(name.removeprefix("folder:"), name=name).split(split or "all")
     elif name.startswith("hub:"):
         pairs = hub.load_pairs(*_hub_name(name), split=split or "train")
     elif name.startswith("pairs/") and (path := _below_data(name)) is not None:
-        pairs = folder.load_pairs(path, name=name)
+        pairs = folder.load_pairs(path, name=name).split(split or "all")
     else:
         raise _unknown(name, "pairs")
     account.asked.add(name)
@@ -260,15 +266,16 @@ def known_fingerprints(name: str) -> set[str]:
     key = source_key(name)
     if key == "missing" or name.startswith("hub:"):
         return set()
-    kept = cache_folder("fingerprints") / f"{content_hash([name])}.json"
+    splits: tuple[Split, ...] = ()
+    if name.startswith(("pydocs", "folder:")):  # sources of $CDE_DATA are trained on whole
+        splits = get_args(Split)
+    kept = cache_folder("fingerprints") / f"{content_hash([name, *splits])}.json"
     if kept.exists() and (stored := json.loads(kept.read_text(encoding="utf-8")))["key"] == key:
         return set(stored["fingerprints"])
     before = dict(account.loaded), set(account.asked)
     fingerprints = set()
-    splits: tuple[Split, ...] = ("train", "test", "all")
     loads: list[Callable[[], Pairs | RetrievalSet]] = [lambda: load_pairs(name)]
-    if name.startswith("pydocs"):  # folders of pairs have no splits
-        loads += [lambda split=split: load_pairs(name, split) for split in splits]  # type: ignore[misc]
+    loads += [lambda split=split: load_pairs(name, split) for split in splits]  # type: ignore[misc]
     for judged in ("test", "train", "dev"):
         loads.append(lambda judged=judged: load_retrieval(name, judged))  # type: ignore[misc]
     try:

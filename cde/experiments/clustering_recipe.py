@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cde.data import Pairs, RetrievalSet, load_pairs
-from cde.experiments.recipes import EvaluationSet, Recipe, profile_values, recipe
+from cde.data import Pairs, RetrievalSet
+from cde.experiments.recipes import EvaluationSet, Recipe, profile_values, recipe, training_pairs
 from cde.experiments.runs import Run, train
 from cde.surrogate import Surrogate
 
@@ -64,7 +64,7 @@ class ClusteringRecipe(Recipe):
 
     @cached_property
     def _split(self) -> tuple[Pairs, Pairs]:
-        every = load_pairs(self.base.data)
+        every = training_pairs(self.base.data)
         wanted = len(every) if self.base.pairs is None else self.base.pairs + self.kept
         drawn = every.sample(wanted, 0)
         order = np.random.default_rng(0).permutation(len(drawn))
@@ -161,7 +161,7 @@ def clustering_recipe(profile: str, settings: Any = None) -> ClusteringRecipe:
     first = {**_APPENDIX_A, **values["first"], **given, "data": of.base.data}
     config = replace(of.base, **first)
     kept = int(values["held_out"])
-    pairs = config.pairs or len(load_pairs(config.data)) - kept
+    pairs = config.pairs or len(training_pairs(config.data)) - kept
     steps = max(1, int(epochs * pairs / config.batch_size))
     base = replace(config, steps=steps, warmup_steps=steps // 8)
     return ClusteringRecipe(

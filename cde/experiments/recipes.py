@@ -16,6 +16,7 @@ Cost: that of the runs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,7 +30,15 @@ from cde.data import Pairs, RetrievalSet, is_available, load_pairs, load_retriev
 from cde.experiments.runs import Run, train
 from cde.training import TrainConfig
 
-__all__ = ["PARAMETERS", "EvaluationSet", "Recipe", "recipe", "recipe_of"]
+__all__ = [
+    "PARAMETERS",
+    "EvaluationSet",
+    "Recipe",
+    "own_tests",
+    "recipe",
+    "recipe_of",
+    "training_pairs",
+]
 
 #: settings of the recipe that a chapter's parameters of the same name replace
 PARAMETERS = (
@@ -99,7 +108,7 @@ class Recipe:
     @cached_property
     def pairs(self) -> Pairs:
         """The pairs that every run of this recipe trains on, whatever its seed."""
-        pairs = load_pairs(self.base.data)
+        pairs = training_pairs(self.base.data)
         return pairs if self.base.pairs is None else pairs.sample(self.base.pairs, 0)
 
     def train(self, arm: Mapping[str, Any], seed: int) -> Run:
@@ -123,7 +132,7 @@ class Recipe:
         Where the first phase leaves nothing out, the second has the same pairs. Domains with fewer
         pairs than a batch are dropped: no batch could hold them.
         """
-        every = load_pairs(self.base.data)
+        every = training_pairs(self.base.data)
         chosen = np.isin(np.asarray(every.domains), _QUESTIONS)
         if not chosen.any():
             seen = set(self.pairs.ids)
@@ -188,7 +197,9 @@ class Recipe:
         of those it did.
 
         For other data than `pydocs`, nine collections of `$CDE_DATA`, as far as they are there.
-        Nobody has checked that your own pairs hold none of their texts.
+        Nobody has checked that your own pairs hold none of their texts. For data `folder:<path>`
+        the sets in domain are the test split of your pairs, and without `$CDE_DATA` those out of
+        domain are packages of pydocs.
 
         Raises:
             ValueError: fewer than two sets.
@@ -200,26 +211,82 @@ class Recipe:
                 f"which {len(names)} are "
                 f"here and two are needed: {', '.join(_COLLECTIONS)}"
             )
+        found: list[tuple[str, RetrievalSet, Literal["in", "out"]]] = [
+            (name.split("/")[1], load_retrieval(name), where) for name, where in names
+        ]
+        if self.base.data.startswith("folder:"):
+            found += [(one.name, one, "in") for one in own_tests(load_pairs(self.base.data))]
         documents, queries = self.sizes
         sets = []
-        for name, where in names:
-            one = load_retrieval(name)
+        for name, one, where in found:
             if len(one.documents) > documents or len(one.queries) > queries:
                 one = one.shrink(documents, queries, 0)
-            sets.append(EvaluationSet(name.split("/")[1], one, where))
+            sets.append(EvaluationSet(name, one, where))
         return sets
 
     def _names(self) -> list[tuple[str, Literal["in", "out"]]]:
         """Names of the test sets, and what they are to the training data."""
-        if self.base.data != "pydocs":
-            return [
-                (f"beir/{name}", "out") for name in _COLLECTIONS if is_available(f"beir/{name}")
-            ]
         out, within = (_HELD_OUT, _SEEN) if self.profile != "smoke" else (_HELD_OUT[1:3], _SEEN[:1])
+        if self.base.data != "pydocs":
+            there = [f"beir/{name}" for name in _COLLECTIONS if is_available(f"beir/{name}")]
+            if len(there) < 2 and self.base.data.startswith("folder:"):
+                there = [f"pydocs/{name}" for name in out]
+            return [(name, "out") for name in there]
         return [
             *((f"pydocs/{name}", "out") for name in out),
             *((f"pydocs/{name}", "in") for name in within),
         ]
+
+
+def training_pairs(data: str) -> Pairs:
+    """The pairs that a recipe may train on: of your own folder the train split alone.
+
+    Args:
+        data: a name, as `cde.load_pairs` takes it.
+
+    Example:
+        >>> len(training_pairs("pydocs/rich")) == len(load_pairs("pydocs/rich"))
+        True
+    """
+    return load_pairs(data, split="train") if data.startswith("folder:") else load_pairs(data)
+
+
+def own_tests(pairs: Pairs, most: int = 3) -> list[RetrievalSet]:
+    """Retrieval sets of one's own pairs: queries of the test split, among all documents of their
+    domain.
+
+    Args:
+        pairs: all pairs, of every split.
+        most: how many domains, those with the most queries.
+
+    Example:
+        >>> pairs = Pairs([f"q {n}" for n in range(99)], [f"text {n}" for n in range(99)])
+        >>> own_tests(pairs)[0].name, len(own_tests(pairs)[0].documents)
+        ('own: pairs', 99)
+    """
+    test = pairs.split("test")
+    sets = []
+    for domain, _ in Counter(test.domains).most_common(most):
+        every = pairs.select([place for place, one in enumerate(pairs.domains) if one == domain])
+        asked = test.select([place for place, one in enumerate(test.domains) if one == domain])
+        # a text that answers several queries is one document
+        ids: dict[str, str] = {}
+        for name, text in zip(every.ids, every.documents, strict=True):
+            ids.setdefault(text, name)
+        sets.append(
+            RetrievalSet(
+                document_ids=list(ids.values()),
+                documents=list(ids),
+                query_ids=asked.ids,
+                queries=asked.queries,
+                qrels={
+                    query: {ids[text]: 1}
+                    for query, text in zip(asked.ids, asked.documents, strict=True)
+                },
+                name=f"own: {domain}",
+            )
+        )
+    return sets
 
 
 def profile_values(file: Path, profile: str) -> dict[str, Any]:

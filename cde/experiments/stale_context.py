@@ -11,7 +11,7 @@ four ways to live with it:
 - *mixed, old queries*: the same documents, queries in the old context.
 
 What a way loses is the NDCG@10 of the first one minus its own, query by query. Beside it stand the
-numbers of `cde.corpus.drift`, which need no judgements: can they foretell the loss?
+numbers of `cde.corpus.staleness`, which need no judgements: can they foretell the loss?
 
 Cost: for each share, one forward pass over the corpus and its queries.
 """
@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cde.corpus.drift import moved, vector_drift, vocabulary_drift
+from cde.corpus.staleness import moved, vector_drift, vocabulary_drift
 from cde.data import RetrievalSet
 from cde.experiments.recipes import EvaluationSet
 from cde.models import ContextualEncoder

@@ -25,6 +25,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from cde.data.random_text import random_texts
 from cde.experiments.recipes import EvaluationSet, Recipe
 from cde.experiments.runs import Run
 from cde.intervals import Interval, crossed_interval, mean_and_spread
@@ -36,7 +37,7 @@ __all__ = ["Context", "Sweep", "evaluate_in_contexts", "score_references", "swee
 
 #: which context a contextual encoder reads in a test, as described above
 Context = Literal["own", "other", "null", "strings", "five", "fixed"]
-_WORDS_IN_STRING, _FEW = 12, 5
+_FEW = 5
 
 
 @dataclass(frozen=True)
@@ -211,12 +212,7 @@ def _context_texts(
         rows = generator.choice(len(documents), min(_FEW, len(documents)), replace=False)
         return [documents[row] for row in rows]
     if context == "strings":
-        letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-        lengths = generator.integers(2, 9, (model.config.context_size, _WORDS_IN_STRING))
-        return [
-            " ".join("".join(generator.choice(letters, length)) for length in row)
-            for row in lengths
-        ]
+        return random_texts(model.config.context_size, generator)
     return documents
 
 

@@ -21,11 +21,11 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from cde.data import Pairs, load_pairs
+from cde.data import Pairs
 from cde.data.pydocs import HELD_OUT, TRAINING
 from cde.experiments.boilerplate import Boilerplate, BoilerplateRecipe, GradedBoilerplate
 from cde.experiments.frozen_encoder import with_reader
-from cde.experiments.recipes import EvaluationSet, Recipe
+from cde.experiments.recipes import EvaluationSet, Recipe, training_pairs
 
 __all__ = ["TaughtRecipe", "taught_recipe"]
 
@@ -50,7 +50,7 @@ class TaughtRecipe(Recipe):
     @cached_property
     def pairs(self) -> Pairs:
         """The real pairs, and as many in lessons: corpora as large as a batch."""
-        real = load_pairs(self.base.data)
+        real = training_pairs(self.base.data)
         real = real if self.base.pairs is None else real.sample(self.base.pairs, 0)
         size = self.base.batch_size
         lessons = self.rules.corpus(size, 0, corpora=max(1, len(real) // size))

@@ -9,7 +9,7 @@
 `attention` and `backbones` open the layers of `transformers`; `stages` are M1 and M2; `reader` is
 another way to read the context, with a gate that starts at zero; `published`
 knows the authors' checkpoints; `corpus` binds a model to a corpus; `untrained` has small models
-with random weights.
+with random weights; `sentence_model` makes a saved folder one that `SentenceTransformer` reads.
 """
 
 from cde.models.bi_encoder import BiEncoder
@@ -22,6 +22,7 @@ from cde.models.configuration import (
 )
 from cde.models.contextual import ContextualEncoder, load_published
 from cde.models.corpus import CorpusEncoder
+from cde.models.sentence_model import SentenceBiEncoder, SentenceContextualEncoder
 
 __all__ = [
     "TASK_PREFIXES",
@@ -31,6 +32,8 @@ __all__ = [
     "ContextualConfig",
     "ContextualEncoder",
     "CorpusEncoder",
+    "SentenceBiEncoder",
+    "SentenceContextualEncoder",
     "Variant",
     "load_published",
 ]

@@ -164,6 +164,11 @@ class BiEncoderConfig(PreTrainedConfig):  # type: ignore[misc]
         self.dropout = dropout
         super().__init__(**kwargs)
 
+    @property
+    def hidden_size(self) -> int:
+        """Length of the vectors, under the name that `transformers` has for it."""
+        return int((self.backbone or {})["hidden_size"])
+
 
 class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
     """Config of `ContextualEncoder`.
@@ -292,6 +297,11 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
         self.max_tokens = checked_whole(max_tokens, "max_tokens", 2)
         self.dropout = dropout
         super().__init__(**kwargs)
+
+    @property
+    def hidden_size(self) -> int:
+        """Length of the vectors, under the name that `transformers` has for it."""
+        return int((self.second_backbone or {})["hidden_size"])
 
     @property
     def context_tokens(self) -> int:

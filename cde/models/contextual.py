@@ -16,7 +16,7 @@ from cde.hardware import Precision
 from cde.models.attention import ContextCache
 from cde.models.configuration import ContextualConfig, check_settings
 from cde.models.corpus import CorpusEncoder, draw_context, warn_untrained, weights_now
-from cde.models.encoder import Encoder, load_tokenizer, save_folder
+from cde.models.encoder import Encoder, load_tokenizer
 from cde.models.encoding import Vectors
 from cde.models.published import Layout, published_config
 from cde.models.stages import FirstStage, NoFirstStage, SecondStage
@@ -213,10 +213,6 @@ class ContextualEncoder(Encoder):
             tie(tensors, [backbone["model_type"] for backbone in backbones], second_wins)
         return tensors
 
-    def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
-        """Write config, weights (or those of `state_dict`) and tokenizer, for `from_pretrained`."""
-        save_folder(save_directory, self.config, state_dict or self.state_dict(), self.tokenizer)
-
     @property
     def dim(self) -> int:
         """Length of the vectors: that of the second stage's backbone."""
@@ -286,16 +282,16 @@ class ContextualEncoder(Encoder):
                 "take attn_implementation='sdpa' for this model"
             )
 
-    def embed_context(self, texts: Sequence[str]) -> Vectors:
+    def embed_context(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
         """First-stage vectors of context documents: `(n, dim)` or `(n, k, dim)` float32, not
-        normalised.
+        normalised. `prefix` takes the place of the config's `document_prefix`.
         """
-        prefix = self.config.document_prefix
+        prefix = self.config.document_prefix if prefix is None else prefix
         parts = self.config.vectors_per_document
         shape = (self.dim,) if parts == 1 else (parts, self.dim)
-        return self.encode(
-            texts,
+        return self.vectors_by(
             self.first_stage,
+            texts,
             prefix,
             shape=shape,
             normalise=False,

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from cde.hardware import half_precision
 from cde.models.attention import ContextCache
 from cde.models.configuration import ContextualConfig
-from cde.models.encoder import kinds, save_folder
+from cde.models.encoder import kinds, prefixed, save_folder
 from cde.models.encoding import Vectors
 from cde.models.weights import fetch_folder, read_config, read_weights
+from cde.surrogate.sentence_methods import Role, SentenceMethods
 from cde.validation import checked_texts
 
 __all__ = ["CorpusEncoder", "draw_context", "warn_untrained", "weights_now"]
@@ -183,7 +185,7 @@ def warn_untrained(model: Any) -> None:
     warnings.warn(message, UserWarning, stacklevel=3)
 
 
-class CorpusEncoder:
+class CorpusEncoder(SentenceMethods):
     """An encoder of texts in the context of one corpus, as `ContextualEncoder.with_context` makes
     it.
 
@@ -215,26 +217,61 @@ class CorpusEncoder:
         """Length of the vectors."""
         return int(self.model.dim)
 
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        device: torch.device = self.model.device
+        return device
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors of texts with no prefix before them, `(n, dim)` float32.
+
+        Raises:
+            TypeError: something that is not a list of strings.
+        """
+        return self._vectors(texts, "")
+
+    def encode_queries(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
         """Unit vectors of queries, ψ(q; D), `(n, dim)` float32.
 
+        Args:
+            texts: the queries.
+            prefix: text put before each, in place of the model's `query_prefix`.
+
         Raises:
             TypeError: something that is not a list of strings.
         """
-        return self._encode(texts, self.model.config.query_prefix, "embedding queries:")
+        return self._vectors(texts, "query", prefix=prefix)
 
-    def encode_documents(self, texts: Sequence[str]) -> Vectors:
+    def encode_documents(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
         """Unit vectors of documents, ϕ(d; D), `(n, dim)` float32.
 
+        Args:
+            texts: the documents.
+            prefix: text put before each, in place of the model's `document_prefix`.
+
         Raises:
             TypeError: something that is not a list of strings.
         """
-        return self._encode(texts, self.model.config.document_prefix, "embedding documents:")
+        return self._vectors(texts, "document", prefix=prefix)
 
-    def _encode(self, texts: Sequence[str], prefix: str, description: str) -> Vectors:
-        tokens = self.model.config.carried(self._tokens())
-        vectors: Vectors = self.model.encode(
-            texts, self._forward, prefix, extra=tokens, description=description
+    def _vectors(
+        self,
+        texts: Sequence[str],
+        role: Role,
+        batch_size: int | None = None,
+        prefix: str | None = None,
+    ) -> Vectors:
+        config = self.model.config
+        own, description = prefixed(config, role)
+        prefix = own if prefix is None else prefix
+        vectors: Vectors = self.model.vectors_by(
+            self.embed_batch,
+            texts,
+            prefix,
+            extra=config.carried(self._tokens()),
+            most=batch_size,
+            description=description,
         )
         return vectors
 
@@ -243,7 +280,12 @@ class CorpusEncoder:
         count = config.context_tokens if self.context is None else self.context.shape[:-1].numel()
         return int(count + config.soft_prompt_tokens)
 
-    def _forward(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+    def embed_batch(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Vectors of one padded batch before normalisation: `(batch, T)` to `(batch, dim)`.
+
+        Args:
+            input_ids, attention_mask: token ids and mask of the texts.
+        """
         context: Tensor | ContextCache | None = self.context
         if isinstance(context, Tensor) and context.device != input_ids.device:
             context = self.context = context.to(input_ids.device)
@@ -265,6 +307,9 @@ class CorpusEncoder:
     def save_pretrained(self, save_directory: str | Path, first_stage: bool = False) -> None:
         """Write the model with its context.
 
+        Once `cde.models` is imported, `SentenceTransformer(folder)` reads it too, and its
+        `encode_query` and `encode_document` embed in this context.
+
         Args:
             save_directory: the folder.
             first_stage: also write M1, so that the folder can be bound to another corpus; without
@@ -283,7 +328,7 @@ class CorpusEncoder:
         config.context_drawn = self.drawn
         if self.context is not None:
             tensors["context"] = self.context
-        save_folder(save_directory, config, tensors, model.tokenizer)
+        save_folder(save_directory, config, tensors, model.tokenizer, model.most_tokens)
 
     @classmethod
     def from_pretrained(cls, path_or_repository: str | Path, **options: Any) -> CorpusEncoder:

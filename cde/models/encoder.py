@@ -21,9 +21,11 @@ from transformers.utils import is_flash_attn_2_available
 
 from cde.hardware import Precision
 from cde.models.encoding import Vectors, encode_texts
+from cde.models.sentence_folder import SENTENCE_FILES, write_sentence_files
 from cde.models.weights import fetch_folder
+from cde.surrogate.sentence_methods import Role, SentenceMethods
 
-__all__ = ["Encoder", "TextEncoder", "kinds", "load_tokenizer", "save_folder"]
+__all__ = ["Encoder", "TextEncoder", "kinds", "load_tokenizer", "prefixed", "save_folder"]
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -59,9 +61,20 @@ def load_tokenizer(path_or_repository: str | Path) -> Any:
 
 
 def save_folder(
-    directory: str | Path, config: Any, tensors: dict[str, Tensor], tokenizer: Any
+    directory: str | Path,
+    config: Any,
+    tensors: dict[str, Tensor],
+    tokenizer: Any,
+    sentence_tokens: int | None = None,
 ) -> Path:
-    """Write config, weights and tokenizer; each file under a temporary name first, then renamed."""
+    """Write config, weights and tokenizer; each file under a temporary name first, then renamed.
+
+    Args:
+        directory: the folder, made if it is not there.
+        config, tensors, tokenizer: what to write; a tokenizer of None is left out.
+        sentence_tokens: write the files of sentence-transformers too, which cuts texts to so many
+            tokens.
+    """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".saving-") as temporary:
@@ -72,16 +85,33 @@ def save_folder(
         save_file(whole, Path(temporary) / "model.safetensors", metadata={"format": "pt"})
         if tokenizer is not None:
             tokenizer.save_pretrained(temporary)
+        if tokenizer is not None and sentence_tokens is not None:
+            write_sentence_files(Path(temporary), config, sentence_tokens)
         # a folder with a config is complete: the old one goes first, the new one comes last
         for stale in (
             "config.json",
             "model.safetensors.index.json",
-            *(_TOKENIZER_FILES if tokenizer is None else ()),
+            *((*_TOKENIZER_FILES, *SENTENCE_FILES) if tokenizer is None else ()),
         ):
             (directory / stale).unlink(missing_ok=True)
         for path in sorted(Path(temporary).iterdir(), key=lambda path: path.name == "config.json"):
             os.replace(path, directory / path.name)
     return directory
+
+
+def prefixed(config: Any, role: Role) -> tuple[str, str]:
+    """What stands before texts of a role, and the title of the bar while they are embedded.
+
+    Example:
+        >>> from cde.models.configuration import BiEncoderConfig
+        >>> prefixed(BiEncoderConfig(query_prefix="query: "), "query")
+        ('query: ', 'embedding queries:')
+    """
+    return {
+        "": ("", "embedding"),
+        "query": (config.query_prefix, "embedding queries:"),
+        "document": (config.document_prefix, "embedding documents:"),
+    }[role]
 
 
 class Encoder(PreTrainedModel):  # type: ignore[misc]
@@ -128,6 +158,11 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         """Most tokens that a text can have, where positions are learned; None where they are
         rotary.
         """
+
+    @property
+    def most_tokens(self) -> int:
+        """Texts are cut to so many tokens."""
+        return int(min(self.config.max_tokens, self.longest or self.config.max_tokens))
 
     def embed_batch(self, input_ids: Tensor, mask: Tensor | None, context: Any = None) -> Tensor:
         """Vectors of one padded batch before normalisation: `(batch, T)` to `(batch, dim)`.
@@ -211,13 +246,14 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         self.set_attention(attn_implementation)
         return self.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
 
-    def encode(
+    def vectors_by(
         self,
-        texts: Any,
         forward: Any,
+        texts: Any,
         prefix: str,
         shape: tuple[int, ...] | None = None,
         extra: int = 0,
+        most: int | None = None,
         normalise: bool = True,
         description: str = "embedding",
     ) -> Vectors:
@@ -232,12 +268,13 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
                 self.tokenizer,
                 forward,
                 shape=shape or (self.dim,),
-                max_tokens=min(self.config.max_tokens, self.longest or self.config.max_tokens),
+                max_tokens=self.most_tokens,
                 device=device,
                 prefix=prefix,
                 precision=self.precision,
                 work=_WORK["cuda" if device.type == "cuda" else "cpu"],
                 extra=extra,
+                most=most,
                 normalise=normalise,
                 description=description,
             )
@@ -245,33 +282,64 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
             for module in training:
                 module.training = True
 
+    def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
+        """Write config, weights (or those of `state_dict`) and tokenizer, for `from_pretrained`.
 
-class TextEncoder(Encoder):
+        Once `cde.models` is imported, `SentenceTransformer(folder)` reads them too. An encoder that
+        reads a corpus embeds without one there, unless a batch brings context documents
+        (`cde.contextual_batches`).
+        """
+        tensors = state_dict or self.state_dict()
+        save_folder(save_directory, self.config, tensors, self.tokenizer, self.most_tokens)
+
+
+class TextEncoder(SentenceMethods, Encoder):
     """Base of encoders that embed a text by itself, whatever the corpus; not used by itself.
 
     The config has `query_prefix` and `document_prefix`.
     """
 
-    def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
-        """Write config, weights (or those of `state_dict`) and tokenizer, for `from_pretrained`."""
-        save_folder(save_directory, self.config, state_dict or self.state_dict(), self.tokenizer)
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors of texts with no prefix before them, `(n, dim)` float32.
 
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        Raises:
+            TypeError: something that is not a list of strings.
+        """
+        return self._vectors(texts, "")
+
+    def encode_queries(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
         """Unit vectors of queries, `(n, dim)` float32.
 
+        Args:
+            texts: the queries.
+            prefix: text put before each, in place of the config's `query_prefix`.
+
         Raises:
             TypeError: something that is not a list of strings.
         """
-        return self.encode(
-            texts, self.forward, self.config.query_prefix, description="embedding queries:"
-        )
+        return self._vectors(texts, "query", prefix=prefix)
 
-    def encode_documents(self, texts: Sequence[str]) -> Vectors:
+    def encode_documents(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
         """Unit vectors of documents, `(n, dim)` float32.
 
+        Args:
+            texts: the documents.
+            prefix: text put before each, in place of the config's `document_prefix`.
+
         Raises:
             TypeError: something that is not a list of strings.
         """
-        return self.encode(
-            texts, self.forward, self.config.document_prefix, description="embedding documents:"
+        return self._vectors(texts, "document", prefix=prefix)
+
+    def _vectors(
+        self,
+        texts: Sequence[str],
+        role: Role,
+        batch_size: int | None = None,
+        prefix: str | None = None,
+    ) -> Vectors:
+        own, description = prefixed(self.config, role)
+        prefix = own if prefix is None else prefix
+        return self.vectors_by(
+            self.forward, texts, prefix, most=batch_size, description=description
         )

@@ -46,13 +46,16 @@ def tokenise(tokenizer: Any, texts: list[str], max_tokens: int) -> list[NDArray[
     return ids
 
 
-def token_batches(lengths: Sequence[int], work: int, extra: int = 0) -> list[list[int]]:
+def token_batches(
+    lengths: Sequence[int], work: int, extra: int = 0, most: int | None = None
+) -> list[list[int]]:
     """Indices of texts in batches of about equal work, longest first.
 
     Args:
         lengths: tokens of each text.
         work: tokens a batch, padding and `extra` included; a longer text is a batch of its own.
         extra: tokens that every text carries besides its own (the context, in attention `full`).
+        most: texts a batch.
 
     Example:
         >>> token_batches([3, 9, 2, 10], work=20)
@@ -65,6 +68,7 @@ def token_batches(lengths: Sequence[int], work: int, extra: int = 0) -> list[lis
         if not batches or len(batches[-1]) >= room:
             batches.append([])
             room = max(1, work // max(1, lengths[index] + extra))
+            room = room if most is None else min(room, most)
         batches[-1].append(index)
     return batches
 
@@ -98,6 +102,7 @@ def encode_texts(
     precision: Precision = "auto",
     work: int = 4096,
     extra: int = 0,
+    most: int | None = None,
     normalise: bool = True,
     description: str = "embedding",
 ) -> Vectors:
@@ -112,7 +117,7 @@ def encode_texts(
         device: device of the model.
         prefix: text put before every text.
         precision: see `half_precision`.
-        work, extra: see `token_batches`.
+        work, extra, most: see `token_batches`.
         normalise: scale vectors to unit length.
         description: title of the progress bar.
 
@@ -132,7 +137,7 @@ def encode_texts(
         return np.zeros((0, *shape), np.float32)
     distinct = list(dict.fromkeys(wanted))
     rows = tokenise(tokenizer, distinct, max_tokens)
-    batches = token_batches([len(row) for row in rows], work, extra)
+    batches = token_batches([len(row) for row in rows], work, extra, most)
     padding = tokenizer.pad_token_id or 0
     half = half_precision(precision)
     by_batch: list[Tensor] = []

@@ -1,19 +1,12 @@
 """Search, scores, and two systems side by side.
 
+- `cde.retrieval.systems`: what can search, models of sentence-transformers among it;
 - `cde.retrieval.ranking`: search by inner product, rankings, trec_eval's measures;
 - `cde.retrieval.together`: two systems compared query by query, or fused into one.
 """
 
-from cde.retrieval.ranking import (
-    Encoder,
-    Ranker,
-    Rankings,
-    evaluate,
-    rank,
-    rerank,
-    score_queries,
-    search,
-)
+from cde.retrieval.ranking import evaluate, rank, rerank, score_queries, search
+from cde.retrieval.systems import Encoder, Ranker, Rankings, SentenceEncoder, System, as_encoder
 from cde.retrieval.together import Comparison, Hybrid, compare
 
 __all__ = [
@@ -22,6 +15,9 @@ __all__ = [
     "Hybrid",
     "Ranker",
     "Rankings",
+    "SentenceEncoder",
+    "System",
+    "as_encoder",
     "compare",
     "evaluate",
     "rank",

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -24,11 +23,9 @@ from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
 from cde.progress import progress
+from cde.retrieval.systems import Ranker, Rankings, System, as_encoder
 
-__all__ = ["Encoder", "Ranker", "Rankings", "evaluate", "rank", "rerank", "score_queries", "search"]
-
-#: query id → document id → score
-Rankings = Mapping[str, Mapping[str, float]]
+__all__ = ["evaluate", "rank", "rerank", "score_queries", "search"]
 
 _TREC_NAMES = {
     "ndcg": "ndcg_cut",
@@ -37,22 +34,6 @@ _TREC_NAMES = {
     "p": "P",
     "mrr": "recip_rank",
 }
-
-
-@runtime_checkable
-class Encoder(Protocol):
-    """Anything that turns queries and documents into unit vectors, `(n, dim)` float32."""
-
-    def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
-
-    def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]: ...
-
-
-@runtime_checkable
-class Ranker(Protocol):
-    """Anything that ranks a retrieval set without vectors, such as BM25."""
-
-    def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> Rankings: ...
 
 
 def search(
@@ -145,7 +126,7 @@ def _exact_search(
 
 
 def rank(
-    encoder: Encoder | Ranker, retrieval_set: RetrievalSet, depth: int = 1000, index: str = "exact"
+    encoder: System, retrieval_set: RetrievalSet, depth: int = 1000, index: str = "exact"
 ) -> Rankings:
     """Rank a retrieval set's corpus for each of its queries: query id → document id → score.
 
@@ -154,7 +135,7 @@ def rank(
     """
     if isinstance(encoder, Ranker):
         return encoder.rank(retrieval_set, depth)
-    _check_encoder(encoder)
+    encoder = as_encoder(encoder)
     queries = encoder.encode_queries(retrieval_set.queries)
     documents = encoder.encode_documents(retrieval_set.documents)
     scores, positions = search(queries, documents, depth, index)
@@ -166,7 +147,7 @@ def rank(
 
 
 def rerank(
-    encoder: Encoder | Ranker, retrieval_set: RetrievalSet, candidates: Rankings, depth: int = 1024
+    encoder: System, retrieval_set: RetrievalSet, candidates: Rankings, depth: int = 1024
 ) -> Rankings:
     """Rank, for each query, only the best candidates of another model: the shortcut of CDE §10.9.
 
@@ -219,7 +200,7 @@ def rerank(
             query: _best_first({d: whole[query][d] for d in some if d in whole.get(query, {})})
             for query, some in kept.items()
         }
-    _check_encoder(encoder)
+    encoder = as_encoder(encoder)
     if not wanted:
         return {query: {} for query in kept}
     embedded = sorted(wanted, key=place.__getitem__)
@@ -233,14 +214,6 @@ def rerank(
         scores = documents[[row_of[document] for document in some]] @ vector if some else ()
         rankings[query] = _best_first({d: float(s) for d, s in zip(some, scores, strict=True)})
     return rankings
-
-
-def _check_encoder(encoder: object) -> None:
-    if not isinstance(encoder, Encoder):
-        raise TypeError(
-            f"{type(encoder).__name__} cannot rank: expected encode_queries and encode_documents, "
-            "or rank(retrieval_set, depth)"
-        )
 
 
 def _best_first(ranking: Mapping[str, float]) -> dict[str, float]:
@@ -306,7 +279,7 @@ def _by_rank(item: tuple[str, float]) -> tuple[float, str]:
 
 
 def evaluate(
-    encoder: Encoder | Ranker,
+    encoder: System,
     retrieval_set: RetrievalSet,
     metrics: str | Sequence[str] = ("ndcg@10",),
     depth: int = 1000,
@@ -316,7 +289,8 @@ def evaluate(
     """Mean over queries of trec_eval's measures.
 
     Args:
-        encoder: an encoder (`encode_queries`, `encode_documents`) or a ranker (`rank`).
+        encoder: an encoder (`encode_queries`, `encode_documents`), a ranker (`rank`), or a model of
+            sentence-transformers.
         retrieval_set: what to search.
         metrics: one or several of ndcg@k, map@k, recall@k, p@k, mrr@k.
         depth: how many documents are ranked.

@@ -18,7 +18,8 @@ import pandas as pd
 
 from cde.data import RetrievalSet
 from cde.intervals import Interval, paired_test
-from cde.retrieval.ranking import Encoder, Ranker, Rankings, _by_rank, rank, score_queries
+from cde.retrieval.ranking import _by_rank, rank, score_queries
+from cde.retrieval.systems import Rankings, System
 
 __all__ = ["Comparison", "Hybrid", "compare"]
 
@@ -48,8 +49,8 @@ class Comparison:
 
 
 def compare(
-    first: Encoder | Ranker,
-    second: Encoder | Ranker,
+    first: System,
+    second: System,
     retrieval_set: RetrievalSet,
     metric: str = "ndcg@10",
     depth: int = 1000,
@@ -58,7 +59,7 @@ def compare(
     """Whether one system finds more than another on the same queries.
 
     Args:
-        first, second: encoders, or rankers such as `BM25()`.
+        first, second: encoders, rankers such as `BM25()`, or models of sentence-transformers.
         retrieval_set: what to search; two queries or more.
         metric: as for `evaluate`.
         depth: documents that are ranked.
@@ -91,7 +92,7 @@ class Hybrid:
     """A ranker that fuses the rankings of several systems by their ranks.
 
     Attributes:
-        systems: encoders and rankers.
+        systems: encoders, rankers, models of sentence-transformers.
         k: how little the first places weigh more than the next; 60 is the paper's.
 
     Raises:
@@ -105,7 +106,7 @@ class Hybrid:
         {'d2': 0.03278688524590164}
     """
 
-    systems: Sequence[Encoder | Ranker]
+    systems: Sequence[System]
     k: float = 60.0
 
     def __post_init__(self) -> None:

@@ -336,6 +336,10 @@ plots.table(borders.round(3))
 # `cde.clustered_batches` is a batch sampler for it. Epochs are those that `cde.train` has with the
 # same seed, after an interruption too. Here MiniLM is trained on one package for one epoch, and
 # then, from the start, on shuffled batches.
+#
+# A contextual encoder is trained there too. Saved to a folder, it is a `SentenceTransformer`, and
+# `cde.contextual_batches` gives it documents of each batch to read. Here it has MiniLM's first
+# layer alone and no dropout, so that its loss says nothing beside the others'.
 
 # %%
 from tempfile import TemporaryDirectory
@@ -355,11 +359,13 @@ some = pairs.select(np.asarray(pairs.domains) == "scipy")
 rows = Dataset.from_dict({"query": some.queries, "document": some.documents})
 
 
-def losses_with(batches):
-    """MiniLM's loss at each step of an epoch, trained on these batches."""
-    model = SentenceTransformer(str(minilm_folder()))
-    model.max_seq_length = settings.max_tokens
+def losses_with(batches, encoder=None):
+    """The loss at each step of an epoch of MiniLM, or of an encoder, trained on these batches."""
     with TemporaryDirectory() as folder:
+        if encoder is not None:
+            encoder.save_pretrained(folder)
+        model = SentenceTransformer(str(minilm_folder()) if encoder is None else folder)
+        model.max_seq_length = settings.max_tokens
         arguments = SentenceTransformerTrainingArguments(
             folder,
             batch_sampler=batches,
@@ -372,16 +378,24 @@ def losses_with(batches):
             disable_tqdm=True,
             dataloader_pin_memory=False,
         )
-        loss = MultipleNegativesRankingLoss(model)
-        trainer = SentenceTransformerTrainer(model, arguments, train_dataset=rows, loss=loss)
+        trainer = SentenceTransformerTrainer(
+            model,
+            arguments,
+            train_dataset=rows,
+            loss=MultipleNegativesRankingLoss(model),
+            data_collator=None if encoder is None else cde.contextual_batches(model),
+        )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
     return [step["loss"] for step in trainer.state.log_history if "loss" in step]
 
 
+neighbours = cde.clustered_batches(surrogate=surrogate)
+reader = cde.ContextualEncoder.from_backbone(layers=1, first_stage_layers=0, attention="gated")
 losses = {
-    "batches of neighbours": losses_with(cde.clustered_batches(surrogate=surrogate)),
+    "batches of neighbours": losses_with(neighbours),
     "shuffled batches": losses_with("batch_sampler"),
+    "one layer that reads its batch of neighbours": losses_with(neighbours, reader),
 }
 told = {name: {"steps": len(of), "mean loss": f"{np.mean(of):.3f}"} for name, of in losses.items()}
 plots.table(pd.DataFrame(told).T)

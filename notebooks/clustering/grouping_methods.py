@@ -118,7 +118,7 @@ def compete(of, methods):
 
 
 # %% [markdown]
-# `cde run grouping_methods --record hours/grouping_methods-ways -p long_run true -p seeds=3`, with
+# `cde run grouping_methods --record hours/grouping_methods-ways -p long_run true -p seeds=5`, with
 # $CDE_DATA, trains on pairs of 28 sources and tests on nine judged collections.
 
 # %%

@@ -240,9 +240,9 @@ plots.table(cost.round(1))
 # %% [markdown]
 # ## A trigger without judgements
 #
-# Four numbers could say that the context is stale (`cde.corpus.drift`). *Replaced* is the share of
-# new documents. *Vocabulary* compares words of then and now, *vectors* the documents' vectors of
-# then and now, all in the old context. *Moved* embeds documents of today in the old context and in
+# Four numbers could say that the context is stale (`cde.corpus.staleness`). *Replaced* is the share
+# of new documents. *Vocabulary* compares words of then and now, *vectors* the documents' vectors
+# of then and now, all in the old context. *Moved* embeds documents of today in the old context and in
 # a new one, and compares: it alone asks the encoder.
 #
 # A case is a corpus, a seed and a share. A loss counts if a stale context costs it more than a
@@ -352,7 +352,7 @@ page.answer(
 #
 # Ask the encoder, not the corpus. Words and vectors say how much a corpus has changed; whether it
 # matters depends on how much the encoder reads. A sample of documents, embedded in the old context
-# and in a new one, answers that for a few seconds of work (`cde.corpus.drift.moved`).
+# and in a new one, answers that for a few seconds of work (`cde.corpus.staleness.moved`).
 #
 # ## What differs from the paper's setting
 #

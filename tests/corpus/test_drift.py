@@ -1,86 +1,100 @@
-"""Drift is nothing without change, more where more has changed, and blind to what it must not see."""
+"""How far a corpus is from the one that its context was drawn from."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_encoders import CORPUS, TEXTS, bi_encoder
 
-from cde.corpus.drift import context_is_stale, moved, vector_drift, vocabulary_drift
+from cde import Index
+from cde.corpus.drift import Origin, drift
 
-RANDOM = np.random.default_rng(0)
-SEA = [f"word{a} sea{b} boat{c}" for a, b, c in RANDOM.integers(0, 12, (240, 3))]
-SOUP = [f"word{a} leek{b} pan{c}" for a, b, c in RANDOM.integers(0, 12, (240, 3))]
-
-
-def vectors(rows: int, shift: float = 0.0, dim: int = 16) -> np.ndarray:
-    return RANDOM.normal(size=(rows, dim)) + shift
+SEEDS = st.integers(0, 2**16)
 
 
-@pytest.mark.parametrize("size", [16, 64, 120])
-def test_a_sample_of_the_corpus_itself_has_not_drifted(size: int) -> None:
-    """A context is a small sample: how small must not look like drift."""
-    assert vocabulary_drift(SEA[:size], SEA[120:]) < 0.08
-    assert vector_drift(vectors(size), vectors(240)) < 0.25
+def cloud(seed: int, count: int = 400, dim: int = 8, centre: float = 0.0) -> np.ndarray:
+    noise = np.random.default_rng(seed).standard_normal((count, dim))
+    return (noise + centre).astype(np.float32)
 
 
-def test_words_drift_the_further_the_more_of_the_corpus_is_replaced() -> None:
-    found = [
-        vocabulary_drift(SEA[:120], [*SEA[120 + gone :], *SOUP[:gone]])
-        for gone in range(0, 121, 30)
-    ]
-    assert all(later > earlier for earlier, later in pairwise(found))
-    assert found[-1] > 0.5
-    other = [f"tree{n % 7} hill{n % 5}" for n in range(120)]
-    assert vocabulary_drift(SEA[:120], other) == pytest.approx(1.0)
+@given(SEEDS, st.integers(1, 64))
+def test_the_corpus_of_the_build_has_not_moved(seed: int, size: int) -> None:
+    vectors = cloud(seed, 50)
+    moved = drift(Origin.of(vectors), vectors, size)
+    assert (moved.newer, moved.gone, moved.distance) == (0, 0, 0)
 
 
-def test_the_order_of_texts_says_nothing_but_by_the_draw() -> None:
-    before, now = SEA[:120], [*SEA[120:180], *SOUP[:60]]
-    shuffled = [now[row] for row in RANDOM.permutation(len(now))]
-    assert vocabulary_drift(before, shuffled) == pytest.approx(
-        vocabulary_drift(before, now), abs=0.05
+@given(SEEDS)
+def test_the_order_of_documents_does_not_matter(seed: int) -> None:
+    vectors, new = cloud(seed, 60), cloud(seed + 1, 30, centre=1.0)
+    origin = Origin.of(vectors)
+    one = drift(origin, np.concatenate([vectors, new]), 8)
+    other = drift(origin, np.concatenate([vectors, new[::-1]]), 8)
+    assert one.distance == pytest.approx(other.distance, rel=1e-5)
+    assert one.newer == 1 / 3
+
+
+@given(SEEDS, st.floats(0.1, 100))
+def test_neither_scale_nor_place_of_the_vectors_matters(seed: int, factor: float) -> None:
+    vectors, new = cloud(seed, 60), cloud(seed + 1, 30, centre=1.0)
+    plain = drift(Origin.of(vectors), np.concatenate([vectors, new]), 8)
+    scaled = drift(
+        Origin.of(np.float32(factor) * (vectors + 1)),
+        np.float32(factor) * (np.concatenate([vectors, new]) + 1),
+        8,
     )
+    assert scaled.distance == pytest.approx(plain.distance, rel=1e-3)
 
 
-def test_vector_drift_is_the_distance_of_means_and_knows_no_unit_or_place() -> None:
-    before, now = vectors(3000), vectors(3000, shift=0.5)
-    found = vector_drift(before, now)
-    assert found == pytest.approx(0.5, abs=0.05)
-    turned = np.linalg.qr(RANDOM.normal(size=(16, 16)))[0]
-    assert vector_drift(7 * before @ turned + 3, 7 * now @ turned + 3) == pytest.approx(found)
-    assert vector_drift(now, before) == pytest.approx(found)
+def test_one_unit_is_what_drawing_a_context_does() -> None:
+    """Root mean square over draws of J documents, from the mean of all."""
+    vectors, size = cloud(0, 2_000), 32
+    generator = np.random.default_rng(1)
+    squares = []
+    for _ in range(500):
+        drawn = vectors[generator.choice(len(vectors), size)]
+        squares.append(drift(Origin.of(drawn), vectors, size).distance ** 2)
+    assert np.sqrt(np.mean(squares)) == pytest.approx(1, rel=0.05)
 
 
-def test_several_vectors_a_document_count_as_their_mean() -> None:
-    first, second = RANDOM.normal(size=(2, 40, 3, 8))
-    whole = vector_drift(first, second + 1)
-    assert whole == vector_drift(first.mean(axis=1), second.mean(axis=1) + 1)
+def test_a_context_four_times_as_large_sees_half_as_small_a_move() -> None:
+    vectors, new = cloud(0), cloud(1, centre=0.5)
+    origin, now = Origin.of(vectors), np.concatenate([vectors, new])
+    assert drift(origin, now, 64).distance == pytest.approx(2 * drift(origin, now, 16).distance)
 
 
-def test_moved_is_nothing_in_the_same_context_and_one_where_documents_change_places() -> None:
-    before = vectors(50)
-    assert moved(before, before) == 0
-    assert moved(before, np.roll(before, 1, axis=0)) == pytest.approx(1, abs=0.1)
-    step = before + 0.01 * RANDOM.normal(size=before.shape)
-    assert moved(100 * before, 100 * step) == pytest.approx(moved(before, step))
-    assert not context_is_stale(moved(before, before))
+def test_documents_of_the_same_kind_move_it_less_than_others() -> None:
+    vectors = cloud(0)
+    origin = Origin.of(vectors)
+    moves = [
+        drift(origin, np.concatenate([vectors, cloud(1, centre=centre)]), 16).distance
+        for centre in (0.0, 0.5, 1.0)
+    ]
+    assert moves[0] < 0.5 < moves[1] < moves[2]
 
 
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda: vocabulary_drift(["one boat"], SEA), "two texts or more on either side"),
-        (lambda: vocabulary_drift(["...", "!"], SEA), "without a single word"),
-        (lambda: vector_drift(np.ones((4, 3)), np.ones((4, 2))), "3 and of 2 dimensions"),
-        (lambda: vector_drift(np.ones((4, 3)), np.ones((4, 3))), "all the same"),
-        (lambda: vector_drift(np.ones(4), np.ones((4, 3))), r"must be \(n, dim\)"),
-        (lambda: moved(np.ones((4, 3)), np.eye(3)), "the same documents are needed"),
-        (lambda: moved([[1.0, np.nan], [0, 1]], np.eye(2)), "NaN"),
-        (lambda: context_is_stale(float("nan")), "0 or more; it is nan"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused_with_what_was_given(call, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        call()
+def test_equal_and_missing_vectors_have_no_unit() -> None:
+    same = np.ones((3, 2), np.float32)
+    assert drift(Origin.of(same), same, 4).distance is None
+    assert drift(Origin.of(same), same[:0], 4).distance is None
+    assert drift(Origin.of(same[:, :0]), same[:, :0], 4).distance is None
+    assert Origin.of(same[:0]).mean.tolist() == [0, 0]
+
+
+def test_an_index_knows_its_origin_after_every_change(tmp_path: Path) -> None:
+    index = Index(CORPUS, encoder=bi_encoder())
+    first = index._origin
+    assert first is not None and first.still == len(CORPUS)
+    index.add(TEXTS)
+    index.remove(["0", str(len(CORPUS))])  # an early one and a late one
+    loaded = Index.load(index.save(tmp_path / "index"))
+    assert loaded._origin is not None
+    assert (loaded._origin.documents, loaded._origin.still) == (len(CORPUS), len(CORPUS) - 1)
+    assert loaded._origin.mean.tobytes() == first.mean.tobytes()
+    moved = drift(loaded._origin, loaded.vectors, 4)
+    assert moved.newer == (len(TEXTS) - 1) / (len(CORPUS) + len(TEXTS) - 2)
+    assert moved.gone == 1 / len(CORPUS) and moved.distance is not None and moved.distance > 0

@@ -128,7 +128,11 @@ def test_a_corpus_is_taken_in_every_form() -> None:
             "ids must be distinct; .* such as x",
         ),
         ({"texts": {"a": "b"}, "ids": ["x"]}, ValueError, "this dict has ids of its own"),
-        ({"texts": ["a"], "encoder": cde.BM25()}, TypeError, "cde.Hybrid.*retrieval_set"),
+        (
+            {"texts": ["a"], "encoder": cde.Hybrid([cde.BM25()])},
+            TypeError,
+            "cde.Hybrid.*retrieval_set",
+        ),
         ({"texts": ["a"], "encoder": cde.Surrogate}, TypeError, "the class Surrogate was given"),
         ({"texts": ["a"], "encoder": "minilm"}, TypeError, "str is no encoder.*cde.Surrogate"),
     ],

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import datasets
+import pandas as pd
 import pytest
 
+import cde
 from cde import Index
-from cde.corpus.reading import read_texts
+from cde.corpus.files import read_texts
 
 
 @pytest.fixture
@@ -94,3 +99,162 @@ def test_of_a_beir_folder_the_corpus_alone_is_read(
     tmp_path: Path, write_beir: Callable[..., Path]
 ) -> None:
     assert read_texts(write_beir(tmp_path)) == ({"d1": "Boats are red", "d2": "no title"}, [])
+
+
+# --- tables
+
+
+ROWS = [
+    {"id": "one", "title": "Red", "text": "sails, ropes\nand masts"},
+    {"id": "zwei", "title": "", "text": "Häfen"},
+    {"id": "3", "title": "", "text": 'a "quoted" word'},
+]
+READ = {"one": "Red sails, ropes\nand masts", "zwei": "Häfen", "3": 'a "quoted" word'}
+
+
+def written(rows: list[dict[str, str]], place: Path, kind: str) -> Path:
+    """The rows as a file of a kind, by pandas."""
+    frame, file = pd.DataFrame(rows), place / f"table{kind}"
+    if kind == ".parquet":
+        frame.to_parquet(file)
+    elif kind.startswith(".jsonl"):
+        frame.to_json(file, orient="records", lines=True)
+    else:
+        separator = {".tsv": "\t", ".csv": ","}[kind]
+        frame.to_csv(file, index=False, sep=separator)
+    return file
+
+
+@pytest.mark.parametrize("kind", [".csv", ".tsv", ".parquet", ".jsonl", ".jsonl.gz"])
+def test_a_table_gives_the_same_documents_in_every_format(kind: str, tmp_path: Path) -> None:
+    assert read_texts(written(ROWS, tmp_path, kind)) == (READ, [])
+    others = [{"key": row["id"], "head": row["title"], "body": row["text"]} for row in ROWS]
+    columns = {"text": "body", "title": "head", "id": "key"}
+    assert read_texts(written(others, tmp_path, kind), columns) == (READ, [])
+    found = "no column|expected a JSON object"
+    with pytest.raises(
+        ValueError, match=rf'holds no document .*({found}).*"text"; it has key, head, body'
+    ):
+        read_texts(tmp_path / f"table{kind}")
+    if kind.startswith(".jsonl"):
+        return
+    with pytest.raises(ValueError, match='no column "number"; it has key, head, body: name one by'):
+        read_texts(tmp_path / f"table{kind}", {"text": "body", "id": "number"})
+
+
+def test_a_spreadsheet_may_separate_by_semicolons(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("\ufeffid;text\n1;boats, red\n", encoding="utf-8")
+    assert read_texts(tmp_path) == ({"1": "boats, red"}, [])
+
+
+def test_rows_without_ids_are_named_by_their_place(tmp_path: Path) -> None:
+    written([{"text": "a\nb"}, {"text": "c"}], tmp_path, ".csv")
+    written([{"text": "d"}, {"text": "e"}], tmp_path, ".parquet")
+    texts, _ = read_texts(tmp_path)
+    assert texts == {
+        "table.csv:2": "a\nb",  # its line, where a row may have several
+        "table.csv:4": "c",
+        "table.parquet:1": "d",
+        "table.parquet:2": "e",
+    }
+
+
+@pytest.mark.parametrize("kind", [".csv", ".jsonl", ".parquet", ".txt"])
+def test_documents_above_the_limit_are_listed(kind: str, tmp_path: Path) -> None:
+    texts = ["a" * 50, "b" * 200, "c" * 50]
+    if kind == ".txt":
+        for place, text in enumerate(texts):
+            (tmp_path / f"{place}.txt").write_text(text)
+    else:
+        written([{"text": text} for text in texts], tmp_path, kind)
+    kept, left_out = read_texts(tmp_path, largest=100)
+    assert [*kept.values()] == ["a" * 50, "c" * 50]
+    assert len(left_out) == 1 and "200 bytes, above the limit of 100" in left_out[0]
+    assert len(read_texts(tmp_path, largest=200)[0]) == 3
+    assert Index.from_folder(tmp_path, cde.BM25(), largest=200).texts[1] == "b" * 200
+
+
+def test_a_line_far_above_the_limit_is_passed_over(tmp_path: Path) -> None:
+    row = '{"text": "%s"}\n'
+    (tmp_path / "a.jsonl").write_text(row % "a" + row % ("b" * 5_000) + row % "c")
+    (tmp_path / "b.csv").write_text("text\nd\n" + "e" * 5_000 + "\nf\n")
+    kept, left_out = read_texts(tmp_path, largest=100)
+    assert [*kept.values()] == ["a", "c", "d", "f"]
+    assert len(left_out) == 2 and csv.field_size_limit() > 100
+
+
+def test_bad_rows_cost_themselves_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("text,n\nfür,1\n".encode() + b"\xfc\xfe,2\nx,3,4\n,5\ngut,6\n")
+    (tmp_path / "b.jsonl").write_bytes(b'{"text": "one"}\n{"text": "\xff"}\n{"text": "two"}\n')
+    data = gzip.compress(b'{"text": "whole"}\n' * 5_000)
+    (tmp_path / "c.jsonl.gz").write_bytes(data[: len(data) // 2])
+    (tmp_path / "d.parquet").write_bytes(b"PAR1 no parquet")
+    (tmp_path / "e.csv").write_bytes(b"")
+    kept, left_out = read_texts(tmp_path)
+    whole = [text for text in kept.values() if text != "whole"]
+    assert whole == ["für", "gut", "one", "two"] and len(kept) < 4 + 5_000
+    expected = [
+        "a.csv:3 (not UTF-8)",
+        "a.csv:4 (3 columns, expected 2)",
+        "a.csv:5 (empty)",
+        "b.jsonl:2 (not UTF-8 at byte 10",
+        "c.jsonl.gz (cannot be read after",
+        "d.parquet (cannot be read",
+        "e.csv (empty)",
+    ]
+    assert len(left_out) == len(expected)
+    for said, start in zip(left_out, expected, strict=True):
+        assert said.startswith(start)
+
+
+def test_what_may_not_be_opened_is_listed(folder: Path) -> None:
+    os.mkfifo(folder / "pipe.txt")
+    (folder / "gone.md").symlink_to(folder / "nowhere.md")
+    (folder / "locked.txt").write_text("secret")
+    (folder / "locked.txt").chmod(0)
+    texts, left_out = read_texts(folder)
+    assert "pipe.txt (no regular file)" in left_out
+    assert any(said.startswith("gone.md (cannot be read: No such file") for said in left_out)
+    if os.geteuid():  # root may open everything
+        assert any(said.startswith("locked.txt (cannot be read: Permission") for said in left_out)
+    assert set(TEXTS) <= set(texts)
+
+
+def test_frames_and_data_sets_are_the_corpus_that_their_file_is(tmp_path: Path) -> None:
+    frame = pd.DataFrame(ROWS)
+    for table in (frame, datasets.Dataset.from_list(ROWS), frame.rename(columns={"id": "_id"})):
+        index = Index(table, encoder=cde.BM25())
+        assert dict(zip(index.ids, index.texts, strict=True)) == READ
+    other = frame.set_index("id").rename(columns={"text": "body"})
+    assert Index(other, encoder=cde.BM25(), columns={"text": "body"}).ids == tuple(READ)
+    unnamed = frame[["text"]]
+    assert Index(unnamed, encoder=cde.BM25()).ids == ("0", "1", "2")
+    assert Index(unnamed[1:], encoder=cde.BM25()).ids == ("1", "2")
+    assert Index(unnamed[unnamed["text"] != "Häfen"], encoder=cde.BM25()).ids == ("0", "2")
+    assert Index(unnamed, ids=["a", "b", "c"], encoder=cde.BM25()).ids == ("a", "b", "c")
+    index.add(unnamed)
+    assert index.ids[3:] == ("4", "5", "6")  # "3" is taken
+
+
+def test_tables_that_are_no_corpus_are_refused() -> None:
+    frame = pd.DataFrame(ROWS)
+    with pytest.raises(ValueError, match='the table has no column "text"; it has id, body'):
+        Index(frame[["id"]].assign(body="a"), encoder=cde.BM25())
+    with pytest.raises(ValueError, match=r"columns: there is no part txet \(text\?\)"):
+        Index(frame, encoder=cde.BM25(), columns={"txet": "body"})
+    with pytest.raises(TypeError, match='row 1 has no string in "text".*dropna'):
+        Index(frame.assign(text=["a", None, "b"]), encoder=cde.BM25())
+    several = datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS))
+    with pytest.raises(
+        TypeError, match=r"holds several data sets: take one, such as texts\['train'\]"
+    ):
+        Index(several, encoder=cde.BM25())
+    with pytest.raises(TypeError, match="is a stream"):
+        Index(several["train"].to_iterable_dataset(), encoder=cde.BM25())
+
+
+def test_the_home_folder_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(folder))
+    index = Index.from_folder("~/b", cde.BM25())
+    assert Index.load(index.save("~/boats.index")).ids == ("boats.md",)
+    assert (folder / "boats.index").is_dir()

@@ -301,3 +301,27 @@ def test_the_fingerprints_of_a_collection_are_those_that_loading_gives_and_follo
     path = data / "beir" / "boats" / "queries.jsonl"
     path.write_text(path.read_text().replace("red?", "what is red?"))
     assert collection.fingerprint not in known_fingerprints("beir/boats")
+
+
+def test_ones_own_pairs_have_the_splits_that_pydocs_has(
+    tmp_path: Path, write_json_lines: WriteLines, private_cache: Path
+) -> None:
+    written = cde.load_pairs("pydocs/rich")
+    rows = [{"query": query, "document": text, "domain": "rich"} for query, text in written]
+    name = f"folder:{write_json_lines(tmp_path / 'mine.jsonl', rows)}"
+    parts = {split: cde.load_pairs(name, split=split) for split in ("train", "test", "all")}
+    assert parts["all"].fingerprint == cde.load_pairs(name).fingerprint == written.fingerprint
+    for split in ("train", "test"):
+        assert parts[split].fingerprint == cde.load_pairs("pydocs/rich", split).fingerprint
+        assert set(parts[split].ids) < set(parts["all"].ids)
+    assert not set(parts["train"].documents) & set(parts["test"].documents)
+    assert {one.fingerprint for one in parts.values()} <= known_fingerprints(name)
+    with pytest.raises(ValueError, match="split must be 'train', 'test' or 'all'; it is 'zzz'"):
+        cde.load_pairs(name, split="zzz")  # type: ignore[arg-type]
+
+
+def test_sources_of_the_data_folder_have_them_too_and_are_whole_by_default(data: Path) -> None:
+    assert len(cde.load_pairs("pairs/law")) == 1
+    assert len(cde.load_pairs("pairs/law", "train")) + len(cde.load_pairs("pairs/law", "test")) == 1
+    with pytest.raises(ValueError, match="split must be"):
+        cde.load_pairs("pairs/*", split="dev")  # type: ignore[arg-type]

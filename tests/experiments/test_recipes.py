@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from cde.data import RetrievalSet
-from cde.experiments.recipes import EvaluationSet, recipe
+from cde.data import RetrievalSet, load_pairs
+from cde.experiments.recipes import EvaluationSet, own_tests, recipe, training_pairs
 from cde.experiments.sizes import sweep_sizes
 from cde.experiments.sweeps import evaluate_in_contexts, sweep
 from cde.models import BiEncoder
@@ -217,13 +218,13 @@ def test_data_without_two_test_sets_are_refused_before_anything_is_trained(
 ) -> None:
     monkeypatch.setattr("cde.experiments.recipes.is_available", lambda name: name == "beir/med")
     with pytest.raises(ValueError, match="of which 1 are here and two are needed: scifact"):
-        recipe("smoke", data="folder:mine.jsonl").tests()
+        recipe("smoke", data="pairs/*").tests()
 
 
 def test_a_record_on_other_data_depends_on_the_collections_at_hand(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    here = recipe("smoke", data="folder:mine.jsonl")
+    here = recipe("smoke", data="pairs/*")
     monkeypatch.setattr(
         "cde.experiments.recipes.is_available", lambda name: name in ("beir/med", "beir/cisi")
     )
@@ -231,3 +232,48 @@ def test_a_record_on_other_data_depends_on_the_collections_at_hand(
     monkeypatch.setattr("cde.experiments.recipes.is_available", lambda name: True)
     assert two["tests"] == ["beir/med", "beir/cisi"] != here.record_key()["tests"]
     assert "tests" not in recipe("smoke").record_key()
+
+
+def own_pairs(folder: Path) -> str:
+    """Two files of pairs, each text answering two queries."""
+    for name in ("law", "news"):
+        lines = [
+            f'{{"query": "{name} {number}", "document": "{name} text {number // 2}"}}\n'
+            for number in range(300)
+        ]
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    return f"folder:{folder}"
+
+
+def test_ones_own_pairs_are_trained_on_and_tested_on_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cde.experiments.recipes.is_available", lambda name: False)
+    here = recipe("smoke", data=own_pairs(tmp_path), pairs=1000)
+    every, test = load_pairs(here.base.data), load_pairs(here.base.data, split="test")
+    assert not set(here.pairs.documents) & set(test.documents)
+    assert not set(here.supervised_pairs.documents) & set(test.documents)
+    assert len(here.pairs) + len(test) == len(every) == 600
+    tests = {one.name: one for one in here.tests()}
+    assert {name for name, one in tests.items() if one.where == "in"} == {"own: law", "own: news"}
+    assert {name for name, one in tests.items() if one.where == "out"} == {"networkx", "polars"}
+    whole = {one.name: one for one in own_tests(every)}
+    assert sorted(query for one in whole.values() for query in one.queries) == sorted(test.queries)
+    for one in whole.values():
+        # all texts of the domain once, those of training too
+        assert len(one.documents) == len(set(one.documents)) == 150
+        texts = dict(zip(one.document_ids, one.documents, strict=True))
+        for query, text in zip(one.query_ids, one.queries, strict=True):
+            place = every.queries.index(text)
+            assert [texts[d] for d in one.qrels[query]] == [every.documents[place]]
+
+
+def test_sources_of_the_data_folder_are_trained_on_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Committed records rest on them."""
+    (tmp_path / "pairs").mkdir()
+    own_pairs(tmp_path / "pairs")
+    monkeypatch.setenv("CDE_DATA", str(tmp_path))
+    assert len(training_pairs("pairs/*")) == len(load_pairs("pairs/*")) == 600
+    assert len(load_pairs("pairs/law", split="train")) < len(load_pairs("pairs/law")) == 300

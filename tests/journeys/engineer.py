@@ -3,12 +3,13 @@
     .venv/bin/python tests/journeys/engineer.py
 
 It goes the way of somebody who has `cde` and a folder of their own: 300 text files (docstrings of
-networkx), indexed by MiniLM, searched, saved, loaded by another process, changed, and scored beside
-BM25, the fusion of both, and a contextual encoder that is trained for a few steps and bound to the
-corpus. Each step is a line with its seconds. What a user relies on is asserted: the first thing
-that is not so ends the journey with a message and status 1. It needs no network and no $CDE_DATA.
+networkx), indexed by MiniLM, searched, saved, loaded by another process, searched on the shell,
+changed, and scored beside BM25, the fusion of both, and a contextual encoder that is trained for a
+few steps and bound to the corpus. Each step is a line with its seconds. What a user relies on is
+asserted: the first thing that is not so ends the journey with a message and status 1. It needs no
+network and no $CDE_DATA.
 
-Cost: about a minute on 2 cores, the half of it for imports (three processes load torch) and for
+Cost: over a minute on 2 cores, the half of it for imports (four processes load torch) and for
 12 steps of training; the whole of `pydocs/networkx` is read from its sources the first time.
 """
 
@@ -112,6 +113,14 @@ def journey(place: Path) -> None:
         folder = index.save(place / "networkx.index")
         rely(in_another_process(folder) == seen(index), "a loaded index gives identical results")
         said.append(f"{sum(path.stat().st_size for path in folder.iterdir()):,} bytes, identical")
+
+    with step("cde index search, on the shell") as said:
+        command = [sys.executable, "-m", "cde.cli", "index", "search", str(folder), QUESTION]
+        done = subprocess.run([*command, "--json"], capture_output=True, text=True)
+        rely(done.returncode == 0, f"the shell searches what Python saved: {done.stderr}")
+        rows = json.loads(done.stdout)
+        rely([row["id"] for row in rows] == index.search(QUESTION)["id"].tolist(), "as Python does")
+        said.append(f"the same {len(rows)} documents")
 
     with step("add a document, remove it") as said:
         before = index.fingerprint

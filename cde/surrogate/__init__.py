@@ -39,6 +39,7 @@ from cde.data.hub import notice_being_offline
 from cde.hardware import Precision, compute_device, half_precision
 from cde.progress import progress
 from cde.storage import cache_folder, content_hash
+from cde.surrogate.sentence_methods import Role, SentenceMethods
 from cde.validation import checked_texts, checked_whole
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def minilm_folder() -> Path:
     return folder
 
 
-class Surrogate:
+class Surrogate(SentenceMethods):
     """A pretrained embedding model.
 
     Args:
@@ -100,7 +101,8 @@ class Surrogate:
         ConnectionError: a model that is neither here nor to be had from the Hub.
 
     It has `encode_queries` and `encode_documents`, as every encoder of this book, so that
-    `cde.evaluate(Surrogate(), …)` scores it. Used by every chapter of `motivation` and `batches`.
+    `cde.evaluate(Surrogate(), …)` scores it; and the methods of sentence-transformers
+    (`SentenceMethods`). Used by every chapter of `motivation` and `batches`.
 
     Example:
         >>> surrogate = Surrogate(max_tokens=32, precision="float32", device="cpu")
@@ -194,17 +196,17 @@ class Surrogate:
         Raises:
             TypeError: something that is not a list of strings (which item, and what it is).
         """
-        return self._embed(texts, "")
+        return self._vectors(texts, "")
 
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
         """As `embed`, with the model's own prompt for queries where it has one."""
-        return self._embed(texts, "query")
+        return self._vectors(texts, "query")
 
     def encode_documents(self, texts: Sequence[str]) -> Vectors:
         """As `embed`, with the model's own prompt for documents where it has one."""
-        return self._embed(texts, "document")
+        return self._vectors(texts, "document")
 
-    def _embed(self, texts: Sequence[str], role: str) -> Vectors:
+    def _vectors(self, texts: Sequence[str], role: Role, batch_size: int | None = None) -> Vectors:
         texts = checked_texts(texts)
         if len(texts) == 0:
             return np.zeros((0, self.dim), np.float32)
@@ -219,13 +221,13 @@ class Surrogate:
             for portion in progress(
                 portions, f"{self.name}: embedding {len(missing):,} texts", unit="portions"
             ):
-                vectors = self._compute(portion, role)
+                vectors = self._compute(portion, role, batch_size or self.batch_size)
                 if store:
                     store.write(portion, vectors)
                 known.update(zip(portion, vectors, strict=True))
         return np.stack([known[text] for text in texts])
 
-    def _compute(self, texts: list[str], role: str) -> Vectors:
+    def _compute(self, texts: list[str], role: str, batch_size: int) -> Vectors:
         model = self._model
         encode: Any = {"query": model.encode_query, "document": model.encode_document}.get(
             role, model.encode
@@ -233,7 +235,7 @@ class Surrogate:
         device = torch.device(self.device).type
         with torch.inference_mode(), torch.autocast(device, torch.bfloat16, enabled=self.half):
             vectors = encode(
-                texts, batch_size=self.batch_size, convert_to_tensor=True, show_progress_bar=False
+                texts, batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False
             )
         vectors = torch.nn.functional.normalize(vectors.float(), dim=-1)
         return np.asarray(vectors.cpu().numpy(), dtype=np.float32)

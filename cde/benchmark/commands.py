@@ -1,0 +1,78 @@
+"""`cde mteb`: an encoder, or BM25, evaluated by mteb; results in its format, kept and gone on with.
+
+Cost: that of `cde.benchmark.evaluate_tasks`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from cde.storage import cache_folder
+
+__all__ = ["add_parser", "run"]
+
+_CONTEXTS = ("own", "other", "random", "null", "none")
+_SHOWN = 6  # decimals of a score
+
+
+def add_parser(commands: Any) -> None:
+    """Add `mteb` to the sub-commands of `cde`."""
+    parser = commands.add_parser("mteb", help="evaluate an encoder, or BM25, on tasks of mteb")
+    parser.add_argument(
+        "--model",
+        default="minilm",
+        help="minilm (the default), bm25, the folder of a model, or a repository of the Hub",
+    )
+    parser.add_argument(
+        "--tasks",
+        nargs="+",
+        metavar="TASK",
+        help="offline tasks, or mteb's own by name; by default the eight on docstrings",
+    )
+    parser.add_argument(
+        "--context",
+        nargs="+",
+        choices=_CONTEXTS,
+        help="of a contextual encoder (default: own); none is for encoders that read none",
+    )
+    parser.add_argument(
+        "--draws", type=int, default=1, metavar="N", help="contexts drawn, with the seeds 0, 1, …"
+    )
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="part of each offline task's usual size"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="mteb's results (default: in the cache folder)"
+    )
+    parser.add_argument("--list", action="store_true", help="name the offline tasks, and end")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Evaluate, print a line for each task and context, and say where the results lie.
+
+    Raises:
+        ValueError: an unknown task, a context that the model does not have, fewer than one draw.
+        ConnectionError: a model or task of the Hub that cannot be reached.
+    """
+    # mteb and torch take seconds to import: other commands go without
+    from cde.benchmark.evaluation import evaluate_tasks, scores_by_task
+    from cde.benchmark.offline import get_tasks, task_names
+    from cde.retrieval.named import named_system
+
+    if options.list:
+        print("\n".join(task_names()))
+        return 0
+    if options.draws < 1:
+        raise ValueError(f"--draws must be 1 or more; it is {options.draws}")
+    tasks = get_tasks(options.tasks, options.share)
+    encoder = named_system(options.model)
+    path = Path(options.model).expanduser()
+    name = path.resolve().name if path.is_dir() else options.model
+    folder = options.out or cache_folder("mteb")
+    contexts = [None if one == "none" else one for one in options.context or [None]]
+    rows = evaluate_tasks(encoder, name, tasks, contexts, options.draws, folder=folder)
+    print(scores_by_task(rows).round(_SHOWN).to_string(index=False))
+    print(f"results in mteb's format: {Path(folder) / 'results'}")
+    return 0

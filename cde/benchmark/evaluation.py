@@ -1,0 +1,191 @@
+"""Encoders evaluated by mteb on a list of tasks, in several contexts and over draws of each.
+
+Results are kept in mteb's own format and folders, one for each context and draw; what is there is
+read back, and the rest goes on. A result belongs to an encoder's weights, by their hash, and to the
+tasks' data, by their revision.
+
+Cost: that of embedding the tasks' texts once for each context and draw.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import datasets
+import mteb
+import pandas as pd
+from mteb.abstasks import AbsTask
+from sklearn.exceptions import UndefinedMetricWarning
+
+from cde.benchmark.contexts import OURS, Protocol, Source
+from cde.benchmark.models import benchmark_model
+from cde.data.hub import notice_being_offline
+from cde.progress import progress
+
+__all__ = ["evaluate_tasks", "scores_by_task"]
+
+
+def evaluate_tasks(
+    encoder: Any,
+    name: str,
+    tasks: Sequence[AbsTask],
+    contexts: Iterable[Source | None] = (None,),
+    draws: int = 1,
+    protocol: Protocol = OURS,
+    folder: Path | str | None = None,
+    prefixes: bool | None = None,
+) -> pd.DataFrame:
+    """Main scores of an encoder or ranker, task by task.
+
+    Args:
+        encoder: a contextual encoder, another encoder, or a ranker, which retrieval and reranking
+            take alone: its other tasks are passed over.
+        name: what mteb calls it.
+        tasks: what to evaluate on; in the context "other" the texts are the next task's.
+        contexts: contexts of a contextual encoder; None is its own, and none for another encoder.
+        draws: contexts drawn with the seeds 0, 1, …; null tokens are evaluated once.
+        protocol: how they are drawn.
+        folder: where mteb keeps its results; by default nowhere.
+        prefixes: as for `BenchmarkEncoder`.
+
+    Returns:
+        A row for each task, subset, context and draw: task, type, subset, context, draw, score
+        (0 to 1).
+
+    Raises:
+        ValueError: a context that the encoder does not have.
+
+    Used by the chapters `mteb_tasks` and `published_checkpoints`.
+
+    Example:
+        >>> from cde.benchmark.offline import offline_tasks
+        >>> from cde.lexical import BM25
+        >>> tasks = offline_tasks(["DocstringRetrieval"], share=0.1)
+        >>> evaluate_tasks(BM25(), "bm25", tasks)["subset"].tolist()
+        ['sympy', 'networkx', 'polars', 'sqlalchemy']
+    """
+    rows = []
+    cache = None if folder is None else mteb.ResultCache(folder)
+    jobs = [
+        (context, draw)
+        for context in contexts
+        for draw in range(1 if context in (None, "null") and draws > 1 else draws)
+    ]
+    for context, draw in progress(jobs, f"mteb: {name}", unit="contexts"):
+        model = benchmark_model(
+            encoder,
+            name,
+            context=context,
+            seed=draw,
+            tasks=tasks,
+            protocol=protocol,
+            prefixes=prefixes,
+        )
+        for task in tasks:
+            if not hasattr(model, "encode") and task.metadata.type not in _SEARCHED:
+                continue
+            with _quiet():
+                _load(task)
+                found = mteb.evaluate(
+                    model,
+                    task,
+                    cache=cache,
+                    overwrite_strategy=_strategy(cache, model, task),
+                    co2_tracker=False,
+                    show_progress_bar=False,
+                )
+            experiment = model.mteb_model_meta.experiment_kwargs or {}
+            for subset, score in _main_scores(found.task_results[0], task):
+                rows.append(
+                    {
+                        "task": task.metadata.name,
+                        "type": task.metadata.type,
+                        "subset": subset,
+                        "context": experiment.get("context", "none"),
+                        "draw": draw,
+                        "score": score,
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+def scores_by_task(rows: pd.DataFrame) -> pd.DataFrame:
+    """A line for each task and context: the mean over subsets and draws, and the spread over draws.
+
+    Args:
+        rows: of `evaluate_tasks`.
+
+    Returns:
+        Columns task, type, context, score, spread (the standard deviation over draws of the mean
+        over subsets; NaN for one draw) and draws.
+
+    Used by the command `cde mteb`.
+
+    Example:
+        >>> rows = pd.DataFrame({"task": "a", "type": "STS", "subset": "default", "context": "own",
+        ...     "draw": [0, 1], "score": [0.5, 0.7]})
+        >>> scores_by_task(rows)[["score", "spread"]].round(2).to_numpy().tolist()
+        [[0.6, 0.14]]
+    """
+    keys = ["task", "type", "context"]
+    of_draws = rows.groupby([*keys, "draw"], sort=False)["score"].mean()
+    found = of_draws.groupby(keys, sort=False).agg(score="mean", spread="std", draws="size")
+    return found.reset_index()
+
+
+def _strategy(cache: mteb.ResultCache | None, model: Any, task: AbsTask) -> str:
+    """mteb takes a result of other data for the same where it has every split and subset."""
+    found = cache and cache.load_task_result(task.metadata.name, model.mteb_model_meta)
+    same = not found or found.dataset_revision == task.metadata.dataset["revision"]
+    return "only-missing" if same else "always"
+
+
+def _load(task: AbsTask) -> None:
+    """Load a task's data, or say that its place cannot be reached."""
+    if task.data_loaded:
+        return
+    path = str(task.metadata.dataset["path"])
+    if path.startswith("cde/"):
+        task.load_data()
+        return
+    notice_being_offline()
+    try:
+        task.load_data()
+    except Exception as error:  # the Hub's client raises a dozen kinds
+        raise ConnectionError(
+            f"the task {task.metadata.name} reads {path} of the Hub, which cannot be reached "
+            f"({type(error).__name__}); `cde mteb --list` names tasks that need no network"
+        ) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """`datasets` shows a bar for each corpus, however small; scikit-learn warns of each label that
+    a classifier never gives.
+    """
+    shown = not datasets.utils.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UndefinedMetricWarning)
+            yield
+    finally:
+        if shown:
+            datasets.enable_progress_bars()
+
+
+_DECIMALS = 6  # as mteb writes them: what is read back is what was computed
+_SEARCHED = ("Retrieval", "Reranking")
+
+
+def _main_scores(result: Any, task: AbsTask) -> list[tuple[str, float]]:
+    """Subset and main score, of every split: a task here is evaluated on one."""
+    return [
+        (row["hf_subset"], round(float(row["main_score"]), _DECIMALS))
+        for split in task.eval_splits
+        for row in result.scores[split]
+    ]

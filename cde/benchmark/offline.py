@@ -1,0 +1,140 @@
+"""The offline tasks by name: those on docstrings, and those on the collections of `$CDE_DATA`.
+
+Cost: reading which files there are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import mteb
+import pandas as pd
+from mteb.abstasks import AbsTask, AbsTaskRetrieval
+
+from cde.benchmark.tasks import (
+    ON_DOCSTRINGS,
+    GroupedTask,
+    LabelledTask,
+    LocalTask,
+    local_metadata,
+    searchable,
+)
+from cde.data import list_sources, load_retrieval
+from cde.data.labelled import labelled_names, load_labelled
+from cde.validation import unknown
+
+__all__ = ["get_tasks", "offline_tasks", "task_names"]
+
+
+def _of_collection(name: str) -> type[LocalTask]:
+    """Search in a judged collection of `$CDE_DATA`, whole unless sizes are given."""
+
+    class Collection(LocalTask, AbsTaskRetrieval):
+        metadata = local_metadata(
+            f"{_words(name)}Retrieval", "Retrieval", "ndcg_at_10", f"Search in {name}.", name
+        )
+        documents = queries = 0  # all there are, whatever the share
+
+        def _made(self) -> Any:
+            return {"default": {"test": searchable(load_retrieval(name))}}
+
+    return Collection
+
+
+def _of_labels(name: str, base: type[LabelledTask] | type[GroupedTask]) -> type[LocalTask]:
+    """Classification or clustering of a set of labelled texts of `$CDE_DATA`."""
+    kind, score = (
+        ("Classification", "accuracy") if base is LabelledTask else ("Clustering", "v_measure")
+    )
+
+    class Labels(base):  # type: ignore[misc,valid-type]
+        metadata = local_metadata(
+            f"{_words(name)}{kind}", kind, score, f"The labels of {name}.", name
+        )
+
+        def _labelled(self) -> pd.DataFrame:
+            return load_labelled(name)
+
+    return Labels
+
+
+def _words(name: str) -> str:
+    """`beir/dbpedia-entity-sub` as `DbpediaEntitySub`."""
+    return "".join(part.capitalize() for part in re.split(r"[^a-z0-9]+", name.split("/")[-1]))
+
+
+def _classes() -> dict[str, type[LocalTask]]:
+    made: list[type[LocalTask]] = list(ON_DOCSTRINGS)
+    made += [_of_collection(one.name) for one in list_sources() if one.name.startswith("beir/")]
+    for name in labelled_names():
+        made += [_of_labels(name, LabelledTask), _of_labels(name, GroupedTask)]
+    return {one.metadata.name: one for one in made}
+
+
+def task_names() -> list[str]:
+    """The offline tasks of this machine.
+
+    Example:
+        >>> len(task_names()) >= 8
+        True
+    """
+    return list(_classes())
+
+
+def offline_tasks(names: Sequence[str] | None = None, share: float = 1.0) -> list[AbsTask]:
+    """Tasks on local text, by name.
+
+    Args:
+        names: as `task_names` gives them; by default the eight on docstrings.
+        share: the part of each task's usual size; judged collections are always whole.
+
+    Returns:
+        Objects of mteb's task classes, not yet loaded.
+
+    Raises:
+        ValueError: an unknown name, with the nearest known ones; a share of 0 or less.
+
+    Used by the chapters `mteb_tasks` and `published_checkpoints`.
+
+    Example:
+        >>> [task.metadata.type for task in offline_tasks()][:2]
+        ['Retrieval', 'Reranking']
+    """
+    if not share > 0:
+        raise ValueError(f"share must be above 0; it is {share!r}")
+    classes = _classes()
+    wanted = [one.metadata.name for one in ON_DOCSTRINGS] if names is None else list(names)
+    if strange := [name for name in wanted if name not in classes]:
+        raise ValueError(unknown(strange, classes, "offline task"))
+    return [classes[name](share=share) for name in wanted]
+
+
+def get_tasks(names: Sequence[str] | None = None, share: float = 1.0) -> list[AbsTask]:
+    """Offline tasks, and any others of mteb by their names, which come from the Hub.
+
+    Args:
+        names, share: as for `offline_tasks`; mteb's own tasks are always whole.
+
+    Raises:
+        ValueError: a name that neither has.
+
+    Example:
+        >>> [task.metadata.name for task in get_tasks(["DocstringSTS", "STS12"])]
+        ['DocstringSTS', 'STS12']
+    """
+    here = task_names()
+    found: list[AbsTask] = []
+    for name in [None] if names is None else names:
+        if name is None or name in here:
+            found += offline_tasks(name and [name], share)
+            continue
+        try:
+            found.append(mteb.get_task(name))
+        except KeyError as error:
+            raise ValueError(
+                f"{unknown([name], here, 'task')}, nor does mteb have one of that name; the "
+                "offline tasks are those of `cde mteb --list`"
+            ) from error
+    return found

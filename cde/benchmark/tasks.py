@@ -1,0 +1,338 @@
+"""Tasks of mteb's own classes on local text: nothing is downloaded.
+
+Eight of six types on docstrings, whatever machine: search in each of the four packages that no
+training sees; reranking what BM25 finds; which package or module a docstring is from, as
+classification and as clustering; whether a summary belongs to a body; and how much of a text is
+left when sentences of another take the place of its own, as similarity. With `$CDE_DATA` there are
+its judged collections and labelled texts besides.
+
+`cde.benchmark.offline` has them by name. Each is a class, so that mteb keeps its results by its
+name. The revision of its data is that of the texts and their number.
+
+Cost: about a second a task, once the docstrings are read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from datasets import Dataset, DatasetDict
+from mteb.abstasks import (
+    AbsTask,
+    AbsTaskClassification,
+    AbsTaskClustering,
+    AbsTaskPairClassification,
+    AbsTaskRetrieval,
+    AbsTaskSTS,
+)
+from mteb.abstasks.task_metadata import TaskMetadata
+
+from cde.benchmark.texts import (
+    belonging_pairs,
+    beside_candidates,
+    graded_similarities,
+    modules,
+    packages,
+    split_by_label,
+)
+from cde.data import RetrievalSet, load_retrieval
+from cde.data.pydocs import HELD_OUT, load_pairs
+from cde.data.sources import source_key
+
+__all__ = [
+    "ON_DOCSTRINGS",
+    "DocstringModuleClassification",
+    "DocstringModuleClustering",
+    "DocstringPackageClassification",
+    "DocstringPackageClustering",
+    "DocstringPairClassification",
+    "DocstringReranking",
+    "DocstringRetrieval",
+    "DocstringSTS",
+    "GroupedTask",
+    "LabelledTask",
+    "LocalTask",
+    "local_metadata",
+    "searchable",
+]
+
+_ENGLISH = ["eng-Latn"]
+_CANDIDATES = 20  # of a query
+_LEAST = 4  # texts or queries of a task, whatever the share
+
+
+def local_metadata(
+    name: str, kind: Any, score: str, about: str, source: str, **more: Any
+) -> TaskMetadata:
+    """What mteb asks of a task.
+
+    Args:
+        name: of the task.
+        kind: its type in mteb, such as "Retrieval".
+        score: the main one.
+        about: a sentence on it.
+        source: name of the collection, whose files decide the revision.
+        more: further fields of mteb's metadata.
+
+    Example:
+        >>> local_metadata("Mine", "STS", "cosine_spearman", "Mine.", "pydocs").eval_splits
+        ['test']
+    """
+    return TaskMetadata(
+        name=name,
+        description=about,
+        dataset={"path": f"cde/{source}", "revision": source_key(source)},
+        type=kind,
+        category="t2c" if kind in ("Classification", "Clustering") else "t2t",
+        main_score=score,
+        **{"eval_splits": ["test"], "eval_langs": _ENGLISH, **more},
+    )
+
+
+class LocalTask(AbsTask):
+    """What all these tasks do alike: their data are made here, a share of the usual size.
+
+    Attributes:
+        documents, queries: how many texts there are of each corpus, of each label to train on, or
+            in all; and how many are asked or classified. 0 takes all there are.
+    """
+
+    abstask_prompt = ""
+    documents: int = 300
+    queries: int = 150
+
+    def __init__(self, share: float = 1.0, **options: Any) -> None:
+        super().__init__(**options)
+        for name in ("documents", "queries"):
+            usual = getattr(self, name)
+            setattr(self, name, usual and max(_LEAST, round(share * usual)))
+        data = dict(self.metadata.dataset)
+        data["revision"] = f"{data['revision']}-{self.documents}-{self.queries}"
+        self.metadata = self.metadata.model_copy(update={"dataset": data})
+
+    def load_data(self, num_proc: int | None = None, **_: Any) -> None:
+        """Make the texts, once."""
+        if not self.data_loaded:
+            self.dataset = self._made()
+            self.data_loaded = True
+
+    def _made(self) -> Any:
+        raise NotImplementedError
+
+
+def searchable(collection: RetrievalSet, candidates: dict[str, list[str]] | None = None) -> Any:
+    """A retrieval set as mteb holds one.
+
+    Args:
+        collection: the set.
+        candidates: query id → document ids that are reranked; None searches the whole corpus.
+
+    Example:
+        >>> toy = RetrievalSet(["d"], ["red boat"], ["q"], ["boat"], {"q": {"d": 1}})
+        >>> searchable(toy)["corpus"]["text"]
+        Column(['red boat'])
+    """
+    return {
+        "corpus": Dataset.from_dict(
+            {
+                "id": list(collection.document_ids),
+                "title": [""] * len(collection.documents),
+                "text": list(collection.documents),
+            }
+        ),
+        "queries": Dataset.from_dict(
+            {"id": list(collection.query_ids), "text": list(collection.queries)}
+        ),
+        "relevant_docs": {
+            query: dict(collection.qrels.get(query, {})) for query in collection.query_ids
+        },
+        "top_ranked": candidates,
+    }
+
+
+class DocstringRetrieval(LocalTask, AbsTaskRetrieval):
+    """Find the body of a docstring by its summary, in each of four packages: a subset each."""
+
+    metadata = local_metadata(
+        "DocstringRetrieval",
+        "Retrieval",
+        "ndcg_at_10",
+        "The body of a docstring, found by its summary among those of its package.",
+        "pydocs",
+        eval_langs=dict.fromkeys(HELD_OUT, _ENGLISH),
+    )
+
+    def _made(self) -> Any:
+        return {
+            package: {
+                "test": searchable(
+                    load_retrieval(f"pydocs/{package}").shrink(self.documents, self.queries)
+                )
+            }
+            for package in HELD_OUT
+        }
+
+
+class DocstringReranking(LocalTask, AbsTaskRetrieval):
+    """Put the body that belongs to a summary before what BM25 finds beside it."""
+
+    metadata = local_metadata(
+        "DocstringReranking",
+        "Reranking",
+        "map_at_1000",
+        "Of a docstring's body and what BM25 finds for its summary, the body first.",
+        "pydocs/sympy",
+    )
+    documents = 600
+
+    def _made(self) -> Any:
+        collection = load_retrieval("pydocs/sympy").shrink(self.documents, self.queries)
+        candidates = beside_candidates(collection, _CANDIDATES)
+        return {"default": {"test": searchable(collection, candidates)}}
+
+
+class LabelledTask(LocalTask, AbsTaskClassification):
+    """Classification of texts that have a label, some of each label to train on."""
+
+    n_experiments = 5
+    documents = 40  # to train on, of each label
+    queries = 400  # to test on, of all labels
+
+    def _labelled(self) -> pd.DataFrame:
+        raise NotImplementedError
+
+    def _made(self) -> Any:
+        rows = self._labelled()
+        rows["label"] = pd.Categorical(rows["label"]).codes.astype(int)  # mteb asks for numbers
+        parts = split_by_label(rows, self.documents, self.queries)
+        return DatasetDict(
+            {name: _dataset(part) for name, part in zip(("train", "test"), parts, strict=True)}
+        )
+
+
+class DocstringPackageClassification(LabelledTask):
+    """Which of ten packages a docstring's body is from."""
+
+    metadata = local_metadata(
+        "DocstringPackageClassification",
+        "Classification",
+        "accuracy",
+        "The package that the body of a docstring is from.",
+        "pydocs",
+    )
+
+    def _labelled(self) -> pd.DataFrame:
+        return packages()
+
+
+class DocstringModuleClassification(LabelledTask):
+    """Which of ten modules of sympy a docstring's body is from."""
+
+    metadata = local_metadata(
+        "DocstringModuleClassification",
+        "Classification",
+        "accuracy",
+        "The module of sympy that the body of a docstring is from.",
+        "pydocs/sympy",
+    )
+
+    def _labelled(self) -> pd.DataFrame:
+        return modules("sympy", 2)
+
+
+class GroupedTask(LocalTask, AbsTaskClustering):
+    """Clustering of texts that have a label."""
+
+    max_fraction_of_documents_to_embed = None
+    n_clusters = 5
+    documents = 400
+
+    def _labelled(self) -> pd.DataFrame:
+        raise NotImplementedError
+
+    def _made(self) -> Any:
+        rows = self._labelled()
+        rows = rows.sample(min(self.documents, len(rows)), random_state=0).sort_index()
+        self.max_documents_per_cluster = len(rows)
+        named = rows.rename(columns={"text": "sentences", "label": "labels"})
+        return DatasetDict({"test": _dataset(named)})
+
+
+class DocstringPackageClustering(GroupedTask):
+    """Docstrings' bodies of ten packages, grouped."""
+
+    metadata = local_metadata(
+        "DocstringPackageClustering",
+        "Clustering",
+        "v_measure",
+        "Bodies of docstrings, grouped as the packages that they are from.",
+        "pydocs",
+    )
+
+    def _labelled(self) -> pd.DataFrame:
+        return packages()
+
+
+class DocstringModuleClustering(GroupedTask):
+    """Docstrings' bodies of ten modules of networkx, grouped."""
+
+    metadata = local_metadata(
+        "DocstringModuleClustering",
+        "Clustering",
+        "v_measure",
+        "Bodies of docstrings of networkx, grouped as the modules that they are from.",
+        "pydocs/networkx",
+    )
+
+    def _labelled(self) -> pd.DataFrame:
+        return modules("networkx", 3)
+
+
+class DocstringPairClassification(LocalTask, AbsTaskPairClassification):
+    """Whether a summary and a body are of one docstring; if not, the body is the nearest other."""
+
+    metadata = local_metadata(
+        "DocstringPairClassification",
+        "PairClassification",
+        "max_ap",
+        "Whether a summary and a body belong to one docstring of polars.",
+        "pydocs/polars",
+    )
+
+    def _made(self) -> Any:
+        pairs = load_pairs(["polars"], split="all").sample(self.documents, 0)
+        return DatasetDict({"test": _dataset(belonging_pairs(pairs))})
+
+
+class DocstringSTS(LocalTask, AbsTaskSTS):
+    """How much of a docstring is left in a copy that has sentences of another."""
+
+    metadata = local_metadata(
+        "DocstringSTS",
+        "STS",
+        "cosine_spearman",
+        "The share of a docstring's sentences that a copy has kept, by construction.",
+        "pydocs/sqlalchemy",
+    )
+
+    def _made(self) -> Any:
+        texts = load_pairs(["sqlalchemy"], split="all").documents
+        return DatasetDict({"test": _dataset(graded_similarities(texts, self.documents))})
+
+
+def _dataset(rows: pd.DataFrame) -> Dataset:
+    return Dataset.from_pandas(rows, preserve_index=False)
+
+
+#: the tasks that every machine has
+ON_DOCSTRINGS: tuple[type[LocalTask], ...] = (
+    DocstringRetrieval,
+    DocstringReranking,
+    DocstringPackageClassification,
+    DocstringModuleClassification,
+    DocstringPackageClustering,
+    DocstringModuleClustering,
+    DocstringPairClassification,
+    DocstringSTS,
+)

@@ -1,0 +1,290 @@
+"""One corpus under several models: a folder that holds an index, and others of the same documents.
+
+The folder is that of the first index; a second model's is its subfolder `also-<name>`, and so on.
+Each is an index that `cde.Index.load` reads. They are searched together by reciprocal rank fusion
+(`cde.Hybrid`).
+
+What is added or removed goes into the first index. The others follow it: documents that they lack
+are embedded, those that are gone are removed. They do so whenever the folder is opened, so that a
+change which was interrupted between two models is made good by the next command.
+
+Cost: that of each index.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from cde.corpus.building import build_index, seconds_per_text
+from cde.corpus.drift import Drift, drift
+from cde.corpus.encoders import describe
+from cde.corpus.index import Index
+from cde.models import CorpusEncoder
+from cde.retrieval import Hybrid
+from cde.retrieval.named import named_system
+
+__all__ = [
+    "State",
+    "build_folder",
+    "change_folder",
+    "named_model",
+    "open_folder",
+    "search_folder",
+    "states",
+]
+
+_ALSO = "also-"
+
+
+def named_model(name: str, context: int | None = None, max_tokens: int | None = None) -> Any:
+    """A model by the name that a user of the shell knows it by.
+
+    Args:
+        name: as for `cde.retrieval.named.named_system`.
+        context: documents of the context; for a `ContextualEncoder` alone.
+        max_tokens: cut texts to so many tokens; for MiniLM and sentence-transformers models.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        ValueError: an option that the model does not take.
+
+    Example:
+        >>> named_model("bm25")
+        BM25(k1=0.9, b=0.4)
+    """
+    # the index keeps the vectors: a second copy in the cache would serve nobody
+    model = named_system(name, max_tokens, cache=False)
+    if context is not None:
+        if not hasattr(model, "with_context"):
+            raise ValueError(f"{name} is bound to no context here: only a ContextualEncoder is")
+        model = _Bound(model, context)
+    return model
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A contextual encoder that is to be bound to so many documents."""
+
+    model: Any
+    size: int
+
+    def with_context(self, texts: Sequence[str], seed: int) -> Any:
+        return self.model.with_context(texts, size=self.size, seed=seed)
+
+
+def build_folder(
+    texts: Any,
+    folder: Path | str,
+    models: Mapping[str, Any],
+    part: int = 512,
+    replace: bool = False,
+) -> list[Index]:
+    """Index a corpus under several models.
+
+    Args:
+        texts: as for `cde.Index`.
+        folder: as for `build_index`.
+        models: name → encoder or `BM25`; the first one's index is the folder's own.
+        part, replace: as for `build_index`.
+
+    Returns:
+        The indexes.
+
+    Raises:
+        FileExistsError, TypeError, ValueError: as for `build_index`.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp()) / "boats.index"
+        >>> models = {"minilm": Surrogate(), "bm25": BM25()}
+        >>> [index.encoder for index in build_folder(["red boats"], folder, models)][1]
+        BM25(k1=0.9, b=0.4)
+    """
+    folder = Path(folder).expanduser()
+    (_, first), *others = models.items()
+    places = [folder / f"{_ALSO}{_file_name(name)}" for name, _ in others]
+    indexes = [build_index(texts, folder, encoder=first, part=part, replace=replace)]
+    own = dict(zip(indexes[0].ids, indexes[0].texts, strict=True))
+    for place in set(_others(folder)) - set(places) if replace else ():
+        shutil.rmtree(place)
+    for place, (_, model) in zip(places, others, strict=True):
+        indexes.append(build_index(own, place, encoder=model, part=part, replace=replace))
+    return indexes
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(name).name) or "model"
+
+
+def open_folder(folder: Path | str) -> list[Index]:
+    """The indexes of a folder, the others brought to the documents of the first.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        ValueError: no index, a damaged one, or one whose encoder cannot be had.
+    """
+    folder = Path(folder).expanduser()
+    first = Index.load(folder)
+    places = _others(folder)
+    return [first, *(_follow(Index.load(place), first, place) for place in places)]
+
+
+def _others(folder: Path) -> list[Path]:
+    found = sorted(folder.glob(f"{_ALSO}*"))
+    return [place for place in found if (place / "index.json").is_file()]
+
+
+def _follow(index: Index, first: Index, place: Path) -> Index:
+    """Give an index the documents of the first one, and save it if it had others."""
+    wanted = dict(zip(first.ids, first.texts, strict=True))
+    found = dict(zip(index.ids, index.texts, strict=True))
+    if list(wanted.items()) == list(found.items()):
+        return index
+    stale = [name for name, text in found.items() if wanted.get(name) != text]
+    index.remove(stale)
+    index.add({name: text for name, text in wanted.items() if name not in index})
+    index.save(place)
+    return index
+
+
+def change_folder(
+    folder: Path | str,
+    add: Mapping[str, str] | None = None,
+    remove: Sequence[str] = (),
+    update: bool = False,
+) -> tuple[list[Index], int, int]:
+    """Add documents to a folder of indexes, or remove some; only what is new is embedded.
+
+    Args:
+        folder: the folder.
+        add: id → text.
+        remove: ids.
+        update: documents that are there with the same text are passed over, and those with another
+            text are replaced.
+
+    Returns:
+        The indexes, how many documents came, and how many went.
+
+    Raises:
+        FileNotFoundError, ValueError: as for `open_folder`, `Index.add` and `Index.remove`; nothing
+            is changed then.
+    """
+    indexes = open_folder(folder)
+    first, new, gone = indexes[0], dict(add or {}), list(remove)
+    if update:
+        own = dict(zip(first.ids, first.texts, strict=True))
+        new = {name: text for name, text in new.items() if own.get(name) != text}
+        gone += [name for name in new if name in own]
+    if gone:
+        first.remove(gone)
+    if new:
+        first.add(new)
+    if gone or new:
+        first.save(folder)
+    places = _others(Path(folder).expanduser())
+    others = [_follow(one, first, place) for one, place in zip(indexes[1:], places, strict=True)]
+    return [first, *others], len(new), len(gone)
+
+
+def search_folder(
+    indexes: Sequence[Index], query: str | Sequence[str], depth: int = 10
+) -> pd.DataFrame:
+    """As `Index.search`; of several indexes the rankings are fused by their ranks.
+
+    Args:
+        indexes: of the same documents, as `open_folder` gives them.
+        query, depth: as for `Index.search`.
+
+    Returns:
+        A frame as `Index.search` gives; the score of several is that of `cde.Hybrid`.
+
+    Raises:
+        ValueError: a depth below 1.
+
+    Example:
+        >>> texts = {"a": "red boats", "b": "a green house"}
+        >>> both = [Index(texts), Index(texts, encoder=BM25())]
+        >>> search_folder(both, "green ships")["id"].tolist()
+        ['b', 'a']
+    """
+    if len(indexes) == 1:
+        return indexes[0].search(query, depth)
+    if depth < 1:
+        raise ValueError(f"depth must be 1 or more; it is {depth}")
+    queries = [query] if isinstance(query, str) else list(query)
+    asked = indexes[0].retrieval_set({str(place): text for place, text in enumerate(queries)})
+    # a document that one system has far down may be the best of all together
+    rankings = Hybrid(indexes).rank(asked, max(depth, 1000))
+    texts = dict(zip(asked.document_ids, asked.documents, strict=True))
+    rows = [
+        (queries[int(place)], name, score, texts[name])
+        for place, ranking in rankings.items()
+        for name, score in list(ranking.items())[:depth]
+    ]
+    frame = pd.DataFrame(rows, columns=["query", "id", "score", "text"])
+    return frame.drop(columns="query") if isinstance(query, str) else frame
+
+
+@dataclass(frozen=True)
+class State:
+    """What there is to say of an index.
+
+    Attributes:
+        folder: where it lies.
+        documents, dim: how many documents, and the length of their vectors (0 for BM25).
+        model, fingerprint: its encoder, and the hash of its weights and settings.
+        index: fingerprint of documents, vectors and encoder.
+        context: which documents the encoder reads, in words; "" for an encoder that reads none.
+        drift: how far the corpus is from the one that the index was built of; None where that was
+            not kept.
+        seconds: what embedding all documents again would take; None where it was not measured.
+    """
+
+    folder: str
+    documents: int
+    dim: int
+    model: str
+    fingerprint: str
+    index: str
+    context: str
+    drift: Drift | None
+    seconds: float | None
+
+
+def states(folder: Path | str) -> list[State]:
+    """What there is to say of each index of a folder; no document is embedded, none changed.
+
+    Raises:
+        FileNotFoundError, ValueError: as for `open_folder`.
+    """
+    folder = Path(folder).expanduser()
+    found = []
+    for place in [folder, *_others(folder)]:
+        index = Index.load(place)
+        encoder, origin = index.encoder, index._origin
+        context = encoder.drawn if isinstance(encoder, CorpusEncoder) else ""
+        size = 1
+        if isinstance(encoder, CorpusEncoder):
+            size = len(encoder.context) if encoder.context is not None else 1
+        each = seconds_per_text(place)
+        found.append(
+            State(
+                str(place),
+                len(index),
+                index.vectors.shape[1],
+                describe(encoder),
+                index._record["fingerprint"] or "",
+                index.fingerprint,
+                context,
+                drift(origin, index.vectors, size) if origin else None,
+                None if each is None else each * len(index),
+            )
+        )
+    return found

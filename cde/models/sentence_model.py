@@ -1,0 +1,188 @@
+"""A saved encoder inside sentence-transformers: what `SentenceTransformer(folder)` runs.
+
+Importing `cde.models` registers these classes with `transformers`, under the model types that
+`save_pretrained` writes. From then on a saved folder is a model of sentence-transformers, without
+`trust_remote_code`: `encode_query` and `encode_document` give the vectors of `encode_queries` and
+`encode_documents`, in the context that the encoder was saved with. Its trainer trains the encoder,
+its `save_pretrained` writes a folder that this package reads again.
+
+In training a batch may bring context documents of its own (`cde.contextual_batches`). Then the
+first stage embeds them, with a graph, wherever a part of the batch is embedded.
+
+Cost: that of the encoder; with a batch's own context, one pass of the first stage over it for each
+column of the batch (each mini-batch of it, under a loss that caches).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoModel, PreTrainedModel
+
+from cde.models.configuration import BiEncoderConfig, ContextualConfig
+from cde.models.corpus import CorpusEncoder
+from cde.models.encoder import Encoder, kinds
+from cde.models.sentence_folder import SENTENCE_FILES
+from cde.models.stages import NoFirstStage
+from cde.models.weights import fetch_folder, read_config
+from cde.validation import unknown
+
+__all__ = ["SentenceBiEncoder", "SentenceContextualEncoder", "SentenceModel"]
+
+#: what `transformers` hands on, and has no bearing on a folder that is here
+_HANDED_ON = {
+    "_from_auto",
+    "adapter_kwargs",
+    "cache_dir",
+    "force_download",
+    "local_files_only",
+    "proxies",
+    "subfolder",
+    "token",
+    "trust_remote_code",
+}
+
+
+class SentenceModel(PreTrainedModel):  # type: ignore[misc]
+    """Base of what stands for an encoder in `transformers`; not used by itself.
+
+    Args:
+        encoder: an encoder of `cde.models`, or a `CorpusEncoder`, whose context is kept.
+    """
+
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    supports_gradient_checkpointing = True
+
+    def __init__(self, encoder: Encoder | CorpusEncoder) -> None:
+        bound = encoder if isinstance(encoder, CorpusEncoder) else None
+        model: Any = encoder if bound is None else bound.model
+        super().__init__(model.config)
+        self.encoder, self.bound = model, bound
+        self.register_buffer("context", None if bound is None else bound.context)
+
+    def _init_weights(self, module: Any) -> None:
+        """The encoder has its weights."""
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path_or_repository: str | Path,
+        *,
+        config: Any = None,
+        revision: str | None = None,
+        attn_implementation: str = "sdpa",
+        dtype: torch.dtype | str | None = None,
+        **others: Any,
+    ) -> SentenceModel:
+        """The encoder of a folder, in the context that it was saved with.
+
+        Args:
+            path_or_repository: a folder that `save_pretrained` wrote, or a Hub repository.
+            config: as `transformers` read it; the folder's own is read again.
+            revision: revision of a Hub repository.
+            attn_implementation: "sdpa", "eager" or "flash_attention_2".
+            dtype: of the weights; by default float32.
+            others: what `transformers` hands on.
+
+        Raises:
+            ConnectionError: no such model, here or on the Hub.
+            ValueError: another kind of model, weights that do not fit it, or a setting that is not
+                known.
+        """
+        if strange := set(others) - _HANDED_ON:
+            raise ValueError(unknown(strange, {"attn_implementation", "dtype", "revision"}))
+        folder = fetch_folder(path_or_repository, revision)
+        values = read_config(folder)
+        options = {"attn_implementation": attn_implementation, "device": "cpu"}
+        kind: Any = kinds[values["model_type"]]
+        if values.get("context_drawn") is not None:
+            kind = CorpusEncoder
+        model = cls(kind.from_pretrained(folder, **options))
+        if dtype not in (None, "auto"):
+            model.to(getattr(torch, dtype) if isinstance(dtype, str) else dtype)
+        if (tokenizer := model.encoder.tokenizer) is not None:
+            for mark in ("pad_token_id", "bos_token_id", "eos_token_id"):
+                # else trainers of `transformers` do so, and say it at length
+                setattr(model.config, mark, getattr(tokenizer, mark, None))
+        model.eval()
+        return model
+
+    def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
+        """Write the encoder, with its context if it has one, for `from_pretrained` here and there.
+
+        The first stage is kept where there is one.
+        """
+        # the library has written its own prompts by now, which may differ from the encoder's
+        prompts = Path(save_directory) / SENTENCE_FILES[0]
+        written = prompts.read_bytes() if prompts.is_file() else None
+        if self.bound is not None:
+            whole = not isinstance(self.encoder.first_stage, NoFirstStage)
+            self.bound.save_pretrained(save_directory, first_stage=whole)
+        else:
+            self.encoder.save_pretrained(save_directory)
+        if written is not None:
+            prompts.write_bytes(written)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        context_texts: tuple[Tensor, Tensor] | None = None,
+        **_: Any,
+    ) -> Tensor:
+        """Vectors of texts before normalisation, `(batch, dim)`.
+
+        Args:
+            input_ids, attention_mask: `(batch, T)`, of the texts.
+            context_texts: ids and mask of context documents, `(J, T')` each, in place of the
+                context that the encoder was saved with.
+        """
+        context: Any = self.context
+        if context_texts is not None and self.encoder.reads_context:
+            context = self.encoder.first_stage(*context_texts)
+        elif self.bound is not None and not torch.is_grad_enabled():
+            self.bound.context = context  # wherever the model has been moved since
+            return self.bound.embed_batch(input_ids, attention_mask)
+        embedded: Tensor = self.encoder.embed_batch(input_ids, attention_mask, context)
+        return embedded
+
+
+class SentenceBiEncoder(SentenceModel):
+    """A `BiEncoder` in sentence-transformers.
+
+    Example:
+        >>> import tempfile
+        >>> from cde.models import BiEncoder
+        >>> from sentence_transformers import SentenceTransformer
+        >>> folder = tempfile.mkdtemp()
+        >>> BiEncoder.from_backbone("minilm", layers=1).save_pretrained(folder)
+        >>> SentenceTransformer(folder).encode_query(["what floats?"]).shape
+        (1, 384)
+    """
+
+    config_class = BiEncoderConfig
+
+
+class SentenceContextualEncoder(SentenceModel):
+    """A `ContextualEncoder` in sentence-transformers, with the context that it is bound to.
+
+    Example:
+        >>> import tempfile
+        >>> from cde.models import ContextualEncoder
+        >>> from sentence_transformers import SentenceTransformer
+        >>> model = ContextualEncoder.from_backbone("minilm", layers=1, context_size=2)
+        >>> folder = tempfile.mkdtemp()
+        >>> model.with_context(["red boats", "a green house"]).save_pretrained(folder)
+        >>> SentenceTransformer(folder).encode_document(["ships"]).shape
+        (1, 384)
+    """
+
+    config_class = ContextualConfig
+
+
+AutoModel.register(BiEncoderConfig, SentenceBiEncoder, exist_ok=True)
+AutoModel.register(ContextualConfig, SentenceContextualEncoder, exist_ok=True)

@@ -1,0 +1,86 @@
+"""Drift is nothing without change, more where more has changed, and blind to what it must not see."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from cde.corpus.staleness import context_is_stale, moved, vector_drift, vocabulary_drift
+
+RANDOM = np.random.default_rng(0)
+SEA = [f"word{a} sea{b} boat{c}" for a, b, c in RANDOM.integers(0, 12, (240, 3))]
+SOUP = [f"word{a} leek{b} pan{c}" for a, b, c in RANDOM.integers(0, 12, (240, 3))]
+
+
+def vectors(rows: int, shift: float = 0.0, dim: int = 16) -> np.ndarray:
+    return RANDOM.normal(size=(rows, dim)) + shift
+
+
+@pytest.mark.parametrize("size", [16, 64, 120])
+def test_a_sample_of_the_corpus_itself_has_not_drifted(size: int) -> None:
+    """A context is a small sample: how small must not look like drift."""
+    assert vocabulary_drift(SEA[:size], SEA[120:]) < 0.08
+    assert vector_drift(vectors(size), vectors(240)) < 0.25
+
+
+def test_words_drift_the_further_the_more_of_the_corpus_is_replaced() -> None:
+    found = [
+        vocabulary_drift(SEA[:120], [*SEA[120 + gone :], *SOUP[:gone]])
+        for gone in range(0, 121, 30)
+    ]
+    assert all(later > earlier for earlier, later in pairwise(found))
+    assert found[-1] > 0.5
+    other = [f"tree{n % 7} hill{n % 5}" for n in range(120)]
+    assert vocabulary_drift(SEA[:120], other) == pytest.approx(1.0)
+
+
+def test_the_order_of_texts_says_nothing_but_by_the_draw() -> None:
+    before, now = SEA[:120], [*SEA[120:180], *SOUP[:60]]
+    shuffled = [now[row] for row in RANDOM.permutation(len(now))]
+    assert vocabulary_drift(before, shuffled) == pytest.approx(
+        vocabulary_drift(before, now), abs=0.05
+    )
+
+
+def test_vector_drift_is_the_distance_of_means_and_knows_no_unit_or_place() -> None:
+    before, now = vectors(3000), vectors(3000, shift=0.5)
+    found = vector_drift(before, now)
+    assert found == pytest.approx(0.5, abs=0.05)
+    turned = np.linalg.qr(RANDOM.normal(size=(16, 16)))[0]
+    assert vector_drift(7 * before @ turned + 3, 7 * now @ turned + 3) == pytest.approx(found)
+    assert vector_drift(now, before) == pytest.approx(found)
+
+
+def test_several_vectors_a_document_count_as_their_mean() -> None:
+    first, second = RANDOM.normal(size=(2, 40, 3, 8))
+    whole = vector_drift(first, second + 1)
+    assert whole == vector_drift(first.mean(axis=1), second.mean(axis=1) + 1)
+
+
+def test_moved_is_nothing_in_the_same_context_and_one_where_documents_change_places() -> None:
+    before = vectors(50)
+    assert moved(before, before) == 0
+    assert moved(before, np.roll(before, 1, axis=0)) == pytest.approx(1, abs=0.1)
+    step = before + 0.01 * RANDOM.normal(size=before.shape)
+    assert moved(100 * before, 100 * step) == pytest.approx(moved(before, step))
+    assert not context_is_stale(moved(before, before))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: vocabulary_drift(["one boat"], SEA), "two texts or more on either side"),
+        (lambda: vocabulary_drift(["...", "!"], SEA), "without a single word"),
+        (lambda: vector_drift(np.ones((4, 3)), np.ones((4, 2))), "3 and of 2 dimensions"),
+        (lambda: vector_drift(np.ones((4, 3)), np.ones((4, 3))), "all the same"),
+        (lambda: vector_drift(np.ones(4), np.ones((4, 3))), r"must be \(n, dim\)"),
+        (lambda: moved(np.ones((4, 3)), np.eye(3)), "the same documents are needed"),
+        (lambda: moved([[1.0, np.nan], [0, 1]], np.eye(2)), "NaN"),
+        (lambda: context_is_stale(float("nan")), "0 or more; it is nan"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_with_what_was_given(call, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        call()

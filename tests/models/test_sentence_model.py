@@ -1,0 +1,150 @@
+"""A saved encoder is a model of sentence-transformers, with the same vectors, and comes back whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from tiny_encoders import BACKBONES, CORPUS, TEXTS, bi_encoder, contextual
+from transformers import AutoModel
+
+import cde
+from cde.models import BiEncoder, ContextualEncoder, CorpusEncoder
+
+PREFIXES = {"query_prefix": "query: ", "document_prefix": "text: "}
+KINDS: dict[str, Any] = {
+    "bi-encoder": lambda family: bi_encoder(family, **PREFIXES),
+    "first token": lambda family: bi_encoder(family, pooling="cls", max_tokens=8),
+    "full": lambda family: contextual(family, **PREFIXES).with_context(CORPUS, size=3),
+    "cached": lambda family: contextual(family, attention="cached").with_context(CORPUS, size=3),
+    "gated": lambda family: open_gate(
+        contextual(family, attention="gated", **PREFIXES)
+    ).with_context(CORPUS),
+    "null": lambda family: contextual(family).with_context(None),
+    "soft prompt": lambda family: contextual(family, soft_prompt_tokens=2, pool="all").with_context(
+        CORPUS
+    ),
+}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def open_gate(model: ContextualEncoder) -> ContextualEncoder:
+    with torch.no_grad():
+        model.second_stage.reader.gate.fill_(0.1)  # type: ignore[union-attr]
+    return model
+
+
+def saved(encoder: Any, folder: Path) -> SentenceTransformer:
+    encoder.save_pretrained(folder)
+    return SentenceTransformer(str(folder), device="cpu", trust_remote_code=False)
+
+
+@pytest.mark.parametrize("family", BACKBONES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_vectors_are_those_of_the_encoder_here_and_after_a_round_trip(
+    kind: str, family: str, tmp_path: Path
+) -> None:
+    encoder = KINDS[kind](family)
+    queries, documents = encoder.encode_queries(TEXTS), encoder.encode_documents(TEXTS)
+    model = saved(encoder, tmp_path / "ours")
+    np.testing.assert_allclose(model.encode_query(TEXTS), queries, atol=1e-5)
+    np.testing.assert_allclose(model.encode_document(TEXTS, batch_size=2), documents, atol=1e-5)
+    np.testing.assert_allclose(model.encode(TEXTS), encoder.encode(TEXTS), atol=1e-5)
+    assert model.get_embedding_dimension() == encoder.dim
+    model.save_pretrained(str(tmp_path / "theirs"))
+    back = type(encoder).from_pretrained(tmp_path / "theirs", device="cpu", precision="float32")
+    np.testing.assert_allclose(back.encode_queries(TEXTS), queries, atol=1e-6)
+    again = SentenceTransformer(str(tmp_path / "theirs"), device="cpu")
+    np.testing.assert_allclose(again.encode_document(TEXTS), documents, atol=1e-5)
+
+
+def test_the_context_is_that_which_the_encoder_is_bound_to(tmp_path: Path) -> None:
+    model = contextual()
+    one, other = (
+        saved(model.with_context(texts), tmp_path / name).encode(TEXTS)
+        for name, texts in (("a", CORPUS[:4]), ("b", CORPUS[3:]))
+    )
+    assert np.abs(one - other).max() > 0.01
+    unbound = saved(model, tmp_path / "c").encode(TEXTS)
+    np.testing.assert_allclose(unbound, model.with_context(None).encode(TEXTS), atol=1e-5)
+
+
+def test_prompts_that_were_changed_there_are_kept_there(tmp_path: Path) -> None:
+    model = saved(bi_encoder(**PREFIXES), tmp_path / "ours")
+    assert model.prompts == {"query": "query: ", "document": "text: "}
+    model.prompts["query"] = "question: "
+    model.save_pretrained(str(tmp_path / "theirs"))
+    again = SentenceTransformer(str(tmp_path / "theirs"), device="cpu")
+    assert again.prompts == {"query": "question: ", "document": "text: "}
+
+
+def test_both_stages_are_kept_where_there_are_both(tmp_path: Path) -> None:
+    model = contextual()
+    saved(model, tmp_path / "ours").save_pretrained(str(tmp_path / "theirs"))
+    back = ContextualEncoder.from_pretrained(tmp_path / "theirs", device="cpu", precision="float32")
+    expected = model.with_context(CORPUS, size=3).encode_queries(TEXTS)
+    np.testing.assert_allclose(
+        back.with_context(CORPUS, size=3).encode_queries(TEXTS), expected, atol=1e-6
+    )
+    model.with_context(CORPUS).save_pretrained(tmp_path / "whole", first_stage=True)
+    SentenceTransformer(str(tmp_path / "whole"), device="cpu").save_pretrained(
+        str(tmp_path / "again")
+    )
+    rebound = ContextualEncoder.from_pretrained(
+        tmp_path / "again", device="cpu", precision="float32"
+    )
+    np.testing.assert_allclose(
+        rebound.embed_context(CORPUS), model.embed_context(CORPUS), atol=1e-6
+    )
+
+
+def test_settings_of_the_library_reach_the_encoder_and_unknown_ones_are_refused(
+    tmp_path: Path,
+) -> None:
+    contextual().with_context(CORPUS).save_pretrained(tmp_path)
+    settings = {"attn_implementation": "eager", "dtype": torch.bfloat16}
+    model = SentenceTransformer(str(tmp_path), device="cpu", model_kwargs=settings)
+    assert model.dtype == torch.bfloat16
+    assert model[0].model.encoder.second_stage.attention["implementation"] == "eager"
+    assert model.encode(TEXTS).shape == (5, 32)
+    with pytest.raises(
+        ValueError, match=r"no setting attn_implementatoin \(attn_implementation\?\)"
+    ):
+        AutoModel.from_pretrained(tmp_path, attn_implementatoin="eager")
+
+
+def test_a_folder_without_a_tokenizer_is_none_of_theirs(tmp_path: Path) -> None:
+    model = bi_encoder()
+    model.save_pretrained(tmp_path)
+    model.tokenizer = None
+    model.save_pretrained(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_an_index_keeps_an_encoder_that_both_libraries_read(tmp_path: Path) -> None:
+    encoder = contextual().with_context(CORPUS)
+    index = cde.Index(CORPUS, encoder=encoder)
+    index.save(tmp_path / "index")
+    assert (cde.Index.load(tmp_path / "index").vectors == index.vectors).all()
+    [folder] = (tmp_path / "index").glob("encoder-*")
+    model = SentenceTransformer(str(folder), device="cpu")
+    np.testing.assert_allclose(model.encode_document(CORPUS), index.vectors, atol=1e-5)
+    by_library = cde.Index(CORPUS, encoder=model)
+    assert by_library.search("boats", 3)["id"].tolist() == index.search("boats", 3)["id"].tolist()
+
+
+def test_no_module_is_of_another_package_so_that_nothing_has_to_be_trusted(tmp_path: Path) -> None:
+    for encoder in (bi_encoder(), contextual().with_context(CORPUS)):
+        encoder.save_pretrained(tmp_path)
+        modules = json.loads((tmp_path / "modules.json").read_text())
+        assert all(module["type"].startswith("sentence_transformers.") for module in modules)
+        assert not list(tmp_path.rglob("*.py"))
+    assert isinstance(CorpusEncoder.from_pretrained(tmp_path), CorpusEncoder)
+    with pytest.raises(ValueError, match="not 'cde-bi-encoder'"):
+        BiEncoder.from_pretrained(tmp_path)

@@ -174,7 +174,7 @@ class SentenceContextualEncoder(SentenceModel):
         >>> import tempfile
         >>> from cde.models import ContextualEncoder
         >>> from sentence_transformers import SentenceTransformer
-        >>> model = ContextualEncoder.from_backbone("minilm", layers=1, context_size=2)
+        >>> model = ContextualEncoder.from_backbone("minilm", layers=1, attention="gated")
         >>> folder = tempfile.mkdtemp()
         >>> model.with_context(["red boats", "a green house"]).save_pretrained(folder)
         >>> SentenceTransformer(folder).encode_document(["ships"]).shape

@@ -242,8 +242,8 @@ plots.table(cost.round(1))
 #
 # Four numbers could say that the context is stale (`cde.corpus.staleness`). *Replaced* is the share
 # of new documents. *Vocabulary* compares words of then and now, *vectors* the documents' vectors
-# of then and now, all in the old context. *Moved* embeds documents of today in the old context and in
-# a new one, and compares: it alone asks the encoder.
+# of then and now, all in the old context. *Moved* embeds documents of today in the old context and
+# in a new one, and compares: it alone asks the encoder.
 #
 # A case is a corpus, a seed and a share. A loss counts if a stale context costs it more than a
 # point, and more than chance among its queries explains (1.96 standard errors). The limit of each

@@ -166,7 +166,7 @@ def lost_by_share(case, way):
     return table.rename(columns=lambda share: 100 * share)
 
 
-with plots.figure(1, len(CASES), width=7.8, height=3.0) as (drawing, axes):
+with plots.figure(1, len(CASES), width=7.8, height=3.0, sharey=True) as (drawing, axes):
     for axis, case in zip(axes, CASES, strict=True):
         axis.axhline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
         charts.curves(axis, {SHOWN[way]: lost_by_share(case, way) for way in SHOWN}, shift=2.0)

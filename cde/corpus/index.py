@@ -65,8 +65,7 @@ class Index:
         TypeError: texts or ids that are no strings; another ranker, or no encoder at all.
         ValueError: an id that occurs twice, or not as many ids as texts.
 
-    The order of documents with equal scores is not fixed. `tests/journeys/engineer.py` shows the
-    whole of it.
+    The order of documents with equal scores is not fixed; `tests/journeys/engineer.py` uses all.
 
     Example:
         >>> index = Index({"a": "red boats", "b": "a green house", "c": "soup with leeks"})

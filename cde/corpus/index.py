@@ -53,20 +53,18 @@ class Index:
             or a `Dataset` of datasets, with a column "text" and perhaps "title", "id" or "_id".
         ids: a string for each text of a list or row of a table; by default "0", "1", …, for a
             frame without a column of ids its own index.
-        encoder: anything with `encode_queries` and `encode_documents`, or a model of
-            sentence-transformers (to be given to `load` again); by default `cde.Surrogate()`,
-            MiniLM, which works offline and keeps its vectors in the cache folder. `cde.BM25()` has
-            no vectors. A `ContextualEncoder` is bound to the texts, as `.with_context(texts)` does
-            with seed 0; documents that are added later leave its context as it is. Bind it yourself
-            for another size, seed or context.
+        encoder: anything with `encode_queries` and `encode_documents`, or a `SentenceTransformer`
+            (give it to `load` again); by default `cde.Surrogate()`, MiniLM, which works offline and
+            keeps its vectors on disk. `cde.BM25()` has no vectors. A `ContextualEncoder` is bound
+            to the texts, as `.with_context(texts)` does with seed 0, once: documents that are added
+            leave its context as it is. Bind it yourself for another size, seed or context.
         columns: names of a table's columns, such as ``{"text": "body", "id": "key"}``.
 
     Raises:
         TypeError: texts or ids that are no strings; another ranker, or no encoder at all.
         ValueError: an id that occurs twice, or not as many ids as texts.
 
-    The order of documents with equal scores is not fixed. `tests/journeys/engineer.py` shows the
-    whole of it.
+    The order of documents with equal scores is not fixed; `tests/journeys/engineer.py` uses all.
 
     Example:
         >>> index = Index({"a": "red boats", "b": "a green house", "c": "soup with leeks"})

@@ -33,7 +33,7 @@ def is_held_out(document: str) -> bool:
     So pairs of one document are on one side, and new pairs move no old one.
 
     Example:
-        >>> is_held_out("red boats"), is_held_out("a green house 7")
+        >>> is_held_out("red boats"), is_held_out("a green house 2")
         (False, True)
     """
     digest = hashlib.blake2b(document.encode("utf-8", "surrogatepass"), digest_size=8).digest()

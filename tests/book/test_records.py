@@ -230,7 +230,11 @@ COMMITTED = sorted((Path(__file__).resolve().parents[2] / "book" / "records").rg
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_committed_records_hold_numbers_their_provenance_and_a_proof(path: Path) -> None:
     record = json.loads(path.read_text())
-    assert set(record) - {"renamed"} == FIELDS
+    assert set(record) - {"renamed", "parts"} == FIELDS
+    if "parts" in record:  # it grew by further seeds: each part says which, and where it was made
+        seeds = [one for p in record["parts"] for one in range(p["seed"], p["seed"] + p["seeds"])]
+        assert sorted(seeds) == sorted({row["seed"] for row in record["rows"]})
+        assert all(p["commit"] != "unknown" and p["device"] for p in record["parts"])
     for row in record["rows"]:
         texts = [value for value in row.values() if isinstance(value, str)]
         assert all(len(text) < 40 for text in texts), f"{path} holds a text: {texts}"

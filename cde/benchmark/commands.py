@@ -18,7 +18,14 @@ _SHOWN = 6  # decimals of a score
 
 
 def add_parser(commands: Any) -> None:
-    """Add `mteb` to the sub-commands of `cde`."""
+    """Add `mteb` to the sub-commands of `cde`.
+
+    Example:
+        >>> commands = argparse.ArgumentParser().add_subparsers()
+        >>> add_parser(commands)
+        >>> list(commands.choices)
+        ['mteb']
+    """
     parser = commands.add_parser("mteb", help="evaluate an encoder, or BM25, on tasks of mteb")
     parser.add_argument(
         "--model",

@@ -102,6 +102,8 @@ def build_folder(
 
     Example:
         >>> import tempfile
+        >>> from cde.lexical import BM25
+        >>> from cde.surrogate import Surrogate
         >>> folder = Path(tempfile.mkdtemp()) / "boats.index"
         >>> models = {"minilm": Surrogate(), "bm25": BM25()}
         >>> [index.encoder for index in build_folder(["red boats"], folder, models)][1]
@@ -209,6 +211,7 @@ def search_folder(
         ValueError: a depth below 1.
 
     Example:
+        >>> from cde.lexical import BM25
         >>> texts = {"a": "red boats", "b": "a green house"}
         >>> both = [Index(texts), Index(texts, encoder=BM25())]
         >>> search_folder(both, "green ships")["id"].tolist()

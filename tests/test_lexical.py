@@ -316,7 +316,7 @@ def test_texts_without_spaces_are_found_by_their_parts(
     assert [max(scores, key=scores.__getitem__) for scores in found] == [0, 1, 2]
     # vowel signs of Thai end a word for the pattern of words, so that a piece may be found by luck
     missed = BM25(corpus, unspaced="whole").search(queries)
-    assert missed.count({}) >= (2 if corpus is THAI else 3)
+    assert missed.count({}) >= (1 if corpus is THAI else 3)
 
 
 @given(st.lists(st.text("海船港赤いスープのเรอ", min_size=2, max_size=12), min_size=1), st.data())

@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from cde.book.public_names import reference_files
+from cde.book.public_names import read_reference, reference_files
 from cde.storage import content_hash, project_root
 
 __all__ = ["check_html", "render"]
@@ -81,7 +81,13 @@ def render(root: Path | None = None) -> Path:
     ]
     # Sphinx writes the bibliography again only if it reads it again, and a chapter that is new in
     # the book may be the first to cite a paper
-    (index.parents[1] / ".doctrees" / "book" / "bibliography.doctree").unlink(missing_ok=True)
+    doctrees = index.parents[1] / ".doctrees" / "book"
+    (doctrees / "bibliography.doctree").unlink(missing_ok=True)
+    # and a name that has moved changes the links of pages whose own text has not
+    names, known = index.parents[1] / ".names", content_hash(sorted(read_reference().paths))
+    if not names.exists() or names.read_text() != known:
+        for path in (doctrees / "generated" / "reference").glob("*.doctree"):
+            path.unlink()
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if done.returncode or not index.exists():
         said = [
@@ -94,6 +100,7 @@ def render(root: Path | None = None) -> Path:
     problems = check_html(index.parent)
     if problems:
         raise ValueError("the rendered pages are not fit to be read:\n" + "\n".join(problems))
+    names.write_text(known)
     stamp.write_text(key)
     return index
 

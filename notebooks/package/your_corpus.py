@@ -313,9 +313,9 @@ page.answer(
 # The paper gives an encoder a sample of the corpus, and fuses nothing. Here the encoder reads none,
 # and what the corpus' own counts are worth is added from outside. That both together are ahead may
 # also have another reason: two rankers that err apart gain from each other whatever they know.
-# {doc}`../motivation/headroom` looks at what the counts alone are worth. The collections are samples of one kind
-# of text, and a query is a docstring's summary line, which shares words with its document. `-p
-# sources '[folder:/my/beir, …]'` compares on judged collections of your own.
+# {doc}`../motivation/headroom` looks at what the counts alone are worth. The collections are
+# samples of one kind of text, and a query is a docstring's summary line, which shares words with
+# its document. `-p sources '[folder:/my/beir, …]'` compares on judged collections of your own.
 #
 # ## Run it again
 

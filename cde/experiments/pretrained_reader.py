@@ -14,7 +14,7 @@ collection was searched. They do not suffice to rule out a harm of 0.3 points on
 The training text is docstrings of installed packages (`pydocs`): no more than the lock brings. The
 packages in `VALIDATION` and those that `pydocs` holds out have no part in it.
 
-Cost: 100 steps of 64 pairs, once: two to four minutes on two cores. It is kept in the store of
+Cost: 100 steps of 64 pairs, once: some minutes on two cores. It is kept in the store of
 runs, and read back in a second.
 """
 
@@ -174,7 +174,7 @@ def pretrained_reader(
 ) -> ContextualEncoder:
     """MiniLM that reads its corpus, ready to be bound to one with `with_context`.
 
-    The first call trains the reader, in two to four minutes on two cores; later ones read it back.
+    The first call trains the reader, in some minutes on two cores; later ones read it back.
     The book's chapter `pretrained_reader` is its model card: data, licence, what it gains and loses
     on each collection, and whether it does harm.
 

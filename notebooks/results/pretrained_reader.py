@@ -52,8 +52,8 @@ settings
 #
 # - **What it is:** all six layers of MiniLM, unchanged, and a gated reader of the corpus
 #   ({doc}`../encoder/learning_to_read`).
-# - **Use:** `encoder = cde.pretrained_reader().with_context(texts)`; then `encode_queries` and
-#   `encode_documents`, as with any other.
+# - **Use:** bind `cde.pretrained_reader()` to your texts by its `with_context`; then call
+#   `encode_queries` and `encode_documents`, as with any other.
 # - **Context:** 64 documents, six vectors each. Any other number will do. With none it is MiniLM,
 #   to the bit.
 # - **Training:** contrastive, in batches of one package, with the context drawn from the batch.

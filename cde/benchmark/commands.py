@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     path = Path(options.model).expanduser()
     name = path.resolve().name if path.is_dir() else options.model
     folder = options.out or cache_folder("mteb")
-    contexts = [None if one == "none" else one for one in options.context or [None]]
+    contexts = options.context or [None]
     rows = evaluate_tasks(encoder, name, tasks, contexts, options.draws, folder=folder)
     print(scores_by_task(rows).round(_SHOWN).to_string(index=False))
     print(f"results in mteb's format: {Path(folder) / 'results'}")

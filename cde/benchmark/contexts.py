@@ -3,9 +3,10 @@
 CDE §10.12: of a retrieval task the corpus, and never the queries; of any other task the texts that
 are evaluated, and never the labels. The draw is seeded, and its result is kept.
 
-The authors' evaluation and mteb's own wrapper of their model differ in four ways, each a setting of
-`Protocol`. Users found that their scores were not the published ones (mteb #1521, #1851, #1946,
-#2076); the chapter `mteb_tasks` measures what each setting moves.
+The authors' evaluation and mteb's own wrapper of their model differ in four ways: three are
+settings of `Protocol`, the fourth is the seed of the draw. Users found that their scores were not
+the published ones (mteb #1521, #1851, #1946, #2076); the chapter `mteb_tasks` measures what each
+moves.
 
 Cost: a pass over the task's texts.
 """
@@ -155,10 +156,8 @@ def _split_of(task: AbsTask, split: str, subset: str) -> Any:
 
 
 def _columns(task: AbsTask) -> Sequence[str]:
-    if isinstance(task, (*_TRAINED, AbsTaskClustering)):
+    if isinstance(task, (*_TRAINED, AbsTaskClustering, AbsTaskClusteringLegacy)):
         columns: Any = task.input_column_name
-    elif isinstance(task, AbsTaskClusteringLegacy):
-        columns = task.input_column_name
     elif isinstance(task, AbsTaskSTS):
         columns = task.column_names
     elif isinstance(task, AbsTaskPairClassification):

@@ -21,8 +21,8 @@ import pandas as pd
 from mteb.abstasks import AbsTask
 from sklearn.exceptions import UndefinedMetricWarning
 
-from cde.benchmark.contexts import OURS, Protocol, Source
-from cde.benchmark.models import benchmark_model
+from cde.benchmark.contexts import OURS, Protocol
+from cde.benchmark.models import SEARCHED, benchmark_model
 from cde.data.hub import notice_being_offline
 from cde.progress import progress
 
@@ -33,7 +33,7 @@ def evaluate_tasks(
     encoder: Any,
     name: str,
     tasks: Sequence[AbsTask],
-    contexts: Iterable[Source | None] = (None,),
+    contexts: Iterable[str | None] = (None,),
     draws: int = 1,
     protocol: Protocol = OURS,
     folder: Path | str | None = None,
@@ -46,8 +46,9 @@ def evaluate_tasks(
             take alone: its other tasks are passed over.
         name: what mteb calls it.
         tasks: what to evaluate on; in the context "other" the texts are the next task's.
-        contexts: contexts of a contextual encoder; None is its own, and none for another encoder.
-        draws: contexts drawn with the seeds 0, 1, …; null tokens are evaluated once.
+        contexts: contexts of a contextual encoder; "none" for another one; None is "own" or "none",
+            whichever fits.
+        draws: contexts drawn with the seeds 0, 1, …; where none is drawn there is one evaluation.
         protocol: how they are drawn.
         folder: where mteb keeps its results; by default nowhere.
         prefixes: as for `BenchmarkEncoder`.
@@ -70,10 +71,11 @@ def evaluate_tasks(
     """
     rows = []
     cache = None if folder is None else mteb.ResultCache(folder)
+    usual = "own" if getattr(encoder, "reads_context", False) else "none"
     jobs = [
         (context, draw)
-        for context in contexts
-        for draw in range(1 if context in (None, "null") and draws > 1 else draws)
+        for context in (usual if one is None else one for one in contexts)
+        for draw in range(1 if context in ("none", "null") else draws)
     ]
     for context, draw in progress(jobs, f"mteb: {name}", unit="contexts"):
         model = benchmark_model(
@@ -86,7 +88,7 @@ def evaluate_tasks(
             prefixes=prefixes,
         )
         for task in tasks:
-            if not hasattr(model, "encode") and task.metadata.type not in _SEARCHED:
+            if not hasattr(model, "encode") and task.metadata.type not in SEARCHED:
                 continue
             with _quiet():
                 _load(task)
@@ -179,7 +181,6 @@ def _quiet() -> Iterator[None]:
 
 
 _DECIMALS = 6  # as mteb writes them: what is read back is what was computed
-_SEARCHED = ("Retrieval", "Reranking")
 
 
 def _main_scores(result: Any, task: AbsTask) -> list[tuple[str, float]]:

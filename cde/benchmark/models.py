@@ -15,6 +15,7 @@ Cost: that of the encoder; a context is drawn and embedded once for each task, s
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,9 +44,10 @@ from cde.models.fingerprint import fingerprint
 from cde.retrieval import Encoder, Ranker, rank, rerank
 from cde.validation import unknown
 
-__all__ = ["BenchmarkEncoder", "BenchmarkRanker", "benchmark_model", "prefixes_of"]
+__all__ = ["SEARCHED", "BenchmarkEncoder", "BenchmarkRanker", "benchmark_model", "prefixes_of"]
 
-_RETRIEVAL = ("Retrieval", "Reranking", "InstructionRetrieval", "InstructionReranking")
+#: types of tasks that have a corpus to search
+SEARCHED = ("Retrieval", "Reranking", "InstructionRetrieval", "InstructionReranking")
 _CLASSIFIED = ("Classification", "MultilabelClassification", "Regression")
 #: revision of what cannot be told by a hash, such as a class of the user's own
 _UNKNOWN = "unknown"
@@ -76,8 +78,9 @@ class _Searcher:
     mteb_model_meta: ModelMeta
     _corpus: tuple[list[str], list[str]] | None = None
 
+    @abstractmethod
     def _ranked_by(self, metadata: TaskMetadata, split: str, subset: str) -> Encoder | Ranker:
-        raise NotImplementedError
+        """What ranks the corpus for a task."""
 
     def index(
         self, corpus: Any, *, task_metadata: TaskMetadata, hf_split: str, hf_subset: str, **_: Any
@@ -119,9 +122,8 @@ class _Searcher:
                 query: dict.fromkeys(top_ranked.get(query, ()), 0.0)
                 for query in collection.query_ids
             }
-            found = rerank(
-                by, collection, candidates, max(map(len, candidates.values()), default=1)
-            )
+            most = max(map(len, candidates.values()), default=0)
+            found = rerank(by, collection, candidates, depth=max(1, most))
         return {query: dict(scores) for query, scores in found.items()}
 
 
@@ -304,7 +306,7 @@ class BenchmarkEncoder(_Searcher):
         self, metadata: TaskMetadata, split: str, subset: str, given: list[str]
     ) -> list[str]:
         task = self._known(metadata.name)
-        if task is None or metadata.type in _RETRIEVAL:
+        if task is None or metadata.type in SEARCHED:
             return given  # of retrieval the corpus
         if self.protocol.inputs == "first call" and not is_trained_on(task):
             return given

@@ -14,6 +14,7 @@ Cost: about a second a task, once the docstrings are read.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import pandas as pd
@@ -72,7 +73,7 @@ def local_metadata(
         kind: its type in mteb, such as "Retrieval".
         score: the main one.
         about: a sentence on it.
-        source: name of the collection, whose files decide the revision.
+        source: name of the collection, whose files decide the revision of each task object.
         more: further fields of mteb's metadata.
 
     Example:
@@ -82,7 +83,7 @@ def local_metadata(
     return TaskMetadata(
         name=name,
         description=about,
-        dataset={"path": f"cde/{source}", "revision": source_key(source)},
+        dataset={"path": f"cde/{source}", "revision": "local"},  # each object has its own
         type=kind,
         category="t2c" if kind in ("Classification", "Clustering") else "t2t",
         main_score=score,
@@ -108,7 +109,8 @@ class LocalTask(AbsTask):
             usual = getattr(self, name)
             setattr(self, name, usual and max(_LEAST, round(share * usual)))
         data = dict(self.metadata.dataset)
-        data["revision"] = f"{data['revision']}-{self.documents}-{self.queries}"
+        key = source_key(str(data["path"]).removeprefix("cde/"))
+        data["revision"] = f"{key}-{self.documents}-{self.queries}"
         self.metadata = self.metadata.model_copy(update={"dataset": data})
 
     def load_data(self, num_proc: int | None = None, **_: Any) -> None:
@@ -117,8 +119,9 @@ class LocalTask(AbsTask):
             self.dataset = self._made()
             self.data_loaded = True
 
+    @abstractmethod
     def _made(self) -> Any:
-        raise NotImplementedError
+        """The dataset, as mteb holds one of this kind."""
 
 
 def searchable(collection: RetrievalSet, candidates: dict[str, list[str]] | None = None) -> Any:
@@ -199,8 +202,9 @@ class LabelledTask(LocalTask, AbsTaskClassification):
     documents = 40  # to train on, of each label
     queries = 400  # to test on, of all labels
 
+    @abstractmethod
     def _labelled(self) -> pd.DataFrame:
-        raise NotImplementedError
+        """The texts, with columns text and label."""
 
     def _made(self) -> Any:
         rows = self._labelled()
@@ -248,8 +252,9 @@ class GroupedTask(LocalTask, AbsTaskClustering):
     n_clusters = 5
     documents = 400
 
+    @abstractmethod
     def _labelled(self) -> pd.DataFrame:
-        raise NotImplementedError
+        """The texts, with columns text and label."""
 
     def _made(self) -> Any:
         rows = self._labelled()

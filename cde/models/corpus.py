@@ -21,8 +21,9 @@ from cde.models.attention import ContextCache
 from cde.models.configuration import ContextualConfig
 from cde.models.encoder import kinds, prefixed, save_folder
 from cde.models.encoding import Vectors
+from cde.models.prompted import PromptedEncoder
 from cde.models.weights import fetch_folder, read_config, read_weights
-from cde.surrogate.sentence_methods import Role, SentenceMethods
+from cde.surrogate.sentence_methods import Role
 from cde.validation import checked_texts
 
 __all__ = ["CorpusEncoder", "draw_context", "warn_untrained", "weights_now"]
@@ -185,7 +186,7 @@ def warn_untrained(model: Any) -> None:
     warnings.warn(message, UserWarning, stacklevel=3)
 
 
-class CorpusEncoder(SentenceMethods):
+class CorpusEncoder(PromptedEncoder):
     """An encoder of texts in the context of one corpus, as `ContextualEncoder.with_context` makes
     it.
 
@@ -222,38 +223,6 @@ class CorpusEncoder(SentenceMethods):
         """Where it computes."""
         device: torch.device = self.model.device
         return device
-
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors of texts with no prefix before them, `(n, dim)` float32.
-
-        Raises:
-            TypeError: something that is not a list of strings.
-        """
-        return self._vectors(texts, "")
-
-    def encode_queries(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
-        """Unit vectors of queries, ψ(q; D), `(n, dim)` float32.
-
-        Args:
-            texts: the queries.
-            prefix: text put before each, in place of the model's `query_prefix`.
-
-        Raises:
-            TypeError: something that is not a list of strings.
-        """
-        return self._vectors(texts, "query", prefix=prefix)
-
-    def encode_documents(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
-        """Unit vectors of documents, ϕ(d; D), `(n, dim)` float32.
-
-        Args:
-            texts: the documents.
-            prefix: text put before each, in place of the model's `document_prefix`.
-
-        Raises:
-            TypeError: something that is not a list of strings.
-        """
-        return self._vectors(texts, "document", prefix=prefix)
 
     def _vectors(
         self,

@@ -21,9 +21,10 @@ from transformers.utils import is_flash_attn_2_available
 
 from cde.hardware import Precision
 from cde.models.encoding import Vectors, encode_texts
+from cde.models.prompted import PromptedEncoder
 from cde.models.sentence_folder import SENTENCE_FILES, write_sentence_files
 from cde.models.weights import fetch_folder
-from cde.surrogate.sentence_methods import Role, SentenceMethods
+from cde.surrogate.sentence_methods import Role
 
 __all__ = ["Encoder", "TextEncoder", "kinds", "load_tokenizer", "prefixed", "save_folder"]
 
@@ -293,43 +294,11 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         save_folder(save_directory, self.config, tensors, self.tokenizer, self.most_tokens)
 
 
-class TextEncoder(SentenceMethods, Encoder):
+class TextEncoder(PromptedEncoder, Encoder):
     """Base of encoders that embed a text by itself, whatever the corpus; not used by itself.
 
     The config has `query_prefix` and `document_prefix`.
     """
-
-    def embed(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors of texts with no prefix before them, `(n, dim)` float32.
-
-        Raises:
-            TypeError: something that is not a list of strings.
-        """
-        return self._vectors(texts, "")
-
-    def encode_queries(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
-        """Unit vectors of queries, `(n, dim)` float32.
-
-        Args:
-            texts: the queries.
-            prefix: text put before each, in place of the config's `query_prefix`.
-
-        Raises:
-            TypeError: something that is not a list of strings.
-        """
-        return self._vectors(texts, "query", prefix=prefix)
-
-    def encode_documents(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
-        """Unit vectors of documents, `(n, dim)` float32.
-
-        Args:
-            texts: the documents.
-            prefix: text put before each, in place of the config's `document_prefix`.
-
-        Raises:
-            TypeError: something that is not a list of strings.
-        """
-        return self._vectors(texts, "document", prefix=prefix)
 
     def _vectors(
         self,

@@ -12,6 +12,7 @@ Cost: that of `encode_queries` and `encode_documents`; nothing is embedded twice
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, Literal, TypedDict, Unpack
@@ -70,11 +71,11 @@ class SentenceMethods:
     #: how two vectors are compared
     similarity_fn_name = "cosine"
 
+    @abstractmethod
     def _vectors(
         self, texts: Sequence[str], role: Role, batch_size: int | None = None
     ) -> NDArray[np.float32]:
         """Unit vectors `(n, dim)` of texts, with the prompt of their role before them."""
-        raise NotImplementedError
 
     def encode(self, inputs: str | Sequence[str], **options: Unpack[EncodeOptions]) -> Any:
         """Vectors of texts, with no prompt unless one is named.

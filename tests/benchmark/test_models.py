@@ -288,6 +288,28 @@ def test_results_are_read_back_for_the_same_weights_and_data_alone(
     assert computed and other_data != first
 
 
+def test_draws_are_repeated_where_something_is_drawn_and_nowhere_else() -> None:
+    of = [task("DocstringSTS")]
+
+    def evaluations(encoder: Any, contexts: list[str | None]) -> list[tuple[str, int]]:
+        rows = evaluate_tasks(encoder, "tiny", of, contexts, draws=2)
+        return list(zip(rows["context"], rows["draw"], strict=True))
+
+    assert evaluations(contextual(), [None]) == [("own", 0), ("own", 1)]
+    assert evaluations(contextual(sequence_dropout=0.1), ["null"]) == [("null", 0)]
+    assert evaluations(bi_encoder(), [None]) == evaluations(bi_encoder(), ["none"]) == [("none", 0)]
+    with pytest.raises(ValueError, match="take own, other, random or null"):
+        evaluations(contextual(), ["none"])
+
+
+def test_queries_without_candidates_have_none_ranked() -> None:
+    of = task("DocstringReranking")
+    queries = of.dataset["default"]["test"]["queries"]["id"]
+    nothing: dict[str, list[str]] = {query: [] for query in queries}
+    found = searched(BenchmarkEncoder(bi_encoder(), "tiny"), of, "default", nothing)
+    assert found == {query: {} for query in queries}
+
+
 def test_a_ranker_is_evaluated_where_there_is_something_to_rank() -> None:
     tasks = [task("DocstringSTS"), task("DocstringReranking")]
     assert evaluate_tasks(cde.BM25(), "bm25", tasks)["task"].tolist() == ["DocstringReranking"]

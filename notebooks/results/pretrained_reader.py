@@ -290,10 +290,10 @@ page.answer(
 #
 # A gain in the mean is cheap: the reader has parameters, and was trained on text of the kind that
 # gains. Doing no harm elsewhere is harder. In the trial a quarter of the gate did none on
-# validation text. Cut to the sizes of this page, the same sets give other numbers, and no gate is without
-# harm. With a hundred queries a collection, a harm of 0.3 points can be neither shown nor ruled
-# out. A rule that asks for the worst of many is not passed by a sample of this size, unless all
-# gains are clear.
+# validation text. Cut to the sizes of this page, the same sets give other numbers, and no gate is
+# without harm. With a hundred queries a collection, a harm of 0.3 points can be neither shown nor
+# ruled out. A rule that asks for the worst of many is not passed by a sample of this size, unless
+# all gains are clear.
 #
 # So the reader is offered under its name, and `cde.Index` searches with plain MiniLM. Whoever has
 # queries with judgements can ask `cde.compare` on the own corpus; the reader is likelier to be

@@ -111,6 +111,18 @@ def _code_used(chapter: Chapter, contents: str) -> list[NotebookNode]:
     return [nbformat.v4.new_markdown_cell(text, id="code-used")] if entries else []
 
 
+def _as_a_notebook(chapter: Chapter, log: Execution) -> NotebookNode:
+    """A cell that leads to the executed notebook, and says how other tools run it again."""
+    text = render(
+        "rerun.html.j2",
+        chapter=chapter,
+        profile=log.profile,
+        seconds=log.seconds,
+        seed=int(log.parameters.get("seed", 0)),
+    )
+    return nbformat.v4.new_markdown_cell(text, id="as-a-notebook")
+
+
 def _missing_page(chapter: Chapter, profile: str) -> NotebookNode:
     text = render("missing.md.j2", chapter=chapter, profile=profile)
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text, id="missing")])
@@ -161,6 +173,7 @@ def write_pages(profile: str, root: Path) -> None:
         page: Any = _missing_page(chapter, profile)
         if log is not None and path.exists():
             page = chapter_notebook(chapter, nbformat.read(path, as_version=4), log)
+            page.cells.append(_as_a_notebook(chapter, log))
         page.cells.extend(_code_used(chapter, contents))
         _write(target, nbformat.writes(page))
     generated = root / "book" / "generated"

@@ -56,6 +56,19 @@ function scale(column) {
   };
 }
 
+// A table with a column for each thing that was compared, as one long column of numbers.
+function melted(columns, numeric) {
+  const rows = columns[0].values.length;
+  const repeat = (values) => numeric.flatMap(() => values);
+  const long = columns.filter((one) => !one.numeric)
+    .map((one) => ({ ...one, values: repeat(one.values), numbers: repeat(one.numbers) }));
+  const names = numeric.flatMap((one) => Array(rows).fill(one.name));
+  const numbers = numeric.flatMap((one) => one.numbers);
+  const kinds = numeric.map((one) => one.name);
+  return [...long, { name: "column", values: names, numbers: [], numeric: false, kinds },
+    { name: "number", values: numbers.map(String), numbers, numeric: true, kinds: [] }];
+}
+
 function draw(picture, said, columns, across, upright, series) {
   const [x, y] = [scale(across), scale(upright)];
   const toX = (value) => LEFT + x.at(value) * (WIDE - LEFT - RIGHT);
@@ -87,9 +100,13 @@ function draw(picture, said, columns, across, upright, series) {
 
 function explore(fold) {
   const link = fold.querySelector("a.cde-csv");
-  const columns = link ? read(link) : [];
-  const numeric = columns.filter((one) => one.numeric);
+  let columns = link ? read(link) : [];
+  let numeric = columns.filter((one) => one.numeric);
   if (!numeric.length || columns[0].values.length < 2) return;
+  if (columns.length - numeric.length === 1 && numeric.length > 2 && columns[0].kinds.length === columns[0].values.length) {
+    columns = melted(columns, numeric);
+    numeric = [columns.at(-1)];
+  }
   const box = document.createElement("div");
   box.className = "cde-explore";
   const picture = element("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img" });
@@ -116,7 +133,8 @@ function explore(fold) {
   const [c, chosenSeries] = choice("colour", [["-1", "none"], ...named(words)], again);
   chosenUpright.value = columns.indexOf(numeric.at(-1));
   chosenAcross.value = columns.indexOf(numeric.length > 1 ? numeric[0] : columns[0]);
-  if (words.length) chosenSeries.value = columns.indexOf(words[0]);
+  const series = words.find((one) => one !== columns[chosenAcross.value]) ?? words[0];
+  if (series) chosenSeries.value = columns.indexOf(series);
   box.append(a, b, c, picture, legend, said);
   fold.querySelector("summary").after(box);
   again();

@@ -36,6 +36,11 @@ GLUED = "```{glue:md} answer\n:format: myst\n```"
 FIGURE_PLACE = "```{raw} html\n<!-- the figure that shows the answer -->\n```"
 #: a cell with more lines of code than this is folded
 _OPEN_LINES = 12
+#: what a folded cell is called, by what stands in it
+_LABELS = {
+    "profile: Profile": "The parameters, to be set with -p",
+    "page.settings(": "The settings of each profile, and this page's",
+}
 #: what draws or words what a reader sees anyway
 _HOUSEKEEPING = ("plots.figure", "plots.show", "plots.table", "page.", "claims.", "gates.show")
 
@@ -62,6 +67,9 @@ def chapter_notebook(chapter: Chapter, raw: NotebookNode, log: Execution) -> Not
             cell.source = cell.source.replace(PLACEHOLDER, answer)
         else:
             cell.metadata["tags"] = _tags(cell)
+            if "hide-cell" in cell.metadata["tags"]:
+                label = next((one for sign, one in _LABELS.items() if sign in cell.source), "")
+                cell.metadata["mystnb"] = {"code_prompt_show": label} if label else {}
     if log.error and not log.answer and not marked:
         # cells made here have fixed names: with random ones the page would be new on each build
         notebook.cells.insert(0, nbformat.v4.new_markdown_cell(failure(log), id="failure"))

@@ -23,6 +23,7 @@ from cde.book.ledger import ledger
 from cde.book.ledger_pages import claims_page, collect_measurements, map_page, rules_page
 from cde.book.markup import render
 from cde.book.reference import names_used, reference_pages
+from cde.book.thumbnails import lead_figures, write_figures
 from cde.book.verdicts import VERDICTS, decide
 from cde.storage import atomic_path
 
@@ -147,6 +148,8 @@ def write_pages(profile: str, root: Path) -> None:
         page.cells.extend(_code_used(chapter, contents))
         _write(target, nbformat.writes(page))
     generated = root / "book" / "generated"
+    figures = lead_figures(profile, root)
+    write_figures(figures, root)
     _write(generated / "claims.md", claims_page(profile, root))
     _write(generated / "map.md", map_page(profile, root))
     _write(generated / "rules.md", rules_page(profile, root))

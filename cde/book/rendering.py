@@ -26,7 +26,12 @@ _INPUTS = (
     "book/generated/**/*.md",
     "book/executed/*/*.ipynb",
 )
-_MORE_INPUTS = ("book/_static/*", "book/_ext/*.py", "constraints.txt")
+_MORE_INPUTS = (
+    "book/_static/*",
+    "book/generated/figures/*.svg",
+    "book/_ext/*.py",
+    "constraints.txt",
+)
 
 
 def _inputs_key(root: Path) -> str:

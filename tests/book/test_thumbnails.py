@@ -1,0 +1,73 @@
+"""A chapter's thumbnail is the chapter's own figure: the same drawing, as a file."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import nbformat
+import pandas as pd
+import pytest
+
+from cde.book.plots import figure, show
+from cde.book.thumbnails import FOLDER, Figure, lead_figure, write_figures
+
+
+def drawn(title: str, alt: str, lead: bool = False) -> str:
+    """The markup of a figure, as a chapter shows it."""
+    with figure() as (drawing, axes):
+        axes.plot([1, 2], [3, 4])
+        axes.set_title(title)
+        shown = show(drawing, alt, f"On {title}.", pd.DataFrame({"x": [1]}))
+    markup = str(shown.markup)
+    return markup.replace("class='cde-figure'", "class='cde-figure cde-lead'") if lead else markup
+
+
+def notebook(*markups: str) -> Any:
+    cells = []
+    for markup in markups:
+        cell = nbformat.v4.new_code_cell()
+        cell.outputs = [nbformat.v4.new_output("display_data", {"text/html": markup})]
+        cells.append(cell)
+    return nbformat.v4.new_notebook(cells=cells)
+
+
+FIRST = 'The first figure: a line from three to four & "so on".'
+SECOND = "The second figure: once more a line from three to four."
+
+
+def test_the_figure_is_the_notebook_s_own_in_both_themes() -> None:
+    markup = drawn("one", FIRST)
+    found = lead_figure(notebook("<p>a table</p>", markup, drawn("two", SECOND)))
+    assert found is not None and found.alt == FIRST
+    assert found.caption == "On one."
+    for svg in (found.light, found.dark):
+        assert base64.b64encode(svg.encode()).decode() in markup
+        assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
+    assert found.light != found.dark
+    assert found.size == (504, 259)
+
+
+def test_a_marked_figure_goes_before_the_first() -> None:
+    found = lead_figure(notebook(drawn("one", FIRST), drawn("two", SECOND, lead=True)))
+    assert found is not None and found.alt == SECOND
+
+
+def test_a_chapter_without_a_figure_has_none() -> None:
+    assert lead_figure(notebook("<table></table>")) is None
+    assert lead_figure(nbformat.v4.new_notebook()) is None
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_files_hold_what_the_figure_holds_and_no_other_stays(tmp_path: Path, split: bool) -> None:
+    one = Figure("<svg a='ä'/>", "<svg b=''/>", FIRST)
+    write_figures({"gone": one, "kept": one}, tmp_path)
+    if split:
+        write_figures({"kept": Figure("<svg c=''/>", one.dark, FIRST)}, tmp_path)
+    names = sorted(path.name for path in (tmp_path / FOLDER).iterdir())
+    chapters = ("kept",) if split else ("gone", "kept")
+    assert names == [f"{name}-{theme}.svg" for name in chapters for theme in ("dark", "light")]
+    light = (tmp_path / FOLDER / "kept-light.svg").read_text(encoding="utf-8")
+    assert light == ("<svg c=''/>" if split else one.light)

@@ -5,7 +5,7 @@ claims, and a link to those claims. `book/highlights.yml` names results that are
 each with the verdicts at which its sentence is true; where this build came out otherwise, the
 chapter's own answer stands in the sentence's place.
 
-Cost: none to speak of.
+Cost: reading the chapters' logs.
 """
 
 from __future__ import annotations
@@ -14,18 +14,27 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
-
-import yaml
 
 from cde.book.claims import css
 from cde.book.ledger import PAPERS, SHORT
-from cde.book.ledger_pages import Judged
+from cde.book.ledger_pages import Judged, judged
 from cde.book.markup import render
-from cde.book.openings import Card
+from cde.book.openings import Card, cards, opening_pages, read_list
+from cde.book.thumbnails import Figure
 from cde.book.verdicts import SCALES, VERDICTS
 
-__all__ = ["Bar", "Highlight", "Segment", "bars", "claims_address", "highlights", "landing_pages"]
+__all__ = [
+    "Bar",
+    "Highlight",
+    "Segment",
+    "bars",
+    "claims_address",
+    "findings",
+    "highlights",
+    "landing_pages",
+]
 
 
 def claims_address(**choices: str) -> str:
@@ -124,9 +133,7 @@ class Highlight:
     entries: Sequence[Judged]
 
 
-def highlights(
-    path: Path, shown: Mapping[str, Card], entries: Sequence[Judged]
-) -> list[Highlight]:
+def highlights(path: Path, shown: Mapping[str, Card], entries: Sequence[Judged]) -> list[Highlight]:
     """The results of a file of highlights, as this build supports them.
 
     Args:
@@ -137,11 +144,9 @@ def highlights(
     Raises:
         KeyError: a highlight names a chapter or a claim that does not exist.
     """
-    if not path.exists():
-        return []
     by_claim = {one.claim.id: one for one in entries}
     told = []
-    for entry in yaml.safe_load(path.read_text(encoding="utf-8")):
+    for entry in read_list(path):
         card, when = shown[entry["chapter"]], entry["when"]
         stands = all(by_claim[name].verdict.verdict == verdict for name, verdict in when.items())
         sentence = entry["sentence"] if stands else card.answer
@@ -149,17 +154,34 @@ def highlights(
     return told
 
 
-def landing_pages(
-    profile: str, root: Path, shown: Mapping[str, Card], entries: Sequence[Judged]
-) -> dict[str, str]:
-    """What the landing page includes, by file name: the chart and the highlights.
+def findings(path: Path, shown: Mapping[str, Card], entries: Sequence[Judged]) -> str:
+    """What the chapters show beyond the papers, by theme, with the verdicts of the claims that bear
+    on it.
+
+    Args:
+        path: of `findings.yml`; without it there are none.
+        shown: by chapter, from `cde.book.openings.cards`.
+        entries: the ledger, from `cde.book.ledger_pages.judged`.
+    """
+    by_claim = {one.claim.id: one for one in entries}
+    themes: dict[str, list[Any]] = {}
+    for entry in read_list(path):
+        bearing = [by_claim[name] for name in entry["claims"]]
+        themes.setdefault(entry["theme"], []).append((entry, shown[entry["chapter"]], bearing))
+    return render("findings.md.j2", themes=themes)
+
+
+def landing_pages(profile: str, root: Path, figures: Mapping[str, Figure]) -> dict[str, str]:
+    """What the landing page and the parts' opening pages include, by file name below
+    `book/generated`.
 
     Args:
         profile: profile of this build.
         root: folder of the checkout.
-        shown: by chapter, from `cde.book.openings.cards`.
-        entries: the ledger, from `cde.book.ledger_pages.judged`.
+        figures: by chapter, from `cde.book.thumbnails.lead_figures`.
     """
+    entries = judged(profile, root)
+    shown = cards(profile, root, entries, figures)
     drawn = bars(entries)
     tally = Counter(one.verdict.verdict for one in entries)
     chart = render(
@@ -176,4 +198,6 @@ def landing_pages(
     return {
         "landing/verdicts.md": f"```{{raw}} html\n{chart}\n```\n",
         "landing/highlights.md": render("highlights.md.j2", told=told),
+        "landing/findings.md": findings(root / "book" / "findings.yml", shown, entries),
+        **opening_pages(shown, entries, root),
     }

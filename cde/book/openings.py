@@ -24,7 +24,7 @@ from cde.book.markup import render
 from cde.book.thumbnails import Figure
 from cde.book.verdicts import VERDICTS
 
-__all__ = ["Card", "cards", "first_sentence", "opening_pages", "parts"]
+__all__ = ["Card", "cards", "first_sentence", "opening_pages", "parts", "read_list"]
 
 #: the end of a sentence: an abbreviation such as "Fig." goes on with a digit, not with a capital
 _END = re.compile(r"(?<=[.!?])(\*\*)?(?=\s+[*`\"(]*[A-Z`])")
@@ -59,6 +59,16 @@ class Card:
     answer: str
     verdicts: Mapping[str, int]
     figure: Figure | None
+
+
+def read_list(path: Path) -> list[dict[str, Any]]:
+    """The entries of a hand-written file; none where a book has no such file.
+
+    Example:
+        >>> read_list(Path("/nowhere/highlights.yml"))
+        []
+    """
+    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else []
 
 
 def cards(
@@ -109,7 +119,9 @@ def _files(part: Mapping[str, Any]) -> Iterator[str]:
             yield section["file"]
 
 
-def opening_pages(shown: Mapping[str, Card], entries: Sequence[Judged], root: Path) -> dict[str, str]:
+def opening_pages(
+    shown: Mapping[str, Card], entries: Sequence[Judged], root: Path
+) -> dict[str, str]:
     """What the opening pages include, by file name: each chapter of the part as a card, and the
     claims that answer the part's own question.
 
@@ -124,10 +136,8 @@ def opening_pages(shown: Mapping[str, Card], entries: Sequence[Judged], root: Pa
         )
         for part, names in parts(root).items()
     }
-    questions = root / "book" / "questions.yml"
-    if questions.exists():
-        by_claim = {one.claim.id: one for one in entries}
-        for entry in yaml.safe_load(questions.read_text(encoding="utf-8")):
-            asked = [by_claim[name] for name in entry["claims"]]
-            pages[f"questions/{entry['name']}.md"] = render("question.md.j2", entries=asked)
+    by_claim = {one.claim.id: one for one in entries}
+    for entry in read_list(root / "book" / "questions.yml"):
+        asked = [by_claim[name] for name in entry["claims"]]
+        pages[f"questions/{entry['name']}.md"] = render("question.md.j2", entries=asked)
     return pages

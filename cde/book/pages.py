@@ -19,6 +19,7 @@ from nbformat import NotebookNode
 
 from cde.book.chapters import Chapter, chapters
 from cde.book.execution import Execution, load_execution, raw_notebook
+from cde.book.landing import landing_pages
 from cde.book.ledger import ledger
 from cde.book.ledger_pages import claims_page, collect_measurements, map_page, rules_page
 from cde.book.markup import render
@@ -155,7 +156,7 @@ def write_pages(profile: str, root: Path) -> None:
     _write(generated / "rules.md", rules_page(profile, root))
     status = render("status.md.j2", profile=profile, rows=_statuses(profile, root))
     _write(generated / "status.md", status)
-    for name, text in reference_pages(root).items():
+    for name, text in {**landing_pages(profile, root, figures), **reference_pages(root)}.items():
         _write(generated / name, text)
 
 

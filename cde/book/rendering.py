@@ -22,6 +22,7 @@ _INPUTS = (
     "_config.yml",
     "_toc.yml",
     "book/*.md",
+    "book/parts/*.md",
     "book/*.bib",
     "book/generated/**/*.md",
     "book/executed/*/*.ipynb",

@@ -1,9 +1,11 @@
 """A term of the glossary is a link where a page first uses it.
 
-On chapters, the parts' opening pages and what was learned, in running prose alone: not in headings, code, formulas,
-links, tables, captions or raw HTML. Case does not matter, a plural counts as the term, a longer term
-goes before a shorter one within it, and each is linked once a page. A term whose name has a word in
-parentheses, such as "gate (of a claim)", is never linked: prose uses its word for other things too.
+On chapters, the parts' opening pages and the page of what was learned, in running prose alone: not
+in headings, code, formulas, links, tables, captions or raw HTML. Case does not matter, a plural
+counts as the term, a longer term goes before a shorter one within it, and each is linked once a
+page. Two things are never linked: a term whose name has a word in parentheses, such as "gate (of a
+claim)", since prose uses its word for other things too; and a word with a capital within a
+sentence, which is part of a name.
 
 Cost: one regular expression over a page's prose.
 """
@@ -86,7 +88,7 @@ def _linked(text, terms, pattern, addresses, used):
     parts, end = [], 0
     for match in pattern.finditer(text):
         term = terms[match.lastindex - 1]
-        if term in used:
+        if term in used or _is_name(term, match):
             continue
         used.add(term)
         link = nodes.reference("", "", internal=True, refuri=addresses[term])
@@ -95,6 +97,13 @@ def _linked(text, terms, pattern, addresses, used):
         parts += [nodes.Text(text[end : match.start()]), link]
         end = match.end()
     return [part for part in [*parts, nodes.Text(text[end:])] if part.astext()] or [nodes.Text("")]
+
+
+def _is_name(term, match):
+    """Whether a capital within a sentence makes a name of it: "Contextual Document Embeddings"."""
+    before = match.string[: match.start()].rstrip()
+    starts = not before or before[-1] in ".!?:"
+    return term[0].islower() and match[0][0].isupper() and not starts
 
 
 def _terms(env):

@@ -7,6 +7,7 @@ What a chapter calls:
 - `cde.book.claims`: gates, measurements and verdicts;
 - `cde.book.gates`: the gates that chapters of results measure;
 - `cde.book.plots`: figures and tables;
+- `cde.book.boxes`: where numbers come from, settings as a table;
 - `cde.book.differences`: arms compared at every profile;
 - `cde.book.sketches`: drawings that explain;
 - `cde.book.records`: committed numbers, and the proof that they still stand.

@@ -15,16 +15,18 @@ from numpy.typing import ArrayLike
 
 from cde.book.ledger import gates, ledger
 from cde.book.markup import render
-from cde.book.verdicts import Measurement, Reading, Role, Verdict, decide, outcome
+from cde.book.verdicts import VERDICTS, Measurement, Reading, Role, Verdict, decide, outcome
 from cde.intervals import Interval, run_interval
 from cde.provenance import account
 
 __all__ = [
+    "badges",
     "css",
     "gate",
     "measure",
     "measure_runs",
     "reason",
+    "told",
     "verdict",
     "verdict_table",
     "verdicts",
@@ -151,6 +153,39 @@ def reason(claim: str) -> str:
         'its chapter did not measure it'
     """
     return _decided(claim).reason
+
+
+def told(claim: str, holds: str, contradicted: str, otherwise: str) -> str:
+    """The sentence that the verdict on a claim makes true: what a page's answer is put together
+    of, so that it stays true when the numbers change.
+
+    Args:
+        claim: its id.
+        holds: said if the claim holds.
+        contradicted: said if it is contradicted.
+        otherwise: said if it holds in part, is not shown, or was not tested.
+
+    Raises:
+        KeyError: a claim that is not in the ledger.
+
+    Example:
+        >>> told("cde-fig6-cluster-size", "Smaller.", "Larger.", "Which one, is open.")
+        'Which one, is open.'
+    """
+    return {"holds": holds, "contradicted": contradicted}.get(_decided(claim).verdict, otherwise)
+
+
+def badges() -> str:
+    """The verdicts of this chapter's claims as one line of HTML, equal ones as one badge that
+    leads to the section *Verdict*; empty before anything was measured.
+    """
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name in dict.fromkeys(one.claim for one in account.measured):
+        decided = _decided(name)
+        groups.setdefault((decided.verdict, decided.scale), []).append(ledger()[name].wording)
+    order = sorted(groups, key=lambda one: VERDICTS.index(one[0]))
+    listed = [(*key, css(key[0]), groups[key]) for key in order]
+    return " ".join(render("badges.html.j2", badges=listed).split()) if listed else ""
 
 
 def _decided(claim: str) -> Verdict:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from cde.book.boxes import show_source
 from cde.book.records import records_at_other_profiles
 from cde.experiments.sweeps import Sweep
 from cde.intervals import smallest_effect
@@ -45,7 +46,7 @@ def sweeps_at_profiles(name: str, rows: pd.DataFrame) -> dict[str, Sweep]:
     found = {account.profile: Sweep(rows)}
     for profile, record in records_at_other_profiles(name, account.profile).items():
         found[profile] = Sweep(record.rows)
-        print(f"{profile}: {record.note}")
+        show_source(f"{profile}: {record.note}")
     return found
 
 

@@ -9,6 +9,7 @@ Cost: BM25 on each test set, a few seconds.
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 from cde.book import plots
+from cde.book.boxes import Box
 from cde.book.claims import gate
 from cde.book.ledger import gates, ledger
 from cde.book.records import rows_of_record
@@ -116,7 +118,9 @@ def share_moved(recipe: Recipe, profile: str) -> float | None:
 
 
 def show(readings: Sequence[Reading]) -> Any:
-    """A table of gates: what must be true, what was measured, and whether it is passed."""
+    """A folded table of gates: what must be true, what was measured, and whether it is passed; how
+    many of them are passed stays to be seen.
+    """
     lines = [
         {
             "gate": gates()[one.gate].wording,
@@ -127,4 +131,9 @@ def show(readings: Sequence[Reading]) -> Any:
         }
         for one in readings
     ]
-    return plots.table(pd.DataFrame(lines).set_index("gate"))
+    shown = plots.table(pd.DataFrame(lines).set_index("gate"))
+    passed = sum(one.passed for one in readings)
+    names = "; ".join(dict.fromkeys(gates()[one.gate].wording for one in readings))
+    head = html.escape(f"{passed} of {len(readings)} passed: {names}")
+    folded = f"<details class='cde-fold'><summary>Gates, {head}</summary>{shown.markup}</details>"
+    return Box(folded, shown.text)

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 import pandas as pd
 
-from cde.book import plots, records
+from cde.book import boxes, plots, records
+from cde.book.claims import badges
 from cde.book.ledger import ledger
 from cde.book.markup import render
 from cde.book.proofs import TIMES
@@ -34,6 +35,7 @@ __all__ = [
     "experiment",
     "finish",
     "imported_modules",
+    "in_numbers",
     "mean_and_interval",
     "mean_and_spread",
     "provenance",
@@ -42,8 +44,10 @@ __all__ = [
 
 #: files that a chapter's pages are made of, beside the modules that it imports
 _READ_ALONG = (
+    "book/templates/badges.html.j2",
     "book/house.mplstyle",
     "book/templates/provenance.html.j2",
+    "book/templates/source.html.j2",
     "book/templates/verdicts.html.j2",
 )
 MIME = "application/vnd.cde.book.page+json"
@@ -131,6 +135,7 @@ def settings(
     values |= {name: names[name] for name in values if names.get(name) is not None}
     if profile == "smoke":  # its numbers are compared between machines
         os.environ.setdefault("CDE_PRECISION", "float32")
+    boxes.show_configurations_as_tables()
     account.profile = profile
     account.given = {
         name: names[name] for name in ("profile", "seed", *values) if names.get(name) is not None
@@ -179,13 +184,12 @@ def experiment(
         name, profile or account.profile, compute, can_run, whole, costly, varies, proves
     )
     if recorded is None:
-        print(
-            "not available: this machine lacks what it needs, and there is no record with these "
-            f"settings. {records.records_and_differences(name, whole)}"
+        boxes.show_source(
+            f"{name} is not available: this machine lacks what it needs, and there is no record "
+            f"with these settings. {records.records_and_differences(name, whole)}"
         )
         return None
-    if recorded.note:
-        print(recorded.note)
+    boxes.show_source(recorded.note)
     return recorded.rows
 
 
@@ -201,31 +205,43 @@ def claims_under_test(chapter: str) -> Any:
         }
         for claim in under_test
     ]
-    return plots.table(pd.DataFrame(rows))
+    shown = plots.table(pd.DataFrame(rows))
+    counted = f"{len(rows)} claim{'s' if len(rows) > 1 else ''} of the paper"
+    title = f"{counted} under test, and the rule{'s' if len(rows) > 1 else ''} for the verdict"
+    folded = f"<details class='cde-fold'><summary>{title}</summary>{shown.markup}</details>"
+    return boxes.Box(folded, shown.text)
 
 
 def answer(text: str) -> None:
-    """Set the one-paragraph answer, an output of this cell that the rendered page shows below its
-    title as well (through MyST-NB's glue).
+    """Set the answer: two or three plain sentences with at most six numbers, which the rendered
+    page shows below its title (through MyST-NB's glue), with the verdicts as badges. What needs
+    more numbers is said in the section *Verdict*, with `in_numbers`.
 
     Args:
-        text: Markdown; its numbers are formatted from what the page has computed.
+        text: Markdown; its numbers are formatted from what the page has computed, and its
+            sentences from the verdicts (`cde.book.claims.told`).
     """
     from IPython.display import Markdown
     from myst_nb import glue  # type: ignore[import-untyped]
 
     account.answer = " ".join(text.split())
-    glue("answer", Markdown(account.answer))  # type: ignore[no-untyped-call]
+    shown = "\n\n".join(part for part in (account.answer, badges()) if part)
+    glue("answer", Markdown(shown))  # type: ignore[no-untyped-call]
 
 
-class _Box:
-    """HTML, with its text for readers without a browser."""
+def in_numbers(text: str) -> Any:
+    """A paragraph with the numbers behind the answer, below the verdicts.
 
-    def __init__(self, markup: str, text: str) -> None:
-        self.markup, self.text = markup, text
+    Args:
+        text: Markdown, as for `answer`; as many numbers as it takes.
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/html": self.markup, "text/plain": self.text}
+    Example:
+        >>> in_numbers("Of ten runs \\n three are ahead.").data
+        'Of ten runs three are ahead.'
+    """
+    from IPython.display import Markdown
+
+    return Markdown(" ".join(text.split()))  # type: ignore[no-untyped-call]
 
 
 def provenance(chapter: str) -> Any:
@@ -260,7 +276,7 @@ def provenance(chapter: str) -> Any:
         seconds=seconds,
         rows=rows,
     )
-    return _Box(markup, "\n".join(f"{name}: {value}" for name, value in rows.items()))
+    return boxes.Box(markup, "\n".join(f"{name}: {value}" for name, value in rows.items()))
 
 
 def _data_line(data: Mapping[str, str]) -> str:

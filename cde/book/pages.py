@@ -34,6 +34,12 @@ __all__ = ["chapter_notebook", "status_table", "write_pages"]
 PLACEHOLDER = "*The answer stands in the last cells, and here on the rendered page.*"
 #: the output of the cell that makes the answer
 GLUED = "```{glue:md} answer\n:format: myst\n```"
+#: where `book/_ext/answer_first.py` puts the figure that shows the answer
+FIGURE_PLACE = "```{raw} html\n<!-- the figure that shows the answer -->\n```"
+#: a cell with more lines of code than this is folded
+_OPEN_LINES = 12
+#: what draws or words what a reader sees anyway
+_HOUSEKEEPING = ("plots.figure", "plots.show", "plots.table", "page.", "claims.", "gates.show")
 
 
 def failure(log: Execution) -> str:
@@ -42,21 +48,22 @@ def failure(log: Execution) -> str:
 
 
 def chapter_notebook(chapter: Chapter, raw: NotebookNode, log: Execution) -> NotebookNode:
-    """The page of an executed chapter: its answer below its title as well, and the page's
-    parameters where the chapter has its own.
+    """The page of an executed chapter: its answer below its title, code folded that only draws, and
+    the page's parameters where the chapter has its own.
 
     What was found stands in outputs of cells alone, so that the page, run again by any tool, tells
     of its new run: the answer below the title is glued from the cell that makes it.
     """
     notebook = nbformat.from_dict(raw)
-    answer = GLUED if log.answer else failure(log) if log.error else PLACEHOLDER
+    glued = f"{GLUED}\n\n{FIGURE_PLACE}"
+    answer = glued if log.answer else failure(log) if log.error else PLACEHOLDER
     marked = False
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             marked = marked or PLACEHOLDER in cell.source
             cell.source = cell.source.replace(PLACEHOLDER, answer)
         else:
-            cell.metadata["tags"] = [*cell.metadata.get("tags", []), *_hidden(cell)]
+            cell.metadata["tags"] = _tags(cell)
     if log.error and not log.answer and not marked:
         # cells made here have fixed names: with random ones the page would be new on each build
         notebook.cells.insert(0, nbformat.v4.new_markdown_cell(failure(log), id="failure"))
@@ -81,10 +88,20 @@ def _assigned(value: Any, match: re.Match[str]) -> str:
     return f"{match[1]} = {value!r}{match[2] or ''}"
 
 
-def _hidden(cell: NotebookNode) -> list[str]:
-    """papermill's own cells are of no interest to a reader, but for the parameters it injected."""
-    tags = cell.metadata.get("tags", [])
-    return ["remove-cell"] if "papermill-error-cell-tag" in tags else []
+def _tags(cell: NotebookNode) -> list[str]:
+    """The tags of a code cell on its page: papermill's own cells and the one that words the answer
+    are left out, and code is folded that is long, sets parameters, draws, or words a verdict.
+    """
+    tags = list(cell.metadata.get("tags", []))
+    if "papermill-error-cell-tag" in tags or "page.answer(" in cell.source:
+        return [*tags, "remove-cell"]
+    if any(tag.startswith(("hide-", "remove-")) for tag in tags):
+        return tags
+    if "parameters" in tags or "page.settings(" in cell.source:
+        return [*tags, "hide-cell"]
+    lines = [line for line in cell.source.splitlines() if line.strip()]
+    folded = len(lines) > _OPEN_LINES or any(name in cell.source for name in _HOUSEKEEPING)
+    return [*tags, "hide-input"] if folded else tags
 
 
 def _code_used(chapter: Chapter, contents: str) -> list[NotebookNode]:

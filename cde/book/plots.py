@@ -95,7 +95,14 @@ class _Shown:
         return self.text
 
 
-def show(drawing: Figure, alt: str, caption: str, data: pd.DataFrame, answers: str = "") -> _Shown:
+def show(
+    drawing: Figure,
+    alt: str,
+    caption: str,
+    data: pd.DataFrame,
+    answers: str = "",
+    lead: bool = False,
+) -> _Shown:
     """Show a figure with its alternative text, its caption and the numbers behind it.
 
     Args:
@@ -105,6 +112,8 @@ def show(drawing: Figure, alt: str, caption: str, data: pd.DataFrame, answers: s
         caption: one or two sentences.
         data: the numbers that are drawn; shown as a table that opens on demand.
         answers: the exhibit of the paper that it answers, such as "CDE Fig. 6".
+        lead: this figure shows the answer, and the rendered page has it below the answer; without
+            one the first figure of the page is taken.
 
     Raises:
         ValueError: an alternative text that is too short to describe anything, or no data.
@@ -123,14 +132,16 @@ def show(drawing: Figure, alt: str, caption: str, data: pd.DataFrame, answers: s
     chapter = os.environ.get("CDE_CHAPTER", "this notebook")
     answer = f" Answers {html.escape(answers)}." if answers else ""
     markup = (
-        f"{_THEME_RULES}<figure class='cde-figure' id='figure-{number}'>"
+        f"{_THEME_RULES}<figure class='cde-figure{' cde-lead' if lead else ''}' "
+        f"id='figure-{number}'>"
         f"<div class='cde-scroll'>{_image(light, alt, 'light')}{_image(dark, alt, 'dark')}</div>"
         f"<figcaption><b>Figure {number}.</b> {html.escape(caption)}{answer} "
         f"<small>Drawn by {html.escape(chapter)} from the numbers below; data and commit are in "
         "the page's "
         f"provenance.</small></figcaption>"
         "<details><summary>The numbers of figure "
-        f"{number}</summary>{_markup(data)}</details></figure>"
+        f"{number}</summary>{_markup(data)}{_download(data, f'{chapter}-figure-{number}')}"
+        "</details></figure>"
     )
     return _Shown(markup, f"Figure {number}. {caption}{answer}\n{alt}")
 
@@ -154,7 +165,19 @@ def _markup(data: pd.DataFrame) -> str:
         classes="cde-numbers",
         justify="left",
     )
-    return f'<div class="cde-scroll">{shown}</div>'
+    # a part that scrolls can be reached by the keyboard
+    return f'<div class="cde-scroll" tabindex="0" role="region" aria-label="table">{shown}</div>'
+
+
+def _download(data: pd.DataFrame, name: str) -> str:
+    """A link that saves the numbers as a file of comma-separated values, with all their digits."""
+    text = data.to_csv(index=not isinstance(data.index, pd.RangeIndex))
+    encoded = base64.b64encode(text.encode()).decode()
+    file = html.escape(name.replace(" ", "-"), quote=True)
+    return (
+        f'<a class="cde-csv" download="{file}.csv" href="data:text/csv;base64,{encoded}">'
+        "Save these numbers as CSV</a>"
+    )
 
 
 def table(data: pd.DataFrame) -> _Shown:

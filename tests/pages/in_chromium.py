@@ -1,25 +1,50 @@
 """Open every built page in headless Chromium, wide and narrow, light and dark: `make pages`.
 
 A page passes if it writes no error to the console, asks for nothing outside the book, does not
-scroll sideways, and shows each figure in the version of the theme at hand. Pictures of the pages go
-to book/_build/pictures with `--pictures`. Without Chromium the check is skipped, and says so.
+scroll sideways, and shows each figure in the version of the theme at hand. axe-core finds nothing
+serious on it, in either theme. No page is larger than 3 MB. A chapter has its answer, of few words
+and few numbers, and its first figure on the first screen. The search finds what it is asked for,
+and folds open from the keyboard.
+
+Pictures of the pages go to book/_build/pictures with `--pictures`. Without Chromium the check is
+skipped, and says so.
+
+Cost: four minutes on two cores, each with a browser of its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import os
+import re
 import shutil
 import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from playwright.sync_api import BrowserContext, Page, sync_playwright
+import axe_playwright_python
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from tqdm import tqdm
 
 HTML = Path(__file__).resolve().parents[2] / "book" / "_build" / "html"
 WIDTHS = {"wide": 1400, "narrow": 390}
+HEIGHT = 1000
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+Theme = Literal["light", "dark"]
+View = tuple[Path, str, Theme]
+LARGEST = 3_000_000  # bytes of a page
+MOST_WORDS, MOST_NUMBERS = 75, 6  # of a chapter's answer
+AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
+#: contrast alone depends on the theme, the rest is looked at once
+AXE_RULES = {
+    "light": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]},
+    "dark": {"type": "rule", "values": ["color-contrast"]},
+}
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--hide-scrollbars"]
 PROBE = """() => {
   const seen = (e) => getComputedStyle(e).display !== 'none';
@@ -30,7 +55,15 @@ PROBE = """() => {
       (f) => [...f.querySelectorAll('img')].filter(seen).map((i) => i.className)),
     broken: [...document.images].filter((i) => seen(i) && i.complete && !i.naturalWidth)
       .map((i) => i.alt),
+    answer: document.querySelector('.cde-answer > p')?.innerText ?? null,
+    figure: document.querySelector('.cde-figure')?.getBoundingClientRect().top ?? null,
   };
+}"""
+VIOLATIONS = """async (rules) => {
+  const found = await axe.run(document, 
+    {resultTypes: ['violations'], runOnly: rules, preload: false});
+  return found.violations.filter((one) => ['serious', 'critical'].includes(one.impact))
+    .map((one) => `${one.id}: ${one.help}: ${one.nodes.slice(0, 3).map((n) => n.html).join(' ')}`);
 }"""
 
 
@@ -51,7 +84,28 @@ def listen(page: Page) -> list[str]:
     return complaints
 
 
-def look(window: BrowserContext, path: Path, theme: str, picture: Path | None) -> list[str]:
+def first_screen(seen: dict[str, Any]) -> list[str]:
+    """What is wrong with the answer and the first figure of a chapter."""
+    complaints = []
+    if seen["figure"] is None:
+        complaints.append("has no figure")
+    elif seen["figure"] > HEIGHT:
+        complaints.append(f"has its first figure {seen['figure']:.0f} pixels down")
+    answer = seen["answer"] or ""
+    numbers = re.findall(r"(?<![\w@.-])[-−]?\d[\d.,]*", answer)
+    if not answer:
+        complaints.append("has no answer below its title")
+    if len(answer.split()) > MOST_WORDS or len(numbers) > MOST_NUMBERS:
+        complaints.append(f"has {len(answer.split())} words, {len(numbers)} numbers in its answer")
+    return complaints
+
+
+def is_chapter(page: Path) -> bool:
+    """Whether a page is a chapter that was executed."""
+    return "executed" in page.relative_to(HTML).parts
+
+
+def look(window: BrowserContext, path: Path, theme: Theme, picture: Path | None) -> list[str]:
     """What is wrong with a page in a window of one width and theme."""
     page = window.new_page()
     try:
@@ -66,6 +120,12 @@ def look(window: BrowserContext, path: Path, theme: str, picture: Path | None) -
         for shown in seen["figures"]:
             if len(shown) != 1 or f"cde-{theme}" not in shown[0]:
                 complaints.append(f"a figure shows {shown or 'no image'}")
+        if page.viewport_size and page.viewport_size["width"] == WIDTHS["wide"]:
+            if is_chapter(path):
+                complaints += first_screen(seen)
+            page.evaluate(AXE.read_text(encoding="utf-8"))
+            said = page.evaluate(VIOLATIONS, AXE_RULES[theme])
+            complaints += [f"axe-core: {one[:600]}" for one in said]
         if picture is not None:
             page.screenshot(path=picture, full_page=True)
         return complaints
@@ -84,39 +144,100 @@ def is_source(page: Path) -> bool:
     return "_modules" in page.relative_to(HTML).parts
 
 
+@contextmanager
+def browser(program: str) -> Iterator[Browser]:
+    """A Chromium of its own."""
+    with sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=program, args=FLAGS)
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+def look_at(views: Sequence[View], program: str, pictures: bool) -> list[str]:
+    """What is wrong with some views, in a browser of their own."""
+    problems = []
+    with browser(program) as opened:
+        windows = {
+            (name, theme): opened.new_context(
+                viewport={"width": width, "height": HEIGHT}, color_scheme=theme
+            )
+            for name, width in WIDTHS.items()
+            for theme in THEMES
+        }
+        for page, name, theme in views:
+            relative = page.relative_to(HTML)
+            file = f"{'-'.join(relative.with_suffix('').parts)}-{name}-{theme}.png"
+            picture = HTML.parent / "pictures" / file if pictures else None
+            complaints = look(windows[name, theme], page, theme, picture)
+            problems += [f"{relative} ({name}, {theme}): {one}" for one in complaints]
+    return problems
+
+
+def use(program: str) -> list[str]:
+    """What does not work where a reader does something: searches, or opens a fold by keyboard."""
+    with browser(program) as opened:
+        window = opened.new_context(viewport={"width": WIDTHS["wide"], "height": HEIGHT})
+        return [*search_for(window, "null token"), *open_folds(window)]
+
+
+def search_for(window: BrowserContext, words: str) -> list[str]:
+    """Search the book for words that it has."""
+    page = window.new_page()
+    page.goto(f"{(HTML / 'search.html').as_uri()}?q={words.replace(' ', '+')}")
+    try:
+        page.wait_for_selector("#search-results li a", timeout=20_000)
+    except Exception as reason:
+        return [f"the search finds nothing for {words!r}: {reason}"]
+    finally:
+        page.close()
+    return []
+
+
+def open_folds(window: BrowserContext) -> list[str]:
+    """Open the first fold of a chapter with the keyboard alone."""
+    page = window.new_page()
+    try:
+        page.goto(next(one for one in pages_of_the_book() if is_chapter(one)).as_uri())
+        page.locator(".cde-figure summary").first.focus()
+        page.keyboard.press("Enter")
+        opened = page.locator(".cde-figure details").first.evaluate("(fold) => fold.open")
+        return [] if opened else ["a fold does not open by keyboard"]
+    finally:
+        page.close()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pictures", action="store_true", help="keep a picture of each page")
+    parser.add_argument("--only", default="", help="pages with this in their path alone")
     options = parser.parse_args()
     names = ("chromium", "chromium-browser", "google-chrome")
     program = next((executable for name in names if (executable := shutil.which(name))), None)
     if program is None:
         print("SKIPPED: no Chromium here (Debian: apt-get install chromium); pages not opened")
         return 0
-    pages = pages_of_the_book()
+    pages = [page for page in pages_of_the_book() if options.only in str(page)]
     if not pages:
         print("no pages: run `make book` first", file=sys.stderr)
         return 1
-    problems = []
+    problems = [
+        f"{page.relative_to(HTML)}: has {page.stat().st_size / 1e6:.1f} MB"
+        for page in pages
+        if page.stat().st_size > LARGEST
+    ]
     every = itertools.product(pages, WIDTHS, THEMES)
     # one page of source code looks like another, but for the length of its names
     views = [view for view in every if not is_source(view[0]) or view[1:] == ("narrow", "light")]
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=FLAGS)
-        windows = {
-            (name, theme): browser.new_context(
-                viewport={"width": width, "height": 1000}, color_scheme=theme
-            )
-            for name, width in WIDTHS.items()
-            for theme in THEMES
-        }
-        for page, name, theme in tqdm(views, desc="pages in Chromium", mininterval=10):
-            relative = page.relative_to(HTML)
-            file = f"{'-'.join(relative.with_suffix('').parts)}-{name}-{theme}.png"
-            picture = HTML.parent / "pictures" / file if options.pictures else None
-            complaints = look(windows[name, theme], page, theme, picture)
-            problems += [f"{relative} ({name}, {theme}): {one}" for one in complaints]
-        browser.close()
+    parts = [views[start : start + 16] for start in range(0, len(views), 16)]
+    look_now = partial(look_at, program=program, pictures=options.pictures)
+    with ProcessPoolExecutor(os.cpu_count()) as workers:
+        every_part = tqdm(
+            workers.map(look_now, parts), "pages in Chromium", len(parts), mininterval=10
+        )
+        problems += [one for part in every_part for one in part]
+    problems += use(program)
     good = f"{len(pages)} pages are fit to be read: {len(views)} views without a complaint"
     print("\n".join(problems) or good)
     return 1 if problems else 0

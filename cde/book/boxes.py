@@ -1,0 +1,87 @@
+"""Boxes of a page that are neither figure nor table of measurements: HTML with its text beside it.
+
+Where numbers come from, and settings as a table of what was changed. A box works in JupyterLab as
+in the rendered book; a reader without a browser gets its text.
+
+Cost: none to speak of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, Field, fields
+from typing import Any
+
+import pandas as pd
+
+from cde.book import plots
+from cde.book.markup import render
+
+__all__ = ["Box", "show_configurations_as_tables", "show_source"]
+
+
+class Box:
+    """HTML, with its text for readers without a browser."""
+
+    def __init__(self, markup: str, text: str) -> None:
+        self.markup, self.text = markup, text
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/html": self.markup, "text/plain": self.text}
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def show_source(note: str) -> None:
+    """Say below the cell where its numbers come from: the first words, and the rest folded unless
+    a record is stale.
+
+    Args:
+        note: sentences; nothing is shown where there are none.
+
+    Example:
+        >>> show_source("Read from the record of Monday, not computed here. Its proof holds.")
+        Read from the record of Monday, not computed here. Its proof holds.
+    """
+    from IPython.display import display
+
+    if not note:
+        return
+    head, found, _ = note.partition(", not computed here")
+    if not found:
+        head = note.partition(": ")[0].partition(". ")[0]
+    markup = render("source.html.j2", head=head, note=note, open="STALE" in note)
+    display(Box(markup, note))  # type: ignore[no-untyped-call]
+
+
+def show_configurations_as_tables() -> None:
+    """Have IPython show a `TrainConfig` by what differs from its defaults: as one line it is wider
+    than any page. Elsewhere than in IPython nothing happens.
+    """
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    if shell is not None:
+        formatter = shell.display_formatter.formatters["text/html"]
+        formatter.for_type_by_name("cde.training.configuration", "TrainConfig", changed_fields)
+
+
+def changed_fields(config: Any) -> str:
+    """An HTML table of the fields of a dataclass that differ from their defaults.
+
+    Example:
+        >>> from cde import TrainConfig
+        >>> "steps" in changed_fields(TrainConfig(steps=7))
+        True
+    """
+    values = {one.name: getattr(config, one.name) for one in fields(config)}
+    changed = {
+        one.name: repr(values[one.name])
+        for one in fields(config)
+        if values[one.name] != _default(one)
+    }
+    return plots.table(pd.DataFrame({"other than the default": changed})).markup
+
+
+def _default(one: Field[Any]) -> Any:
+    return one.default if one.default_factory is MISSING else one.default_factory()

@@ -26,6 +26,9 @@ What the command calls:
 - `cde.book.execution`: one chapter through jupytext and papermill, and whether its page is fresh;
 - `cde.book.comparison`: runs of one chapter side by side;
 - `cde.book.ledger_pages`: *Claims*, *How verdicts are decided*, *Map*;
+- `cde.book.forest`: intervals drawn on one scale;
+- `cde.book.thumbnails`: the chapters' figures as files, for pages that show them small;
+- `cde.book.reproducibility`: *Reproducibility*;
 - `cde.book.markup`: the templates that pages are made of;
 - `cde.book.pages`: executed notebooks and the ledger made into pages;
 - `cde.book.public_names`: the names of the package, read from its sources;

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,11 @@ from scipy import stats
 from cde.book.chapters import Chapter, chapters
 from cde.book.claims import css, power_in_words
 from cde.book.execution import load_execution
+from cde.book.forest import Axis, Line, axis, line
 from cde.book.ledger import PAPERS, SHORT, Claim, gates, ledger
 from cde.book.markup import render
 from cde.book.simulation import TRUTHS, attainable, chances
+from cde.book.thumbnails import Figure, chapter_figures
 from cde.book.verdicts import SCALES, VERDICTS, Measurement, Verdict, decide, from_json
 from cde.intervals import Interval, false_discovery, smallest_effect
 from cde.intervals.estimates import STUDENT
@@ -103,29 +106,23 @@ class Judged:
         )
 
     @property
-    def drawn(self) -> dict[str, Any] | None:
-        """Places, in per cent of a small drawing, of interval, bounds and the paper's value."""
-        if self.verdict.leading is None:
+    def drawn(self) -> Line | None:
+        """The leading measurement, for a small drawing; None without one."""
+        leading = self.verdict.leading
+        if leading is None:
             return None
-        interval, lower, upper = self.verdict.leading.interval, *self.claim.bounds
-        marks = [interval.low, interval.high, *(x for x in (lower, upper) if math.isfinite(x))]
-        if self.claim.paper_effect is not None:
-            marks.append(self.claim.paper_effect)
-        low, high = min(marks), max(marks)
-        room = (high - low or 1.0) * 0.12
-        low, high = low - room, high + room
+        return line(self.claim, leading.interval, axis(self.claim, [leading]))
 
-        def place(value: float) -> float:
-            return round(100 * (min(max(value, low), high) - low) / (high - low), 2)
+    @property
+    def axis(self) -> Axis:
+        """The scale that all its measurements share."""
+        return axis(self.claim, self.measurements)
 
-        paper = self.claim.paper_effect
-        return {
-            "inside": (place(lower), place(upper)),
-            "low": place(interval.low),
-            "high": place(interval.high),
-            "estimate": place(interval.estimate),
-            "paper": None if paper is None else place(paper),
-        }
+    @property
+    def forest(self) -> list[tuple[Measurement, Line]]:
+        """Each measurement with its line, all on one scale."""
+        on = self.axis if self.measurements else None
+        return [(one, line(self.claim, one.interval, on)) for one in self.measurements if on]
 
 
 def judged(profile: str, root: Path) -> list[Judged]:
@@ -168,22 +165,45 @@ def _with_discoveries(entries: list[Judged]) -> list[Judged]:
 
 
 def claims_page(profile: str, root: Path) -> str:
-    """The page *Claims*: every claim of the ledger with its verdict, to be filtered by paper, part
-    and verdict; those that hold come first, those that were not tested last.
+    """The page *Claims*: every claim of the ledger with its verdict, to be filtered by paper, part,
+    verdict, scale and words, and sorted; at first those that hold, at last those that were not
+    tested.
     """
+    places = {identifier: place for place, identifier in enumerate(ledger())}
     entries = sorted(judged(profile, root), key=lambda one: VERDICTS.index(one.verdict.verdict))
     tally = Counter(entry.verdict.verdict for entry in entries)
     return render(
         "claims.md.j2",
         profile=profile,
         judged=entries,
+        places=places,
         counts=", ".join(f"{tally[name]} {name}" for name in VERDICTS),
-        filters={
-            "paper": list(PAPERS.values()),
-            "part": list(dict.fromkeys(claim.part for claim in ledger().values())),
-            "verdict": list(VERDICTS),
-        },
+        filters=_filters(entries),
     )
+
+
+def _filters(entries: Sequence[Judged]) -> dict[str, dict[str, str]]:
+    """What the page can be filtered by: per parameter of its address the values and their words."""
+    counted = {
+        "verdict": Counter(entry.verdict.verdict for entry in entries),
+        "paper": Counter(entry.claim.paper for entry in entries),
+        "part": Counter(entry.claim.part for entry in entries),
+        "scale": Counter(entry.verdict.scale for entry in entries if entry.verdict.scale),
+    }
+    order = {
+        "verdict": VERDICTS,
+        "paper": tuple(PAPERS),
+        "part": tuple(dict.fromkeys(claim.part for claim in ledger().values())),
+        "scale": SCALES,
+    }
+    return {
+        name: {
+            value: f"{PAPERS.get(value, value)} ({count[value]})"
+            for value in order[name]
+            if count[value] or name == "verdict"
+        }
+        for name, count in counted.items()
+    }
 
 
 def rules_page(profile: str, root: Path) -> str:
@@ -243,26 +263,47 @@ def _power_of(n: int) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class _Exhibit:
-    """A table or figure of a paper, and its chapter, or what is said in the chapter's place."""
+    """A table or figure of a paper, and its chapter, or what is said in the chapter's place.
+
+    `figure` is the chapter's figure that answers it, or stands for the chapter, and `number` that
+    figure's among the chapter's.
+    """
 
     exhibit: str
     title: str
     chapter: Chapter | None
     without_chapter: str
     note: str
+    figure: Figure | None
+    number: int
 
 
-def _exhibit(entry: dict[str, Any], known: dict[str, Chapter]) -> _Exhibit:
+def _exhibit(
+    entry: dict[str, Any], known: dict[str, Chapter], shown: Mapping[str, Sequence[Figure]]
+) -> _Exhibit:
     """An entry of `book/exhibits.yml`."""
     name, note = entry["chapter"] or "", entry.get("note") or ""
     without_chapter = f"not yet (planned: {name})" if name else "not yet"
     if "nothing to reproduce" in note:
-        without_chapter = "—"
-    return _Exhibit(entry["exhibit"], entry["title"], known.get(name), without_chapter, note)
+        without_chapter = "nothing to reproduce"
+    figures = shown.get(name, ())
+    paper = SHORT[entry["paper"]]
+    own = [one.is_of(paper, entry["exhibit"]) for one in figures]
+    index = own.index(True) if any(own) else 0
+    return _Exhibit(
+        entry["exhibit"],
+        entry["title"],
+        known.get(name),
+        without_chapter,
+        note,
+        figures[index] if figures else None,
+        index + 1,
+    )
 
 
 def map_page(profile: str, root: Path) -> str:
-    """The page *Map*: each table and figure of the three papers, and the chapter that answers it.
+    """The page *Map*: each table and figure of the three papers, and the chapter that answers it,
+    with its figure.
 
     Example:
         >>> from cde.storage import project_root
@@ -270,6 +311,7 @@ def map_page(profile: str, root: Path) -> str:
         True
     """
     known = {chapter.name: chapter for chapter in chapters(root)}
+    shown = chapter_figures(profile, root)
     entries = yaml.safe_load((root / "book" / "exhibits.yml").read_text(encoding="utf-8"))
     answers: dict[str, list[str]] = {name: [] for name in known}
     for entry in entries:
@@ -280,7 +322,7 @@ def map_page(profile: str, root: Path) -> str:
         answered=sum(map(len, answers.values())),
         total=len(entries),
         papers={
-            title: [_exhibit(entry, known) for entry in entries if entry["paper"] == paper]
+            title: [_exhibit(entry, known, shown) for entry in entries if entry["paper"] == paper]
             for paper, title in PAPERS.items()
         },
         backwards=[

@@ -56,6 +56,6 @@ def render(template: str, **values: Any) -> str:
 
     Example:
         >>> render("status_table.md.j2", rows=[]).splitlines()[0]
-        '| chapter | verdicts | seconds | device | commit |'
+        '| chapter | verdicts | seconds | GiB | commit |'
     """
     return _ENVIRONMENT.get_template(template).render(values)

@@ -7,9 +7,7 @@ here is cheap and is redone on each build; nothing here runs a chapter again.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,15 +18,14 @@ from nbformat import NotebookNode
 from cde.book.chapters import Chapter, chapters
 from cde.book.execution import Execution, load_execution, raw_notebook
 from cde.book.landing import landing_pages
-from cde.book.ledger import ledger
-from cde.book.ledger_pages import claims_page, collect_measurements, map_page, rules_page
+from cde.book.ledger_pages import claims_page, map_page, rules_page
 from cde.book.markup import render
 from cde.book.reference import names_used, reference_pages
-from cde.book.thumbnails import lead_figures, write_figures
-from cde.book.verdicts import VERDICTS, decide
+from cde.book.reproducibility import reproducibility_page
+from cde.book.thumbnails import chapter_figures, lead_figures, write_figures
 from cde.storage import atomic_path
 
-__all__ = ["chapter_notebook", "status_table", "write_pages"]
+__all__ = ["chapter_notebook", "write_pages"]
 
 #: what a chapter's page says until it has run
 PLACEHOLDER = "*The answer stands in the last cells, and here on the rendered page.*"
@@ -118,41 +115,8 @@ def _missing_page(chapter: Chapter, profile: str) -> NotebookNode:
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text, id="missing")])
 
 
-@dataclass(frozen=True)
-class _Status:
-    """A chapter, its last execution (None: none yet) and, in words, what came of it."""
-
-    chapter: Chapter
-    log: Execution | None
-    verdicts: str
-
-
-def _statuses(profile: str, root: Path) -> list[_Status]:
-    by_chapter = collect_measurements(profile, root)
-    statuses = []
-    for chapter in chapters(root):
-        log = load_execution(chapter, profile, root)
-        measurements = by_chapter.get(chapter.name, [])
-        names = dict.fromkeys(one.claim for one in measurements if one.claim in ledger())
-        tally = Counter(decide(ledger()[name], measurements).verdict for name in names)
-        verdicts = ", ".join(f"{tally[name]} {name}" for name in VERDICTS if tally[name])
-        statuses.append(_Status(chapter, log, "failed" if log and log.error else verdicts))
-    return statuses
-
-
-def status_table(profile: str, root: Path) -> str:
-    """A Markdown table of the chapters: verdicts, time, hardware, commit.
-
-    Example:
-        >>> from cde.storage import project_root
-        >>> status_table("a profile of nobody", project_root()).splitlines()[0]
-        '| chapter | verdicts | seconds | device | commit |'
-    """
-    return render("status_table.md.j2", rows=_statuses(profile, root))
-
-
 def write_pages(profile: str, root: Path) -> None:
-    """Write every generated page: one per chapter, *Claims*, *Map*, the table of chapters, and the
+    """Write every generated page: one per chapter, *Claims*, *Map*, *Reproducibility*, and the
     reference.
     """
     contents = (root / "_toc.yml").read_text(encoding="utf-8")
@@ -166,14 +130,13 @@ def write_pages(profile: str, root: Path) -> None:
         page.cells.extend(_code_used(chapter, contents))
         _write(target, nbformat.writes(page))
     generated = root / "book" / "generated"
-    figures = lead_figures(profile, root)
-    write_figures(figures, root)
+    write_figures(chapter_figures(profile, root), root)
     _write(generated / "claims.md", claims_page(profile, root))
     _write(generated / "map.md", map_page(profile, root))
     _write(generated / "rules.md", rules_page(profile, root))
-    status = render("status.md.j2", profile=profile, rows=_statuses(profile, root))
-    _write(generated / "status.md", status)
-    for name, text in {**landing_pages(profile, root, figures), **reference_pages(root)}.items():
+    _write(generated / "reproducibility.md", reproducibility_page(profile, root))
+    landing = landing_pages(profile, root, lead_figures(profile, root))
+    for name, text in {**landing, **reference_pages(root)}.items():
         _write(generated / name, text)
 
 

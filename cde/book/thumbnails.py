@@ -1,9 +1,9 @@
-"""The figure that stands for a chapter, in light and in dark, as files that other pages show small.
+"""The chapters' figures, in light and in dark, as files that other pages show small.
 
 A chapter's executed notebook holds each figure as two SVG images within the page
 (`cde.book.plots.show`). A page that shows many of them, such as the map, would grow by megabytes.
-So each chapter's leading figure is written to a file of its own, and a page links to it; a browser
-fetches it when it comes into sight. The template `thumbnail.html.j2` holds the markup.
+So each figure is written to a file of its own, and a page links to it; a browser fetches it when it
+comes into sight. The template `thumbnail.html.j2` holds the markup.
 
 Cost: a second for the whole book, which is the reading of its notebooks.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
@@ -23,7 +23,16 @@ from cde.book.chapters import chapters
 from cde.book.execution import raw_notebook
 from cde.storage import atomic_path, project_root
 
-__all__ = ["FOLDER", "LEAD", "Figure", "lead_figure", "lead_figures", "write_figures"]
+__all__ = [
+    "FOLDER",
+    "LEAD",
+    "Figure",
+    "chapter_figures",
+    "figures_of",
+    "lead_figure",
+    "lead_figures",
+    "write_figures",
+]
 
 #: where the files are, below the checkout; Sphinx copies what is in it to `_static`
 FOLDER = Path("book") / "generated" / "figures"
@@ -43,12 +52,31 @@ class Figure:
         light, dark: the SVG, as text, for a light and for a dark page.
         alt: its alternative text.
         caption: its caption, as text, without its number and provenance.
+        answers: the exhibits of a paper that it answers, such as "CDE Figs. 3 and 9".
     """
 
     light: str
     dark: str
     alt: str
     caption: str = ""
+    answers: str = ""
+
+    def is_of(self, paper: str, exhibit: str) -> bool:
+        """Whether it answers an exhibit.
+
+        Args:
+            paper: short name of the paper.
+            exhibit: such as "Fig. 3" or "Table 9 of the supplement".
+
+        Example:
+            >>> shown = Figure("", "", "", answers="CDE Figs. 3 and 9")
+            >>> shown.is_of("CDE", "Fig. 9"), shown.is_of("CDE", "Table 9")
+            (True, False)
+        """
+        kind, number = (*exhibit.split(), "")[:2]
+        named = re.findall(rf"{kind.rstrip('.')}s?\.? ((?:\d+|, | and )+)", self.answers)
+        numbers = {one for group in named for one in re.findall(r"\d+", group)}
+        return self.answers.startswith(f"{paper} ") and number in numbers
 
     @property
     def size(self) -> tuple[int, int]:
@@ -106,13 +134,24 @@ def _figures(notebook: Mapping[str, Any]) -> Iterator[tuple[list[str], Figure]]:
             parser.feed(markup)
             for one in parser.found:
                 if all(theme in one for theme in THEMES):
-                    caption = " ".join(one["caption"].split())
-                    yield one["classes"], Figure(one["light"], one["dark"], one["alt"], caption)
+                    caption, _, answers = " ".join(one["caption"].split()).partition(" Answers ")
+                    texts = one["alt"], caption, answers.removesuffix(".")
+                    yield one["classes"], Figure(one["light"], one["dark"], *texts)
+
+
+def figures_of(notebook: Mapping[str, Any]) -> list[Figure]:
+    """A chapter's figures; at first the one that stands for it, which its class `cde-lead` marks or
+    which comes first.
+
+    Args:
+        notebook: an executed notebook, as nbformat or JSON reads it.
+    """
+    figures = sorted(_figures(notebook), key=lambda found: LEAD not in found[0])
+    return [figure for _, figure in figures]
 
 
 def lead_figure(notebook: Mapping[str, Any]) -> Figure | None:
-    """The figure that stands for a chapter: the one marked so by its class `cde-lead`, else the
-    first one; None without any.
+    """The figure that stands for a chapter; None without any.
 
     Args:
         notebook: an executed notebook, as nbformat or JSON reads it.
@@ -123,9 +162,23 @@ def lead_figure(notebook: Mapping[str, Any]) -> Figure | None:
         >>> lead_figure({"cells": [{"outputs": [{"data": {"text/html": shown}}]}]}).alt
         'A line.'
     """
-    figures = list(_figures(notebook))
-    marked = [figure for classes, figure in figures if LEAD in classes]
-    return next(iter([*marked, *(figure for _, figure in figures)]), None)
+    return next(iter(figures_of(notebook)), None)
+
+
+def chapter_figures(profile: str, root: Path | None = None) -> dict[str, list[Figure]]:
+    """The figures of the executed chapters, by chapter, each as `figures_of` orders them.
+
+    Example:
+        >>> chapter_figures("a profile of nobody")
+        {}
+    """
+    root = root or project_root()
+    figures = {}
+    for chapter in chapters(root):
+        path = raw_notebook(chapter, profile, root)
+        if path.exists():
+            figures[chapter.name] = figures_of(json.loads(path.read_text(encoding="utf-8")))
+    return figures
 
 
 def lead_figures(profile: str, root: Path | None = None) -> dict[str, Figure]:
@@ -136,30 +189,24 @@ def lead_figures(profile: str, root: Path | None = None) -> dict[str, Figure]:
         >>> lead_figures("a profile of nobody")
         {}
     """
-    root = root or project_root()
-    figures = {}
-    for chapter in chapters(root):
-        path = raw_notebook(chapter, profile, root)
-        if path.exists():
-            figure = lead_figure(json.loads(path.read_text(encoding="utf-8")))
-            if figure is not None:
-                figures[chapter.name] = figure
-    return figures
+    return {name: shown[0] for name, shown in chapter_figures(profile, root).items() if shown}
 
 
-def write_figures(figures: Mapping[str, Figure], root: Path) -> None:
-    """Write each figure to `<chapter>-light.svg` and `<chapter>-dark.svg` in `FOLDER`; what was
-    there of other chapters is removed.
+def write_figures(figures: Mapping[str, Sequence[Figure]], root: Path) -> None:
+    """Write each chapter's first figure to `<chapter>-light.svg` and `<chapter>-dark.svg` in
+    `FOLDER`, its second one to `<chapter>-2-light.svg` and so on; what was there of others is
+    removed.
 
     Args:
-        figures: by chapter, from `lead_figures`.
+        figures: by chapter, from `chapter_figures`.
         root: folder of the checkout.
     """
     folder = root / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     texts = {
-        f"{name}-{theme}.svg": getattr(figure, theme)
-        for name, figure in figures.items()
+        f"{name}{'' if number == 1 else f'-{number}'}-{theme}.svg": getattr(figure, theme)
+        for name, shown in figures.items()
+        for number, figure in enumerate(shown, start=1)
         for theme in THEMES
     }
     for path in folder.glob("*.svg"):

@@ -63,9 +63,9 @@ def test_a_chapter_without_a_figure_has_none() -> None:
 @pytest.mark.parametrize("split", [False, True])
 def test_files_hold_what_the_figure_holds_and_no_other_stays(tmp_path: Path, split: bool) -> None:
     one = Figure("<svg a='ä'/>", "<svg b=''/>", FIRST)
-    write_figures({"gone": one, "kept": one}, tmp_path)
+    write_figures({"gone": [one], "kept": [one]}, tmp_path)
     if split:
-        write_figures({"kept": Figure("<svg c=''/>", one.dark, FIRST)}, tmp_path)
+        write_figures({"kept": [Figure("<svg c=''/>", one.dark, FIRST)]}, tmp_path)
     names = sorted(path.name for path in (tmp_path / FOLDER).iterdir())
     chapters = ("kept",) if split else ("gone", "kept")
     assert names == [f"{name}-{theme}.svg" for name in chapters for theme in ("dark", "light")]

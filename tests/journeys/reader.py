@@ -267,7 +267,7 @@ def claim_problems(
     command = [str(ENVIRONMENT / "bin" / "cde"), "claims", "--json"]
     printed = json.loads(run(command, checkout, variables).stdout)["claims"]
     said = {entry["id"]: entry["verdict"] for entry in printed}
-    shown = {str(row["id"]): row["data-verdict"] for row in soup.select(".cde-ledger tr[id]")}
+    shown = {str(row["id"]): row["data-verdict"] for row in soup.select(".cde-claims li[id]")}
     if not said or len(said) != len(shown):
         yield f"the command prints {len(said)} claims, the page shows {len(shown)}"
     for claim in sorted(said.keys() | shown.keys()):

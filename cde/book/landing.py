@@ -171,14 +171,16 @@ def findings(path: Path, shown: Mapping[str, Card], entries: Sequence[Judged]) -
     return render("findings.md.j2", themes=themes)
 
 
-def landing_pages(profile: str, root: Path, figures: Mapping[str, Figure]) -> dict[str, str]:
+def landing_pages(
+    profile: str, root: Path, figures: Mapping[str, Sequence[Figure]]
+) -> dict[str, str]:
     """What the landing page and the parts' opening pages include, by file name below
     `book/generated`.
 
     Args:
         profile: profile of this build.
         root: folder of the checkout.
-        figures: by chapter, from `cde.book.thumbnails.lead_figures`.
+        figures: by chapter, from `cde.book.thumbnails.chapter_figures`.
     """
     entries = judged(profile, root)
     shown = cards(profile, root, entries, figures)

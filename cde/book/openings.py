@@ -72,7 +72,7 @@ def read_list(path: Path) -> list[dict[str, Any]]:
 
 
 def cards(
-    profile: str, root: Path, entries: Sequence[Judged], figures: Mapping[str, Figure]
+    profile: str, root: Path, entries: Sequence[Judged], figures: Mapping[str, Sequence[Figure]]
 ) -> dict[str, Card]:
     """What other pages show of each chapter, by its name.
 
@@ -80,7 +80,7 @@ def cards(
         profile: profile whose executions are shown.
         root: folder of the checkout.
         entries: the ledger, from `cde.book.ledger_pages.judged`.
-        figures: by chapter, from `cde.book.thumbnails.lead_figures`.
+        figures: by chapter, from `cde.book.thumbnails.chapter_figures`.
     """
     made = {}
     for chapter in chapters(root):
@@ -90,7 +90,7 @@ def cards(
             chapter,
             first_sentence(log.answer) if log is not None and log.answer else "",
             {name: tally[name] for name in VERDICTS if tally[name]},
-            figures.get(chapter.name),
+            next(iter(figures.get(chapter.name, ())), None),
         )
     return made
 

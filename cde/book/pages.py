@@ -35,6 +35,11 @@ GLUED = "```{glue:md} answer\n:format: myst\n```"
 FIGURE_PLACE = "```{raw} html\n<!-- the figure that shows the answer -->\n```"
 #: a cell with more lines of code than this is folded
 _OPEN_LINES = 12
+#: what a folded cell is called, by what stands in it
+_LABELS = {
+    "profile: Profile": "The parameters, to be set with -p",
+    "page.settings(": "The settings of each profile, and this page's",
+}
 #: what draws or words what a reader sees anyway
 _HOUSEKEEPING = ("plots.figure", "plots.show", "plots.table", "page.", "claims.", "gates.show")
 
@@ -61,6 +66,9 @@ def chapter_notebook(chapter: Chapter, raw: NotebookNode, log: Execution) -> Not
             cell.source = cell.source.replace(PLACEHOLDER, answer)
         else:
             cell.metadata["tags"] = _tags(cell)
+            if "hide-cell" in cell.metadata["tags"]:
+                label = next((one for sign, one in _LABELS.items() if sign in cell.source), "")
+                cell.metadata["mystnb"] = {"code_prompt_show": label} if label else {}
     if log.error and not log.answer and not marked:
         # cells made here have fixed names: with random ones the page would be new on each build
         notebook.cells.insert(0, nbformat.v4.new_markdown_cell(failure(log), id="failure"))
@@ -110,6 +118,18 @@ def _code_used(chapter: Chapter, contents: str) -> list[NotebookNode]:
     return [nbformat.v4.new_markdown_cell(text, id="code-used")] if entries else []
 
 
+def _as_a_notebook(chapter: Chapter, log: Execution) -> NotebookNode:
+    """A cell that leads to the executed notebook, and says how other tools run it again."""
+    text = render(
+        "rerun.html.j2",
+        chapter=chapter,
+        profile=log.profile,
+        seconds=log.seconds,
+        seed=int(log.parameters.get("seed", 0)),
+    )
+    return nbformat.v4.new_markdown_cell(text, id="as-a-notebook")
+
+
 def _missing_page(chapter: Chapter, profile: str) -> NotebookNode:
     text = render("missing.md.j2", chapter=chapter, profile=profile)
     return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text, id="missing")])
@@ -127,6 +147,7 @@ def write_pages(profile: str, root: Path) -> None:
         page: Any = _missing_page(chapter, profile)
         if log is not None and path.exists():
             page = chapter_notebook(chapter, nbformat.read(path, as_version=4), log)
+            page.cells.append(_as_a_notebook(chapter, log))
         page.cells.extend(_code_used(chapter, contents))
         _write(target, nbformat.writes(page))
     generated = root / "book" / "generated"

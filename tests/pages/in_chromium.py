@@ -60,7 +60,7 @@ PROBE = """() => {
   };
 }"""
 VIOLATIONS = """async (rules) => {
-  const found = await axe.run(document, 
+  const found = await axe.run(document,
     {resultTypes: ['violations'], runOnly: rules, preload: false});
   return found.violations.filter((one) => ['serious', 'critical'].includes(one.impact))
     .map((one) => `${one.id}: ${one.help}: ${one.nodes.slice(0, 3).map((n) => n.html).join(' ')}`);

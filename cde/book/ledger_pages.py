@@ -177,7 +177,7 @@ def claims_page(profile: str, root: Path) -> str:
         profile=profile,
         judged=entries,
         places=places,
-        counts=", ".join(f"{tally[name]} {name}" for name in VERDICTS),
+        counts=", ".join(f"{tally[name]} {name.replace('holds', 'hold')}" for name in VERDICTS),
         filters=_filters(entries),
     )
 

@@ -1,4 +1,4 @@
-"""The page *Reproducibility*: machine, versions, times, data with fingerprints and licences, records.
+"""The page *Reproducibility*: machine, versions, times, data with their licences, records.
 
 What a page of the book was made from stands in the log of its execution; this module adds the logs
 up. Licences are those that the installed packages declare. Differences between the papers and the

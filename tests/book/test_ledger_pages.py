@@ -1,0 +1,171 @@
+"""The pages made from the ledger: each claim once, filters that fit, exhibits with our figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+from bs4 import BeautifulSoup, Tag
+
+from cde.book import ledger_pages
+from cde.book.chapters import chapters
+from cde.book.ledger import PAPERS, SHORT, ledger
+from cde.book.ledger_pages import claims_page, judged, map_page
+from cde.book.thumbnails import Figure
+from cde.book.verdicts import VERDICTS, Measurement, Reading
+from cde.intervals import Interval
+from cde.storage import project_root
+
+ROOT = project_root()
+NAMES = list(ledger())
+SEVERAL, ALONE, NULL = NAMES[4], NAMES[40], NAMES[-1]
+
+
+def passed(claim: str) -> tuple[Reading, ...]:
+    return tuple(Reading(name, 1e9, "made up") for name in ledger()[claim].gates)
+
+
+def measured(claim: str, low: float, high: float, scale: str, role: Any = "test") -> Measurement:
+    interval = Interval((low + high) / 2, low, high, 5, "made up")
+    return Measurement(claim, f"{low} to {high}", interval, role, scale, passed(claim))
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> BeautifulSoup:
+    """The page of claims, of which three have measurements that were made up."""
+    made = {
+        "table1": [
+            measured(SEVERAL, 2, 4, "hours"),
+            measured(SEVERAL, 3, 5, "hours"),
+            measured(SEVERAL, -900, 900, "laptop", "exploratory"),
+            measured(ALONE, -1e6, 1e6, "laptop"),
+            measured(NULL, -5, 5, "gpu", "exploratory"),
+        ]
+    }
+    monkeypatch.setattr(ledger_pages, "collect_measurements", lambda *_: made)
+    return BeautifulSoup(claims_page("laptop", ROOT), "html.parser")
+
+
+def rows(page: BeautifulSoup) -> dict[str, Tag]:
+    return {str(row["id"]): row for row in page.select(".cde-claims li")}
+
+
+def test_each_claim_stands_once_with_its_wording_its_anchor_and_its_verdict(
+    page: BeautifulSoup,
+) -> None:
+    found = page.select(".cde-claims li")
+    assert Counter(row["id"] for row in found) == Counter(NAMES)
+    for entry in judged("laptop", ROOT):
+        row = rows(page)[entry.claim.id]
+        assert " ".join(entry.claim.wording.split()) in " ".join(row.get_text().split())
+        assert [a["href"] for a in row.select("a.anchor")] == [f"#{entry.claim.id}"]
+        assert row.select_one(".verdict").get_text() == row["data-verdict"]  # type: ignore[union-attr]
+        assert row["data-verdict"] == entry.verdict.verdict
+        assert row["data-scale"] == entry.verdict.scale
+
+
+def test_the_filters_have_the_values_of_the_ledger_and_count_them(page: BeautifulSoup) -> None:
+    for select in page.select("select[data-filter]"):
+        name = str(select["name"])
+        counted = Counter(str(row[f"data-{name}"]) for row in rows(page).values())
+        counted.pop("", None)
+        offered = {str(o["value"]): o.get_text() for o in select.select("option") if o["value"]}
+        expected = set(VERDICTS) if name == "verdict" else set(counted)
+        assert set(offered) == expected, name
+        assert all(text.endswith(f" ({counted[value]})") for value, text in offered.items())
+    names = [str(select["name"]) for select in page.select("select[data-filter]")]
+    assert names == ["verdict", "paper", "part", "scale"]
+    assert {str(row["data-paper"]) for row in rows(page).values()} <= set(PAPERS)
+
+
+def test_without_a_script_every_claim_is_there_and_no_control_that_does_nothing(
+    page: BeautifulSoup,
+) -> None:
+    assert page.select_one("form.cde-filters").has_attr("hidden")  # type: ignore[union-attr]
+    assert not any(row.has_attr("hidden") for row in rows(page).values())
+
+
+def test_the_ledger_s_order_can_be_had_back(page: BeautifulSoup) -> None:
+    by_place = sorted(rows(page).values(), key=lambda row: int(str(row["data-place"])))
+    assert [row["id"] for row in by_place] == NAMES
+
+
+def drawn(row: Tag) -> list[Mapping[str, Any]]:
+    """Per line of the forest: the places of its region, the paper's value and the interval."""
+    return [
+        {
+            "inside": [svg.select_one("rect")[key] for key in ("x", "width")],  # type: ignore[index]
+            "paper": [one["x1"] for one in svg.select(".paper")],
+            "ours": [float(svg.select_one(".ours")[key]) for key in ("x1", "x2")],  # type: ignore[index, arg-type]
+        }
+        for svg in row.select(".cde-forest svg")
+    ]
+
+
+def test_the_lines_of_a_forest_share_one_scale(page: BeautifulSoup) -> None:
+    lines = drawn(rows(page)[SEVERAL])
+    assert len(lines) == 3
+    assert lines[0]["inside"] == lines[1]["inside"] == lines[2]["inside"]
+    assert lines[0]["paper"] == lines[1]["paper"]
+    (two, four), (three, five), _ = (one["ours"] for one in lines)
+    assert two < three < four < five
+    assert four - two == pytest.approx(five - three, abs=0.03)
+    assert three - two == pytest.approx((four - two) / 2, abs=0.03)
+
+
+def test_measurements_are_folded_and_a_row_leads_to_the_section_of_the_verdict(
+    page: BeautifulSoup,
+) -> None:
+    row = rows(page)[SEVERAL]
+    details = row.select_one("details")
+    assert details is not None and not details.has_attr("open")
+    assert not row.select(".cde-forest") or details.select(".cde-forest")
+    (link,) = row.select(".chapter a")
+    assert link["href"] == "../executed/results/table1.html#verdict"
+    unmeasured = rows(page)[NAMES[0]].select(".chapter a")
+    assert all("#" not in str(one["href"]) for one in unmeasured)
+
+
+@pytest.mark.parametrize("chapter", chapters(), ids=lambda chapter: chapter.name)
+def test_every_chapter_has_a_section_of_its_verdict(chapter: Any) -> None:
+    assert chapter.source.splitlines().count("# ## Verdict") == 1
+
+
+def test_the_map_leads_from_each_exhibit_to_a_chapter_that_exists(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    figures = {
+        "batch_and_cluster_size": [
+            Figure("<svg/>", "<svg/>", "The figure that stands for it.", answers="CDE Fig. 3"),
+            Figure("<svg/>", "<svg/>", "The second one.", answers="CDE Figs. 2 and 10"),
+        ]
+    }
+    monkeypatch.setattr(ledger_pages, "chapter_figures", lambda *_: figures)
+    page = BeautifulSoup(map_page("laptop", ROOT), "html.parser")
+    known = {f"{chapter.part}/{chapter.name}" for chapter in chapters()}
+    exhibits = yaml.safe_load((ROOT / "book" / "exhibits.yml").read_text(encoding="utf-8"))
+    cards = page.select(".cde-map > li")
+    assert len(cards) == len(exhibits)
+    for card, entry in zip(cards, exhibits, strict=True):
+        assert f"{entry['exhibit']} {entry['title']}" in " ".join(card.get_text().split())
+        leads = {str(a["href"]).removeprefix("../executed/")[: -len(".html")] for a in card("a")}
+        assert leads <= known
+        assert {place.split("/")[1] for place in leads} == {entry["chapter"]} - {None}
+        shown = [str(image["src"]).rpartition("/")[2] for image in card("img")]
+        name = entry["chapter"]
+        if name not in figures:
+            assert shown == []
+            continue
+        number = "-2" if entry["exhibit"] in ("Fig. 2", "Fig. 10") else ""
+        assert shown == [f"{name}{number}-light.svg", f"{name}{number}-dark.svg"]
+        assert all(image["loading"] == "lazy" and image["alt"] for image in card("img"))
+
+
+def test_short_names_of_papers_are_what_figures_name() -> None:
+    assert Figure("", "", "", answers="Dwell Figs. 3 and 5").is_of(SHORT["dwell"], "Fig. 5")
+    assert not Figure("", "", "", answers="CDE Fig. 15").is_of(SHORT["cde"], "Fig. 1")
+    assert not Figure("", "", "", answers="CDE §4.2 and Fig. 1").is_of(SHORT["cde"], "Table 1")
+    assert Figure("", "", "", answers="CDE Table 3 and §4.1").is_of(SHORT["cde"], "Table 3")

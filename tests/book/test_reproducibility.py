@@ -1,0 +1,102 @@
+"""What the page *Reproducibility* adds up is what the logs hold."""
+
+from __future__ import annotations
+
+import re
+from email.message import Message
+from typing import Any
+
+import pytest
+
+from cde.book import reproducibility
+from cde.book.chapters import Chapter, chapters
+from cde.book.execution import Execution
+from cde.book.reproducibility import collections, licence, reproducibility_page
+from cde.data.pydocs import PACKAGES
+from cde.storage import project_root
+
+ROOT = project_root()
+
+
+def log(seconds: float, data: dict[str, str], device: str = "a machine") -> Execution:
+    return Execution(
+        "toy", "laptop", {}, "today", seconds, "c0ffee00", True, "", "", data=data, device=device
+    )
+
+
+LOGS = [
+    log(100, {"pydocs": "aa", "beir/scifact": "bb"}),
+    log(50, {"pydocs": "aa", "pydocs/rich": "cc"}),
+    log(30, {"pydocs": "dd"}, "another machine"),
+]
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The page where the first three chapters have run."""
+    ran = dict(zip([chapter.name for chapter in chapters()], LOGS, strict=False))
+
+    def load(chapter: Chapter, *_: Any) -> Execution | None:
+        return ran.get(chapter.name)
+
+    monkeypatch.setattr(reproducibility, "load_execution", load)
+    monkeypatch.setattr(reproducibility, "collect_measurements", lambda *_: {})
+    return reproducibility_page("laptop", ROOT)
+
+
+def test_each_collection_stands_once_with_every_fingerprint_that_was_loaded() -> None:
+    found = {one.name: one for one in collections(LOGS)}
+    assert sorted(found) == ["beir/scifact", "pydocs", "pydocs/rich"]
+    assert found["pydocs"].fingerprints == ["aa", "dd"] and found["pydocs"].chapters == 3
+    assert found["pydocs/rich"].licence == "MIT"
+    assert found["beir/scifact"].licence.startswith("yours")
+
+
+def test_times_add_up_and_every_chapter_has_a_line(page: str) -> None:
+    table = page.partition("## Time by chapter")[2].partition("\n## ")[0]
+    assert table.strip().startswith("3 minutes in all, for 3 of ")
+    lines = re.findall(r"^\| \[?(\w+)\]?.*$", table, flags=re.MULTILINE)[1:]
+    assert lines == [chapter.name for chapter in chapters()]
+    assert re.findall(r"\| (\d+) \|  \| c0ffee00\+ \|", table) == ["100", "50", "30"]
+
+
+def test_machines_are_counted(page: str) -> None:
+    assert "| 2 | a machine |" in page and "| 1 | another machine |" in page
+
+
+def test_every_package_of_the_default_data_has_a_version_and_a_licence(page: str) -> None:
+    rows = re.findall(r"<tr><td>(\w+)</td><td>([^<]+)</td><td>([^<]+)</td>", page)
+    assert [name for name, _, _ in rows] == list(PACKAGES)
+    assert all(version[0].isdigit() and text != "none declared" for _, version, text in rows)
+
+
+def test_every_committed_record_is_listed(page: str) -> None:
+    records = sorted((ROOT / "book" / "records").glob("*/*.json"))
+    listed = re.findall(r"<tr><td>(\w+/[^<]+)</td>", page)
+    assert listed == [f"{path.parent.name}/{path.stem}" for path in records]
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"License-Expression": "MIT", "License": "other"}, "MIT"),
+        ({"License": "BSD"}, "BSD"),
+        ({"License": "Copyright (c)\nand so on", "Classifier": "License :: OSI :: X"}, "X"),
+        ({"License": "long " * 100, "Classifier": "Topic :: Text"}, "none declared"),
+        ({}, "none declared"),
+    ],
+)
+def test_a_licence_is_a_name_and_never_a_whole_text(fields: dict[str, str], expected: str) -> None:
+    declared = Message()
+    for name, value in fields.items():
+        declared[name] = value
+    assert licence(declared) == expected  # type: ignore[arg-type]
+
+
+def test_prose_that_the_page_includes_is_there(page: str) -> None:
+    for name in re.findall(r"\{include\} \.\./(\S+)", page):
+        text = (ROOT / "book" / name).read_text(encoding="utf-8")
+        assert text.count("\n- **") >= 5 or text.startswith("- **"), name
+        named = set(re.findall(r"chapters? `(\w+)`(?: and `(\w+)`)?", text))
+        known = {chapter.name for chapter in chapters()}
+        assert {one for pair in named for one in pair if one} <= known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import re
 
 import matplotlib as mpl
@@ -81,3 +82,14 @@ def test_lines_and_text_stand_out_from_the_page(background: str, mapped: bool) -
         assert contrast(plots._DARK[colour] if mapped else colour, background) > 2.8
     for colour in (plots.INK, plots.MUTED):
         assert contrast(plots._DARK[colour] if mapped else colour, background) > 4.5
+
+
+def test_the_numbers_can_be_saved_with_all_their_digits() -> None:
+    exact = pd.DataFrame({"name": ['a "b", c', "d"], "value": [1 / 3, 2e-17]})
+    with plots.figure() as (drawing, axes):
+        axes.plot([0, 1])
+    markup = plots.show(drawing, ALT, "A caption.", exact).markup
+    link = re.search(r'download="([^"]+\.csv)" href="data:text/csv;base64,([^"]+)"', markup)
+    assert link is not None
+    saved = pd.read_csv(io.BytesIO(base64.b64decode(link[2])))
+    pd.testing.assert_frame_equal(saved, exact, check_exact=True)

@@ -245,19 +245,27 @@ def facts_of(soup: BeautifulSoup) -> dict[str, str]:
 
 
 def answer_problems(name: str, soup: BeautifulSoup, notebook: Any) -> Iterator[str]:
-    """What is wrong with the answer, which stands below the title and begins with its verdict."""
+    """What is wrong with the answer, which stands below the title with its verdicts, and with the
+    figure below it.
+    """
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     made = [
         str(output.data["text/markdown"])
         for output in outputs
         if output.get("metadata", {}).get("scrapbook", {}).get("name") == "answer"
     ]
-    verdict = re.match(r"\*\*(.+?)\*\*", made[-1]) if made else None
-    shown = soup.select_one("article h1 + p > strong:first-child")
-    if verdict is None or shown is None:
-        yield f"{name}: no answer with a verdict below the title"
-    elif re.findall(r"\w+", verdict[1]) != re.findall(r"\w+", shown.get_text()):
-        yield f"{name}: the answer begins {shown.get_text()!r}, the notebook's {verdict[1]!r}"
+    shown = soup.select_one("article h1 + .cde-answer > p")
+    if not made or shown is None:
+        yield f"{name}: no answer below the title"
+        return
+    words = re.sub(r"\{\w+\}`[^`]*`|<[^>]+>", "", made[-1].partition("\n\n")[0])
+    first, said = re.findall(r"\w+", words)[:8], re.findall(r"\w+", shown.get_text())[:8]
+    if first[:5] != said[:5]:
+        yield f"{name}: the answer begins {' '.join(said)!r}, the notebook's {' '.join(first)!r}"
+    if not soup.select(".cde-answer .cde-badges a.verdict[href='#verdict']"):
+        yield f"{name}: no verdict below the answer"
+    if not soup.select(".cde-answer + .cde-answer-figure figure.cde-figure"):
+        yield f"{name}: no figure below the answer"
 
 
 def claim_problems(

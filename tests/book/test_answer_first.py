@@ -1,0 +1,113 @@
+"""The order of a chapter's page: answer, leading figure, the rest; parameters at the end."""
+
+from __future__ import annotations
+
+import importlib.util
+from types import SimpleNamespace
+
+import nbformat
+import pytest
+from docutils import nodes
+
+from cde.book.pages import _tags
+from cde.storage import project_root
+
+PLACE = "<!-- the figure that shows the answer -->"
+
+
+def extension() -> object:
+    """The extension, which Sphinx loads from the book's folder."""
+    path = project_root() / "book" / "_ext" / "answer_first.py"
+    spec = importlib.util.spec_from_file_location("answer_first", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def output(markup: str) -> nodes.container:
+    """A cell's output as MyST-NB makes it: a bundle with the HTML in it."""
+    bundle = nodes.container(nb_element="mime_bundle")
+    bundle += nodes.container("", nodes.raw("", markup, format="html"), mime_type="text/html")
+    return nodes.container("", bundle, classes=["cell"])
+
+
+def figure(number: int, lead: bool = False) -> str:
+    """A figure as `cde.book.plots.show` writes it."""
+    return f"<figure class='cde-figure{' cde-lead' if lead else ''}' id='figure-{number}'></figure>"
+
+
+def section(name: str, *children: nodes.Node) -> nodes.section:
+    return nodes.section("", nodes.title("", name), *children, ids=[name])
+
+
+def page(*figures: str) -> nodes.section:
+    return section(
+        "title",
+        nodes.paragraph("", "the answer"),
+        nodes.raw("", PLACE, format="html"),
+        nodes.paragraph("", "the introduction"),
+        section("parameters", nodes.paragraph("", "seed = 0")),
+        section("experiment", *(output(one) for one in figures)),
+        section("run-it-again"),
+    )
+
+
+def ordered(doctree: nodes.section, docname: str = "book/executed/part/chapter") -> str:
+    """The text of a page in order, with its HTML."""
+    app = SimpleNamespace(env=SimpleNamespace(docname=docname))
+    extension()._put_in_order(app, doctree)  # type: ignore[attr-defined]
+    return doctree.astext()
+
+
+@pytest.mark.parametrize(
+    ("figures", "leading"),
+    [
+        ([figure(1), figure(2)], 1),
+        ([figure(1), figure(2, lead=True)], 2),
+        ([figure(1, lead=True), figure(2)], 1),
+    ],
+)
+def test_the_leading_figure_stands_between_answer_and_introduction_and_nothing_is_lost(
+    figures: list[str], leading: int
+) -> None:
+    text = ordered(page(*figures))
+    order = [text.index(part) for part in ("the answer", f"'figure-{leading}'", "the introduction")]
+    assert order == sorted(order)
+    assert all(text.count(f"id='figure-{number}'") == 1 for number in (1, 2))
+    assert text.count(f'href="#figure-{leading}"') == 1  # where it was drawn
+    assert PLACE not in text
+
+
+def test_parameters_stand_right_before_what_reruns_them() -> None:
+    text = ordered(page(figure(1)))
+    order = [text.index(part) for part in ("experiment", "parameters", "seed = 0", "run-it-again")]
+    assert order == sorted(order)
+
+
+def test_a_page_without_a_figure_and_a_page_that_is_no_chapter_keep_what_they_say() -> None:
+    assert "the answer" in ordered(page()) and PLACE not in ordered(page())
+    other = page(figure(1))
+    before = other.astext()
+    assert ordered(other, docname="book/intro") == before
+
+
+LONG = "\n".join(f"line_{number} = {number}" for number in range(13))
+
+
+@pytest.mark.parametrize(
+    ("source", "tags", "expected"),
+    [
+        ("x = 1", [], []),
+        (LONG, [], ["hide-input"]),
+        ("plots.show(drawing)", [], ["hide-input"]),
+        (LONG, ["remove-input"], ["remove-input"]),
+        ("seed: Seed = 0", ["parameters"], ["parameters", "hide-cell"]),
+        ("settings = page.settings(globals())", [], ["hide-cell"]),
+        ("page.answer('Yes.')", ["hide-cell"], ["hide-cell", "remove-cell"]),
+    ],
+)
+def test_code_is_folded_that_is_long_or_only_draws(
+    source: str, tags: list[str], expected: list[str]
+) -> None:
+    assert _tags(nbformat.v4.new_code_cell(source, metadata={"tags": tags})) == expected

@@ -1,0 +1,54 @@
+"""What an answer is put together of: sentences and badges that follow from the verdicts."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from cde.book.claims import badges, measure, told
+from cde.book.ledger import ledger
+from cde.intervals import Interval
+from cde.provenance import account
+
+#: two claims that hold above zero and have no gates
+POSITIVE = [
+    claim.id for claim in ledger().values() if claim.expect == {"above": 0} and not claim.gates
+]
+
+
+@pytest.fixture
+def at_laptop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account, "measured", [])
+    monkeypatch.setattr(account, "gates", {})
+    monkeypatch.setattr(account, "profile", "laptop")
+
+
+SENTENCES = {"holds": "It helps.", "contradicted": "It harms.", "otherwise": "Open."}
+
+
+@pytest.mark.parametrize(
+    ("interval", "sentence"),
+    [((1, 2), "It helps."), ((-2, -1), "It harms."), ((-1, 1), "Open."), (None, "Open.")],
+)
+def test_the_sentence_follows_the_interval(
+    interval: tuple[float, float] | None, sentence: str, at_laptop: None
+) -> None:
+    if interval is not None:
+        low, high = interval
+        measure(POSITIVE[0], Interval((low + high) / 2, low, high, 9, ""), "toy")
+    assert told(POSITIVE[0], **SENTENCES) == sentence
+
+
+def test_equal_verdicts_are_one_badge_and_none_is_forgotten(at_laptop: None) -> None:
+    assert badges() == ""
+    for claim, low in zip(POSITIVE[:3], (1, 1, -1), strict=True):
+        measure(claim, Interval(1.5, low, 2, 9, ""), "toy")
+    markup = html.unescape(badges())
+    shown = re.findall(r">([^<>]+)</a>", markup)
+    assert [" ".join(one.split()) for one in shown] == [
+        "holds × 2, at laptop",
+        "not shown, at laptop",
+    ]
+    assert all(ledger()[claim].wording[:20] in markup for claim in POSITIVE[:3])

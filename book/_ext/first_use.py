@@ -52,7 +52,7 @@ def pattern_of(terms):
     if not plain:
         return None
     spelt = "|".join(f"({spellings(term)})" for term in plain)
-    return plain, re.compile(rf"(?<![\w@-])(?:{spelt})(?![\w@-])", re.IGNORECASE)
+    return plain, re.compile(rf"(?<![\w@–-])(?:{spelt})(?![\w@–-])", re.IGNORECASE)
 
 
 def link_first_uses(doctree, addresses):

@@ -103,7 +103,7 @@ def test_the_longer_term_goes_first_and_shelters_what_is_in_it() -> None:
         "=======  ====\ncorpus   text\n=======  ====\na        b\n=======  ====",
         ".. figure:: x.svg\n\n   The corpus.",
         ".. corpus",
-        "A sub-corpus, a corpus-wide thing, corpuscles.",
+        "A sub-corpus, a corpus-wide thing, corpus–corpus, corpuscles.",
         "The paper is called Embedding a Corpus.",
     ],
 )

@@ -115,7 +115,7 @@ def licence(declared: PackageMetadata) -> str:
         'BSD-3-Clause'
     """
     for field in ("License-Expression", "License"):
-        text = str(declared.get(field) or "").strip()
+        text = str(declared[field]).strip() if field in declared else ""
         if text and len(text) <= _LONGEST and "\n" not in text:
             return text
     classified = [

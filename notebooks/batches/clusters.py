@@ -395,9 +395,9 @@ found = claims.told(
 )
 page.answer(
     f"""{found} The mean cosine of a query with its batch-mates' documents is {floor:.2f} in
-    shuffled batches and {by_traveller:.2f} in clustered ones; none can pass {top:.2f}. On sets of {SHAPES[-1][0]} pairs,
-    where every way can be tried, clustering goes {share.estimate:.0%} of the way from the average
-    to the best."""
+    shuffled batches and {by_traveller:.2f} in clustered ones; none can pass {top:.2f}. On sets of
+    {SHAPES[-1][0]} pairs, where every way can be tried, clustering goes {share.estimate:.0%} of the
+    way from the average to the best."""
 )
 
 # %% [markdown]

@@ -367,17 +367,17 @@ if least is not None and len(at_zero.recall()):
     )
 times = counts["known"].sum() / (size - 1) / max(expected[counts["query"]].sum(), 1e-12)
 page.in_numbers(
-    f"""With ε = 0 the filter removes {zero["clustered"]:.1%} of the negatives in clustered batches and {zero["shuffled"]:.1%} in
-    shuffled ones, by the surrogate's own judgement; half of the queries lose
-    {zero["median query, clustered"]:.1%} or less in clustered ones. False negatives known by their
-    texts are {times:.0f} times as frequent in clustered batches as in shuffled ones. The filter
-    finds {", ".join(recalls)}; these make up {known_share.mean():.1%} of what it removes.{above} A
-    rule of word overlap calls {called_share.mean():.0%} of the removed documents true negatives.
-    After correction for answers that the rule condemns, the lower bound is {bound.estimate:.0%}
-    [{bound.low:.0%}, {bound.high:.0%}] (the least over all settings of what counts as a frequent
-    word: {smallest.estimate:.0%} [{smallest.low:.0%}, {smallest.high:.0%}]), if unlabelled answers
-    share words with the query as often as labelled ones do. About the rest nothing is known.
-    Why the claim on over-pruning has its verdict: {claims.reason(PRUNES)}."""
+    f"""With ε = 0 the filter removes {zero["clustered"]:.1%} of the negatives in clustered batches
+    and {zero["shuffled"]:.1%} in shuffled ones, by the surrogate's own judgement; half of the
+    queries lose {zero["median query, clustered"]:.1%} or less in clustered ones. False negatives
+    known by their texts are {times:.0f} times as frequent in clustered batches as in shuffled ones.
+    The filter finds {", ".join(recalls)}; these make up {known_share.mean():.1%} of what it
+    removes.{above} A rule of word overlap calls {called_share.mean():.0%} of the removed documents
+    true negatives. After correction for answers that the rule condemns, the lower bound is
+    {bound.estimate:.0%} [{bound.low:.0%}, {bound.high:.0%}] (the least over all settings of what
+    counts as a frequent word: {smallest.estimate:.0%} [{smallest.low:.0%}, {smallest.high:.0%}]),
+    if unlabelled answers share words with the query as often as labelled ones do. About the rest
+    nothing is known. Why the claim on over-pruning has its verdict: {claims.reason(PRUNES)}."""
 )
 
 # %% tags=["hide-cell"]

@@ -107,7 +107,7 @@ sample, context_texts = ([all_texts[row] for row in rows] for rows in drawn)
 shape = settings.only("layers", "max_tokens", "context_size")
 bare, models = properties.minilm_encoders(**shape, precision="float32")
 encoder = models["full"].with_context(corpus[home], seed=settings.seed)
-print(encoder)
+print(f"context: {J} documents, drawn from {len(corpus[home]):,} of {home}")
 parts = properties.parameter_counts(bare, models["full"]).rename_axis("part")
 plots.table(parts.assign(parameters=parts["parameters"].map("{:,}".format)))
 

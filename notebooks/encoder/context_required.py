@@ -72,6 +72,7 @@ settings
 # boilerplate word is one that many documents hold.
 
 # %%
+import pandas as pd
 import torch
 
 from cde.experiments.game_players import GameSettings, reference, variants
@@ -91,8 +92,10 @@ player = GameSettings(
     test_pairs=4 * settings.batch_size,
 )
 one = game.draw(1, 2, torch.Generator().manual_seed(settings.seed))
-print(f"query {one.queries[0].tolist()}, its document {one.documents[0].tolist()}")
-print(f"documents of its context {one.context.tolist()}")
+drawn = {"a query": one.queries[0], "its document": one.documents[0]}
+drawn |= {f"context document {place}": row for place, row in enumerate(one.context, start=1)}
+listed = {name: " ".join(map(str, row.tolist())) for name, row in drawn.items()}
+plots.table(pd.DataFrame({"numbers of its words": listed}))
 
 # %% [markdown]
 # ## What counting gives
@@ -103,8 +106,6 @@ print(f"documents of its context {one.context.tolist()}")
 # measured against.
 
 # %%
-import pandas as pd
-
 lines = {name: 100 * value for name, value in reference(player).items()}
 EQUAL, OWN = lines["equal"], lines["own"]
 named = {"equal": "equal weights", "own": "own corpus' IDF", "other": "another corpus' IDF"}

@@ -114,7 +114,8 @@ from cde.corpus.folders import build_folder, named_model, open_folder, search_fo
 
 limit = settings.max_tokens if settings.model == "minilm" else None
 models = {settings.model: named_model(settings.model, max_tokens=limit), "bm25": cde.BM25()}
-build_folder(read, folder, models)
+built = build_folder(read, folder, models)
+print(f"{len(built)} indices of {len(built[0])} documents each")
 
 # %%
 question = first.queries[-1]
@@ -127,8 +128,8 @@ plots.table(found.assign(text=found["text"].str.slice(0, 70) + " …"))
 # is refused by name.
 
 # %%
-index = cde.Index.load(folder)
-index, cde.Index.load(folder / "also-bm25")
+loaded = {one: cde.Index.load(folder / one) for one in (".", "also-bm25")}
+plots.table(pd.DataFrame({"index": {one: repr(index) for one, index in loaded.items()}}))
 
 # %% [markdown]
 # ## Add, remove, look after

@@ -259,11 +259,13 @@ def difference(first, second):
 
 # %%
 smallest, largest = min(settings.cluster_sizes), max(settings.cluster_sizes)
+smaller_is_harder = []
 for order, title in ORDERS.items():
     for batch in usable if smallest < largest else ():
         interval = difference((order, smallest, batch), (order, largest, batch))
         what = f"batches of {batch:,}: clusters of {smallest:,} minus {largest:,}"
         claims.measure(CLUSTER_SIZE, interval, f"{title}, {what}")
+        smaller_is_harder.append(interval)
 
 # %%
 for order, cluster in arms if len(usable) > 1 else ():
@@ -301,12 +303,17 @@ page.in_numbers(
 )
 
 # %% tags=["hide-cell"]
+both_ways = any(one.low > 0 for one in smaller_is_harder) and any(
+    one.high < 0 for one in smaller_is_harder
+)
 by_cluster = claims.told(
     CLUSTER_SIZE,
     holds="Smaller clusters make harder batches.",
     contradicted="Larger clusters make harder batches.",
-    otherwise="Which size of cluster is the hardest depends on the batch and on the order of "
-    "packing, or is open.",
+    otherwise="Whether small or large clusters make the harder batches depends on the size of the "
+    "batch and on the order of packing."
+    if both_ways
+    else "Whether smaller clusters make harder batches is open here.",
 )
 by_batch = claims.told(
     BATCH_SIZE,

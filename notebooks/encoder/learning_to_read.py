@@ -247,10 +247,10 @@ page.in_numbers(
 # %% tags=["hide-cell"]
 found = claims.told(
     LEARNS,
-    holds="One that looks up each word among the context vectors.",
-    contradicted="Not one that looks up each word among the context vectors.",
-    otherwise="Whether one that looks up each word among the context vectors learns it is open "
-    "here.",
+    holds="An encoder that looks up each word in its context.",
+    contradicted="Not even an encoder that looks up each word in its context, in so few steps.",
+    otherwise="Whether an encoder that looks up each word in its context learns it in so few steps "
+    "is open.",
 )
 read_in_sequence = claims.told(
     IN_SEQUENCE,

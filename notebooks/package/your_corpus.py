@@ -317,7 +317,7 @@ found = claims.told(
 gain = gains["both − the better alone"]
 page.answer(
     f"""`cde.Index` or `cde index` makes an index of a folder, a table or a list of texts. {found}
-    They are ahead of it on {ahead} of {len(names)} collections, by {gain.estimate:.1f}
+    Together they are ahead on {ahead} of {len(names)} collections, by {gain.estimate:.1f}
     [{gain.low:.1f}, {gain.high:.1f}] points of NDCG@10 on average."""
 )
 

@@ -99,8 +99,8 @@ for encoder, arm, fixed in (
 
 # %% [markdown]
 # What is the right corpus worth, where it is needed and where it is not? Each difference has an
-# interval over other seeds and other sets at once; over seeds alone in the
-# game, and over collections alone where one seed was trained.
+# interval over other seeds and other sets at once; over seeds alone in the game, and over
+# collections alone where one seed was trained.
 
 # %% tags=["hide-input"]
 from cde.book.records import rows_of_record

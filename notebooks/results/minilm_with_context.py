@@ -251,9 +251,9 @@ page.answer(
 # ## What this teaches
 #
 # A reader can be worth points without any corpus. It has parameters of its own, and it was trained
-# on text that MiniLM was not. On docstrings a reader that knew but one context in training gains
-# as well. So a gain over the plain encoder says nothing about the corpus until another corpus'
-# context has been tried. Tables that credit a contextual encoder need both controls.
+# on text that MiniLM was not. On docstrings a reader that knew but one context in training gains as
+# well. So a gain over the plain encoder says nothing about the corpus until another corpus' context
+# has been tried. Tables that credit a contextual encoder need both controls.
 #
 # That the own corpus is worth no more than another one has two possible reasons, and this page
 # cannot tell them apart: the reader has hardly learned to read, or there is little to read.

@@ -95,9 +95,9 @@ results = Sweep(rows)
 # ## The table
 #
 # Which of the six arms finds most? NDCG@10 times 100, means over the sets and then over the seeds.
-# *Other* and *null*: contextual
-# models tested with the context of another corpus, and without any. Loss and accuracy are those of
-# the last tenth of the steps, in nats and per cent of the queries, on the batches of that arm.
+# *Other* and *null*: contextual models tested with the context of another corpus, and without any.
+# Loss and accuracy are those of the last tenth of the steps, in nats and per cent of the queries,
+# on the batches of that arm.
 
 
 # %%
@@ -168,11 +168,12 @@ plots.table(pd.DataFrame(contextual).T.rename_axis("arm"))
 #
 # The same arms where there was more time or a GPU, as far as such records exist. `hours` is a
 # recipe for an hour or two of two cores: 100,000 pairs of many public sources, each seen once,
-# tested on collections that people judged (NDCG@10 times 100, mean over them).
-# `cde run table1 --record hours/table1-arms -p long_runs true`, with $CDE_DATA, makes it. A
-# contextual run takes four times as long as a bi-encoder's: only the first seed has one.
+# tested on collections that people judged (NDCG@10 times 100, mean over them). `cde run table1
+# --record hours/table1-arms -p long_runs true`, with $CDE_DATA, makes it. A contextual run takes
+# four times as long as a bi-encoder's: only the first seed has one.
 
 # %%
+from cde.book.boxes import show_source
 from cde.book.records import records_at_other_profiles
 from cde.data import is_available
 
@@ -187,7 +188,7 @@ if long_runs:
 longer = {}
 for other, record in records_at_other_profiles("table1-arms", profile).items():
     longer[other] = Sweep(record.rows)
-    print(f"{other}: {record.note}")
+    show_source(f"{other}: {record.note}")
 
 # %% [markdown]
 # BM25 on the same sets: encoders that find less than half as much are no basis for a comparison.
@@ -432,7 +433,7 @@ claims.measure_runs(HARDER, harder, last)
 claims.measure_runs("cde-table1-accuracy-falls", more_accurate, last)
 slower = timing.ratios(times, "512 tokens", "64 tokens")
 what = f"MiniLM, {base.layers or 'all'} layers, {settings.timing_pairs} pairs a step"
-claims.measure_runs("cde-s101-short-sequences", slower, what)
+_ = claims.measure_runs("cde-s101-short-sequences", slower, what)
 
 # %%
 from cde.intervals import correlation_interval, share_interval

@@ -132,8 +132,8 @@ for lessons in NAMES:
 # ## What reading brings, where it is needed and where it is not
 #
 # Does an encoder that reads find more with the right corpus? Points of NDCG@10 more than MiniLM
-# itself. A point is a training run; the first line of each
-# profile is the mean over the corpora with boilerplate, each reader's own kind.
+# itself. A point is a training run; the first line of each profile is the mean over the corpora
+# with boilerplate, each reader's own kind.
 
 # %%
 OWN, OTHER, WITHOUT = {"arm": TAUGHT}, {"arm": TAUGHT, "context": "other"}, {"arm": MINILM}

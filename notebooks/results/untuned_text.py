@@ -142,9 +142,8 @@ results = Sweep(rows)
 # ## What the right corpus is worth, to readers and to BM25
 #
 # Is the right corpus worth something, and where it is to BM25? A dot is a source, the mean of all
-# seeds: NDCG@10 with its own context minus that with other
-# sources', against the same difference of BM25 with their document frequencies. The line is the
-# mean over sources.
+# seeds: NDCG@10 with its own context minus that with other sources', against the same difference of
+# BM25 with their document frequencies. The line is the mean over sources.
 
 # %%
 from cde.experiments.context_sources import own_corpus_gains

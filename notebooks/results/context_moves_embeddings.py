@@ -360,7 +360,7 @@ moves = claims.told(
     MOVES,
     holds="A document moves when its context changes",
     contradicted="A document hardly moves when its context changes",
-    otherwise="How far a document moves in a trained encoder is open; here it moves little",
+    otherwise="How far a document moves after long training is open; here it moves",
 )
 apart = claims.told(
     APART,
@@ -370,7 +370,7 @@ apart = claims.told(
 )
 share = 100 * measured_by(FULL, ALL_REAL, "ratio")
 page.answer(
-    f"""{moves}: by {page.mean_and_interval(share, digits=1)} % of the distance between two
+    f"""{moves} by {page.mean_and_interval(share, digits=1)} % of the distance between two
     documents. {apart} Of its nearest neighbours {mean_of(ALL_REAL, "kept"):.0%} stay the same."""
 )
 

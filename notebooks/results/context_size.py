@@ -250,6 +250,7 @@ plots.table(pd.DataFrame([difference(*tested) for tested in lines if tested[1] !
 
 # %%
 from cde.book import gates
+from cde.book.ledger import gates as known_gates
 
 gates.of_recipe("context_size", recipe)
 
@@ -316,10 +317,12 @@ without = claims.told(
 )
 by_luck = "The choice of documents moves the score as much as their number does."
 matters = not np.isnan(luck) and luck >= max(drawn) - min(drawn)
+untrained = known_gates()["null-trained"].otherwise in claims.reason(BEST)
+unfair = "Null tokens, which stand for none, were hardly trained." if untrained else ""
 page.answer(
     f"""{best_size}: with the full window of {WINDOW} the encoder finds
     {page.mean_and_interval(gain, digits=1)} points of NDCG@10 more than with none. {half} {without}
-    {by_luck if matters else ""}"""
+    {by_luck if matters else ""} {unfair}"""
 )
 
 # %% [markdown]

@@ -246,6 +246,7 @@ plots.table(pd.DataFrame(gains).T.rename_axis("deeper"))
 
 # %%
 from cde.book import gates
+from cde.book.ledger import gates as known_gates
 
 gates.of_recipe("first_stage_size", recipe, results)
 
@@ -290,11 +291,15 @@ little = claims.told(
     contradicted=", and the change is a point of training accuracy or more",
     otherwise="",
 )
+if known_gates()["reads-context"].otherwise in claims.reason(HELPS):
+    deeper = "How deep the first stage must be is open, since the encoder here hardly reads"
 second = claims.told(
     SECOND_MORE,
     holds="The second stage's depth matters more",
     contradicted="The second stage's depth matters no more",
-    otherwise="Whether the second stage's depth matters more is open",
+    otherwise="What the second stage's depth is worth beside it is open as well"
+    if "open" in deeper
+    else "Whether the second stage's depth matters more is open",
 )
 page.answer(
     f"""{deeper}{little}: from the shallowest to the deepest one tried, training accuracy changes by

@@ -198,7 +198,7 @@ from cde.intervals import Interval, run_interval
 own = every[(every["model"] == CHOSEN) & (every["context"] == "own")].reset_index(drop=True)
 intervals = {
     one.set: Interval(one.gain, one.low, one.high, one.queries, "percentile bootstrap")
-    for one in own.itertuples()
+    for one in own.sort_values("gain", ascending=False).itertuples()
 }
 with plots.figure(width=7.2, height=1.2 + 0.24 * len(own)) as (drawing, axis):
     charts.forest(axis, intervals, "points of NDCG@10 more than MiniLM, own context", -0.3)

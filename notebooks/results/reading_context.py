@@ -178,14 +178,17 @@ rows = page.experiment(
 
 # %%
 binned = rows[rows["what"] == "bin"]
-with plots.figure(width=5.6, height=3.4) as (drawing, axis):
+with plots.figure(width=7.0, height=3.8) as (drawing, axis):
     for number, arm in enumerate(ARMS):
         of_arm = binned[binned["arm"] == arm]
         look_of = {"color": plots.COLORS[number], "linewidth": 0.6, "marker": "o", "markersize": 3}
-        for place, (_, line) in enumerate(of_arm.groupby(["seed", "set"])):
-            percent = 100 * (2 ** line["change"] - 1)
-            label = None if place else arm
-            axis.plot(line["commoner"], percent, alpha=0.6, label=label, **look_of)
+        for _, line in of_arm.groupby(["seed", "set"]):
+            axis.plot(line["commoner"], 100 * (2 ** line["change"] - 1), alpha=0.3, **look_of)
+        means = of_arm.groupby(pd.cut(of_arm["commoner"], EDGES, labels=False)).mean(
+            numeric_only=True
+        )
+        bold = {"linewidth": 2.4, "marker": plots.MARKERS[number], "markersize": 6, "label": arm}
+        axis.plot(means["commoner"], 100 * (2 ** means["change"] - 1), **look_of | bold)
     axis.axhline(0, color=plots.MUTED, linewidth=0.8)
     axis.set_xlabel("commoner in the own corpus, powers of two")
     axis.set_ylabel("weight in the own context, % more")
@@ -214,7 +217,8 @@ plots.show(
         "commoner they are in the own corpus; a line for each seed and set. Correlations: "
         + "; ".join(f"{arm} {value}" for arm, value in follows.items())
     ),
-    caption="Do words weigh less where they are common? A line is an encoder on a corpus.",
+    caption="Do words weigh less where they are common? A thin line is an encoder on a corpus, a "
+    "thick one the mean.",
     data=binned[["arm", "seed", "set", "commoner", "change"]],
     answers="CDE §1 and §4.2",
 )

@@ -303,8 +303,8 @@ second = claims.told(
 )
 page.answer(
     f"""{deeper}{little}: from the shallowest to the deepest one tried, training accuracy changes by
-    {page.mean_and_interval(widest, digits=1)} percentage points. {second}: the same deepening
-    brings it {page.mean_and_interval(more, digits=1)} percentage points more."""
+    {page.mean_and_interval(widest, digits=1)} percentage points. {second}: where both are deepened
+    alike, it gains {page.mean_and_interval(more, digits=1)} percentage points more."""
 )
 
 # %% [markdown]

@@ -70,6 +70,8 @@ settings
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pandas as pd
+
 import cde
 from cde.batching.clustering import cluster_vectors
 from cde.data import is_available
@@ -102,8 +104,19 @@ samples = {MIXED: clustered(settings.data or every)}
 if is_available(settings.questions):
     samples[ALONE] = clustered(settings.questions)
 mixed, alone = samples[MIXED], samples.get(ALONE)
-for name, sample in samples.items():
-    print(f"{name}: {sample.pairs}")
+plots.table(
+    pd.DataFrame(
+        [
+            {
+                "sample": name,
+                "pairs": len(sample.pairs),
+                "sources": len(set(sample.pairs.domains)),
+                "drawn from": sample.pairs.name,
+            }
+            for name, sample in samples.items()
+        ]
+    )
+)
 
 # %% [markdown]
 # ## What clusters tell of a pair
@@ -115,7 +128,6 @@ for name, sample in samples.items():
 
 # %%
 import numpy as np
-import pandas as pd
 from sklearn.metrics import adjusted_mutual_info_score as agreement
 
 from cde.intervals import crossed_interval, mean_interval

@@ -220,7 +220,8 @@ crossings = [
     for of in runs
     for what, arms in PAIRS.items()
 ]
-plots.table(pd.DataFrame(crossings).fillna("behind at the end"))
+table = pd.DataFrame(crossings).astype({"ahead from step": "Int64"}).astype(object)
+plots.table(table.fillna("behind at the end"))
 
 # %% [markdown]
 # ## Verdict

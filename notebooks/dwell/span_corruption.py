@@ -260,7 +260,7 @@ role = "test" if reads else "exploratory"
 claims.measure_runs(UNIFORM, apart(ROTARY), f"rotary; {what}", role)
 against = f"rotary minus untrained; {what}"
 claims.measure_runs(UNIFORM, learnt(ROTARY), against, "exploratory")
-claims.measure_runs(UNIFORM, apart(ROTARY, WRITTEN), "rotary; as written", "exploratory")
+_ = claims.measure_runs(UNIFORM, apart(ROTARY, WRITTEN), "rotary; as written", "exploratory")
 
 # %%
 relative = f"a small model with relative positions; {what}"

@@ -329,9 +329,9 @@ page.in_numbers(
 # %% tags=["hide-cell"]
 falls = claims.told(
     FALLS,
-    holds="After contrastive pre-training our small model's embedding is nearer to the beginning",
-    contradicted="After contrastive pre-training our small model's embedding is nearer to the end",
-    otherwise="Whether it is, after contrastive pre-training of our small model, is open",
+    holds="After contrastive pre-training our model's embedding is nearer to the beginning",
+    contradicted="After contrastive pre-training our model's embedding is nearer to the end",
+    otherwise="Whether it is, after contrastive pre-training of our model, is open",
 )
 own = declines[SHUFFLED, MINILM]
 of_others = "is not seen to prefer either end"

@@ -74,7 +74,7 @@ if settings.supervised_batch_size is not None:
     second |= dict.fromkeys(("batch_size", "cluster_size"), settings.supervised_batch_size)
 if settings.epochs is not None:
     second["epochs"] = settings.epochs
-second
+plots.table(pd.DataFrame({"second phase": second}))
 
 # %%
 COUNTS = sorted(set(settings.hard_negatives))

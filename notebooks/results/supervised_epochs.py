@@ -73,7 +73,7 @@ counts = {
     "second": len(recipe.supervised_pairs),
     "in both": len(in_both),
 }
-pd.DataFrame([{**recipe.second, **counts}]).drop(columns="pairs")
+plots.table(pd.DataFrame([{**recipe.second, **counts}]).drop(columns="pairs"))
 
 # %%
 from cde.experiments.sweeps import Sweep, sweep
@@ -166,7 +166,7 @@ what = (
     f"{settings.architecture}; tried {', '.join(map(str, TRIED))}; out of domain, "
     f"{results.sets()} sets, {len(recipe.supervised_pairs):,} pairs"
 )
-claims.measure(BEST, best, what, "test" if several else "exploratory")
+_ = claims.measure(BEST, best, what, "test" if several else "exploratory")
 
 
 # %%

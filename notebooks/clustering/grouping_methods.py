@@ -346,11 +346,11 @@ gains = {
     if every[name].needs_surrogate
 }
 ahead = [name for name, gain in gains.items() if gain and gain.low > 0]
-first_of_all = (
-    f"""Of {len(same_budget)} ways with one budget, *{top}* finds most at `{lead}`:
-    {over_random[top]} points of NDCG@10 more than random batches."""
+first_of_all = f"Of {len(same_budget)} ways with one budget at `{lead}`, "
+first_of_all += (
+    f"*{top}* finds most: {over_random[top]} points of NDCG@10 more than random batches."
     if top != BASELINE
-    else f"Of {len(same_budget)} ways with one budget, none finds more than random batches."
+    else "none finds more than random batches."
 )
 with_surrogate = (
     f"Of the ways that need a surrogate's vectors, {', '.join(ahead)} beat random batches."

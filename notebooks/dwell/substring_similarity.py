@@ -253,6 +253,8 @@ def decline_interval(model, order):
     return Interval(one, one, one, 1, "one run: no interval")
 
 
+LABELS = {CROPS: "after crops", MEAN: "after crops, mean", TUNED: "fine-tuned"}
+TITLES = {WRITTEN: "documents as written", SHUFFLED: "segments in random order"}
 declines = {
     (order, model): decline_interval(model, order)
     for order in (WRITTEN, SHUFFLED)
@@ -260,9 +262,9 @@ declines = {
 }
 with plots.figure(1, 2, width=7.6, height=2.8, sharex=True, sharey=True) as (drawing, axes):
     for axis, order in zip(axes, (WRITTEN, SHUFFLED), strict=True):
-        of_order = {model: declines[order, model] for model in MODELS}
+        of_order = {LABELS.get(model, model): declines[order, model] for model in MODELS}
         charts.forest(axis, of_order, "cosine, first segment minus last", bound=0)
-        axis.set_title(order)
+        axis.set_title(TITLES[order])
     axes[0].set_ylim(len(MODELS) - 0.5, -0.5)
 
 # %% tags=["hide-input"]
@@ -329,16 +331,16 @@ page.in_numbers(
 # %% tags=["hide-cell"]
 falls = claims.told(
     FALLS,
-    holds="After contrastive pre-training our model's embedding is nearer to the beginning",
-    contradicted="After contrastive pre-training our model's embedding is nearer to the end",
-    otherwise="Whether it is, after contrastive pre-training of our model, is open",
+    holds="In our model, after contrastive pre-training, it is",
+    contradicted="In our model, after contrastive pre-training, it is nearer to the end",
+    otherwise="In our model, after contrastive pre-training, this is open",
 )
 own = declines[SHUFFLED, MINILM]
 of_others = "is not seen to prefer either end"
 if own.low > 0 or own.high < 0:
     of_others = f"prefers the {'beginning' if own.low > 0 else 'end'}"
 page.answer(
-    f"""{falls}: its cosine with the first segment, minus that with the last, is {shown(CROPS)}.
+    f"""{falls}: the cosine with the first segment, minus that with the last, is {shown(CROPS)}.
     MiniLM, which others trained, {of_others} when segments stand in random order, so that the
     text cannot be the reason: {shown(MINILM, SHUFFLED)}."""
 )

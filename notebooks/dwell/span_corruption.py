@@ -298,10 +298,10 @@ uniform = claims.told(
 )
 small = 100 * everywhere(ROTARY).mean()
 page.answer(
-    f"""{uniform}: in the first window it restores {page.mean_and_interval(100 * apart(ROTARY), 1)}
-    per cent of the tokens more than in the last, on documents whose segments stand in random order.
-    Our model restores {small:.0f} per cent in all; a bias that only a better language model has
-    would not show."""
+    f"""{uniform}: its accuracy in the first window is
+    {page.mean_and_interval(100 * apart(ROTARY), 1)} points above that in the last, on documents
+    whose segments stand in random order. Our model restores {small:.0f} per cent of all tokens; a
+    bias that only a better language model has would not show."""
 )
 
 # %% [markdown]

@@ -334,10 +334,16 @@ crops = claims.told(
     contradicted="Crops on top of it do harm",
     otherwise="What crops on top of it add is open",
 )
+more_episodes = claims.told(
+    MORE,
+    holds="More episodes of fine-tuning help.",
+    contradicted="More episodes of fine-tuning do harm.",
+    otherwise="What more episodes of fine-tuning add is open.",
+)
 bias_begins = claims.told(
     ORIGIN,
-    holds="They bring the bias towards the beginning.",
-    contradicted="They turn the model away from the beginning.",
+    holds="The bias towards the beginning comes with the crops.",
+    contradicted="The crops turn the model away from the beginning.",
     otherwise="Where the bias comes from is open.",
 )
 
@@ -349,7 +355,7 @@ def in_mrr(found):
 
 page.answer(
     f"""{language}: {in_mrr(of_stage[LM_HELPS])} in MRR@100. {crops}:
-    {in_mrr(of_stage[CROPS_HELP])}. {bias_begins}"""
+    {in_mrr(of_stage[CROPS_HELP])}. {more_episodes} {bias_begins}"""
 )
 
 # %% [markdown]

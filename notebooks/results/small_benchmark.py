@@ -380,17 +380,26 @@ def said(name):
 
 page.in_numbers(" ".join(said(name) for name in parts))
 
+
 # %% tags=["hide-cell"]
-stands_in = claims.told(
-    SHORTCUT, holds="It can", contradicted="It can not", otherwise="Whether it can is open"
-)
+def whether(over):
+    """What a part says of the shortcut: its interval against the claim's bound."""
+    if over.n < 2 or over.low < bound <= over.high:
+        return "whether it can is open"
+    return "it can" if over.high < bound else "it can not"
+
+
+said_by = {}
+for name, over in change.items():
+    said_by.setdefault(whether(over), []).append(f"on {name}")
+stands_in = ", and ".join(f"{' and '.join(of)} {what}" for what, of in said_by.items())
 shifts = " and by ".join(
     f"{over.estimate:.2f} [{over.low:.2f}, {over.high:.2f}] points on {name}"
     for name, over in change.items()
 )
 page.answer(
-    f"""{stands_in}: where models rank only the documents that a surrogate finds first, the
-    difference in NDCG@10 between two of them moves by {shifts}, in the mean."""
+    f"""{stands_in[0].upper()}{stands_in[1:]}: where models rank only the documents that a surrogate
+    finds first, the difference in NDCG@10 between two of them moves by {shifts}, in the mean."""
 )
 
 # %% [markdown]

@@ -328,13 +328,13 @@ gain_of_length = (
     else "?"
 )
 compared = "; ".join(
-    f"{way} against {against} {in_words(runs[lead], ({'arm': way}, {'arm': against}))}"
+    f"*{way}* against *{against}* {in_words(runs[lead], ({'arm': way}, {'arm': against}))}"
     for way, against in PAPERS_GUESSES.values()
     if {way, against} <= set(names_in(lead))
 )
 page.in_numbers(
     f"""At `{lead}` there are {len(same_budget)} ways with one budget. In points of NDCG@10 over
-    random batches, the best have: {", ".join(f"{k} {v}" for k, v in over_random.items())}. The
+    random batches, the best have: {"; ".join(f"*{k}* {v}" for k, v in over_random.items())}. The
     first one's p-value is {after_holm} after correction. Random batches trained four times as long
     gain {gain_of_length}. What the paper asks or guesses: {compared}."""
 )

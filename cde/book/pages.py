@@ -17,6 +17,7 @@ from nbformat import NotebookNode
 
 from cde.book.chapters import Chapter, chapters
 from cde.book.execution import Execution, load_execution, raw_notebook
+from cde.book.landing import landing_pages
 from cde.book.ledger_pages import claims_page, map_page, rules_page
 from cde.book.markup import render
 from cde.book.reference import names_used, reference_pages
@@ -150,12 +151,13 @@ def write_pages(profile: str, root: Path) -> None:
         page.cells.extend(_code_used(chapter, contents))
         _write(target, nbformat.writes(page))
     generated = root / "book" / "generated"
-    write_figures(chapter_figures(profile, root), root)
+    figures = chapter_figures(profile, root)
+    write_figures(figures, root)
     _write(generated / "claims.md", claims_page(profile, root))
     _write(generated / "map.md", map_page(profile, root))
     _write(generated / "rules.md", rules_page(profile, root))
     _write(generated / "reproducibility.md", reproducibility_page(profile, root))
-    for name, text in reference_pages(root).items():
+    for name, text in {**landing_pages(profile, root, figures), **reference_pages(root)}.items():
         _write(generated / name, text)
 
 

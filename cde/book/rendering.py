@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from cde.book.public_names import read_reference, reference_files
+from cde.book.thumbnails import FOLDER
 from cde.storage import content_hash, project_root
 
 __all__ = ["check_html", "render"]
@@ -23,6 +24,7 @@ _INPUTS = (
     "_config.yml",
     "_toc.yml",
     "book/*.md",
+    "book/parts/*.md",
     "book/*.bib",
     "book/generated/**/*.md",
     "book/executed/*/*.ipynb",
@@ -85,6 +87,7 @@ def render(root: Path | None = None) -> Path:
         "book",
         ".",
     ]
+    (root / FOLDER).mkdir(parents=True, exist_ok=True)  # a static folder: Sphinx insists on it
     # Sphinx writes the bibliography again only if it reads it again, and a chapter that is new in
     # the book may be the first to cite a paper
     doctrees = index.parents[1] / ".doctrees" / "book"

@@ -109,7 +109,7 @@ plots.table(pd.DataFrame(lines, index=list(names.values())).rename_axis("size as
 #
 # The difficulty of a negative is the surrogate's cosine of a query and another pair's document.
 # (Batches of different epochs share pairs: the intervals speak of the packing's chance, not of
-# other texts.)
+# other texts.) How does it change with the sizes of clusters and of batches?
 
 # %%
 from cde.batching.packing import BatchSampler
@@ -259,11 +259,13 @@ def difference(first, second):
 
 # %%
 smallest, largest = min(settings.cluster_sizes), max(settings.cluster_sizes)
+smaller_is_harder = []
 for order, title in ORDERS.items():
     for batch in usable if smallest < largest else ():
         interval = difference((order, smallest, batch), (order, largest, batch))
         what = f"batches of {batch:,}: clusters of {smallest:,} minus {largest:,}"
         claims.measure(CLUSTER_SIZE, interval, f"{title}, {what}")
+        smaller_is_harder.append(interval)
 
 # %%
 for order, cluster in arms if len(usable) > 1 else ():
@@ -278,7 +280,7 @@ claims.measure(TOPICAL, tighter, f"{what}, cosine", "exploratory")
 claims.measure(TOPICAL, purer, f"{what}, share of the main package")
 claims.verdicts()
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-input"]
 middle = usable[len(usable) // 2]
 of_shuffled = tables["tsp"].loc[SHUFFLED, middle]
 small, large = (
@@ -289,16 +291,41 @@ harder = sum(
     measured[*arm, usable[-1]]["hardest"].mean() > measured[*arm, usable[0]]["hardest"].mean()
     for arm in arms
 )
+page.in_numbers(
+    f"""In batches of {middle:,}, shuffled pairs give negatives a mean cosine of {of_shuffled:.3f}
+    with the query. Clusters of {smallest:,} give {small["tsp"]:.3f} if a greedy traveller lays them
+    out and {small["random"]:.3f} in random order; clusters of {largest:,} give {large["tsp"]:.3f}
+    and {large["random"]:.3f}. (A batch larger than its clusters mixes several, which in random
+    order need have nothing to do with each other.) A query's *hardest* negative is harder in
+    batches of {usable[-1]:,} than of {usable[0]:,} in {harder} of {len(arms)} arms. Why the claim
+    on cluster size has its verdict: {claims.reason(CLUSTER_SIZE)}. That on batch size:
+    {claims.reason(BATCH_SIZE)}."""
+)
+
+# %% tags=["hide-cell"]
+both_ways = any(one.low > 0 for one in smaller_is_harder) and any(
+    one.high < 0 for one in smaller_is_harder
+)
+by_cluster = claims.told(
+    CLUSTER_SIZE,
+    holds="Smaller clusters make harder batches.",
+    contradicted="Larger clusters make harder batches.",
+    otherwise="Whether small or large clusters make the harder batches depends on the size of the "
+    "batch and on the order of packing."
+    if both_ways
+    else "Whether smaller clusters make harder batches is open here.",
+)
+by_batch = claims.told(
+    BATCH_SIZE,
+    holds=" Larger batches hold easier negatives.",
+    contradicted=" Larger batches hold negatives that are no easier.",
+    otherwise="",
+)
 page.answer(
-    f"""**Cluster size: {claims.verdict(CLUSTER_SIZE)} ({claims.reason(CLUSTER_SIZE)}). Batch size:
-    {claims.verdict(BATCH_SIZE)} ({claims.reason(BATCH_SIZE)}). Topical clusters:
-    {claims.verdict(TOPICAL)}.** In batches of {middle:,}, shuffled pairs give negatives a mean
-    cosine of {of_shuffled:.3f} with the query. Clusters of {smallest:,} give {small["tsp"]:.3f} if
-    a greedy traveller lays them out and {small["random"]:.3f} in random order; clusters of
-    {largest:,} give {large["tsp"]:.3f} and {large["random"]:.3f}. (A batch larger than its clusters
-    mixes several, which in random order need have nothing to do with each other.) A query's
-    *hardest* negative is harder in batches of {usable[-1]:,} than of {usable[0]:,} in {harder} of
-    {len(arms)} arms."""
+    f"""{by_cluster}{by_batch} In batches of {middle:,} the negatives of shuffled pairs have a mean
+    cosine of {of_shuffled:.2f} with the query, and those of clusters of {smallest:,} have
+    {small["tsp"]:.2f} if a greedy traveller lays the clusters out, {small["random"]:.2f} in random
+    order."""
 )
 
 # %% [markdown]

@@ -70,6 +70,8 @@ settings
 from dataclasses import replace
 from types import SimpleNamespace
 
+import pandas as pd
+
 import cde
 from cde.batching.clustering import cluster_vectors
 from cde.data import is_available
@@ -102,8 +104,19 @@ samples = {MIXED: clustered(settings.data or every)}
 if is_available(settings.questions):
     samples[ALONE] = clustered(settings.questions)
 mixed, alone = samples[MIXED], samples.get(ALONE)
-for name, sample in samples.items():
-    print(f"{name}: {sample.pairs}")
+plots.table(
+    pd.DataFrame(
+        [
+            {
+                "sample": name,
+                "pairs": len(sample.pairs),
+                "sources": len(set(sample.pairs.domains)),
+                "drawn from": sample.pairs.name,
+            }
+            for name, sample in samples.items()
+        ]
+    )
+)
 
 # %% [markdown]
 # ## What clusters tell of a pair
@@ -115,7 +128,6 @@ for name, sample in samples.items():
 
 # %%
 import numpy as np
-import pandas as pd
 from sklearn.metrics import adjusted_mutual_info_score as agreement
 
 from cde.intervals import crossed_interval, mean_interval
@@ -187,6 +199,7 @@ plots.show(
     caption=f"What {settings.clusters} clusters tell of a pair's source and of its query's form.",
     data=charts.interval_table(told, ["asked", "sample", "clusters of"], "information"),
     answers="Clustering App. B",
+    lead=True,
 )
 
 # %% [markdown]
@@ -371,14 +384,12 @@ for name, sample in samples.items():
         claims.measure(SHARED_WORDS, more, f"{name}, clusters of {side}")
 claims.verdicts()
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-input"]
 by = {(what, name, side): f"{one.estimate:.2f}" for (what, name, side), one in told.items()}
-page.answer(
-    f"""**Clusters agree with topics: {claims.verdict(TOPICS)}. Their members have words in common:
-    {claims.verdict(SHARED_WORDS)}. Clusters of queries follow the form of the question more than
-    clusters of passages do: {claims.verdict(FORM)}.** On a scale from 0 (nothing) to 1 (all), a
-    cluster of passages tells {by[SOURCE, MIXED, "passages"]} of a pair's source, and a cluster of
-    queries {by[SOURCE, MIXED, "queries"]}. Of the first word of the query they tell
+page.in_numbers(
+    f"""On a scale from 0 (nothing) to 1 (all), a cluster of passages tells
+    {by[SOURCE, MIXED, "passages"]} of a pair's source, and a cluster of queries
+    {by[SOURCE, MIXED, "queries"]}. Of the first word of the query they tell
     {by[WORD, MIXED, "passages"]} and {by[WORD, MIXED, "queries"]}"""
     + (
         f"""; among the questions of one source, {by[WORD, ALONE, "passages"]} and
@@ -386,6 +397,26 @@ page.answer(
         if alone
         else "."
     )
+)
+
+# %% tags=["hide-cell"]
+topics = claims.told(
+    TOPICS,
+    holds="Members of a cluster share a topic.",
+    contradicted="Members of a cluster hardly share a topic.",
+    otherwise="Whether members of a cluster share a topic is open here.",
+)
+words = claims.told(
+    SHARED_WORDS,
+    holds="They have more words in common than texts at large.",
+    contradicted="They have fewer words in common than texts at large.",
+    otherwise="Whether they have words in common is open.",
+)
+page.answer(
+    f"""{topics} {words} From 0 for nothing to 1 for all, a cluster of passages tells
+    {by[SOURCE, MIXED, "passages"]} of a pair's source, and {by[WORD, MIXED, "passages"]} of the
+    word that its query begins with. A cluster of queries tells {by[WORD, MIXED, "queries"]} of that
+    word."""
 )
 
 # %% [markdown]

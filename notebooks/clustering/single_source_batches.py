@@ -132,7 +132,8 @@ lead = list(runs)[-1]
 # %% [markdown]
 # ## Quality during training
 #
-# NDCG@10 times 100, the mean over sets. Bands go from the lowest to the highest seed.
+# Which arm is ahead, and when? NDCG@10 times 100, the mean over sets. Bands go from the lowest to
+# the highest seed.
 
 # %% tags=["hide-input"]
 with plots.figure(1, len(runs), width=7.4, height=3.6, squeeze=False) as (drawing, axes):
@@ -167,6 +168,7 @@ plots.show(
         ]
     ),
     answers="Clustering Fig. 1",
+    lead=True,
 )
 
 # %% [markdown]
@@ -218,7 +220,8 @@ crossings = [
     for of in runs
     for what, arms in PAIRS.items()
 ]
-plots.table(pd.DataFrame(crossings).fillna("behind at the end"))
+table = pd.DataFrame(crossings).astype({"ahead from step": "Int64"}).astype(object)
+plots.table(table.fillna("behind at the end"))
 
 # %% [markdown]
 # ## Verdict
@@ -257,20 +260,39 @@ for of, one in runs.items():
 claims.verdicts()
 
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-input"]
 def said(what):
     """A comparison at the end, for a sentence."""
     arm, other = PAIRS[what]
     return in_words(runs[lead], (at_end(lead, arm), at_end(lead, other)))
 
 
+page.in_numbers(
+    f"""At `{lead}`, in points of NDCG@10 after {last[lead]} steps over {runs[lead].sets()} sets,
+    batches from one source find {said("one source − mixed")} more than mixed ones, and among large
+    batches {said("large: one source − mixed")}. Batches {settings.factor} times as large bring
+    {said("mixed: large − small")}. Both together, against one source alone, bring
+    {said("one source and large − one source")}. One source against mixed and large has
+    {said("one source − mixed and large")}."""
+)
+
+# %% tags=["hide-cell"]
+over_size = claims.told(
+    OVER_SIZE,
+    holds="Batches from one source beat larger mixed ones.",
+    contradicted="Larger mixed batches beat batches from one source.",
+    otherwise="Whether batches from one source beat larger mixed ones is open.",
+)
+alone = claims.told(
+    SINGLE,
+    holds="At one size they beat mixed ones",
+    contradicted="At one size mixed ones are ahead too",
+    otherwise="Whether one source is better than mixed at one size is open",
+)
 page.answer(
-    f"""**Batches from one source make a better model than mixed ones:
-    {claims.verdict(SINGLE)}. They bring more than larger batches:
-    {claims.verdict(OVER_SIZE)}.** At `{lead}`, in points of NDCG@10 after
-    {last[lead]} steps, batches from one source find {said("one source − mixed")} more than mixed
-    ones. Batches {settings.factor} times as large bring {said("mixed: large − small")}. Both
-    together, against one source alone, bring {said("one source and large − one source")}."""
+    f"""{over_size} {alone}. At `{lead}`, one source instead of mixed changes NDCG@10 by
+    {said("one source − mixed")} points at one size, and by {said("one source − mixed and large")}
+    against batches that are larger as well."""
 )
 
 # %% [markdown]

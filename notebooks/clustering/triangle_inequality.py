@@ -178,7 +178,8 @@ rows = page.experiment("triangle_inequality-sources", measure, key)
 # %% [markdown]
 # ## What is guaranteed, and what is so
 #
-# Clusters of passages; a small dot is a source. On the left is the share of in-cluster negatives
+# How many batch-mates must be hard, how many are, and where are the hardest? Clusters of passages;
+# a small dot is a source. On the left is the share of in-cluster negatives
 # that are harder than average: those that must be, and those that are. On the right is the share of
 # a query's ten hardest negatives that lie in the cluster of its own passage, beside the share that
 # would by chance.
@@ -223,6 +224,7 @@ plots.show(
     caption="What clusters promise, and what they hold. A small dot is a source.",
     data=rows,
     answers="Clustering Fig. 3",
+    lead=True,
 )
 
 # %% [markdown]
@@ -291,19 +293,36 @@ for (side, number), some in grouped:
     claims.measure(INSIDE, mean_interval(some["hardest_inside"]), what, role)
 claims.verdicts()
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-input"]
 at = means.loc[tested]
 finest = means.index.max()
-page.answer(
-    f"""**Clusters are too loose to make every batch-mate a hard negative: {claims.verdict(LOOSE)}.
-    Hard negatives mostly lie in the cluster of the own passage: {claims.verdict(INSIDE)}.** With
-    {tested} clusters and over {len(first)} sources, the triangle inequality guarantees that
-    {100 * at["guaranteed"]:.1f} % of the in-cluster negatives are harder than average. In fact
+page.in_numbers(
+    f"""With {tested} clusters and over {len(first)} sources, the triangle inequality guarantees
+    that {100 * at["guaranteed"]:.1f} % of the in-cluster negatives are harder than average. In fact
     {100 * at["harder"]:.0f} % are. Of a query's ten hardest negatives
     {100 * at["hardest_inside"]:.0f} % lie in the cluster, where {100 * at["by_chance"]:.0f} % would
     by chance. With {finest} clusters the inequality guarantees
     {100 * means.loc[finest, "guaranteed"]:.0f} %, and {100 * means.loc[finest, "harder"]:.0f} % are
     harder."""
+)
+
+# %% tags=["hide-cell"]
+guaranteed = claims.told(
+    LOOSE,
+    holds="The triangle inequality makes few batch-mates hard",
+    contradicted="The triangle inequality makes most batch-mates hard",
+    otherwise="Whether the triangle inequality makes most batch-mates hard is open",
+)
+where = claims.told(
+    INSIDE,
+    holds="Most of a query's ten hardest negatives lie in the cluster of its passage",
+    contradicted="Most of a query's ten hardest negatives lie in other clusters than its passage",
+    otherwise="Where most of a query's ten hardest negatives lie is open",
+)
+page.answer(
+    f"""{guaranteed}: it guarantees that {100 * at["guaranteed"]:.1f} % of those in a cluster are
+    harder than average, and {100 * at["harder"]:.0f} % are. {where}: inside are
+    {100 * at["hardest_inside"]:.0f} %, and {100 * at["by_chance"]:.0f} % would be by chance."""
 )
 
 # %% [markdown]

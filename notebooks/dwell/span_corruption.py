@@ -140,10 +140,11 @@ results = page.experiment("span_corruption-accuracy", probe_all, key, recipe)
 # %% [markdown]
 # ## Accuracy by window
 #
-# Means over documents; a faint band from the least seed to the greatest. *Untrained* is the model
-# before its first step. Dotted: one that always names the commonest token of these texts, without
-# reading; a model that does no better says nothing about positions. As written, that token alone is
-# right in a large part of the first window.
+# Is any place restored better than the others? Means over documents; a faint band from the least
+# seed to the greatest. *Untrained* is the model before its first step. Dotted: one that always
+# names the commonest token of these texts, without reading; a model that does no better says
+# nothing about positions. As written, that token alone is right in a large part of the first
+# window.
 
 # %%
 MODELS = list(dict.fromkeys(results["model"]))
@@ -184,6 +185,7 @@ plots.show(
     caption="Restoring spans by their place in the document; bands hold the seeds.",
     data=results[["model", "seed", "order", "window", "accuracy", "guessed"]],
     answers="Dwell Fig. 4",
+    lead=True,
 )
 
 # %% [markdown]
@@ -258,7 +260,7 @@ role = "test" if reads else "exploratory"
 claims.measure_runs(UNIFORM, apart(ROTARY), f"rotary; {what}", role)
 against = f"rotary minus untrained; {what}"
 claims.measure_runs(UNIFORM, learnt(ROTARY), against, "exploratory")
-claims.measure_runs(UNIFORM, apart(ROTARY, WRITTEN), "rotary; as written", "exploratory")
+_ = claims.measure_runs(UNIFORM, apart(ROTARY, WRITTEN), "rotary; as written", "exploratory")
 
 # %%
 relative = f"a small model with relative positions; {what}"
@@ -272,19 +274,9 @@ if settings.t5:
         claims.measure(claim, later, f"{settings.t5}; {what}")
 claims.verdicts()
 
-# %% tags=["hide-cell"]
-from cde.provenance import account
-
-
-def verdict(name):
-    """In words, with the reason."""
-    decided = claims.decide(claims.ledger()[name], account.measured)
-    return f"{decided.verdict} ({decided.reason})"
-
-
-page.answer(
-    f"""**With rotary positions a language model restores spans equally well all along the text:
-    {verdict(UNIFORM)}. T5-base is slightly better later: {verdict(LATER)}.** Accuracy in the first
+# %% tags=["hide-input"]
+page.in_numbers(
+    f"""Accuracy in the first
     window minus the last, with segments shuffled, over {settings.seeds} seed(s):
     {page.mean_and_interval(apart(ROTARY), 3)} with rotary positions,
     {page.mean_and_interval(apart(RELATIVE), 3)} with relative ones. Less the same difference of the
@@ -295,6 +287,21 @@ page.answer(
     restore {100 * everywhere(ROTARY).mean():.0f} and {100 * everywhere(RELATIVE).mean():.0f} % of
     the tokens; always naming the commonest token restores
     {100 * (everywhere(ROTARY) - above(ROTARY)).mean():.0f} %."""
+)
+
+# %% tags=["hide-cell"]
+uniform = claims.told(
+    UNIFORM,
+    holds="With rotary positions it does",
+    contradicted="With rotary positions it does not",
+    otherwise="Whether it does with rotary positions is open",
+)
+small = 100 * everywhere(ROTARY).mean()
+page.answer(
+    f"""{uniform}: its accuracy in the first window is
+    {page.mean_and_interval(100 * apart(ROTARY), 1)} points above that in the last, on documents
+    whose segments stand in random order. Our model restores {small:.0f} per cent of all tokens; a
+    bias that only a better language model has would not show."""
 )
 
 # %% [markdown]

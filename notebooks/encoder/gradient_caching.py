@@ -195,8 +195,8 @@ plots.table(pd.DataFrame(forgotten).T.rename_axis("chunks forgotten"))
 # run to run. So the processes tell it to give memory back (`MALLOC_TRIM_THRESHOLD_`). *Above the
 # model* subtracts what was there once model and texts were loaded; gradients are part of it. The
 # *whole process* has the libraries and the model in it, which do not grow, and so makes any growth
-# look smaller. The first decides the claim. Steps of thousands of pairs take a while, so that a
-# committed record stands in where there is one.
+# look smaller. The first decides the claim. Does it grow with the batch? Steps of thousands of
+# pairs take a while, so that a committed record stands in where there is one.
 
 # %%
 from cde.experiments.steps import step_memory
@@ -368,20 +368,35 @@ for pairs, interval in overhead.items():
     claims.measure(TIME, interval, f"{pairs:,} pairs, cached over uncached", role)
 claims.verdicts()
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-input"]
 uncached = means[~means["cached"]].set_index("pairs")["above"]
 most, slowest = settings.uncached_batches[-1], settings.time_batches[-1]
 off = {name: row["first stage: difference"] for name, row in forgotten.items()}
+page.in_numbers(
+    f"""A cached step of {last:,} pairs takes {above} times the memory of one of {first:,} above the
+    loaded model ({level[last]:.0f} against {level[first]:.0f} MiB), and {process} times counting
+    the whole process; uncached, {most:,} pairs take {uncached[most]:.0f} MiB, with the cache
+    {level.get(most, float("nan")):.0f}. The price in time is a factor of {overhead[slowest]} at
+    {slowest:,} pairs. Gradients agree with those of the whole graph to {largest:.0e} relative in
+    every parameter whose gradient is more than rounding; forgetting the last chunk of the context
+    puts the first stage's gradient {off["the last"]:.0%} off, and all but the first
+    {off["all but the first"]:.0%}. Why these verdicts: of memory, {claims.reason(MEMORY)}; of time,
+    {claims.reason(TIME)}."""
+)
+
+# %% tags=["hide-cell"]
+slowly = ", though more slowly" if above.high < last / first else ""
+found = claims.told(
+    MEMORY,
+    holds="Yes: memory hardly grows with the batch.",
+    contradicted=f"No: memory grows with the batch{slowly}.",
+    otherwise="Whether memory hardly grows with the batch is open here.",
+)
+two_digits = "{0.estimate:.2f} [{0.low:.2f}, {0.high:.2f}]".format
 page.answer(
-    f"""**Memory: {claims.verdict(MEMORY)} ({claims.reason(MEMORY)}). Time: {claims.verdict(TIME)}
-    ({claims.reason(TIME)}).** A cached step of {last:,} pairs takes {above} times the memory of one
-    of {first:,} above the loaded model ({level[last]:.0f} against {level[first]:.0f} MiB), and
-    {process} times counting the whole process; uncached, {most:,} pairs take
-    {uncached[most]:.0f} MiB, with the cache {level.get(most, float("nan")):.0f}. The price in time
-    is a factor of {overhead[slowest]} at {slowest:,} pairs. Gradients agree with those of the whole
-    graph to {largest:.0e} relative in every parameter whose gradient is more than rounding;
-    forgetting the last chunk of the context puts the first stage's gradient {off["the last"]:.0%}
-    off, and all but the first {off["all but the first"]:.0%}."""
+    f"""{found} From the smallest batch to the largest, peak memory above the loaded model is
+    multiplied by {two_digits(above)}. The price is time: a step takes
+    {two_digits(overhead[slowest])} times as long as without the cache."""
 )
 
 # %% [markdown]

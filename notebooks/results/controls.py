@@ -123,7 +123,8 @@ runs = sweeps_at_profiles(NAME, rows)
 # %% [markdown]
 # ## Every arm, and what was there before
 #
-# NDCG@10 times 100, the mean over sets; a point is a training run.
+# What do batches and context add, beside their controls? NDCG@10 times 100, the mean over sets; a
+# point is a training run.
 
 # %%
 LINES = {"own context, or none": None, "another corpus'": "other"}
@@ -186,6 +187,40 @@ DIFFERENCES = {
     "fixed context − without": (FIXED_CONTEXT, {"arm": NEIGHBOURS}),
 }
 plots.table(difference_table(runs, DIFFERENCES))
+
+# %%
+from cde.intervals import table_interval
+
+
+def interval_of(pair, of):
+    """A difference with its interval; over sets alone, where one seed was trained."""
+    gains = runs[of].gain(*pair, by=["seed", "set"]).dropna().to_frame("points")
+    return None if gains.empty else table_interval(gains.pivot_table("points", "seed", "set"))
+
+
+pairs_drawn = [(of, name) for of in reversed(runs) for name in DIFFERENCES]
+drawn = {(of, name): interval_of(DIFFERENCES[name], of) for of, name in pairs_drawn}
+drawn = {key: found for key, found in drawn.items() if found and key[1] != "shuffled − start"}
+with plots.figure(width=7.2, height=0.9 + 0.26 * len(drawn)) as (drawing, axis):
+    several = len(runs) > 1
+    lines = {f"{name} ({of})" if several else name: found for (of, name), found in drawn.items()}
+    charts.forest(axis, lines, "points of NDCG@10 out of domain", bound=0)
+
+# %% tags=["hide-input"]
+plots.show(
+    drawing,
+    alt=(
+        "Differences of arms in points of NDCG@10, with intervals over seeds and sets: "
+        + "; ".join(
+            f"{name} at {of} {found.estimate:.1f} [{found.low:.1f}, {found.high:.1f}]"
+            for (of, name), found in drawn.items()
+        )
+    ),
+    caption="What each step adds: batches above, context and its control below.",
+    data=charts.interval_table(drawn, ["profile", "difference"], "points"),
+    answers="CDE Table 1",
+    lead=True,
+)
 
 
 # %% [markdown]
@@ -254,21 +289,37 @@ for of, one in runs.items():
 claims.verdicts()
 
 
-# %% tags=["hide-cell"]
+# %% tags=["hide-input"]
 def said(what, of=lead):
     """A difference for a sentence."""
     return in_words(runs[of], DIFFERENCES[what])
 
 
+page.in_numbers(
+    f"""At `{lead}`, over {runs[lead].sets()} sets and in points of NDCG@10, batches of neighbours
+    find {said("neighbours − shuffled")} more than shuffled ones. Of that, grouping by source has
+    {said("one source − shuffled")}, and neighbours within a source {said(BEYOND_SOURCES)}. At
+    `{profile}` an encoder that reads its cluster finds {said(BEYOND_PARAMETERS, profile)} more than
+    one with a fixed context, and {said("with context − without", profile)} more than the
+    bi-encoder."""
+)
+
+# %% tags=["hide-cell"]
+sources = claims.told(
+    SOURCES_CLAIM,
+    holds="Neighbours in a batch bring more than texts of one source",
+    contradicted="Neighbours in a batch bring no more than texts of one source",
+    otherwise="It is open whether neighbours in a batch bring more than texts of one source",
+)
+corpus = claims.told(
+    PARAMETERS_CLAIM,
+    holds="A contextual encoder gains from its corpus, and not from its parameters alone",
+    contradicted="A contextual encoder with one fixed context does as well as one that reads",
+    otherwise="Whether a contextual encoder gains from more than its parameters is open",
+)
 page.answer(
-    f"""**Batches of neighbours bring more than batches of one source:
-    {claims.verdict(SOURCES_CLAIM)}. A contextual encoder gains from the corpus and not from its
-    parameters alone: {claims.verdict(PARAMETERS_CLAIM)}.** At `{lead}`, over {runs[lead].sets()}
-    sets and in points of NDCG@10, batches of neighbours find {said("neighbours − shuffled")} more
-    than shuffled ones. Of that, grouping by source has {said("one source − shuffled")}, and
-    neighbours within a source {said(BEYOND_SOURCES)}. At `{profile}` an encoder that reads its
-    cluster finds {said(BEYOND_PARAMETERS, profile)} more than one with a fixed context, and
-    {said("with context − without", profile)} more than the bi-encoder."""
+    f"""{sources}: {said(BEYOND_SOURCES)} points of NDCG@10 at `{lead}`. {corpus}: with its corpus
+    to read it finds {said(BEYOND_PARAMETERS, profile)} points more than with one fixed context."""
 )
 
 # %% [markdown]

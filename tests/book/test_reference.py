@@ -137,6 +137,7 @@ def test_a_chapter_ends_with_links_to_its_code_if_the_book_has_a_reference(tmp_p
     toy.write_text("# %% [markdown]\n# # Toy\n\n# %%\nfrom cde.lexical import BM25\n")
     (tmp_path / "book").mkdir()
     (tmp_path / "book" / "exhibits.yml").write_text((ROOT / "book" / "exhibits.yml").read_text())
+    (tmp_path / "constraints.txt").write_text("")  # the lock, which a page of the book reads
     page = tmp_path / "book" / "executed" / "toys" / "toy.ipynb"
     link = r"../../generated/reference/lexical.html#cde.lexical.BM25"
     (tmp_path / "_toc.yml").write_text("root: book/intro\n")

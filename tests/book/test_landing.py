@@ -1,0 +1,200 @@
+"""The landing page and the parts' opening pages: every claim is counted once, every chapter is
+named once, and nothing is said that this build does not support.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml
+
+from cde.book.chapters import chapters
+from cde.book.landing import bars, claims_address, findings, highlights
+from cde.book.ledger import ledger
+from cde.book.ledger_pages import Judged, judged
+from cde.book.openings import Card, cards, first_sentence, opening_pages, parts, read_list
+from cde.book.verdicts import VERDICTS, Verdict
+from cde.storage import project_root
+
+ROOT = project_root()
+BOOK = ROOT / "book"
+SCALES = ("hours", "laptop", "a scale of nobody")
+#: what no hand-written sentence states: a build may come out otherwise
+VERDICT_WORDS = re.compile(r"\b(not shown|contradicted|holds in part|not tested)\b")
+
+
+def judged_otherwise() -> list[Judged]:
+    """The ledger with made-up verdicts: each occurs, at each scale, and some claims have none."""
+    entries = []
+    for place, entry in enumerate(judged("a profile of nobody", ROOT)):
+        verdict = VERDICTS[place % len(VERDICTS)]
+        scale = "" if verdict == "not tested" else SCALES[place % len(SCALES)]
+        entries.append(replace(entry, verdict=Verdict(verdict, "made up", scale)))
+    return entries
+
+
+ENTRIES = judged_otherwise()
+SHOWN = {
+    name: replace(card, answer=f"The answer of {name}.")
+    for name, card in cards("a profile of nobody", ROOT, ENTRIES, {}).items()
+}
+
+
+def test_the_chart_counts_every_claim_once() -> None:
+    segments = [segment for bar in bars(ENTRIES) for segment in bar.segments]
+    assert sum(segment.count for segment in segments) == len(ledger())
+    counted = Counter(entry.verdict.verdict for entry in ENTRIES)
+    for verdict in VERDICTS:
+        of_verdict = [segment.count for segment in segments if segment.verdict == verdict]
+        assert sum(of_verdict) == counted[verdict]
+
+
+@pytest.mark.parametrize("bar", bars(ENTRIES), ids=lambda bar: f"{bar.paper}-{bar.scale}")
+def test_a_segment_leads_to_as_many_claims_as_it_counts(bar: object) -> None:
+    for segment in bar.segments:  # type: ignore[attr-defined]
+        address = urlsplit(segment.address)
+        asked = {name: value for name, (value,) in parse_qs(address.query).items()}
+        assert address.path == "generated/claims.html"
+        assert set(asked) <= {"verdict", "paper", "part", "scale"}
+        chosen = [
+            entry
+            for entry in ENTRIES
+            if entry.claim.paper == asked.get("paper", entry.claim.paper)
+            and entry.verdict.verdict == asked.get("verdict", entry.verdict.verdict)
+            and entry.verdict.scale == asked.get("scale", entry.verdict.scale)
+        ]
+        assert len(chosen) == segment.count
+
+
+def test_larger_scales_come_first_and_no_evidence_last() -> None:
+    scales = [bar.scale for bar in bars(ENTRIES) if bar.paper == "cde"]
+    assert scales == ["hours", "laptop", "a scale of nobody", ""]
+
+
+def test_an_address_chooses_nothing_by_an_empty_value() -> None:
+    assert claims_address() == claims_address(verdict="", scale="") == "generated/claims.html"
+
+
+class TestHighlights:
+    every = read_list(BOOK / "highlights.yml")
+
+    def test_each_names_a_chapter_claims_and_verdicts_that_exist(self) -> None:
+        assert len(self.every) == 3
+        for entry in self.every:
+            assert entry["chapter"] in SHOWN
+            assert entry["when"] and set(entry["when"]) <= set(ledger())
+            assert set(entry["when"].values()) <= set(VERDICTS)
+            assert not re.search(r"\d", entry["sentence"]), "numbers come from the build"
+
+    def test_a_sentence_stands_if_all_its_verdicts_do(self) -> None:
+        wanted = {name: verdict for one in self.every for name, verdict in one["when"].items()}
+        entries = [
+            replace(one, verdict=Verdict(wanted.get(one.claim.id, one.verdict.verdict), ""))
+            for one in ENTRIES
+        ]
+        told = highlights(BOOK / "highlights.yml", SHOWN, entries)
+        assert [one.sentence for one in told] == [one["sentence"] for one in self.every]
+        for claim, verdict in wanted.items():
+            for other in set(VERDICTS) - {verdict}:
+                changed = [
+                    replace(one, verdict=Verdict(other, "")) if one.claim.id == claim else one
+                    for one in entries
+                ]
+                told = highlights(BOOK / "highlights.yml", SHOWN, changed)
+                for one, entry in zip(told, self.every, strict=True):
+                    answer = f"The answer of {entry['chapter']}."
+                    assert one.stands == (claim not in entry["when"])
+                    assert one.sentence == (entry["sentence"] if one.stands else answer)
+
+    def test_a_highlight_of_nothing_is_an_error(self, tmp_path: Path) -> None:
+        path = tmp_path / "highlights.yml"
+        path.write_text("- {chapter: table1, when: {no-such-claim: holds}, sentence: So it is.}")
+        with pytest.raises(KeyError, match="no-such-claim"):
+            highlights(path, SHOWN, ENTRIES)
+
+
+class TestParts:
+    contents = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+
+    def test_each_part_with_chapters_begins_with_its_opening_page(self) -> None:
+        opened = []
+        for part in self.contents["parts"]:
+            files = [Path(entry["file"]) for entry in part["chapters"]]
+            of_chapters = [one for one in files if one.parent.parent.name == "executed"]
+            if of_chapters:
+                (name,) = {one.parent.name for one in of_chapters}
+                assert files[0] == Path("book/parts") / name
+                opened.append(name)
+        assert opened == list(parts(ROOT))
+
+    def test_an_opening_page_names_each_of_its_chapters_once(self) -> None:
+        pages = opening_pages(SHOWN, ENTRIES, ROOT)
+        named = []
+        for name in parts(ROOT):
+            here = re.findall(r"</book/executed/(\w+)/(\w+)>`", pages[f"parts/{name}.md"])
+            assert here == [(name, chapter) for chapter in parts(ROOT)[name]]
+            named += [chapter for _, chapter in here]
+            assert f"(../generated/parts/{name}.md)" in _includes(BOOK / "parts" / f"{name}.md")
+        assert sorted(named) == sorted(chapter.name for chapter in chapters())
+
+    def test_a_card_counts_each_claim_of_its_chapter(self) -> None:
+        for name, card in SHOWN.items():
+            owed = [one for one in ENTRIES if name in {chapter.name for chapter in one.chapters}]
+            assert sum(card.verdicts.values()) == len(owed)
+
+    @pytest.mark.parametrize("name", parts(ROOT))
+    def test_a_story_is_short_and_leaves_numbers_and_verdicts_to_the_build(self, name: str) -> None:
+        text = (BOOK / "parts" / f"{name}.md").read_text(encoding="utf-8")
+        prose = " ".join(re.sub(r"(?ms)^#.*?$|^```.*?^```", "", text).split())
+        assert 150 <= len(prose.split()) <= 290
+        assert not re.search(r"\d", prose.replace("BM25", ""))
+        assert not VERDICT_WORDS.search(prose)
+
+
+def _includes(path: Path) -> str:
+    """The files that a page includes, each in parentheses."""
+    return re.sub(r"```\{include\} (\S+)", r"(\1)", path.read_text(encoding="utf-8"))
+
+
+def test_every_question_is_asked_of_claims_that_exist_and_shown_on_a_page() -> None:
+    pages = "".join(map(_includes, (BOOK / "parts").glob("*.md")))
+    for entry in read_list(BOOK / "questions.yml"):
+        assert entry["claims"] and set(entry["claims"]) <= set(ledger())
+        assert pages.count(f"(../generated/questions/{entry['name']}.md)") == 1
+
+
+def test_what_was_learned_leads_to_chapters_and_claims_and_has_no_number() -> None:
+    told = findings(BOOK / "findings.yml", SHOWN, ENTRIES)
+    for entry in read_list(BOOK / "findings.yml"):
+        assert entry["seen"] in ("by rule", "exploratory", "by construction")
+        assert not re.search(r"\d", entry["finding"])
+        assert not VERDICT_WORDS.search(entry["finding"])
+        assert told.count(entry["finding"]) == 1
+        assert f"/{entry['chapter']}>`" in told
+        for claim in entry["claims"]:
+            assert f'href="generated/claims.html#{claim}"' in told
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        ("**Clusters help: holds. And so on.** More.", "Clusters help: holds."),
+        ("**Not tested** (see Fig. 6, Eq. 2). More.", "Not tested (see Fig. 6, Eq. 2)."),
+        ("It is 0.5 [0.1, 0.9] points. `x` is more.", "It is 0.5 [0.1, 0.9] points."),
+        ("One\nsentence that is all.", "One sentence that is all."),
+        ("Read {doc}`the table <../results/table1>`.", "Read ../results/table1."),
+        ("Does it? No.", "Does it?"),
+    ],
+)
+def test_the_first_sentence_of_an_answer(answer: str, sentence: str) -> None:
+    assert first_sentence(answer) == sentence
+
+
+def test_a_chapter_that_has_not_run_has_no_answer() -> None:
+    card = cards("a profile of nobody", ROOT, ENTRIES, {})["table1"]
+    assert isinstance(card, Card) and card.answer == "" and card.figure is None

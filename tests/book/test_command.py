@@ -39,6 +39,9 @@ seed: Seed = 0
 # %%
 {body}
 
+# %% [markdown]
+# ## Verdict
+
 # %%
 from cde.book import claims
 from cde.book import page

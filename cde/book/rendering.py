@@ -1,7 +1,8 @@
 """Render the pages with Jupyter Book, strictly, and check the HTML that results.
 
-Warnings are errors. After that each page is read again: every image needs an alternative text,
-every link within the book a target, and nothing may be fetched from elsewhere when a page opens.
+Warnings are errors. After that each page is read again: every image needs an alternative text and
+a file, every link within the book a target, and nothing may be fetched from elsewhere when a page
+opens.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ def render(root: Path | None = None) -> Path:
 
     Raises:
         RuntimeError: Jupyter Book failed or warned; the message holds what it said.
-        ValueError: a page has an image without alternative text, a dead link, or fetches from
-            elsewhere.
+        ValueError: a page has an image without alternative text or file, a dead link, or fetches
+            from elsewhere.
     """
     root = root or project_root()
     index = root / "book" / "_build" / "html" / "index.html"
@@ -117,6 +118,7 @@ class _Page(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.images: list[str | None] = []
+        self.files: list[str] = []
         self.links: list[str] = []
         self.fetched: list[str] = []
         self.anchors: set[str] = set()
@@ -126,6 +128,7 @@ class _Page(HTMLParser):
         self.anchors.update(value for name in ("id", "name") if (value := attributes.get(name)))
         if tag == "img":
             self.images.append(attributes.get("alt"))
+            self.files.append(attributes.get("src") or "")
         if tag == "a" and attributes.get("href"):
             self.links.append(str(attributes["href"]))
         source = attributes.get("src") or (attributes.get("href") if tag == "link" else None)
@@ -145,7 +148,7 @@ def check_html(folder: Path) -> list[str]:
         >>> folder = Path(tempfile.mkdtemp())
         >>> _ = (folder / "page.html").write_text("<img src='x.png'>")
         >>> check_html(folder)
-        ['page.html: an image has no alternative text']
+        ['page.html: an image has no alternative text', 'page.html: there is no image x.png']
     """
     pages = {}
     for path in sorted(folder.rglob("*.html")):
@@ -163,6 +166,13 @@ def check_html(folder: Path) -> list[str]:
             if not (alt or "").strip()
         ]
         problems += [f"{name}: fetches {address}" for address in page.fetched]
+        problems += [
+            f"{name}: there is no image {file.path}"
+            for file in map(urlsplit, page.files)
+            if not file.scheme
+            and not file.netloc
+            and not (path.parent / unquote(file.path)).is_file()
+        ]
         for link in page.links:
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:

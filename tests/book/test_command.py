@@ -71,7 +71,14 @@ class ToyBook:
         self.root = root
         shutil.copytree(ROOT / "cde", root / "cde", ignore=shutil.ignore_patterns("__pycache__"))
         (root / "book").mkdir()
-        for name in ("claims.yml", "exhibits.yml", "gates.yml", "references.bib"):
+        for name in (
+            "claims.yml",
+            "exhibits.yml",
+            "gates.yml",
+            "references.bib",
+            "differences.md",
+            "limits.md",
+        ):
             shutil.copy(ROOT / "book" / name, root / "book" / name)
         for name in ("_static", "_ext"):
             shutil.copytree(ROOT / "book" / name, root / "book" / name)
@@ -81,9 +88,8 @@ class ToyBook:
 
     def write(self, **bodies: str) -> None:
         lines = ["format: jb-book", "root: book/intro", "chapters:"]
-        lines += [
-            f"  - file: book/generated/{name}" for name in ("claims", "rules", "map", "status")
-        ]
+        lines += [f"  - file: book/generated/{name}" for name in ("claims", "rules", "map")]
+        lines.append("  - file: book/generated/reproducibility")
         for name, body in bodies.items():
             path = self.root / "notebooks" / "toys" / f"{name}.py"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -486,7 +492,9 @@ def test_html_without_alt_text_with_dead_links_or_remote_scripts_is_refused(tmp_
 
     (tmp_path / "good.html").write_text(
         '<h1 id="top">x</h1><img alt="a line" src="x.png"><a href="#top">top</a>'
+        '<img alt="a drawing" src="data:image/png;base64,AA==">'
     )
+    (tmp_path / "x.png").write_bytes(b"an image")
     assert check_html(tmp_path) == []
     (tmp_path / "bad.html").write_text(
         '<img src="x.png"><img alt=" " src="y.png">'
@@ -498,6 +506,7 @@ def test_html_without_alt_text_with_dead_links_or_remote_scripts_is_refused(tmp_
         "an image has no alternative text",
         "an image has no alternative text",
         "fetches https://example.org/x.js",
+        "there is no image y.png",
         "the link gone.html leads nowhere",
         "the link good.html#no has no such anchor",
     ]

@@ -134,7 +134,8 @@ def show(
     markup = (
         f"{_THEME_RULES}<figure class='cde-figure{' cde-lead' if lead else ''}' "
         f"id='figure-{number}'>"
-        f"<div class='cde-scroll'>{_image(light, alt, 'light')}{_image(dark, alt, 'dark')}</div>"
+        "<div class='cde-scroll' tabindex='0' role='group' aria-label='figure'>"
+        f"{_image(light, alt, 'light')}{_image(dark, alt, 'dark')}</div>"
         f"<figcaption><b>Figure {number}.</b> {html.escape(caption)}{answer} "
         f"<small>Drawn by {html.escape(chapter)}.</small></figcaption>"
         "<details><summary>The numbers of figure "

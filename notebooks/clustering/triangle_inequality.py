@@ -321,8 +321,9 @@ where = claims.told(
 )
 page.answer(
     f"""{guaranteed}: it guarantees that {100 * at["guaranteed"]:.1f} % of those in a cluster are
-    harder than average, and {100 * at["harder"]:.0f} % are. {where}: inside are
-    {100 * at["hardest_inside"]:.0f} %, and {100 * at["by_chance"]:.0f} % would be by chance."""
+    harder than average, and {100 * at["harder"]:.0f} % are. {where}:
+    {100 * at["hardest_inside"]:.0f} % lie inside, where {100 * at["by_chance"]:.0f} % would by
+    chance."""
 )
 
 # %% [markdown]

@@ -202,9 +202,9 @@ how_long = claims.told(
     otherwise="How long is open",
 )
 page.answer(
-    f"""{how_long}: out of domain the best number is {best.estimate:.1f} [{best.low:.1f},
-    {best.high:.1f}], over training runs that differ in their seed. The longest second phase changes
-    NDCG@10 by {page.mean_and_interval(longest, 1)} points against none."""
+    f"""{how_long}: out of domain the best number of epochs is {best.estimate:.0f}
+    [{best.low:.0f}, {best.high:.0f}], over training runs that differ in their seed. The longest
+    second phase changes NDCG@10 by {page.mean_and_interval(longest, 1)} points against none."""
 )
 
 # %% [markdown]

@@ -228,9 +228,9 @@ page.in_numbers(
 # %% tags=["hide-cell"]
 differ = claims.told(
     DIFFER,
-    holds="It depends on the collection",
+    holds="The answer depends on the collection",
     contradicted="One division for all collections is better than one for each",
-    otherwise="Whether it depends on the collection is open",
+    otherwise="Whether the answer depends on the collection is open",
 )
 if agreed:
     differ += f""": a division chosen for each, instead of one for all, changes NDCG@10 by

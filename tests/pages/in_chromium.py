@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import axe_playwright_python
+import claims_behaviour
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 from tqdm import tqdm
 
@@ -179,7 +180,8 @@ def use(program: str) -> list[str]:
     """What does not work where a reader does something: searches, or opens a fold by keyboard."""
     with browser(program) as opened:
         window = opened.new_context(viewport={"width": WIDTHS["wide"], "height": HEIGHT})
-        return [*search_for(window, "null token"), *open_folds(window)]
+        claims = claims_behaviour.check(window, HTML)
+        return [*search_for(window, "null token"), *open_folds(window), *claims]
 
 
 def search_for(window: BrowserContext, words: str) -> list[str]:

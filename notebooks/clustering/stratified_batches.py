@@ -355,10 +355,15 @@ plots.table(table.replace({"cluster": {-1: "all"}}))
 # Rules stood in the ledger before the first run. Intervals are over seeds where one set is looked
 # at, over other seeds and other sets at once where there are several, and over clusters for their
 # density.
+#
+# The record of `hours` had five seeds at first, and they decided nothing. More were added after
+# that look. Whoever adds seeds until an interval is free of zero finds something too often. So
+# *added seeds* shows the later ones alone: nobody had seen them when it was decided to train them.
 
 # %%
 from cde.intervals import run_interval, share_interval
 
+FIRST_LOOK = 5  # seeds of the first record; the rest were added after a look at it
 AVERAGE, MOST = "clustering-table2-average", "clustering-table2-most-datasets"
 LOSSES_CLAIM = "clustering-table2-losses"
 IN_DOMAIN = {
@@ -380,6 +385,9 @@ def measure_table_2(of):
         claims.measure_runs(claim, relative_gain(of, arm, "in"), own, scale=scale)
     if gain := one.crossed_gain(*DIFFERENCES[f"{PASSAGES} − {SHUFFLED}"]):
         claims.measure(AVERAGE, gain, named, scale=scale)
+    by_seed = one.gain({"arm": PASSAGES}, {"arm": SHUFFLED}, by="seed")
+    if len(added := by_seed[by_seed.index >= FIRST_LOOK]) > 1:
+        claims.measure(AVERAGE, run_interval(added), f"{named}: added seeds", "exploratory", scale)
     ahead = one.gain({"arm": PASSAGES}, {"arm": SHUFFLED}, by="set") > 0
     claims.measure(MOST, share_interval(ahead, "sets"), named, scale=scale)
     those = [name for name in ("scifact", "climate-fever-evidence") if name in ahead.index]
@@ -443,23 +451,23 @@ better = claims.told(
     AVERAGE,
     holds="They make an encoder that finds a little more on collections that it was not trained on",
     contradicted="They make an encoder that finds less on collections that it was not trained on",
-    otherwise="Whether they make a better encoder is open",
+    otherwise="Whether they find more on collections that were not trained on is open",
 )
 page.answer(
-    f"""{harder} {better}: at `{lead}`, clusters of passages change NDCG@10 by {average} points on
-    collections that were not trained on, and by {inside[PASSAGES]} per cent on held-out pairs of
-    the training sources."""
+    f"""{harder} {better}: at `{lead}`, clusters of passages change NDCG@10 by {average} points
+    there, and by {inside[PASSAGES]} per cent on held-out pairs of the training sources."""
 )
 
 # %% [markdown]
 # ## What this teaches
 #
-# That clusters make batches harder is beyond doubt, here as in the paper. That harder batches make
-# a better model is another matter. The change over the collections that were not trained on is as
-# small as the paper's own. The paper has one run an arm, so that it cannot tell such a change from
-# the luck of a seed. Here seeds differ by as much as the arms do, and the interval holds zero. More
-# seeds narrow it (`--add -p seed=5`), since collections hardly differ in what they gain. What it
-# rules out is a large change.
+# Clusters make batches harder, here as in the paper. What harder batches bring is small. Seeds
+# differ by as much as the arms do, so that a single run of each arm, which is what the paper has,
+# cannot tell the change from luck. With the first five seeds at `hours` it could not be told here
+# either. The later ones decide: over collections that were not trained on clusters of passages
+# help a little, as the paper says, and clusters of queries as much. On held-out pairs of the
+# training sources, where the paper has its larger gain, none is seen, and one as large as the
+# paper's is outside the interval.
 #
 # ## What differs from the paper's setting
 #

@@ -101,6 +101,11 @@ def first_screen(seen: dict[str, Any]) -> list[str]:
     return complaints
 
 
+def has_figure(page: Path) -> bool:
+    """Whether a page is a chapter with a figure."""
+    return is_chapter(page) and "class='cde-figure" in page.read_text(encoding="utf-8")
+
+
 def is_chapter(page: Path) -> bool:
     """Whether a page is a chapter that was executed."""
     return "executed" in page.relative_to(HTML).parts
@@ -201,7 +206,7 @@ def open_folds(window: BrowserContext) -> list[str]:
     """Open the first fold of a chapter with the keyboard alone."""
     page = window.new_page()
     try:
-        page.goto(next(one for one in pages_of_the_book() if is_chapter(one)).as_uri())
+        page.goto(next(one for one in pages_of_the_book() if has_figure(one)).as_uri())
         page.locator(".cde-figure summary").first.focus()
         page.keyboard.press("Enter")
         opened = page.locator(".cde-figure details").first.evaluate("(fold) => fold.open")

@@ -248,7 +248,7 @@ _Values.add_constructor("!number", _read_number)
 
 def parse_assignments(pairs: list[tuple[str, str]]) -> dict[str, Any]:
     """Values of `-p name value` options: YAML, so that 64, 0.5, true, null and [1, 2] mean what
-    they say; 1e3 is a number too, 010 is ten, and 1:30 is text.
+    they say; 1e3 is a number too, 010 is ten, 1:30 is text, and so is what is empty.
 
     Raises:
         ValueError: a value that is not YAML.
@@ -256,11 +256,14 @@ def parse_assignments(pairs: list[tuple[str, str]]) -> dict[str, Any]:
     Example:
         >>> parse_assignments([("seed", "3"), ("sizes", "[1e3, 2]"), ("rate", "1e-3")])
         {'seed': 3, 'sizes': [1000.0, 2], 'rate': 0.001}
+        >>> parse_assignments([("baseline", "")])
+        {'baseline': ''}
     """
     values = {}
     for name, text in pairs:
         try:
-            values[name] = yaml.load(text, Loader=_Values)
+            # nothing at all is YAML for null; on a command line it is a text without letters
+            values[name] = yaml.load(text, Loader=_Values) if text.strip() else text
         except yaml.YAMLError as error:
             raise ValueError(
                 f"the value {text!r} of parameter {name} cannot be read: {error}"

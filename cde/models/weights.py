@@ -20,7 +20,7 @@ from transformers import AutoModel
 from transformers.utils import logging
 
 from cde.data.hub import notice_being_offline
-from cde.models.backbones import family_of, truncate
+from cde.models.backbones import check_family, family_of, truncate
 from cde.surrogate import minilm_folder
 
 __all__ = ["backbone_weights", "fetch_folder", "fill", "read_config", "read_weights", "tie"]
@@ -213,12 +213,13 @@ def backbone_weights(
         torch.Size([384])
     """
     folder = fetch_folder(path_or_repository)
+    check_family(read_config(folder).get("model_type"))
     level = logging.get_verbosity()
     logging.set_verbosity_error()  # a pooler or a language-modelling head is left behind on purpose
     logging.disable_progress_bar()
     try:
         model, report = AutoModel.from_pretrained(
-            folder, dtype=torch.float32, output_loading_info=True
+            folder, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
         )
     finally:
         logging.set_verbosity(level)

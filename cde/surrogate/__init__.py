@@ -152,7 +152,7 @@ class Surrogate(SentenceMethods):
             notice_being_offline()
         source = str(minilm_folder()) if self.name == "minilm" else self.name
         try:
-            model = SentenceTransformer(source, device=self.device)
+            model = SentenceTransformer(source, device=self.device, trust_remote_code=False)
         except (OSError, ConnectionError, ValueError) as error:
             if Path(self.name).is_dir():
                 raise ValueError(

@@ -191,7 +191,22 @@ def experiment(
         )
         return None
     boxes.show_source(recorded.note)
+    _show_shared(recipe, profile)
     return recorded.rows
+
+
+def _show_shared(recipe: Any, profile: str | None) -> None:
+    """What the page's own recipe shares between training and tests, once; those of other profiles
+    may need data that is not here.
+    """
+    if profile in (None, account.profile) and hasattr(recipe, "shared"):
+        key = content_hash([json.dumps(recipe.record_key(), sort_keys=True, default=str)])
+        if key not in account.shared:
+            account.shared.add(key)
+            try:
+                boxes.show_shared(recipe.shared())
+            except (OSError, ValueError) as error:  # a record's data need not be here
+                boxes.show_source(f"What training and tests share is not counted here: {error}")
 
 
 def claims_under_test(chapter: str) -> Any:

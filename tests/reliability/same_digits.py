@@ -21,9 +21,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-
-from cde.hardware import describe
-from cde.provenance import commit, now
+from report import write_report
 
 #: what a column or a row of a machine's own speed is called
 TIME = re.compile(r"second|\bms\b|GiB|MiB|memory|\btime\b|times as|a step|faster|speed|\bcost\b", re.I)
@@ -103,17 +101,8 @@ def main() -> int:
     print(moved.to_string(index=False) if len(moved) else "every number is the same")
     print(f"{len(found)} chapters, {found['numbers'].sum():,} numbers, {found['differ'].sum()} differ")
     if options.out:
-        head, dirty = commit()
-        report = {
-            "what": "two builds of the book",
-            "profile": options.first.name,
-            "time": now(),
-            "commit": head,
-            "dirty": dirty,
-            "device": describe(),
-            "rows": json.loads(found.to_json(orient="records")),
-        }
-        options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        rows = json.loads(found.to_json(orient="records"))
+        write_report(options.out, "two builds of the book", rows, profile=options.first.name)
     return int(len(moved) > 0)
 
 

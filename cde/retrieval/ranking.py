@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from cde.data import RetrievalSet
 from cde.progress import progress
 from cde.retrieval.systems import Ranker, Rankings, System, as_encoder
+from cde.validation.vectors import encoded
 
 __all__ = ["evaluate", "rank", "rerank", "score_queries", "search"]
 
@@ -132,12 +133,15 @@ def rank(
 
     Raises:
         TypeError: an object that is neither an encoder nor a ranker.
+        ValueError: an encoder whose vectors are not one for each text, of one length for queries
+            and documents, finite and not zero.
     """
     if isinstance(encoder, Ranker):
         return encoder.rank(retrieval_set, depth)
     encoder = as_encoder(encoder)
-    queries = encoder.encode_queries(retrieval_set.queries)
-    documents = encoder.encode_documents(retrieval_set.documents)
+    queries = encoded(encoder, retrieval_set.queries, "queries")
+    dim = queries.shape[1] if len(queries) else None
+    documents = encoded(encoder, retrieval_set.documents, "documents", dim)
     scores, positions = search(queries, documents, depth, index)
     ids = np.asarray(retrieval_set.document_ids, dtype=object)
     return {
@@ -164,7 +168,8 @@ def rerank(
         candidate to which a ranker gives no score is left out.
 
     Raises:
-        ValueError: a depth below 1, or candidates that the set does not hold.
+        ValueError: a depth below 1, candidates that the set does not hold, or vectors as for
+            `rank`.
         TypeError: an object that is neither an encoder nor a ranker.
 
     Used by the chapter `small_benchmark`. Memory: the vectors, and one query's scores at a time.
@@ -205,10 +210,9 @@ def rerank(
         return {query: {} for query in kept}
     embedded = sorted(wanted, key=place.__getitem__)
     row_of = {document: row for row, document in enumerate(embedded)}
-    queries = encoder.encode_queries(retrieval_set.queries)
-    documents = encoder.encode_documents(
-        [retrieval_set.documents[place[document]] for document in embedded]
-    )
+    queries = encoded(encoder, retrieval_set.queries, "queries")
+    texts = [retrieval_set.documents[place[document]] for document in embedded]
+    documents = encoded(encoder, texts, "documents", queries.shape[1] if len(queries) else None)
     rankings = {}
     for (query, some), vector in zip(kept.items(), queries, strict=True):
         scores = documents[[row_of[document] for document in some]] @ vector if some else ()
@@ -301,7 +305,9 @@ def evaluate(
         metric → mean over the set's queries, between 0 and 1.
 
     Raises:
-        ValueError: an unknown metric, or a set without queries.
+        ValueError: an unknown metric, a set without queries, or an encoder whose vectors are not
+            one for each text, of one length for queries and documents, finite and not zero (which
+            encoder, and which row is the first).
         TypeError: an object that is neither an encoder nor a ranker.
 
     Used by every chapter that reports NDCG. Per query, with intervals: `rank`, `score_queries`,

@@ -40,7 +40,8 @@ from cde.hardware import Precision, compute_device, half_precision
 from cde.progress import progress
 from cde.storage import cache_folder, content_hash
 from cde.surrogate.sentence_methods import Role, SentenceMethods
-from cde.validation import checked_texts, checked_whole
+from cde.validation import checked_whole
+from cde.validation.texts import encodable
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -195,6 +196,7 @@ class Surrogate(SentenceMethods):
 
         Raises:
             TypeError: something that is not a list of strings (which item, and what it is).
+            ValueError: a text with half of a surrogate pair.
         """
         return self._vectors(texts, "")
 
@@ -207,7 +209,7 @@ class Surrogate(SentenceMethods):
         return self._vectors(texts, "document")
 
     def _vectors(self, texts: Sequence[str], role: Role, batch_size: int | None = None) -> Vectors:
-        texts = checked_texts(texts)
+        texts = encodable(texts)
         if len(texts) == 0:
             return np.zeros((0, self.dim), np.float32)
         role = "" if self.name == "minilm" else role  # MiniLM has no prompts: one cache serves all

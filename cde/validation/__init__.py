@@ -2,7 +2,8 @@
 
 pydantic says what is wrong in several lines and its own words; here a user reads one line that
 names the setting, what is accepted and what was given. Unknown names are answered with the nearest
-known one.
+known one. `cde.validation.texts` looks at texts and ids, `cde.validation.vectors` at what encoders
+give.
 
 Cost: microseconds.
 """
@@ -11,17 +12,22 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Annotated, Any, TypeVar, dataclass_transform
 
+import numpy as np
 import pydantic
 from pydantic import BeforeValidator, ConfigDict, ValidationError
 
 __all__ = [
     "Number",
+    "Switch",
+    "Text",
     "Whole",
+    "checked_number",
+    "checked_switch",
     "checked_texts",
     "checked_whole",
     "declared",
@@ -49,10 +55,28 @@ def _number(value: Any) -> Any:
     raise ValueError("must be a finite number")
 
 
+def _text(value: Any) -> Any:
+    """Text, and no bytes."""
+    if isinstance(value, str):
+        return value
+    raise ValueError("must be text")
+
+
+def _switch(value: Any) -> Any:
+    """True or false, and not what Python takes for them: "false" is a text, and true."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise ValueError("must be true or false")
+
+
 #: a whole number: `3`, `np.int64(3)` or `3.0`, not `True` or `"3"`
 Whole = Annotated[int, BeforeValidator(_whole)]
 #: a finite number: `0.5`, `np.float32(0.5)` or `1`, not `nan`
 Number = Annotated[float, BeforeValidator(_number)]
+#: text, not bytes
+Text = Annotated[str, BeforeValidator(_text)]
+#: `True` or `False`, not `"false"` or 1
+Switch = Annotated[bool, BeforeValidator(_switch)]
 
 
 def checked_texts(texts: Any, name: str = "texts") -> list[str]:
@@ -87,6 +111,49 @@ def checked_texts(texts: Any, name: str = "texts") -> list[str]:
     return items
 
 
+def checked_number(value: Any, name: str) -> float:
+    """A finite number of any library as Python's, where a class declares no fields for pydantic.
+
+    Args:
+        value: what was given.
+        name: name of the setting, for errors.
+
+    Raises:
+        ValueError: another type, infinite, or not a number.
+
+    Example:
+        >>> checked_number(float("nan"), "epsilon")
+        Traceback (most recent call last):
+        ValueError: epsilon must be a finite number; it is nan
+    """
+    return float(_checked(_number, value, name))
+
+
+def checked_switch(value: Any, name: str) -> bool:
+    """True or false, where a class declares no fields for pydantic.
+
+    Args:
+        value: what was given.
+        name: name of the setting, for errors.
+
+    Raises:
+        ValueError: anything else, such as "false", which Python takes for true.
+
+    Example:
+        >>> checked_switch("false", "symmetric")
+        Traceback (most recent call last):
+        ValueError: symmetric must be true or false; it is 'false'
+    """
+    return bool(_checked(_switch, value, name))
+
+
+def _checked(check: Callable[[Any], Any], value: Any, name: str) -> Any:
+    try:
+        return check(value)
+    except ValueError as error:
+        raise ValueError(f"{name} {error}; it is {value!r}") from None
+
+
 def checked_whole(value: Any, name: str, least: int = 1) -> int:
     """A whole number of any library as Python's, where a class declares no fields for pydantic.
 
@@ -103,10 +170,7 @@ def checked_whole(value: Any, name: str, least: int = 1) -> int:
         Traceback (most recent call last):
         ValueError: context_size must be 1 or more; it is 0
     """
-    try:
-        number = int(_whole(value))
-    except ValueError as error:
-        raise ValueError(f"{name} {error}; it is {value!r}") from None
+    number = int(_checked(_whole, value, name))
     if number < least:
         raise ValueError(f"{name} must be {least} or more; it is {value!r}")
     return number

@@ -18,9 +18,9 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
-from cde.validation import Number, Whole, sentences
+from cde.validation import Number, Switch, Text, Whole, sentences
 
 __all__ = [
     "Count",
@@ -63,18 +63,6 @@ Positive = Annotated[Number, Field(gt=0)]
 Rate = Annotated[Number, Field(gt=0, le=1)]
 
 
-def _text(value: Any) -> Any:
-    if isinstance(value, str):
-        return value
-    raise ValueError("must be text")
-
-
-def _switch(value: Any) -> Any:
-    if isinstance(value, bool):
-        return value
-    raise ValueError("must be true or false")
-
-
 _KINDS: dict[str, Any] = {
     "Count": Count,
     "CountOrZero": CountOrZero,
@@ -88,11 +76,11 @@ _KINDS: dict[str, Any] = {
     "Several": Several,
     "Share": Share,
     "Tokens": Tokens,
-    "bool": Annotated[bool, BeforeValidator(_switch)],
+    "bool": Switch,
     "float": Number,
     "int": Whole,
     "list": list,
-    "str": Annotated[str, BeforeValidator(_text)],
+    "str": Text,
 }
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from transformers import AutoConfig, PreTrainedConfig
 
 from cde.models.backbones import FAMILIES
-from cde.validation import checked_whole, unknown
+from cde.validation import checked_number, checked_switch, checked_text, checked_whole, unknown
 
 __all__ = [
     "TASK_PREFIXES",
@@ -106,6 +106,12 @@ def check_settings(
         raise ValueError(unknown(strange, known | set(besides)))
 
 
+def _probability(value: Any, name: str) -> float:
+    number = checked_number(value, name)
+    _require(0 <= number < 1, f"{name} must be a probability below 1; it is {value!r}")
+    return number
+
+
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise ValueError(message)
@@ -154,14 +160,13 @@ class BiEncoderConfig(PreTrainedConfig):  # type: ignore[misc]
     ) -> None:
         if backbone is not None:
             _check_backbone(backbone, "backbone")
-        _require(0 <= dropout < 1, f"dropout must be a probability below 1; it is {dropout}")
         _require(pooling in ("mean", "cls"), f"pooling must be 'mean' or 'cls'; it is {pooling!r}")
         self.backbone = backbone
         self.pooling = pooling
-        self.query_prefix = query_prefix
-        self.document_prefix = document_prefix
+        self.query_prefix = checked_text(query_prefix, "query_prefix")
+        self.document_prefix = checked_text(document_prefix, "document_prefix")
         self.max_tokens = checked_whole(max_tokens, "max_tokens", 2)
-        self.dropout = dropout
+        self.dropout = _probability(dropout, "dropout")
         super().__init__(**kwargs)
 
     @property
@@ -267,35 +272,36 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
             "soft_prompt_tokens stand in the sequence, where attention 'gated' puts nothing: take "
             "'full' or 'cached'",
         )
-        _require(
-            0 <= sequence_dropout < 1,
-            f"sequence_dropout must be a probability below 1; it is {sequence_dropout}",
-        )
+        sequence_dropout = _probability(sequence_dropout, "sequence_dropout")
+        null_token = checked_switch(null_token, "null_token")
         _require(
             null_token or sequence_dropout == 0 or attention == "gated",
             "sequence dropout needs the null token: null_token must be True",
         )
-        _require(0 <= dropout < 1, f"dropout must be a probability below 1; it is {dropout}")
         self.first_backbone = first_backbone
         self.second_backbone = second_backbone
         self.context_size = checked_whole(context_size, "context_size")
         self.vectors_per_document = checked_whole(vectors_per_document, "vectors_per_document")
         self.attention = attention
-        self.first_stage_mlp = first_stage_mlp
+        self.first_stage_mlp = checked_switch(first_stage_mlp, "first_stage_mlp")
         self.soft_prompt_tokens = checked_whole(soft_prompt_tokens, "soft_prompt_tokens", 0)
-        self.output_projection = output_projection
+        self.output_projection = checked_switch(output_projection, "output_projection")
         self.sequence_dropout = sequence_dropout
         self.null_token = null_token
-        self.tie_token_embeddings = tie_token_embeddings
-        self.matched = matched
+        self.tie_token_embeddings = checked_switch(tie_token_embeddings, "tie_token_embeddings")
+        self.matched = checked_switch(matched, "matched")
         self.pool = pool
         self.variant = variant
         self.unrotated = checked_whole(unrotated, "unrotated", 0)
-        self.skip_instruction_until = skip_instruction_until
-        self.query_prefix = query_prefix
-        self.document_prefix = document_prefix
+        self.skip_instruction_until = (
+            None
+            if skip_instruction_until is None
+            else checked_whole(skip_instruction_until, "skip_instruction_until", 0)
+        )
+        self.query_prefix = checked_text(query_prefix, "query_prefix")
+        self.document_prefix = checked_text(document_prefix, "document_prefix")
         self.max_tokens = checked_whole(max_tokens, "max_tokens", 2)
-        self.dropout = dropout
+        self.dropout = _probability(dropout, "dropout")
         super().__init__(**kwargs)
 
     @property

@@ -75,7 +75,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{folder} holds no model: there is no config.json in it")
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON: {error}") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold an object; it holds a {type(values).__name__}")
@@ -87,13 +87,11 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
     Raises:
         FileNotFoundError: no weights, or a part that the index names is missing.
-        ValueError: a file that is cut short or damaged.
+        ValueError: a file that is cut short or damaged, or an index that lists no files.
     """
     names = [_ONE]
     if (folder / _INDEX).is_file():
-        names = sorted(
-            set(json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].values())
-        )
+        names = _parts(folder / _INDEX)
     elif not (folder / _ONE).is_file():
         hint = (
             f"; {_TORCH} is not read, since it can run code: convert it"
@@ -116,6 +114,25 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
+def _parts(index: Path) -> list[str]:
+    """Names of the files that an index of weights lists."""
+    try:
+        values = json.loads(index.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{index} is no JSON: {error}") from error
+    listed = values.get("weight_map") if isinstance(values, dict) else None
+    if (
+        not isinstance(listed, dict)
+        or not listed
+        or any(not isinstance(one, str) or Path(one).name != one for one in listed.values())
+    ):
+        raise ValueError(
+            f'{index} must hold an object with "weight_map", an object of tensor names → names of '
+            f"files beside it; it holds {str(values)[:80]}"
+        )
+    return sorted(set(listed.values()))
+
+
 def fill(
     model: nn.Module,
     tensors: Mapping[str, Tensor],
@@ -133,7 +150,8 @@ def fill(
         unplaced: what the source calls tensors that no name of the model stands for.
 
     Raises:
-        ValueError: listing what is missing, unexpected, of another shape, or not finite.
+        ValueError: listing what is missing, unexpected, of another shape or kind of number, or not
+            finite.
     """
     called = names or {}
     expected = model.state_dict()
@@ -154,6 +172,13 @@ def fill(
             called.get(name, name)
             for name, tensor in known.items()
             if not bool(torch.isfinite(tensor).all())
+        ],
+        # copying would cast them: quantised weights come out as numbers that mean something else
+        "of another kind of number": [
+            f"{called.get(name, name)} {str(tensor.dtype).removeprefix('torch.')}, expected "
+            f"{str(expected[name].dtype).removeprefix('torch.')}"
+            for name, tensor in known.items()
+            if tensor.is_floating_point() != expected[name].is_floating_point()
         ],
     }
     lines = [

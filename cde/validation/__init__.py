@@ -28,6 +28,7 @@ __all__ = [
     "Whole",
     "checked_number",
     "checked_switch",
+    "checked_text",
     "checked_texts",
     "checked_whole",
     "declared",
@@ -145,6 +146,24 @@ def checked_switch(value: Any, name: str) -> bool:
         ValueError: symmetric must be true or false; it is 'false'
     """
     return bool(_checked(_switch, value, name))
+
+
+def checked_text(value: Any, name: str) -> str:
+    """Text, where a class declares no fields for pydantic.
+
+    Args:
+        value: what was given.
+        name: name of the setting, for errors.
+
+    Raises:
+        ValueError: anything else, bytes too.
+
+    Example:
+        >>> checked_text(None, "query_prefix")
+        Traceback (most recent call last):
+        ValueError: query_prefix must be text; it is None
+    """
+    return str(_checked(_text, value, name))
 
 
 def _checked(check: Callable[[Any], Any], value: Any, name: str) -> Any:

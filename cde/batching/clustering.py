@@ -37,6 +37,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.progress import progress
+from cde.validation import checked_whole
+from cde.validation.groups import group_numbers
+from cde.validation.vectors import check_numbers
 
 __all__ = [
     "KMeansRun",
@@ -142,6 +145,7 @@ def cluster_vectors(
     vectors = np.asarray(vectors)
     if vectors.ndim != 2:
         raise ValueError(f"vectors must be (n, dim); they are {vectors.shape}")
+    check_numbers(vectors, "vectors")
 
     def points_of(rows: Labels) -> Vectors:
         points = np.ascontiguousarray(vectors[rows], dtype=np.float32)
@@ -321,7 +325,9 @@ def paired_points(query_vectors: Vectors, document_vectors: Vectors) -> Vectors:
 
 
 def check_pairs(query_vectors: Vectors, document_vectors: Vectors) -> None:
-    """Refuse vectors that are no pairs: shapes that differ, or none at all."""
+    """Refuse vectors that are no pairs: no numbers, shapes that differ, or none at all."""
+    check_numbers(query_vectors, "query_vectors")
+    check_numbers(document_vectors, "document_vectors")
     if query_vectors.shape != document_vectors.shape or query_vectors.ndim != 2:
         raise ValueError(
             f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} "
@@ -332,6 +338,8 @@ def check_pairs(query_vectors: Vectors, document_vectors: Vectors) -> None:
 
 
 def _check_points(points: Vectors, iterations: int, attempts: int) -> None:
+    for value, name in ((iterations, "iterations"), (attempts, "attempts")):
+        checked_whole(value, name, None)
     if iterations < 1 or attempts < 1:
         raise ValueError(
             f"iterations and attempts must be 1 or more; they are {iterations} and {attempts}"
@@ -350,21 +358,13 @@ def domain_shards(
     """Ascending positions of each shard of each domain; arguments as for `cluster_pairs`."""
     if n == 0:
         raise ValueError("there are no pairs to cluster")
-    if cluster_size < 1:
-        raise ValueError(f"cluster_size must be 1 or more; it is {cluster_size}")
-    if domains is not None and len(domains) != n:
-        raise ValueError(
-            f"domains must name one domain for each of the {n} pairs; it has {len(domains)}"
-        )
+    cluster_size, seed = checked_whole(cluster_size, "cluster_size"), checked_whole(seed, "seed", 0)
+    shard_size = None if shard_size is None else checked_whole(shard_size, "shard_size", None)
     if shard_size is not None and shard_size < cluster_size:
         raise ValueError(
             f"shard_size must be cluster_size ({cluster_size}) or more; it is {shard_size}"
         )
-    names = (
-        np.zeros(n, np.int64)
-        if domains is None
-        else np.unique(np.asarray(domains), return_inverse=True)[1]
-    )
+    names = np.zeros(n, np.int64) if domains is None else group_numbers(domains, "domains", n)
     generator, shards = np.random.default_rng(seed), []
     for rows in np.split(np.argsort(names, kind="stable"), np.cumsum(np.bincount(names))[:-1]):
         if shard_size is None or len(rows) <= shard_size:

@@ -188,7 +188,7 @@ def _problems(entry: Mapping[str, Any], claims: Mapping[str, Claim]) -> list[str
     if set(entry["expect"]) not in _RULES:
         problems.append("expect must be {above: x}, {below: x} or {near: x, tolerance: t}")
     if not all(map(_number, entry["expect"].values())):
-        problems.append(f"expect must have finite numbers; it is {entry['expect']}")
+        problems.append(f"expect must have numbers, none infinite; it is {entry['expect']}")
     order = entry["fixed"].get("order")
     if not isinstance(order, str) or order not in _ORDERS:
         problems.append(f"fixed must have an order, one of {', '.join(_ORDERS)}; it is {order!r}")

@@ -173,13 +173,13 @@ def _checked(check: Callable[[Any], Any], value: Any, name: str) -> Any:
         raise ValueError(f"{name} {error}; it is {value!r}") from None
 
 
-def checked_whole(value: Any, name: str, least: int = 1) -> int:
+def checked_whole(value: Any, name: str, least: int | None = 1) -> int:
     """A whole number of any library as Python's, where a class declares no fields for pydantic.
 
     Args:
         value: what was given.
         name: name of the setting, for errors.
-        least: the smallest that is accepted.
+        least: the smallest that is accepted; None accepts all.
 
     Raises:
         ValueError: another type, or a smaller number.
@@ -190,7 +190,7 @@ def checked_whole(value: Any, name: str, least: int = 1) -> int:
         ValueError: context_size must be 1 or more; it is 0
     """
     number = int(_checked(_whole, value, name))
-    if number < least:
+    if least is not None and number < least:
         raise ValueError(f"{name} must be {least} or more; it is {value!r}")
     return number
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["called", "checked_vectors", "encoded"]
+__all__ = ["called", "check_numbers", "checked_vectors", "encoded"]
 
 #: squares of a vector's length: products of shorter or longer ones leave single precision
 _SHORTEST, _LONGEST = 1e-36, 1e36
@@ -62,6 +62,28 @@ numbers that are not finite, the first in row 0
     """
     encode = encoder.encode_queries if what == "queries" else encoder.encode_documents
     return checked_vectors(encode(texts), encoder, what, len(texts), dim)
+
+
+def check_numbers(vectors: NDArray[Any], name: str) -> None:
+    """Refuse an array of something else than real numbers, or of vectors without any.
+
+    Args:
+        vectors: the array.
+        name: name of the argument, for errors.
+
+    Raises:
+        TypeError: strings, objects, complex numbers, true and false.
+        ValueError: vectors of length 0.
+
+    Example:
+        >>> check_numbers(np.array([["a"]]), "vectors")
+        Traceback (most recent call last):
+        TypeError: vectors must be an array of real numbers; it is one of <U1
+    """
+    if vectors.dtype.kind not in "fiu":
+        raise TypeError(f"{name} must be an array of real numbers; it is one of {vectors.dtype}")
+    if vectors.ndim == 2 and len(vectors) and vectors.shape[1] == 0:
+        raise ValueError(f"{name} must have a dimension or more; they are {vectors.shape}")
 
 
 def checked_vectors(

@@ -160,7 +160,7 @@ def test_clusters_never_cross_a_domain() -> None:
     ("change", "message"),
     [
         ({"cluster_size": 0}, "cluster_size must be 1 or more; it is 0"),
-        ({"domains": ["a"]}, "one domain for each of the 100 pairs; it has 1"),
+        ({"domains": ["a"]}, "domains must hold one for each of the 100 pairs; it has 1"),
         ({"document_vectors": np.zeros((3, 16), np.float32)}, r"must both be \(n, dim\)"),
         ({"document_vectors": np.full((100, 16), np.nan, np.float32)}, "not numbers"),
         ({"iterations": 0}, "iterations and attempts must be 1 or more; they are 0 and 3"),

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from cde.batching.statistics import batch_difficulty
 from cde.batching.tour import greedy_tour
 from cde.storage import content_hash
-from cde.validation import checked_switch, checked_whole
+from cde.validation import checked_switch, checked_whole, shown
 from cde.validation.groups import group_numbers
 from cde.validation.vectors import check_numbers
 
@@ -111,8 +111,8 @@ class _Clusters:
         domains: Sequence[str] | NDArray[np.generic] | None,
     ) -> _Clusters:
         labels = group_numbers(labels, "labels")
-        if order not in ("random", "tsp"):
-            raise ValueError(f"order must be 'random' or 'tsp'; it is {order!r}")
+        if not isinstance(order, str) or order not in ("random", "tsp"):
+            raise ValueError(f"order must be 'random' or 'tsp'; it is {shown(order)}")
         if order == "tsp" and vectors is None:
             raise ValueError(
                 "order 'tsp' goes from centroid to centroid: give the documents' vectors"
@@ -220,8 +220,9 @@ def stratified_batches(
         >>> sorted(sorted(batch.tolist()) for batch in batches)
         [[0, 3], [1, 2]]
     """
+    numbers = group_numbers(strata, "strata")
     return pack_batches(
-        np.zeros(len(strata), np.int64), batch_size, domains=strata, seed=seed, drop_last=drop_last
+        np.zeros_like(numbers), batch_size, domains=numbers, seed=seed, drop_last=drop_last
     )
 
 
@@ -274,6 +275,9 @@ class BatchSampler:
     ) -> None:
         if labels is None and domains is None:
             raise ValueError("give labels (clusters), domains (strata), or both: neither is given")
+        batch_size = checked_whole(batch_size, "batch_size", None)
+        ranks, rank = checked_whole(ranks, "ranks", None), checked_whole(rank, "rank", None)
+        drop_last = checked_switch(drop_last, "drop_last")
         if ranks < 1 or not 0 <= rank < ranks:
             raise ValueError(f"rank must be 0 to ranks − 1; they are {rank} and {ranks}")
         if batch_size % ranks:
@@ -285,7 +289,7 @@ class BatchSampler:
                 f"drop_last=False leaves short batches, which {ranks} ranks cannot share: drop them"
             )
         if labels is None:
-            labels = np.zeros(0 if domains is None else len(domains), np.int64)
+            labels = np.zeros_like(group_numbers(domains, "domains"))
         self.batch_size, self.seed, self.ranks, self.rank = batch_size, seed, ranks, rank
         self.drop_last, self.cross_domains = drop_last, cross_domains
         self.epoch, self.position = 0, 0
@@ -293,8 +297,8 @@ class BatchSampler:
         self._batches = self._pack()
         if not self._batches:
             raise ValueError(
-                f"no batch of {batch_size} in an epoch: no domain of the {len(labels)} pairs has "
-                "as many"
+                f"no batch of {batch_size} in an epoch: no domain of the "
+                f"{sum(map(len, self._clusters.rows))} pairs has as many"
             )
 
     def _pack(self) -> list[Positions]:

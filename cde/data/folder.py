@@ -19,6 +19,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
 import re
 import zlib
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from typing import Any
 
 from cde.data.judgements import checked_grade
 from cde.data.sets import Pairs, RetrievalSet
+from cde.validation import checked_switch, shown
 from cde.validation.texts import half_of_a_pair
 
 __all__ = ["load_pairs", "load_retrieval"]
@@ -172,8 +174,14 @@ def load_retrieval(
         >>> load_retrieval(folder).documents
         ['Boats are red.']
     """
-    folder = Path(folder).expanduser()
-    if not folder.is_dir():
+    folder = Path(os.path.expanduser(folder))
+    if not isinstance(split, str) or not re.fullmatch(r"[^/\\\0]{1,100}", split):
+        raise ValueError(
+            f"split must be the name of a file of {folder}/qrels, such as 'test'; it is "
+            f"{shown(split)}"
+        )
+    drop_unknown = checked_switch(drop_unknown, "drop_unknown")
+    if not os.path.isdir(folder):
         raise FileNotFoundError(
             f"no folder {folder}: expected one in BEIR's layout (corpus, queries, qrels)"
         )
@@ -224,12 +232,12 @@ def load_pairs(path: Path | str, name: str | None = None) -> Pairs:
         FileNotFoundError: no such file, or a folder without any `.jsonl[.gz]`.
         ValueError: a malformed line.
     """
-    path = Path(path).expanduser()
-    if path.is_dir():
+    path = Path(os.path.expanduser(path))
+    if os.path.isdir(path):
         files = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")])
         if not files:
             raise FileNotFoundError(f"{path} holds no .jsonl or .jsonl.gz file of pairs")
-    elif path.exists():
+    elif os.path.isfile(path):
         files = [path]
     else:
         raise FileNotFoundError(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cde.validation import checked_whole
+from cde.validation import checked_whole, shown
 
 __all__ = ["LARGEST_GRADE", "checked_grade", "checked_judgements"]
 
@@ -42,7 +42,7 @@ def checked_grade(value: Any, what: str) -> int:
     plain = int(value) if isinstance(value, bool | np.bool_) else value
     grade = checked_whole(plain, what, -LARGEST_GRADE)
     if grade > LARGEST_GRADE:
-        raise ValueError(f"{what} must be {LARGEST_GRADE} or less; it is {value!r}")
+        raise ValueError(f"{what} must be {LARGEST_GRADE} or less; it is {shown(value)}")
     return grade
 
 
@@ -68,12 +68,13 @@ def checked_judgements(qrels: Any, excluded: Any, name: str) -> Mapping[str, Map
     ):
         if not isinstance(given, Mapping):
             raise TypeError(
-                f"{name}: {kind} must be a mapping of query ids → {accepted}; it is {given!r}"
+                f"{name}: {kind} must be a mapping of query ids → {accepted}; it is {shown(given)}"
             )
         for query, judged in given.items():
             if not isinstance(judged, inner):
                 raise TypeError(
-                    f"{name}: {kind} of the query {query!r} must be {accepted}; it is {judged!r}"
+                    f"{name}: {kind} of the query {query!r} must be {accepted}; it is "
+                    f"{shown(judged)}"
                 )
     grades = (grade for judged in qrels.values() for grade in judged.values())
     if all(type(grade) is int and abs(grade) <= LARGEST_GRADE for grade in grades):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cde.data.judgements import checked_judgements
 from cde.storage import content_hash
-from cde.validation import checked_whole
+from cde.validation import checked_text, checked_whole, shown
 from cde.validation.texts import checked_ids, encodable
 
 __all__ = ["Pairs", "RetrievalSet", "Split", "is_held_out"]
@@ -86,17 +86,21 @@ class Pairs:
                 "Pairs takes queries and documents as two lists, Pairs(queries, documents); only "
                 "one was given. Pairs(*zip(*rows)) makes two of a list of tuples"
             )
+        checked_text(self.name, "name")
         _keep_listed(self, ("queries", "documents", "domains", "ids"))
-        if self.domains is _NOT_GIVEN:
-            object.__setattr__(self, "domains", [self.name] * len(self.queries))
-        if self.ids is _NOT_GIVEN:
-            object.__setattr__(self, "ids", [f"{self.name}/{i}" for i in range(len(self.queries))])
         for name in ("queries", "documents", "domains", "ids"):
             texts = getattr(self, name)
-            first = texts if isinstance(texts, str) else next(iter(texts), "")
-            if first is texts or not isinstance(first, str):
-                raise TypeError(f"{name} must be a list of strings; {first!r} was given")
-            encodable(texts, name)
+            if name == "domains" and texts is _NOT_GIVEN:
+                object.__setattr__(self, name, [self.name] * len(self.queries))
+            elif name == "ids" and texts is _NOT_GIVEN:
+                numbered = [f"{self.name}/{row}" for row in range(len(self.queries))]
+                object.__setattr__(self, name, numbered)
+            elif isinstance(texts, str) or (isinstance(texts, list | tuple) and texts):
+                first = texts if isinstance(texts, str) else texts[0]
+                if first is texts or not isinstance(first, str):
+                    raise TypeError(f"{name} must be a list of strings; {shown(first)} was given")
+            if texts is not _NOT_GIVEN or name == "queries":
+                encodable(texts, name)
         lengths = {len(self.queries), len(self.documents), len(self.domains), len(self.ids)}
         if len(lengths) > 1:
             raise ValueError(
@@ -147,8 +151,8 @@ class Pairs:
             >>> len(pairs.split("train")) + len(pairs.split("test"))
             50
         """
-        if split not in get_args(Split):
-            raise ValueError(f"split must be 'train', 'test' or 'all'; it is {split!r}")
+        if not isinstance(split, str) or split not in get_args(Split):
+            raise ValueError(f"split must be 'train', 'test' or 'all'; it is {shown(split)}")
         if split == "all":
             return self
         held = np.array([is_held_out(document) for document in self.documents], dtype=bool)
@@ -223,6 +227,7 @@ class RetrievalSet:
     name: str = "retrieval set"
 
     def __post_init__(self) -> None:
+        checked_text(self.name, "name")
         _keep_listed(self, ("document_ids", "documents", "query_ids", "queries"))
         for kind, ids, texts in (
             ("document", self.document_ids, self.documents),

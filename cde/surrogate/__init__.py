@@ -40,7 +40,7 @@ from cde.hardware import Precision, compute_device, half_precision
 from cde.progress import progress
 from cde.storage import cache_folder, content_hash
 from cde.surrogate.sentence_methods import Role, SentenceMethods
-from cde.validation import checked_whole
+from cde.validation import checked_switch, checked_whole
 from cde.validation.texts import encodable
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Surrogate(SentenceMethods):
         self.device = compute_device(device)
         self.half = half
         self.batch_size = checked_whole(batch_size, "batch_size")
-        self.cache = cache
+        self.cache = checked_switch(cache, "cache")
 
     def __repr__(self) -> str:
         cut = "" if self.max_tokens is None else f"max_tokens {self.max_tokens}, "

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
-from cde.validation import checked_number, checked_switch
+from cde.validation import checked_number, checked_switch, shown
 
 __all__ = ["ContrastiveLoss", "contrastive_loss"]
 
@@ -99,6 +99,8 @@ def contrastive_loss(
     if checked_number(temperature, "temperature") <= 0:
         raise ValueError(f"temperature must be above 0; it is {temperature}")
     for name, mask in (("masked", masked), ("positives", positives)):
+        if mask is not None and not (isinstance(mask, Tensor) and mask.dtype == torch.bool):
+            raise TypeError(f"{name} must be a bool tensor; it is {shown(mask)}")
         if mask is not None and mask.shape != (n, m):
             raise ValueError(f"{name} must be of shape {(n, m)}; it is {tuple(mask.shape)}")
     if positives is not None and not bool(positives.any(dim=1).all()):

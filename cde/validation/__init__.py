@@ -34,6 +34,7 @@ __all__ = [
     "declared",
     "explained",
     "sentences",
+    "shown",
     "unknown",
 ]
 
@@ -80,6 +81,20 @@ Text = Annotated[str, BeforeValidator(_text)]
 Switch = Annotated[bool, BeforeValidator(_switch)]
 
 
+def shown(value: Any, most: int = 200) -> str:
+    """What was given, for a message: of what is long, its start.
+
+    Example:
+        >>> shown("x" * 500, most=10)
+        "'xxxxxxxxx…"
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        text = f"a {type(value).__name__} too long to be shown"
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def checked_texts(texts: Any, name: str = "texts") -> list[str]:
     """Texts as a list, whatever iterable they came in.
 
@@ -97,7 +112,7 @@ def checked_texts(texts: Any, name: str = "texts") -> list[str]:
     if isinstance(texts, str):
         raise TypeError(f"{name} must be a list of strings; one string was given: put it in a list")
     if not isinstance(texts, Iterable):
-        raise TypeError(f"{name} must be a list of strings; it is {texts!r}")
+        raise TypeError(f"{name} must be a list of strings; it is {shown(texts)}")
     if isinstance(texts, Set | Mapping):
         raise TypeError(
             f"{name} must be a list of strings; a {type(texts).__name__} was given, whose order is "
@@ -170,7 +185,7 @@ def _checked(check: Callable[[Any], Any], value: Any, name: str) -> Any:
     try:
         return check(value)
     except ValueError as error:
-        raise ValueError(f"{name} {error}; it is {value!r}") from None
+        raise ValueError(f"{name} {error}; it is {shown(value)}") from None
 
 
 def checked_whole(value: Any, name: str, least: int | None = 1) -> int:
@@ -191,7 +206,7 @@ def checked_whole(value: Any, name: str, least: int | None = 1) -> int:
     """
     number = int(_checked(_whole, value, name))
     if least is not None and number < least:
-        raise ValueError(f"{name} must be {least} or more; it is {value!r}")
+        raise ValueError(f"{name} must be {least} or more; it is {shown(value)}")
     return number
 
 
@@ -254,15 +269,15 @@ def _sentence(problem: Any) -> str:
     }
     kind = problem["type"]
     if kind in bounds:
-        return f"{name} must be {bounds[kind].format(**context)}; it is {given!r}"
+        return f"{name} must be {bounds[kind].format(**context)}; it is {shown(given)}"
     if kind == "literal_error":
         accepted = context["expected"].replace(" or ", ", ").replace("'", "")
-        return f"{name} must be one of {accepted}; it is {given!r}"
+        return f"{name} must be one of {accepted}; it is {shown(given)}"
     if kind == "value_error" and not problem["loc"]:  # of several settings together
         return str(context["error"])
     if kind == "value_error":
-        return f"{name} {context['error']}; it is {given!r}"
-    return f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]}; it is {given!r}"
+        return f"{name} {context['error']}; it is {shown(given)}"
+    return f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]}; it is {shown(given)}"
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

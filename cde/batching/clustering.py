@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.progress import progress
-from cde.validation import checked_whole
+from cde.validation import checked_switch, checked_whole, shown
 from cde.validation.groups import group_numbers
 from cde.validation.vectors import check_numbers
 
@@ -146,6 +146,7 @@ def cluster_vectors(
     if vectors.ndim != 2:
         raise ValueError(f"vectors must be (n, dim); they are {vectors.shape}")
     check_numbers(vectors, "vectors")
+    spherical = checked_switch(spherical, "spherical")
 
     def points_of(rows: Labels) -> Vectors:
         points = np.ascontiguousarray(vectors[rows], dtype=np.float32)
@@ -338,8 +339,9 @@ def check_pairs(query_vectors: Vectors, document_vectors: Vectors) -> None:
 
 
 def _check_points(points: Vectors, iterations: int, attempts: int) -> None:
-    for value, name in ((iterations, "iterations"), (attempts, "attempts")):
-        checked_whole(value, name, None)
+    for value, name, most in ((iterations, "iterations", 10**6), (attempts, "attempts", 10**3)):
+        if checked_whole(value, name, None) > most:
+            raise ValueError(f"{name} must be {most} or less; it is {shown(value)}")
     if iterations < 1 or attempts < 1:
         raise ValueError(
             f"iterations and attempts must be 1 or more; they are {iterations} and {attempts}"

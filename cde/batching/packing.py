@@ -170,7 +170,9 @@ def _pack(
         whole = len(row) // batch_size * batch_size
         # within a batch the order is random: rows that look at its first queries see all its
         # clusters
-        batches.extend(generator.permuted(row[:whole].reshape(-1, batch_size), axis=1))
+        batches.extend(
+            generator.permuted(row[:whole].reshape(-1, min(batch_size, len(row) + 1)), axis=1)
+        )
         if not drop_last and whole < len(row):
             batches.append(generator.permutation(row[whole:]))
     return [batches[i] for i in generator.permutation(len(batches))]

@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from cde.storage import project_root
+from cde.validation import shown
 
 __all__ = ["PAPERS", "SHORT", "Claim", "Gate", "gates", "ledger", "read_ledger"]
 
@@ -111,7 +112,7 @@ def read_ledger(path: Path) -> dict[str, Claim]:
     names = {one.name for one in fields(Claim)}
     claims: dict[str, Claim] = {}
     for entry in _entries(path):
-        name = entry.get("id", "a claim without an id")
+        name = shown(entry.get("id", "a claim without an id")).strip("'")
         amiss = (names - _OPTIONAL - set(entry)) | (set(entry) - names)
         if amiss:
             raise ValueError(
@@ -123,7 +124,7 @@ def read_ledger(path: Path) -> dict[str, Claim]:
         entry["fixed"] = {**entry["fixed"], "date": str(entry["fixed"].get("date"))}
         entry["gates"] = tuple(entry.get("gates", ()))
         entry["range"] = tuple(entry.get("range", (None, None)))
-        claims[name] = Claim(**entry)
+        claims[entry["id"]] = Claim(**entry)
     return claims
 
 
@@ -132,7 +133,7 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     try:
         entries = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read as YAML: {error}") from error
+        raise ValueError(f"{path} cannot be read as YAML: {str(error)[:400]}") from error
     if entries is None:
         return []
     if not isinstance(entries, list):
@@ -142,8 +143,7 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     for number, entry in enumerate(entries, start=1):
         if not isinstance(entry, dict):
             raise ValueError(
-                f"{path}: entry {number} must be a mapping of fields → values; it is "
-                f"{str(entry)[:80]!r}"
+                f"{path}: entry {number} must be a mapping of fields → values; it is {shown(entry)}"
             )
     return entries
 
@@ -161,26 +161,26 @@ def _number(value: Any) -> bool:
 def _problems(entry: Mapping[str, Any], claims: Mapping[str, Claim]) -> list[str]:
     """What is wrong with an entry, in words."""
     problems = [
-        f"{name} must be text; it is {entry[name]!r}"
+        f"{name} must be text; it is {shown(entry[name])}"
         for name in ("id", "part", "place", "wording", "paper_value", "test", "unit")
         if not isinstance(entry[name], str)
     ]
     for name, kind, said in (("expect", dict, "a rule"), ("fixed", dict, "an order and a date")):
         if not isinstance(entry[name], kind):
-            problems.append(f"{name} must hold {said}; it is {entry[name]!r}")
+            problems.append(f"{name} must hold {said}; it is {shown(entry[name])}")
     listed, ends = entry.get("gates", []), entry.get("range", [None, None])
     if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
-        problems.append(f"gates must be a list of names; it is {listed!r}")
+        problems.append(f"gates must be a list of names; it is {shown(listed)}")
     if not isinstance(ends, list) or len(ends) != 2 or not all(map(_number_or_none, ends)):
-        problems.append(f"range must be a list of two numbers or nulls; it is {ends!r}")
+        problems.append(f"range must be a list of two numbers or nulls; it is {shown(ends)}")
     if not _number_or_none(entry["paper_effect"]):
         problems.append(
-            f"paper_effect must be a finite number or null; it is {entry['paper_effect']!r}"
+            f"paper_effect must be a finite number or null; it is {shown(entry['paper_effect'])}"
         )
     if not isinstance(entry["chapter"], str | None):
-        problems.append(f"chapter must be a name or null; it is {entry['chapter']!r}")
+        problems.append(f"chapter must be a name or null; it is {shown(entry['chapter'])}")
     if not isinstance(entry["paper"], str) or entry["paper"] not in PAPERS:
-        problems.append(f"paper must be one of {', '.join(PAPERS)}; it is {entry['paper']!r}")
+        problems.append(f"paper must be one of {', '.join(PAPERS)}; it is {shown(entry['paper'])}")
     if problems:
         return problems
     if entry["id"] in claims:
@@ -188,10 +188,12 @@ def _problems(entry: Mapping[str, Any], claims: Mapping[str, Claim]) -> list[str
     if set(entry["expect"]) not in _RULES:
         problems.append("expect must be {above: x}, {below: x} or {near: x, tolerance: t}")
     if not all(map(_number, entry["expect"].values())):
-        problems.append(f"expect must have numbers, none infinite; it is {entry['expect']}")
+        problems.append(f"expect must have numbers, none infinite; it is {shown(entry['expect'])}")
     order = entry["fixed"].get("order")
     if not isinstance(order, str) or order not in _ORDERS:
-        problems.append(f"fixed must have an order, one of {', '.join(_ORDERS)}; it is {order!r}")
+        problems.append(
+            f"fixed must have an order, one of {', '.join(_ORDERS)}; it is {shown(order)}"
+        )
     unknown = [name for name in listed if name not in gates()]
     if unknown:
         problems.append(f"gates must be of {', '.join(gates())}; {', '.join(unknown)} is not")

@@ -256,6 +256,8 @@ def _of_row(row: Mapping[str, Any], place: str, reading: _Reading) -> tuple[str,
     # JSON may escape half of a surrogate pair: a string to Python, and to no encoder
     if any(half_of_a_pair(one) is not None for one in (name, text)):
         return place, "", "half of a surrogate pair, which is no text"
+    if isinstance(row.get(reading.columns.title), list | dict):
+        return place, "", f'no string in "{reading.columns.title}"'
     problem = reading.too_large(len(text.encode())) if text else "empty"
     return (place, "", problem) if problem else (name or place, text, "")
 

@@ -183,7 +183,7 @@ def load_retrieval(
     drop_unknown = checked_switch(drop_unknown, "drop_unknown")
     if not os.path.isdir(folder):
         raise FileNotFoundError(
-            f"no folder {folder}: expected one in BEIR's layout (corpus, queries, qrels)"
+            f"no folder {str(folder)[:300]}: expected one in BEIR's layout (corpus, queries, qrels)"
         )
     judgements = folder / "qrels" / f"{split}.tsv"
     if not judgements.exists():
@@ -241,7 +241,8 @@ def load_pairs(path: Path | str, name: str | None = None) -> Pairs:
         files = [path]
     else:
         raise FileNotFoundError(
-            f"no file or folder {path}: expected .jsonl[.gz] with query and document per line"
+            f"no file or folder {str(path)[:300]}: expected .jsonl[.gz] with query and document "
+            "per line"
         )
     queries, documents, domains, ids = [], [], [], []
     for file in files:

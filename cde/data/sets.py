@@ -47,8 +47,8 @@ def _keep_listed(data: Any, names: Iterable[str]) -> None:
     """Turn generators, arrays and columns into lists: what follows counts and looks up items."""
     for name in names:
         given = getattr(data, name)
-        plain = given is _NOT_GIVEN or isinstance(given, (list, tuple, str))
-        if not plain and isinstance(given, Iterable) and not isinstance(given, (Set, Mapping)):
+        kept = isinstance(given, list | tuple | str | Set | Mapping)
+        if isinstance(given, Iterable) and not kept and getattr(given, "ndim", 1) != 0:
             object.__setattr__(data, name, list(given))
 
 

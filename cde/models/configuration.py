@@ -15,7 +15,14 @@ from typing import Any, Literal
 from transformers import AutoConfig, PreTrainedConfig
 
 from cde.models.backbones import FAMILIES
-from cde.validation import checked_number, checked_switch, checked_text, checked_whole, unknown
+from cde.validation import (
+    checked_number,
+    checked_switch,
+    checked_text,
+    checked_whole,
+    shown,
+    unknown,
+)
 
 __all__ = [
     "TASK_PREFIXES",
@@ -108,8 +115,12 @@ def check_settings(
 
 def _probability(value: Any, name: str) -> float:
     number = checked_number(value, name)
-    _require(0 <= number < 1, f"{name} must be a probability below 1; it is {value!r}")
+    _require(0 <= number < 1, f"{name} must be a probability below 1; it is {shown(value)}")
     return number
+
+
+def _among(value: Any, accepted: Iterable[str]) -> bool:
+    return isinstance(value, str) and value in accepted
 
 
 def _require(condition: bool, message: str) -> None:
@@ -120,11 +131,12 @@ def _require(condition: bool, message: str) -> None:
 def _check_backbone(values: Any, name: str) -> None:
     _require(
         isinstance(values, dict),
-        f"{name} must be a backbone's config as a dictionary; it is {values!r}",
+        f"{name} must be a backbone's config as a dictionary; it is {shown(values)}",
     )
     kind = values.get("model_type")
     _require(
-        kind in FAMILIES, f"{name} has the model_type {kind!r}; accepted are {', '.join(FAMILIES)}"
+        _among(kind, FAMILIES),
+        f"{name} has the model_type {shown(kind)}; accepted are {', '.join(FAMILIES)}",
     )
 
 
@@ -160,7 +172,10 @@ class BiEncoderConfig(PreTrainedConfig):  # type: ignore[misc]
     ) -> None:
         if backbone is not None:
             _check_backbone(backbone, "backbone")
-        _require(pooling in ("mean", "cls"), f"pooling must be 'mean' or 'cls'; it is {pooling!r}")
+        _require(
+            _among(pooling, ("mean", "cls")),
+            f"pooling must be 'mean' or 'cls'; it is {shown(pooling)}",
+        )
         self.backbone = backbone
         self.pooling = pooling
         self.query_prefix = checked_text(query_prefix, "query_prefix")
@@ -251,24 +266,29 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
             if values is not None:
                 _check_backbone(values, name)
         _require(
-            variant in VARIANTS, f"variant must be one of {', '.join(VARIANTS)}; it is {variant!r}"
+            _among(variant, VARIANTS),
+            f"variant must be one of {', '.join(VARIANTS)}; it is {shown(variant)}",
         )
         _require(
-            attention in ("full", "cached", "gated"),
-            f"attention must be 'full', 'cached' or 'gated'; it is {attention!r}",
+            _among(attention, ("full", "cached", "gated")),
+            f"attention must be 'full', 'cached' or 'gated'; it is {shown(attention)}",
         )
         _require(
             variant == "paper" or attention == "full",
             f"the published variant {variant!r} was trained with attention 'full'; {attention!r} "
             "is for variant 'paper'",
         )
-        _require(pool in ("text", "all"), f"pool must be 'text' or 'all'; it is {pool!r}")
+        _require(
+            _among(pool, ("text", "all")), f"pool must be 'text' or 'all'; it is {shown(pool)}"
+        )
         _require(
             not (pool == "all" and attention != "full"),
             "pool='all' needs the context in every text: 'full'",
         )
         _require(
-            not (soft_prompt_tokens and attention == "gated"),
+            not (
+                checked_whole(soft_prompt_tokens, "soft_prompt_tokens", 0) and attention == "gated"
+            ),
             "soft_prompt_tokens stand in the sequence, where attention 'gated' puts nothing: take "
             "'full' or 'cached'",
         )

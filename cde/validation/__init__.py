@@ -52,8 +52,11 @@ def _whole(value: Any) -> Any:
 
 def _number(value: Any) -> Any:
     """A finite number of any library as Python's."""
-    if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
+    try:
+        if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    except OverflowError:  # a whole number beyond all others
+        pass
     raise ValueError("must be a finite number")
 
 
@@ -111,7 +114,7 @@ def checked_texts(texts: Any, name: str = "texts") -> list[str]:
     """
     if isinstance(texts, str):
         raise TypeError(f"{name} must be a list of strings; one string was given: put it in a list")
-    if not isinstance(texts, Iterable):
+    if not isinstance(texts, Iterable) or getattr(texts, "ndim", 1) == 0:
         raise TypeError(f"{name} must be a list of strings; it is {shown(texts)}")
     if isinstance(texts, Set | Mapping):
         raise TypeError(

@@ -519,7 +519,7 @@ def test_the_index_reaches_the_search() -> None:
     assert evaluate(encoder, toy, METRICS, index="Flat") == pytest.approx(
         evaluate(encoder, toy, METRICS)
     )
-    with pytest.raises(RuntimeError, match="NoSuchIndex"):
+    with pytest.raises(ValueError, match="factory string of FAISS, .* it is 'NoSuchIndex'"):
         evaluate(encoder, toy, index="NoSuchIndex")
 
 

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from cde.progress import progress
 from cde.validation import checked_switch, checked_whole, shown
 from cde.validation.groups import group_numbers
-from cde.validation.vectors import check_numbers
+from cde.validation.vectors import array_of_numbers
 
 __all__ = [
     "KMeansRun",
@@ -93,7 +93,8 @@ def cluster_pairs(
         >>> len(set(labels[:4])), len(set(labels[4:])), len(set(labels))
         (1, 1, 2)
     """
-    query_vectors, document_vectors = np.asarray(query_vectors), np.asarray(document_vectors)
+    query_vectors = array_of_numbers(query_vectors, "query_vectors")
+    document_vectors = array_of_numbers(document_vectors, "document_vectors")
     check_pairs(query_vectors, document_vectors)
     return _cluster(
         lambda rows: paired_points(query_vectors[rows], document_vectors[rows]),
@@ -142,10 +143,9 @@ def cluster_vectors(
         >>> bool(labels[0] == labels[1] != labels[2] == labels[3])
         True
     """
-    vectors = np.asarray(vectors)
+    vectors = array_of_numbers(vectors, "vectors")
     if vectors.ndim != 2:
         raise ValueError(f"vectors must be (n, dim); they are {vectors.shape}")
-    check_numbers(vectors, "vectors")
     spherical = checked_switch(spherical, "spherical")
 
     def points_of(rows: Labels) -> Vectors:
@@ -267,6 +267,7 @@ def run_kmeans(
             f"points must be (n, dim) and clusters 1 to n; they are {points.shape} and {clusters}"
         )
     _check_points(points, iterations, attempts)
+    iterations, attempts, seed = int(iterations), int(attempts), checked_whole(seed, "seed", 0)
     kept: Any = None
     for attempt in progress(range(attempts), f"k-means of {len(points):,}", unit="attempts"):
         kmeans: Any = faiss.Kmeans(
@@ -326,9 +327,7 @@ def paired_points(query_vectors: Vectors, document_vectors: Vectors) -> Vectors:
 
 
 def check_pairs(query_vectors: Vectors, document_vectors: Vectors) -> None:
-    """Refuse vectors that are no pairs: no numbers, shapes that differ, or none at all."""
-    check_numbers(query_vectors, "query_vectors")
-    check_numbers(document_vectors, "document_vectors")
+    """Refuse vectors that are no pairs: shapes that differ, or none at all."""
     if query_vectors.shape != document_vectors.shape or query_vectors.ndim != 2:
         raise ValueError(
             f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} "

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from cde.progress import progress
 from cde.validation import checked_number, checked_whole
+from cde.validation.vectors import array_of_numbers
 
 __all__ = ["false_negatives", "removed_share"]
 
@@ -64,7 +65,8 @@ def false_negatives(
         >>> false_negatives(queries, documents, epsilon=0.3).any()
         np.False_
     """
-    query_vectors, document_vectors = np.asarray(query_vectors), np.asarray(document_vectors)
+    query_vectors = array_of_numbers(query_vectors, "query_vectors")
+    document_vectors = array_of_numbers(document_vectors, "document_vectors")
     if (
         query_vectors.ndim != 2
         or document_vectors.ndim != 2

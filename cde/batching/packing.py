@@ -29,7 +29,7 @@ from cde.batching.tour import greedy_tour
 from cde.storage import content_hash
 from cde.validation import checked_switch, checked_whole, shown
 from cde.validation.groups import group_numbers
-from cde.validation.vectors import check_numbers
+from cde.validation.vectors import array_of_numbers
 
 __all__ = ["BatchSampler", "batch_difficulty", "greedy_tour", "pack_batches", "stratified_batches"]
 
@@ -121,8 +121,7 @@ class _Clusters:
         if domains is not None:
             names = group_numbers(domains, "domains", len(labels))
         if vectors is not None:
-            vectors = np.asarray(vectors)
-            check_numbers(vectors, "vectors")
+            vectors = array_of_numbers(vectors, "vectors")
             if vectors.ndim != 2 or len(vectors) != len(labels):
                 raise ValueError(
                     f"vectors must hold one for each of the {len(labels)} pairs; it has "
@@ -292,6 +291,7 @@ class BatchSampler:
             )
         if labels is None:
             labels = np.zeros_like(group_numbers(domains, "domains"))
+        seed = checked_whole(seed, "seed", 0)
         self.batch_size, self.seed, self.ranks, self.rank = batch_size, seed, ranks, rank
         self.drop_last, self.cross_domains = drop_last, cross_domains
         self.epoch, self.position = 0, 0

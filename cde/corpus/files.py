@@ -280,7 +280,7 @@ def _json_rows(file: Path, relative: str, reading: _Reading) -> _Found:
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict) or not isinstance(row.get(reading.columns.text), str):
-            names = ", ".join(list(row)[:12]) if isinstance(row, dict) else ""
+            names = ", ".join(name[:40] for name in list(row)[:12]) if isinstance(row, dict) else ""
             yield place, "", f"{wanted}{names and f'; it has {names}'}"
         else:
             yield _of_row(row, place, reading)

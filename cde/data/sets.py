@@ -187,7 +187,7 @@ class Pairs:
         )
         frame = pd.DataFrame({"domain": list(self.domains), "mark": marks})
         place = frame.groupby("domain")["mark"].rank(method="first")
-        return self.select((place <= size).to_numpy())
+        return self.select((place <= min(size, len(self))).to_numpy())
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
             raise FileNotFoundError(
                 f"{folder / name} is missing, though {_INDEX} names it"
             ) from error
-        except SafetensorError as error:
+        except (SafetensorError, OSError) as error:
             raise ValueError(
                 f"{folder / name} is cut short or damaged ({error}): get it again"
             ) from error
@@ -124,11 +124,12 @@ def _parts(index: Path) -> list[str]:
     if (
         not isinstance(listed, dict)
         or not listed
-        or any(not isinstance(one, str) or Path(one).name != one for one in listed.values())
+        or not all(isinstance(one, str) and one.endswith(".safetensors") for one in listed.values())
+        or any("/" in one or "\\" in one or "\0" in one for one in listed.values())
     ):
         raise ValueError(
             f'{index} must hold an object with "weight_map", an object of tensor names → names of '
-            f"files beside it; it holds {str(values)[:80]}"
+            f".safetensors beside it; it holds {str(values)[:80]}"
         )
     return sorted(set(listed.values()))
 

@@ -27,7 +27,7 @@ from cde.progress import progress
 from cde.retrieval.systems import Ranker, Rankings, System, as_encoder
 from cde.validation import checked_switch, checked_text, checked_texts, checked_whole, shown
 from cde.validation.texts import checked_ids
-from cde.validation.vectors import check_numbers, encoded
+from cde.validation.vectors import array_of_numbers, encoded
 
 __all__ = ["evaluate", "rank", "rerank", "score_queries", "search"]
 
@@ -73,9 +73,8 @@ def search(
     """
     depth, block = checked_whole(depth, "depth"), checked_whole(block, "block")
     index = checked_text(index, "index")
-    query_vectors, document_vectors = np.asarray(query_vectors), np.asarray(document_vectors)
-    check_numbers(query_vectors, "query_vectors")
-    check_numbers(document_vectors, "document_vectors")
+    query_vectors = array_of_numbers(query_vectors, "query_vectors")
+    document_vectors = array_of_numbers(document_vectors, "document_vectors")
     if (
         query_vectors.ndim != 2
         or document_vectors.ndim != 2

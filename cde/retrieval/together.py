@@ -117,7 +117,7 @@ class Hybrid:
         if not self.systems or not checked_number(self.k, "k") >= 0:
             raise ValueError(
                 f"a hybrid needs one system or more and k of 0 or more; it has {len(self.systems)} "
-                f"and k = {self.k}"
+                f"and k = {shown(self.k)}"
             )
 
     def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> Rankings:

@@ -14,7 +14,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["called", "check_numbers", "checked_vectors", "encoded"]
+from cde.validation import shown
+
+__all__ = ["array_of_numbers", "called", "checked_vectors", "encoded"]
 
 #: squares of a vector's length: products of shorter or longer ones leave single precision
 _SHORTEST, _LONGEST = 1e-36, 1e36
@@ -64,26 +66,31 @@ numbers that are not finite, the first in row 0
     return checked_vectors(encode(texts), encoder, what, len(texts), dim)
 
 
-def check_numbers(vectors: NDArray[Any], name: str) -> None:
-    """Refuse an array of something else than real numbers, or of vectors without any.
+def array_of_numbers(given: Any, name: str) -> NDArray[Any]:
+    """An array of real numbers, not copied where it is one already.
 
     Args:
-        vectors: the array.
+        given: an array, or what becomes one.
         name: name of the argument, for errors.
 
     Raises:
-        TypeError: strings, objects, complex numbers, true and false.
+        TypeError: strings, objects, complex numbers, true and false; rows of several lengths.
         ValueError: vectors of length 0.
 
     Example:
-        >>> check_numbers(np.array([["a"]]), "vectors")
+        >>> array_of_numbers([["a"]], "vectors")
         Traceback (most recent call last):
-        TypeError: vectors must be an array of real numbers; it is one of <U1
+        TypeError: vectors must be an array of real numbers; they are [['a']]
     """
-    if vectors.dtype.kind not in "fiu":
-        raise TypeError(f"{name} must be an array of real numbers; it is one of {vectors.dtype}")
-    if vectors.ndim == 2 and len(vectors) and vectors.shape[1] == 0:
-        raise ValueError(f"{name} must have a dimension or more; they are {vectors.shape}")
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError):
+        array = np.empty(0, object)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{name} must be an array of real numbers; they are {shown(given)}")
+    if array.ndim == 2 and len(array) and array.shape[1] == 0:
+        raise ValueError(f"{name} must have a dimension or more; they are {array.shape}")
+    return array
 
 
 def checked_vectors(

@@ -179,7 +179,7 @@ def _cluster(
     labels, offset = np.zeros(sum(map(len, shards)), np.int64), 0
     title = f"clustering {len(labels):,} pairs"
     for rows in progress(shards, title, unit="parts") if len(shards) > 1 else shards:
-        points, clusters = points_of(rows), math.ceil(len(rows) / cluster_size)
+        points, clusters = points_of(rows), max(1, math.ceil(len(rows) / cluster_size))
         if clusters == 1:
             _check_points(points, iterations, attempts)
         else:

@@ -43,7 +43,7 @@ from cde.models import TASK_PREFIXES
 from cde.models.fingerprint import fingerprint
 from cde.retrieval import Encoder, Ranker, rank, rerank
 from cde.validation import unknown
-from cde.validation.vectors import encoded
+from cde.validation.vectors import called, encoded
 
 __all__ = ["SEARCHED", "BenchmarkEncoder", "BenchmarkRanker", "benchmark_model", "prefixes_of"]
 
@@ -336,6 +336,9 @@ class _Prefixed:
 
     def __init__(self, encoder: Any, prefixes: Mapping[str, str]) -> None:
         self.encoder, self.of = encoder, prefixes
+
+    def __repr__(self) -> str:
+        return called(self.encoder)
 
     def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
         vectors: NDArray[np.float32] = self.encoder.encode_queries(

@@ -13,6 +13,7 @@ writes how many cases each target had, how many worked and how many were refused
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import shutil
 import sys
@@ -31,6 +32,7 @@ import numpy as np
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save
 
 import cde
 from cde.batching.clustering import cluster_vectors
@@ -348,9 +350,10 @@ def load_ledger(case: Any) -> None:
 
 claim = {
     "id": letters, "paper": st.just("cde"), "part": letters, "place": letters, "wording": letters,
-    "paper_value": letters, "paper_effect": st.one_of(st.none(), st.floats()), "test": letters,
+    "paper_value": letters, "paper_effect": st.one_of(st.none(), st.none(), st.floats()), "test": letters,
     "unit": letters, "chapter": st.one_of(st.none(), letters),
     "expect": st.one_of(
+        st.just({"above": 0.5}),
         st.fixed_dictionaries({"above": st.floats()}),
         st.fixed_dictionaries({"near": st.floats(), "tolerance": st.floats()}),
     ),
@@ -359,8 +362,12 @@ claim = {
 ledgers = st.one_of(
     st.lists(
         st.fixed_dictionaries(
-            {name: st.one_of(kind, kind, kind, kind, kind, values) for name, kind in claim.items()},
-            optional={"gates": values, "range": values, "stray": values},
+            {name: st.sampled_from([kind] * 30 + [values]).flatmap(lambda chosen: chosen) for name, kind in claim.items()},
+            optional={
+                "gates": st.one_of(st.just([]), values),
+                "range": st.one_of(st.just([0, 1]), values),
+                "stray": values,
+            },
         ),
         max_size=2,
     ),
@@ -378,7 +385,9 @@ def read_folder(case: Any) -> None:
             ("config.json", config),
             ("model.safetensors", weights),
         ):
-            if data is not None:
+            if isinstance(data, bytes):
+                (place / name).write_bytes(data)
+            elif data is not None:
                 written(place / name, [data])
         try:
             read_config(place)
@@ -489,6 +498,16 @@ GOOD_MODEL = st.fixed_dictionaries(
 )  # fmt: skip
 
 
+def defaults(config: type) -> dict[str, Any]:
+    """Settings of a config, each mostly as it is by default."""
+    given_to = inspect.signature(config.__init__).parameters
+    return {
+        name: mostly(one.default)
+        for name, one in given_to.items()
+        if name not in ("self", "kwargs")
+    }
+
+
 def one_or_two(kinds: Mapping[str, Any]) -> Any:
     """Arguments of which one or two are given."""
     return st.lists(st.sampled_from(sorted(kinds)), min_size=1, max_size=2, unique=True).flatmap(
@@ -551,13 +570,13 @@ TARGETS: dict[str, Target] = {
     ),
     "BiEncoderConfig": Target(
         lambda case: BiEncoderConfig(**case),
-        one_or_two(dict.fromkeys(("backbone", "query_prefix", "document_prefix", "max_tokens", "dropout", "pooling"), anything)),
-        ("backbone", "query_prefix", "document_prefix", "max_tokens", "dropout", "pooling"),
+        one_or_two(defaults(BiEncoderConfig)),
+        tuple(defaults(BiEncoderConfig)),
     ),
     "ContextualConfig": Target(
         lambda case: ContextualConfig(**case),
-        one_or_two(dict.fromkeys(("context_size", "vectors_per_document", "attention", "first_stage_mlp", "soft_prompt_tokens", "output_projection", "sequence_dropout", "null_token", "tie_token_embeddings", "matched", "pool", "variant", "unrotated", "skip_instruction_until", "query_prefix", "max_tokens", "dropout", "first_backbone"), anything)),
-        ("context_size", "vectors_per_document", "attention", "first_stage_mlp", "soft_prompt_tokens", "output_projection", "sequence dropout", "sequence_dropout", "null_token", "tie_token_embeddings", "matched", "pool", "variant", "unrotated", "skip_instruction_until", "query_prefix", "max_tokens", "dropout", "first_backbone"),
+        one_or_two(defaults(ContextualConfig)),
+        (*defaults(ContextualConfig), "sequence dropout"),
     ),
     "-p name value": Target(
         assign,
@@ -569,7 +588,7 @@ TARGETS: dict[str, Target] = {
     ),
     "a parameters cell": Target(
         lambda case: declared_parameters(case, "toy.py"),
-        st.one_of(st.sampled_from(["seed: Seed = -1", "x", "x = 1", "x: What = 1", "x: int = f()", "x: list[int] = [", "x: int = 'a'", "\0", "x: 1/0 = 1", "x: () = 1", "x.y: int = 1", "x: list = 1", "(" * 300]), letters),
+        st.one_of(st.sampled_from(["seed: Seed = 0  # the seed", "a: list[int] = [1]\nb: str = ''", "c: Share | None = None", "seed: Seed = -1", "x", "x = 1", "x: What = 1", "x: int = f()", "x: list[int] = [", "x: int = 'a'", "\0", "x: 1/0 = 1", "x: () = 1", "x.y: int = 1", "x: list = 1", "(" * 300]), letters),
         ("toy.py", "parameter"),
     ),
     "read_ledger": Target(load_ledger, ledgers, ("claims.yml",), 60),
@@ -577,8 +596,8 @@ TARGETS: dict[str, Target] = {
         read_folder,
         st.tuples(
             st.one_of(st.none(), values, st.fixed_dictionaries({"weight_map": values}), broken, st.just({"weight_map": {"a": "model.safetensors"}}), st.just({"weight_map": {"a": "../x"}}), st.just({"weight_map": {"a": "\0"}})),
-            st.one_of(st.just({}), values, broken),
-            st.one_of(st.none(), st.binary(max_size=40), broken),
+            mostly({}, values, broken),
+            st.one_of(st.just(save({"a": torch.zeros(1)})), st.none(), st.binary(max_size=40), broken),
         ),
         ("bad-input-",), 50,
     ),

@@ -83,7 +83,9 @@ def test_a_package_whose_content_has_changed_is_refused(tmp_path: Path) -> None:
     wheel = tmp_path / "toy-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as file:
         file.writestr("toy.py", "")
-        file.writestr("toy-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: toy\nVersion: 1.0")
+        file.writestr(
+            "toy-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: toy\nVersion: 1.0"
+        )
         file.writestr("toy-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true")
         file.writestr("toy-1.0.dist-info/RECORD", "")
     rule = (ROOT / "Makefile").read_text()

@@ -74,7 +74,9 @@ def test_html_in_an_answer_is_shown_and_not_obeyed(
     shown = page.in_numbers(text).data
     assert not html_of(shown)
     shown = MarkdownIt("commonmark").render(shown)
-    assert html.unescape(shown).count("<script>") - shown.count("<script>") == text.count("<script>")
+    assert html.unescape(shown).count("<script>") - shown.count("<script>") == text.count(
+        "<script>"
+    )
     monkeypatch.setattr(myst_nb, "glue", lambda name, value: None)
     page.answer(text)
     assert not html_of(page.account.answer)
@@ -95,7 +97,9 @@ def test_a_hostile_name_of_a_collection_stays_text_on_the_page_of_data(
     (row,) = [line for line in text.splitlines() if line.startswith("| <code>")]
     assert html_of(row) == ["<code>", "</code>"]
     assert html.unescape(row).count("|") - row.count("|") == 2 and row.count("|") == 5
-    rendered = MarkdownIt("commonmark").enable("table").render(f"| a | b | c | d |\n|-|-|-|-|\n{row}")
+    rendered = (
+        MarkdownIt("commonmark").enable("table").render(f"| a | b | c | d |\n|-|-|-|-|\n{row}")
+    )
     assert html.unescape(rendered).count(name) == 1 and "<a" not in rendered
 
 

@@ -10,7 +10,12 @@ import pytest
 from cde.book.reliability import hashed_files, read_reports, reliability_page
 from cde.storage import project_root
 
-ABOUT = {"what": "toy", "time": "2026-11-25T10:00:00+00:00", "commit": "0123456789", "device": "<b>"}
+ABOUT = {
+    "what": "toy",
+    "time": "2026-11-25T10:00:00+00:00",
+    "commit": "0123456789",
+    "device": "<b>",
+}
 
 
 def report(root: Path, name: str, rows: list[dict[str, object]]) -> None:
@@ -22,9 +27,15 @@ def report(root: Path, name: str, rows: list[dict[str, object]]) -> None:
 def test_the_sums_are_those_of_the_reports(tmp_path: Path) -> None:
     counts = {"same": 3, "completions": 4, "processes_left": 0, "files_left": 5}
     report(tmp_path, "kills", [{"stage": name, "kills": 700, **counts} for name in ("a", "b")])
-    report(tmp_path, "bad_input", [{"target": "x", "cases": 9, "worked": 5, "refused": 3, "defects": 1}])
+    report(
+        tmp_path,
+        "bad_input",
+        [{"target": "x", "cases": 9, "worked": 5, "refused": 3, "defects": 1}],
+    )
     outcomes = ["caught", "caught", "survived"]
-    report(tmp_path, "mutants", [{"id": i, "file": "f", "outcome": o} for i, o in enumerate(outcomes)])
+    report(
+        tmp_path, "mutants", [{"id": i, "file": "f", "outcome": o} for i, o in enumerate(outcomes)]
+    )
     page = " ".join(reliability_page(tmp_path).split())
     assert "killed 1,400 times" in page and "in 6 of 8 cases" in page
     assert "0 processes and 10 temporary files were left" in page

@@ -4,10 +4,10 @@ A case works, or one error is raised by a `raise` of `cde` that names what was g
 is a defect: an error from deep inside a library, one that Python raises for a wrong type in
 passing, one that names nothing.
 
-    python tests/reliability/bad_input.py [TIMES] [COUNTS.json]
+    python tests/reliability/bad_input.py [TIMES] [REPORT.json]
 
-runs TIMES as many cases as the suite does, goes on after a defect, prints each kind once, and
-writes how many cases each target had, how many worked and how many were refused.
+runs TIMES (5) as many cases as the suite does, goes on after a defect, prints each kind once, and
+reports how many cases each target had, how many worked and how many were refused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,6 +31,7 @@ import numpy as np
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from report import write_report
 from safetensors.torch import save
 
 import cde
@@ -47,6 +47,7 @@ from cde.retrieval import rerank, score_queries
 from cde.training.loss import contrastive_loss
 
 PACKAGE = Path(cde.__file__).resolve().parent
+REPORT = PACKAGE.parent / "book" / "reliability" / "bad_input.json"
 REFUSALS = (ValueError, TypeError, FileNotFoundError, FileExistsError, ConnectionError)
 LONGEST_MESSAGE = 3000
 
@@ -706,27 +707,21 @@ TARGETS: dict[str, Target] = {
 }  # fmt: skip
 
 
-def main(times: int = 1, out: str | None = None) -> None:
+def main(times: int = 5, out: Path = REPORT) -> None:
     """Run every target, print what is amiss, write the counts."""
-    table, total = {}, Counter[str]()
+    table = []
     for name, target in TARGETS.items():
         counts = Counts()
         run(target, times, counts)
-        table[name] = {
-            "cases": counts.cases,
-            "worked": counts.worked,
-            "refused": counts.refused,
-            "defects": counts.cases - counts.worked - counts.refused,
-        }
-        total.update(table[name])
-        print(f"{name}: {table[name]}", flush=True)
+        defects = counts.cases - counts.worked - counts.refused
+        row = {"cases": counts.cases, "worked": counts.worked, "refused": counts.refused}
+        table.append({"target": name, **row, "defects": defects})
+        print(table[-1], flush=True)
         for example in counts.defects.values():
             print(f"    {example}".replace("\n", "\n        "), flush=True)
-    print(f"all: {dict(total)}")
-    if out is not None:
-        Path(out).write_text(json.dumps({"targets": table, "all": dict(total)}, indent=1) + "\n")
+    write_report(out, "bad input for loaders and public functions", table, times=times)
 
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-    main(*(kind(value) for kind, value in zip((int, str), sys.argv[1:], strict=False)))
+    main(*(kind(value) for kind, value in zip((int, Path), sys.argv[1:], strict=False)))

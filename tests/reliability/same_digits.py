@@ -24,7 +24,9 @@ import pandas as pd
 from report import write_report
 
 #: what a column or a row of a machine's own speed is called
-TIME = re.compile(r"second|\bms\b|GiB|MiB|memory|\btime\b|times as|a step|faster|speed|\bcost\b", re.I)
+TIME = re.compile(
+    r"second|\bms\b|GiB|MiB|memory|\btime\b|times as|a step|faster|speed|\bcost\b", re.I
+)
 CSV = re.compile(r"data:text/csv;base64,([A-Za-z0-9+/=]+)")
 
 
@@ -99,7 +101,9 @@ def main() -> int:
         return 1
     moved = found[found["differ"] > 0]
     print(moved.to_string(index=False) if len(moved) else "every number is the same")
-    print(f"{len(found)} chapters, {found['numbers'].sum():,} numbers, {found['differ'].sum()} differ")
+    print(
+        f"{len(found)} chapters, {found['numbers'].sum():,} numbers, {found['differ'].sum()} differ"
+    )
     if options.out:
         rows = json.loads(found.to_json(orient="records"))
         write_report(options.out, "two builds of the book", rows, profile=options.first.name)

@@ -1,7 +1,7 @@
 """Whatever is given to a loader or a public function works, or is refused in words by `cde`.
 
-`CDE_CASES=20` tries twenty times as many cases; `python tests/reliability/bad_input.py 20` does the
-same, goes on after a defect, and counts.
+`CDE_CASES=20` tries twenty times as many cases; `python tests/reliability/bad_input.py 20` does so
+too, goes on after a defect, and counts.
 """
 
 from __future__ import annotations

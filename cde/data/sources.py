@@ -149,6 +149,8 @@ def load_pairs(name: str = "pydocs", split: Split | None = None, deduplicate: bo
         True
     """
     name = checked_text(name, "name")
+    if split is not None:
+        checked_text(split, "split")
     if name == "pydocs":
         pairs = pydocs.load_pairs(split=split or "train", deduplicate=deduplicate, name=name)
     elif name == "pydocs/*":
@@ -194,7 +196,7 @@ def load_retrieval(
         >>> load_retrieval("pydocs/mpmath").name
         'pydocs/mpmath'
     """
-    name = checked_text(name, "name")
+    name, split = checked_text(name, "name"), checked_text(split, "split")
     if name == "pydocs":
         collection = pydocs.load_retrieval(name=name)
     elif name.removeprefix("pydocs/") in pydocs.PACKAGES and name.startswith("pydocs/"):

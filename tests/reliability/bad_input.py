@@ -531,7 +531,7 @@ TARGETS: dict[str, Target] = {
     "load_pairs: a file": Target(
         load_pairs_file, rows("query", "document", domain=letters), ("pairs.jsonl",), 40
     ),
-    "load_retrieval: a folder": Target(load_beir, beir_cases, ("bad-input-", "drop_unknown"), 60),
+    "load_retrieval: a folder": Target(load_beir, beir_cases, ("bad-input-", "drop_unknown", "split"), 60),
     "load_pairs: a name": Target(
         lambda case: cde.load_pairs(*case), st.tuples(names, mostly("all")), ("name", "collection", "folder", "file", "split"), 25,
     ),

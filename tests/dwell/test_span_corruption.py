@@ -190,6 +190,27 @@ def test_a_batch_in_chunks_is_the_batch_in_one(tmp_path: Path) -> None:
     np.testing.assert_allclose(ended[0][0], ended[1][0], atol=1e-4)
 
 
+def test_every_target_token_weighs_the_same_whichever_chunk_it_is_in() -> None:
+    """A chunk of long targets weighs more than one of short targets, or of fewer texts."""
+    torch.manual_seed(0)
+    model = EncoderDecoder.small(layers=1, precision="float32", device="cpu").eval()
+    marks, generator = sentinels(model.tokenizer), np.random.default_rng(0)
+    batch = [
+        corrupt(generator.integers(2000, 3000, size).astype(np.int32), marks, generator)
+        for size in (5, 80, 6, 7, 40)
+    ]
+    found = []
+    for chunk in (5, 2, 1):
+        model.zero_grad(set_to_none=True)
+        loss, accuracy = span_corruption._gradients(model, batch, chunk)
+        gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+        found.append((loss, accuracy, gradient))
+    for loss, accuracy, gradient in found[1:]:
+        assert loss == pytest.approx(found[0][0], rel=1e-5)
+        assert accuracy == pytest.approx(found[0][1], abs=1e-7)
+        torch.testing.assert_close(gradient, found[0][2], rtol=1e-3, atol=1e-6)
+
+
 def test_pretraining_lowers_the_loss_and_goes_on_after_an_interruption_as_if_there_was_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

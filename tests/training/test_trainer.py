@@ -18,6 +18,7 @@ from cde.experiments.runs import run_key, train
 from cde.training import Preparation, TrainConfig, Trainer, build_model, mine_hard_negatives
 from cde.training import trainer as trainer_module
 from cde.training.preparation import fixed_context
+from cde.training.processes import Processes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -319,6 +320,46 @@ def test_a_setting_that_does_not_exist_is_named() -> None:
         TrainConfig.from_dict({"stepps": 3})
     config = TrainConfig(**SMALL)
     assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_the_hard_negatives_of_a_run_are_documents_near_to_its_queries(pairs: Pairs) -> None:
+    config = TrainConfig(batches="random", filter_epsilon=None, hard_negatives=1, **SMALL)
+    prepared = Preparation(config, pairs, build_model(config).tokenizer, ("", ""))
+    assert prepared.hard is not None
+    rows, found = np.arange(len(pairs)), prepared.hard[:, 0]
+    queries, documents = prepared.vectors
+
+    def share_of_nearest(scores: np.ndarray) -> float:
+        # what scores as high as the labelled document may answer as well
+        true = np.where(scores < np.diag(scores)[:, None] - 1e-6, scores, -2)
+        some = true.max(axis=1) > -2
+        return float((true[rows, found] > true.max(axis=1) - 1e-6)[some].mean())
+
+    assert share_of_nearest(queries @ documents.T) > 0.95
+    assert share_of_nearest(documents @ queries.T) < 0.8, "the test can tell them apart"
+
+
+def test_dropout_falls_otherwise_in_every_step_process_and_seed(pairs: Pairs) -> None:
+    """Weights that stay and one batch: losses differ by what falls out alone."""
+    settings = {**SMALL, "learning_rate": 1e-30, "uncached_tokens": 10_000}
+    config = TrainConfig(
+        architecture="bi-encoder",
+        batches="random",
+        filter_epsilon=None,
+        model={"dropout": 0.3},
+        **settings,
+    )
+    model = build_model(config)
+    batch = next(Preparation(config, pairs, model.tokenizer, ("", "")).batches())
+
+    def loss(step: int, rank: int = 0, seed: int = 0) -> float:
+        one = Trainer(dataclasses.replace(config, seed=seed), pairs, model=model)
+        one.processes = Processes(rank)
+        return one._one(batch, step)["loss"]
+
+    drawn = [loss(0), loss(1), loss(2), loss(0, rank=1), loss(1, rank=1), loss(0, seed=1)]
+    assert len({round(one, 5) for one in drawn}) == len(drawn)
+    assert loss(1) == pytest.approx(drawn[1], abs=1e-6)
 
 
 # --- the store

@@ -170,6 +170,25 @@ def test_a_long_text_is_seen_as_often_at_its_end_as_at_its_beginning(
     assert seen[-1] > 0
 
 
+def test_each_step_corrupts_other_texts_in_other_places_by_its_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = EncoderDecoder.small(layers=1, precision="float32", device="cpu")
+    texts = [" ".join(f"{first}{second}" for second in "eiou" * 8) for first in "bcdfghjk"]
+    made: list[list[int]] = []
+
+    def noted(_: Any, batch: Any, chunk: int) -> tuple[float, float]:
+        made.append([token for one in batch for token in (*one.text, *one.target)])
+        return 0.0, 0.0
+
+    monkeypatch.setattr(span_corruption, "_gradients", noted)
+    for name, seed in (("one", 0), ("again", 0), ("other", 1)):
+        pretrain(model, texts, tmp_path / name, steps=3, batch_size=4, tokens=20, seed=seed)
+    one, again, other = made[:3], made[3:6], made[6:]
+    assert one == again
+    assert len({tuple(step) for step in (*one, *other)}) == 6
+
+
 def test_a_batch_in_chunks_is_the_batch_in_one(tmp_path: Path) -> None:
     ended = []
     for chunk in (None, 2):

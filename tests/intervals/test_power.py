@@ -64,6 +64,12 @@ def test_p_values_are_those_of_scipy() -> None:
     assert p_value(share_interval(ahead, "sets"), 0.5) == stats.binomtest(7, 8).pvalue
 
 
+def test_a_bootstrap_of_few_values_is_no_surer_than_students() -> None:
+    few, many = (Interval(2.0, 0.04, 3.96, n, "percentile bootstrap") for n in (4, 100_000))
+    assert p_value(few, 0.0) == pytest.approx(2 * stats.t.sf(2.0, 3), rel=1e-3)
+    assert p_value(many, 0.0) == pytest.approx(2 * stats.norm.sf(2.0), rel=1e-3)
+
+
 def test_a_bound_on_the_edge_of_an_interval_has_a_p_value_of_five_per_cent() -> None:
     interval = run_interval([1.0, 2.0, 4.0])
     assert p_value(interval, interval.low) == pytest.approx(0.05)
@@ -106,6 +112,15 @@ def test_crossed_intervals_hold_the_truth_at_least_as_often_as_they_say(
     generator = np.random.default_rng(7)
     intervals = [crossed_interval(table(generator, (4, 8), *parts)) for _ in range(1500)]
     assert np.mean([one.low <= 0 <= one.high for one in intervals]) > 0.93
+
+
+def test_crossed_intervals_are_no_wider_than_they_need_be() -> None:
+    """Where rows and columns tell little, their mean squares are made of the rest: once, not twice."""
+    generator, parts, shape = np.random.default_rng(9), (0.2, 0.2, 2.0), (30, 40)
+    widths = [crossed_interval(table(generator, shape, *parts)) for _ in range(200)]
+    half = np.sqrt(np.mean([((one.high - one.low) / 2 / 1.96) ** 2 for one in widths]))
+    of_the_mean = np.sqrt(0.2**2 / 30 + 0.2**2 / 40 + 2.0**2 / 1200)
+    assert half == pytest.approx(of_the_mean, rel=0.15)
 
 
 def test_a_crossed_interval_of_no_spread_between_collections_is_that_over_seeds() -> None:

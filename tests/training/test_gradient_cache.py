@@ -52,6 +52,16 @@ def assert_equal_gradients(one: dict[str, Any], other: dict[str, Any]) -> None:
         assert (one[name] - expected).norm() <= 1e-5 * expected.norm() + 1e-7 * total, name
 
 
+def test_rows_of_sorted_chunks_come_back_in_the_order_of_their_texts() -> None:
+    generator = np.random.default_rng(0)
+    rows = [np.full(size, size * 100 + place) for place, size in enumerate([3, 9, 1, 9, 4, 7, 2])]
+    for tokens in (1, 12, 20, 1000):
+        shuffled = [rows[row].astype(np.int32) for row in generator.permutation(len(rows))]
+        chunks, place = sorted_chunks(shuffled, tokens, 0, torch.device("cpu"))
+        firsts = torch.cat([ids[:, 0] for ids, _ in chunks])
+        assert firsts[place].tolist() == [row[0] for row in shuffled]
+
+
 @pytest.mark.parametrize(
     ("family", "attention", "per_document"),
     [

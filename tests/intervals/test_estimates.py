@@ -263,6 +263,8 @@ def test_holms_correction_rejects_what_the_step_down_procedure_rejects(
             break
         standing.add(place)
     assert set(np.flatnonzero(corrected < 0.05)) == standing
+    # a larger p-value is never made the smaller one
+    assert (np.diff(corrected[np.argsort(p_values, kind="stable")]) >= 0).all()
     assert all(corrected >= np.asarray(p_values) - 1e-12)
     assert corrected.max() <= 1
 

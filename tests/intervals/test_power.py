@@ -45,6 +45,10 @@ def test_the_smallest_share_is_that_of_the_exact_interval() -> None:
     drawn = np.random.default_rng(0).binomial(20, 0.5 + effect, 20_000)
     low = stats.beta.ppf(0.025, drawn, 20 - drawn + 1)
     assert (low > 0.5).mean() >= 0.79
+    # and a share that is a little smaller is shown less often: 15 of 20 are needed
+    assert stats.beta.ppf(0.025, 15, 6) > 0.5 > stats.beta.ppf(0.025, 14, 7)
+    for share, enough in ((0.5 + effect, True), (0.5 + effect - 0.001, False)):
+        assert (stats.binom.sf(14, 20, share) >= 0.8) == enough
 
 
 def test_the_smallest_tolerance_is_shown_in_four_of_five_experiments() -> None:
@@ -103,6 +107,14 @@ def test_the_parts_of_a_spread_are_found_again() -> None:
     generator = np.random.default_rng(5)
     parts = np.array([spread(table(generator, (30, 40), 1.0, 2.0, 0.5)) for _ in range(60)])
     assert (parts**2).mean(axis=0) == pytest.approx([1.0, 4.0, 0.25], rel=0.12)
+
+
+def test_a_small_spread_by_hand() -> None:
+    """Row means ½ and 3½, column means 1 and 3, and ± ½ that is neither: mean squares 9, 4 and 1."""
+    assert spread([[0.0, 1.0], [2.0, 5.0]]) == pytest.approx((2.0, 1.5**0.5, 1.0))
+    # two rows of three: the rest has the freedom of (2 − 1) (3 − 1)
+    rows = [[0.0, 0.0, 0.0], [1.0, -1.0, 0.0]]
+    assert spread(rows) == pytest.approx((0.0, 0.0, 0.5**0.5))
 
 
 @pytest.mark.parametrize("parts", [(1.0, 1.0, 1.0), (0.2, 2.0, 0.5), (0.0, 0.0, 1.0)])

@@ -190,7 +190,7 @@ def judged(fault: Fault, base: Path, cache: Path, limit: float) -> Result:
             return run_tests(tree, Path(folder) / "cache", fault.tests, told, ["-x"])
 
         with forked(run, limit) as code:
-            failed = told.read_text(encoding="utf-8").split() if told.is_file() else []
+            failed = told.read_text(encoding="utf-8").splitlines() if told.is_file() else []
             if code == 1 and failed:
                 return result("caught", failed[0])
             if code == 0:
@@ -264,7 +264,7 @@ def failing(tests: Sequence[str], base: Path, cache: Path, jobs: int) -> list[st
             with tempfile.TemporaryDirectory(prefix="cde-mutant-") as folder:
                 own, told = shutil.copytree(cache, Path(folder) / "cache"), Path(folder) / "told"
                 with forked(lambda: run_tests(base, Path(own), some, told, []), 600) as code:
-                    failed = told.read_text().split() if told.is_file() else []
+                    failed = told.read_text(encoding="utf-8").splitlines() if told.is_file() else []
                     return [] if code == 0 else failed or [f"{file} (exit code {code})"]
 
         return run

@@ -72,6 +72,10 @@ def test_a_fixed_context_is_the_same_in_every_batch_whatever_the_batch_holds(pai
     expected = [prepared._document(row, config.context_tokens).tolist() for row in rows]
     for batch in (first, second):
         assert [ids.tolist() for ids in batch.texts.context] == expected
+    drawn = {
+        tuple(fixed_context(dataclasses.replace(config, seed=seed), 64)) for seed in (0, 0, 1, 2)
+    }
+    assert len(drawn) == 3, "another seed has another context"
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
@@ -643,7 +647,8 @@ def test_a_plan_is_followed_and_survives_an_interruption(pairs: Pairs, tmp_path:
 
 def test_tests_on_the_way_change_nothing_in_training(pairs: Pairs) -> None:
     toy = cde.RetrievalSet.from_pairs(pairs, 10)
-    config = TrainConfig(**{**BI, "evaluate_every": 4, "seed": 21})
+    dropout = {"model": {"dropout": 0.1}}  # which a test on the way takes off, and puts on again
+    config = TrainConfig(**{**BI, **dropout, "evaluate_every": 4, "seed": 21})
     tested = train(config, pairs, tests=[toy])
     plain = train(dataclasses.replace(config, evaluate_every=0), pairs)
     column = f"ndcg@10 {toy.name}"

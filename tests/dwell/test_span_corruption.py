@@ -58,6 +58,11 @@ def test_text_and_target_are_the_original(size: int, rate: float, span: float, s
     assert marks == list(range(1, len(marks) + 1))
     out = size - (len(corrupted.text) - len(marks))
     assert out == min(max(1, round(rate * size)), size - 2)
+    # no span is empty, and something is left before, between and after them
+    for row, ends in ((corrupted.text, (0, -1)), (corrupted.target, ())):
+        is_mark = row <= 40
+        assert not (is_mark[1:] & is_mark[:-1]).any()
+        assert not any(is_mark[end] for end in ends)
 
 
 def test_spans_have_the_mean_length_and_fall_anywhere() -> None:

@@ -26,7 +26,9 @@ from cde.hardware import describe
 from cde.provenance import commit, now
 
 #: what a column or a row of a machine's own speed is called
-TIME = re.compile(r"second|\bms\b|GiB|MiB|memory|\btime\b|times as|a step|faster|speed|\bcost\b", re.I)
+TIME = re.compile(
+    r"second|\bms\b|GiB|MiB|memory|\btime\b|times as|a step|faster|speed|\bcost\b", re.I
+)
 CSV = re.compile(r"data:text/csv;base64,([A-Za-z0-9+/=]+)")
 
 
@@ -101,7 +103,9 @@ def main() -> int:
         return 1
     moved = found[found["differ"] > 0]
     print(moved.to_string(index=False) if len(moved) else "every number is the same")
-    print(f"{len(found)} chapters, {found['numbers'].sum():,} numbers, {found['differ'].sum()} differ")
+    print(
+        f"{len(found)} chapters, {found['numbers'].sum():,} numbers, {found['differ'].sum()} differ"
+    )
     if options.out:
         head, dirty = commit()
         report = {

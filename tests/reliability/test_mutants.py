@@ -12,7 +12,7 @@ FAULTS = read_faults()
 
 
 @cache
-def tests_in(file: str) -> set[str]:
+def names_in(file: str) -> set[str]:
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
@@ -26,7 +26,7 @@ def test_each_fault_can_be_planted_and_its_tests_are_there(fault: Fault) -> None
     for test in fault.tests:
         file, _, name = test.partition("::")
         assert file.startswith("tests/")
-        assert not name or name.partition("[")[0] in tests_in(file), test
+        assert not name or name.partition("[")[0] in names_in(file), test
 
 
 def test_text_that_stands_in_a_file_twice_or_never_is_refused() -> None:

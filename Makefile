@@ -5,6 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LAB_OPTIONS ?=
+MUTANTS_OPTIONS ?=
 # threads that spin long while they wait are slow beside other work; your own setting wins
 ifndef OMP_WAIT_POLICY
 export GOMP_SPINCOUNT ?= 10000
@@ -19,7 +20,7 @@ INSTALL = $(if $(filter cpu,$(HASHES)),$(PIP_HASHED) -r hashes-cpu.txt && )$(PIP
 endif
 LAB_SETTINGS := {"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"python": "Jupytext Notebook"}}}
 
-.PHONY: book test lab pages journeys benchmarks audit lint clean
+.PHONY: book test lab pages journeys benchmarks mutants audit lint clean
 
 book: $(READY)  ## execute the chapters and render book/_build/html/index.html; PROFILE=smoke is the fast variant, FRESH=1 reuses nothing
 	$(BIN)/cde book --profile $(PROFILE) $(if $(FRESH),--fresh)
@@ -51,6 +52,9 @@ audit: $(READY)  ## hashes.txt anew from the lock; book/_build/materials.cdx.jso
 	mkdir -p book/_build
 	.venv-audit/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml -o book/_build/materials.cdx.json $(BIN)/python
 	.venv-audit/bin/pip-audit --requirement hashes.txt --no-deps --disable-pip --progress-spinner off
+
+mutants: $(READY)  ## plant faults in copies of the package, one at a time; every one must be caught
+	$(BIN)/python tests/reliability/mutants.py $(MUTANTS_OPTIONS)
 
 clean:  ## remove what the targets above made (the cache of embeddings and of trained models stays: `cde doctor` says where)
 	rm -rf $(VENV) .venv-audit book/_build book/executed book/generated book/reruns

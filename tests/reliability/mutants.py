@@ -17,7 +17,6 @@ import argparse
 import compileall
 import contextlib
 import importlib
-import json
 import multiprocessing
 import os
 import py_compile
@@ -35,6 +34,7 @@ from typing import Any
 os.environ.update({"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"})
 
 import yaml
+from report import write_report
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_suffix(".yml")
@@ -309,8 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.out:
         order = {one.id: place for place, one in enumerate(faults)}
         rows = [asdict(one) for one in sorted(results, key=lambda one: order[one.id])]
-        told = {"faults": len(faults), "seconds": seconds, **counts, "rows": rows}
-        given.out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        write_report(given.out, "planted faults", rows, seconds=seconds)
     return int(set(counts) != {"caught"})
 
 

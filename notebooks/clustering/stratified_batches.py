@@ -451,7 +451,7 @@ better = claims.told(
     AVERAGE,
     holds="They make an encoder that finds a little more on collections that it was not trained on",
     contradicted="They make an encoder that finds less on collections that it was not trained on",
-    otherwise="What they bring on collections that were not trained on is not the same for all data",
+    otherwise="What they bring on other collections depends on the training data",
 )
 alone = (
     f", and by {in_words(runs[ALONE], DIFFERENCES[f'{PASSAGES} − {SHUFFLED}'])} with one source of "

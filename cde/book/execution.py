@@ -7,7 +7,8 @@ page is **stale** when any of these has changed; nothing else makes it so. (jupy
 notice an edited module; papermill would only warn of an unknown parameter.)
 
 An executed notebook appears whole or not at all: after an interruption the next call goes on with
-the chapters that are not done.
+the chapters that are not done. Its log is written after it, and holds its sha256: a log of another
+execution, and a notebook or a log that is damaged, are as none.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import os
 import re
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -40,9 +40,18 @@ from cde.book.page import MIME
 from cde.book.records import record_state
 from cde.data.sources import source_key
 from cde.provenance import commit, libraries
-from cde.storage import atomic_path, content_hash, project_root
+from cde.storage import atomic_path, content_hash, project_root, temporary_folder
+from cde.storage.damage import digest_of, read_json, write_json
 
-__all__ = ["Execution", "execute", "load_execution", "raw_notebook", "stale_reasons"]
+__all__ = [
+    "Execution",
+    "execute",
+    "load_execution",
+    "raw_notebook",
+    "read_execution",
+    "stale_reasons",
+    "write_execution",
+]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -75,6 +84,7 @@ class Execution:
     proofs: dict[str, str] = field(default_factory=dict)
     memory: float = 0.0  # GiB that the kernel held at the most; 0 is unknown
     error: str = ""
+    executed: str = ""  # sha256 of the executed notebook
 
 
 def raw_notebook(chapter: Chapter, profile: str, root: Path | None = None) -> Path:
@@ -86,11 +96,26 @@ def raw_notebook(chapter: Chapter, profile: str, root: Path | None = None) -> Pa
 
 def load_execution(chapter: Chapter, profile: str, root: Path | None = None) -> Execution | None:
     """The log of the last execution, or None."""
-    path = raw_notebook(chapter, profile, root).with_suffix(".json")
+    return read_execution(raw_notebook(chapter, profile, root))
+
+
+def read_execution(notebook: Path) -> Execution | None:
+    """The log beside an executed notebook; None if there is none, or none of this notebook.
+
+    A damaged log is set aside, with a warning.
+
+    Example:
+        >>> read_execution(Path("nowhere.ipynb")) is None
+        True
+    """
+    values = read_json(notebook.with_suffix(".json"), since="executed")
     try:
-        return Execution(**json.loads(path.read_text(encoding="utf-8")))
-    except (FileNotFoundError, json.JSONDecodeError, TypeError):
+        log = Execution(**(values or {}))
+    except TypeError:
         return None  # none yet, or one of an older form: the chapter runs again
+    if log.executed and not (notebook.is_file() and digest_of(notebook) == log.executed):
+        return None  # a kill came between the two, or one of them is damaged
+    return log
 
 
 def _file_hash(path: Path) -> str:
@@ -203,19 +228,22 @@ def execute(
         if path.suffix in (".py", ".j2", ".mplstyle")
     }
     begun = time.perf_counter()
-    with (
-        atomic_path(output) as temporary,
-        atomic_path(output.with_suffix(".json")) as temporary_log,
-    ):
-        with tempfile.TemporaryDirectory(prefix="cde-") as folder:
-            prepared = Path(folder) / f"{chapter.name}.ipynb"
+    with atomic_path(output) as temporary:
+        with temporary_folder() as folder:
+            prepared = folder / f"{chapter.name}.ipynb"
             nbformat.write(_prepare(chapter), prepared)
             log.error = _run(prepared, temporary, given, chapter, root)
         notebook = nbformat.read(temporary, as_version=4)
         log.seconds = round(time.perf_counter() - begun, 1)
         _fill(log, notebook, modules, root)
-        temporary_log.write_text(json.dumps(asdict(log), indent=1), encoding="utf-8")
+    write_execution(log, output)
     return notebook, log
+
+
+def write_execution(log: Execution, notebook: Path) -> None:
+    """Write a log beside the notebook that it is of."""
+    log.executed = digest_of(notebook)
+    write_json(notebook.with_suffix(".json"), asdict(log))
 
 
 def _run(

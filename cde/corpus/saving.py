@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from cde.corpus.drift import Origin
 from cde.corpus.encoders import is_kept
 from cde.storage import atomic_path
+from cde.storage.damage import differing_file, digest_of
 
 __all__ = ["Saved", "encoder_folder", "fingerprint", "read_index", "replaceable", "write_index"]
 
@@ -112,11 +113,11 @@ def write_index(folder: Path | str, saved: Saved, encoder: Any) -> Path:
         place = encoder_folder(folder, saved.encoder)
         known = {name: sha for name, sha in before.items() if Path(name).parent.name == place.name}
         # weights are many times a corpus: those that lie there whole are not written again
-        if not known or _damaged(folder, known):
+        if not known or differing_file(folder, known):
             encoder.save_pretrained(place)
         kept += sorted(path for path in place.iterdir() if path.is_file())
     for path in kept:
-        files[path.relative_to(folder).as_posix()] = _sha256(path)
+        files[path.relative_to(folder).as_posix()] = digest_of(path)
     manifest: dict[str, Any] = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -158,8 +159,8 @@ def read_index(folder: Path | str, with_encoder: bool = True) -> Saved:
         for name, sha in manifest["files"].items()
         if with_encoder or not name.startswith("encoder-")
     }
-    if damaged := _damaged(folder, files):
-        raise ValueError(f"{folder / damaged[0]} is {damaged[1]}: {_AGAIN}")
+    if damaged := differing_file(folder, files):
+        raise ValueError(f"{folder / damaged[0]} {damaged[1]}: {_AGAIN}")
     texts, vectors = (
         next(folder / name for name in files if name.startswith(start))
         for start in ("texts-", "vectors-")
@@ -192,25 +193,10 @@ def _lines(ids: Sequence[str], texts: Sequence[str]) -> Iterator[bytes]:
         yield f"{line}\n".encode("utf-8", "surrogatepass")
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _own_sha256(manifest: Mapping[str, Any]) -> str:
     """Of all that `index.json` says beside this."""
     rest = {name: value for name, value in manifest.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
-
-
-def _damaged(folder: Path, files: Mapping[str, str]) -> tuple[str, str] | None:
-    """The first file that is not what it was, and what is the matter with it."""
-    for name, sha in files.items():
-        if not (folder / name).is_file():
-            return name, "missing"
-        if (found := _sha256(folder / name)) != sha:
-            return name, f"damaged (its sha256 is {found[:8]}…, expected {sha[:8]}…)"
-    return None
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

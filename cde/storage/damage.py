@@ -49,8 +49,9 @@ def digest_of(path: Path | str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def differing_file(folder: Path, files: Mapping[str, str]) -> str:
-    """Which file is not what it was, and how it differs; "" if all are whole.
+def differing_file(folder: Path, files: Mapping[str, str]) -> tuple[str, str] | None:
+    """The first file that is not what it was, and what is the matter with it; None if all are
+    whole.
 
     Args:
         folder: the folder.
@@ -58,14 +59,14 @@ def differing_file(folder: Path, files: Mapping[str, str]) -> str:
 
     Example:
         >>> differing_file(Path("nowhere"), {"model/config.json": "e3b0c442"})
-        'model/config.json is missing'
+        ('model/config.json', 'is missing')
     """
     for name, expected in files.items():
         if not (folder / name).is_file():
-            return f"{name} is missing"
+            return name, "is missing"
         if (found := digest_of(folder / name)) != expected:
-            return f"{name} has sha256 {found[:8]}…, expected {expected[:8]}…"
-    return ""
+            return name, f"is damaged (its sha256 is {found[:8]}…, expected {expected[:8]}…)"
+    return None
 
 
 def set_aside(path: Path | str, reason: str) -> Path:
@@ -111,8 +112,8 @@ def signed(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values with a sha256 over them all, by which `read_json` knows them again.
 
     Example:
-        >>> signed({"a": 1})["sha256"][:8]
-        '...'
+        >>> len(signed({"a": 1})["sha256"])
+        64
     """
     rest = {name: value for name, value in values.items() if name != "sha256"}
     text = json.dumps(rest, sort_keys=True)

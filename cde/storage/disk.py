@@ -72,8 +72,8 @@ take another place
         # an error that is told already has no words of the system's; that a file may not be read
         # says nothing of this path
         ours = str(error.filename or "").startswith(str(Path(path).parent))
-        if error.strerror and (error.errno in _FULL | {errno.EROFS} or (
-            error.errno in _CLOSED and ours
-        )):
+        if error.strerror and (
+            error.errno in _FULL | {errno.EROFS} or (error.errno in _CLOSED and ours)
+        ):
             raise disk_error(path, error.errno, error.strerror) from error
         raise

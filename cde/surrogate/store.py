@@ -197,9 +197,10 @@ class VectorStore:
 
     def _salvage(self, damaged: Path) -> None:
         """Take over what is whole, as far as it can be read."""
-        with contextlib.suppress(sqlite3.Error, ValueError, _Unfit), contextlib.closing(
-            sqlite3.connect(damaged)
-        ) as source:
+        with (
+            contextlib.suppress(sqlite3.Error, ValueError, _Unfit),
+            contextlib.closing(sqlite3.connect(damaged)) as source,
+        ):
             source.text_factory = bytes
             rows = source.execute("SELECT key, vector, checksum FROM vectors")
             with self._open() as connection:

@@ -41,14 +41,14 @@ from cde.book.records import record_state
 from cde.data.sources import source_key
 from cde.provenance import commit, libraries
 from cde.storage import atomic_path, content_hash, project_root, temporary_folder
-from cde.storage.damage import digest_of, read_json, write_json
+from cde.storage.damage import digest_of, unsigned, write_json
 
 __all__ = [
     "Execution",
     "execute",
     "load_execution",
+    "parsed_execution",
     "raw_notebook",
-    "read_execution",
     "stale_reasons",
     "write_execution",
 ]
@@ -85,6 +85,7 @@ class Execution:
     memory: float = 0.0  # GiB that the kernel held at the most; 0 is unknown
     error: str = ""
     executed: str = ""  # sha256 of the executed notebook
+    recorded: str = ""  # the record that the run was asked to make
 
 
 def raw_notebook(chapter: Chapter, profile: str, root: Path | None = None) -> Path:
@@ -96,26 +97,23 @@ def raw_notebook(chapter: Chapter, profile: str, root: Path | None = None) -> Pa
 
 def load_execution(chapter: Chapter, profile: str, root: Path | None = None) -> Execution | None:
     """The log of the last execution, or None."""
-    return read_execution(raw_notebook(chapter, profile, root))
-
-
-def read_execution(notebook: Path) -> Execution | None:
-    """The log beside an executed notebook; None if there is none, or none of this notebook.
-
-    A damaged log is set aside, with a warning.
-
-    Example:
-        >>> read_execution(Path("nowhere.ipynb")) is None
-        True
-    """
-    values = read_json(notebook.with_suffix(".json"), since="executed")
+    notebook = raw_notebook(chapter, profile, root)
     try:
-        log = Execution(**(values or {}))
-    except TypeError:
-        return None  # none yet, or one of an older form: the chapter runs again
+        log = parsed_execution(notebook.with_suffix(".json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None  # none yet, a damaged one, or one of an older form: the chapter runs again
     if log.executed and not (notebook.is_file() and digest_of(notebook) == log.executed):
-        return None  # a kill came between the two, or one of them is damaged
+        return None  # a kill came between the two, or the notebook is damaged
     return log
+
+
+def parsed_execution(text: str) -> Execution:
+    """A log from its JSON.
+
+    Raises:
+        ValueError, TypeError: no JSON, a damaged log, or JSON of something else.
+    """
+    return Execution(**unsigned(json.loads(text), since="executed"))
 
 
 def _file_hash(path: Path) -> str:
@@ -131,8 +129,10 @@ def stale_reasons(chapter: Chapter, profile: str, root: Path | None = None) -> l
         ['it has not run at this profile']
     """
     root = root or project_root()
-    log = load_execution(chapter, profile, root)
-    if log is None or not raw_notebook(chapter, profile, root).exists():
+    log, notebook = load_execution(chapter, profile, root), raw_notebook(chapter, profile, root)
+    if log is None and notebook.exists():
+        return [f"{notebook} and its log are not of one execution, damaged or of another version"]
+    if log is None or not notebook.exists():
         return ["it has not run at this profile"]
     if log.error:
         return ["its last run failed"]

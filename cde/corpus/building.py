@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from cde.corpus.encoders import Model, checked_encoder, embedded, record_of, require_same
 from cde.corpus.index import Index
 from cde.corpus.reading import named_texts
-from cde.corpus.saving import Saved, read_index, replaceable, write_index
+from cde.corpus.saving import Saved, locked, read_index, replaceable, write_index
 from cde.progress import progress
 from cde.storage import atomic_path, content_hash
 from cde.storage.damage import read_sealed, write_sealed
@@ -78,7 +78,15 @@ def build_index(
     """
     folder = Path(folder).expanduser()
     names, documents = named_texts(texts, ids, columns)
-    there = bool(replaceable(folder))  # before hours of work
+    replaceable(folder)  # before hours of work, and before the lock is a file in it
+    with locked(folder):
+        return _built(names, documents, folder, encoder, part, replace)
+
+
+def _built(
+    names: list[str], documents: list[str], folder: Path, encoder: Any, part: int, replace: bool
+) -> Index:
+    there = bool(replaceable(folder))
     model = checked_encoder(encoder, documents)
     record = record_of(model)
     if there and not replace:

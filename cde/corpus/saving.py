@@ -16,6 +16,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,18 @@ from numpy.typing import NDArray
 
 from cde.corpus.drift import Origin
 from cde.corpus.encoders import is_kept
-from cde.storage import atomic_path
+from cde.storage import alone, atomic_path
 from cde.storage.damage import differing_file, digest_of
 
-__all__ = ["Saved", "encoder_folder", "fingerprint", "read_index", "replaceable", "write_index"]
+__all__ = [
+    "Saved",
+    "encoder_folder",
+    "fingerprint",
+    "locked",
+    "read_index",
+    "replaceable",
+    "write_index",
+]
 
 _MANIFEST = "index.json"
 _FORMAT, _VERSION = "cde.Index", 1
@@ -100,6 +109,12 @@ def write_index(folder: Path | str, saved: Saved, encoder: Any) -> Path:
         ['red boats']
     """
     folder = Path(folder).expanduser()
+    replaceable(folder)
+    with locked(folder):
+        return _written(folder, saved, encoder)
+
+
+def _written(folder: Path, saved: Saved, encoder: Any) -> Path:
     before = replaceable(folder)
     mark = fingerprint(saved.ids, saved.texts, saved.vectors, saved.encoder)
     files: dict[str, str] = {}
@@ -154,6 +169,17 @@ def read_index(folder: Path | str, with_encoder: bool = True) -> Saved:
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}: index.save(folder) makes one")
     manifest = _read_manifest(folder)
+    while True:
+        try:
+            return _read(folder, manifest, with_encoder)
+        except (OSError, ValueError):
+            # another process may have saved it meanwhile, and deleted what was named before
+            before, manifest = manifest, _read_manifest(folder)
+            if manifest == before:
+                raise
+
+
+def _read(folder: Path, manifest: Mapping[str, Any], with_encoder: bool) -> Saved:
     files = {
         name: sha
         for name, sha in manifest["files"].items()
@@ -174,6 +200,18 @@ def read_index(folder: Path | str, with_encoder: bool = True) -> Saved:
         encoder=manifest["encoder"],
         origin=Origin.from_json(manifest["origin"]) if manifest.get("origin") else None,
     )
+
+
+def locked(folder: Path) -> AbstractContextManager[bool]:
+    """Change an index's folder in one process at a time; others wait.
+
+    Example:
+        >>> import tempfile
+        >>> with locked(Path(tempfile.mkdtemp())) as waited:
+        ...     waited
+        False
+    """
+    return alone(folder / ".lock", f"the index {folder}")
 
 
 def encoder_folder(folder: Path | str, record: Mapping[str, Any]) -> Path:

@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from cde.storage.disk import cache_root
-from cde.storage.temporary import atomic_path, remove_leftovers, temporary_folder
+from cde.storage.temporary import alone, atomic_path, remove_leftovers, temporary_folder
 
 __all__ = [
+    "alone",
     "atomic_path",
     "cache_folder",
     "content_hash",

@@ -24,6 +24,7 @@ __all__ = [
     "read_sealed",
     "set_aside",
     "signed",
+    "unsigned",
     "write_json",
     "write_sealed",
 ]
@@ -120,6 +121,29 @@ def signed(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
+def unsigned(values: Any, since: str = "") -> dict[str, Any]:
+    """The values without their sha256, which is checked.
+
+    Args:
+        values: as JSON gave them.
+        since: as for `read_json`.
+
+    Raises:
+        ValueError: no object, or one that is not as it was signed.
+
+    Example:
+        >>> unsigned(signed({"a": 1}) | {"a": 2})
+        Traceback (most recent call last):
+        ValueError: its sha256 is not that of its content
+    """
+    if not isinstance(values, dict):
+        raise ValueError("it is no JSON object")
+    earlier = bool(since) and not {"sha256", since} & set(values)
+    if not earlier and signed(values) != values:
+        raise ValueError("its sha256 is not that of its content")
+    return {name: value for name, value in values.items() if name != "sha256"}
+
+
 def write_json(path: Path | str, values: Mapping[str, Any]) -> None:
     """Write values as JSON with their own sha256, whole or not at all.
 
@@ -158,15 +182,11 @@ def read_json(path: Path | str, since: str = "") -> dict[str, Any] | None:
     except (ValueError, RecursionError) as error:
         set_aside(path, f"it is no JSON: {error}")
         return None
-    if not isinstance(values, dict):
-        set_aside(path, "it is no JSON object")
+    try:
+        return unsigned(values, since)
+    except ValueError as error:
+        set_aside(path, str(error))
         return None
-    earlier = bool(since) and not {"sha256", since} & set(values)
-    if not earlier and signed(values) != values:
-        set_aside(path, "its sha256 is not that of its content")
-        return None
-    values.pop("sha256", None)
-    return values
 
 
 def write_sealed(path: Path | str, data: bytes) -> None:

@@ -69,11 +69,11 @@ take another place
     try:
         yield
     except OSError as error:
-        # an error that is told already has no words of the system's; that a file may not be read
-        # says nothing of this path
-        ours = str(error.filename or "").startswith(str(Path(path).parent))
-        if error.strerror and (
-            error.errno in _FULL | {errno.EROFS} or (error.errno in _CLOSED and ours)
-        ):
+        # one that is told already has no words of the system's
+        if not error.strerror:
+            raise
+        # that a file may not be read says nothing of this path
+        near = str(error.filename or "").startswith(str(Path(path).parent))
+        if error.errno in _FULL | {errno.EROFS} or (error.errno in _CLOSED and near):
             raise disk_error(path, error.errno, error.strerror) from error
         raise

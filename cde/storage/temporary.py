@@ -15,6 +15,7 @@ import os
 import re
 import secrets
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from filelock import FileLock, Timeout
 
 from cde.storage.disk import told_of_the_disk
 
-__all__ = ["atomic_path", "remove_leftovers", "temporary_folder"]
+__all__ = ["alone", "atomic_path", "remove_leftovers", "temporary_folder"]
 
 _LOCK = re.compile(r"\..*\.cde-[0-9a-f]{8}(\.[^.]*)?\.lock")
 #: folders that this process has looked through
@@ -98,6 +99,43 @@ def _reserved(folder: Path, stem: str, suffix: str) -> Iterator[Path]:
             yield path
     finally:  # whoever has taken the lock in the meantime deletes it, too
         Path(lock.lock_file).unlink(missing_ok=True)
+
+
+@contextmanager
+def alone(lock: Path | str, what: str) -> Iterator[bool]:
+    """Do a piece of work in one process at a time; others wait, and are told for what.
+
+    Args:
+        lock: a file that stands for the work.
+        what: the work, in words.
+
+    Yields:
+        Whether this process had to wait: what it wants may be done by now. A process that has the
+        lock already does not wait for itself.
+
+    Example:
+        >>> with temporary_folder() as folder, alone(folder / "lock", "the example") as waited:
+        ...     waited
+        False
+    """
+    lock = Path(lock)
+    with told_of_the_disk(lock):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        own = FileLock(lock, is_singleton=True)
+        waited = False
+        try:
+            own.acquire(timeout=0)
+        except Timeout:
+            waited = True
+            print(f"another process is at {what}: waiting for it", file=sys.stderr, flush=True)
+            own.acquire()
+    try:
+        yield waited
+    finally:
+        if own.lock_counter == 1:  # those who wait for it see that it is gone, and make another
+            with contextlib.suppress(OSError):
+                lock.unlink()
+        own.release()
 
 
 def remove_leftovers(folder: Path | str) -> list[Path]:

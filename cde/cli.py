@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             print(describe_chapter(chapter))
             return 0
-        with told_of_the_disk(cache_root()):
+        with told_of_the_disk():
             return _dispatch(_parser().parse_args(given))
     except BrokenPipeError:  # the reader of our output has gone, as in `cde list | head`
         sys.stdout = None

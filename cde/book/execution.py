@@ -259,7 +259,7 @@ def _run(
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     try:
-        with _stoppable() as kernel:
+        with _stoppable(prepared.parent) as kernel:
             papermill.execute_notebook(
                 str(prepared),
                 str(output),
@@ -288,8 +288,10 @@ def _run(
 
 
 @contextlib.contextmanager
-def _stoppable() -> Iterator[dict[str, Any]]:
+def _stoppable(folder: Path) -> Iterator[dict[str, Any]]:
     """Settings of nbclient with which Ctrl-C ends the kernel first, and then the run.
+
+    What it takes to reach the kernel is kept in the folder.
 
     A KeyboardInterrupt in the midst of nbclient's loop can leave the kernel alive, or close the
     sockets that it writes to. So Ctrl-C goes to the kernel's cell, which ends with what it was
@@ -310,6 +312,7 @@ def _stoppable() -> Iterator[dict[str, Any]]:
 
     class Kernel(AsyncKernelManager):
         async def start_kernel(self, **options: Any) -> None:  # type: ignore[override]
+            self.connection_file = str(folder / "kernel.json")
             await super().start_kernel(**options)
             groups.append(self.provisioner.pgid)  # type: ignore[union-attr]
             if pressed:

@@ -9,23 +9,13 @@ from __future__ import annotations
 import ast
 import gc
 import importlib.util
-import multiprocessing
 import os
-import threading
-import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = [
-    "Docstring",
-    "SourceFile",
-    "end_with",
-    "read_docstrings",
-    "source_files",
-    "split_docstring",
-]
+__all__ = ["Docstring", "SourceFile", "read_docstrings", "source_files", "split_docstring"]
 
 # Tests are no documentation; the others repeat one template hundreds of times over.
 _SKIPPED_FOLDERS = frozenset({"tests", "test", "testing", "_tests"})
@@ -146,28 +136,3 @@ def read_docstrings(files: Sequence[SourceFile]) -> list[Docstring]:
     finally:
         if was_on:
             gc.enable()
-
-
-def end_with(parent: int) -> None:
-    """End this process when its parent has ended, by SIGKILL too, which tells nobody.
-
-    Args:
-        parent: number of the process that has started this one.
-
-    A signal on the parent's death (Linux's PR_SET_PDEATHSIG) would not do: it comes when the thread
-    ends that started this process.
-    """
-
-    def watch() -> None:
-        while _is_alive(parent):
-            time.sleep(0.1)
-        os._exit(1)  # between two instructions of whatever else runs here: nothing of it is kept
-
-    threading.Thread(target=watch, name="cde-parent", daemon=True).start()
-
-
-def _is_alive(parent: int) -> bool:
-    if os.name == "posix":
-        return os.getppid() == parent  # an orphan has another one
-    process = multiprocessing.parent_process()
-    return process is None or process.is_alive()

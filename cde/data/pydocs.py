@@ -30,12 +30,13 @@ import numpy as np
 import pandas as pd
 from filelock import FileLock
 
-from cde.data.docstrings import Docstring, end_with, read_docstrings, source_files
+from cde.data.docstrings import Docstring, read_docstrings, source_files
 from cde.data.duplicates import first_occurrences
 from cde.data.sets import Pairs, RetrievalSet, Split, is_held_out
 from cde.progress import progress
 from cde.storage import cache_folder, content_hash
 from cde.storage.damage import read_sealed, write_sealed
+from cde.storage.processes import end_with
 
 __all__ = ["HELD_OUT", "PACKAGES", "TRAINING", "load_pairs", "load_retrieval", "source_key"]
 

@@ -6,6 +6,7 @@ many tokens of context stand beside each text.
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 from abc import abstractmethod
@@ -91,7 +92,7 @@ def save_folder(
         except SafetensorError as error:  # which is how it words a disk that is full
             raise disk_error(directory, errno.ENOSPC, str(error)) from error
         if tokenizer is not None:
-            tokenizer.save_pretrained(temporary)
+            _unused(tokenizer).save_pretrained(temporary)
         if tokenizer is not None and sentence_tokens is not None:
             write_sentence_files(temporary, config, sentence_tokens)
         # a folder with a config is complete: the old one goes first, the new one comes last
@@ -104,6 +105,18 @@ def save_folder(
         for path in sorted(temporary.iterdir(), key=lambda path: path.name == "config.json"):
             os.replace(path, directory / path.name)
     return directory
+
+
+def _unused(tokenizer: Any) -> Any:
+    """A tokenizer without the padding and cut of its last call, which its file would hold: what is
+    saved does not depend on what was embedded before.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        return tokenizer
+    unused = copy.deepcopy(tokenizer)
+    unused.backend_tokenizer.no_padding()
+    unused.backend_tokenizer.no_truncation()
+    return unused
 
 
 def prefixed(config: Any, role: Role) -> tuple[str, str]:

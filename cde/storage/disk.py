@@ -56,8 +56,11 @@ place; what was finished is kept
 
 
 @contextmanager
-def told_of_the_disk(path: Path | str) -> Iterator[None]:
+def told_of_the_disk(path: Path | str | None = None) -> Iterator[None]:
     """Let errors of a disk name the path that is being written, and say what to do.
+
+    Args:
+        path: by default the one that the system names, or the cache folder.
 
     Example:
         >>> with told_of_the_disk("book.ipynb"):
@@ -73,7 +76,9 @@ take another place
         if not error.strerror:
             raise
         # that a file may not be read says nothing of this path
-        near = str(error.filename or "").startswith(str(Path(path).parent))
+        near = path is not None and str(error.filename or "").startswith(str(Path(path).parent))
         if error.errno in _FULL | {errno.EROFS} or (error.errno in _CLOSED and near):
-            raise disk_error(path, error.errno, error.strerror) from error
+            raise disk_error(
+                path or error.filename or cache_root(), error.errno, error.strerror
+            ) from error
         raise

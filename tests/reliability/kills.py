@@ -167,7 +167,9 @@ def killed(stage: str, count: int, draws: random.Random, folder: Path) -> Count:
                     total.problems.append(f"{place.name}: {[one.cmdline() for one in left]}")
                     for one in left:
                         one.kill()
-            numbers, _, _ = server.attempt(place, f"{stage} {series} last", None)
+            mark = f"{stage} {os.getpid()} {series} last"
+            numbers, _, _ = server.attempt(place, mark, None)
+            total.processes_left += len(live_after(mark))
             total.completions += 1
             total.same += numbers == expected
             if numbers != expected:

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import tempfile
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -68,15 +69,21 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.dry_run:
         return _rehearse(chapter, parameters, output)
-    # two that record one chapter would write one file, and prove it
-    what = f"the records of {chapter.name}" if options.record else str(output)
-    mark = [str(project_root()), chapter.name] if options.record else [str(output.absolute())]
     begun, before = now(), _records()
-    with alone(cache_folder("locks") / f"{content_hash(mark)}.lock", what) as waited:
+    with _one_at_a_time(chapter, output, bool(options.record)) as waited:
         if waited and _is_done(begun, before, chapter, parameters, output, options):
             print(f"{output}: another process has just made it")
             return 0
         return _run_now(chapter, parameters, output, options, asked)
+
+
+def _one_at_a_time(chapter: Chapter, output: Path, records: bool) -> AbstractContextManager[bool]:
+    """Of the runs that write one notebook; and of those that record a chapter, which would write
+    one file, and prove it.
+    """
+    what = f"the records of {chapter.name}" if records else str(output)
+    mark = [str(project_root()), chapter.name] if records else [str(output.absolute())]
+    return alone(cache_folder("locks") / f"{content_hash(mark)}.lock", what)
 
 
 def _is_done(

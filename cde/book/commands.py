@@ -22,9 +22,13 @@ from cde.book.ledger_pages import Judged, judged
 from cde.book.pages import write_pages
 from cde.book.records import proof_states
 from cde.book.verdicts import to_json
-from cde.storage import alone, project_root
+from cde.storage import alone, cache_folder, project_root, remove_leftovers
 
 __all__ = ["book", "claims", "compare", "list_chapters", "sources"]
+
+
+#: folders of the book that builds write into
+_WRITTEN = ("executed", "generated", "reruns")
 
 
 def book(options: argparse.Namespace) -> int:
@@ -43,6 +47,8 @@ def book(options: argparse.Namespace) -> int:
 def _build(selected: list[Chapter], options: argparse.Namespace, root: Path) -> int:
     from cde.book.rendering import render
 
+    for place in (*(root / "book" / name for name in _WRITTEN), cache_folder()):
+        remove_leftovers(place, below=True)
     failed = []
     for chapter in selected:
         reasons = ["--fresh"] if options.fresh else stale_reasons(chapter, options.profile)

@@ -33,7 +33,7 @@ from cde.corpus.index import Index
 from cde.corpus.reading import named_texts
 from cde.corpus.saving import Saved, locked, read_index, replaceable, write_index
 from cde.progress import progress
-from cde.storage import atomic_path, content_hash
+from cde.storage import atomic_path, content_hash, remove_leftovers
 from cde.storage.damage import read_sealed, write_sealed
 
 __all__ = ["build_index", "finished_parts", "seconds_per_text"]
@@ -86,6 +86,7 @@ def build_index(
 def _built(
     names: list[str], documents: list[str], folder: Path, encoder: Any, part: int, replace: bool
 ) -> Index:
+    remove_leftovers(folder)
     there = bool(replaceable(folder))
     model = checked_encoder(encoder, documents)
     record = record_of(model)

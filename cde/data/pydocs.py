@@ -34,7 +34,7 @@ from cde.data.docstrings import Docstring, read_docstrings, source_files
 from cde.data.duplicates import first_occurrences
 from cde.data.sets import Pairs, RetrievalSet, Split, is_held_out
 from cde.progress import progress
-from cde.storage import cache_folder, content_hash
+from cde.storage import cache_folder, content_hash, remove_leftovers
 from cde.storage.damage import read_sealed, write_sealed
 from cde.storage.processes import end_with
 
@@ -129,6 +129,7 @@ def _table() -> pd.DataFrame:
 
 @lru_cache(maxsize=1)
 def _kept_table(path: Path) -> pd.DataFrame:
+    remove_leftovers(path.parent)
     if (data := read_sealed(path)) is None:
         with FileLock(f"{path}.lock"):  # a second process waits for the first one's work
             if (data := read_sealed(path)) is None:

@@ -138,11 +138,12 @@ def alone(lock: Path | str, what: str) -> Iterator[bool]:
         own.release()
 
 
-def remove_leftovers(folder: Path | str) -> list[Path]:
+def remove_leftovers(folder: Path | str, below: bool = False) -> list[Path]:
     """Delete what writers that are gone have left of their temporary files in a folder.
 
     Args:
-        folder: the folder; those below it are not looked through.
+        folder: the folder.
+        below: whether the folders below it are looked through, too.
 
     Returns:
         What was deleted. Files of living writers, of others than `cde`, and those that may not be
@@ -156,7 +157,8 @@ def remove_leftovers(folder: Path | str) -> list[Path]:
         (['.draft.cde-0a1b2c3d.txt'], [])
     """
     removed = []
-    for lock in Path(folder).glob(".*.cde-*.lock"):
+    pattern = ".*.cde-*.lock"
+    for lock in Path(folder).rglob(pattern) if below else Path(folder).glob(pattern):
         if not _LOCK.fullmatch(lock.name):
             continue
         path = lock.with_name(lock.name.removesuffix(".lock"))

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,23 +59,24 @@ class Count:
 
 
 class Server:
-    """A process that forks the work of a stage."""
+    """A process that forks the work of some stages."""
 
-    def __init__(self, stage: str, folder: Path) -> None:
+    def __init__(self, stages: Sequence[str], folder: Path) -> None:
+        self.folder = folder
         self.temporary = folder / "tmp"
         self.temporary.mkdir(parents=True)
         environment = {**os.environ, "TMPDIR": str(self.temporary), "OMP_NUM_THREADS": "1"}
         environment |= {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}
         script = Path(__file__).with_name("stages.py")
         self.process = subprocess.Popen(
-            [sys.executable, str(script), stage, str(folder / "shared")],
+            [sys.executable, str(script), str(folder / "shared"), *stages],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env=environment,
         )
         if (said := self._line()) != "ready":
-            raise RuntimeError(f"{stage}: the server did not start; it said {said!r}")
+            raise RuntimeError(f"{stages}: the server did not start; it said {said!r}")
         shutil.rmtree(self.temporary)
         self.temporary.mkdir()
 
@@ -85,8 +87,10 @@ class Server:
                 return line.strip()
         return ""
 
-    def attempt(self, folder: Path, mark: str, delay: float | None) -> tuple[Any, bool, float]:
-        """Do the work; kill it after a delay.
+    def attempt(
+        self, stage: str, folder: Path, mark: str, delay: float | None = None
+    ) -> tuple[Any, bool, float]:
+        """Do the work of a stage; kill it after a delay.
 
         Returns:
             Its numbers (None if it was killed or failed), whether it was killed, and its seconds.
@@ -95,7 +99,7 @@ class Server:
         result = folder.with_name(f"{folder.name}.json")
         result.unlink(missing_ok=True)
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{folder}\t{result}\t{mark}\n")
+        self.process.stdin.write(f"{stage}\t{folder}\t{result}\t{mark}\n")
         self.process.stdin.flush()
         begun = time.perf_counter()
         child = int(self._line())
@@ -144,49 +148,42 @@ def files_left(folder: Path, temporary: Path) -> list[str]:
     return [str(path) for path in (*kept, *temporary.iterdir(), *gone)]
 
 
-def killed(stage: str, count: int, draws: random.Random, folder: Path) -> Count:
+def killed(stage: str, count: int, draws: random.Random, server: Server) -> Count:
     """Kill a stage's work so many times."""
     begun, total = time.perf_counter(), Count()
-    server = Server(stage, folder)
-    try:
-        expected, _, seconds = server.attempt(folder / "whole", f"{stage} whole", None)
-        if expected is None:
-            said = (folder / "whole" / "errors.txt").read_text()
-            raise RuntimeError(f"{stage}: the work failed without a kill:\n{said}")
-        series = 0
-        while total.kills < count:
-            series += 1
-            place, before = folder / f"series-{series}", total.kills
-            for number in range(draws.choice((1, 1, 2, 3))):
-                mark = f"{stage} {os.getpid()} {series} {number}"
-                delay = draws.uniform(0, seconds)
-                _, was_killed, _ = server.attempt(place, mark, delay)
-                total.kills += was_killed
-                if left := live_after(mark):
-                    total.processes_left += len(left)
-                    total.problems.append(f"{place.name}: {[one.cmdline() for one in left]}")
-                    for one in left:
-                        one.kill()
-            mark = f"{stage} {os.getpid()} {series} last"
-            numbers, _, _ = server.attempt(place, mark, None)
-            total.processes_left += len(live_after(mark))
-            total.completions += 1
-            total.same += numbers == expected
-            if numbers != expected:
-                said = (place / "errors.txt").read_text()[-1500:]
-                total.problems.append(f"{place.name}: {numbers}, expected {expected}; {said}")
-            if left_over := files_left(place, server.temporary):
-                total.files_left += len(left_over)
-                total.problems.append(f"{place.name}: {left_over}")
-                shutil.rmtree(server.temporary)
-                server.temporary.mkdir()
-            shutil.rmtree(place)
-            if (
-                total.kills == before
-            ):  # it ended before each kill: the machine was faster than before
-                seconds *= 0.8
-    finally:
-        server.close()
+    home = server.folder / stage
+    expected, _, seconds = server.attempt(stage, home / "whole", f"{stage} whole")
+    if expected is None:
+        said = (home / "whole" / "errors.txt").read_text()
+        raise RuntimeError(f"{stage}: the work failed without a kill:\n{said}")
+    series = 0
+    while total.kills < count:
+        series += 1
+        place, before = home / f"series-{series}", total.kills
+        for number in range(draws.choice((1, 1, 2, 3))):
+            mark = f"{stage} {os.getpid()} {series} {number}"
+            total.kills += server.attempt(stage, place, mark, draws.uniform(0, seconds))[1]
+            if left := live_after(mark):
+                total.processes_left += len(left)
+                total.problems.append(f"{place.name}: {[one.cmdline() for one in left]}")
+                for one in left:
+                    one.kill()
+        mark = f"{stage} {os.getpid()} {series} last"
+        numbers, _, _ = server.attempt(stage, place, mark)
+        total.processes_left += len(live_after(mark))
+        total.completions += 1
+        total.same += numbers == expected
+        if numbers != expected:
+            said = (place / "errors.txt").read_text()[-1500:]
+            total.problems.append(f"{place.name}: {numbers}, expected {expected}; {said}")
+        if left_over := files_left(place, server.temporary):
+            total.files_left += len(left_over)
+            total.problems.append(f"{place.name}: {left_over}")
+            shutil.rmtree(server.temporary)
+            server.temporary.mkdir()
+        shutil.rmtree(place)
+        if total.kills == before:  # the work ended before each kill: it was slower at first
+            seconds *= 0.8
     total.seconds = round(time.perf_counter() - begun, 1)
     return total
 
@@ -204,8 +201,11 @@ def main() -> int:
     for stage, share in shares.items():
         number = max(1, round(options.count * share / sum(shares.values()) + 0.49))
         with tempfile.TemporaryDirectory(prefix="kills-") as folder:
-            draws = random.Random(f"{stage} {options.seed}")
-            counts[stage] = asdict(killed(stage, number, draws, Path(folder)))
+            draws, server = random.Random(f"{stage} {options.seed}"), Server([stage], Path(folder))
+            try:
+                counts[stage] = asdict(killed(stage, number, draws, server))
+            finally:
+                server.close()
         print(json.dumps({stage: counts[stage]}), flush=True)
         if options.out is not None:
             options.out.write_text(json.dumps({"seed": options.seed, "stages": counts}, indent=1))

@@ -1,8 +1,8 @@
 """Pieces of work that are killed: each does what it has not done yet, and returns its numbers.
 
-A server (`python stages.py STAGE FOLDER`) imports what the stage needs once, and forks a child for
-each line that it reads: a folder to work in, a file for the numbers, and a mark that the child's
-own children inherit. So a kill costs the work alone, not five seconds of imports.
+A server (`python stages.py FOLDER STAGE…`) imports what the stages need once, and forks a child
+for each line that it reads: a stage, a folder to work in, a file for the numbers, and a mark that
+the child's own children inherit. So a kill costs the work alone, not five seconds of imports.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,7 @@ def executing(shared: Path) -> Work:
     """A chapter of a toy book, in a kernel of its own."""
     from cde.book.chapters import Chapter
     from cde.book.execution import execute, load_execution, raw_notebook, stale_reasons
+    from cde.storage import remove_leftovers
 
     toy_book(shared / "toy")
     os.environ["PYTHONPATH"] = str(shared / "toy")  # of the kernel
@@ -156,6 +157,7 @@ def executing(shared: Path) -> Work:
         if not root.exists():
             shutil.copytree(shared / "toy", folder / "copy")
             (folder / "copy").rename(root)
+        remove_leftovers(root / "book", below=True)  # as `cde book` does
         chapter = Chapter(root / "notebooks" / "toys" / "words.py")
         if stale_reasons(chapter, "smoke", root):
             execute(chapter, {"profile": "smoke"}, raw_notebook(chapter, "smoke", root), root)
@@ -179,6 +181,7 @@ def rendering(shared: Path) -> Work:
     from cde.book.execution import execute, raw_notebook
     from cde.book.pages import write_pages
     from cde.book.rendering import render
+    from cde.storage import remove_leftovers
 
     book = toy_book(shared / "toy")
     os.environ["PYTHONPATH"] = str(book.root)
@@ -191,6 +194,7 @@ def rendering(shared: Path) -> Work:
         if not root.exists():
             shutil.copytree(shared / "toy", folder / "copy")
             (folder / "copy").rename(root)
+        remove_leftovers(root / "book", below=True)  # as `cde book` does
         write_pages("smoke", root)
         html = render(root).parent
         pages = sorted(html.rglob("*.html"))
@@ -210,16 +214,18 @@ STAGES: dict[str, Callable[[Path], Work]] = {
 }
 
 
-def serve(stage: str, shared: Path) -> None:
-    """Fork a child for each line of `folder TAB result TAB mark`; say its number, and its end."""
+def serve(shared: Path, stages: Sequence[str]) -> None:
+    """Fork a child for each line of `stage TAB folder TAB result TAB mark`; say its number, and
+    how it ended.
+    """
     shared.mkdir(parents=True, exist_ok=True)
     os.environ["CDE_CACHE"] = str(shared / "cache")
-    work = STAGES[stage](shared)
+    work = {stage: STAGES[stage](shared) for stage in stages}
     from cde.storage import temporary
 
     print("ready", flush=True)
     for line in sys.stdin:
-        folder, result, mark = line.rstrip("\n").split("\t")
+        stage, folder, result, mark = line.rstrip("\n").split("\t")
         child = os.fork()
         if child == 0:
             os.setsid()
@@ -231,7 +237,7 @@ def serve(stage: str, shared: Path) -> None:
                 os.dup2(errors, number)
             status = 1
             try:
-                numbers = work(Path(folder))
+                numbers = work[stage](Path(folder))
                 Path(result).write_text(json.dumps(numbers))
                 status = 0
             except BaseException:
@@ -247,4 +253,4 @@ def serve(stage: str, shared: Path) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], Path(sys.argv[2]))
+    serve(Path(sys.argv[1]), sys.argv[2:])

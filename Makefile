@@ -5,13 +5,22 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LAB_OPTIONS ?=
+MUTANTS_OPTIONS ?=
 # threads that spin long while they wait are slow beside other work; your own setting wins
 ifndef OMP_WAIT_POLICY
 export GOMP_SPINCOUNT ?= 10000
 endif
+# HASHES=all installs the lock's very files, by SHA-256; HASHES=cpu takes torch's CPU build first
+PIP_HASHED := $(BIN)/python -m pip install --quiet --no-deps --require-hashes
+ifeq ($(HASHES),)
+INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+else
+INSTALL = $(if $(filter cpu,$(HASHES)),$(PIP_HASHED) -r hashes-cpu.txt && )$(PIP_HASHED) -r hashes.txt \
+	&& $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+endif
 LAB_SETTINGS := {"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"python": "Jupytext Notebook"}}}
 
-.PHONY: book test lab pages journeys benchmarks lint clean
+.PHONY: book test lab pages journeys benchmarks mutants audit lint clean
 
 book: $(READY)  ## execute the chapters and render book/_build/html/index.html; PROFILE=smoke is the fast variant, FRESH=1 reuses nothing
 	$(BIN)/cde book --profile $(PROFILE) $(if $(FRESH),--fresh)
@@ -36,12 +45,23 @@ journeys: $(READY)  ## three users' journeys, after the smoke book
 benchmarks: $(READY)  ## the speed claims of the docstrings, as ratios
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
+audit: $(READY)  ## hashes.txt anew from the lock; book/_build/materials.cdx.json; known vulnerabilities, where a registry tells them
+	test -x .venv-audit/bin/uv || $(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet uv==0.13.9 cyclonedx-bom==7.5.0 pip-audit==2.10.1
+	.venv-audit/bin/uv pip compile constraints.txt --quiet --no-deps --generate-hashes --no-header --no-annotate -o hashes.txt
+	mkdir -p book/_build
+	.venv-audit/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml -o book/_build/materials.cdx.json $(BIN)/python
+	.venv-audit/bin/pip-audit --requirement hashes.txt --no-deps --disable-pip --progress-spinner off
+
+mutants: $(READY)  ## plant faults in copies of the package, one at a time; every one must be caught
+	$(BIN)/python tests/reliability/mutants.py $(MUTANTS_OPTIONS)
+
 clean:  ## remove what the targets above made (the cache of embeddings and of trained models stays: `cde doctor` says where)
-	rm -rf $(VENV) book/_build book/executed book/generated book/reruns
+	rm -rf $(VENV) .venv-audit book/_build book/executed book/generated book/reruns
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cde needs Python 3.11 or newer; this is " + sys.version.split()[0] + ": make PYTHON=python3.11 …")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL)
 	touch $@

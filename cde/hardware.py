@@ -16,6 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+from cde.validation import checked_text, shown
+
 __all__ = [
     "Precision",
     "bfloat16_is_fast",
@@ -69,8 +71,10 @@ def half_precision(precision: str) -> bool:
         (True, False)
     """
     words = ("auto", "bfloat16", "float32")
-    if precision not in words:
-        raise ValueError(f"precision must be 'auto', 'bfloat16' or 'float32'; it is {precision!r}")
+    if not isinstance(precision, str) or precision not in words:
+        raise ValueError(
+            f"precision must be 'auto', 'bfloat16' or 'float32'; it is {shown(precision)}"
+        )
     if precision == "auto":
         precision = os.environ.get("CDE_PRECISION", "auto")
         if precision not in words:
@@ -84,12 +88,22 @@ def compute_device(device: str | None = None) -> str:
     """The device to compute on: the one that is named, else CUDA where there is a GPU, else the
     CPU.
 
+    Raises:
+        ValueError: a name that torch has no device for.
+
     Example:
         >>> compute_device("cpu")
         'cpu'
     """
     import torch
 
+    try:
+        if device is not None:
+            torch.device(checked_text(device, "device"))
+    except RuntimeError as error:
+        raise ValueError(
+            f"device must be one of torch, such as 'cpu' or 'cuda'; it is {shown(device)}"
+        ) from error
     return device or ("cuda" if torch.cuda.is_available() else "cpu")
 
 

@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
 from cde.progress import progress
-from cde.validation import checked_texts
+from cde.validation import checked_number, checked_texts, checked_whole, shown
 
 __all__ = [
     "BM25",
@@ -235,8 +235,12 @@ class BM25:
         unspaced: Unspaced = "auto",
     ) -> None:
         documents = checked_texts(documents, "documents")
-        if unspaced not in get_args(Unspaced):
-            raise ValueError(f"unspaced must be one of {get_args(Unspaced)}; it is {unspaced!r}")
+        if not isinstance(unspaced, str) or unspaced not in get_args(Unspaced):
+            raise ValueError(
+                f"unspaced must be one of {get_args(Unspaced)}; it is {shown(unspaced)}"
+            )
+        if checked_number(k1, "k1") < 0 or not 0 <= checked_number(b, "b") <= 1:
+            raise ValueError(f"k1 must be 0 or more, and b must be 0 to 1; they are {k1} and {b}")
         self.k1, self.b, self.unspaced = k1, b, unspaced
         self._index = bm25s.BM25(method="lucene", k1=k1, b=b)
         pairs = unspaced == "pairs" or (
@@ -259,8 +263,9 @@ class BM25:
 
         Raises:
             TypeError: one string in place of a list.
+            ValueError: a depth below 1.
         """
-        queries = checked_texts(queries, "queries")
+        queries, depth = checked_texts(queries, "queries"), checked_whole(depth, "depth")
         if not self._size or not queries:
             return [{} for _ in queries]
         depth = min(depth, self._size)

@@ -57,6 +57,7 @@ class Account:
         proofs: record → what its comparison with a miniature gave: "" if the proof holds, else what
             differs.
         measured: measurements of claims, in their order.
+        shared: hashes of the recipes whose overlap of training and tests is shown already.
         gates: (scale, gate) → what the gate showed.
         answer: the page's answer, in Markdown.
         profile: the page's, once its settings are made; measurements at `smoke` are rehearsals.
@@ -68,6 +69,7 @@ class Account:
     asked: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
     proofs: dict[str, str] = field(default_factory=dict)
+    shared: set[str] = field(default_factory=set)
     measured: list[Any] = field(default_factory=list)
     gates: dict[tuple[str, str], Any] = field(default_factory=dict)
     answer: str = ""

@@ -37,6 +37,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.progress import progress
+from cde.validation import checked_switch, checked_whole, shown
+from cde.validation.groups import group_numbers
+from cde.validation.vectors import array_of_numbers
 
 __all__ = [
     "KMeansRun",
@@ -90,7 +93,8 @@ def cluster_pairs(
         >>> len(set(labels[:4])), len(set(labels[4:])), len(set(labels))
         (1, 1, 2)
     """
-    query_vectors, document_vectors = np.asarray(query_vectors), np.asarray(document_vectors)
+    query_vectors = array_of_numbers(query_vectors, "query_vectors")
+    document_vectors = array_of_numbers(document_vectors, "document_vectors")
     check_pairs(query_vectors, document_vectors)
     return _cluster(
         lambda rows: paired_points(query_vectors[rows], document_vectors[rows]),
@@ -139,9 +143,10 @@ def cluster_vectors(
         >>> bool(labels[0] == labels[1] != labels[2] == labels[3])
         True
     """
-    vectors = np.asarray(vectors)
+    vectors = array_of_numbers(vectors, "vectors")
     if vectors.ndim != 2:
         raise ValueError(f"vectors must be (n, dim); they are {vectors.shape}")
+    spherical = checked_switch(spherical, "spherical")
 
     def points_of(rows: Labels) -> Vectors:
         points = np.ascontiguousarray(vectors[rows], dtype=np.float32)
@@ -174,7 +179,7 @@ def _cluster(
     labels, offset = np.zeros(sum(map(len, shards)), np.int64), 0
     title = f"clustering {len(labels):,} pairs"
     for rows in progress(shards, title, unit="parts") if len(shards) > 1 else shards:
-        points, clusters = points_of(rows), math.ceil(len(rows) / cluster_size)
+        points, clusters = points_of(rows), max(1, math.ceil(len(rows) / cluster_size))
         if clusters == 1:
             _check_points(points, iterations, attempts)
         else:
@@ -262,6 +267,7 @@ def run_kmeans(
             f"points must be (n, dim) and clusters 1 to n; they are {points.shape} and {clusters}"
         )
     _check_points(points, iterations, attempts)
+    iterations, attempts, seed = int(iterations), int(attempts), checked_whole(seed, "seed", 0)
     kept: Any = None
     for attempt in progress(range(attempts), f"k-means of {len(points):,}", unit="attempts"):
         kmeans: Any = faiss.Kmeans(
@@ -332,6 +338,9 @@ def check_pairs(query_vectors: Vectors, document_vectors: Vectors) -> None:
 
 
 def _check_points(points: Vectors, iterations: int, attempts: int) -> None:
+    for value, name, most in ((iterations, "iterations", 10**6), (attempts, "attempts", 10**3)):
+        if checked_whole(value, name, None) > most:
+            raise ValueError(f"{name} must be {most} or less; it is {shown(value)}")
     if iterations < 1 or attempts < 1:
         raise ValueError(
             f"iterations and attempts must be 1 or more; they are {iterations} and {attempts}"
@@ -350,21 +359,13 @@ def domain_shards(
     """Ascending positions of each shard of each domain; arguments as for `cluster_pairs`."""
     if n == 0:
         raise ValueError("there are no pairs to cluster")
-    if cluster_size < 1:
-        raise ValueError(f"cluster_size must be 1 or more; it is {cluster_size}")
-    if domains is not None and len(domains) != n:
-        raise ValueError(
-            f"domains must name one domain for each of the {n} pairs; it has {len(domains)}"
-        )
+    cluster_size, seed = checked_whole(cluster_size, "cluster_size"), checked_whole(seed, "seed", 0)
+    shard_size = None if shard_size is None else checked_whole(shard_size, "shard_size", None)
     if shard_size is not None and shard_size < cluster_size:
         raise ValueError(
             f"shard_size must be cluster_size ({cluster_size}) or more; it is {shard_size}"
         )
-    names = (
-        np.zeros(n, np.int64)
-        if domains is None
-        else np.unique(np.asarray(domains), return_inverse=True)[1]
-    )
+    names = np.zeros(n, np.int64) if domains is None else group_numbers(domains, "domains", n)
     generator, shards = np.random.default_rng(seed), []
     for rows in np.split(np.argsort(names, kind="stable"), np.cumsum(np.bincount(names))[:-1]):
         if shard_size is None or len(rows) <= shard_size:

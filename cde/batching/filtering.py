@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.progress import progress
+from cde.validation import checked_number, checked_whole
+from cde.validation.vectors import array_of_numbers
 
 __all__ = ["false_negatives", "removed_share"]
 
@@ -50,7 +52,8 @@ def false_negatives(
         for a query's own document and its own hard negatives.
 
     Raises:
-        ValueError: shapes that do not fit, or vectors that are not finite.
+        ValueError: shapes that do not fit, vectors that are not finite, or an ε, threshold or block
+            that is no number.
 
     Used by the chapter `false_negatives`, and by training with a filter.
 
@@ -62,7 +65,8 @@ def false_negatives(
         >>> false_negatives(queries, documents, epsilon=0.3).any()
         np.False_
     """
-    query_vectors, document_vectors = np.asarray(query_vectors), np.asarray(document_vectors)
+    query_vectors = array_of_numbers(query_vectors, "query_vectors")
+    document_vectors = array_of_numbers(document_vectors, "document_vectors")
     if (
         query_vectors.ndim != 2
         or document_vectors.ndim != 2
@@ -73,6 +77,10 @@ def false_negatives(
             "must be (n, dim) and "
             "(n + n·h, dim)"
         )
+    # a comparison with what is no number is false: the filter would be off
+    epsilon = checked_number(epsilon, "epsilon")
+    threshold = None if threshold is None else checked_number(threshold, "threshold")
+    block = checked_whole(block, "block")
     n, m = len(query_vectors), len(document_vectors)
     if (n == 0 and m > 0) or (n > 0 and (m % n or m < n)):
         raise ValueError(

@@ -27,6 +27,9 @@ from numpy.typing import NDArray
 from cde.batching.statistics import batch_difficulty
 from cde.batching.tour import greedy_tour
 from cde.storage import content_hash
+from cde.validation import checked_switch, checked_whole, shown
+from cde.validation.groups import group_numbers
+from cde.validation.vectors import array_of_numbers
 
 __all__ = ["BatchSampler", "batch_difficulty", "greedy_tour", "pack_batches", "stratified_batches"]
 
@@ -65,7 +68,9 @@ def pack_batches(
 
     Raises:
         ValueError: an unknown order, "tsp" without vectors, a batch size below 1 or above what any
-            domain can fill, or domains or vectors for another number of pairs.
+            domain can fill, domains or vectors for another number of pairs, or a domain or label
+            that is missing.
+        TypeError: labels, domains or vectors that are no arrays of names or numbers.
 
     Used by the chapters `cluster_difficulty` and `packing`.
 
@@ -76,8 +81,9 @@ def pack_batches(
     """
     clusters = _Clusters.of(labels, order, vectors, domains)
     batches = _pack(clusters, batch_size, seed, drop_last, cross_domains)
-    if not batches and len(labels):
-        largest = len(labels) if cross_domains else max(map(len, clusters.rows))
+    if not batches and clusters.rows:
+        sizes = list(map(len, clusters.rows))
+        largest = sum(sizes) if cross_domains else max(sizes)
         raise ValueError(
             f"not one batch of {batch_size} pairs can be filled: the largest domain has "
             f"{largest:,} pairs. Take a smaller batch_size, or drop_last=False"
@@ -104,21 +110,23 @@ class _Clusters:
         vectors: Vectors | None,
         domains: Sequence[str] | NDArray[np.generic] | None,
     ) -> _Clusters:
-        labels = np.asarray(labels)
-        if order not in ("random", "tsp"):
-            raise ValueError(f"order must be 'random' or 'tsp'; it is {order!r}")
+        labels = group_numbers(labels, "labels")
+        if not isinstance(order, str) or order not in ("random", "tsp"):
+            raise ValueError(f"order must be 'random' or 'tsp'; it is {shown(order)}")
         if order == "tsp" and vectors is None:
             raise ValueError(
                 "order 'tsp' goes from centroid to centroid: give the documents' vectors"
             )
-        for name, given in (("domains", domains), ("vectors", vectors)):
-            if given is not None and len(given) != len(labels):
-                raise ValueError(
-                    f"{name} must hold one for each of the {len(labels)} pairs; it has {len(given)}"
-                )
         names = np.zeros(len(labels), np.int64)
         if domains is not None:
-            names = np.unique(np.asarray(domains), return_inverse=True)[1]
+            names = group_numbers(domains, "domains", len(labels))
+        if vectors is not None:
+            vectors = array_of_numbers(vectors, "vectors")
+            if vectors.ndim != 2 or len(vectors) != len(labels):
+                raise ValueError(
+                    f"vectors must hold one for each of the {len(labels)} pairs; it has "
+                    f"{len(vectors) if vectors.ndim == 2 else f'shape {vectors.shape}'}"
+                )
         rows = (
             np.split(np.argsort(names, kind="stable"), np.cumsum(np.bincount(names))[:-1])
             if len(labels)
@@ -148,8 +156,9 @@ def _centroids(vectors: Vectors, rows: Positions, local: Positions, block: int =
 def _pack(
     clusters: _Clusters, batch_size: int, seed: int, drop_last: bool, cross_domains: bool
 ) -> list[Positions]:
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be 1 or more; it is {batch_size}")
+    batch_size, seed = checked_whole(batch_size, "batch_size"), checked_whole(seed, "seed", 0)
+    drop_last = checked_switch(drop_last, "drop_last")
+    cross_domains = checked_switch(cross_domains, "cross_domains")
     generator = np.random.default_rng(seed)
     domains = list(range(len(clusters.rows)))
     if cross_domains:
@@ -160,7 +169,9 @@ def _pack(
         whole = len(row) // batch_size * batch_size
         # within a batch the order is random: rows that look at its first queries see all its
         # clusters
-        batches.extend(generator.permuted(row[:whole].reshape(-1, batch_size), axis=1))
+        batches.extend(
+            generator.permuted(row[:whole].reshape(-1, min(batch_size, len(row) + 1)), axis=1)
+        )
         if not drop_last and whole < len(row):
             batches.append(generator.permutation(row[whole:]))
     return [batches[i] for i in generator.permutation(len(batches))]
@@ -210,8 +221,9 @@ def stratified_batches(
         >>> sorted(sorted(batch.tolist()) for batch in batches)
         [[0, 3], [1, 2]]
     """
+    numbers = group_numbers(strata, "strata")
     return pack_batches(
-        np.zeros(len(strata), np.int64), batch_size, domains=strata, seed=seed, drop_last=drop_last
+        np.zeros_like(numbers), batch_size, domains=numbers, seed=seed, drop_last=drop_last
     )
 
 
@@ -264,6 +276,9 @@ class BatchSampler:
     ) -> None:
         if labels is None and domains is None:
             raise ValueError("give labels (clusters), domains (strata), or both: neither is given")
+        batch_size = checked_whole(batch_size, "batch_size", None)
+        ranks, rank = checked_whole(ranks, "ranks", None), checked_whole(rank, "rank", None)
+        drop_last = checked_switch(drop_last, "drop_last")
         if ranks < 1 or not 0 <= rank < ranks:
             raise ValueError(f"rank must be 0 to ranks − 1; they are {rank} and {ranks}")
         if batch_size % ranks:
@@ -275,7 +290,8 @@ class BatchSampler:
                 f"drop_last=False leaves short batches, which {ranks} ranks cannot share: drop them"
             )
         if labels is None:
-            labels = np.zeros(0 if domains is None else len(domains), np.int64)
+            labels = np.zeros_like(group_numbers(domains, "domains"))
+        seed = checked_whole(seed, "seed", 0)
         self.batch_size, self.seed, self.ranks, self.rank = batch_size, seed, ranks, rank
         self.drop_last, self.cross_domains = drop_last, cross_domains
         self.epoch, self.position = 0, 0
@@ -283,8 +299,8 @@ class BatchSampler:
         self._batches = self._pack()
         if not self._batches:
             raise ValueError(
-                f"no batch of {batch_size} in an epoch: no domain of the {len(labels)} pairs has "
-                "as many"
+                f"no batch of {batch_size} in an epoch: no domain of the "
+                f"{sum(map(len, self._clusters.rows))} pairs has as many"
             )
 
     def _pack(self) -> list[Positions]:

@@ -23,6 +23,7 @@ from torch.utils.data import SequentialSampler
 from cde.batching.clustering import cluster_pairs
 from cde.batching.packing import BatchSampler, Order
 from cde.surrogate import Surrogate
+from cde.validation.vectors import encoded
 
 __all__ = ["ClusteredBatches", "EpochBatches", "clustered_batches"]
 
@@ -109,7 +110,7 @@ seed=None, share_negatives=False)
         chosen = trainers.get("seed") if self.seed is None else self.seed
         queries, documents = _texts(dataset, self.columns)
         embed = self.surrogate or Surrogate(max_tokens=_TOKENS)
-        vectors = embed.encode_queries(queries), embed.encode_documents(documents)
+        vectors = encoded(embed, queries, "queries"), encoded(embed, documents, "documents")
         ranks = _processes() if self.share_negatives else 1
         labels = cluster_pairs(
             *vectors,

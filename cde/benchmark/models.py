@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from mteb._create_dataloaders import create_dataloader
@@ -43,6 +43,7 @@ from cde.models import TASK_PREFIXES
 from cde.models.fingerprint import fingerprint
 from cde.retrieval import Encoder, Ranker, rank, rerank
 from cde.validation import unknown
+from cde.validation.vectors import called, encoded
 
 __all__ = ["SEARCHED", "BenchmarkEncoder", "BenchmarkRanker", "benchmark_model", "prefixes_of"]
 
@@ -240,8 +241,11 @@ class BenchmarkEncoder(_Searcher):
         """Vectors `(n, dim)` float32 of a dataloader of mteb; as documents unless it says query."""
         texts = [text for batch in inputs for text in batch["text"]]
         bound = self._bind(task_metadata, hf_split, hf_subset, texts)
-        embed = bound.encode_queries if prompt_type == PromptType.query else bound.encode_documents
-        return embed(texts)
+        what: Literal["queries", "documents"] = (
+            "queries" if prompt_type == PromptType.query else "documents"
+        )
+        vectors: NDArray[np.float32] = encoded(bound, texts, what)
+        return vectors
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Cosines of all pairs."""
@@ -332,6 +336,9 @@ class _Prefixed:
 
     def __init__(self, encoder: Any, prefixes: Mapping[str, str]) -> None:
         self.encoder, self.of = encoder, prefixes
+
+    def __repr__(self) -> str:
+        return called(self.encoder)
 
     def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
         vectors: NDArray[np.float32] = self.encoder.encode_queries(

@@ -28,7 +28,8 @@ What the command calls:
 - `cde.book.ledger_pages`: *Claims*, *How verdicts are decided*, *Map*;
 - `cde.book.forest`: intervals drawn on one scale;
 - `cde.book.thumbnails`: the chapters' figures as files, for pages that show them small;
-- `cde.book.reproducibility`: *Reproducibility*;
+- `cde.book.reproducibility`: *Reproducibility*; `cde.book.reliability`: *Reliability*;
+- `cde.book.own_code`: whether a rendered page holds code that is not the book's;
 - `cde.book.markup`: the templates that pages are made of;
 - `cde.book.pages`: executed notebooks and the ledger made into pages;
 - `cde.book.public_names`: the names of the package, read from its sources;

@@ -1,7 +1,8 @@
 """Boxes of a page that are neither figure nor table of measurements: HTML with its text beside it.
 
-Where numbers come from, and settings as a table of what was changed. A box works in JupyterLab as
-in the rendered book; a reader without a browser gets its text.
+Where numbers come from, what tests share with training, and settings as a table of what was
+changed. A box works in JupyterLab as in the rendered book; a reader without a browser gets its
+text.
 
 Cost: none to speak of.
 """
@@ -16,7 +17,7 @@ import pandas as pd
 from cde.book import plots
 from cde.book.markup import render
 
-__all__ = ["Box", "show_configurations_as_tables", "show_source"]
+__all__ = ["Box", "show_configurations_as_tables", "show_shared", "show_source"]
 
 
 class Box:
@@ -52,6 +53,33 @@ def show_source(note: str) -> None:
         head = note.partition(": ")[0].partition(". ")[0]
     markup = render("source.html.j2", head=head, note=note, open="STALE" in note)
     display(Box(markup, note))  # type: ignore[no-untyped-call]
+
+
+def show_shared(counted: pd.DataFrame) -> None:
+    """Say below the cell what the tests share with training: the sum, and a folded table by set.
+
+    Args:
+        counted: as a recipe's `shared` gives it.
+
+    Example:
+        >>> show_shared(pd.DataFrame({"documents": [20, 10], "queries": [3, 2], "near documents":
+        ...     [0, 4], "answers": [0, 1], "where": ["out", "in"]}, index=["a", "b"]))
+        Training and tests share: out of domain 0 of 20 documents, 0 of 3 queries' answers; in
+        domain 4 of 10 documents, 1 of 2 queries' answers.
+    """
+    from IPython.display import display
+
+    parts = []
+    for where, name in (("out", "out of domain"), ("in", "in domain")):
+        sums = counted[counted["where"] == where].sum(numeric_only=True)
+        if len(counted[counted["where"] == where]):
+            parts.append(
+                f"{name} {sums['near documents']:,.0f} of {sums['documents']:,.0f} documents, "
+                f"{sums['answers']:,.0f} of {sums['queries']:,.0f} queries' answers"
+            )
+    told = f"Training and tests share: {'; '.join(parts)}."
+    body = plots.table(counted).markup
+    display(Box(render("fold.html.j2", title=told, body=body), told))  # type: ignore[no-untyped-call]
 
 
 def show_configurations_as_tables() -> None:

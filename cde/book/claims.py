@@ -8,6 +8,8 @@ Cost: none to speak of.
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,10 +179,13 @@ def told(claim: str, holds: str, contradicted: str, otherwise: str) -> str:
 
 def badges() -> str:
     """The verdicts of this chapter's claims as one line of HTML, equal ones as one badge that
-    leads to the section *Verdict*; empty before anything was measured.
+    leads to the section *Verdict*. Where the chapter has measured nothing, its claims as they are
+    then: not tested; empty in a notebook that has no name.
     """
     groups: dict[tuple[str, str], list[str]] = {}
-    for name in dict.fromkeys(one.claim for one in account.measured):
+    chapter = Path(os.environ.get("CDE_CHAPTER", "")).stem
+    own = [claim.id for claim in ledger().values() if claim.chapter == chapter]
+    for name in dict.fromkeys([one.claim for one in account.measured] or own):
         decided = _decided(name)
         groups.setdefault((decided.verdict, decided.scale), []).append(ledger()[name].wording)
     order = sorted(groups, key=lambda one: VERDICTS.index(one[0]))

@@ -9,7 +9,6 @@ Cost: BM25 on each test set, a few seconds.
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from cde.book import plots
 from cde.book.boxes import Box
 from cde.book.claims import gate
 from cde.book.ledger import gates, ledger
+from cde.book.markup import render
 from cde.book.records import rows_of_record
 from cde.book.verdicts import Reading
 from cde.experiments.recipes import EvaluationSet, Recipe
@@ -134,6 +134,5 @@ def show(readings: Sequence[Reading]) -> Any:
     shown = plots.table(pd.DataFrame(lines).set_index("gate"))
     passed = sum(one.passed for one in readings)
     names = "; ".join(dict.fromkeys(gates()[one.gate].wording for one in readings))
-    head = html.escape(f"{passed} of {len(readings)} passed: {names}")
-    folded = f"<details class='cde-fold'><summary>Gates, {head}</summary>{shown.markup}</details>"
-    return Box(folded, shown.text)
+    title = f"Gates, {passed} of {len(readings)} passed: {names}"
+    return Box(render("fold.html.j2", title=title, body=shown.markup), shown.text)

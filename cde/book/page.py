@@ -20,7 +20,7 @@ import pandas as pd
 from cde.book import boxes, plots, records
 from cde.book.claims import badges
 from cde.book.ledger import ledger
-from cde.book.markup import render
+from cde.book.markup import inert, render
 from cde.book.proofs import TIMES
 from cde.book.verdicts import to_json
 from cde.hardware import describe
@@ -45,6 +45,7 @@ __all__ = [
 #: files that a chapter's pages are made of, beside the modules that it imports
 _READ_ALONG = (
     "book/templates/badges.html.j2",
+    "book/templates/fold.html.j2",
     "book/house.mplstyle",
     "book/templates/provenance.html.j2",
     "book/templates/source.html.j2",
@@ -190,7 +191,22 @@ def experiment(
         )
         return None
     boxes.show_source(recorded.note)
+    _show_shared(recipe, profile)
     return recorded.rows
+
+
+def _show_shared(recipe: Any, profile: str | None) -> None:
+    """What the page's own recipe shares between training and tests, once; those of other profiles
+    may need data that is not here.
+    """
+    if profile in (None, account.profile) and hasattr(recipe, "shared"):
+        key = content_hash([json.dumps(recipe.record_key(), sort_keys=True, default=str)])
+        if key not in account.shared:
+            account.shared.add(key)
+            try:
+                boxes.show_shared(recipe.shared())
+            except (OSError, ValueError) as error:  # a record's data need not be here
+                boxes.show_source(f"What training and tests share is not counted here: {error}")
 
 
 def claims_under_test(chapter: str) -> Any:
@@ -208,8 +224,7 @@ def claims_under_test(chapter: str) -> Any:
     shown = plots.table(pd.DataFrame(rows))
     counted = f"{len(rows)} claim{'s' if len(rows) > 1 else ''} of the paper"
     title = f"{counted} under test, and the rule{'s' if len(rows) > 1 else ''} for the verdict"
-    folded = f"<details class='cde-fold'><summary>{title}</summary>{shown.markup}</details>"
-    return boxes.Box(folded, shown.text)
+    return boxes.Box(render("fold.html.j2", title=title, body=shown.markup), shown.text)
 
 
 def answer(text: str) -> None:
@@ -224,7 +239,7 @@ def answer(text: str) -> None:
     from IPython.display import Markdown
     from myst_nb import glue  # type: ignore[import-untyped]
 
-    account.answer = " ".join(text.split())
+    account.answer = inert(" ".join(text.split()))
     shown = "\n\n".join(part for part in (account.answer, badges()) if part)
     glue("answer", Markdown(shown))  # type: ignore[no-untyped-call]
 
@@ -241,7 +256,7 @@ def in_numbers(text: str) -> Any:
     """
     from IPython.display import Markdown
 
-    return Markdown(" ".join(text.split()))  # type: ignore[no-untyped-call]
+    return Markdown(inert(" ".join(text.split())))  # type: ignore[no-untyped-call]
 
 
 def provenance(chapter: str) -> Any:

@@ -21,6 +21,7 @@ from cde.book.landing import landing_pages
 from cde.book.ledger_pages import claims_page, map_page, rules_page
 from cde.book.markup import render
 from cde.book.reference import names_used, reference_pages
+from cde.book.reliability import reliability_page
 from cde.book.reproducibility import reproducibility_page
 from cde.book.thumbnails import chapter_figures, write_figures
 from cde.storage import atomic_path
@@ -169,6 +170,7 @@ def write_pages(profile: str, root: Path) -> None:
     _write(generated / "map.md", map_page(profile, root))
     _write(generated / "rules.md", rules_page(profile, root))
     _write(generated / "reproducibility.md", reproducibility_page(profile, root))
+    _write(generated / "reliability.md", reliability_page(root))
     for name, text in {**landing_pages(profile, root, figures), **reference_pages(root)}.items():
         _write(generated / name, text)
 

@@ -18,9 +18,9 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
-from cde.validation import Number, Whole, sentences
+from cde.validation import Number, Switch, Text, Whole, sentences, shown
 
 __all__ = [
     "Count",
@@ -63,18 +63,6 @@ Positive = Annotated[Number, Field(gt=0)]
 Rate = Annotated[Number, Field(gt=0, le=1)]
 
 
-def _text(value: Any) -> Any:
-    if isinstance(value, str):
-        return value
-    raise ValueError("must be text")
-
-
-def _switch(value: Any) -> Any:
-    if isinstance(value, bool):
-        return value
-    raise ValueError("must be true or false")
-
-
 _KINDS: dict[str, Any] = {
     "Count": Count,
     "CountOrZero": CountOrZero,
@@ -88,11 +76,11 @@ _KINDS: dict[str, Any] = {
     "Several": Several,
     "Share": Share,
     "Tokens": Tokens,
-    "bool": Annotated[bool, BeforeValidator(_switch)],
+    "bool": Switch,
     "float": Number,
     "int": Whole,
     "list": list,
-    "str": Annotated[str, BeforeValidator(_text)],
+    "str": Text,
 }
 
 
@@ -121,6 +109,11 @@ class Parameter:
                 f"parameter {self.name} is declared as {self.annotation!r}: {error.name!r} is none "
                 f"of {', '.join(_KINDS)}"
             ) from None
+        except Exception as error:  # an expression may be anything
+            raise ValueError(
+                f"parameter {self.name} is declared as {shown(self.annotation)}, which is no kind "
+                f"({error}): accepted are {', '.join(_KINDS)}, list[…] of one, and | None"
+            ) from None
 
     def check(self, value: Any) -> Any:
         """The value as its kind has it: 1e3 is the whole number 1000.
@@ -141,7 +134,7 @@ class Parameter:
             (said, *_) = sentences(error)  # of a union, the first kind's
             said = said[said.index("must be") :] if "must be" in said else ""
             what = said.partition(";")[0] or f"must be a {self.accepted}"
-            raise ValueError(f"parameter {self.name} {what}; it is {value!r}") from None
+            raise ValueError(f"parameter {self.name} {what}; it is {shown(value)}") from None
 
     @property
     def accepted(self) -> str:
@@ -193,9 +186,12 @@ def declared_parameters(source: str, where: str) -> dict[str, Parameter]:
         >>> declared_parameters("seed: Seed = 0  # the first seed", "toy")["seed"].meaning
         'the first seed'
     """
-    meanings = _comments(source)
+    try:
+        statements, meanings = ast.parse(source).body, _comments(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{where}: the parameters cell is no Python ({error})") from None
     parameters = {}
-    for statement in ast.parse(source).body:
+    for statement in statements:
         if not (
             isinstance(statement, ast.AnnAssign)
             and isinstance(statement.target, ast.Name)
@@ -203,12 +199,19 @@ def declared_parameters(source: str, where: str) -> dict[str, Parameter]:
         ):
             raise ValueError(
                 f"{where}: the parameters cell may hold only lines such as 'seed: Seed = 0', not "
-                f"{ast.unparse(statement)!r}"
+                f"{shown(ast.unparse(statement))}"
             )
+        try:
+            default = ast.literal_eval(statement.value)
+        except (ValueError, TypeError, SyntaxError, RecursionError):
+            raise ValueError(
+                f"{where}: the default of parameter {ast.unparse(statement.target)} must be a "
+                f"value, such as 3, 'text' or [1, 2]; it is {shown(ast.unparse(statement.value))}"
+            ) from None
         parameter = Parameter(
             ast.unparse(statement.target),
             ast.unparse(statement.annotation),
-            ast.literal_eval(statement.value),
+            default,
             meanings.get(statement.end_lineno or 0, ""),
         )
         parameter.check(parameter.default)
@@ -264,8 +267,8 @@ def parse_assignments(pairs: list[tuple[str, str]]) -> dict[str, Any]:
         try:
             # nothing at all is YAML for null; on a command line it is a text without letters
             values[name] = yaml.load(text, Loader=_Values) if text.strip() else text
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
             raise ValueError(
-                f"the value {text!r} of parameter {name} cannot be read: {error}"
+                f"the value {shown(text)} of parameter {name} cannot be read: {str(error)[:400]}"
             ) from error
     return values

@@ -1,8 +1,8 @@
 """Render the pages with Jupyter Book, strictly, and check the HTML that results.
 
 Warnings are errors. After that each page is read again: every image needs an alternative text and
-a file, every link within the book a target, and nothing may be fetched from elsewhere when a page
-opens.
+a file, every link within the book a target, nothing may be fetched from elsewhere when a page
+opens, and no script may run but the book's own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from cde.book.own_code import foreign_code
 from cde.book.public_names import read_reference, reference_files
 from cde.book.thumbnails import FOLDER
 from cde.storage import content_hash, project_root
@@ -152,14 +153,15 @@ def check_html(folder: Path) -> list[str]:
         >>> check_html(folder)
         ['page.html: an image has no alternative text', 'page.html: there is no image x.png']
     """
-    pages = {}
+    pages, problems = {}, []
     for path in sorted(folder.rglob("*.html")):
         if "_static" in path.parts:
             continue
-        page = _Page()
-        page.feed(path.read_text(encoding="utf-8"))
+        page, text = _Page(), path.read_text(encoding="utf-8")
+        page.feed(text)
         pages[path.resolve()] = page
-    problems = []
+        name = path.relative_to(folder)
+        problems += [f"{name}: holds code of others: {one}" for one in foreign_code(text)]
     for path, page in pages.items():
         name = path.relative_to(folder.resolve())
         problems += [

@@ -22,7 +22,7 @@ import copy
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ from cde.models.weights import read_config
 from cde.retrieval import Encoder, Ranker, SentenceEncoder, as_encoder
 from cde.storage import content_hash
 from cde.surrogate import Surrogate
+from cde.validation.vectors import called, encoded
 
 __all__ = [
     "Model",
@@ -101,7 +102,12 @@ def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Model:
     )
 
 
-def embedded(encoder: Model, texts: Sequence[str], role: str, dim: int | None = None) -> Vectors:
+def embedded(
+    encoder: Model,
+    texts: Sequence[str],
+    role: Literal["queries", "documents"],
+    dim: int | None = None,
+) -> Vectors:
     """Vectors `(n, dim)` float32 of queries or of documents, checked.
 
     Args:
@@ -111,7 +117,7 @@ def embedded(encoder: Model, texts: Sequence[str], role: str, dim: int | None = 
         dim: the length that they must have, where one is known.
 
     Raises:
-        ValueError: another shape, or numbers that are not finite.
+        ValueError: another shape, or numbers that are not finite, or all zeros.
 
     Example:
         >>> embedded(Surrogate(max_tokens=16), ["red boats"], "queries").shape
@@ -119,16 +125,7 @@ def embedded(encoder: Model, texts: Sequence[str], role: str, dim: int | None = 
     """
     if isinstance(encoder, BM25):
         return np.zeros((len(texts), 0), np.float32)
-    encode = encoder.encode_queries if role == "queries" else encoder.encode_documents
-    vectors = np.ascontiguousarray(encode(texts), dtype=np.float32)
-    if vectors.ndim != 2 or len(vectors) != len(texts) or dim not in (None, vectors.shape[1]):
-        raise ValueError(
-            f"{describe(encoder)} gave vectors of shape {vectors.shape} for {len(texts)} {role}; "
-            f"expected ({len(texts)}, {dim or 'dim'})"
-        )
-    if not np.isfinite(vectors).all():
-        raise ValueError(f"{describe(encoder)} gave vectors of {role} that are not finite")
-    return vectors
+    return np.ascontiguousarray(encoded(encoder, texts, role, dim), dtype=np.float32)
 
 
 def describe(encoder: Any) -> str:
@@ -141,8 +138,7 @@ def describe(encoder: Any) -> str:
     if type(encoder) is Surrogate:
         limit = "" if encoder.max_tokens is None else f", max_tokens={encoder.max_tokens}"
         return f"Surrogate({encoder.name!r}{limit})"
-    said = repr(encoder)
-    return type(encoder).__name__ if " object at 0x" in said or "\n" in said else said
+    return called(encoder)
 
 
 def record_of(encoder: Model) -> dict[str, Any]:

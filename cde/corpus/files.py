@@ -25,6 +25,7 @@ from typing import Any
 
 from cde.progress import progress
 from cde.validation import checked_whole, unknown
+from cde.validation.texts import half_of_a_pair
 
 __all__ = ["LARGEST", "Columns", "left_out_of", "read_texts"]
 
@@ -252,8 +253,12 @@ def _of_row(row: Mapping[str, Any], place: str, reading: _Reading) -> tuple[str,
     if text is None:
         empty = row.get(reading.columns.text) is None
         return place, "", "empty" if empty else f'no string in "{reading.columns.text}"'
-    # JSON may escape half a pair of surrogates: a string to Python
-    problem = reading.too_large(len(text.encode("utf-8", "surrogatepass"))) if text else "empty"
+    # JSON may escape half of a surrogate pair: a string to Python, and to no encoder
+    if any(half_of_a_pair(one) is not None for one in (name, text)):
+        return place, "", "half of a surrogate pair, which is no text"
+    if isinstance(row.get(reading.columns.title), list | dict):
+        return place, "", f'no string in "{reading.columns.title}"'
+    problem = reading.too_large(len(text.encode())) if text else "empty"
     return (place, "", problem) if problem else (name or place, text, "")
 
 
@@ -275,7 +280,7 @@ def _json_rows(file: Path, relative: str, reading: _Reading) -> _Found:
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict) or not isinstance(row.get(reading.columns.text), str):
-            names = ", ".join(list(row)[:12]) if isinstance(row, dict) else ""
+            names = ", ".join(name[:40] for name in list(row)[:12]) if isinstance(row, dict) else ""
             yield place, "", f"{wanted}{names and f'; it has {names}'}"
         else:
             yield _of_row(row, place, reading)

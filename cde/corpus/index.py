@@ -39,7 +39,8 @@ from cde.corpus.saving import Saved, encoder_folder, fingerprint, read_index, wr
 from cde.data import RetrievalSet
 from cde.lexical import BM25
 from cde.retrieval import Rankings, evaluate, search
-from cde.validation import checked_texts, checked_whole
+from cde.validation import checked_whole
+from cde.validation.texts import encodable
 
 __all__ = ["Index"]
 
@@ -244,7 +245,7 @@ class Index:
             >>> index.search(["ships", "a building"], depth=1)[["query", "id"]].to_numpy().tolist()
             [['ships', '0'], ['a building', '1']]
         """
-        queries = [query] if isinstance(query, str) else checked_texts(query, "queries")
+        queries = encodable([query] if isinstance(query, str) else query, "queries")
         found = self._found(queries, depth)
         rows = [
             (text, self._ids[row], score, self._texts[row])
@@ -299,7 +300,7 @@ class Index:
             >>> index.ids
             ('b',)
         """
-        gone = set([ids] if isinstance(ids, str) else checked_texts(ids, "ids"))
+        gone = set([ids] if isinstance(ids, str) else encodable(ids, "ids"))
         if stray := sorted(gone - set(self._ids)):
             raise ValueError(
                 f"{len(stray)} of the ids are not in the index, such as {', '.join(stray[:3])}; "

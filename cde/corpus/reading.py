@@ -14,7 +14,8 @@ import pandas as pd
 
 from cde.corpus.files import Columns
 from cde.data import RetrievalSet
-from cde.validation import checked_texts
+from cde.validation import checked_texts, shown
+from cde.validation.texts import encodable
 
 __all__ = ["judged_set", "named_texts"]
 
@@ -38,8 +39,8 @@ def named_texts(
 
     Raises:
         TypeError: one string, a set, or an id or text that is no string.
-        ValueError: as many ids as texts were not given, ids beside a mapping, an id twice, or a
-            table without the column of the text.
+        ValueError: as many ids as texts were not given, ids beside a mapping, an id twice, half of
+            a surrogate pair, or a table without the column of the text.
 
     Example:
         >>> named_texts({"a": {"title": "Boats", "text": "are red."}})
@@ -68,6 +69,7 @@ def named_texts(
         documents = checked_texts(texts)
         free = range(following, following + len(documents))
         names = list(map(str, free)) if ids is None else checked_texts(ids, "ids")
+    names, documents = encodable(names, "ids"), encodable(documents, "texts")
     if len(names) != len(documents):
         raise ValueError(f"{len(names)} ids for {len(documents)} texts: give each text one id")
     twice = [name for name, count in Counter(names).items() if count > 1]
@@ -184,7 +186,9 @@ def _text_of(row: Any, what: str) -> str:
             f"{type(row).__name__}"
         )
     title = row.get("title") if isinstance(row, Mapping) else None
-    return f"{title} {text}".strip() if isinstance(title, str) and title else text
+    if not isinstance(title, str | None):
+        raise TypeError(f"the title of {what} must be a string or None; it is {shown(title)}")
+    return f"{title} {text}".strip() if title else text
 
 
 def _some(names: list[str], between: str = ", ", most: int = 3) -> str:

@@ -19,12 +19,17 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cde.data.judgements import checked_grade
 from cde.data.sets import Pairs, RetrievalSet
+from cde.validation import checked_switch, shown
+from cde.validation.texts import half_of_a_pair
 
 __all__ = ["load_pairs", "load_retrieval"]
 
@@ -46,7 +51,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         ) from error
 
 
-def _json_lines(path: Path, required: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _json_lines(path: Path, required: tuple[str, ...]) -> Iterator[tuple[int, dict[str, Any]]]:
     expected = "a JSON object with the string fields " + ", ".join(f'"{name}"' for name in required)
     for number, line in _lines(path):
         try:
@@ -56,11 +61,42 @@ def _json_lines(path: Path, required: tuple[str, ...]) -> Iterator[dict[str, Any
                 f"{path}, line {number}: not JSON ({error.msg} at character {error.pos}); "
                 f"expected {expected}"
             ) from error
+        except (ValueError, RecursionError) as error:  # a number too long, brackets too deep
+            raise ValueError(
+                f"{path}, line {number}: JSON that cannot be read ({error}); expected {expected}"
+            ) from error
         if not isinstance(row, dict) or not all(
             isinstance(row.get(name), str) for name in required
         ):
             raise ValueError(f"{path}, line {number}: expected {expected}, got {line.strip()[:80]}")
-        yield row
+        for name, value in row.items():
+            if isinstance(value, str) and (place := half_of_a_pair(value)) is not None:
+                raise ValueError(
+                    f'{path}, line {number}: "{name}" has half of a surrogate pair, '
+                    f"{value[place]!r}, at character {place}, which is no text: leave it out"
+                )
+        yield number, row
+
+
+def _optional(path: Path, number: int, row: dict[str, Any], name: str) -> str:
+    """A field that may be missing, null or empty, and else is text; a whole number is read as
+    text.
+    """
+    value = row.get(name)
+    if value is None or value == "":
+        return ""
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise ValueError(
+            f'{path}, line {number}: "{name}" must be a string or null; it is {str(value)[:80]!r}'
+        )
+    return str(value)
+
+
+def _name(path: Path, number: int, text: str) -> str:
+    """An id, as trec_eval can hold it: C ends a name at NUL."""
+    if "\0" in text:
+        raise ValueError(f"{path}, line {number}: an id must not hold NUL; it is {text!r}")
+    return text
 
 
 def _find(folder: Path, stem: str) -> Path:
@@ -89,24 +125,24 @@ def _tab_separated(path: Path, columns: int) -> Iterator[tuple[int, list[str]]]:
 def _by_id(path: Path) -> dict[str, str]:
     """Texts by id, with the title, where there is one, before the text."""
     texts: dict[str, str] = {}
-    for row in _json_lines(path, ("_id", "text")):
-        if row["_id"] in texts:
+    for number, row in _json_lines(path, ("_id", "text")):
+        name, title = _name(path, number, row["_id"]), _optional(path, number, row, "title")
+        if name in texts:
             raise ValueError(
-                f"{path}: the id {row['_id']!r} occurs more than once; ids must be distinct"
+                f"{path}, line {number}: the id {name!r} occurs more than once; ids must be "
+                "distinct"
             )
-        texts[row["_id"]] = (
-            f"{row['title']} {row['text']}".strip() if row.get("title") else row["text"]
-        )
+        texts[name] = f"{title} {row['text']}".strip() if title else row["text"]
     return texts
 
 
 def _grade(path: Path, number: int, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError as error:
+    # `int` alone takes 1_0, and digits of every script
+    if not re.fullmatch(r"\s*[+-]?[0-9]{1,99}\s*", text, re.ASCII):
         raise ValueError(
             f"{path}, line {number}: a relevance grade must be a whole number; got {text!r}"
-        ) from error
+        )
+    return checked_grade(int(text), f"{path}, line {number}: a relevance grade")
 
 
 def load_retrieval(
@@ -122,7 +158,9 @@ def load_retrieval(
 
     Raises:
         FileNotFoundError: the folder, a file or the split is missing (what there is, is named).
-        ValueError: a malformed line, an id that occurs twice, or judgements that point nowhere.
+        ValueError: a malformed line, an id that occurs twice or that trec_eval cannot hold,
+            judgements that point nowhere, that disagree, or whose grade is no whole number within
+            ±1,000,000 (which file, and which line).
 
     Example:
         >>> import tempfile
@@ -136,10 +174,16 @@ def load_retrieval(
         >>> load_retrieval(folder).documents
         ['Boats are red.']
     """
-    folder = Path(folder).expanduser()
-    if not folder.is_dir():
+    folder = Path(os.path.expanduser(folder))
+    if not isinstance(split, str) or not re.fullmatch(r"[^/\\\0]{1,100}", split):
+        raise ValueError(
+            f"split must be the name of a file of {folder}/qrels, such as 'test'; it is "
+            f"{shown(split)}"
+        )
+    drop_unknown = checked_switch(drop_unknown, "drop_unknown")
+    if not os.path.isdir(folder):
         raise FileNotFoundError(
-            f"no folder {folder}: expected one in BEIR's layout (corpus, queries, qrels)"
+            f"no folder {str(folder)[:300]}: expected one in BEIR's layout (corpus, queries, qrels)"
         )
     judgements = folder / "qrels" / f"{split}.tsv"
     if not judgements.exists():
@@ -155,11 +199,18 @@ def load_retrieval(
     for number, (query, document, grade, *_) in _tab_separated(judgements, 3):
         if drop_unknown and (query not in texts or document not in corpus):
             continue
-        qrels.setdefault(query, {})[document] = _grade(judgements, number, grade)
+        _name(judgements, number, query + document)
+        judged, own = qrels.setdefault(query, {}), _grade(judgements, number, grade)
+        if judged.setdefault(document, own) != own:
+            raise ValueError(
+                f"{judgements}, line {number}: {query!r} → {document!r} is judged {own} here and "
+                f"{judged[document]} before: keep one of the two"
+            )
     excluded: dict[str, set[str]] = {}
     for path in (folder / "qrels" / "exclude.tsv", folder / "exclude.tsv"):
         if path.exists():
-            for _, (query, document, *_rest) in _tab_separated(path, 2):
+            for number, (query, document, *_rest) in _tab_separated(path, 2):
+                _name(path, number, query + document)
                 excluded.setdefault(query, set()).add(document)
     asked = [query for query in texts if query in qrels]
     # queries that are judged but missing reach RetrievalSet, which reports them together
@@ -181,22 +232,23 @@ def load_pairs(path: Path | str, name: str | None = None) -> Pairs:
         FileNotFoundError: no such file, or a folder without any `.jsonl[.gz]`.
         ValueError: a malformed line.
     """
-    path = Path(path).expanduser()
-    if path.is_dir():
+    path = Path(os.path.expanduser(path))
+    if os.path.isdir(path):
         files = sorted([*path.glob("*.jsonl"), *path.glob("*.jsonl.gz")])
         if not files:
             raise FileNotFoundError(f"{path} holds no .jsonl or .jsonl.gz file of pairs")
-    elif path.exists():
+    elif os.path.isfile(path):
         files = [path]
     else:
         raise FileNotFoundError(
-            f"no file or folder {path}: expected .jsonl[.gz] with query and document per line"
+            f"no file or folder {str(path)[:300]}: expected .jsonl[.gz] with query and document "
+            "per line"
         )
     queries, documents, domains, ids = [], [], [], []
     for file in files:
-        for number, row in enumerate(_json_lines(file, ("query", "document")), start=1):
+        for count, (number, row) in enumerate(_json_lines(file, ("query", "document")), start=1):
             queries.append(row["query"])
             documents.append(row["document"])
-            domains.append(str(row.get("domain") or _stem(file)))
-            ids.append(f"{_stem(file)}:{number}")
+            domains.append(_optional(file, number, row, "domain") or _stem(file))
+            ids.append(f"{_stem(file)}:{count}")
     return Pairs(queries, documents, domains, ids, name=name or _stem(path))

@@ -11,6 +11,7 @@ import socket
 from typing import Any
 from urllib.parse import urlsplit
 
+from cde.data.judgements import checked_grade
 from cde.data.sets import Pairs, RetrievalSet
 
 __all__ = ["load_pairs", "load_retrieval", "notice_being_offline"]
@@ -80,7 +81,8 @@ def load_retrieval(
 
     Raises:
         ConnectionError: the Hub is out of reach, or there is no such repository.
-        ValueError: an unknown configuration or split, or judgements that point nowhere.
+        ValueError: an unknown configuration or split, judgements that point nowhere or disagree, or
+            a document without a text.
     """
     prefix = f"{configuration}-" if configuration else ""
     corpus = _dataset(repository, f"{prefix}corpus", "corpus")
@@ -105,16 +107,34 @@ def load_retrieval(
             or str(row["corpus-id"]) not in known_documents
         ):
             continue
-        qrels.setdefault(str(row["query-id"]), {})[str(row["corpus-id"])] = int(row["score"])
+        query, document = str(row["query-id"]), str(row["corpus-id"])
+        own = checked_grade(row["score"], f"hub:{repository}: the grade of {query} → {document}")
+        judged = qrels.setdefault(query, {})
+        if judged.setdefault(document, own) != own:
+            raise ValueError(
+                f"hub:{repository}: {query} → {document} is judged {judged[document]} and {own}: "
+                "one of the two has to go"
+            )
     asked = [row for row in queries if str(row["_id"]) in qrels]
     return RetrievalSet(
         document_ids=[str(row["_id"]) for row in corpus],
-        documents=[f"{row.get('title') or ''} {row['text']}".strip() for row in corpus],
+        documents=[_titled(row, f"hub:{repository}") for row in corpus],
         query_ids=[str(row["_id"]) for row in asked],
         queries=[row["text"] for row in asked],
         qrels=qrels,
         name=f"hub:{repository}{f':{configuration}' if configuration else ''}",
     )
+
+
+def _titled(row: dict[str, Any], where: str) -> str:
+    """A document with its title, where it has one, before its text."""
+    title, text = row.get("title") or "", row["text"]
+    if not isinstance(title, str) or not isinstance(text, str):
+        raise ValueError(
+            f"{where}: document {row['_id']!r} must have a text, and a title that is text or null; "
+            f"they are {str(text)[:40]!r} and {str(title)[:40]!r}"
+        )
+    return f"{title} {text}".strip()
 
 
 def load_pairs(repository: str, configuration: str | None = None, split: str = "train") -> Pairs:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -17,7 +17,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cde.data.judgements import checked_judgements
 from cde.storage import content_hash
+from cde.validation import checked_text, checked_whole, shown
+from cde.validation.texts import checked_ids, encodable
 
 __all__ = ["Pairs", "RetrievalSet", "Split", "is_held_out"]
 
@@ -40,6 +43,15 @@ def is_held_out(document: str) -> bool:
     return int.from_bytes(digest, "little") % 100 < _TEST_SHARE
 
 
+def _keep_listed(data: Any, names: Iterable[str]) -> None:
+    """Turn generators, arrays and columns into lists: what follows counts and looks up items."""
+    for name in names:
+        given = getattr(data, name)
+        kept = isinstance(given, list | tuple | str | Set | Mapping)
+        if isinstance(given, Iterable) and not kept and getattr(given, "ndim", 1) != 0:
+            object.__setattr__(data, name, list(given))
+
+
 @dataclass(frozen=True)
 class Pairs:
     """Query-document pairs for contrastive training, each from one domain.
@@ -51,7 +63,7 @@ class Pairs:
         name: the name it was loaded by.
 
     Raises:
-        ValueError: the lists differ in length.
+        ValueError: the lists differ in length, or a text has half of a surrogate pair.
         TypeError: something else than lists of strings, such as one list of tuples.
 
     Used by every chapter that trains or clusters.
@@ -74,15 +86,21 @@ class Pairs:
                 "Pairs takes queries and documents as two lists, Pairs(queries, documents); only "
                 "one was given. Pairs(*zip(*rows)) makes two of a list of tuples"
             )
-        if self.domains is _NOT_GIVEN:
-            object.__setattr__(self, "domains", [self.name] * len(self.queries))
-        if self.ids is _NOT_GIVEN:
-            object.__setattr__(self, "ids", [f"{self.name}/{i}" for i in range(len(self.queries))])
+        checked_text(self.name, "name")
+        _keep_listed(self, ("queries", "documents", "domains", "ids"))
         for name in ("queries", "documents", "domains", "ids"):
             texts = getattr(self, name)
-            first = texts if isinstance(texts, str) else next(iter(texts), "")
-            if first is texts or not isinstance(first, str):
-                raise TypeError(f"{name} must be a list of strings; {first!r} was given")
+            if name == "domains" and texts is _NOT_GIVEN:
+                object.__setattr__(self, name, [self.name] * len(self.queries))
+            elif name == "ids" and texts is _NOT_GIVEN:
+                numbered = [f"{self.name}/{row}" for row in range(len(self.queries))]
+                object.__setattr__(self, name, numbered)
+            elif isinstance(texts, str) or (isinstance(texts, list | tuple) and texts):
+                first = texts if isinstance(texts, str) else texts[0]
+                if first is texts or not isinstance(first, str):
+                    raise TypeError(f"{name} must be a list of strings; {shown(first)} was given")
+            if texts is not _NOT_GIVEN or name == "queries":
+                encodable(texts, name)
         lengths = {len(self.queries), len(self.documents), len(self.domains), len(self.ids)}
         if len(lengths) > 1:
             raise ValueError(
@@ -133,8 +151,8 @@ class Pairs:
             >>> len(pairs.split("train")) + len(pairs.split("test"))
             50
         """
-        if split not in get_args(Split):
-            raise ValueError(f"split must be 'train', 'test' or 'all'; it is {split!r}")
+        if not isinstance(split, str) or split not in get_args(Split):
+            raise ValueError(f"split must be 'train', 'test' or 'all'; it is {shown(split)}")
         if split == "all":
             return self
         held = np.array([is_held_out(document) for document in self.documents], dtype=bool)
@@ -143,9 +161,11 @@ class Pairs:
     def sample(self, size: int, seed: int = 0) -> Pairs:
         """Return `size` pairs drawn without replacement, in their old order; all if there are
         fewer.
+
+        Raises:
+            ValueError: a size or seed that is no whole number, 0 or more.
         """
-        if size < 0:
-            raise ValueError(f"size must be 0 or more; it is {size}")
+        size, seed = checked_whole(size, "size", 0), checked_whole(seed, "seed", 0)
         if size >= len(self):
             return self
         rows = np.random.default_rng(seed).choice(len(self), size=size, replace=False)
@@ -157,13 +177,17 @@ class Pairs:
 
         What is drawn from a domain depends on that domain's ids and the seed alone, so that the
         same pairs are drawn whichever other domains are there.
+
+        Raises:
+            ValueError: a size that is no whole number, 0 or more.
         """
+        size = checked_whole(size, "size", 0)
         marks = np.array(
             [content_hash([str(seed), identifier]) for identifier in self.ids], dtype=object
         )
         frame = pd.DataFrame({"domain": list(self.domains), "mark": marks})
         place = frame.groupby("domain")["mark"].rank(method="first")
-        return self.select((place <= size).to_numpy())
+        return self.select((place <= min(size, len(self))).to_numpy())
 
 
 @dataclass(frozen=True)
@@ -174,13 +198,17 @@ class RetrievalSet:
         document_ids, documents: the corpus. A title, where there is one, stands before the text
             with a space between, as in BEIR.
         query_ids, queries: the queries that have at least one judgement.
-        qrels: query id → document id → grade (0: judged, not relevant).
+        qrels: query id → document id → grade, a whole number (0: judged, not relevant). Grades of
+            numpy, and true and false, become Python's.
         excluded: query id → documents to drop from that query's ranking before scoring.
         name: the name it was loaded by.
 
     Raises:
         ValueError: ids and texts differ in number, an id occurs twice, or judgements name queries
-            or documents that are not there (how many, and the first few).
+            or documents that are not there (how many, and the first few). Also ids with NUL or half
+            of a surrogate pair, and grades beyond ±1,000,000: trec_eval, which is written in C,
+            would score them wrongly without a word, or end the interpreter.
+        TypeError: ids or texts that are no lists of strings, or judgements that are no mappings.
 
     Used by every chapter that reports NDCG.
 
@@ -199,15 +227,21 @@ class RetrievalSet:
     name: str = "retrieval set"
 
     def __post_init__(self) -> None:
+        checked_text(self.name, "name")
+        _keep_listed(self, ("document_ids", "documents", "query_ids", "queries"))
         for kind, ids, texts in (
             ("document", self.document_ids, self.documents),
             ("query", self.query_ids, self.queries),
         ):
+            checked_ids(ids, f"{self.name}: {kind} ids")
+            encodable(texts, f"{self.name}: texts of {kind} ids")
             if len(ids) != len(texts):
                 raise ValueError(f"{self.name}: {len(ids)} {kind} ids for {len(texts)} texts")
             if len(set(ids)) != len(ids):
                 twice, _ = Counter(ids).most_common(1)[0]
                 raise ValueError(f"{self.name}: {kind} id {twice!r} occurs more than once")
+        plain = checked_judgements(self.qrels, self.excluded, self.name)
+        object.__setattr__(self, "qrels", plain)
         known_queries, known_documents = set(self.query_ids), set(self.document_ids)
         stray = [
             f"{query} → {document}"
@@ -267,7 +301,11 @@ class RetrievalSet:
     def select_queries(self, size: int, seed: int = 0) -> RetrievalSet:
         """Return the same corpus with `size` queries drawn without replacement; all if there are
         fewer.
+
+        Raises:
+            ValueError: a size or seed that is no whole number, 0 or more.
         """
+        size, seed = checked_whole(size, "size", 0), checked_whole(seed, "seed", 0)
         if size >= len(self.queries):
             return self
         rows = np.random.default_rng(seed).choice(len(self.queries), size=size, replace=False)
@@ -290,8 +328,12 @@ class RetrievalSet:
             seed: seed of both draws.
 
         A smaller corpus is easier to search: numbers on it compare with each other only.
+
+        Raises:
+            ValueError: a number or seed that is no whole number, 0 or more.
         """
-        asked = self.select_queries(queries, seed)
+        documents = checked_whole(documents, "documents", 0)
+        asked = self.select_queries(checked_whole(queries, "queries", 0), seed)
         judged = {
             d for judgements in asked.qrels.values() for d, grade in judgements.items() if grade > 0
         }

@@ -20,6 +20,7 @@ from cde.data.sets import Pairs, RetrievalSet, Split
 from cde.provenance import account
 from cde.storage import cache_folder, content_hash
 from cde.storage.damage import read_json, write_json
+from cde.validation import checked_text, shown
 
 __all__ = [
     "Source",
@@ -90,11 +91,11 @@ def _unknown(name: str, kind: str) -> ValueError:
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(close)}? " if close else ""
     needs = name.startswith(("beir/", "pairs/")) and not os.environ.get("CDE_DATA")
-    if Path(name).exists():
+    if os.path.exists(name):
         hint = f"for the file or folder of that name say folder:{name}. "
     unset = f"{name} is looked for below $CDE_DATA, which is not set. " if needs else ""
     return ValueError(
-        f"no collection of {kind} is called {name!r}: {hint}{unset}Accepted are pydocs, "
+        f"no collection of {kind} is called {shown(name)}: {hint}{unset}Accepted are pydocs, "
         "pydocs/<package>, "
         "folder:<path>, hub:<repo>[:<config>], and beir/<name> or pairs/<source> below $CDE_DATA; "
         "`cde sources` lists those on this machine"
@@ -118,11 +119,11 @@ def _below_data(name: str) -> Path | None:
         return None
     if name == "pairs/*" and (data / "pairs").is_dir():
         return data / "pairs"
-    if top == "beir" and (data / name).is_dir():
+    if top == "beir" and os.path.isdir(data / name):
         return data / name
     if top in ("pairs", "labelled"):
         for suffix in (".jsonl.gz", ".jsonl"):
-            if (data / f"{name}{suffix}").exists():
+            if os.path.exists(data / f"{name}{suffix}"):
                 return data / f"{name}{suffix}"
     return None
 
@@ -147,6 +148,9 @@ def load_pairs(name: str = "pydocs", split: Split | None = None, deduplicate: bo
         >>> load_pairs("pydocs/rich").queries[0].count(" ") >= 2
         True
     """
+    name = checked_text(name, "name")
+    if split is not None:
+        checked_text(split, "split")
     if name == "pydocs":
         pairs = pydocs.load_pairs(split=split or "train", deduplicate=deduplicate, name=name)
     elif name == "pydocs/*":
@@ -192,6 +196,7 @@ def load_retrieval(
         >>> load_retrieval("pydocs/mpmath").name
         'pydocs/mpmath'
     """
+    name, split = checked_text(name, "name"), checked_text(split, "split")
     if name == "pydocs":
         collection = pydocs.load_retrieval(name=name)
     elif name.removeprefix("pydocs/") in pydocs.PACKAGES and name.startswith("pydocs/"):

@@ -264,13 +264,14 @@ class EncoderDecoder(TextEncoder):
         """
         check_settings(EncoderDecoderConfig, settings, ["device", "precision"])
         folder = fetch_folder(path_or_repository)
-        config = AutoConfig.from_pretrained(folder)
-        if config.model_type != "t5":
-            raise ValueError(
-                f"{path_or_repository} is of the type {config.model_type!r}; a t5 is needed"
-            )
+        # read, not loaded: a folder may name code of its own, which is never run
+        if (named := read_config(folder).get("model_type")) != "t5":
+            raise ValueError(f"{path_or_repository} is of the type {named!r}; a t5 is needed")
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         model = cls(EncoderDecoderConfig(backbone=config.to_dict(), **settings))
-        tensors = AutoModelForSeq2SeqLM.from_pretrained(folder).state_dict()
+        tensors = AutoModelForSeq2SeqLM.from_pretrained(
+            folder, trust_remote_code=False
+        ).state_dict()
         if model.config.positions == "rotary":
             tensors = {
                 name: value

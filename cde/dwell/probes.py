@@ -35,6 +35,7 @@ from cde.data import RetrievalSet
 from cde.dwell.passages import Passages, ask
 from cde.progress import progress
 from cde.retrieval import Encoder, Ranker, score_queries, search
+from cde.validation.vectors import encoded
 
 __all__ = [
     "Similarities",
@@ -214,8 +215,9 @@ def _encoder_rankings(
     """For each place, a ranking of each query with its own document in that version and the others
     unchanged.
     """
-    queries = encoder.encode_queries(collection.queries)
-    scores, places = search(queries, encoder.encode_documents(collection.documents), depth + 1)
+    queries = encoded(encoder, collection.queries, "queries")
+    documents = encoded(encoder, collection.documents, "documents", queries.shape[1])
+    scores, places = search(queries, documents, depth + 1)
     names = np.asarray(collection.document_ids, dtype=object)
     others = {
         query: {
@@ -226,7 +228,7 @@ def _encoder_rankings(
         for (query, owner), row, where in zip(owners.items(), scores, places, strict=True)
     }
     for place in range(len(next(iter(versions.values())))):
-        own = encoder.encode_documents([versions[query][place] for query in owners])
+        own = encoded(encoder, [versions[query][place] for query in owners], "documents")
         values = np.einsum("qd,qd->q", queries, own)
         yield {
             query: {**others[query], owner: float(value)}
@@ -348,8 +350,8 @@ def substring_similarity(
             runs += runs_or_reason
     if not rows:
         raise ValueError(f"no text can be cut into {parts} runs: {dict(left_out)}")
-    whole = encoder.encode_documents([texts[row] for row in rows])
-    part = encoder.encode_documents(runs).reshape(len(rows), parts, -1)
+    whole = encoded(encoder, [texts[row] for row in rows], "documents")
+    part = encoded(encoder, runs, "documents", whole.shape[1]).reshape(len(rows), parts, -1)
     cosines = np.einsum("nd,npd->np", whole, part).astype(np.float32)
     others = np.einsum("nd,npd->np", np.roll(whole, 1, axis=0), part).astype(np.float32)
     others[

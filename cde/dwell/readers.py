@@ -89,6 +89,6 @@ def reader(name: str, recipe: DwellRecipe, seed: int) -> Reader:
         return Reader(chain, chain.tokenizer, recipe.longest)
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(name)
+    model = SentenceTransformer(name, trust_remote_code=False)
     longest = min(recipe.longest, model.max_seq_length - 2)
     return Reader(Prompted(model), model.tokenizer, longest)

@@ -35,8 +35,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from cde.data import Pairs, RetrievalSet, load_pairs
+from cde.data.leaks import kept_count
 from cde.data.pydocs import HELD_OUT
 from cde.dwell.chain import Phase, train_phase
 from cde.dwell.encoder_decoder import EncoderDecoder
@@ -116,6 +118,15 @@ class DwellRecipe:
         every = load_pairs("pydocs/*")
         held_out = every.select(np.isin(np.asarray(every.domains), HELD_OUT))
         return RetrievalSet.from_pairs(self._fitting(held_out), self.queries)
+
+    def shared(self) -> pd.DataFrame:
+        """What the documents with passages and the collection share with the training pairs; see
+        `cde.data.leaks`. Both are of packages that were held out.
+        """
+        tests = (self.passages.collection, self.collection)
+        names = ("documents with passages", "collection")
+        named = [replace(one, name=name) for one, name in zip(tests, names, strict=True)]
+        return kept_count(self.pairs, named).assign(where="out")
 
     def fits(self, text: str) -> bool:
         """Whether a document has no more than `longest` tokens."""

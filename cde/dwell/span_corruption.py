@@ -32,6 +32,7 @@ from cde.models.encoding import padded, tokenise
 from cde.progress import progress
 from cde.storage import content_hash
 from cde.training.loop import Loop
+from cde.validation import checked_whole
 
 __all__ = ["Corrupted", "corrupt", "pretrain", "sentinels", "span_accuracy", "windows_corrupted"]
 
@@ -246,12 +247,16 @@ def windows_corrupted(
     Spans of `span` tokens, as many as come nearest to `rate` of the window and one at least, apart
     from each other and from the window's ends.
 
+    Raises:
+        ValueError: windows or a span below 1.
+
     Example:
         >>> corrupted = windows_corrupted(np.arange(100, 160), np.array([1, 2, 3]),
         ...     np.random.default_rng(0), windows=2)
         >>> [len(one.target) for one in corrupted]  # two spans of three, and three sentinels
         [9, 9]
     """
+    windows, span = checked_whole(windows, "windows"), checked_whole(span, "span")
     size = len(ids) // windows
     if size < span + 2:
         return f"fewer than {windows * (span + 2)} tokens"
@@ -285,10 +290,12 @@ def span_accuracy(
         nothing of what it reads. The third is how many documents were left out, by reason.
 
     Raises:
-        ValueError: no document is long enough.
+        ValueError: no document is long enough, or windows, tokens or a batch size below 1.
 
     Used by the chapter `span_corruption` (Dwell Fig. 4).
     """
+    windows, tokens = checked_whole(windows, "windows"), checked_whole(tokens, "tokens")
+    batch_size = checked_whole(batch_size, "batch_size")
     marks, half = sentinels(model.tokenizer), half_precision(model.precision)
     rows: list[Corrupted] = []
     left_out: dict[str, int] = {}

@@ -92,7 +92,7 @@ class Estimate:
 def _shape(start: str) -> Shape:
     if start in _SHAPES:
         return _SHAPES[start]
-    config = AutoConfig.from_pretrained(start)
+    config = AutoConfig.from_pretrained(start, trust_remote_code=False)
     gated = config.model_type in ("nomic_bert", "modernbert")
     return Shape(
         config.hidden_size,

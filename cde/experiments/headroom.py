@@ -159,7 +159,9 @@ class PooledMiniLM:
         self.tokenizer: Any = load_tokenizer("minilm")
         folder = minilm_folder()
         logging.disable_progress_bar()
-        self.model: Any = AutoModel.from_pretrained(folder, dtype=torch.float32).to(self.device)
+        self.model: Any = AutoModel.from_pretrained(
+            folder, dtype=torch.float32, trust_remote_code=False
+        ).to(self.device)
         self.model.eval()
 
     def encode(self, texts: Sequence[str], weights: Vectors) -> Vectors:

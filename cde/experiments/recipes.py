@@ -24,9 +24,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import yaml
 
 from cde.data import Pairs, RetrievalSet, is_available, load_pairs, load_retrieval
+from cde.data.leaks import kept_count
 from cde.experiments.runs import Run, train
 from cde.training import TrainConfig
 
@@ -223,6 +225,19 @@ class Recipe:
                 one = one.shrink(documents, queries, 0)
             sets.append(EvaluationSet(name, one, where))
         return sets
+
+    def shared(self) -> pd.DataFrame:
+        """What each test set shares with the pairs of the first phase, and whether it is of a
+        domain that is trained on (`where`); see `cde.data.leaks`.
+
+        Example:
+            >>> found = recipe("smoke").shared()
+            >>> int(found.loc[found["where"] == "out", "answers"].sum())
+            0
+        """
+        tests = self.tests()
+        counted = kept_count(self.pairs, [one.collection for one in tests])
+        return counted.assign(where=[one.where for one in tests])
 
     def _names(self) -> list[tuple[str, Literal["in", "out"]]]:
         """Names of the test sets, and what they are to the training data."""

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from cde.models import ContextualEncoder
 from cde.models.encoding import padded, tokenise
+from cde.validation.vectors import encoded
 
 __all__ = ["DocumentShares", "shares_read", "word_weights"]
 
@@ -93,8 +94,8 @@ def word_weights(encoder: Any, texts: Sequence[str], most: int = 30) -> pd.DataF
             rows.append({"text": number, "word": word})
             shorter.append(" ".join(words[:place] + words[place + 1 :]))
     table = pd.DataFrame(rows, columns=["text", "word"])
-    whole = encoder.encode_documents([" ".join(words) for words in kept]).astype(np.float64)
-    without = encoder.encode_documents(shorter).astype(np.float64)
+    whole = encoded(encoder, [" ".join(words) for words in kept], "documents").astype(np.float64)
+    without = encoded(encoder, shorter, "documents").astype(np.float64)
     table["weight"] = 1 - (whole[table["text"].to_numpy()] * without).sum(axis=1)
     return table
 

@@ -213,13 +213,29 @@ def family_of(config: PreTrainedConfig) -> Family:
     Raises:
         ValueError: a family that the encoders do not know.
     """
-    try:
-        return FAMILIES[config.model_type]
-    except KeyError:
+    check_family(config.model_type)
+    return FAMILIES[config.model_type]
+
+
+def check_family(model_type: Any) -> None:
+    """Refuse a backbone whose family the encoders do not know, before anything of it is loaded.
+
+    Args:
+        model_type: as a `config.json` names it.
+
+    Raises:
+        ValueError: another family, or none.
+
+    Example:
+        >>> check_family("gpt2")
+        Traceback (most recent call last):
+        ValueError: backbones of type 'gpt2' are not supported; those of type bert, nomic_bert, ...
+    """
+    if model_type not in FAMILIES:
         raise ValueError(
-            f"backbones of type {config.model_type!r} are not supported; those of type "
+            f"backbones of type {model_type!r} are not supported; those of type "
             f"{', '.join(FAMILIES)} are"
-        ) from None
+        )
 
 
 def config_from_dict(values: dict[str, Any]) -> PreTrainedConfig:

@@ -15,7 +15,14 @@ from typing import Any, Literal
 from transformers import AutoConfig, PreTrainedConfig
 
 from cde.models.backbones import FAMILIES
-from cde.validation import checked_whole, unknown
+from cde.validation import (
+    checked_number,
+    checked_switch,
+    checked_text,
+    checked_whole,
+    shown,
+    unknown,
+)
 
 __all__ = [
     "TASK_PREFIXES",
@@ -106,6 +113,16 @@ def check_settings(
         raise ValueError(unknown(strange, known | set(besides)))
 
 
+def _probability(value: Any, name: str) -> float:
+    number = checked_number(value, name)
+    _require(0 <= number < 1, f"{name} must be a probability below 1; it is {shown(value)}")
+    return number
+
+
+def _among(value: Any, accepted: Iterable[str]) -> bool:
+    return isinstance(value, str) and value in accepted
+
+
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise ValueError(message)
@@ -114,11 +131,12 @@ def _require(condition: bool, message: str) -> None:
 def _check_backbone(values: Any, name: str) -> None:
     _require(
         isinstance(values, dict),
-        f"{name} must be a backbone's config as a dictionary; it is {values!r}",
+        f"{name} must be a backbone's config as a dictionary; it is {shown(values)}",
     )
     kind = values.get("model_type")
     _require(
-        kind in FAMILIES, f"{name} has the model_type {kind!r}; accepted are {', '.join(FAMILIES)}"
+        _among(kind, FAMILIES),
+        f"{name} has the model_type {shown(kind)}; accepted are {', '.join(FAMILIES)}",
     )
 
 
@@ -154,14 +172,16 @@ class BiEncoderConfig(PreTrainedConfig):  # type: ignore[misc]
     ) -> None:
         if backbone is not None:
             _check_backbone(backbone, "backbone")
-        _require(0 <= dropout < 1, f"dropout must be a probability below 1; it is {dropout}")
-        _require(pooling in ("mean", "cls"), f"pooling must be 'mean' or 'cls'; it is {pooling!r}")
+        _require(
+            _among(pooling, ("mean", "cls")),
+            f"pooling must be 'mean' or 'cls'; it is {shown(pooling)}",
+        )
         self.backbone = backbone
         self.pooling = pooling
-        self.query_prefix = query_prefix
-        self.document_prefix = document_prefix
+        self.query_prefix = checked_text(query_prefix, "query_prefix")
+        self.document_prefix = checked_text(document_prefix, "document_prefix")
         self.max_tokens = checked_whole(max_tokens, "max_tokens", 2)
-        self.dropout = dropout
+        self.dropout = _probability(dropout, "dropout")
         super().__init__(**kwargs)
 
     @property
@@ -246,56 +266,62 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
             if values is not None:
                 _check_backbone(values, name)
         _require(
-            variant in VARIANTS, f"variant must be one of {', '.join(VARIANTS)}; it is {variant!r}"
+            _among(variant, VARIANTS),
+            f"variant must be one of {', '.join(VARIANTS)}; it is {shown(variant)}",
         )
         _require(
-            attention in ("full", "cached", "gated"),
-            f"attention must be 'full', 'cached' or 'gated'; it is {attention!r}",
+            _among(attention, ("full", "cached", "gated")),
+            f"attention must be 'full', 'cached' or 'gated'; it is {shown(attention)}",
         )
         _require(
             variant == "paper" or attention == "full",
             f"the published variant {variant!r} was trained with attention 'full'; {attention!r} "
             "is for variant 'paper'",
         )
-        _require(pool in ("text", "all"), f"pool must be 'text' or 'all'; it is {pool!r}")
+        _require(
+            _among(pool, ("text", "all")), f"pool must be 'text' or 'all'; it is {shown(pool)}"
+        )
         _require(
             not (pool == "all" and attention != "full"),
             "pool='all' needs the context in every text: 'full'",
         )
         _require(
-            not (soft_prompt_tokens and attention == "gated"),
+            not (
+                checked_whole(soft_prompt_tokens, "soft_prompt_tokens", 0) and attention == "gated"
+            ),
             "soft_prompt_tokens stand in the sequence, where attention 'gated' puts nothing: take "
             "'full' or 'cached'",
         )
-        _require(
-            0 <= sequence_dropout < 1,
-            f"sequence_dropout must be a probability below 1; it is {sequence_dropout}",
-        )
+        sequence_dropout = _probability(sequence_dropout, "sequence_dropout")
+        null_token = checked_switch(null_token, "null_token")
         _require(
             null_token or sequence_dropout == 0 or attention == "gated",
             "sequence dropout needs the null token: null_token must be True",
         )
-        _require(0 <= dropout < 1, f"dropout must be a probability below 1; it is {dropout}")
         self.first_backbone = first_backbone
         self.second_backbone = second_backbone
         self.context_size = checked_whole(context_size, "context_size")
         self.vectors_per_document = checked_whole(vectors_per_document, "vectors_per_document")
         self.attention = attention
-        self.first_stage_mlp = first_stage_mlp
+        self.first_stage_mlp = checked_switch(first_stage_mlp, "first_stage_mlp")
         self.soft_prompt_tokens = checked_whole(soft_prompt_tokens, "soft_prompt_tokens", 0)
-        self.output_projection = output_projection
+        self.output_projection = checked_switch(output_projection, "output_projection")
         self.sequence_dropout = sequence_dropout
         self.null_token = null_token
-        self.tie_token_embeddings = tie_token_embeddings
-        self.matched = matched
+        self.tie_token_embeddings = checked_switch(tie_token_embeddings, "tie_token_embeddings")
+        self.matched = checked_switch(matched, "matched")
         self.pool = pool
         self.variant = variant
         self.unrotated = checked_whole(unrotated, "unrotated", 0)
-        self.skip_instruction_until = skip_instruction_until
-        self.query_prefix = query_prefix
-        self.document_prefix = document_prefix
+        self.skip_instruction_until = (
+            None
+            if skip_instruction_until is None
+            else checked_whole(skip_instruction_until, "skip_instruction_until", 0)
+        )
+        self.query_prefix = checked_text(query_prefix, "query_prefix")
+        self.document_prefix = checked_text(document_prefix, "document_prefix")
         self.max_tokens = checked_whole(max_tokens, "max_tokens", 2)
-        self.dropout = dropout
+        self.dropout = _probability(dropout, "dropout")
         super().__init__(**kwargs)
 
     @property

@@ -24,7 +24,7 @@ from cde.models.encoding import Vectors
 from cde.models.prompted import PromptedEncoder
 from cde.models.weights import fetch_folder, read_config, read_weights
 from cde.surrogate.sentence_methods import Role
-from cde.validation import checked_texts
+from cde.validation import checked_texts, checked_whole, shown
 
 __all__ = ["CorpusEncoder", "draw_context", "warn_untrained", "weights_now"]
 
@@ -49,8 +49,10 @@ def draw_context(
         TypeError: a context of another kind.
         ValueError: an empty one, one that does not fit the model, an unknown `fill`.
     """
-    if fill not in (None, "shorter", "null", "repeat"):
-        raise ValueError(f"fill must be 'shorter', 'null' or 'repeat'; it is {fill!r}")
+    accepted = (None, "shorter", "null", "repeat")
+    if not isinstance(fill, str | None) or fill not in accepted:
+        raise ValueError(f"fill must be 'shorter', 'null' or 'repeat'; it is {shown(fill)}")
+    seed = checked_whole(seed, "seed", 0)
     if fill == "null" and config.attention == "gated":
         raise ValueError(
             "fill='null' fills a context with null tokens, which attention 'gated' does not have: "
@@ -71,7 +73,7 @@ def draw_context(
         vectors = documents
         kind, wanted = "vectors", len(vectors) if size is None else size
     else:
-        documents = checked_texts(context)
+        documents = checked_texts(context, "context")
         kind, wanted = "texts", config.context_size if size is None else size
     count = len(documents)
     if count == 0:

@@ -58,7 +58,7 @@ def load_tokenizer(path_or_repository: str | Path) -> Any:
     """
     folder = fetch_folder(path_or_repository)
     try:
-        return AutoTokenizer.from_pretrained(str(folder))
+        return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"{folder} holds no tokenizer that transformers can read: {error}"

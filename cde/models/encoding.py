@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cde.hardware import Precision, half_precision
 from cde.progress import progress
-from cde.validation import checked_texts
+from cde.validation.texts import encodable
 
 __all__ = ["encode_texts", "padded", "token_batches", "tokenise"]
 
@@ -126,9 +126,10 @@ def encode_texts(
 
     Raises:
         TypeError: texts that are no strings.
-        ValueError: no tokenizer, or vectors that are not finite.
+        ValueError: half of a surrogate pair in a text, no tokenizer, or vectors that are not
+            finite.
     """
-    wanted = [prefix + text for text in checked_texts(texts)]
+    wanted = [prefix + text for text in encodable(texts)]
     if tokenizer is None:
         raise ValueError(
             "the encoder has no tokenizer: set encoder.tokenizer, or pass token ids to its stages"

@@ -20,7 +20,7 @@ from transformers import AutoModel
 from transformers.utils import logging
 
 from cde.data.hub import notice_being_offline
-from cde.models.backbones import family_of, truncate
+from cde.models.backbones import check_family, family_of, truncate
 from cde.surrogate import minilm_folder
 
 __all__ = ["backbone_weights", "fetch_folder", "fill", "read_config", "read_weights", "tie"]
@@ -75,7 +75,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"{folder} holds no model: there is no config.json in it")
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no JSON: {error}") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold an object; it holds a {type(values).__name__}")
@@ -87,13 +87,11 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
     Raises:
         FileNotFoundError: no weights, or a part that the index names is missing.
-        ValueError: a file that is cut short or damaged.
+        ValueError: a file that is cut short or damaged, or an index that lists no files.
     """
     names = [_ONE]
     if (folder / _INDEX).is_file():
-        names = sorted(
-            set(json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].values())
-        )
+        names = _parts(folder / _INDEX)
     elif not (folder / _ONE).is_file():
         hint = (
             f"; {_TORCH} is not read, since it can run code: convert it"
@@ -109,11 +107,31 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
             raise FileNotFoundError(
                 f"{folder / name} is missing, though {_INDEX} names it"
             ) from error
-        except SafetensorError as error:
+        except (SafetensorError, OSError) as error:
             raise ValueError(
                 f"{folder / name} is cut short or damaged ({error}): get it again"
             ) from error
     return tensors
+
+
+def _parts(index: Path) -> list[str]:
+    """Names of the files that an index of weights lists."""
+    try:
+        values = json.loads(index.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{index} is no JSON: {error}") from error
+    listed = values.get("weight_map") if isinstance(values, dict) else None
+    if (
+        not isinstance(listed, dict)
+        or not listed
+        or not all(isinstance(one, str) and one.endswith(".safetensors") for one in listed.values())
+        or any("/" in one or "\\" in one or "\0" in one for one in listed.values())
+    ):
+        raise ValueError(
+            f'{index} must hold an object with "weight_map", an object of tensor names → names of '
+            f".safetensors beside it; it holds {str(values)[:80]}"
+        )
+    return sorted(set(listed.values()))
 
 
 def fill(
@@ -133,7 +151,8 @@ def fill(
         unplaced: what the source calls tensors that no name of the model stands for.
 
     Raises:
-        ValueError: listing what is missing, unexpected, of another shape, or not finite.
+        ValueError: listing what is missing, unexpected, of another shape or kind of number, or not
+            finite.
     """
     called = names or {}
     expected = model.state_dict()
@@ -154,6 +173,13 @@ def fill(
             called.get(name, name)
             for name, tensor in known.items()
             if not bool(torch.isfinite(tensor).all())
+        ],
+        # copying would cast them: quantised weights come out as numbers that mean something else
+        "of another kind of number": [
+            f"{called.get(name, name)} {str(tensor.dtype).removeprefix('torch.')}, expected "
+            f"{str(expected[name].dtype).removeprefix('torch.')}"
+            for name, tensor in known.items()
+            if tensor.is_floating_point() != expected[name].is_floating_point()
         ],
     }
     lines = [
@@ -213,12 +239,13 @@ def backbone_weights(
         torch.Size([384])
     """
     folder = fetch_folder(path_or_repository)
+    check_family(read_config(folder).get("model_type"))
     level = logging.get_verbosity()
     logging.set_verbosity_error()  # a pooler or a language-modelling head is left behind on purpose
     logging.disable_progress_bar()
     try:
         model, report = AutoModel.from_pretrained(
-            folder, dtype=torch.float32, output_loading_info=True
+            folder, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
         )
     finally:
         logging.set_verbosity(level)

@@ -22,8 +22,12 @@ import torch
 from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
+from cde.hardware import compute_device
 from cde.progress import progress
 from cde.retrieval.systems import Ranker, Rankings, System, as_encoder
+from cde.validation import checked_switch, checked_text, checked_texts, checked_whole, shown
+from cde.validation.texts import checked_ids
+from cde.validation.vectors import array_of_numbers, encoded
 
 __all__ = ["evaluate", "rank", "rerank", "score_queries", "search"]
 
@@ -59,15 +63,18 @@ def search(
         (−1 where an approximate index found fewer).
 
     Raises:
-        ValueError: the vectors' lengths differ, or depth is below 1.
+        ValueError: the vectors' lengths differ, depth is below 1, or an index that FAISS has not.
+        TypeError: vectors that are no arrays of numbers.
 
     Example:
         >>> documents = np.eye(3, dtype=np.float32)
         >>> search(documents[:1], documents, depth=1)[1].tolist()
         [[0]]
     """
-    if depth < 1:
-        raise ValueError(f"depth must be 1 or more; it is {depth}")
+    depth, block = checked_whole(depth, "depth"), checked_whole(block, "block")
+    index = checked_text(index, "index")
+    query_vectors = array_of_numbers(query_vectors, "query_vectors")
+    document_vectors = array_of_numbers(document_vectors, "document_vectors")
     if (
         query_vectors.ndim != 2
         or document_vectors.ndim != 2
@@ -85,7 +92,14 @@ def search(
     if index != "exact":
         import faiss
 
-        built = faiss.index_factory(document_vectors.shape[1], index, faiss.METRIC_INNER_PRODUCT)
+        try:
+            dim = document_vectors.shape[1]
+            built = faiss.index_factory(dim, index, faiss.METRIC_INNER_PRODUCT)
+        except RuntimeError as error:
+            raise ValueError(
+                f"index must be 'exact' or a factory string of FAISS, such as 'IVF256,Flat'; it is "
+                f"{shown(index)}"
+            ) from error
         documents = np.ascontiguousarray(document_vectors, dtype=np.float32)
         built.train(documents)
         built.add(documents)
@@ -103,7 +117,7 @@ def _exact_search(
     block: int,
     device: str | None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = compute_device(device)
     queries = torch.as_tensor(np.asarray(query_vectors, dtype=np.float32))
     documents = torch.as_tensor(np.asarray(document_vectors, dtype=np.float32))
     scores = np.empty((len(queries), depth), np.float32)
@@ -132,12 +146,17 @@ def rank(
 
     Raises:
         TypeError: an object that is neither an encoder nor a ranker.
+        ValueError: an encoder whose vectors are not one for each text, of one length for queries
+            and documents, finite and not zero.
     """
-    if isinstance(encoder, Ranker):
+    _check_set(retrieval_set)
+    depth = checked_whole(depth, "depth")
+    if isinstance(encoder, Ranker) and not isinstance(encoder, type):
         return encoder.rank(retrieval_set, depth)
     encoder = as_encoder(encoder)
-    queries = encoder.encode_queries(retrieval_set.queries)
-    documents = encoder.encode_documents(retrieval_set.documents)
+    queries = encoded(encoder, retrieval_set.queries, "queries")
+    dim = queries.shape[1] if len(queries) else None
+    documents = encoded(encoder, retrieval_set.documents, "documents", dim)
     scores, positions = search(queries, documents, depth, index)
     ids = np.asarray(retrieval_set.document_ids, dtype=object)
     return {
@@ -164,7 +183,8 @@ def rerank(
         candidate to which a ranker gives no score is left out.
 
     Raises:
-        ValueError: a depth below 1, or candidates that the set does not hold.
+        ValueError: a depth below 1, candidates that the set does not hold, or vectors as for
+            `rank`.
         TypeError: an object that is neither an encoder nor a ranker.
 
     Used by the chapter `small_benchmark`. Memory: the vectors, and one query's scores at a time.
@@ -176,8 +196,8 @@ def rerank(
         >>> list(rerank(BM25(), toy, {"q": {"d1": 0.9, "d2": 0.1}}, depth=1)["q"])
         ['d1']
     """
-    if depth < 1:
-        raise ValueError(f"depth must be 1 or more; it is {depth}")
+    depth = checked_whole(depth, "depth")
+    _check_rankings(candidates, "candidates")
     kept = {
         query: [
             d
@@ -194,7 +214,7 @@ def rerank(
             f"{retrieval_set.name}: {len(stray)} candidates are not in the corpus, such as "
             f"{', '.join(stray[:3])}"
         )
-    if isinstance(encoder, Ranker):
+    if isinstance(encoder, Ranker) and not isinstance(encoder, type):
         whole = encoder.rank(retrieval_set, len(retrieval_set.documents))
         return {
             query: _best_first({d: whole[query][d] for d in some if d in whole.get(query, {})})
@@ -205,10 +225,9 @@ def rerank(
         return {query: {} for query in kept}
     embedded = sorted(wanted, key=place.__getitem__)
     row_of = {document: row for row, document in enumerate(embedded)}
-    queries = encoder.encode_queries(retrieval_set.queries)
-    documents = encoder.encode_documents(
-        [retrieval_set.documents[place[document]] for document in embedded]
-    )
+    queries = encoded(encoder, retrieval_set.queries, "queries")
+    texts = [retrieval_set.documents[place[document]] for document in embedded]
+    documents = encoded(encoder, texts, "documents", queries.shape[1] if len(queries) else None)
     rankings = {}
     for (query, some), vector in zip(kept.items(), queries, strict=True):
         scores = documents[[row_of[document] for document in some]] @ vector if some else ()
@@ -241,18 +260,24 @@ def score_queries(
     Raises:
         ValueError: an unknown metric.
     """
-    metrics = (metrics,) if isinstance(metrics, str) else metrics
+    _check_set(retrieval_set)
+    _check_rankings(rankings, "rankings")
+    drop_own = checked_switch(drop_own, "drop_own")
+    metrics = checked_texts([metrics] if isinstance(metrics, str) else metrics, "metrics")
     for metric in metrics:
-        if not re.fullmatch(r"(ndcg|map|recall|p|mrr)@[1-9]\d*", metric):
+        if not re.fullmatch(r"(ndcg|map|recall|p|mrr)@[1-9][0-9]{0,8}", metric):
             raise ValueError(
-                f"unknown metric {metric!r}; accepted are ndcg@k, map@k, recall@k, p@k and mrr@k"
+                f"unknown metric {shown(metric)}; accepted are ndcg@k, map@k, recall@k, p@k and "
+                "mrr@k"
             )
     kept: dict[str, dict[str, float]] = {}
     for query in retrieval_set.query_ids:
         dropped = set(retrieval_set.excluded.get(query, ()))
         if drop_own and retrieval_set.qrels.get(query, {}).get(query, 0) <= 0:
             dropped.add(query)
-        kept[query] = {d: s for d, s in rankings.get(query, {}).items() if d not in dropped}
+        scores = _finite(query, rankings.get(query, {}))
+        kept[query] = {d: s for d, s in scores.items() if d not in dropped}
+    checked_ids(sorted(set().union(*kept.values()) - set(retrieval_set.document_ids)), "rankings")
     qrels = {query: dict(retrieval_set.qrels.get(query, {})) for query in retrieval_set.query_ids}
     columns: dict[str, list[float]] = {}
     for metric in metrics:
@@ -271,6 +296,38 @@ def score_queries(
     return pd.DataFrame(
         columns, index=pd.Index(retrieval_set.query_ids, name="query"), dtype=np.float64
     )
+
+
+def _check_set(retrieval_set: object) -> None:
+    if not isinstance(retrieval_set, RetrievalSet):
+        raise TypeError(f"retrieval_set must be a RetrievalSet; it is {shown(retrieval_set)}")
+
+
+def _check_rankings(rankings: object, name: str) -> None:
+    """Refuse what is no mapping of query ids → document ids → scores."""
+    accepted = "a mapping of query ids → document ids → scores"
+    if not isinstance(rankings, Mapping):
+        raise TypeError(f"{name} must be {accepted}; they are {shown(rankings)}")
+    for query, ranking in rankings.items():
+        if not isinstance(ranking, Mapping):
+            raise TypeError(f"{name} must be {accepted}; of {query!r} there is {shown(ranking)}")
+        if not all(isinstance(document, str) for document in ranking):
+            raise TypeError(f"{name} must be {accepted}; of {query!r} an id is no string")
+
+
+def _finite(query: str, ranking: Mapping[str, float]) -> dict[str, float]:
+    """Scores of a query as Python's numbers, which trec_eval takes: it ranks what is none too."""
+    given = list(ranking.values())
+    try:
+        scores = np.fromiter(given, np.float64, len(given))
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"scores of the query {query!r} must be numbers: {shown(given)}") from None
+    if not np.isfinite(scores).all():
+        first = list(ranking)[int(np.isfinite(scores).argmin())]
+        raise ValueError(
+            f"scores must be finite numbers; that of {query!r} → {first!r} is {ranking[first]}"
+        )
+    return dict(zip(ranking, scores.tolist(), strict=True))
 
 
 def _by_rank(item: tuple[str, float]) -> tuple[float, str]:
@@ -301,7 +358,9 @@ def evaluate(
         metric → mean over the set's queries, between 0 and 1.
 
     Raises:
-        ValueError: an unknown metric, or a set without queries.
+        ValueError: an unknown metric, a set without queries, or an encoder whose vectors are not
+            one for each text, of one length for queries and documents, finite and not zero (which
+            encoder, and which row is the first).
         TypeError: an object that is neither an encoder nor a ranker.
 
     Used by every chapter that reports NDCG. Per query, with intervals: `rank`, `score_queries`,
@@ -314,9 +373,10 @@ def evaluate(
         >>> evaluate(BM25(), toy)
         {'ndcg@10': 1.0}
     """
+    _check_set(retrieval_set)
     if not retrieval_set.queries:
         raise ValueError(f"{retrieval_set.name} has no judged query to evaluate on")
-    metrics = (metrics,) if isinstance(metrics, str) else metrics
+    metrics = checked_texts([metrics] if isinstance(metrics, str) else metrics, "metrics")
     scores = score_queries(
         rank(encoder, retrieval_set, depth, index), retrieval_set, metrics, drop_own
     )

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cde.data import RetrievalSet
 from cde.progress import progress
-from cde.validation import checked_texts
+from cde.validation.texts import encodable
 
 __all__ = ["Encoder", "Ranker", "Rankings", "SentenceEncoder", "System", "as_encoder"]
 
@@ -84,7 +84,7 @@ class _Sentences:
         return self._vectors(texts, "encode_document", "documents")
 
     def _vectors(self, texts: Sequence[str], method: str, what: str) -> NDArray[np.float32]:
-        texts = checked_texts(texts)
+        texts = encodable(texts)
         encode = getattr(self.model, method, None) or self.model.encode
         portions = [texts[start : start + _PORTION] for start in range(0, len(texts), _PORTION)]
         title = f"embedding {len(texts):,} {what}"

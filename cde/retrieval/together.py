@@ -20,6 +20,7 @@ from cde.data import RetrievalSet
 from cde.intervals import Interval, paired_test
 from cde.retrieval.ranking import _by_rank, rank, score_queries
 from cde.retrieval.systems import Rankings, System
+from cde.validation import checked_number, checked_text, checked_whole, shown
 
 __all__ = ["Comparison", "Hybrid", "compare"]
 
@@ -76,6 +77,7 @@ def compare(
         >>> compare(BM25(), BM25(k1=2.0), toy)
         Comparison(0 [0, 0], p = 1; ahead on 0, behind on 0 of 2 queries)
     """
+    metric, seed = checked_text(metric, "metric"), checked_whole(seed, "seed", 0)
     scores = [
         score_queries(rank(one, retrieval_set, depth), retrieval_set, (metric,))[metric]
         for one in (first, second)
@@ -110,10 +112,12 @@ class Hybrid:
     k: float = 60.0
 
     def __post_init__(self) -> None:
-        if not self.systems or not self.k >= 0:
+        if isinstance(self.systems, str) or not isinstance(self.systems, Sequence):
+            raise TypeError(f"systems must be a list; it is {shown(self.systems)}")
+        if not self.systems or not checked_number(self.k, "k") >= 0:
             raise ValueError(
                 f"a hybrid needs one system or more and k of 0 or more; it has {len(self.systems)} "
-                f"and k = {self.k}"
+                f"and k = {shown(self.k)}"
             )
 
     def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> Rankings:

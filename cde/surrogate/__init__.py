@@ -40,7 +40,8 @@ from cde.progress import progress
 from cde.storage import content_hash
 from cde.surrogate.sentence_methods import Role, SentenceMethods
 from cde.surrogate.store import VectorStore
-from cde.validation import checked_texts, checked_whole
+from cde.validation import checked_switch, checked_whole
+from cde.validation.texts import encodable
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -129,7 +130,7 @@ class Surrogate(SentenceMethods):
         self.device = compute_device(device)
         self.half = half
         self.batch_size = checked_whole(batch_size, "batch_size")
-        self.cache = cache
+        self.cache = checked_switch(cache, "cache")
 
     def __repr__(self) -> str:
         cut = "" if self.max_tokens is None else f"max_tokens {self.max_tokens}, "
@@ -152,7 +153,7 @@ class Surrogate(SentenceMethods):
             notice_being_offline()
         source = str(minilm_folder()) if self.name == "minilm" else self.name
         try:
-            model = SentenceTransformer(source, device=self.device)
+            model = SentenceTransformer(source, device=self.device, trust_remote_code=False)
         except (OSError, ConnectionError, ValueError) as error:
             if Path(self.name).is_dir():
                 raise ValueError(
@@ -195,6 +196,7 @@ class Surrogate(SentenceMethods):
 
         Raises:
             TypeError: something that is not a list of strings (which item, and what it is).
+            ValueError: a text with half of a surrogate pair.
         """
         return self._vectors(texts, "")
 
@@ -207,7 +209,7 @@ class Surrogate(SentenceMethods):
         return self._vectors(texts, "document")
 
     def _vectors(self, texts: Sequence[str], role: Role, batch_size: int | None = None) -> Vectors:
-        texts = checked_texts(texts)
+        texts = encodable(texts)
         if len(texts) == 0:
             return np.zeros((0, self.dim), np.float32)
         role = "" if self.name == "minilm" else role  # MiniLM has no prompts: one cache serves all

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from cde.models.configuration import BiEncoderConfig, ContextualConfig, check_settings
-from cde.validation import Number, Whole, declared
+from cde.validation import Number, Switch, Text, Whole, declared
 
 __all__ = ["TrainConfig"]
 
@@ -96,10 +96,10 @@ class TrainConfig:
         ValueError: batches must be one of random, domain, cluster, stratum; it is 'clustered'
     """
 
-    data: str = "pydocs"
+    data: Text = "pydocs"
     pairs: _Count | None = None
     architecture: Literal["bi-encoder", "contextual"] = "contextual"
-    start: str = "minilm"
+    start: Text = "minilm"
     layers: _CountOrZero | None = None
     first_stage_layers: _CountOrZero | None = None
     model: dict[str, Any] = Field(default_factory=dict)
@@ -120,9 +120,9 @@ class TrainConfig:
     batch_size: Annotated[Whole, Field(ge=2)] = 256
     chunk_tokens: _Count | None = None
     uncached_tokens: _CountOrZero | None = None
-    share_negatives: bool = True
+    share_negatives: Switch = True
     temperature: _Above0 = 0.02
-    symmetric: bool = False
+    symmetric: Switch = False
     hardness: Annotated[Number, Field(ge=0)] = 0.0
     learning_rate: _Above0 = 2e-5
     warmup_steps: _CountOrZero | None = None
@@ -165,6 +165,9 @@ class TrainConfig:
         encoder = BiEncoderConfig if self.architecture == "bi-encoder" else ContextualConfig
         try:
             check_settings(encoder, self.model)
+            # their values too, beside what they are used with
+            used = {"context_size": self.context_size, "attention": self.attention}
+            encoder(**({} if encoder is BiEncoderConfig else used) | self.model)
         except ValueError as error:
             raise ValueError(f"model: {error}") from None
         return self

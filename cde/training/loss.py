@@ -18,6 +18,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
+from cde.validation import checked_number, checked_switch, shown
+
 __all__ = ["ContrastiveLoss", "contrastive_loss"]
 
 #: what a masked logit loses: as in the authors' code, enough for any temperature
@@ -68,7 +70,8 @@ def contrastive_loss(
         A `ContrastiveLoss`.
 
     Raises:
-        ValueError: shapes that do not fit, a temperature of 0 or below, a query without a labelled
+        ValueError: shapes that do not fit, a temperature of 0 or below or that is no number, a
+            `symmetric` that is neither true nor false, a query without a labelled
             document, or (symmetric) one of the first n documents without a labelled query.
 
     Used by every chapter that trains.
@@ -90,11 +93,14 @@ def contrastive_loss(
             "dim) and (m, dim), "
             "m >= n > 0"
         )
-    if hardness < 0:
+    symmetric = checked_switch(symmetric, "symmetric")
+    if checked_number(hardness, "hardness") < 0:
         raise ValueError(f"hardness must be 0 or more; it is {hardness}")
-    if temperature <= 0:
+    if checked_number(temperature, "temperature") <= 0:
         raise ValueError(f"temperature must be above 0; it is {temperature}")
     for name, mask in (("masked", masked), ("positives", positives)):
+        if mask is not None and not (isinstance(mask, Tensor) and mask.dtype == torch.bool):
+            raise TypeError(f"{name} must be a bool tensor; it is {shown(mask)}")
         if mask is not None and mask.shape != (n, m):
             raise ValueError(f"{name} must be of shape {(n, m)}; it is {tuple(mask.shape)}")
     if positives is not None and not bool(positives.any(dim=1).all()):

@@ -141,6 +141,15 @@ def test_equation_3_a_pair_counts_in_both_orders() -> None:
     assert same_partition(labels, cluster_pairs(documents, queries, cluster_size=20, attempts=10))
 
 
+def test_a_pair_belongs_to_the_centroid_nearest_to_its_document_with_its_query() -> None:
+    queries, documents, _ = groups(5, 30, noise=0.5)
+    labels = cluster_pairs(queries, documents, cluster_size=10, iterations=5)
+    run = run_kmeans(paired_points(queries, documents), 15, iterations=5)
+    assert same_partition(labels, run.nearest(np.hstack([documents, queries])))
+    # the mirrored points would have parted the pairs otherwise
+    assert not same_partition(labels, run.nearest(np.hstack([queries, documents])))
+
+
 def test_clusters_never_cross_a_domain() -> None:
     queries, documents, _ = groups(4, 25, noise=0.5)
     domains = np.array(["a", "b"] * 50)
@@ -160,7 +169,7 @@ def test_clusters_never_cross_a_domain() -> None:
     ("change", "message"),
     [
         ({"cluster_size": 0}, "cluster_size must be 1 or more; it is 0"),
-        ({"domains": ["a"]}, "one domain for each of the 100 pairs; it has 1"),
+        ({"domains": ["a"]}, "domains must hold one for each of the 100 pairs; it has 1"),
         ({"document_vectors": np.zeros((3, 16), np.float32)}, r"must both be \(n, dim\)"),
         ({"document_vectors": np.full((100, 16), np.nan, np.float32)}, "not numbers"),
         ({"iterations": 0}, "iterations and attempts must be 1 or more; they are 0 and 3"),

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cde
+from cde.batching.filtering import removed_share
 
 
 def vectors(n: int, hard: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -55,6 +56,20 @@ def test_a_copy_of_the_labelled_document_is_filtered() -> None:
     documents[7] = documents[3]
     filtered = cde.false_negatives(queries, documents, block=128)
     assert filtered[3, 7] and filtered[7, 3]
+
+
+def test_the_removed_share_is_that_of_a_loop_over_pairs() -> None:
+    queries, documents = vectors(9, 0, 3)
+    batches = [np.array([0, 3, 5, 7]), np.array([8, 1, 2]), np.array([4])]
+    expected = np.full(9, np.nan)
+    for batch in batches[:2]:
+        for row in batch:
+            mates = [other for other in batch if other != row]
+            gone = [queries[row] @ documents[m] >= queries[row] @ documents[row] for m in mates]
+            expected[row] = np.mean(gone)
+    found = removed_share(queries, documents, batches)
+    np.testing.assert_allclose(found, expected)
+    assert 0 < np.nanmean(found) < 1
 
 
 @pytest.mark.parametrize(

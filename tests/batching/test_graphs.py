@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_refused() -> None:
         neighbour_graph(queries, documents, 0)
     with pytest.raises(ValueError, match="must both be"):
         neighbour_graph(queries, documents[:-1], 1)
-    with pytest.raises(ValueError, match="domains must name"):
+    with pytest.raises(ValueError, match="domains must hold"):
         communities(queries, documents, 4, domains=["a"])
     with pytest.raises(ValueError, match="share must be"):
         outliers(queries, documents, share=2)

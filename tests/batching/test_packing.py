@@ -392,11 +392,13 @@ def test_difficulty_by_hand() -> None:
     half = np.sqrt(0.5)
     queries = np.array([[1, 0], [0, 1]], np.float32)
     documents = np.array([[1, 0], [half, half]], np.float32)
-    difficulty = batch_difficulty(queries, documents, np.array([0, 1]), temperature=1.0)
-    assert difficulty["mean"] == pytest.approx((half + 0) / 2)
-    assert difficulty["hardest"] == pytest.approx((half + 0) / 2)
-    expected = (np.log(np.exp(1) + np.exp(half)) - 1 + np.log(np.exp(0) + np.exp(half)) - half) / 2
-    assert difficulty["loss"] == pytest.approx(expected)
+    for temperature in (1.0, 0.25):
+        difficulty = batch_difficulty(queries, documents, np.array([0, 1]), None, temperature)
+        assert difficulty["mean"] == pytest.approx((half + 0) / 2)
+        assert difficulty["hardest"] == pytest.approx((half + 0) / 2)
+        one, root = 1 / temperature, half / temperature
+        expected = np.log(np.exp(one) + np.exp(root)) - one + np.log(1 + np.exp(root)) - root
+        assert difficulty["loss"] == pytest.approx(expected / 2)
     with pytest.raises(ValueError, match="it has 1"):
         batch_difficulty(queries, documents, np.array([0]))
 

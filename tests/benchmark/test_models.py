@@ -193,7 +193,7 @@ class Listener:
 
     def _embed(self, role: str, texts: Sequence[str], prefix: str | None) -> Any:
         self.heard.append((role, prefix))
-        return np.eye(len(texts), 8, dtype=np.float32)
+        return np.eye(8, dtype=np.float32)[np.arange(len(texts)) % 8]
 
     def encode_queries(self, texts: Sequence[str], prefix: str | None = None) -> Any:
         return self._embed("queries", texts, prefix)

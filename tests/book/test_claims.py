@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cde.book import claims
-from cde.book.ledger import Claim, ledger
+from cde.book.ledger import Claim, gates, ledger
 from cde.book.verdicts import Measurement, Reading, decide, from_json, outcome, to_json
-from cde.intervals import Interval
+from cde.intervals import Interval, p_value, run_interval, smallest_effect
 
 
 def claim(*gates: str, effect: float | None = None, **rule: float) -> Claim:
@@ -226,3 +226,32 @@ def test_facts_and_measurements_at_odds_have_no_p_value() -> None:
 def test_a_reading_of_a_gate_that_is_gone_is_not_passed() -> None:
     gone = Reading("no-such-gate", 5.0)
     assert not gone.passed and "no gate no-such-gate" in gone.reason
+
+
+def test_of_several_measurements_the_largest_p_value_and_effect_are_told() -> None:
+    rule, runs = claim(above=0), [[-1.0, 3.0, 2.0], [0.5, 1.5, 1.4], [-9.0, 5.0, 7.0]]
+    made = [Measurement("toy", str(one), run_interval(one)) for one in runs]
+    decided = decide(rule, made)
+    assert decided.p == max(p_value(one.interval, 0) for one in made)
+    assert decided.smallest == max(smallest_effect(one.interval) for one in made)
+    alone = [decide(rule, [one]) for one in made]
+    assert len({one.p for one in alone}) == len({one.smallest for one in alone}) == 3
+
+
+def test_of_two_bounds_the_nearer_one_is_doubted() -> None:
+    rule, runs = claim(near=5, tolerance=1), run_interval([5.4, 5.5, 5.7])
+    assert decide(rule, [Measurement("toy", "", runs)]).p == p_value(runs, 6) > p_value(runs, 4)
+
+
+def test_a_gate_is_not_passed_on_its_bound() -> None:
+    for gate in gates().values():
+        assert not Reading(gate.id, gate.above).passed, "asked for is more"
+        assert Reading(gate.id, gate.above + 1e-6 * max(1, abs(gate.above))).passed
+
+
+def test_one_gate_of_two_keeps_a_claim_closed() -> None:
+    rule, floor = claim("reads-context", "above-floor", above=0), Reading("above-floor", 0.9)
+    assert floor.passed and OPEN.passed and not CLOSED.passed
+    assert decide(rule, [gated(OPEN, floor)]).verdict == "holds"
+    assert decide(rule, [gated(CLOSED, floor)]).verdict == "not shown"
+    assert decide(rule, [gated(floor, UNKNOWN)]).verdict == "not shown"

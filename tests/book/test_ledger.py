@@ -149,3 +149,21 @@ def test_a_claim_is_worded_by_us() -> None:
         ours = re.findall(r"\w+", known_claim.wording.casefold())
         copied = any(tuple(ours[i : i + 10]) in theirs for i in range(len(ours) - 9))
         assert not copied, known_claim.id
+
+
+@pytest.mark.parametrize(
+    ("rule", "effect", "expected"),
+    [
+        ({"above": 2}, 5.0, 3.0),
+        ({"above": 2}, -1.0, -3.0),
+        ({"below": 2}, 0.5, 1.5),
+        ({"below": 2}, 5.0, -3.0),
+        ({"near": 2, "tolerance": 1}, 2.0, None),
+        ({"above": 2}, None, None),
+    ],
+)
+def test_how_far_the_paper_s_value_lies_beyond_the_bound_has_the_claim_s_direction(
+    rule: dict[str, float], effect: float | None, expected: float | None
+) -> None:
+    one = replace(next(iter(ledger().values())), expect=rule, paper_effect=effect)
+    assert one.beyond == expected

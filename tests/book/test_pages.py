@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import replace
 from pathlib import Path
 
+import myst_nb
 import pytest
 from markdown_it import MarkdownIt
 
-from cde.book import ledger_pages
+from cde.book import ledger_pages, page, reproducibility
 from cde.book.execution import Execution
 from cde.book.ledger import ledger
 from cde.book.ledger_pages import claims_page
+from cde.book.markup import inert
 from cde.book.pages import failure
+from cde.book.rendering import check_html
+from cde.storage import project_root
 
 HOSTILE = '<script>alert("it\'s & it was")</script>'
 
@@ -39,3 +44,88 @@ def test_a_hostile_error_stays_within_the_box_of_the_failure(fence: str) -> None
     assert {token.type for token in sentence[1].children or ()} <= {"text", "text_special"}
     assert HOSTILE in "".join(token.content for token in sentence[1].children or ())
     assert traceback.info == "text" and traceback.content == f"{error}\n"
+
+
+MARKDOWN_WITH_HTML = (
+    f"of {HOSTILE} and *more*",
+    f"of `{HOSTILE}` and {HOSTILE}",
+    f"\\`{HOSTILE} `",
+    f"`` ` {HOSTILE}",
+    "<img src=x onerror=alert(1)>",
+    "<!-- a --><b\nstyle='x'>",
+    "<https://a.b>",
+    f"<scr{HOSTILE}ipt>",
+    f"```\n{HOSTILE}\n```\n{HOSTILE}",
+    f"    {HOSTILE}\n\n{HOSTILE}",
+)
+
+
+def html_of(markdown: str) -> list[str]:
+    tokens = MarkdownIt("commonmark").parse(markdown)
+    every = [one for token in tokens for one in (token, *(token.children or ()))]
+    return [one.content for one in every if one.type in ("html_inline", "html_block")]
+
+
+@pytest.mark.parametrize("text", MARKDOWN_WITH_HTML)
+def test_html_in_an_answer_is_shown_and_not_obeyed(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "badges", lambda: "")
+    shown = page.in_numbers(text).data
+    assert not html_of(shown)
+    shown = MarkdownIt("commonmark").render(shown)
+    assert html.unescape(shown).count("<script>") - shown.count("<script>") == text.count(
+        "<script>"
+    )
+    monkeypatch.setattr(myst_nb, "glue", lambda name, value: None)
+    page.answer(text)
+    assert not html_of(page.account.answer)
+
+
+def test_what_is_no_html_stays_as_it_is() -> None:
+    text = "*Ahead* by 0.5 at p < 0.05, `a<b>c`, [a link](there), a > b, x<3"
+    assert inert(text) == text
+
+
+def test_a_hostile_name_of_a_collection_stays_text_on_the_page_of_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = f"folder:/x` | {HOSTILE} | `[y](javascript:z) <b>"
+    one = reproducibility.Collection(name, ["0123"], 1, f"yours {HOSTILE}")
+    monkeypatch.setattr(reproducibility, "collections", lambda logs: [one])
+    text = reproducibility.reproducibility_page("a profile of nobody", project_root())
+    (row,) = [line for line in text.splitlines() if line.startswith("| <code>")]
+    assert html_of(row) == ["<code>", "</code>"]
+    assert html.unescape(row).count("|") - row.count("|") == 2 and row.count("|") == 5
+    rendered = (
+        MarkdownIt("commonmark").enable("table").render(f"| a | b | c | d |\n|-|-|-|-|\n{row}")
+    )
+    assert html.unescape(rendered).count(name) == 1 and "<a" not in rendered
+
+
+CODE = {
+    "<script>alert(1)</script>": "a script: alert(1)",
+    "<SCRIPT SRC='data:text/javascript,alert(1)'></SCRIPT>": "a script as the address in src",
+    "<script src='evil.js'></script>": "the script evil.js, which is no file of the book",
+    "<script>DOCUMENTATION_OPTIONS.pagename = ''; alert(1)</script>": "a script: DOCUMENTATION",
+    "<script>DOCUMENTATION_OPTIONS.pagename = 'x'+alert(1)+'';</script>": "a script: DOCUMENTATION",
+    "<img src='data:image/png;base64,AA==' alt='x' onerror='alert(1)'>": "the attribute onerror",
+    "<a href='java\tscript:alert(1)'>x</a>": "a script as the address in href of a",
+    "<svg><a xlink:href=' JAVASCRIPT:alert(1)'>x</a></svg>": "a script as the address in xlink:href",
+    "<iframe srcdoc='x'></iframe>": "the element iframe",
+    "<meta http-equiv='Refresh' content='0; url=https://example.org'>": "a redirection to",
+}
+
+
+@pytest.mark.parametrize("code", CODE)
+def test_a_page_with_code_that_is_not_the_book_s_own_is_refused(code: str, tmp_path: Path) -> None:
+    own = (
+        "<script>\n DOCUMENTATION_OPTIONS.pagename = 'book/executed/results/table1';\n</script>"
+        "<script type='text/x-thebe-config'>{}</script><script src='../_static/book.js'></script>"
+        "<button onclick='window.print()'>print</button><p>&lt;script>alert(1)&lt;/script></p>"
+    )
+    (tmp_path / "good.html").write_text(own)
+    (tmp_path / "bad.html").write_text(own + code)
+    found = [one for one in check_html(tmp_path) if "holds code of others" in one]
+    assert len(found) == 1 + code.startswith("<SCRIPT SRC")
+    assert all(one.startswith("bad.html: ") for one in found) and CODE[code] in " ".join(found)

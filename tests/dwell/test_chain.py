@@ -71,6 +71,22 @@ def test_only_crops_that_run_over_the_end_see_every_token_equally_often(
         assert shares[13] > 2 * max(shares[0], shares[-1])
 
 
+@pytest.mark.parametrize("placement", ["inside", "around"])
+@pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
+def test_a_crop_is_one_run_of_its_document_of_just_its_share(
+    placement: Any, share: float, tokenizer: Any
+) -> None:
+    words = [chr(code) for code in range(ord("a"), ord("z") + 1)][:24]
+    pairs = crop_pairs(
+        [" ".join(words)], tokenizer, 100, shares=(share, share), placement=placement
+    )
+    size = round(share * 24)
+    twice = [*words, *words] if placement == "around" else words
+    runs = [" ".join(twice[at : at + size]) for at in range(len(twice) - size + 1)]
+    crops = [side for pair in pairs for side in pair]
+    assert set(crops) == set(runs), "each run there is, and no other"
+
+
 def test_every_document_is_cropped_once_before_any_is_cropped_twice(tokenizer: Any) -> None:
     texts = [" ".join([word] * 12) for word in LETTERS]
     pairs = crop_pairs(texts, tokenizer, 2 * len(texts) + 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -231,6 +232,33 @@ def test_the_moved_passage_recovers_a_built_bias(
         assert means[near] == 1.0
         assert means[[place for place in range(1, 11) if place != near]].max() < 0.3
         assert means[far] < 0.2
+
+
+class Early:
+    """Finds a document for any query the better, the earlier its passage stands; no two alike."""
+
+    def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return np.tile(np.array([1, 0], np.float32), (len(texts), 1))
+
+    def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        angles = []
+        for text in texts:
+            place = next(row for row, word in enumerate(text.split()) if len(word) > 1)
+            angles.append(0.2 + place / 100 + crc32(text.encode()) / 2**32 / 10)
+        return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+
+
+def test_a_passage_that_falls_below_the_cut_off_scores_nothing(
+    passages: Passages, tokenizer: Any
+) -> None:
+    """The best places were the document's own before the move: it may lose them to others."""
+    deep, _ = moved_passage(Early(), passages, tokenizer, points=4)
+    for cut in (1, 5):
+        scores, _ = moved_passage(Early(), passages, tokenizer, points=4, metric=f"mrr@{cut}")
+        within = deep.to_numpy() >= 1 / cut - 1e-9
+        np.testing.assert_array_equal(scores.to_numpy(), np.where(within, deep.to_numpy(), 0))
+        fell = within[:, 0] & ~within[:, -1]
+        assert fell.any()
 
 
 def test_a_bag_of_words_cannot_tell_where_a_passage_stands(

@@ -58,6 +58,11 @@ def test_text_and_target_are_the_original(size: int, rate: float, span: float, s
     assert marks == list(range(1, len(marks) + 1))
     out = size - (len(corrupted.text) - len(marks))
     assert out == min(max(1, round(rate * size)), size - 2)
+    # no span is empty, and something is left before, between and after them
+    for row, ends in ((corrupted.text, (0, -1)), (corrupted.target, ())):
+        is_mark = row <= 40
+        assert not (is_mark[1:] & is_mark[:-1]).any()
+        assert not any(is_mark[end] for end in ends)
 
 
 def test_spans_have_the_mean_length_and_fall_anywhere() -> None:
@@ -170,6 +175,25 @@ def test_a_long_text_is_seen_as_often_at_its_end_as_at_its_beginning(
     assert seen[-1] > 0
 
 
+def test_each_step_corrupts_other_texts_in_other_places_by_its_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = EncoderDecoder.small(layers=1, precision="float32", device="cpu")
+    texts = [" ".join(f"{first}{second}" for second in "eiou" * 8) for first in "bcdfghjk"]
+    made: list[list[int]] = []
+
+    def noted(_: Any, batch: Any, chunk: int) -> tuple[float, float]:
+        made.append([token for one in batch for token in (*one.text, *one.target)])
+        return 0.0, 0.0
+
+    monkeypatch.setattr(span_corruption, "_gradients", noted)
+    for name, seed in (("one", 0), ("again", 0), ("other", 1)):
+        pretrain(model, texts, tmp_path / name, steps=3, batch_size=4, tokens=20, seed=seed)
+    one, again, other = made[:3], made[3:6], made[6:]
+    assert one == again
+    assert len({tuple(step) for step in (*one, *other)}) == 6
+
+
 def test_a_batch_in_chunks_is_the_batch_in_one(tmp_path: Path) -> None:
     ended = []
     for chunk in (None, 2):
@@ -188,6 +212,27 @@ def test_a_batch_in_chunks_is_the_batch_in_one(tmp_path: Path) -> None:
         )
     np.testing.assert_allclose(ended[0][1], ended[1][1], rtol=1e-5)
     np.testing.assert_allclose(ended[0][0], ended[1][0], atol=1e-4)
+
+
+def test_every_target_token_weighs_the_same_whichever_chunk_it_is_in() -> None:
+    """A chunk of long targets weighs more than one of short targets, or of fewer texts."""
+    torch.manual_seed(0)
+    model = EncoderDecoder.small(layers=1, precision="float32", device="cpu").eval()
+    marks, generator = sentinels(model.tokenizer), np.random.default_rng(0)
+    batch = [
+        corrupt(generator.integers(2000, 3000, size).astype(np.int32), marks, generator)
+        for size in (5, 80, 6, 7, 40)
+    ]
+    found = []
+    for chunk in (5, 2, 1):
+        model.zero_grad(set_to_none=True)
+        loss, accuracy = span_corruption._gradients(model, batch, chunk)
+        gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+        found.append((loss, accuracy, gradient))
+    for loss, accuracy, gradient in found[1:]:
+        assert loss == pytest.approx(found[0][0], rel=1e-5)
+        assert accuracy == pytest.approx(found[0][1], abs=1e-7)
+        torch.testing.assert_close(gradient, found[0][2], rtol=1e-3, atol=1e-6)
 
 
 def test_pretraining_lowers_the_loss_and_goes_on_after_an_interruption_as_if_there_was_none(

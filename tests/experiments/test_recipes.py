@@ -130,6 +130,17 @@ def test_the_second_phase_goes_on_from_the_first_on_pairs_that_it_has_not_seen(
     assert not set(here.supervised_pairs.documents) & set(here.pairs.documents)
 
 
+def test_the_second_phase_has_a_seed_of_its_own() -> None:
+    here = recipe("smoke")
+    first = here.train({"architecture": "bi-encoder", "batches": "random"}, 5)
+    losses = {}
+    for seed in (5, 6):
+        run = here.fine_tune(first, {"learning_rate": 1e-30}, seed)
+        assert run.config.seed == seed
+        losses[seed] = run.metrics["loss"].tolist()
+    assert losses[5] != losses[6], "other batches"
+
+
 def test_arms_after_a_first_phase_are_second_phases_of_their_own_seed() -> None:
     here = recipe("smoke")
     before = {"architecture": "bi-encoder", "batches": "random"}

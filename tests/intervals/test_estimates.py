@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from cde.intervals import (
     best_on_grid,
     correlation_interval,
     holm,
+    mean_and_spread,
     mean_interval,
     paired_test,
     run_interval,
@@ -261,6 +263,8 @@ def test_holms_correction_rejects_what_the_step_down_procedure_rejects(
             break
         standing.add(place)
     assert set(np.flatnonzero(corrected < 0.05)) == standing
+    # a larger p-value is never made the smaller one
+    assert (np.diff(corrected[np.argsort(p_values, kind="stable")]) >= 0).all()
     assert all(corrected >= np.asarray(p_values) - 1e-12)
     assert corrected.max() <= 1
 
@@ -272,3 +276,10 @@ def test_the_interval_of_a_share_is_clopper_and_pearsons() -> None:
     assert (share.estimate, share.n, share.method) == (1 / 3, 3, "exact binomial over sets")
     with pytest.raises(ValueError, match="a share of no sets has no interval"):
         share_interval([], "sets")
+
+
+@given(st.lists(st.floats(-10, 10), min_size=2, max_size=8))
+def test_numbers_of_runs_as_text_are_mean_and_sample_deviation(values: list[float]) -> None:
+    mean, spread = statistics.mean(values), statistics.stdev(values)
+    shown = [float(part) for part in mean_and_spread(values, digits=6).split(" ± ")]
+    assert shown == pytest.approx([mean, spread], abs=1e-6)

@@ -45,6 +45,10 @@ def test_the_smallest_share_is_that_of_the_exact_interval() -> None:
     drawn = np.random.default_rng(0).binomial(20, 0.5 + effect, 20_000)
     low = stats.beta.ppf(0.025, drawn, 20 - drawn + 1)
     assert (low > 0.5).mean() >= 0.79
+    # and a share that is a little smaller is shown less often: 15 of 20 are needed
+    assert stats.beta.ppf(0.025, 15, 6) > 0.5 > stats.beta.ppf(0.025, 14, 7)
+    for share, enough in ((0.5 + effect, True), (0.5 + effect - 0.001, False)):
+        assert (stats.binom.sf(14, 20, share) >= 0.8) == enough
 
 
 def test_the_smallest_tolerance_is_shown_in_four_of_five_experiments() -> None:
@@ -62,6 +66,12 @@ def test_p_values_are_those_of_scipy() -> None:
     assert p_value(run_interval(runs), 0.25) == pytest.approx(expected)
     ahead = [True] * 7 + [False]
     assert p_value(share_interval(ahead, "sets"), 0.5) == stats.binomtest(7, 8).pvalue
+
+
+def test_a_bootstrap_of_few_values_is_no_surer_than_students() -> None:
+    few, many = (Interval(2.0, 0.04, 3.96, n, "percentile bootstrap") for n in (4, 100_000))
+    assert p_value(few, 0.0) == pytest.approx(2 * stats.t.sf(2.0, 3), rel=1e-3)
+    assert p_value(many, 0.0) == pytest.approx(2 * stats.norm.sf(2.0), rel=1e-3)
 
 
 def test_a_bound_on_the_edge_of_an_interval_has_a_p_value_of_five_per_cent() -> None:
@@ -99,6 +109,14 @@ def test_the_parts_of_a_spread_are_found_again() -> None:
     assert (parts**2).mean(axis=0) == pytest.approx([1.0, 4.0, 0.25], rel=0.12)
 
 
+def test_a_small_spread_by_hand() -> None:
+    """Row means ½ and 3½, column means 1 and 3, and ± ½ that is neither: mean squares 9, 4 and 1."""
+    assert spread([[0.0, 1.0], [2.0, 5.0]]) == pytest.approx((2.0, 1.5**0.5, 1.0))
+    # two rows of three: the rest has the freedom of (2 − 1) (3 − 1)
+    rows = [[0.0, 0.0, 0.0], [1.0, -1.0, 0.0]]
+    assert spread(rows) == pytest.approx((0.0, 0.0, 0.5**0.5))
+
+
 @pytest.mark.parametrize("parts", [(1.0, 1.0, 1.0), (0.2, 2.0, 0.5), (0.0, 0.0, 1.0)])
 def test_crossed_intervals_hold_the_truth_at_least_as_often_as_they_say(
     parts: tuple[float, float, float],
@@ -106,6 +124,15 @@ def test_crossed_intervals_hold_the_truth_at_least_as_often_as_they_say(
     generator = np.random.default_rng(7)
     intervals = [crossed_interval(table(generator, (4, 8), *parts)) for _ in range(1500)]
     assert np.mean([one.low <= 0 <= one.high for one in intervals]) > 0.93
+
+
+def test_crossed_intervals_are_no_wider_than_they_need_be() -> None:
+    """Where rows and columns tell little, their mean squares are made of the rest: once, not twice."""
+    generator, parts, shape = np.random.default_rng(9), (0.2, 0.2, 2.0), (30, 40)
+    widths = [crossed_interval(table(generator, shape, *parts)) for _ in range(200)]
+    half = np.sqrt(np.mean([((one.high - one.low) / 2 / 1.96) ** 2 for one in widths]))
+    of_the_mean = np.sqrt(0.2**2 / 30 + 0.2**2 / 40 + 2.0**2 / 1200)
+    assert half == pytest.approx(of_the_mean, rel=0.15)
 
 
 def test_a_crossed_interval_of_no_spread_between_collections_is_that_over_seeds() -> None:

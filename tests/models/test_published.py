@@ -577,6 +577,26 @@ def test_tied_word_embeddings_are_one_tensor_under_either_published_name() -> No
         torch.testing.assert_close(shared.grad, words[0].grad + words[1].grad)
 
 
+def test_of_two_tied_embeddings_that_differ_the_second_stage_s_counts() -> None:
+    """As torch fills the authors' model in the order of its parts: the later one overwrites."""
+    golden = case("train_a")
+    first = "first_stage_model.embedder.embeddings.word_embeddings.weight"
+    second = "second_stage_model.backbone.embeddings.word_embeddings.weight"
+    weights = {**golden.weights, first: golden.weights[second] + 1}
+    tied = golden.model(weights, transductive_tie_token_embeddings=True)
+    for stage in (tied.first_stage, tied.second_stage):
+        words = stage.backbone.embeddings.word_embeddings.weight
+        torch.testing.assert_close(words.detach(), golden.weights[second].to(words))
+
+
+@pytest.mark.parametrize(("inner", "width"), [(3072, 3072), (3000, 3072), (1, 256), (None, 512)])
+def test_the_inner_width_is_rounded_up_to_256(inner: int | None, width: int) -> None:
+    """By default it is four times the model's, here 288."""
+    backbone = {**BACKBONE_DIMENSIONS["nomic-ai/nomic-bert-2048"], "n_embd": 72, "n_head": 6}
+    config = published_config(CONTEXTUAL, {**backbone, "n_inner": inner})
+    assert config.second_backbone["intermediate_size"] == width
+
+
 def test_a_checkpoint_that_lacks_both_tied_embeddings_is_refused() -> None:
     golden = case("train_a")
     weights = {

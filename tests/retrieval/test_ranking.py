@@ -431,11 +431,13 @@ def test_a_perfect_encoder_scores_what_the_candidates_hold(depth: int) -> None:
     """
     _, toy, candidates = two_models()
     ideal = [{"d03": 1.0, "d07": 2.0, "d11": 1.0}.get(name, 0.0) for name in toy.document_ids]
-    oracle = Table({"q": np.ones((5, 1), np.float32), "d": np.array(ideal, np.float32)[:, None]})
+    # a second number that no query looks at: a vector of zeros is refused
+    held = np.array([[one, 1.0] for one in ideal], np.float32)
+    oracle = Table({"q": np.tile(np.array([1, 0], np.float32), (5, 1)), "d": held})
     scores = score_queries(rerank(oracle, toy, candidates, depth), toy, ["ndcg@10", "recall@10"])
     for query in toy.query_ids:
-        held = sorted(candidates[query], key=lambda name: -candidates[query][name])[:depth]
-        grades = sorted((toy.qrels[query].get(name, 0) for name in held), reverse=True)
+        found = sorted(candidates[query], key=lambda name: -candidates[query][name])[:depth]
+        grades = sorted((toy.qrels[query].get(name, 0) for name in found), reverse=True)
         gained = sum(grade / math.log2(i + 2) for i, grade in enumerate(grades))
         best = 2 + 1 / math.log2(3) + 1 / 2
         assert scores.loc[query, "ndcg@10"] == pytest.approx(gained / best)
@@ -517,7 +519,7 @@ def test_the_index_reaches_the_search() -> None:
     assert evaluate(encoder, toy, METRICS, index="Flat") == pytest.approx(
         evaluate(encoder, toy, METRICS)
     )
-    with pytest.raises(RuntimeError, match="NoSuchIndex"):
+    with pytest.raises(ValueError, match="factory string of FAISS, .* it is 'NoSuchIndex'"):
         evaluate(encoder, toy, index="NoSuchIndex")
 
 

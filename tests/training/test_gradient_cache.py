@@ -52,6 +52,16 @@ def assert_equal_gradients(one: dict[str, Any], other: dict[str, Any]) -> None:
         assert (one[name] - expected).norm() <= 1e-5 * expected.norm() + 1e-7 * total, name
 
 
+def test_rows_of_sorted_chunks_come_back_in_the_order_of_their_texts() -> None:
+    generator = np.random.default_rng(0)
+    rows = [np.full(size, size * 100 + place) for place, size in enumerate([3, 9, 1, 9, 4, 7, 2])]
+    for tokens in (1, 12, 20, 1000):
+        shuffled = [rows[row].astype(np.int32) for row in generator.permutation(len(rows))]
+        chunks, place = sorted_chunks(shuffled, tokens, 0, torch.device("cpu"))
+        firsts = torch.cat([ids[:, 0] for ids, _ in chunks])
+        assert firsts[place].tolist() == [row[0] for row in shuffled]
+
+
 @pytest.mark.parametrize(
     ("family", "attention", "per_document"),
     [
@@ -182,13 +192,14 @@ def test_only_one_chunk_is_in_memory_at_a_time() -> None:
     assert alive == [1] * 5 and graphs == 0
 
 
-def test_a_loss_that_is_no_number_touches_no_parameter() -> None:
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
+def test_a_loss_that_is_no_number_touches_no_parameter(value: str) -> None:
     layer = torch.nn.Linear(2, 2)
-    with pytest.raises(FloatingPointError, match="nan"):
+    with pytest.raises(FloatingPointError, match=f"the loss is {value}"):
         cached_backward(
             [torch.randn(2, 2)],
             lambda chunk, _: layer(chunk),
-            lambda rows: rows.sum() * float("nan"),
+            lambda rows: rows.sum() * 0 + float(value),
         )
     assert layer.weight.grad is None
 
@@ -207,8 +218,10 @@ def test_the_generators_go_on_from_where_they_were() -> None:
     first, second = torch.rand(2), torch.rand(2)
     torch.manual_seed(1)
     torch.rand(2)
+    # whatever is drawn inside, and however much of it
     with state.again():
         torch.testing.assert_close(torch.rand(2), first)
+        torch.rand(5)
     torch.testing.assert_close(torch.rand(2), second)
 
 

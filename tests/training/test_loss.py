@@ -128,20 +128,40 @@ def test_symmetric_is_the_mean_of_both_directions() -> None:
     torch.testing.assert_close(both, (there + back) / 2)
 
 
-def test_a_masked_document_gets_no_gradient_and_a_labelled_one_is_never_masked() -> None:
-    queries, documents = torch.randn(3, 4), torch.randn(3, 4, requires_grad=True)
-    masked = torch.ones(3, 3, dtype=torch.bool)
-    masked[:, 0] = False
+def test_a_masked_document_gets_no_gradient() -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries = torch.randn(2, 4, generator=generator)
+    documents = torch.randn(3, 4, generator=generator).requires_grad_()
+    masked = torch.tensor([[False, False, True]] * 2)
     contrastive = contrastive_loss(queries, documents, 0.1, masked)
     contrastive.loss.backward()
-    alone = contrastive_loss(
-        queries, documents.detach(), 0.1, torch.tensor([[False, True, True]] * 3)
-    )
+    assert documents.grad is not None
+    assert documents.grad[2].abs().max() == 0 < documents.grad[:2].abs().min()
+    alone = contrastive_loss(queries, documents[:2].detach(), 0.1)
     torch.testing.assert_close(contrastive.loss, alone.loss)
-    row_of_one = contrastive_loss(
-        queries[:1], documents[:1], 0.1, torch.ones(1, 1, dtype=torch.bool)
-    )
-    assert row_of_one.loss.item() == pytest.approx(0, abs=1e-6)
+
+
+def test_a_labelled_document_is_never_masked() -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries, documents = torch.randn(2, 3, 4, generator=generator)
+    masked = torch.ones(3, 3, dtype=torch.bool)
+    masked[:, 0] = False
+    # left are the first document and the labelled one, of the first query that one alone
+    cosines = torch.nn.functional.cosine_similarity(queries[:, None], documents[None], dim=-1)
+    expected = torch.stack([cosines[1:, 0], cosines.diagonal()[1:]], dim=1) / 0.1
+    loss = contrastive_loss(queries, documents, 0.1, masked).loss
+    torch.testing.assert_close(loss, -expected.log_softmax(dim=1)[:, 1].sum() / 3)
+
+
+def test_a_target_of_several_documents_is_uniform_over_them() -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries, documents = (torch.randn(n, 4, generator=generator) for n in (2, 4))
+    positives = torch.tensor([[True, True, False, True], [False, True, False, False]])
+    target = positives / positives.sum(dim=1, keepdim=True)
+    cosines = torch.nn.functional.cosine_similarity(queries[:, None], documents[None], dim=-1)
+    expected = torch.nn.functional.cross_entropy(cosines / 0.5, target)
+    loss = contrastive_loss(queries, documents, 0.5, positives=positives).loss
+    torch.testing.assert_close(loss, expected)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,9 @@ from cde.data import Pairs
 from cde.experiments.runs import run_key, train
 from cde.training import Preparation, TrainConfig, Trainer, build_model, mine_hard_negatives
 from cde.training import trainer as trainer_module
+from cde.training.loss import contrastive_loss
 from cde.training.preparation import fixed_context
+from cde.training.processes import Processes
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -70,6 +72,10 @@ def test_a_fixed_context_is_the_same_in_every_batch_whatever_the_batch_holds(pai
     expected = [prepared._document(row, config.context_tokens).tolist() for row in rows]
     for batch in (first, second):
         assert [ids.tolist() for ids in batch.texts.context] == expected
+    drawn = {
+        tuple(fixed_context(dataclasses.replace(config, seed=seed), 64)) for seed in (0, 0, 1, 2)
+    }
+    assert len(drawn) == 3, "another seed has another context"
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
@@ -321,6 +327,188 @@ def test_a_setting_that_does_not_exist_is_named() -> None:
     assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
+def test_the_hard_negatives_of_a_run_are_documents_near_to_its_queries(pairs: Pairs) -> None:
+    config = TrainConfig(batches="random", filter_epsilon=None, hard_negatives=1, **SMALL)
+    prepared = Preparation(config, pairs, build_model(config).tokenizer, ("", ""))
+    assert prepared.hard is not None
+    rows, found = np.arange(len(pairs)), prepared.hard[:, 0]
+    queries, documents = prepared.vectors
+
+    def share_of_nearest(scores: np.ndarray) -> float:
+        # what scores as high as the labelled document may answer as well
+        true = np.where(scores < np.diag(scores)[:, None] - 1e-6, scores, -2)
+        some = true.max(axis=1) > -2
+        return float((true[rows, found] > true.max(axis=1) - 1e-6)[some].mean())
+
+    assert share_of_nearest(queries @ documents.T) > 0.95
+    assert share_of_nearest(documents @ queries.T) < 0.8, "the test can tell them apart"
+
+
+def test_dropout_falls_otherwise_in_every_step_process_and_seed(pairs: Pairs) -> None:
+    """Weights that stay and one batch: losses differ by what falls out alone."""
+    settings = {**SMALL, "learning_rate": 1e-30, "uncached_tokens": 10_000}
+    config = TrainConfig(
+        architecture="bi-encoder",
+        batches="random",
+        filter_epsilon=None,
+        model={"dropout": 0.3},
+        **settings,
+    )
+    model = build_model(config)
+    batch = next(Preparation(config, pairs, model.tokenizer, ("", "")).batches())
+
+    def loss(step: int, rank: int = 0, seed: int = 0) -> float:
+        one = Trainer(dataclasses.replace(config, seed=seed), pairs, model=model)
+        one.processes = Processes(rank)
+        return one._one(batch, step)["loss"]
+
+    drawn = [loss(0), loss(1), loss(2), loss(0, rank=1), loss(1, rank=1), loss(0, seed=1)]
+    assert len({round(one, 5) for one in drawn}) == len(drawn)
+    assert loss(1) == pytest.approx(drawn[1], abs=1e-6)
+
+
+def test_the_loss_of_a_step_is_that_of_its_settings(pairs: Pairs) -> None:
+    config = TrainConfig(
+        architecture="bi-encoder",
+        batches="random",
+        filter_epsilon=0.0,
+        temperature=0.1,
+        symmetric=True,
+        hardness=3.0,
+        hard_negatives=1,
+        **SMALL,
+    )
+    trainer = Trainer(config, pairs)
+    batch = next(trainer.prepared.batches())
+    with torch.no_grad():
+        vectors = torch.cat(
+            [
+                trainer.model(torch.from_numpy(ids.astype(np.int64))[None])
+                for ids in batch.texts.texts
+            ]
+        )
+    assert batch.left_out.any() and len(vectors) == 24
+    queries, documents, hard = vectors.split(8)
+    options = {"temperature": 0.1, "symmetric": True, "hardness": 3.0}
+    masked = torch.from_numpy(batch.left_out)
+    expected = contrastive_loss(queries, torch.cat([documents, hard]), masked=masked, **options)
+    row = trainer._one(batch, 0)
+    assert row["loss"] == pytest.approx(float(expected.loss), rel=1e-4)
+    assert row["accuracy"] == expected.accuracy and row["masked"] == expected.masked
+    # every setting counts
+    for name, other in (("temperature", 0.02), ("symmetric", False), ("hardness", 0.0)):
+        changed = contrastive_loss(
+            queries, torch.cat([documents, hard]), masked=masked, **{**options, name: other}
+        )
+        assert abs(float(changed.loss - expected.loss)) > 0.01, name
+
+
+def test_a_step_follows_the_gradient_of_its_own_batch(pairs: Pairs) -> None:
+    """What a step before has left behind does not count."""
+    config = TrainConfig(
+        architecture="bi-encoder",
+        batches="random",
+        filter_epsilon=None,
+        **{**SMALL, "learning_rate": 1e-30},
+    )
+    model = build_model(config)
+    second = Trainer(config, pairs, model=model)
+    batches = second.prepared.batches()
+    first, then = next(batches), next(batches)
+    alone = Trainer(config, pairs, model=model)._one(then, 1)
+    before = second._one(first, 0)
+    after = second._one(then, 1)
+    assert after["gradient_norm"] == pytest.approx(alone["gradient_norm"], rel=1e-5)
+    assert before["gradient_norm"] != pytest.approx(alone["gradient_norm"], rel=1e-3)
+
+
+def test_weights_decay_at_their_rate(pairs: Pairs) -> None:
+    """Decoupled from the gradient: a share of the rate and of the weight (AdamW)."""
+    settings = {**SMALL, "learning_rate": 0.01, "warmup_steps": 0, "steps": 2}
+    ended = {}
+    for decay in (0.0, 0.1):
+        config = TrainConfig(
+            architecture="bi-encoder",
+            batches="random",
+            filter_epsilon=None,
+            weight_decay=decay,
+            **settings,
+        )
+        trainer = Trainer(config, pairs)
+        before = {name: one.detach().clone() for name, one in trainer.model.named_parameters()}
+        trainer._one(next(trainer.prepared.batches()), 0)
+        ended[decay] = {name: one.detach() for name, one in trainer.model.named_parameters()}
+    trained = [name for name, one in before.items() if not torch.equal(ended[0.0][name], one)]
+    assert len(trained) > 5
+    for name in trained:
+        expected = ended[0.0][name] - 0.01 * 0.1 * before[name]
+        torch.testing.assert_close(ended[0.1][name], expected, rtol=0, atol=1e-6)
+
+
+def test_hard_negatives_of_a_large_domain_are_those_of_a_small_one() -> None:
+    """Domains are mined in blocks of rows: each query's own document is its own in every block."""
+    generator = np.random.default_rng(0)
+    documents = generator.normal(size=(1500, 6)).astype(np.float32)
+    documents /= np.linalg.norm(documents, axis=1, keepdims=True)
+    queries = documents + 0.4 * generator.normal(size=documents.shape).astype(np.float32)
+    mined = mine_hard_negatives(queries, documents, 1)[:, 0]
+    scores = queries @ documents.T
+    true = np.where(scores < np.diag(scores)[:, None], scores, -np.inf)
+    assert (mined == true.argmax(axis=1)).mean() > 0.99
+
+
+def test_a_copy_of_the_labelled_document_is_mined_last_and_the_document_itself_never() -> None:
+    def at(*cosines: float) -> np.ndarray:
+        return np.array([[one, (1 - one**2) ** 0.5] for one in cosines], np.float32)
+
+    queries = at(1.0, 1.0, 1.0, 1.0)
+    assert mine_hard_negatives(queries, at(1.0, 1.0, 0.3, 0.2), 3)[0].tolist() == [2, 3, 1]
+    # a margin below 0 makes false negatives of documents that score less than the labelled one
+    mined = mine_hard_negatives(queries, at(1.0, 0.9, 0.3, 0.2), 3, epsilon=-0.5)
+    assert mined[0].tolist() == [2, 3, 1]
+
+
+def test_the_margin_of_the_filter_holds_for_hard_negatives_and_batches(pairs: Pairs) -> None:
+    config = TrainConfig(batches="random", filter_epsilon=-0.15, hard_negatives=1, **SMALL)
+    prepared = Preparation(config, pairs, build_model(config).tokenizer, ("", ""))
+    queries, documents = prepared.vectors
+    assert prepared.hard is not None
+    expected, without = (
+        mine_hard_negatives(queries, documents, 1, pairs.domains, epsilon)
+        for epsilon in (-0.15, 0.0)
+    )
+    assert prepared.hard.tolist() == expected.tolist() != without.tolist()
+    rows = np.arange(0, 64, 2)
+    columns = np.concatenate([rows, prepared.hard[rows, 0]])
+    same = prepared.groups[rows][:, None] == prepared.groups[columns]
+    np.fill_diagonal(same, False)
+    filtered, looser = (
+        cde.false_negatives(queries[rows], documents[columns], epsilon) | same
+        for epsilon in (-0.15, 0.0)
+    )
+    np.testing.assert_array_equal(prepared.left_out(rows), filtered)
+    assert filtered.sum() > looser.sum()
+
+
+def test_hard_negatives_of_a_run_are_of_the_query_s_own_domain(pairs: Pairs) -> None:
+    two = dataclasses.replace(pairs, domains=[("a", "b")[row % 2] for row in range(len(pairs))])
+    config = TrainConfig(batches="random", filter_epsilon=None, hard_negatives=2, **SMALL)
+    prepared = Preparation(config, two, build_model(config).tokenizer, ("", ""))
+    assert prepared.hard is not None
+    assert (prepared.hard % 2 == np.arange(len(pairs))[:, None] % 2).all()
+
+
+@pytest.mark.parametrize("batches", ["random", "cluster"])
+def test_another_seed_trains_on_other_batches(batches: str, pairs: Pairs) -> None:
+    drawn = []
+    for seed in (0, 0, 1):
+        config = TrainConfig(batches=batches, filter_epsilon=None, seed=seed, **SMALL)
+        prepared = Preparation(config, pairs, build_model(config).tokenizer, ("", ""))
+        batches_of_seed = prepared.batches()
+        drawn.append([next(batches_of_seed).rows.tolist() for _ in range(3)])
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
 # --- the store
 
 
@@ -459,7 +647,8 @@ def test_a_plan_is_followed_and_survives_an_interruption(pairs: Pairs, tmp_path:
 
 def test_tests_on_the_way_change_nothing_in_training(pairs: Pairs) -> None:
     toy = cde.RetrievalSet.from_pairs(pairs, 10)
-    config = TrainConfig(**{**BI, "evaluate_every": 4, "seed": 21})
+    dropout = {"model": {"dropout": 0.1}}  # which a test on the way takes off, and puts on again
+    config = TrainConfig(**{**BI, **dropout, "evaluate_every": 4, "seed": 21})
     tested = train(config, pairs, tests=[toy])
     plain = train(dataclasses.replace(config, evaluate_every=0), pairs)
     column = f"ndcg@10 {toy.name}"

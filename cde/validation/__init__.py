@@ -2,7 +2,8 @@
 
 pydantic says what is wrong in several lines and its own words; here a user reads one line that
 names the setting, what is accepted and what was given. Unknown names are answered with the nearest
-known one.
+known one. `cde.validation.texts` looks at texts and ids, `cde.validation.vectors` at what encoders
+give.
 
 Cost: microseconds.
 """
@@ -11,22 +12,29 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Annotated, Any, TypeVar, dataclass_transform
 
+import numpy as np
 import pydantic
 from pydantic import BeforeValidator, ConfigDict, ValidationError
 
 __all__ = [
     "Number",
+    "Switch",
+    "Text",
     "Whole",
+    "checked_number",
+    "checked_switch",
+    "checked_text",
     "checked_texts",
     "checked_whole",
     "declared",
     "explained",
     "sentences",
+    "shown",
     "unknown",
 ]
 
@@ -44,15 +52,50 @@ def _whole(value: Any) -> Any:
 
 def _number(value: Any) -> Any:
     """A finite number of any library as Python's."""
-    if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
+    try:
+        if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    except OverflowError:  # a whole number beyond all others
+        pass
     raise ValueError("must be a finite number")
+
+
+def _text(value: Any) -> Any:
+    """Text, and no bytes."""
+    if isinstance(value, str):
+        return value
+    raise ValueError("must be text")
+
+
+def _switch(value: Any) -> Any:
+    """True or false, and not what Python takes for them: "false" is a text, and true."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise ValueError("must be true or false")
 
 
 #: a whole number: `3`, `np.int64(3)` or `3.0`, not `True` or `"3"`
 Whole = Annotated[int, BeforeValidator(_whole)]
 #: a finite number: `0.5`, `np.float32(0.5)` or `1`, not `nan`
 Number = Annotated[float, BeforeValidator(_number)]
+#: text, not bytes
+Text = Annotated[str, BeforeValidator(_text)]
+#: `True` or `False`, not `"false"` or 1
+Switch = Annotated[bool, BeforeValidator(_switch)]
+
+
+def shown(value: Any, most: int = 200) -> str:
+    """What was given, for a message: of what is long, its start.
+
+    Example:
+        >>> shown("x" * 500, most=10)
+        "'xxxxxxxxx…"
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        text = f"a {type(value).__name__} too long to be shown"
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def checked_texts(texts: Any, name: str = "texts") -> list[str]:
@@ -71,8 +114,8 @@ def checked_texts(texts: Any, name: str = "texts") -> list[str]:
     """
     if isinstance(texts, str):
         raise TypeError(f"{name} must be a list of strings; one string was given: put it in a list")
-    if not isinstance(texts, Iterable):
-        raise TypeError(f"{name} must be a list of strings; it is {texts!r}")
+    if not isinstance(texts, Iterable) or getattr(texts, "ndim", 1) == 0:
+        raise TypeError(f"{name} must be a list of strings; it is {shown(texts)}")
     if isinstance(texts, Set | Mapping):
         raise TypeError(
             f"{name} must be a list of strings; a {type(texts).__name__} was given, whose order is "
@@ -87,13 +130,74 @@ def checked_texts(texts: Any, name: str = "texts") -> list[str]:
     return items
 
 
-def checked_whole(value: Any, name: str, least: int = 1) -> int:
+def checked_number(value: Any, name: str) -> float:
+    """A finite number of any library as Python's, where a class declares no fields for pydantic.
+
+    Args:
+        value: what was given.
+        name: name of the setting, for errors.
+
+    Raises:
+        ValueError: another type, infinite, or not a number.
+
+    Example:
+        >>> checked_number(float("nan"), "epsilon")
+        Traceback (most recent call last):
+        ValueError: epsilon must be a finite number; it is nan
+    """
+    return float(_checked(_number, value, name))
+
+
+def checked_switch(value: Any, name: str) -> bool:
+    """True or false, where a class declares no fields for pydantic.
+
+    Args:
+        value: what was given.
+        name: name of the setting, for errors.
+
+    Raises:
+        ValueError: anything else, such as "false", which Python takes for true.
+
+    Example:
+        >>> checked_switch("false", "symmetric")
+        Traceback (most recent call last):
+        ValueError: symmetric must be true or false; it is 'false'
+    """
+    return bool(_checked(_switch, value, name))
+
+
+def checked_text(value: Any, name: str) -> str:
+    """Text, where a class declares no fields for pydantic.
+
+    Args:
+        value: what was given.
+        name: name of the setting, for errors.
+
+    Raises:
+        ValueError: anything else, bytes too.
+
+    Example:
+        >>> checked_text(None, "query_prefix")
+        Traceback (most recent call last):
+        ValueError: query_prefix must be text; it is None
+    """
+    return str(_checked(_text, value, name))
+
+
+def _checked(check: Callable[[Any], Any], value: Any, name: str) -> Any:
+    try:
+        return check(value)
+    except ValueError as error:
+        raise ValueError(f"{name} {error}; it is {shown(value)}") from None
+
+
+def checked_whole(value: Any, name: str, least: int | None = 1) -> int:
     """A whole number of any library as Python's, where a class declares no fields for pydantic.
 
     Args:
         value: what was given.
         name: name of the setting, for errors.
-        least: the smallest that is accepted.
+        least: the smallest that is accepted; None accepts all.
 
     Raises:
         ValueError: another type, or a smaller number.
@@ -103,12 +207,9 @@ def checked_whole(value: Any, name: str, least: int = 1) -> int:
         Traceback (most recent call last):
         ValueError: context_size must be 1 or more; it is 0
     """
-    try:
-        number = int(_whole(value))
-    except ValueError as error:
-        raise ValueError(f"{name} {error}; it is {value!r}") from None
-    if number < least:
-        raise ValueError(f"{name} must be {least} or more; it is {value!r}")
+    number = int(_checked(_whole, value, name))
+    if least is not None and number < least:
+        raise ValueError(f"{name} must be {least} or more; it is {shown(value)}")
     return number
 
 
@@ -171,15 +272,15 @@ def _sentence(problem: Any) -> str:
     }
     kind = problem["type"]
     if kind in bounds:
-        return f"{name} must be {bounds[kind].format(**context)}; it is {given!r}"
+        return f"{name} must be {bounds[kind].format(**context)}; it is {shown(given)}"
     if kind == "literal_error":
         accepted = context["expected"].replace(" or ", ", ").replace("'", "")
-        return f"{name} must be one of {accepted}; it is {given!r}"
+        return f"{name} must be one of {accepted}; it is {shown(given)}"
     if kind == "value_error" and not problem["loc"]:  # of several settings together
         return str(context["error"])
     if kind == "value_error":
-        return f"{name} {context['error']}; it is {given!r}"
-    return f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]}; it is {given!r}"
+        return f"{name} {context['error']}; it is {shown(given)}"
+    return f"{name}: {problem['msg'][0].lower()}{problem['msg'][1:]}; it is {shown(given)}"
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

@@ -1,0 +1,402 @@
+"""What was once taken for something else, and scored: each is refused, by name and place."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from tiny_encoders import bi_encoder, contextual
+
+import cde
+from cde.book.ledger import read_ledger
+from cde.data.folder import load_pairs, load_retrieval
+from cde.data.judgements import LARGEST_GRADE
+from cde.dwell.span_corruption import windows_corrupted
+from cde.models.weights import read_weights
+from cde.retrieval import rank, rerank, score_queries
+from cde.training.loss import contrastive_loss
+from cde.validation.groups import group_numbers
+
+Vectors = np.ndarray[Any, Any]
+WriteBeir = Callable[..., Path]
+
+TOY = cde.RetrievalSet(["d1", "d2", "d3"], ["a", "b", "c"], ["q"], ["x"], {"q": {"d2": 1}})
+NAN, INF = float("nan"), float("inf")
+
+
+class Gives:
+    """An encoder that gives what it is told, of as many documents as it likes."""
+
+    def __init__(self, documents: Any, queries: Any = None) -> None:
+        self.queries = np.ones((1, 2), np.float32) if queries is None else queries
+        self.documents = documents
+
+    def encode_queries(self, texts: Sequence[str]) -> Any:
+        return self.queries
+
+    def encode_documents(self, texts: Sequence[str]) -> Any:
+        return self.documents
+
+
+# --- vectors
+
+BAD = [
+    (
+        np.full((3, 2), NAN),
+        "of 3 documents, 3 have numbers that are not finite, the first in row 0",
+    ),
+    ([[1, 0], [1, INF], [0, 1]], "1 have numbers that are not finite, the first in row 1"),
+    ([[1, 0], [0, 1], [0, 0]], "of 3 documents, 1 have only zeros, the first in row 2"),
+    ([[1, 0], [1e30, 1e30], [0, 1]], "1 have lengths that single precision cannot multiply"),
+    (np.ones((2, 2)), r"shape \(2, 2\) for 3 documents; expected \(3, 2\)"),
+    (np.ones((3, 4)), r"shape \(3, 4\) for 3 documents; expected \(3, 2\)"),
+    (np.ones(3), r"shape \(3,\) for 3 documents"),
+    ([["a", "b"]] * 3, "no vectors for 3 documents"),
+    ([[1], [1, 2], [3]], "no vectors for 3 documents"),
+    (None, "no vectors for 3 documents"),
+]
+
+
+@pytest.mark.parametrize(("given_back", "message"), BAD)
+def test_an_encoder_that_gives_no_vectors_is_named_with_the_first_row(
+    given_back: Any, message: str
+) -> None:
+    """Three documents of NaN scored 0.565, and too few rows 1.0."""
+    bad = Gives(given_back)
+    calls: list[Callable[[], Any]] = [
+        lambda: cde.evaluate(bad, TOY),
+        lambda: rerank(bad, TOY, {"q": {"d1": 3.0, "d2": 2.0, "d3": 1.0}}),
+        lambda: cde.compare(cde.BM25(), bad, TOY),
+        lambda: cde.Hybrid([bad]).rank(TOY),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=f"Gives gave .*{message}"):
+            call()
+
+
+@pytest.mark.parametrize(("given_back", "message"), BAD[:3])
+def test_an_index_and_queries_are_looked_at_too(given_back: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"Gives gave .*{message}"):
+        cde.Index(["a", "b", "c"], encoder=Gives(given_back))
+    with pytest.raises(ValueError, match="Gives gave .*of 1 queries, 1 have only zeros"):
+        cde.evaluate(Gives(np.ones((3, 2)), np.zeros((1, 2))), TOY)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["float16", "float32", "float64"]))
+def test_good_vectors_are_ranked_as_they_came(seed: int, kind: str) -> None:
+    """The check copies and rounds nothing: scores are those of the vectors, to the last bit."""
+    made = np.random.default_rng(seed).normal(size=(3, 5)).astype(kind)
+    asked = np.random.default_rng([seed]).normal(size=(1, 5)).astype(kind)
+    found = rank(Gives(made, asked), TOY)["q"]
+    scores, places = cde.search(asked, made)
+    names = [TOY.document_ids[place] for place in places[0]]
+    assert list(found.items()) == list(zip(names, scores[0].tolist(), strict=True))
+    tensors = Gives(torch.from_numpy(made), torch.from_numpy(asked))
+    assert rank(tensors, TOY)["q"] == found
+
+
+def test_a_ranker_s_scores_are_numbers_of_documents_that_can_be_named() -> None:
+    with pytest.raises(ValueError, match="scores must be finite numbers; that of 'q' → 'd1'"):
+        score_queries({"q": {"d2": 1.0, "d1": NAN}}, TOY)
+    with pytest.raises(ValueError, match="rankings must be whole text"):  # ended the interpreter
+        score_queries({"q": {"\ud800": 1.0}}, TOY)
+    assert score_queries({"q": {"d2": np.float32(1), "d1": 0}}, TOY).loc["q", "ndcg@10"] == 1
+
+
+# --- ids and grades
+
+
+@pytest.mark.parametrize("name", ["a\ud800", "a\0b", "\udc80"])
+def test_ids_that_trec_eval_cannot_hold_are_refused(name: str) -> None:
+    for given_to in (
+        {"document_ids": [name], "query_ids": ["q"]},
+        {"document_ids": ["d"], "query_ids": [name]},
+    ):
+        with pytest.raises(ValueError, match=r"toy: (document|query) ids must .*item 0"):
+            cde.RetrievalSet(documents=["a"], queries=["b"], qrels={}, name="toy", **given_to)
+
+
+@pytest.mark.parametrize(
+    "grade", [10**20, 2**40, 2**31, LARGEST_GRADE + 1, -(2**40), 1.5, "1", None]
+)
+def test_grades_that_trec_eval_cannot_hold_are_refused(grade: Any) -> None:
+    """2⁴⁰ scored nought, 10²⁰ ended the interpreter at the next call."""
+    with pytest.raises(ValueError, match="toy: the grade of 'q' → 'd' must be .*; it is "):
+        cde.RetrievalSet(["d"], ["a"], ["q"], ["b"], {"q": {"d": grade}}, name="toy")
+
+
+@pytest.mark.parametrize("grade", [True, np.int64(2), np.float32(2), np.bool_(True), 3.0])
+def test_whole_grades_of_other_libraries_are_grades(grade: Any) -> None:
+    toy = cde.RetrievalSet(["d"], ["boat"], ["q"], ["boat"], {"q": {"d": grade}})
+    assert type(toy.qrels["q"]["d"]) is int and toy.qrels["q"]["d"] == int(grade)
+    assert cde.evaluate(cde.BM25(), toy) == {"ndcg@10": 1.0}
+
+
+def test_the_largest_grade_is_scored_and_the_interpreter_lives() -> None:
+    """In a process of its own: a grade that is too large ends it without a word."""
+    code = (
+        "import cde\n"
+        f"for grade in ({LARGEST_GRADE}, -{LARGEST_GRADE}):\n"
+        "    toy = cde.RetrievalSet(['d', 'e'], ['boat', 'soup'], ['q'], ['boat'],\n"
+        "        {'q': {'d': grade, 'e': 1}})\n"
+        "    print(cde.evaluate(cde.BM25(), toy, ['ndcg@10', 'map@10', 'p@1', 'recall@5']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, second = (json.loads(line.replace("'", '"')) for line in done.stdout.splitlines())
+    assert first["ndcg@10"] == pytest.approx(1, abs=1e-5) and first["p@1"] == 1
+    assert set(second.values()) == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("qrels", "message"),
+    [
+        ("q1\td1\t1_0\n", "line 2: a relevance grade must be a whole number; got '1_0'"),
+        ("q1\td1\t٣\n", "line 2: a relevance grade must be a whole number"),
+        (f"q1\td1\t1\nq2\td2\t{10**20}\n", "line 3: a relevance grade must be 1000000 or less"),
+        (f"q1\td1\t{'9' * 5000}\n", "line 2: a relevance grade must be a whole number"),
+        ("q1\td1\t1\nq1\td1\t0\n", "line 3: 'q1' → 'd1' is judged 0 here and 1 before"),
+        ("q1\0\td1\t1\n", "line 2: an id must not hold NUL"),
+    ],
+)
+def test_a_judgement_that_is_none_is_named_by_file_and_line(
+    tmp_path: Path, write_beir: WriteBeir, qrels: str, message: str
+) -> None:
+    folder = write_beir(tmp_path / "toy", qrels={"test": qrels})
+    with pytest.raises(ValueError, match=f"test.tsv, {message}"):
+        load_retrieval(folder)
+
+
+def test_a_judgement_that_is_given_twice_and_agrees_counts_once(
+    tmp_path: Path, write_beir: WriteBeir
+) -> None:
+    folder = write_beir(tmp_path / "toy", qrels={"test": "q1\td1\t1\nq1\td1\t+1\nq2\td2\t 0\n"})
+    assert load_retrieval(folder).qrels == {"q1": {"d1": 1}, "q2": {"d2": 0}}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"_id": "d", "text": "a", "title": ["x"]}', '"title" must be a string or null'),
+        ('{"_id": "d", "text": "a", "title": []}', '"title" must be a string or null'),
+        (r'{"_id": "d", "text": "a \ud83d"}', '"text" has half of a surrogate pair'),
+        (r'{"_id": "\udc80", "text": "a"}', '"_id" has half of a surrogate pair'),
+        (r'{"_id": "d\u0000", "text": "a"}', "an id must not hold NUL"),
+        ("[" * 100_000, "JSON that cannot be read"),
+        ('{"_id": "d", "text": ' + "1" * 5000 + "}", "JSON that cannot be read"),
+    ],
+)
+def test_a_line_of_a_corpus_that_is_no_document_is_named(
+    tmp_path: Path, write_beir: WriteBeir, line: str, message: str
+) -> None:
+    folder = write_beir(tmp_path / "toy")
+    (folder / "corpus.jsonl").write_text('\n{"_id": "d1", "text": "b"}\n' + line)
+    with pytest.raises(ValueError, match=f"corpus.jsonl, line 3: {message}"):
+        load_retrieval(folder)
+
+
+def test_a_pair_of_surrogates_is_one_character(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(r'{"query": "\ud83d\ude80", "document": "x", "domain": null}')
+    assert load_pairs(path).queries == ["🚀"]
+    path.write_text(r'{"query": "\ude80\ud83d", "document": "x"}')
+    with pytest.raises(ValueError, match='pairs.jsonl, line 1: "query" has half of a surrogate'):
+        load_pairs(path)
+
+
+# --- settings
+
+PAIRS = cde.Pairs(["a", "b"], ["c", "d"])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: PAIRS.sample(-1), "size must be 0 or more; it is -1"),
+        (lambda: PAIRS.sample(1.5), "size must be a whole number; it is 1.5"),
+        (lambda: PAIRS.sample_per_domain(-1), "size must be 0 or more; it is -1"),
+        (lambda: TOY.select_queries(-1), "size must be 0 or more; it is -1"),
+        (lambda: TOY.shrink(-1, 1), "documents must be 0 or more; it is -1"),
+        (lambda: TOY.shrink(1, -1), "queries must be 0 or more; it is -1"),
+        (
+            lambda: windows_corrupted(np.arange(50), np.arange(3), np.random.default_rng(0), 0),
+            "windows must be 1 or more; it is 0",
+        ),
+        (
+            lambda: cde.false_negatives(np.eye(2), np.eye(2), epsilon=NAN),
+            "epsilon must be a finite number; it is nan",
+        ),
+        (
+            lambda: cde.false_negatives(np.eye(2), np.eye(2), threshold=NAN),
+            "threshold must be a finite number; it is nan",
+        ),
+        (
+            lambda: contrastive_loss(torch.eye(2), torch.eye(2), symmetric="false"),  # type: ignore[arg-type]
+            "symmetric must be true or false; it is 'false'",
+        ),
+        (
+            lambda: cde.pack_batches(np.zeros(2), 1, domains=[None, "a"]),  # type: ignore[list-item]
+            "domains must be strings or numbers; item 0 is None",
+        ),
+        (
+            lambda: cde.cluster_pairs(np.eye(2), np.eye(2), domains=["a", None]),  # type: ignore[list-item]
+            "domains must be strings or numbers; item 1 is None",
+        ),
+        (
+            lambda: cde.pack_batches(np.zeros(4), 2, drop_last="no"),  # type: ignore[arg-type]
+            "drop_last must be true or false; it is 'no'",
+        ),
+        (
+            lambda: cde.cluster_pairs(np.eye(2), np.eye(2), cluster_size=1, attempts=10**9),
+            "attempts must be 1000 or less; it is 1000000000",
+        ),
+    ],
+)
+def test_a_setting_that_would_be_taken_for_another_is_refused(
+    call: Callable[[], Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_domain_that_is_none_makes_no_pairs() -> None:
+    with pytest.raises(TypeError, match="domains must be strings; item 1 is of type NoneType"):
+        cde.Pairs(["a", "b"], ["c", "d"], ["x", None])  # type: ignore[list-item]
+
+
+@given(st.lists(st.one_of(st.text(max_size=2), st.integers(0, 3)), min_size=1, max_size=6))
+def test_groups_are_equal_where_their_numbers_are(groups: list[str | int]) -> None:
+    if len({type(one) for one in groups}) > 1:
+        with pytest.raises(ValueError, match="all strings or all numbers"):
+            group_numbers(groups, "domains")
+        return
+    numbers = group_numbers(groups, "domains").tolist()
+    for one, own in zip(groups, numbers, strict=True):
+        for other, its in zip(groups, numbers, strict=True):
+            assert (one == other) == (own == its) and (one < other) == (own < its)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"symmetric": "false"}, "symmetric must be true or false; it is 'false'"),
+        ({"share_negatives": 1}, "share_negatives must be true or false; it is 1"),
+        ({"data": b"pydocs"}, "data must be text; it is b'pydocs'"),
+        ({"start": 3}, "start must be text; it is 3"),
+        ({"filter_epsilon": NAN}, "filter_epsilon must be a finite number; it is nan"),
+        ({"model": {"first_stage_mlp": "false"}}, "model: first_stage_mlp must be true or false"),
+        ({"model": {"null_token": 1}}, "model: null_token must be true or false"),
+        ({"model": {"query_prefix": None}}, "model: query_prefix must be text; it is None"),
+        ({"model": {"sequence_dropout": "0"}}, "model: sequence_dropout must be a finite number"),
+        ({"model": {"dropout": NAN}}, "model: dropout must be a finite number; it is nan"),
+        ({"model": {"skip_instruction_until": -1}}, "skip_instruction_until must be 0 or more"),
+        ({"model": {"pool": ["text"]}}, "model: pool must be 'text' or 'all'"),
+        ({"architecture": "bi-encoder", "model": {"pooling": 3}}, "model: pooling must be 'mean'"),
+    ],
+)
+def test_every_setting_of_training_has_a_type(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        cde.TrainConfig(**settings)
+
+
+# --- files of the book and of models
+
+CLAIM = (
+    "- {id: toy, paper: cde, part: p, place: q, wording: w, paper_value: v, paper_effect: null,\n"
+    "   test: t, unit: u, expect: {above: 0}, fixed: {date: 2026-11-22, order: before},\n"
+    "   chapter: null}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (CLAIM.replace("above: 0", "above: .nan"), "toy: expect must have numbers"),
+        (CLAIM.replace("above: 0", "below: .inf"), "toy: expect must have numbers"),
+        (CLAIM.replace("above: 0", "above: true"), "toy: expect must have numbers"),
+        (CLAIM.replace("paper_effect: null", "paper_effect: .nan"), "toy: paper_effect must be"),
+        (CLAIM.replace("{above: 0}", "[0]"), "toy: expect must hold a rule"),
+        ("claims: 3", "must hold a list"),
+        ("- toy", "entry 1 must be a mapping"),
+        ("- {", "cannot be read as YAML"),
+    ],
+)
+def test_a_ledger_that_is_none_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "claims.yml"
+    path.write_text(CLAIM)
+    assert read_ledger(path)["toy"].expect == {"above": 0}
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"claims.yml.*{message}"):
+        read_ledger(path)
+
+
+@pytest.mark.parametrize("listed", [3, [], None, "model.safetensors", {}, {"a": 1}, {"a": "../b"}])
+def test_an_index_of_weights_that_lists_no_files_is_refused(tmp_path: Path, listed: Any) -> None:
+    path = tmp_path / "model.safetensors.index.json"
+    path.write_text(json.dumps({"weight_map": listed}))
+    with pytest.raises(ValueError, match='index.json must hold an object with "weight_map"'):
+        read_weights(tmp_path)
+
+
+def test_weights_of_whole_numbers_are_refused(tmp_path: Path) -> None:
+    """Copied into a model, 8-bit weights would be numbers that mean something else."""
+    folder = tmp_path / "model"
+    bi_encoder().save_pretrained(folder)
+    tensors = load_file(folder / "model.safetensors")
+    name = next(iter(tensors))
+    tensors[name] = (10 * tensors[name]).to(torch.int64)
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(
+        ValueError, match=f"of another kind of number: {name} int64, expected float32"
+    ):
+        cde.BiEncoder.from_pretrained(folder)
+
+
+# --- texts
+
+ODD = [
+    "👩\u200d🚀🚢",
+    "שלום עולם",
+    "\u202eabc\u202c",
+    "a\u200bb",
+    "\u200d",
+    "\ufeff",
+    "",
+    "\0",
+    "é\u0301",
+]
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_text_of_every_kind_embeds_and_is_evaluated() -> None:
+    ids = [f"{text}/{place}" for place, text in enumerate(ODD) if "\0" not in text]
+    texts = [text for text in ODD if "\0" not in text]
+    toy = cde.RetrievalSet(ids, texts, ids, texts, {name: {name: 1} for name in ids})
+    minilm = cde.BiEncoder.from_backbone("minilm", 1, device="cpu", precision="float32")
+    for encoder in (minilm, bi_encoder(), contextual().with_context(ODD[:2]), cde.BM25()):
+        assert 0 <= cde.evaluate(encoder, toy)["ndcg@10"] <= 1
+    vectors = minilm.encode_documents(ODD)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert vectors[0] @ vectors[1] < 0.999  # not all one unknown word
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_half_a_pair_is_refused_by_whatever_embeds() -> None:
+    for embed in (
+        cde.Surrogate(cache=False).embed,
+        bi_encoder().encode_queries,
+        contextual().with_context(None).encode_documents,
+        cde.Index,
+        lambda texts: cde.Pairs(texts, texts),
+    ):
+        with pytest.raises(ValueError, match="must be whole text; item 1 has half of a surrogate"):
+            embed(["boats", "a \ud83d"])

@@ -1,0 +1,45 @@
+"""The list of planted faults fits the code that it is about."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+
+import pytest
+from mutants import ROOT, Fault, read_faults
+
+FAULTS = read_faults()
+
+
+@cache
+def names_in(file: str) -> set[str]:
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
+def test_each_fault_can_be_planted_and_its_tests_are_there(fault: Fault) -> None:
+    text = (ROOT / fault.file).read_text(encoding="utf-8")
+    planted = fault.planted(text)
+    assert ast.dump(ast.parse(planted)) != ast.dump(ast.parse(text)), "another program"
+    assert fault.tests
+    for test in fault.tests:
+        file, _, name = test.partition("::")
+        assert file.startswith("tests/")
+        assert not name or name.partition("[")[0] in names_in(file), test
+
+
+def test_text_that_stands_in_a_file_twice_or_never_is_refused() -> None:
+    fault = Fault("one", "", "a.py", "x", "y", ())
+    assert fault.planted("a x") == "a y"
+    for text in ("a", "x x"):
+        with pytest.raises(ValueError, match="times, not once"):
+            fault.planted(text)
+
+
+def test_the_list_covers_the_numerical_core() -> None:
+    assert len(FAULTS) >= 60
+    files = {fault.file for fault in FAULTS}
+    for room in ("batching", "training", "models", "retrieval", "intervals", "dwell", "book"):
+        assert any(file.startswith(f"cde/{room}/") for file in files), room
+    assert {"cde/lexical.py", "cde/surrogate/__init__.py"} <= files

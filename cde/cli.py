@@ -20,6 +20,7 @@ import argparse
 import contextlib
 import io
 import signal
+import sqlite3
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -29,6 +30,7 @@ from cde.benchmark import commands as mteb_commands
 from cde.corpus import commands as index_commands
 from cde.hardware import prefer_short_waits
 from cde.provenance import PROFILES
+from cde.storage.disk import cache_root, told_of_the_disk
 
 __all__ = ["main"]
 
@@ -139,20 +141,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             print(describe_chapter(chapter))
             return 0
-        return _dispatch(_parser().parse_args(given))
+        with told_of_the_disk():
+            return _dispatch(_parser().parse_args(given))
     except BrokenPipeError:  # the reader of our output has gone, as in `cde list | head`
         sys.stdout = None
         return 0
     except (
         ValueError,
         TypeError,
-        FileExistsError,
-        FileNotFoundError,
         ModuleNotFoundError,
-        ConnectionError,
-        PermissionError,
+        OSError,  # a disk that is full or closed: the message names the path, and what to do
     ) as error:
         print(f"cde {command}: {error}", file=sys.stderr)
+        return 2
+    except sqlite3.Error as error:
+        print(
+            f"cde {command}: the store of vectors in {cache_root() / 'embeddings'}: {error}. Wait "
+            "for the processes that use it, or set CDE_CACHE to another folder",
+            file=sys.stderr,
+        )
         return 2
     except RuntimeError as error:
         print(f"cde {command}: {error}", file=sys.stderr)

@@ -13,22 +13,31 @@ import os
 import re
 import sys
 import tempfile
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import nbformat
 
 from cde.book.chapters import Chapter, find_chapter
-from cde.book.comparison import compared, numbered, runs_of
-from cde.book.execution import Execution, execute, load_execution
+from cde.book.comparison import compared, numbered, read_run, runs_of
+from cde.book.execution import Execution, execute, load_execution, write_execution
 from cde.book.ledger import ledger
 from cde.book.pages import chapter_notebook
 from cde.book.parameters import parse_assignments
 from cde.book.records import proof_states
 from cde.book.verdicts import decide
 from cde.hardware import compute_device
-from cde.provenance import PROFILES, commit
-from cde.storage import atomic_path, content_hash, project_root
+from cde.provenance import PROFILES, commit, now
+from cde.storage import (
+    alone,
+    atomic_path,
+    cache_folder,
+    content_hash,
+    project_root,
+    temporary_folder,
+)
 
 __all__ = ["describe_chapter", "run", "tell_of_failure"]
 
@@ -60,6 +69,60 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.dry_run:
         return _rehearse(chapter, parameters, output)
+    begun, before = now(), _records()
+    with _one_at_a_time(chapter, output, bool(options.record)) as waited:
+        if waited and _is_done(begun, before, chapter, parameters, output, options):
+            print(f"{output}: another process has just made it")
+            return 0
+        return _run_now(chapter, parameters, output, options, asked)
+
+
+def _one_at_a_time(chapter: Chapter, output: Path, records: bool) -> AbstractContextManager[bool]:
+    """Of the runs that write one notebook; and of those that record a chapter, which would write
+    one file, and prove it.
+    """
+    what = f"the records of {chapter.name}" if records else str(output)
+    mark = [str(project_root()), chapter.name] if records else [str(output.absolute())]
+    return alone(cache_folder("locks") / f"{content_hash(mark)}.lock", what)
+
+
+def _is_done(
+    begun: str,
+    before: dict[str, int],
+    chapter: Chapter,
+    parameters: dict[str, Any],
+    output: Path,
+    options: argparse.Namespace,
+) -> bool:
+    """Whether another process has made meanwhile what was asked for, records and proof too."""
+    try:
+        log = read_run(str(output))
+    except (FileNotFoundError, ValueError):
+        return False
+    if (log.chapter, log.parameters, log.recorded) != (
+        chapter.name,
+        parameters,
+        _recorded(options),
+    ):
+        return False
+    ended = datetime.fromisoformat(log.started) + timedelta(seconds=log.seconds)
+    new = [name for name, changed in _records().items() if before.get(name) != changed]
+    proved = not options.record or (new != [] and _holding(new) == set(new))
+    fresh = log.notebook == content_hash([chapter.source]) and ended.isoformat() >= begun
+    return fresh and proved and not log.error
+
+
+def _recorded(options: argparse.Namespace) -> str:
+    return f"{options.record or ''}{' and more seeds' if options.add else ''}"
+
+
+def _run_now(
+    chapter: Chapter,
+    parameters: dict[str, Any],
+    output: Path,
+    options: argparse.Namespace,
+    asked: str,
+) -> int:
     if options.add and not _stands(chapter, asked):
         print(
             f"cde run: the proof of {asked} does not hold here, so that other seeds would not be "
@@ -74,6 +137,8 @@ def run(options: argparse.Namespace) -> int:
     notebook, log = execute(chapter, parameters, output)
     with atomic_path(output) as temporary:
         nbformat.write(chapter_notebook(chapter, notebook, log), temporary)
+    log.recorded = _recorded(options)
+    write_execution(log, output)
     tell_of_failure(chapter.name, log.error)
     if not log.error:
         _print_verdicts(chapter, log)
@@ -174,8 +239,8 @@ def _miniature(chapter: Chapter) -> bool:
     own = os.environ.get("CDE_PRECISION")
     os.environ["CDE_PRECISION"] = "float32"  # proofs are, whatever the record was computed in
     try:
-        with tempfile.TemporaryDirectory(prefix="cde-") as folder:
-            _, log = execute(chapter, {"profile": "smoke"}, Path(folder) / f"{chapter.name}.ipynb")
+        with temporary_folder() as folder:
+            _, log = execute(chapter, {"profile": "smoke"}, folder / f"{chapter.name}.ipynb")
     finally:
         os.environ.pop("CDE_PRECISION")
         os.environ.update({} if own is None else {"CDE_PRECISION": own})

@@ -15,29 +15,41 @@ from pathlib import Path
 import pandas as pd
 
 from cde.book.chapter_run import tell_of_failure
-from cde.book.chapters import chapters, find_chapter
+from cde.book.chapters import Chapter, chapters, find_chapter
 from cde.book.comparison import compared, read_run
 from cde.book.execution import execute, load_execution, raw_notebook, stale_reasons
 from cde.book.ledger_pages import Judged, judged
 from cde.book.pages import write_pages
 from cde.book.records import proof_states
 from cde.book.verdicts import to_json
-from cde.storage import project_root
+from cde.storage import alone, cache_folder, project_root, remove_leftovers
 
 __all__ = ["book", "claims", "compare", "list_chapters", "sources"]
 
 
+#: folders of the book that builds write into
+_WRITTEN = ("executed", "generated", "reruns")
+
+
 def book(options: argparse.Namespace) -> int:
     """Execute the stale chapters and render the book."""
-    from cde.book.rendering import render
-
     root = project_root()
     selected = [find_chapter(name) for name in options.only] or chapters()
     for chapter in selected:
         chapter.check_parameters({"profile": options.profile})  # before anything starts
-    failed = []
     if options.fresh:
         os.environ["CDE_FRESH"] = "1"  # the chapters' kernels use no record
+    # a second build waits for the first, and then has only to do what that one had not
+    with alone(root / "book" / "executed" / ".lock", "this book"):
+        return _build(selected, options, root)
+
+
+def _build(selected: list[Chapter], options: argparse.Namespace, root: Path) -> int:
+    from cde.book.rendering import render
+
+    for place in (*(root / "book" / name for name in _WRITTEN), cache_folder()):
+        remove_leftovers(place, below=True)
+    failed = []
     for chapter in selected:
         reasons = ["--fresh"] if options.fresh else stale_reasons(chapter, options.profile)
         if not reasons:

@@ -19,7 +19,7 @@ import nbformat
 import pandas as pd
 
 from cde.book.chapters import Chapter, find_chapter
-from cde.book.execution import Execution, load_execution
+from cde.book.execution import Execution, load_execution, parsed_execution
 from cde.book.ledger import ledger
 from cde.book.page import MIME
 from cde.book.parameters import declared_parameters
@@ -56,12 +56,12 @@ def read_run(place: str, profile: str = "laptop") -> Execution:
     if not beside.exists() and path.suffix == ".ipynb" and path.exists():
         return _told_by(path)
     try:
-        return Execution(**json.loads(beside.read_text(encoding="utf-8")))
+        return parsed_execution(beside.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FileNotFoundError(
             f"{beside} is not there: `cde run` writes it beside the notebook"
         ) from None
-    except (json.JSONDecodeError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{path.with_suffix('.json')} is no log of a run: {error}") from None
 
 

@@ -7,7 +7,8 @@ page is **stale** when any of these has changed; nothing else makes it so. (jupy
 notice an edited module; papermill would only warn of an unknown parameter.)
 
 An executed notebook appears whole or not at all: after an interruption the next call goes on with
-the chapters that are not done.
+the chapters that are not done. Its log is written after it, and holds its sha256: a log of another
+execution, and a notebook or a log that is damaged, are as none.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import os
 import re
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -40,9 +40,18 @@ from cde.book.page import MIME
 from cde.book.records import record_state
 from cde.data.sources import source_key
 from cde.provenance import commit, libraries
-from cde.storage import atomic_path, content_hash, project_root
+from cde.storage import atomic_path, content_hash, project_root, temporary_folder
+from cde.storage.damage import digest_of, unsigned, write_json
 
-__all__ = ["Execution", "execute", "load_execution", "raw_notebook", "stale_reasons"]
+__all__ = [
+    "Execution",
+    "execute",
+    "load_execution",
+    "parsed_execution",
+    "raw_notebook",
+    "stale_reasons",
+    "write_execution",
+]
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -75,6 +84,8 @@ class Execution:
     proofs: dict[str, str] = field(default_factory=dict)
     memory: float = 0.0  # GiB that the kernel held at the most; 0 is unknown
     error: str = ""
+    executed: str = ""  # sha256 of the executed notebook
+    recorded: str = ""  # the record that the run was asked to make
 
 
 def raw_notebook(chapter: Chapter, profile: str, root: Path | None = None) -> Path:
@@ -86,11 +97,23 @@ def raw_notebook(chapter: Chapter, profile: str, root: Path | None = None) -> Pa
 
 def load_execution(chapter: Chapter, profile: str, root: Path | None = None) -> Execution | None:
     """The log of the last execution, or None."""
-    path = raw_notebook(chapter, profile, root).with_suffix(".json")
+    notebook = raw_notebook(chapter, profile, root)
     try:
-        return Execution(**json.loads(path.read_text(encoding="utf-8")))
-    except (FileNotFoundError, json.JSONDecodeError, TypeError):
-        return None  # none yet, or one of an older form: the chapter runs again
+        log = parsed_execution(notebook.with_suffix(".json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None  # none yet, a damaged one, or one of an older form: the chapter runs again
+    if log.executed and not (notebook.is_file() and digest_of(notebook) == log.executed):
+        return None  # a kill came between the two, or the notebook is damaged
+    return log
+
+
+def parsed_execution(text: str) -> Execution:
+    """A log from its JSON.
+
+    Raises:
+        ValueError, TypeError: no JSON, a damaged log, or JSON of something else.
+    """
+    return Execution(**unsigned(json.loads(text), since="executed"))
 
 
 def _file_hash(path: Path) -> str:
@@ -106,8 +129,10 @@ def stale_reasons(chapter: Chapter, profile: str, root: Path | None = None) -> l
         ['it has not run at this profile']
     """
     root = root or project_root()
-    log = load_execution(chapter, profile, root)
-    if log is None or not raw_notebook(chapter, profile, root).exists():
+    log, notebook = load_execution(chapter, profile, root), raw_notebook(chapter, profile, root)
+    if log is None and notebook.exists():
+        return [f"{notebook} and its log are not of one execution, damaged or of another version"]
+    if log is None or not notebook.exists():
         return ["it has not run at this profile"]
     if log.error:
         return ["its last run failed"]
@@ -203,19 +228,22 @@ def execute(
         if path.suffix in (".py", ".j2", ".mplstyle")
     }
     begun = time.perf_counter()
-    with (
-        atomic_path(output) as temporary,
-        atomic_path(output.with_suffix(".json")) as temporary_log,
-    ):
-        with tempfile.TemporaryDirectory(prefix="cde-") as folder:
-            prepared = Path(folder) / f"{chapter.name}.ipynb"
+    with atomic_path(output) as temporary:
+        with temporary_folder() as folder:
+            prepared = folder / f"{chapter.name}.ipynb"
             nbformat.write(_prepare(chapter), prepared)
             log.error = _run(prepared, temporary, given, chapter, root)
         notebook = nbformat.read(temporary, as_version=4)
         log.seconds = round(time.perf_counter() - begun, 1)
         _fill(log, notebook, modules, root)
-        temporary_log.write_text(json.dumps(asdict(log), indent=1), encoding="utf-8")
+    write_execution(log, output)
     return notebook, log
+
+
+def write_execution(log: Execution, notebook: Path) -> None:
+    """Write a log beside the notebook that it is of."""
+    log.executed = digest_of(notebook)
+    write_json(notebook.with_suffix(".json"), asdict(log))
 
 
 def _run(
@@ -231,7 +259,7 @@ def _run(
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     try:
-        with _stoppable() as kernel:
+        with _stoppable(prepared.parent) as kernel:
             papermill.execute_notebook(
                 str(prepared),
                 str(output),
@@ -260,8 +288,10 @@ def _run(
 
 
 @contextlib.contextmanager
-def _stoppable() -> Iterator[dict[str, Any]]:
+def _stoppable(folder: Path) -> Iterator[dict[str, Any]]:
     """Settings of nbclient with which Ctrl-C ends the kernel first, and then the run.
+
+    What it takes to reach the kernel is kept in the folder.
 
     A KeyboardInterrupt in the midst of nbclient's loop can leave the kernel alive, or close the
     sockets that it writes to. So Ctrl-C goes to the kernel's cell, which ends with what it was
@@ -282,6 +312,7 @@ def _stoppable() -> Iterator[dict[str, Any]]:
 
     class Kernel(AsyncKernelManager):
         async def start_kernel(self, **options: Any) -> None:  # type: ignore[override]
+            self.connection_file = str(folder / "kernel.json")
             await super().start_kernel(**options)
             groups.append(self.provisioner.pgid)  # type: ignore[union-attr]
             if pressed:

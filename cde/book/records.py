@@ -30,6 +30,7 @@ from cde.book.proofs import TIMES, ProofState, differences, experiment_digest, s
 from cde.hardware import describe
 from cde.provenance import account, commit, libraries, now
 from cde.storage import atomic_path, cache_folder, content_hash, project_root
+from cde.storage.damage import read_json, write_json
 
 __all__ = [
     "Recorded",
@@ -317,12 +318,11 @@ def _state(path: Path) -> ProofState:
     record = json.loads(path.read_text(encoding="utf-8"))
     if not record.get("proof"):
         return ProofState(name, "no proof", "it has no proof")
-    kept = _kept_state(path)
-    if not kept.exists():
+    state = read_json(_kept_state(path), since="format")
+    if state is None:
         return ProofState(
             name, "not compared", "Its proof has not been compared here: run the chapter at smoke."
         )
-    state = json.loads(kept.read_text(encoding="utf-8"))
     if state["record"] != content_hash([path.read_bytes()]):
         return ProofState(
             name, "not compared", "Its proof has not been compared since it was made."
@@ -360,13 +360,8 @@ def _compare(
             continue
         difference = differences(_renamed(record["proof"]["rows"], record), kept)
         account.proofs[one] = difference
-        with atomic_path(_kept_state(path)) as temporary:
-            state = {
-                "record": content_hash([path.read_bytes()]),
-                "differences": difference,
-                "time": now(),
-            }
-            temporary.write_text(json.dumps(state), encoding="utf-8")
+        state = {"record": content_hash([path.read_bytes()]), "differences": difference}
+        write_json(_kept_state(path), {"format": 2, **state, "time": now()})
 
 
 def _write(

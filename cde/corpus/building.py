@@ -17,6 +17,7 @@ Cost: that of embedding; on disk the vectors twice while it goes on.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import shutil
 import time
@@ -30,9 +31,10 @@ from numpy.typing import NDArray
 from cde.corpus.encoders import Model, checked_encoder, embedded, record_of, require_same
 from cde.corpus.index import Index
 from cde.corpus.reading import named_texts
-from cde.corpus.saving import Saved, read_index, replaceable, write_index
+from cde.corpus.saving import Saved, locked, read_index, replaceable, write_index
 from cde.progress import progress
-from cde.storage import atomic_path, content_hash
+from cde.storage import atomic_path, content_hash, remove_leftovers
+from cde.storage.damage import read_sealed, write_sealed
 
 __all__ = ["build_index", "finished_parts", "seconds_per_text"]
 
@@ -76,7 +78,16 @@ def build_index(
     """
     folder = Path(folder).expanduser()
     names, documents = named_texts(texts, ids, columns)
-    there = bool(replaceable(folder))  # before hours of work
+    replaceable(folder)  # before hours of work, and before the lock is a file in it
+    with locked(folder):
+        return _built(names, documents, folder, encoder, part, replace)
+
+
+def _built(
+    names: list[str], documents: list[str], folder: Path, encoder: Any, part: int, replace: bool
+) -> Index:
+    remove_leftovers(folder)
+    there = bool(replaceable(folder))
     model = checked_encoder(encoder, documents)
     record = record_of(model)
     if there and not replace:
@@ -106,7 +117,7 @@ def _in_parts(
     place.mkdir(parents=True, exist_ok=True)
     mark = record["fingerprint"] or record["name"]
     parts = [texts[start : start + size] for start in range(0, len(texts), size)] or [[]]
-    files = [place / f"{_key(mark, some)}.npy" for some in parts]
+    files = [place / f"{_key(mark, some)}.part" for some in parts]
     finished = {file for file in files if file.exists()}
     if record["fingerprint"] is None:
         finished -= set(_made_by_another(dict(record), model, parts, files))
@@ -119,8 +130,9 @@ def _in_parts(
         start = time.perf_counter()
         new = embedded(model, some, "documents")
         seconds = time.perf_counter() - start
-        with atomic_path(file) as temporary, temporary.open("wb") as opened:
-            np.save(opened, new, allow_pickle=False)
+        buffer = io.BytesIO()
+        np.save(buffer, new, allow_pickle=False)
+        write_sealed(file, buffer.getvalue())
         if not getattr(model, "cache", False):  # what was embedded before says nothing of the cost
             with atomic_path(file.with_suffix(".json")) as temporary:
                 temporary.write_text(json.dumps([len(some), seconds]))
@@ -134,11 +146,10 @@ def _key(mark: str, texts: Sequence[str]) -> str:
 
 
 def _read(file: Path, count: int) -> Vectors | None:
-    """The vectors of a part; None for a file that is not whole, as a power cut may leave it."""
-    try:
-        vectors = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+    """The vectors of a part; None for one that is damaged, which is set aside."""
+    if (data := read_sealed(file)) is None:
         return None
+    vectors = np.load(io.BytesIO(data), allow_pickle=False)
     good = vectors.ndim == 2 and len(vectors) == count and vectors.dtype == np.float32
     return vectors if good and np.isfinite(vectors).all() else None
 
@@ -172,7 +183,7 @@ def finished_parts(folder: Path | str) -> int:
         >>> finished_parts("nowhere")
         0
     """
-    return len(_whole(Path(folder).expanduser(), ".npy"))
+    return len(_whole(Path(folder).expanduser(), ".part"))
 
 
 def _whole(folder: Path, suffix: str) -> list[Path]:

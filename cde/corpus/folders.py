@@ -26,6 +26,7 @@ from cde.corpus.building import build_index, seconds_per_text
 from cde.corpus.drift import Drift, drift
 from cde.corpus.encoders import describe
 from cde.corpus.index import Index
+from cde.corpus.saving import locked
 from cde.models import CorpusEncoder
 from cde.retrieval import Hybrid
 from cde.retrieval.named import named_system
@@ -178,6 +179,21 @@ def change_folder(
         FileNotFoundError, ValueError: as for `open_folder`, `Index.add` and `Index.remove`; nothing
             is changed then.
     """
+    with locked(_index_folder(folder)):
+        return _changed(folder, add, remove, update)
+
+
+def _index_folder(folder: Path | str) -> Path:
+    """The folder, if it is one that holds an index: a lock is put into no other."""
+    place = Path(folder).expanduser()
+    if not (place / "index.json").is_file():
+        Index.load(place)  # says what is wrong
+    return place
+
+
+def _changed(
+    folder: Path | str, add: Mapping[str, str] | None, remove: Sequence[str], update: bool
+) -> tuple[list[Index], int, int]:
     indexes = open_folder(folder)
     first, new, gone = indexes[0], dict(add or {}), list(remove)
     if update:

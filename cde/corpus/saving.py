@@ -16,6 +16,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,18 @@ from numpy.typing import NDArray
 
 from cde.corpus.drift import Origin
 from cde.corpus.encoders import is_kept
-from cde.storage import atomic_path
+from cde.storage import alone, atomic_path
+from cde.storage.damage import differing_file, digest_of
 
-__all__ = ["Saved", "encoder_folder", "fingerprint", "read_index", "replaceable", "write_index"]
+__all__ = [
+    "Saved",
+    "encoder_folder",
+    "fingerprint",
+    "locked",
+    "read_index",
+    "replaceable",
+    "write_index",
+]
 
 _MANIFEST = "index.json"
 _FORMAT, _VERSION = "cde.Index", 1
@@ -99,6 +109,12 @@ def write_index(folder: Path | str, saved: Saved, encoder: Any) -> Path:
         ['red boats']
     """
     folder = Path(folder).expanduser()
+    replaceable(folder)
+    with locked(folder):
+        return _written(folder, saved, encoder)
+
+
+def _written(folder: Path, saved: Saved, encoder: Any) -> Path:
     before = replaceable(folder)
     mark = fingerprint(saved.ids, saved.texts, saved.vectors, saved.encoder)
     files: dict[str, str] = {}
@@ -112,11 +128,11 @@ def write_index(folder: Path | str, saved: Saved, encoder: Any) -> Path:
         place = encoder_folder(folder, saved.encoder)
         known = {name: sha for name, sha in before.items() if Path(name).parent.name == place.name}
         # weights are many times a corpus: those that lie there whole are not written again
-        if not known or _damaged(folder, known):
+        if not known or differing_file(folder, known):
             encoder.save_pretrained(place)
         kept += sorted(path for path in place.iterdir() if path.is_file())
     for path in kept:
-        files[path.relative_to(folder).as_posix()] = _sha256(path)
+        files[path.relative_to(folder).as_posix()] = digest_of(path)
     manifest: dict[str, Any] = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -153,13 +169,24 @@ def read_index(folder: Path | str, with_encoder: bool = True) -> Saved:
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}: index.save(folder) makes one")
     manifest = _read_manifest(folder)
+    while True:
+        try:
+            return _read(folder, manifest, with_encoder)
+        except (OSError, ValueError):
+            # another process may have saved it meanwhile, and deleted what was named before
+            before, manifest = manifest, _read_manifest(folder)
+            if manifest == before:
+                raise
+
+
+def _read(folder: Path, manifest: Mapping[str, Any], with_encoder: bool) -> Saved:
     files = {
         name: sha
         for name, sha in manifest["files"].items()
         if with_encoder or not name.startswith("encoder-")
     }
-    if damaged := _damaged(folder, files):
-        raise ValueError(f"{folder / damaged[0]} is {damaged[1]}: {_AGAIN}")
+    if damaged := differing_file(folder, files):
+        raise ValueError(f"{folder / damaged[0]} {damaged[1]}: {_AGAIN}")
     texts, vectors = (
         next(folder / name for name in files if name.startswith(start))
         for start in ("texts-", "vectors-")
@@ -173,6 +200,18 @@ def read_index(folder: Path | str, with_encoder: bool = True) -> Saved:
         encoder=manifest["encoder"],
         origin=Origin.from_json(manifest["origin"]) if manifest.get("origin") else None,
     )
+
+
+def locked(folder: Path) -> AbstractContextManager[bool]:
+    """Change an index's folder in one process at a time; others wait.
+
+    Example:
+        >>> import tempfile
+        >>> with locked(Path(tempfile.mkdtemp())) as waited:
+        ...     waited
+        False
+    """
+    return alone(folder / ".lock", f"the index {folder}")
 
 
 def encoder_folder(folder: Path | str, record: Mapping[str, Any]) -> Path:
@@ -192,25 +231,10 @@ def _lines(ids: Sequence[str], texts: Sequence[str]) -> Iterator[bytes]:
         yield f"{line}\n".encode("utf-8", "surrogatepass")
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _own_sha256(manifest: Mapping[str, Any]) -> str:
     """Of all that `index.json` says beside this."""
     rest = {name: value for name, value in manifest.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
-
-
-def _damaged(folder: Path, files: Mapping[str, str]) -> tuple[str, str] | None:
-    """The first file that is not what it was, and what is the matter with it."""
-    for name, sha in files.items():
-        if not (folder / name).is_file():
-            return name, "missing"
-        if (found := _sha256(folder / name)) != sha:
-            return name, f"damaged (its sha256 is {found[:8]}…, expected {sha[:8]}…)"
-    return None
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:

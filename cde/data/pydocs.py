@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import io
+import os
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from pathlib import Path
@@ -26,12 +28,15 @@ from pathlib import Path
 import joblib
 import numpy as np
 import pandas as pd
+from filelock import FileLock
 
 from cde.data.docstrings import Docstring, read_docstrings, source_files
 from cde.data.duplicates import first_occurrences
 from cde.data.sets import Pairs, RetrievalSet, Split, is_held_out
 from cde.progress import progress
-from cde.storage import atomic_path, cache_folder, content_hash
+from cde.storage import cache_folder, content_hash, remove_leftovers
+from cde.storage.damage import read_sealed, write_sealed
+from cde.storage.processes import end_with
 
 __all__ = ["HELD_OUT", "PACKAGES", "TRAINING", "load_pairs", "load_retrieval", "source_key"]
 
@@ -103,9 +108,10 @@ def _extract(packages: Sequence[str]) -> pd.DataFrame:
     files = [file for package in packages for file in source_files(package)]
     portions = [files[start : start + 64] for start in range(0, len(files), 64)]
     # joblib's workers do not import the caller's main module again: a script needs no guard
-    parsed = joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator")(
-        joblib.delayed(read_docstrings)(portion) for portion in portions
-    )
+    with joblib.parallel_config("loky", initializer=end_with, initargs=(os.getpid(),)):
+        parsed = joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator")(
+            joblib.delayed(read_docstrings)(portion) for portion in portions
+        )
     title = f"pydocs: reading {len(files):,} source files"
     rows = [row for portion in progress(parsed, title, total=len(portions)) for row in portion]
     frame = pd.DataFrame(rows, columns=Docstring._fields)
@@ -118,17 +124,20 @@ def _extract(packages: Sequence[str]) -> pd.DataFrame:
 
 def _table() -> pd.DataFrame:
     """All docstrings, duplicates included; `first` is the row that a row repeats."""
-    path = cache_folder("pydocs") / f"{source_key()}.parquet"
-    if not path.exists():
-        frame = _extract(list(PACKAGES))
-        with atomic_path(path) as temporary:
-            frame.to_parquet(temporary)
-    return _read_table(path)
+    return _kept_table(cache_folder("pydocs") / f"{source_key()}.parquet.sealed")
 
 
 @lru_cache(maxsize=1)
-def _read_table(path: Path) -> pd.DataFrame:
-    return pd.read_parquet(path)
+def _kept_table(path: Path) -> pd.DataFrame:
+    remove_leftovers(path.parent)
+    if (data := read_sealed(path)) is None:
+        with FileLock(f"{path}.lock"):  # a second process waits for the first one's work
+            if (data := read_sealed(path)) is None:
+                buffer = io.BytesIO()
+                _extract(list(PACKAGES)).to_parquet(buffer)
+                data = buffer.getvalue()
+                write_sealed(path, data)
+    return pd.read_parquet(io.BytesIO(data))
 
 
 def _is_test(frame: pd.DataFrame) -> pd.Series[bool]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import json
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -19,7 +18,8 @@ from typing import get_args
 from cde.data import folder, hub, pydocs
 from cde.data.sets import Pairs, RetrievalSet, Split
 from cde.provenance import account
-from cde.storage import atomic_path, cache_folder, content_hash
+from cde.storage import cache_folder, content_hash
+from cde.storage.damage import read_json, write_json
 from cde.validation import checked_text, shown
 
 __all__ = [
@@ -275,7 +275,8 @@ def known_fingerprints(name: str) -> set[str]:
     if name.startswith(("pydocs", "folder:")):  # sources of $CDE_DATA are trained on whole
         splits = get_args(Split)
     kept = cache_folder("fingerprints") / f"{content_hash([name, *splits])}.json"
-    if kept.exists() and (stored := json.loads(kept.read_text(encoding="utf-8")))["key"] == key:
+    stored = read_json(kept, since="format")
+    if stored is not None and stored["key"] == key:
         return set(stored["fingerprints"])
     before = dict(account.loaded), set(account.asked)
     fingerprints = set()
@@ -289,10 +290,7 @@ def known_fingerprints(name: str) -> set[str]:
                 fingerprints.add(load().fingerprint)
     finally:
         account.loaded, account.asked = before
-    with atomic_path(kept) as temporary:
-        temporary.write_text(
-            json.dumps({"key": key, "fingerprints": sorted(fingerprints)}), encoding="utf-8"
-        )
+    write_json(kept, {"format": 2, "key": key, "fingerprints": sorted(fingerprints)})
     return fingerprints
 
 

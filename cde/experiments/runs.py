@@ -4,9 +4,10 @@ A run lies in the cache folder under a hash of four things: its config, the prec
 here, the content of its data, and the declared version of the training procedure (`PROCEDURE`). So
 an edit that changes no number retrains nothing. Two processes that ask for the same run do the work
 once: the second waits for the first. A run that was interrupted, by SIGKILL at any moment too, goes
-on from its last checkpoint. Each run carries its provenance::
+on from its last checkpoint. Each run carries its provenance, and the sha256 of its files, which are
+checked whenever it is asked for: a damaged run is told of, set aside and made again::
 
-    runs/<key>/run.json        config, data, metrics, provenance; written last: the run is done
+    runs/<key>/run.json        config, data, metrics, provenance, digests; written last: it is done
     runs/<key>/model/          the trained encoder, for `from_pretrained`
     runs/<key>/checkpoint.pt   while it trains
 """
@@ -14,6 +15,8 @@ on from its last checkpoint. Each run carries its provenance::
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +33,8 @@ from cde.hardware import describe, half_precision
 from cde.models import BiEncoder, ContextualEncoder
 from cde.provenance import commit, libraries, now
 from cde.retrieval import evaluate
-from cde.storage import atomic_path, cache_folder, content_hash
+from cde.storage import cache_folder, content_hash, remove_leftovers
+from cde.storage.damage import differing_file, digest_of, read_json, set_aside, write_json
 from cde.training import Processes, TrainConfig, Trainer
 from cde.training.loop import CHECKPOINT
 
@@ -40,6 +44,10 @@ __all__ = ["PROCEDURE", "Run", "provenance", "run_key", "stored", "train"]
 #: numbers of a run change; `tests/experiments/test_runs.py` holds the losses of a few steps, and
 #: fails when they move and this has not
 PROCEDURE = 1
+
+_MANIFEST = "run.json"
+#: temporary files of a version that did not say whose they were
+_EARLIER = (".checkpoint-????????.pt", ".run-????????.json", "model/.saving-????????")
 
 
 def run_key(
@@ -121,7 +129,17 @@ class Run:
         return f"Run({self.key}: {what}, {len(self.metrics)} steps, loss {last:.3g})"
 
     def model(self) -> Any:
-        """The trained encoder, read from the store."""
+        """The trained encoder, read from the store.
+
+        Raises:
+            ValueError: a damaged file.
+        """
+        files = (read_json(self.folder / _MANIFEST, since="files") or {}).get("files", {})
+        if damaged := differing_file(self.folder, files):
+            raise ValueError(
+                f"{self.folder / damaged[0]} {damaged[1]}: train with the same config again, which "
+                "makes the run anew"
+            )
         kind: Any = BiEncoder if self.config.architecture == "bi-encoder" else ContextualEncoder
         return kind.from_pretrained(self.folder / "model", precision=self.config.precision)
 
@@ -130,12 +148,11 @@ class Run:
         """A run from its folder.
 
         Raises:
-            FileNotFoundError: no finished run in it.
+            FileNotFoundError: no finished run in it, or one whose `run.json` is damaged.
         """
-        path = folder / "run.json"
-        if not path.is_file():
+        values = read_json(folder / _MANIFEST, since="files")
+        if values is None:
             raise FileNotFoundError(f"{folder} holds no finished run: there is no run.json in it")
-        values = json.loads(path.read_text(encoding="utf-8"))
         return cls(
             values["key"],
             folder,
@@ -173,18 +190,48 @@ def stored(key: str, make: Callable[[Path], dict[str, Any]], seed: int) -> Path:
 def _shared(
     folder: Path, make: Callable[[Path], dict[str, Any]], seed: int, processes: Processes
 ) -> Path:
-    here = float((folder / "run.json").is_file()) if processes.rank == 0 else 0.0
+    here = float(processes.rank == 0 and _is_whole(folder))
     if not processes.mean(here) > 0:
         begun = time.perf_counter()
         values = make(folder)
         if processes.rank == 0:
             made = provenance(time.perf_counter() - begun, seed) | {"processes": processes.count}
-            with atomic_path(folder / "run.json") as temporary:
-                text = json.dumps({"key": folder.name, **values, "provenance": made}, indent=1)
-                temporary.write_text(text, encoding="utf-8")
+            values = {"key": folder.name, **values, "provenance": made}
+            write_json(folder / _MANIFEST, {**values, "files": _digests(folder)})
             (folder / CHECKPOINT).unlink(missing_ok=True)
         processes.mean(0.0)  # the others wait until it is written
     return folder
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a finished run lies in a folder, whose lock is held; a damaged one is set aside."""
+    for part in (folder, folder / "model"):
+        remove_leftovers(part)
+    for old in _EARLIER:  # nobody else writes here: they are of a writer that is gone
+        for path in folder.glob(old):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    values = read_json(folder / _MANIFEST, since="files")
+    if values is None:
+        return False
+    if "files" not in values:  # of a version that kept no digests: from now on they are known
+        values["files"] = _digests(folder)
+        write_json(folder / _MANIFEST, values)
+    if damaged := differing_file(folder, values["files"]):
+        name, how = damaged
+        path = folder / name
+        set_aside(path if path.exists() else folder / _MANIFEST, f"{name} {how}")
+        (folder / _MANIFEST).unlink(missing_ok=True)  # without it, the run is not done
+        return False
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+    return True
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """sha256 of what a finished run is made of."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = {path.relative_to(folder).as_posix(): path for path in files}
+    others = re.compile(rf"(.*/)?\.[^/]*|.*\.damaged-\d+(/.*)?|{_MANIFEST}|{CHECKPOINT}")
+    return {name: digest_of(path) for name, path in names.items() if not others.fullmatch(name)}
 
 
 def train(

@@ -6,14 +6,16 @@ many tokens of context stand beside each text.
 
 from __future__ import annotations
 
+import copy
+import errno
 import os
-import tempfile
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
@@ -24,6 +26,8 @@ from cde.models.encoding import Vectors, encode_texts
 from cde.models.prompted import PromptedEncoder
 from cde.models.sentence_folder import SENTENCE_FILES, write_sentence_files
 from cde.models.weights import fetch_folder
+from cde.storage import temporary_folder
+from cde.storage.disk import disk_error
 from cde.surrogate.sentence_methods import Role
 
 __all__ = ["Encoder", "TextEncoder", "kinds", "load_tokenizer", "prefixed", "save_folder"]
@@ -78,16 +82,19 @@ def save_folder(
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=directory, prefix=".saving-") as temporary:
+    with temporary_folder(directory, "saving") as temporary:
         config.save_pretrained(temporary)
         whole = {
             name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()
         }
-        save_file(whole, Path(temporary) / "model.safetensors", metadata={"format": "pt"})
+        try:
+            save_file(whole, temporary / "model.safetensors", metadata={"format": "pt"})
+        except SafetensorError as error:  # which is how it words a disk that is full
+            raise disk_error(directory, errno.ENOSPC, str(error)) from error
         if tokenizer is not None:
-            tokenizer.save_pretrained(temporary)
+            _unused(tokenizer).save_pretrained(temporary)
         if tokenizer is not None and sentence_tokens is not None:
-            write_sentence_files(Path(temporary), config, sentence_tokens)
+            write_sentence_files(temporary, config, sentence_tokens)
         # a folder with a config is complete: the old one goes first, the new one comes last
         for stale in (
             "config.json",
@@ -95,9 +102,21 @@ def save_folder(
             *((*_TOKENIZER_FILES, *SENTENCE_FILES) if tokenizer is None else ()),
         ):
             (directory / stale).unlink(missing_ok=True)
-        for path in sorted(Path(temporary).iterdir(), key=lambda path: path.name == "config.json"):
+        for path in sorted(temporary.iterdir(), key=lambda path: path.name == "config.json"):
             os.replace(path, directory / path.name)
     return directory
+
+
+def _unused(tokenizer: Any) -> Any:
+    """A tokenizer without the padding and cut of its last call, which its file would hold: what is
+    saved does not depend on what was embedded before.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        return tokenizer
+    unused = copy.deepcopy(tokenizer)
+    unused.backend_tokenizer.no_padding()
+    unused.backend_tokenizer.no_truncation()
+    return unused
 
 
 def prefixed(config: Any, role: Role) -> tuple[str, str]:

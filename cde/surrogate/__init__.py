@@ -9,8 +9,8 @@ Three things make it fast:
 - Texts are sorted by length, so that a batch holds little padding.
 - Matrix products run in bfloat16 where that is faster than float32. Normalisation, softmax and
   pooling stay in float32. The cosine to the float32 vectors is above 0.9999.
-- Every vector is kept in an SQLite file under the cache folder, keyed by model, settings and text,
-  so that no text is embedded twice.
+- Every vector is kept under the cache folder, by model, settings, versions of what computes, and
+  text, so that no text is embedded twice (`cde.surrogate.store`).
 
 Work is saved as it is done: after an interruption only the rest is computed.
 
@@ -25,8 +25,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
-import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,8 +37,9 @@ from numpy.typing import NDArray
 from cde.data.hub import notice_being_offline
 from cde.hardware import Precision, compute_device, half_precision
 from cde.progress import progress
-from cde.storage import cache_folder, content_hash
+from cde.storage import content_hash
 from cde.surrogate.sentence_methods import Role, SentenceMethods
+from cde.surrogate.store import VectorStore
 from cde.validation import checked_switch, checked_whole
 from cde.validation.texts import encodable
 
@@ -242,55 +242,12 @@ class Surrogate(SentenceMethods):
         vectors = torch.nn.functional.normalize(vectors.float(), dim=-1)
         return np.asarray(vectors.cpu().numpy(), dtype=np.float32)
 
-    @contextlib.contextmanager
-    def _store(self, role: str) -> Iterator[_VectorStore | None]:
+    def _store(self, role: str) -> contextlib.AbstractContextManager[VectorStore | None]:
         if not self.cache:
-            yield None
-            return
-        store = _VectorStore(
-            cache_folder("embeddings") / f"{self.fingerprint}{role and '-' + role}.sqlite", self.dim
-        )
-        try:
-            yield store
-        finally:
-            store.close()
+            return contextlib.nullcontext()
+        return VectorStore(f"{self.fingerprint}{role and '-' + role}", self.dim)
 
 
 def _file_digest(path: Path) -> bytes:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "blake2b").digest()
-
-
-class _VectorStore:
-    """Vectors by the hash of their text, in one SQLite file that several processes may share."""
-
-    def __init__(self, path: Path, dim: int) -> None:
-        self.dim = dim
-        self.connection = sqlite3.connect(path, timeout=120)
-        self.connection.execute(
-            "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID"
-        )
-
-    @staticmethod
-    def key(text: str) -> bytes:
-        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-    def read(self, texts: list[str]) -> dict[str, Vectors]:
-        by_key = {self.key(text): text for text in texts}
-        keys, vectors = list(by_key), {}
-        for start in range(0, len(keys), 500):
-            some = keys[start : start + 500]
-            query = f"SELECT key, vector FROM vectors WHERE key IN ({','.join('?' * len(some))})"
-            for key, vector in self.connection.execute(query, some):
-                vectors[by_key[key]] = np.frombuffer(vector, np.float32)
-        return vectors
-
-    def write(self, texts: list[str], vectors: Vectors) -> None:
-        rows = [
-            (self.key(text), vector.tobytes()) for text, vector in zip(texts, vectors, strict=True)
-        ]
-        with self.connection:  # one transaction: all of a portion is kept, or none
-            self.connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", rows)
-
-    def close(self) -> None:
-        self.connection.close()

@@ -3,23 +3,27 @@
 A checkpoint holds weights, optimiser, schedule, metrics, and where a sampler stands. What a step
 draws must depend on the seed and the step alone, so that no random state has to be kept. Files are
 written under a temporary name and renamed; the metrics of steps after the last checkpoint are
-dropped on resuming.
+dropped on resuming. A damaged checkpoint is told of and set aside, and the loop begins again.
 
 Cost: a checkpoint takes three times the weights' size on disk (AdamW keeps two moments).
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+from zipfile import ZipFile
 
 import torch
 from torch import nn
 
 from cde.progress import progress
 from cde.storage import atomic_path
+from cde.storage.damage import set_aside
+from cde.storage.disk import disk_error
 
 __all__ = ["CHECKPOINT", "Loop"]
 
@@ -75,9 +79,8 @@ class Loop:
             ValueError: a checkpoint of another training.
         """
         path = self.folder and self.folder / CHECKPOINT
-        if path is None or not path.is_file():
+        if path is None or (state := _read(path, device)) is None:
             return
-        state = torch.load(path, map_location=device, weights_only=True)
         if state["identity"] != self.identity:
             raise ValueError(
                 f"{path} is of a run with other settings; take another folder, or remove it"
@@ -118,4 +121,24 @@ class Loop:
     def _save(self, path: Path) -> None:
         state = {name: part.state_dict() for name, part in self._parts().items()}
         with atomic_path(path) as temporary:
-            torch.save({**state, "identity": self.identity, "metrics": self.metrics}, temporary)
+            try:
+                torch.save({**state, "identity": self.identity, "metrics": self.metrics}, temporary)
+            except RuntimeError as error:  # which is how torch words a disk that is full
+                raise disk_error(path, errno.ENOSPC, str(error).splitlines()[0][:200]) from error
+
+
+def _read(path: Path, device: torch.device) -> dict[str, Any] | None:
+    """A checkpoint; None where there is none, or a damaged one, which is set aside."""
+    if not path.is_file():
+        return None
+    try:
+        # torch writes the sums of what it saves, and does not look at them when it loads
+        with ZipFile(path) as parts:
+            damaged = parts.testzip()
+        if damaged is None:
+            return dict(torch.load(path, map_location=device, weights_only=True))
+    # what reading noise raises is as manifold as noise
+    except Exception as error:
+        damaged = f"{type(error).__name__}: {str(error)[:200]}"
+    set_aside(path, damaged)
+    return None

@@ -14,6 +14,7 @@ from cde.book.execution import Execution
 from cde.book.page import MIME
 from cde.book.verdicts import Measurement, to_json
 from cde.intervals import Interval
+from cde.storage.damage import write_json
 
 CLAIM, OTHER = "cde-fig6-cluster-size", "cde-fig6-batch-size"
 
@@ -66,7 +67,7 @@ def test_runs_of_two_chapters_are_not_compared() -> None:
 
 def test_a_run_is_read_from_beside_its_notebook(tmp_path: Path) -> None:
     log = run(3, (CLAIM, "8 pairs", 1.0))
-    (tmp_path / "mine.json").write_text(json.dumps(asdict(log)))
+    write_json(tmp_path / "mine.json", asdict(log))
     assert read_run(str(tmp_path / "mine.ipynb")) == log
     with pytest.raises(FileNotFoundError, match="writes it beside the notebook"):
         read_run(str(tmp_path / "yours.ipynb"))

@@ -12,9 +12,16 @@ import pytest
 from cde import provenance
 from cde.book import execution
 from cde.book.chapters import Chapter
-from cde.book.execution import Execution, raw_notebook, stale_reasons
+from cde.book.execution import (
+    Execution,
+    load_execution,
+    raw_notebook,
+    stale_reasons,
+    write_execution,
+)
 from cde.book.records import record_state
 from cde.storage import content_hash
+from cde.storage.damage import write_json
 
 
 def digest(path: Path) -> str:
@@ -59,7 +66,7 @@ def built(tmp_path: Path) -> Chapter:
     notebook = raw_notebook(chapter, "laptop", tmp_path)
     notebook.parent.mkdir(parents=True)
     notebook.write_text("{}")
-    notebook.with_suffix(".json").write_text(json.dumps(asdict(log)))
+    write_json(notebook.with_suffix(".json"), asdict(log))
     return chapter
 
 
@@ -101,7 +108,7 @@ def test_each_change_is_noticed_and_named(
 
 def test_a_page_made_without_records_gives_way_to_one_made_with_them(built: Chapter) -> None:
     path = raw_notebook(built, "laptop", root(built)).with_suffix(".json")
-    path.write_text(json.dumps({**json.loads(path.read_text()), "without_records": True}))
+    write_json(path, {**json.loads(path.read_text()), "without_records": True})
     assert stale_reasons(built, "laptop", root(built)) == ["it was made without records"]
 
 
@@ -124,7 +131,48 @@ def test_a_damaged_or_outdated_record_means_that_the_chapter_runs_again(built: C
     path = raw_notebook(built, "laptop", root(built)).with_suffix(".json")
     for text in ("{", '{"chapter": "toy"}', '{"of": "another form"}'):
         path.write_text(text)
-        assert stale_reasons(built, "laptop", root(built)) == ["it has not run at this profile"]
+        (reason,) = stale_reasons(built, "laptop", root(built))
+        assert str(path.with_suffix(".ipynb")) in reason and "damaged" in reason
+
+
+def test_no_flipped_bit_of_a_page_or_its_log_is_taken_for_fresh(built: Chapter) -> None:
+    notebook = raw_notebook(built, "laptop", root(built))
+    notebook.write_text(json.dumps({"cells": [{"source": "0.125"}]}))
+    write_execution(load_execution(built, "laptop", root(built)) or fail(), notebook)
+    assert stale_reasons(built, "laptop", root(built)) == []
+    for path in (notebook, notebook.with_suffix(".json")):
+        whole = path.read_bytes()
+        for place in range(0, len(whole), 1 + len(whole) // 150):
+            data = bytearray(whole)
+            data[place] ^= 1 << place % 8
+            path.write_bytes(data)
+            # white space between values says nothing
+            same = path.suffix == ".json" and loaded(data) == json.loads(whole)
+            assert same or stale_reasons(built, "laptop", root(built)) != []
+        path.write_bytes(whole)
+
+
+def loaded(data: bytes) -> object:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None
+
+
+def fail() -> Execution:
+    raise AssertionError
+
+
+def test_a_log_of_another_execution_of_the_chapter_is_not_taken_for_this_ones(
+    built: Chapter,
+) -> None:
+    """A kill may come between a notebook and its log, whichever is written first."""
+    notebook = raw_notebook(built, "laptop", root(built))
+    write_execution(load_execution(built, "laptop", root(built)) or fail(), notebook)
+    assert stale_reasons(built, "laptop", root(built)) == []
+    notebook.write_text('{"another": "execution"}')
+    (reason,) = stale_reasons(built, "laptop", root(built))
+    assert "not of one execution" in reason
 
 
 def test_a_changed_claim_of_the_chapter_is_noticed_and_another_s_is_not(built: Chapter) -> None:
@@ -163,11 +211,11 @@ def test_a_page_is_stale_when_the_proof_of_its_record_no_longer_holds(
     log = raw_notebook(built, "laptop", root(built)).with_suffix(".json")
     values = json.loads(log.read_text())
     values["records"][str(path.relative_to(root(built)))] = record_state(path)
-    log.write_text(json.dumps(values))
+    write_json(log, values)
     assert stale_reasons(built, "laptop", root(built)) == []
     state = {"record": content_hash([path.read_bytes()]), "differences": "loss moved by 9 %"}
     (private_cache / "proofs").mkdir(parents=True, exist_ok=True)
-    (private_cache / "proofs" / "laptop-toy.json").write_text(json.dumps(state))
+    write_json(private_cache / "proofs" / "laptop-toy.json", state)
     reasons = stale_reasons(built, "laptop", root(built))
     assert reasons == [
         f"the record {path.relative_to(root(built))}, or what is known of its proof, changed"

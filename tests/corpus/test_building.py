@@ -18,6 +18,7 @@ from cde import Index
 from cde.corpus import build_index, building
 from cde.corpus.building import finished_parts, seconds_per_text
 from cde.models import CorpusEncoder
+from cde.storage.damage import DamageWarning
 
 Vectors = NDArray[np.float32]
 
@@ -203,7 +204,7 @@ def test_what_a_kill_leaves_of_a_file_is_no_part(
 ) -> None:
     encoder, place = bi_encoder(), tmp_path / "index"
     killed_at(monkeypatch, 4, True, lambda: build_index(ALL, place, encoder=encoder, part=PART))
-    for suffix in ("npy", "json"):  # as `cde.storage.atomic_path` names them
+    for suffix in ("part", "json"):  # as `cde.storage.atomic_path` names them
         (place / ".building" / f".0a1b-half.{suffix}").write_text("")
     assert finished_parts(place) == 2
     index = build_index(ALL, place, encoder=encoder, part=PART)
@@ -264,11 +265,12 @@ def test_half_a_part_is_embedded_again(
     """A power cut may leave a file that was renamed and not written."""
     encoder, place = bi_encoder(), tmp_path / "index"
     killed_at(monkeypatch, 6, True, lambda: build_index(ALL, place, encoder=encoder, part=PART))
-    parts = sorted((place / ".building").glob("*.npy"))
+    parts = sorted((place / ".building").glob("*.part"))
     for part, size in zip(parts, (0, 100, -4), strict=True):
         part.write_bytes(part.read_bytes()[:size])
     embedding.clear()
-    index = build_index(ALL, place, encoder=encoder, part=PART)
+    with pytest.warns(DamageWarning, match="made again"):
+        index = build_index(ALL, place, encoder=encoder, part=PART)
     assert len(embedding) == PARTS
     assert (
         index.fingerprint

@@ -302,7 +302,7 @@ def test_the_table_is_parsed_once(monkeypatch: pytest.MonkeyPatch, pydocs_pairs:
     def never(*_: Any) -> None:
         raise AssertionError("sources were read again")
 
-    pydocs._read_table.cache_clear()
+    pydocs._kept_table.cache_clear()
     for name in ("read_docstrings", "source_files", "first_occurrences"):
         monkeypatch.setattr(pydocs, name, never)
     assert cde.load_pairs("pydocs").fingerprint == pydocs_pairs.fingerprint

@@ -8,15 +8,21 @@ costs time and nothing else.
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
-import platformdirs
+from cde.storage.disk import cache_root
+from cde.storage.temporary import alone, atomic_path, remove_leftovers, temporary_folder
 
-__all__ = ["atomic_path", "cache_folder", "content_hash", "project_root"]
+__all__ = [
+    "alone",
+    "atomic_path",
+    "cache_folder",
+    "content_hash",
+    "project_root",
+    "remove_leftovers",
+    "temporary_folder",
+]
 
 
 def cache_folder(*parts: str) -> Path:
@@ -32,8 +38,7 @@ def cache_folder(*parts: str) -> Path:
         >>> cache_folder("embeddings").name
         'embeddings'
     """
-    root = Path(os.environ.get("CDE_CACHE") or platformdirs.user_cache_path("cde"))
-    folder = root.joinpath(*parts)
+    folder = cache_root().joinpath(*parts)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -42,34 +47,6 @@ def cache_folder(*parts: str) -> Path:
             "set CDE_CACHE to a folder that can be written to"
         ) from error
     return folder
-
-
-@contextmanager
-def atomic_path(path: Path | str) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it to `path` if the block ends well.
-
-    A reader sees the old file or the new one, never half of one, and a block that raises
-    (or is interrupted) leaves the old file as it was.
-
-    Example:
-        >>> target = cache_folder("examples") / "greeting.txt"
-        >>> with atomic_path(target) as temporary:
-        ...     _ = temporary.write_text("hello")
-        >>> target.read_text()
-        'hello'
-    """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        # mkstemp makes files that only their owner can read; a shared book should be readable.
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def content_hash(parts: Iterable[str | bytes], length: int = 16) -> str:
@@ -98,7 +75,7 @@ def project_root() -> Path:
         FileNotFoundError: `cde` is installed without the book's sources, which the ledger and the
             runner need.
     """
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     if not (root / "book" / "claims.yml").exists():
         raise FileNotFoundError(
             f"{root} has no book/claims.yml: the ledger and the chapters come with a checkout of "

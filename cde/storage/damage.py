@@ -1,0 +1,224 @@
+"""What lies on a disk for long may come back changed: digests, and what to do with damaged files.
+
+A file of the cache is believed only if it is what was written. A damaged one is told of in a
+warning that names it, set aside under another name, and made again by whoever asked for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cde.storage.disk import disk_error
+from cde.storage.temporary import atomic_path
+
+__all__ = [
+    "DamageWarning",
+    "differing_file",
+    "digest_of",
+    "read_json",
+    "read_sealed",
+    "set_aside",
+    "signed",
+    "unsigned",
+    "write_json",
+    "write_sealed",
+]
+
+_SEAL = b"cde sealed "
+
+
+class DamageWarning(UserWarning):
+    """A file of the cache was damaged; it was set aside, and is made again."""
+
+
+def digest_of(path: Path | str) -> str:
+    """sha256 of a file's content.
+
+    Example:
+        >>> from cde.storage.temporary import temporary_folder
+        >>> with temporary_folder() as folder:
+        ...     _ = (folder / "empty").write_bytes(b"")
+        ...     digest_of(folder / "empty")[:8]
+        'e3b0c442'
+    """
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def differing_file(folder: Path, files: Mapping[str, str]) -> tuple[str, str] | None:
+    """The first file that is not what it was, and what is the matter with it; None if all are
+    whole.
+
+    Args:
+        folder: the folder.
+        files: sha256 of each file by its path below the folder.
+
+    Example:
+        >>> differing_file(Path("nowhere"), {"model/config.json": "e3b0c442"})
+        ('model/config.json', 'is missing')
+    """
+    for name, expected in files.items():
+        if not (folder / name).is_file():
+            return name, "is missing"
+        if (found := digest_of(folder / name)) != expected:
+            return name, f"is damaged (its sha256 is {found[:8]}…, expected {expected[:8]}…)"
+    return None
+
+
+def set_aside(path: Path | str, reason: str) -> Path:
+    """Rename a damaged file or folder, so that it is made again, with a warning that names it.
+
+    Args:
+        path: the file or folder.
+        reason: what is the matter with it.
+
+    Returns:
+        Its new path, `<name>.damaged-<number>`, which may be deleted.
+
+    Raises:
+        PermissionError: it cannot be renamed.
+
+    Example:
+        >>> from cde.storage.temporary import temporary_folder
+        >>> with temporary_folder() as folder, warnings.catch_warnings(record=True) as told:
+        ...     _ = (folder / "table").write_text("noise")
+        ...     set_aside(folder / "table", "no table is in it").name
+        'table.damaged-1'
+    """
+    path = Path(path)
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    try:
+        path.rename(aside)
+    except FileNotFoundError:  # another process has set it aside
+        return aside
+    except OSError as error:
+        raise disk_error(path, error.errno, f"it is damaged, {reason}; {error.strerror}") from error
+    warnings.warn(
+        f"{path} is damaged ({reason}): it was set aside as {aside.name}, which may be deleted, "
+        "and its content is made again",
+        DamageWarning,
+        stacklevel=2,
+    )
+    return aside
+
+
+def signed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with a sha256 over them all, by which `read_json` knows them again.
+
+    Example:
+        >>> len(signed({"a": 1})["sha256"])
+        64
+    """
+    rest = {name: value for name, value in values.items() if name != "sha256"}
+    text = json.dumps(rest, sort_keys=True)
+    return {**rest, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def unsigned(values: Any, since: str = "") -> dict[str, Any]:
+    """The values without their sha256, which is checked.
+
+    Args:
+        values: as JSON gave them.
+        since: as for `read_json`.
+
+    Raises:
+        ValueError: no object, or one that is not as it was signed.
+
+    Example:
+        >>> unsigned(signed({"a": 1}) | {"a": 2})
+        Traceback (most recent call last):
+        ValueError: its sha256 is not that of its content
+    """
+    if not isinstance(values, dict):
+        raise ValueError("it is no JSON object")
+    earlier = bool(since) and not {"sha256", since} & set(values)
+    if not earlier and signed(values) != values:
+        raise ValueError("its sha256 is not that of its content")
+    return {name: value for name, value in values.items() if name != "sha256"}
+
+
+def write_json(path: Path | str, values: Mapping[str, Any]) -> None:
+    """Write values as JSON with their own sha256, whole or not at all.
+
+    Example:
+        >>> from cde.storage.temporary import temporary_folder
+        >>> with temporary_folder() as folder:
+        ...     write_json(folder / "a.json", {"a": 1})
+        ...     read_json(folder / "a.json")
+        {'a': 1}
+    """
+    # as they will be read: tuples are lists, and keys are strings
+    kept = json.loads(json.dumps(values))
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(signed(kept), indent=1) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path | str, since: str = "") -> dict[str, Any] | None:
+    """The values that `write_json` wrote; None where there are none.
+
+    A damaged file is set aside, with a warning.
+
+    Args:
+        path: the file.
+        since: a name in all files that are signed; a file with neither it nor a sha256 is of an
+            earlier version, and is read as it is.
+
+    Example:
+        >>> read_json("nowhere.json") is None
+        True
+    """
+    path = Path(path)
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError) as error:
+        set_aside(path, f"it is no JSON: {error}")
+        return None
+    try:
+        return unsigned(values, since)
+    except ValueError as error:
+        set_aside(path, str(error))
+        return None
+
+
+def write_sealed(path: Path | str, data: bytes) -> None:
+    """Write bytes after a line with their sha256, whole or not at all.
+
+    Example:
+        >>> from cde.storage.temporary import temporary_folder
+        >>> with temporary_folder() as folder:
+        ...     write_sealed(folder / "a", b"red boats")
+        ...     read_sealed(folder / "a")
+        b'red boats'
+    """
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        file.write(_SEAL + hashlib.sha256(data).hexdigest().encode() + b"\n")
+        file.write(data)
+
+
+def read_sealed(path: Path | str) -> bytes | None:
+    """The bytes that `write_sealed` wrote; None where there are none.
+
+    A damaged file, or one without a seal, is set aside, with a warning.
+
+    Example:
+        >>> read_sealed("nowhere") is None
+        True
+    """
+    path = Path(path)
+    try:
+        head, _, data = path.read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return None
+    if head == _SEAL + hashlib.sha256(data).hexdigest().encode():
+        return data
+    set_aside(path, "its sha256 is not that of its content")
+    return None

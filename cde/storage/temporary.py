@@ -1,0 +1,172 @@
+"""Files that appear whole or not at all, and temporary ones that do not outlive their writers.
+
+Beside each temporary file or folder stands a lock, which its writer holds and which the system
+takes from it when it ends, by SIGKILL too. Whoever can take the lock knows that the writer is gone:
+neither a number of a process that was given anew, nor another machine on the same disk, nor a clock
+that was set can mislead it. What has no lock beside it was not made here, and is left alone.
+
+The first temporary file that a process makes in a folder removes what earlier ones left there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from cde.storage.disk import told_of_the_disk
+
+__all__ = ["alone", "atomic_path", "remove_leftovers", "temporary_folder"]
+
+_LOCK = re.compile(r"\..*\.cde-[0-9a-f]{8}(\.[^.]*)?\.lock")
+#: folders that this process has looked through
+_swept: set[Path] = set()
+
+
+@contextmanager
+def atomic_path(path: Path | str) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it to `path` if the block ends well.
+
+    A reader sees the old file or the new one, never half of one, and a block that raises
+    (or is interrupted) leaves the old file as it was.
+
+    Raises:
+        OSError: a disk that is full or read-only; the message names the path, and what to do.
+
+    Example:
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> with atomic_path(folder / "greeting.txt") as temporary:
+        ...     _ = temporary.write_text("hello")
+        >>> [(file.name, file.read_text()) for file in folder.iterdir()]
+        [('greeting.txt', 'hello')]
+    """
+    path = Path(path)
+    with told_of_the_disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _reserved(path.parent, path.stem, path.suffix) as temporary:
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            try:
+                yield temporary
+                # a shared book should be readable
+                temporary.chmod(0o644)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_folder(parent: Path | str | None = None, name: str = "cde") -> Iterator[Path]:
+    """Yield a new folder, deleted at the end of the block.
+
+    Args:
+        parent: where; by default the system's temporary folder.
+        name: part of its name.
+
+    Example:
+        >>> with temporary_folder() as folder:
+        ...     _ = (folder / "draft.txt").write_text("hello")
+        >>> folder.exists()
+        False
+    """
+    parent = Path(parent or tempfile.gettempdir())
+    with told_of_the_disk(parent), _reserved(parent, name, "") as folder:
+        folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _reserved(folder: Path, stem: str, suffix: str) -> Iterator[Path]:
+    """A name in a folder that is this process's alone, for as long as the block lasts."""
+    if (place := folder.resolve()) not in _swept:
+        _swept.add(place)
+        remove_leftovers(place)
+    path = folder / f".{stem}.cde-{secrets.token_hex(4)}{suffix}"
+    lock = FileLock(f"{path}.lock")
+    try:
+        with lock:
+            yield path
+    finally:  # whoever has taken the lock in the meantime deletes it, too
+        Path(lock.lock_file).unlink(missing_ok=True)
+
+
+@contextmanager
+def alone(lock: Path | str, what: str) -> Iterator[bool]:
+    """Do a piece of work in one process at a time; others wait, and are told for what.
+
+    Args:
+        lock: a file that stands for the work.
+        what: the work, in words.
+
+    Yields:
+        Whether this process had to wait: what it wants may be done by now. A process that has the
+        lock already does not wait for itself.
+
+    Example:
+        >>> with temporary_folder() as folder, alone(folder / "lock", "the example") as waited:
+        ...     waited
+        False
+    """
+    lock = Path(lock)
+    with told_of_the_disk(lock):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        own = FileLock(lock, is_singleton=True)
+        waited = False
+        try:
+            own.acquire(timeout=0)
+        except Timeout:
+            waited = True
+            print(f"another process is at {what}: waiting for it", file=sys.stderr, flush=True)
+            own.acquire()
+    try:
+        yield waited
+    finally:
+        if own.lock_counter == 1:  # those who wait for it see that it is gone, and make another
+            with contextlib.suppress(OSError):
+                lock.unlink()
+        own.release()
+
+
+def remove_leftovers(folder: Path | str, below: bool = False) -> list[Path]:
+    """Delete what writers that are gone have left of their temporary files in a folder.
+
+    Args:
+        folder: the folder.
+        below: whether the folders below it are looked through, too.
+
+    Returns:
+        What was deleted. Files of living writers, of others than `cde`, and those that may not be
+        deleted stay.
+
+    Example:
+        >>> with temporary_folder() as folder:
+        ...     _ = (folder / ".draft.cde-0a1b2c3d.txt").write_text("half of a")
+        ...     _ = (folder / ".draft.cde-0a1b2c3d.txt.lock").write_text("")
+        ...     [path.name for path in remove_leftovers(folder)], list(folder.iterdir())
+        (['.draft.cde-0a1b2c3d.txt'], [])
+    """
+    removed = []
+    pattern = ".*.cde-*.lock"
+    for lock in Path(folder).rglob(pattern) if below else Path(folder).glob(pattern):
+        if not _LOCK.fullmatch(lock.name):
+            continue
+        path = lock.with_name(lock.name.removesuffix(".lock"))
+        with contextlib.suppress(OSError, Timeout), FileLock(lock, timeout=0):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+            lock.unlink(missing_ok=True)
+            removed.append(path)
+    return removed

@@ -1,0 +1,265 @@
+"""A stored run gives back what was trained, or is trained again, to the same numbers, and says so."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from stages import TEXTS
+from tiny_encoders import backbone_folder
+
+import cde
+from cde.data import Pairs
+from cde.experiments import runs
+from cde.experiments.runs import Run, train
+from cde.storage.damage import DamageWarning
+from cde.training import Trainer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+PAIRS = Pairs(
+    [f"which {text[4:]}" for text in TEXTS],
+    TEXTS,
+    ["toy"] * len(TEXTS),
+    [str(row) for row in range(len(TEXTS))],
+)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> cde.TrainConfig:
+    return cde.TrainConfig(
+        architecture="bi-encoder",
+        start=str(backbone_folder(tmp_path_factory.mktemp("backbone"), "bert")),
+        batches="random",
+        filter_epsilon=None,
+        batch_size=8,
+        steps=4,
+        warmup_steps=1,
+        query_tokens=8,
+        document_tokens=12,
+        precision="float32",
+        checkpoint_every=2,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(config: cde.TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run, in a cache of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CDE_CACHE", str(tmp_path_factory.mktemp("whole")))
+        return train(config, PAIRS).folder
+
+
+@pytest.fixture
+def run(whole: Path, private_cache: Path) -> Path:
+    """A copy of it, in the test's own cache."""
+    return Path(shutil.copytree(whole, private_cache / "runs" / whole.name))
+
+
+def numbers(folder: Path) -> tuple[Any, bytes]:
+    """What a run is asked for: losses and weights."""
+    values = json.loads((folder / "run.json").read_text())
+    rows = [{name: row[name] for name in row if name != "seconds"} for row in values["metrics"]]
+    return rows, (folder / "model" / "model.safetensors").read_bytes()
+
+
+def flipped(path: Path, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+
+
+def test_no_flipped_bit_of_any_file_of_a_run_is_believed(
+    run: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Path] = []
+
+    def made(folder: Path) -> dict[str, Any]:
+        asked.append(folder)
+        raise KeyboardInterrupt
+
+    draws = random.Random(0)
+    for path in sorted(path for path in whole.rglob("*") if path.is_file()):
+        if path.name == ".lock":
+            continue
+        for _ in range(60 if path.name in ("model.safetensors", "run.json") else 8):
+            shutil.rmtree(run)
+            shutil.copytree(whole, run)
+            damaged = run / path.relative_to(whole)
+            bit = draws.randrange(8 * path.stat().st_size)
+            flipped(damaged, bit)
+            if path.name == "run.json" and _same_json(damaged, path):
+                continue  # white space between values says nothing
+            asked.clear()
+            with (
+                pytest.warns(DamageWarning, match="made again") as told,
+                pytest.raises(KeyboardInterrupt),
+            ):
+                runs.stored(run.name, made, 0)
+            assert asked == [run] and str(damaged) in str(told[0].message), f"{path.name}, {bit}"
+
+
+def _same_json(one: Path, other: Path) -> bool:
+    try:
+        return bool(json.loads(one.read_text()) == json.loads(other.read_text()))
+    except ValueError:
+        return False
+
+
+def test_a_damaged_run_is_made_again_with_the_same_numbers(
+    run: Path, whole: Path, config: cde.TrainConfig
+) -> None:
+    weights = run / "model" / "model.safetensors"
+    flipped(weights, 8 * weights.stat().st_size - 13)
+    with pytest.raises(ValueError, match="model.safetensors is damaged.*train with the same"):
+        Run.read(run).model()
+    with pytest.warns(DamageWarning, match="model.safetensors is damaged"):
+        again = train(config, PAIRS)
+    assert again.folder == run and numbers(run) == numbers(whole)
+    assert weights.with_name("model.safetensors.damaged-1").exists()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DamageWarning)
+        assert train(config, PAIRS).model().dim == 32
+
+
+@pytest.mark.parametrize("name", ["run.json", "model/model.safetensors", "model/config.json"])
+def test_a_run_that_lacks_a_file_or_the_end_of_one_is_made_again(
+    run: Path, whole: Path, config: cde.TrainConfig, name: str
+) -> None:
+    (run / name).write_bytes((run / name).read_bytes()[:-3])
+    with pytest.warns(DamageWarning):
+        train(config, PAIRS)
+    assert numbers(run) == numbers(whole)
+    if name != "run.json":
+        (run / name).unlink()
+        with pytest.warns(DamageWarning, match="is missing"):
+            train(config, PAIRS)
+        assert numbers(run) == numbers(whole)
+
+
+def test_a_run_of_a_version_without_digests_is_read_and_guarded_from_then_on(
+    run: Path, whole: Path, config: cde.TrainConfig
+) -> None:
+    values = json.loads((run / "run.json").read_text())
+    earlier = {name: values[name] for name in values if name not in ("files", "sha256")}
+    (run / "run.json").write_text(json.dumps(earlier, indent=1))
+    assert train(config, PAIRS).metrics.equals(Run.read(whole).metrics)
+    assert json.loads((run / "run.json").read_text()) == values
+    flipped(run / "model" / "model.safetensors", 4000)
+    with pytest.warns(DamageWarning):
+        train(config, PAIRS)
+
+
+def test_what_an_earlier_version_left_of_its_temporary_files_is_removed(
+    run: Path, config: cde.TrainConfig
+) -> None:
+    before = sorted(path for path in run.rglob("*"))
+    (run / ".checkpoint-0a_b1c2d.pt").write_bytes(b"half a checkpoint")
+    (run / "checkpoint.pt").write_bytes(b"of a kill after the run was done")
+    (run / "model" / ".saving-x1y2z3a4").mkdir()
+    train(config, PAIRS)
+    assert sorted(path for path in run.rglob("*")) == before
+
+
+class Stopped(BaseException):
+    """As a kill."""
+
+
+def stopped_after(config: cde.TrainConfig, steps: int, folder: Path) -> Path:
+    """A folder with a checkpoint of an unfinished run."""
+    trainer = Trainer(config, PAIRS, folder)
+    one = trainer._one
+
+    def step(batch: Any, number: int) -> dict[str, float]:
+        if number == steps:
+            raise Stopped
+        return one(batch, number)
+
+    trainer._one = step  # type: ignore[method-assign]
+    with pytest.raises(Stopped):
+        trainer.run()
+    return folder / "checkpoint.pt"
+
+
+def test_no_flipped_bit_of_a_checkpoint_moves_a_number(
+    config: cde.TrainConfig, tmp_path: Path
+) -> None:
+    path = stopped_after(config, 3, tmp_path / "run")
+    good, draws = path.read_bytes(), random.Random(0)
+    state = torch.load(path, weights_only=True)
+    told = 0
+    for _ in range(150):
+        path.write_bytes(good)
+        flipped(path, draws.randrange(8 * len(good)))
+        with warnings.catch_warnings(record=True) as messages:
+            warnings.simplefilter("always")
+            trainer = Trainer(config, PAIRS, path.parent)
+        damaged = [one for one in messages if one.category is DamageWarning]
+        told += bool(damaged)
+        # padding between two parts says nothing; of all else either nothing is used, or all is good
+        assert trainer.step == (0 if damaged else 2)
+        if not damaged:
+            kept = trainer.model.state_dict()
+            assert all(torch.equal(kept[name], state["model"][name]) for name in kept)
+        assert path.exists() != bool(damaged)
+    assert told > 100
+
+
+@pytest.mark.parametrize("left", [0, 1, 1000, -1, -1000])
+def test_a_truncated_checkpoint_costs_its_steps_and_nothing_else(
+    config: cde.TrainConfig, whole: Path, tmp_path: Path, left: int
+) -> None:
+    path = stopped_after(config, 3, tmp_path / "run")
+    path.write_bytes(path.read_bytes()[:left])
+    with pytest.warns(DamageWarning, match="checkpoint.pt is damaged"):
+        _, metrics = Trainer(config, PAIRS, path.parent).run()
+    rows = [{name: row[name] for name in row if name != "seconds"} for row in metrics]
+    assert rows == numbers(whole)[0]
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+sys.path[:0] = {paths!r}
+import test_damaged_runs
+from cde.experiments.runs import train
+import cde
+config = cde.TrainConfig.from_dict({config!r})
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, resource.RLIM_INFINITY))
+train(config, test_damaged_runs.PAIRS)
+"""
+
+
+def test_a_disk_that_fills_up_is_told_with_the_path_and_leaves_nothing(
+    config: cde.TrainConfig, private_cache: Path
+) -> None:
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    code = FULL.format(paths=paths, config=config.to_dict())
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    said = done.stderr.splitlines()[-1]
+    assert done.returncode and said.startswith("OSError: cannot write "), done.stderr
+    assert f"{private_cache}{os.sep}runs" in said and "set CDE_CACHE" in said
+    left = [path.name for path in private_cache.rglob("*") if path.is_file()]
+    assert set(left) <= {".lock"}
+
+
+def test_a_read_only_store_is_told_with_the_path(
+    config: cde.TrainConfig, private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", "x")
+
+    monkeypatch.setattr(torch, "save", refused)
+    with pytest.raises(PermissionError, match=r"checkpoint.pt \(Read-only.*set CDE_CACHE"):
+        train(config, PAIRS)

@@ -15,7 +15,7 @@ same texts once and keeps the counts in the cache.
 
 from __future__ import annotations
 
-import io
+import json
 from collections.abc import Iterable
 
 import numpy as np
@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from cde.data.duplicates import first_occurrences
 from cde.data.sets import Pairs, RetrievalSet
-from cde.storage import atomic_path, cache_folder, content_hash
+from cde.storage import cache_folder, content_hash
+from cde.storage.damage import read_json, write_json
 
 __all__ = ["kept_count", "shared_with_training"]
 
@@ -113,17 +114,13 @@ def kept_count(training: Pairs, tests: Iterable[RetrievalSet]) -> pd.DataFrame:
     tests = list(tests)
     named = (part for one in tests for part in (one.name, one.fingerprint))
     key = content_hash([_VERSION, training.fingerprint, content_hash(training.ids), *named])
-    path = cache_folder("shared") / f"{key}.csv"
-    try:
-        kept = pd.read_csv(path, index_col="set")
-        if len(kept) == len(tests):
-            return kept
-    except (OSError, ValueError, KeyError):
-        pass  # none yet, or not whole: it is counted again
-    counted = shared_with_training(training, tests)
-    with atomic_path(path) as temporary:
-        counted.to_csv(temporary)
-    return pd.read_csv(io.StringIO(counted.to_csv()), index_col="set")
+    path = cache_folder("shared") / f"{key}.json"
+    kept = read_json(path)
+    if kept is None:
+        counted = shared_with_training(training, tests).reset_index()
+        kept = {"rows": json.loads(counted.to_json(orient="records"))}
+        write_json(path, kept)
+    return pd.DataFrame(kept["rows"]).set_index("set")
 
 
 def _plain(text: str) -> str:

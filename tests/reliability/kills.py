@@ -29,7 +29,10 @@ from typing import Any
 import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from report import write_report
 from stages import MARK, STAGES
+
+COUNTED = ("kills", "completions", "same", "processes_left", "files_left", "seconds")
 
 #: kills of a stage, for one of the default 200: what takes long is killed less often
 SHARES = {
@@ -208,7 +211,11 @@ def main() -> int:
                 server.close()
         print(json.dumps({stage: counts[stage]}), flush=True)
         if options.out is not None:
-            options.out.write_text(json.dumps({"seed": options.seed, "stages": counts}, indent=1))
+            rows = [
+                {"stage": stage, **{name: count[name] for name in COUNTED}}
+                for stage, count in counts.items()
+            ]
+            write_report(options.out, "kills", rows, seed=options.seed)
     wrong = [stage for stage, count in counts.items() if count["problems"]]
     total = sum(count["kills"] for count in counts.values())
     print(f"{total} kills; {'all is well' if not wrong else 'wrong: ' + ', '.join(wrong)}")

@@ -98,6 +98,9 @@ def checked_vectors(
 ) -> NDArray[Any]:
     """What an encoder gave, where it enters: a finite vector above zero for each text.
 
+    An encoder of words may know none of a text's, and give zeros for it. It says so by an attribute
+    `zeros_for_unknown` that is true; zeros for every text are refused all the same.
+
     Args:
         given: an array, or what becomes one.
         encoder: the encoder, for errors.
@@ -143,11 +146,13 @@ zeros, the first in row 1
             f"{shape}"
         )
     squares = np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64, casting="unsafe")
+    zeros = squares == 0
+    unknown = getattr(encoder, "zeros_for_unknown", False) is True and not zeros.all()
     bad = {
         "numbers that are not finite": ~np.isfinite(squares),
-        "only zeros": squares == 0,
-        "lengths that single precision cannot multiply": (squares < _SHORTEST)
-        | (squares > _LONGEST),
+        "only zeros": np.zeros_like(zeros) if unknown else zeros,
+        "lengths that single precision cannot multiply": ~zeros
+        & ((squares < _SHORTEST) | (squares > _LONGEST)),
     }
     for problem, rows in bad.items():
         if rows.any():
@@ -156,3 +161,4 @@ zeros, the first in row 1
                 f"{int(rows.sum())} have {problem}, the first in row {int(rows.argmax())}"
             )
     return vectors
+

@@ -135,6 +135,8 @@ from sklearn.preprocessing import Normalizer
 class LatentSemanticAnalysis:
     """Documents and queries as unit vectors in the space of the training corpus."""
 
+    zeros_for_unknown = True  # what a text has of which no word is known
+
     def __init__(self, texts):
         words = TfidfVectorizer(sublinear_tf=True, stop_words="english", min_df=2)
         most = words.fit_transform(texts).shape[1] - 1

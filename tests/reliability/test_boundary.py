@@ -400,3 +400,26 @@ def test_half_a_pair_is_refused_by_whatever_embeds() -> None:
     ):
         with pytest.raises(ValueError, match="must be whole text; item 1 has half of a surrogate"):
             embed(["boats", "a \ud83d"])
+
+
+class OfWords:
+    """An encoder that knows no word of some texts, and says so."""
+
+    zeros_for_unknown = True
+
+    def __init__(self, vectors: Any) -> None:
+        self.vectors = np.asarray(vectors, np.float32)
+
+    def encode_queries(self, texts: Sequence[str]) -> Any:
+        return self.vectors[: len(texts)]
+
+    encode_documents = encode_queries
+
+
+def test_zeros_are_taken_from_an_encoder_that_says_what_they_mean() -> None:
+    toy = cde.RetrievalSet(["a", "b"], ["x", "y"], ["q", "r"], ["x", "z"], {"q": {"a": 1}})
+    assert cde.evaluate(OfWords([[1, 0], [0, 0]]), toy)["ndcg@10"] == 1.0
+    with pytest.raises(ValueError, match="OfWords gave .* of 2 queries, 2 have only zeros"):
+        cde.evaluate(OfWords(np.zeros((2, 2))), toy)
+    with pytest.raises(ValueError, match="1 have numbers that are not finite"):
+        cde.evaluate(OfWords([[1, 0], [np.nan, 0]]), toy)

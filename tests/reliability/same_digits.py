@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from report import write_report
 
-#: what a column or a row of a machine's own speed is called
+#: what columns of time, speed and memory are called (`above`, `process`: MiB)
 TIME = re.compile(
     r"second|\bms\b|GiB|MiB|memory|\btime\b|times as|a step|faster|speed|\bcost\b", re.I
 )

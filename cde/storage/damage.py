@@ -86,6 +86,7 @@ def set_aside(path: Path | str, reason: str) -> Path:
     Example:
         >>> from cde.storage.temporary import temporary_folder
         >>> with temporary_folder() as folder, warnings.catch_warnings(record=True) as told:
+        ...     warnings.simplefilter("always")
         ...     _ = (folder / "table").write_text("noise")
         ...     set_aside(folder / "table", "no table is in it").name
         'table.damaged-1'

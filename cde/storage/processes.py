@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-import time
 
 __all__ = ["end_with"]
 
@@ -24,8 +23,9 @@ def end_with(parent: int) -> None:
     """
 
     def watch() -> None:
+        pause = threading.Event()
         while _is_alive(parent):
-            time.sleep(0.1)
+            pause.wait(0.1)
         os._exit(1)  # what is kept is kept in whole files
 
     threading.Thread(target=watch, name="cde-parent", daemon=True).start()

@@ -52,7 +52,7 @@ def test_a_model_of_sentence_transformers_is_cut_at_its_own_length(
         max_seq_length = 64
         tokenizer = load_tokenizer("minilm")
 
-    monkeypatch.setattr("sentence_transformers.SentenceTransformer", lambda name: Model())
+    monkeypatch.setattr("sentence_transformers.SentenceTransformer", lambda name, **_: Model())
     cut_reader = reader("some/model", dwell_recipe("smoke"), 0)
     assert cut_reader.longest == 62
     assert cut_reader.tokenizer is Model.tokenizer

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -60,7 +62,12 @@ class Twice:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
+        # two that wait for ever would hold up whoever runs the tests
+        self.limit = threading.Timer(300, os.killpg, (self.process.pid, signal.SIGKILL))
+        self.limit.daemon = True
+        self.limit.start()
 
     def do(self, arguments: Any, lock: AbstractContextManager[bool]) -> list[str]:
         """What each of the two printed; both ended well, and both had waited for the lock."""
@@ -73,13 +80,16 @@ class Twice:
             while waiting < 2:
                 said.append(stderr.readline())
                 assert said[-1], f"a process ended before it waited: {said}"
-                waiting += "waiting for it" in said[-1]
+                # both may have written before either ended its line
+                waiting += said[-1].count("waiting for it")
         assert stdout.readline().split() == ["0", "0"], (said, self.end())
         return [(self.folder / f"said-{number}.txt").read_text() for number in (0, 1)]
 
     def end(self) -> str:
         """End the processes; what they said of errors."""
-        return self.process.communicate(timeout=300)[1]
+        said = self.process.communicate(timeout=300)[1]
+        self.limit.cancel()
+        return said
 
 
 COMMAND = """
@@ -156,6 +166,7 @@ def work(number, step):
 """
 
 
+@pytest.mark.usefixtures("one_thread")  # as the two have: sums of vectors are the same
 def test_two_that_index_one_folder_and_two_that_add_to_it(tmp_path: Path) -> None:
     (tmp_path / "index").mkdir()
     twice = Twice(INDEX, tmp_path)

@@ -32,6 +32,7 @@ class Report:
         what: in a few words.
         time, commit, device: when, at which commit and on what it was counted.
         rows: the counts; each row has the same names.
+        note: what else has to be known of how they came about.
     """
 
     what: str
@@ -39,6 +40,7 @@ class Report:
     commit: str
     device: str
     rows: list[dict[str, Any]]
+    note: str = ""
 
     def sum(self, name: str) -> int:
         """The sum of a count over all rows."""
@@ -70,7 +72,7 @@ def read_reports(root: Path) -> dict[str, Report]:
     for path in sorted((root / "book" / "reliability").glob("[!.]*.json")):
         told = json.loads(path.read_text(encoding="utf-8"))
         named = {name: told[name] for name in ("what", "time", "commit", "device", "rows")}
-        found[path.stem] = Report(**named)
+        found[path.stem] = Report(**named, note=told.get("note", ""))
     return found
 
 

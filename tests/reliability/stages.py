@@ -143,21 +143,28 @@ def toy_book(folder: Path) -> Any:
     return book
 
 
+def own_copy(shared: Path, folder: Path) -> Path:
+    """The toy book in a folder, copied whole or not at all; leftovers go, as by `cde book`."""
+    from cde.storage import remove_leftovers
+
+    root = folder / "toy"
+    if not root.exists():
+        shutil.copytree(shared / "toy", folder / "copy")
+        (folder / "copy").rename(root)
+    remove_leftovers(root / "book", below=True)
+    return root
+
+
 def executing(shared: Path) -> Work:
     """A chapter of a toy book, in a kernel of its own."""
     from cde.book.chapters import Chapter
     from cde.book.execution import execute, load_execution, raw_notebook, stale_reasons
-    from cde.storage import remove_leftovers
 
     toy_book(shared / "toy")
     os.environ["PYTHONPATH"] = str(shared / "toy")  # of the kernel
 
     def work(folder: Path) -> list[Any]:
-        root = folder / "toy"
-        if not root.exists():
-            shutil.copytree(shared / "toy", folder / "copy")
-            (folder / "copy").rename(root)
-        remove_leftovers(root / "book", below=True)  # as `cde book` does
+        root = own_copy(shared, folder)
         chapter = Chapter(root / "notebooks" / "toys" / "words.py")
         if stale_reasons(chapter, "smoke", root):
             execute(chapter, {"profile": "smoke"}, raw_notebook(chapter, "smoke", root), root)
@@ -181,7 +188,6 @@ def rendering(shared: Path) -> Work:
     from cde.book.execution import execute, raw_notebook
     from cde.book.pages import write_pages
     from cde.book.rendering import render
-    from cde.storage import remove_leftovers
 
     book = toy_book(shared / "toy")
     os.environ["PYTHONPATH"] = str(book.root)
@@ -190,11 +196,7 @@ def rendering(shared: Path) -> Work:
         execute(chapter, {"profile": "smoke"}, path, book.root)
 
     def work(folder: Path) -> list[Any]:
-        root = folder / "toy"
-        if not root.exists():
-            shutil.copytree(shared / "toy", folder / "copy")
-            (folder / "copy").rename(root)
-        remove_leftovers(root / "book", below=True)  # as `cde book` does
+        root = own_copy(shared, folder)
         write_pages("smoke", root)
         html = render(root).parent
         pages = sorted(html.rglob("*.html"))

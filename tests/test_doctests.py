@@ -6,7 +6,9 @@ import doctest
 import inspect
 import io
 import pkgutil
+import tempfile
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -28,7 +30,9 @@ def public_functions(module: str) -> list[str]:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_the_examples_of(module: str) -> None:
+def test_the_examples_of(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # an example shows how to save an encoder, not how to tidy up after it
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     printed = io.StringIO()
     runner = doctest.DocTestRunner(optionflags=FLAGS)
     for example in examples(module):

@@ -8,7 +8,8 @@ on from its last checkpoint. Each run carries its provenance, and the sha256 of 
 checked whenever it is asked for: a damaged run is told of, set aside and made again::
 
     runs/<key>/run.json        config, data, metrics, provenance, digests; written last: it is done
-    runs/<key>/model/          the trained encoder, for `from_pretrained`
+    runs/<key>/model/          the trained encoder, for `from_pretrained`; word embeddings that are
+                               still MiniLM's are left out (`cde.models.known_rows`)
     runs/<key>/checkpoint.pt   while it trains
 """
 
@@ -31,6 +32,7 @@ from filelock import FileLock
 from cde.data import Pairs, RetrievalSet, load_pairs
 from cde.hardware import describe, half_precision
 from cde.models import BiEncoder, ContextualEncoder
+from cde.models.known_rows import without_known_rows
 from cde.provenance import commit, libraries, now
 from cde.retrieval import evaluate
 from cde.storage import cache_folder, content_hash, remove_leftovers
@@ -289,7 +291,7 @@ def train(
         )
         model, metrics = trainer.run()
         if trainer.processes.rank == 0:
-            model.save_pretrained(folder / "model")
+            model.save_pretrained(folder / "model", without_known_rows(model.state_dict()))
         used = {"data": pairs.fingerprint, "source": pairs.name}
         return {"config": config.to_dict(), **used, "metrics": metrics}
 

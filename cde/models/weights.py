@@ -21,6 +21,7 @@ from transformers.utils import logging
 
 from cde.data.hub import notice_being_offline
 from cde.models.backbones import check_family, family_of, truncate
+from cde.models.known_rows import with_known_rows
 from cde.surrogate import minilm_folder
 
 __all__ = ["backbone_weights", "fetch_folder", "fill", "read_config", "read_weights", "tie"]
@@ -83,7 +84,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder's `.safetensors`, one file or several under an index.
+    """All tensors of a folder's `.safetensors`, one file or several under an index; rows of word
+    embeddings that the store of runs left out are put back (`cde.models.known_rows`).
 
     Raises:
         FileNotFoundError: no weights, or a part that the index names is missing.
@@ -111,7 +113,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
             raise ValueError(
                 f"{folder / name} is cut short or damaged ({error}): get it again"
             ) from error
-    return tensors
+    return with_known_rows(tensors)
 
 
 def _parts(index: Path) -> list[str]:

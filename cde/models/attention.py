@@ -11,7 +11,8 @@ Two patterns (CDE §4.2; the second is ours). J context tokens stand before T te
 
 Both run on the layers of `transformers` as they are. The attention function registered here under
 the name `cde` gets the queries, keys and values of a layer, and stores or prepends the context's.
-It hands over to torch's scaled dot product, to flash attention, or to `transformers`' eager one.
+It hands over to torch's scaled dot product (for long texts in bfloat16 on a CPU to
+`cde.models.block_attention`), to flash attention, or to `transformers`' eager one.
 `tests/test_attention.py` proves `cached` against one masked pass over the whole sequence.
 """
 
@@ -25,6 +26,8 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_flash_attention_utils import _flash_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from cde.models.block_attention import attend_in_blocks, blocks_are_faster
 
 __all__ = ["ATTENTION_NAME", "ContextCache", "HeadRotation", "visibility"]
 
@@ -116,6 +119,8 @@ def _attend(
         key, value = context_cache.extend(module, key, value)
     if implementation.startswith("flash"):
         return _flash(query, key, value, attention_mask, sliding_window, implementation, **options)
+    if implementation == "sdpa" and blocks_are_faster(query, key, attention_mask):
+        return attend_in_blocks(query, key, value, attention_mask, options.get("scaling")), None
     # for the other kernels the window is in the mask, where it can spare the context tokens
     attend: Callable[..., tuple[Tensor, Tensor | None]] = ALL_ATTENTION_FUNCTIONS.get_interface(
         implementation, _eager

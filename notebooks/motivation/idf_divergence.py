@@ -102,17 +102,18 @@ def distances(texts, counts, size):
 import pandas as pd
 
 
-def package_line(name):
-    """A line of the table: a package's distances from the training packages."""
-    training = training_documents(name)
-    counts = document_frequencies(training)
-    held_out = {"held out": name in HELD_OUT}
-    return distances(packages[name].documents, counts, len(training)) | held_out
+def package_distances():
+    """Each package's distances from the training packages, itself left out."""
+    own = {name: document_frequencies(pairs.documents) for name, pairs in packages.items()}
+    lines = []
+    for name in progress(packages, "comparing word counts", unit="packages"):
+        training = [other for other in TRAINING if other != name]
+        counts = pd.concat([own[other] for other in training]).groupby(level=0).sum()
+        size = sum(len(packages[other]) for other in training)
+        held_out = {"package": name, "held out": name in HELD_OUT}
+        lines.append(held_out | distances(packages[name].documents, counts, size))
+    return pd.DataFrame(lines)
 
-
-lines = [package_line(name) for name in progress(packages, "counting words", unit="packages")]
-frame = pd.DataFrame(lines, index=list(packages))
-plots.table(frame.head())
 
 # %% [markdown]
 # ## Two dense models
@@ -139,9 +140,10 @@ class LatentSemanticAnalysis:
 
     def __init__(self, texts):
         words = TfidfVectorizer(sublinear_tf=True, stop_words="english", min_df=2)
-        most = words.fit_transform(texts).shape[1] - 1
-        space = TruncatedSVD(min(settings.dimensions, most), random_state=settings.seed)
-        self.model = make_pipeline(words, space, Normalizer()).fit(texts)
+        table = words.fit_transform(texts)
+        dimensions = min(settings.dimensions, table.shape[1] - 1)
+        space = TruncatedSVD(dimensions, random_state=settings.seed).fit(table)
+        self.model = make_pipeline(words, space, Normalizer())
 
     def encode_documents(self, texts):
         """Vectors of texts, `(n, dimensions)`."""
@@ -152,13 +154,23 @@ class LatentSemanticAnalysis:
 
 # %%
 minilm = cde.Surrogate(max_tokens=settings.max_tokens)
-fitted_on_all = LatentSemanticAnalysis(training_documents())
-for name, pairs in progress(packages.items(), "searching", unit="packages"):
-    corpus, unseen = cde.RetrievalSet.from_pairs(pairs), fitted_on_all
-    if name in TRAINING:
-        unseen = LatentSemanticAnalysis(training_documents(name))
-    for model, encoder in {"BM25": cde.BM25(), "LSA": unseen, "MiniLM": minilm}.items():
-        frame.loc[name, model] = cde.evaluate(encoder, corpus)["ndcg@10"]
+
+
+def every_package():
+    """Distances and scores of all packages."""
+    fitted_on_all = LatentSemanticAnalysis(training_documents())
+    frame = package_distances()
+    for line, name in enumerate(progress(frame["package"], "searching", unit="packages")):
+        corpus, unseen = cde.RetrievalSet.from_pairs(packages[name]), fitted_on_all
+        if name in TRAINING:
+            unseen = LatentSemanticAnalysis(training_documents(name))
+        for model, encoder in {"BM25": cde.BM25(), "LSA": unseen, "MiniLM": minilm}.items():
+            frame.loc[line, model] = cde.evaluate(encoder, corpus)["ndcg@10"]
+    return frame
+
+
+of_a_package = settings.only("seed", "documents", "dimensions", "max_tokens")
+frame = page.experiment("idf_divergence-packages", every_package, of_a_package)
 DENSE = ("LSA", "MiniLM")
 for model in DENSE:
     frame[f"BM25 − {model}"] = frame["BM25"] - frame[model]
@@ -197,7 +209,7 @@ def scatter(axis, rows, model, names):
 
 with plots.figure(2, 1, height=7.4, sharex=True) as (drawing, axes):
     for axis, model in zip(axes, DENSE, strict=True):
-        scatter(axis, frame, model, frame.index)
+        scatter(axis, frame, model, frame["package"])
         axis.set_title(f"{model}: r = {correlations[model]['expected', 'pearson']}")
     axes[0].legend()
     axes[1].set_xlabel("IDF distance from the training packages")
@@ -213,7 +225,7 @@ plots.show(
     ),
     caption="BM25's lead over a dense model, by IDF distance, on packages of pydocs. In the "
     "titles, Pearson's r with its 95 % interval.",
-    data=frame[[*MEASURES, "BM25", *DENSE]],
+    data=frame.set_index("package")[[*MEASURES, "BM25", *DENSE]],
     answers="CDE Fig. 8",
 )
 

@@ -98,6 +98,13 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="execute every chapter, stale or not, and use no record",
     )
+    book.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="chapters at once, each with its share of the threads (default: 2 where there are two "
+        "cores, 1 on a GPU)",
+    )
 
     ledger = commands.add_parser("claims", help="print each claim of the papers with its verdict")
     ledger.add_argument("--simulate", action="store_true", help="what each rule could have said")

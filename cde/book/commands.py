@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from cde.book.chapter_run import tell_of_failure
 from cde.book.chapters import Chapter, chapters, find_chapter
 from cde.book.comparison import compared, read_run
-from cde.book.execution import execute, load_execution, raw_notebook, stale_reasons
+from cde.book.execution import load_execution, stale_reasons
 from cde.book.ledger_pages import Judged, judged
 from cde.book.pages import write_pages
 from cde.book.records import proof_states
+from cde.book.side_by_side import execute_all, usual_jobs
 from cde.book.verdicts import to_json
 from cde.storage import alone, cache_folder, project_root, remove_leftovers
 
@@ -49,23 +49,15 @@ def _build(selected: list[Chapter], options: argparse.Namespace, root: Path) -> 
 
     for place in (*(root / "book" / name for name in _WRITTEN), cache_folder()):
         remove_leftovers(place, below=True)
-    failed = []
+    due = []
     for chapter in selected:
         reasons = ["--fresh"] if options.fresh else stale_reasons(chapter, options.profile)
-        if not reasons:
+        if reasons:
+            due.append((chapter, "; ".join([*reasons[:3], *(["…"] if len(reasons) > 3 else [])])))
+        else:
             print(f"{chapter.name}: fresh")
-            continue
-        print(
-            f"{chapter.name}: runs, since "
-            f"{'; '.join(reasons[:3])}{'; …' if len(reasons) > 3 else ''}",
-            flush=True,
-        )
-        _, log = execute(
-            chapter, {"profile": options.profile}, raw_notebook(chapter, options.profile)
-        )
-        tell_of_failure(chapter.name, log.error)
-        if log.error:
-            failed.append(chapter.name)
+    jobs = usual_jobs(options.profile) if options.jobs is None else options.jobs
+    failed = [name for name, error in execute_all(due, options.profile, jobs).items() if error]
     (root / "book" / "executed").mkdir(exist_ok=True)
     (root / "book" / "executed" / "profile").write_text(options.profile)
     write_pages(options.profile, root)

@@ -186,7 +186,11 @@ def _prepare(chapter: Chapter) -> NotebookNode:
 
 
 def execute(
-    chapter: Chapter, parameters: Mapping[str, Any], output: Path, root: Path | None = None
+    chapter: Chapter,
+    parameters: Mapping[str, Any],
+    output: Path,
+    root: Path | None = None,
+    bar: int = 0,
 ) -> tuple[NotebookNode, Execution]:
     """Execute a chapter, with a bar over its cells; the notebook is written to `output` once it has
     ended.
@@ -195,6 +199,8 @@ def execute(
         chapter: what to run.
         parameters: values for the chapter's parameters, `profile` among them; checked first.
         output: the executed notebook; the log goes beside it, as JSON.
+        root: of the checkout; by default this one's.
+        bar: line of the bar, where several chapters run at once.
 
     Returns:
         The executed notebook and its log. If a cell failed, `log.error` holds the cell's
@@ -232,7 +238,7 @@ def execute(
         with temporary_folder() as folder:
             prepared = folder / f"{chapter.name}.ipynb"
             nbformat.write(_prepare(chapter), prepared)
-            log.error = _run(prepared, temporary, given, chapter, root)
+            log.error = _run(prepared, temporary, given, chapter, root, bar)
         notebook = nbformat.read(temporary, as_version=4)
         log.seconds = round(time.perf_counter() - begun, 1)
         _fill(log, notebook, modules, root)
@@ -247,7 +253,12 @@ def write_execution(log: Execution, notebook: Path) -> None:
 
 
 def _run(
-    prepared: Path, output: Path, parameters: Mapping[str, Any], chapter: Chapter, root: Path
+    prepared: Path,
+    output: Path,
+    parameters: Mapping[str, Any],
+    chapter: Chapter,
+    root: Path,
+    bar: int,
 ) -> str:
     # papermill does not understand annotations such as "int | None" and takes them for unknown; we
     # have checked
@@ -270,6 +281,7 @@ def _run(
                     "desc": chapter.name,
                     "unit": "cell",
                     "mininterval": 0.2 if sys.stderr.isatty() else 10,
+                    "position": bar if sys.stderr.isatty() else 0,
                 },
                 log_output=False,
                 start_timeout=120,

@@ -93,7 +93,7 @@ def attend_in_blocks(
                 ),
                 values,
             )
-            for block in queries.split(_QUERIES, dim=1)
+            for block in torch.split(queries, _QUERIES, dim=1)
         ]
         done = torch.cat(blocks, dim=1).transpose(0, 1)
         if own is None:

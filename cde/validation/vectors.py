@@ -161,4 +161,3 @@ zeros, the first in row 1
                 f"{int(rows.sum())} have {problem}, the first in row {int(rows.argmax())}"
             )
     return vectors
-

@@ -445,7 +445,7 @@ def test_after_an_interruption_the_next_call_goes_on(tmp_path: Path) -> None:
     # the second chapter tells that it has begun, and then waits for an answer that does not come
     waiting = f"open({str(pipe)!r}, 'w').write('begun')\nprint(open({str(pipe)!r}).read())"
     book.write(first="from cde.book import claims", second=waiting)
-    process = book.start("book", "--profile", "smoke")
+    process = book.start("book", "--profile", "smoke", "--jobs", "1")
     assert pipe.read_text() == "begun"
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=120)
@@ -457,6 +457,43 @@ def test_after_an_interruption_the_next_call_goes_on(tmp_path: Path) -> None:
     finished = book.cde("book", "--profile", "smoke")
     assert finished.returncode == 0, finished.stderr
     assert book.ran(finished) == {"second"}
+
+
+def test_chapters_side_by_side_run_at_once_and_stop_at_once(tmp_path: Path) -> None:
+    book = ToyBook(tmp_path / "toy")
+    pipes = [tmp_path / "first", tmp_path / "last"]
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    tell = "import os\nopen({!r}, 'w').write(str(os.getpid()))\nprint(open({!r}).read())"
+    first, last = (tell.format(str(pipe), str(pipe)) for pipe in pipes)
+    book.write(first=first, middle="from cde.book import claims", last=last)
+    process = book.start("book", "--profile", "smoke", "--jobs", "2")
+    # both tell of themselves, and go on only when both have: one after the other they would not
+    kernels = [int(pipe.read_text()) for pipe in pipes]
+    assert len(set(kernels)) == 2
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130 and "goes on from there" in err
+    assert "Traceback" not in err and "middle: runs" not in out
+    for kernel in kernels:
+        with pytest.raises(ProcessLookupError):
+            os.kill(kernel, 0)
+    assert not any((book.root / "book" / "executed" / "raw").rglob("*.*"))
+
+
+def test_chapters_side_by_side_fail_alone(tmp_path: Path) -> None:
+    book = ToyBook(tmp_path / "toy")
+    killed = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
+    book.write(sound="threads = 1", broken="two = 5\nassert two == 4", dead=killed, last="x = 1")
+    finished = book.cde("book", "--profile", "smoke", "--jobs", "2")
+    assert finished.returncode == 1
+    assert book.ran(finished) == {"sound", "broken", "dead", "last"}
+    assert "failed: " in finished.stderr
+    assert {"broken", "dead"} == set(
+        finished.stderr.rpartition("failed: ")[2].partition(";")[0].split(", ")
+    )
+    assert "The answer of sound is 42." in book.page("sound")
+    assert "the kernel died" in book.page("dead")
 
 
 def test_a_kernel_that_does_not_stop_is_killed_when_it_is_interrupted_again(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ LAB_SETTINGS := {"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {
 
 .PHONY: book test lab pages journeys benchmarks mutants audit lint clean
 
-book: $(READY)  ## execute the chapters and render book/_build/html/index.html; PROFILE=smoke is the fast variant, FRESH=1 reuses nothing
-	$(BIN)/cde book --profile $(PROFILE) $(if $(FRESH),--fresh)
+book: $(READY)  ## execute the chapters and render book/_build/html/index.html; PROFILE=smoke is the fast variant, FRESH=1 reuses nothing, JOBS=1 takes one chapter at a time
+	$(BIN)/cde book --profile $(PROFILE) $(if $(FRESH),--fresh) $(if $(JOBS),--jobs $(JOBS))
 	@echo 'the command is $(BIN)/cde; after "source $(BIN)/activate" it is cde'
 
 test: $(READY)  ## linters, types and tests

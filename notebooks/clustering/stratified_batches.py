@@ -339,7 +339,7 @@ def densities(of):
 
 if long_run:
     page.experiment(DENSITIES, lambda: densities(hours), key, hours, profile="hours")
-dense = page.experiment(DENSITIES, lambda: densities(recipe), key, recipe, costly=False)
+dense = page.experiment(DENSITIES, lambda: densities(recipe), key, recipe)
 dense_at = {of: one.rows for of, one in sweeps_at_profiles(DENSITIES, dense).items()}
 
 # %%

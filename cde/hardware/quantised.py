@@ -4,16 +4,16 @@ Inside `int8_products()` every linear layer over token vectors multiplies whole 
 rest (attention, norms, pooling, the layers behind the pooling) stays in float32. As with autocast,
 the model itself is not touched: its weights stay float32, and that is what is saved and trained.
 
-- **Weights** get 8 bits and a scale for each output. They are rounded once, when they are first
-  used, and again after they have changed; what is kept dies with the weight.
-- **Token vectors** get 7 bits, and a range of their own for each token. A range for the whole
-  batch, as `torch.ao.quantization.quantize_dynamic` has it, is spoilt by the few dimensions in
-  which transformers are large: MiniLM's cosine to float32 falls to 0.95 then, and stays above 0.996
-  with a range for each token.
+- **Token vectors** get a range of their own for each token. A range for the whole batch, as
+  `torch.ao.quantization.quantize_dynamic` has it, is spoilt by the few dimensions in which
+  transformers are large: MiniLM's cosine to float32 falls to 0.95 then, and stays above 0.998 with
+  a range for each token.
+- **Weights** get a scale for each output. They are rounded once, when they are first used, and
+  again after they have changed; what is kept dies with the weight.
 
-The products are sums of whole numbers, the same on every machine. Processors without instructions
-for them (VNNI) add two products in 16 bits, where 8 bits would overflow: hence 7, written as -128
-to -1, which oneDNN moves to 0 … 127.
+The sums are of whole numbers, and the same on every machine. Processors without instructions for
+them (VNNI) add the products of two neighbours in 16 bits first. So that these do not overflow, no
+two neighbouring weights are larger than 128 together; that costs half a bit, not a whole one.
 
 Cost: a quarter of the linear layers' memory more; MiniLM's are rounded in 0.05 s.
 `benchmarks/precision.py` measures speed and cosine.
@@ -36,7 +36,7 @@ from cde.hardware import chosen_precision
 __all__ = ["Int8Weight", "int8_products", "multiplying"]
 
 _ROWS = 512  # tokens at once: what is computed between two products stays near the processor
-_LEVELS = 127
+_INPUTS, _OUTPUTS = 64, 16  # multiples that layers have; the kernels for others may overflow
 
 
 class Int8Weight:
@@ -46,17 +46,18 @@ class Int8Weight:
         weight: `(outputs, inputs)`, of a linear layer.
 
     Example:
-        >>> weight = torch.tensor([[1.0, -0.5], [0.01, 0.0]])
+        >>> weight = torch.tensor([[0.3, -0.1, 0.2, 0.0], [0.01, 0.0, 0.0, 0.0]])
         >>> rounded = Int8Weight(weight)
         >>> rounded.codes.tolist()
-        [[127, -64], [127, 0]]
-        >>> rounded.linear(torch.tensor([[1.0, 2.0]]), None)
-        tensor([[-0.0079,  0.0100]])
+        [[95, -32, 64, 0], [127, 0, 0, 0]]
+        >>> rounded.linear(torch.tensor([[1.0, 0.0, 0.5, 0.0]]), None)
+        tensor([[0.4010, 0.0100]])
     """
 
     def __init__(self, weight: Tensor) -> None:
         values = weight.detach().float()
-        scales = values.abs().amax(dim=1).clamp_(min=1e-30) / 127
+        neighbours = values.abs().reshape(len(values), -1, 2).sum(dim=2)
+        scales = neighbours.amax(dim=1).clamp_(min=1e-30) / 127  # rounded, they are 128 at most
         self.codes = (values / scales[:, None]).round_().to(torch.int8)
         self.scales = scales
         self.sums = self.codes.sum(dim=1) * scales
@@ -69,12 +70,11 @@ class Int8Weight:
         for start in range(0, len(rows), _ROWS):
             some, place = rows[start : start + _ROWS], result[start : start + _ROWS]
             low = some.amin(dim=1, keepdim=True)
-            step = (some.amax(dim=1, keepdim=True) - low).div_(_LEVELS).clamp_(min=1e-30)
-            # conversion cuts towards zero: half a step less rounds these, which are all negative
-            codes = some.sub(low + 128.5 * step).mul_(1 / step).to(torch.int8)
+            step = (some.amax(dim=1, keepdim=True) - low).div_(255).clamp_(min=1e-30)
+            middle = low + 128 * step
+            codes = some.sub(middle).mul_(1 / step).round_().to(torch.int8)
             products = torch._int_mm(codes, self.codes.t())
-            torch.mul(products, self.scales, out=place).mul_(step)
-            place.addcmul_(low + 128 * step, self.sums)
+            torch.mul(products, self.scales, out=place).mul_(step).addcmul_(middle, self.sums)
             if bias is not None:
                 place.add_(bias)
         return result.reshape(*states.shape[:-1], len(self.codes))
@@ -88,7 +88,8 @@ def _mark(weight: Tensor) -> tuple[int, int]:
 class int8_products(TorchFunctionMode):
     """In this context linear layers over token vectors, `(batch, T, dim)`, multiply whole numbers.
 
-    For forward passes on a CPU. Only the thread that entered is concerned.
+    For forward passes on a CPU. Layers whose sizes are no multiples of 64 and 16 stay in float32,
+    as do layers behind the pooling. Only the thread that entered is concerned.
 
     Raises:
         RuntimeError: a processor, or a build of torch, that gets such products wrong; a layer whose
@@ -119,7 +120,7 @@ class int8_products(TorchFunctionMode):
         if func is not torch.nn.functional.linear or kwargs or args[0].ndim < 3:
             return func(*args, **kwargs or {})
         states, weight, bias = (*args, None)[:3]
-        if states.device.type != "cpu" or weight.dtype != torch.float32:
+        if states.device.type != "cpu" or not _fits(weight):
             return func(*args)
         if torch.is_grad_enabled() and (weight.requires_grad or states.requires_grad):
             raise RuntimeError(
@@ -131,12 +132,18 @@ class int8_products(TorchFunctionMode):
         return known.linear(states, bias)
 
 
+def _fits(weight: Tensor) -> bool:
+    outputs, inputs = weight.shape
+    whole = inputs % _INPUTS == 0 and outputs % _OUTPUTS == 0
+    return whole and weight.dtype == torch.float32
+
+
 @lru_cache(maxsize=1)
 def _require_exact() -> None:
     """Ask for the largest sums that can come up: whether they are added without an overflow."""
-    codes = torch.full((64, 256), -1, dtype=torch.int8)
-    weights = torch.full((64, 256), 127, dtype=torch.int8)
-    if bool((torch._int_mm(codes, weights.t()) != -127 * 256).any()):
+    codes = torch.full((64, 256), 127, dtype=torch.int8)
+    weights = torch.tensor([127, 1] * 64 + [1, 127] * 64, dtype=torch.int8).repeat(64, 1)
+    if bool((torch._int_mm(codes, weights.t()) != 127 * 128 * 128).any()):
         raise RuntimeError(
             "this processor's products of 8-bit numbers overflow: take precision='float32'"
         )

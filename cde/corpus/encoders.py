@@ -139,7 +139,8 @@ def describe(encoder: Any) -> str:
     """
     if type(encoder) is Surrogate:
         limit = "" if encoder.max_tokens is None else f", max_tokens={encoder.max_tokens}"
-        return f"Surrogate({encoder.name!r}{limit})"
+        whole = ", precision='int8'" if encoder.precision == "int8" else ""
+        return f"Surrogate({encoder.name!r}{limit}{whole})"
     return called(encoder)
 
 
@@ -178,6 +179,7 @@ def record_of(encoder: Model) -> dict[str, Any]:
     whole = chosen_precision(model.precision) == "int8"
     return record | {
         "kind": "bound model" if bound else "model",
+        "name": f"{record['name']} in int8" if whole else record["name"],
         "precision": "int8" if whole else model.precision,
         "attention": _attention(model),
         "fingerprint": weights,

@@ -50,8 +50,8 @@ class Int8Weight:
         >>> rounded = Int8Weight(weight)
         >>> rounded.codes.tolist()
         [[95, -32, 64, 0], [127, 0, 0, 0]]
-        >>> rounded.linear(torch.tensor([[1.0, 0.0, 0.5, 0.0]]), None)
-        tensor([[0.4010, 0.0100]])
+        >>> [round(scale, 4) for scale in rounded.scales.tolist()]
+        [0.0031, 0.0001]
     """
 
     def __init__(self, weight: Tensor) -> None:
@@ -96,7 +96,7 @@ class int8_products(TorchFunctionMode):
             gradient is wanted.
 
     Example:
-        >>> layer, states = torch.nn.Linear(64, 8), torch.randn(2, 3, 64)
+        >>> layer, states = torch.nn.Linear(64, 16), torch.randn(2, 3, 64)
         >>> with torch.inference_mode(), int8_products():
         ...     near = layer(states)
         >>> bool((near - layer(states)).abs().max() < 0.1), bool((near == layer(states)).all())

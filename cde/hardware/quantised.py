@@ -35,7 +35,7 @@ from cde.hardware import chosen_precision
 
 __all__ = ["Int8Weight", "int8_products", "multiplying"]
 
-_ROWS = 512  # tokens at once: what is computed between two products stays near the processor
+_ROWS = 512  # tokens at once, a thread: what stands between two products stays near the processor
 _INPUTS, _OUTPUTS = 64, 16  # multiples that layers have; the kernels for others may overflow
 
 
@@ -67,8 +67,9 @@ class Int8Weight:
         """What the linear layer gives for float32 `states`, `(…, inputs)` to `(…, outputs)`."""
         rows = states.reshape(-1, states.shape[-1])
         result = rows.new_empty(len(rows), len(self.codes))
-        for start in range(0, len(rows), _ROWS):
-            some, place = rows[start : start + _ROWS], result[start : start + _ROWS]
+        size = _ROWS * torch.get_num_threads()
+        for start in range(0, len(rows), size):
+            some, place = rows[start : start + size], result[start : start + size]
             low = some.amin(dim=1, keepdim=True)
             step = (some.amax(dim=1, keepdim=True) - low).div_(255).clamp_(min=1e-30)
             middle = low + 128 * step

@@ -15,6 +15,17 @@ from cde.storage import cache_folder, project_root
 __all__ = ["report", "version_differences"]
 
 
+#: what a class of machine is fast at; `benchmarks/precision.py` measures it
+_CLASSES = {
+    "cuda": "a GPU: bfloat16 is faster than float32, and int8 is for CPUs",
+    "bfloat16": "a CPU of class bfloat16 (AMX or AMD's AVX512-BF16): faster than float32, and int8 "
+    "as fast",
+    "avx512": "a CPU of class avx512: bfloat16 is slow, and int8 embeds faster than float32",
+    "avx2": "a CPU of class avx2: bfloat16 is slow, and int8 embeds faster than float32",
+    "other": "another CPU: whether bfloat16 and int8 are faster than float32 was not measured",
+}
+
+
 def _lock() -> dict[str, str]:
     lines = (project_root() / "constraints.txt").read_text(encoding="utf-8").splitlines()
     return dict(line.split("==", 1) for line in lines if "==" in line and not line.startswith("#"))
@@ -43,7 +54,7 @@ def _checks() -> Iterator[tuple[str, bool, str]]:
     import torch
 
     from cde.data.sources import list_sources
-    from cde.hardware import bfloat16_is_fast
+    from cde.hardware import chosen_precision, cpu_class
     from cde.surrogate import minilm_folder
 
     yield "Python", True, f"{platform.python_version()} on {platform.platform()}"
@@ -55,11 +66,9 @@ def _checks() -> Iterator[tuple[str, bool, str]]:
         else "no GPU: everything runs on the CPU"
     )
     yield "device", True, f"{gpu}; {torch.get_num_threads()} threads"
-    yield (
-        "bfloat16",
-        True,
-        "faster than float32" if bfloat16_is_fast() else "not faster than float32, which is used",
-    )
+    kind, chosen = cpu_class(), os.environ.get("CDE_PRECISION", "auto")
+    own = f" (CDE_PRECISION={chosen})" if chosen != "auto" else ""
+    yield "precision", True, f"{_CLASSES[kind]}; auto is {chosen_precision('auto')}{own}"
     flash = importlib.util.find_spec("flash_attn") is not None
     yield (
         "flash-attn",

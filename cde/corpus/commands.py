@@ -1,6 +1,6 @@
 """`cde index` on the shell: build an index of one's own text, search it, change it, look at it.
 
-cde index build SOURCE FOLDER [--model M] [--also M]… [--context N] [--replace]
+cde index build SOURCE FOLDER [--model M] [--also M]… [--context N] [--precision P] [--replace]
 cde index search FOLDER QUERY… [--depth N] [--json]
 cde index add FOLDER SOURCE [--update]
 cde index remove FOLDER ID…
@@ -70,6 +70,13 @@ def add_parser(commands: Any) -> None:
     )
     build.add_argument(
         "--max-tokens", type=int, metavar="N", help="cut texts for minilm to so many tokens"
+    )
+    build.add_argument(
+        "--precision",
+        default="auto",
+        choices=("auto", "bfloat16", "float32", "int8"),
+        help="of embedding; the index is searched in it too. int8 is for CPUs where bfloat16 is "
+        "slow (default: auto; cde doctor says what that is here)",
     )
     build.add_argument("--replace", action="store_true", help="replace another index there")
 
@@ -150,9 +157,11 @@ def _build(options: argparse.Namespace) -> int:
     for place, name in enumerate(names):  # misspelt names are told before a long reading
         contextual = options.context if place == 0 else None
         tokens = options.max_tokens if name == "minilm" else None
-        models[name] = named_model(name, contextual, tokens)
+        models[name] = named_model(name, contextual, tokens, options.precision)
     if options.max_tokens is not None and "minilm" not in models:
         raise ValueError("--max-tokens is for minilm, which is none of the models here")
+    if options.precision != "auto" and set(models) == {"bm25"}:
+        raise ValueError("--precision is for embedding, and bm25 embeds nothing")
     texts = _read(options)
     if parts := finished_parts(options.folder):
         print(f"{options.folder}: going on after {parts} parts of an interrupted build")

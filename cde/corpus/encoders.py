@@ -10,8 +10,9 @@ same length and mean nothing. So an index carries a record of its encoder:
 - any other object, a `SentenceTransformer` too, by its class alone. Whether it is the same is asked
   of its vectors: a few documents are embedded again.
 
-Precision and attention kernel are no part of the hash: they move the fourth decimal, and an index
-made on one machine is read on another.
+bfloat16, float32 and the attention kernel are no part of the hash: they move the fourth decimal,
+and an index made on one machine is read on another. int8 moves more, and is a part of it: an index
+made in int8 is searched in int8, and no other encoder will do.
 
 Cost: a pass over the weights, about a second a gigabyte; eight documents for another object.
 """
@@ -28,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from cde.hardware import bfloat16_is_fast, chosen_precision
 from cde.lexical import BM25
 from cde.models.corpus import CorpusEncoder
 from cde.models.encoder import kinds
@@ -137,7 +139,8 @@ def describe(encoder: Any) -> str:
     """
     if type(encoder) is Surrogate:
         limit = "" if encoder.max_tokens is None else f", max_tokens={encoder.max_tokens}"
-        return f"Surrogate({encoder.name!r}{limit})"
+        whole = ", precision='int8'" if encoder.precision == "int8" else ""
+        return f"Surrogate({encoder.name!r}{limit}{whole})"
     return called(encoder)
 
 
@@ -152,14 +155,14 @@ def record_of(encoder: Model) -> dict[str, Any]:
     record: dict[str, Any] = {"kind": "other", "name": describe(encoder), "fingerprint": None}
     if type(encoder) is Surrogate:
         here = Path(encoder.name)
-        precise = copy.copy(encoder)  # one hash for both precisions
-        precise.half = False
+        precise = copy.copy(encoder)  # one hash for bfloat16 and float32
+        precise.precision = "int8" if encoder.precision == "int8" else "float32"
         precise.__dict__.pop("fingerprint", None)
         return record | {
             "kind": "surrogate",
             "model": str(here.resolve()) if here.is_dir() else encoder.name,
             "max_tokens": encoder.max_tokens,
-            "precision": "bfloat16" if encoder.half else "float32",
+            "precision": encoder.precision,
             "cache": encoder.cache,
             "fingerprint": precise.fingerprint,
         }
@@ -173,9 +176,11 @@ def record_of(encoder: Model) -> dict[str, Any]:
         return record
     bound = type(encoder) is CorpusEncoder
     model: Any = encoder.model if isinstance(encoder, CorpusEncoder) else encoder
+    whole = chosen_precision(model.precision) == "int8"
     return record | {
         "kind": "bound model" if bound else "model",
-        "precision": model.precision,
+        "name": f"{record['name']} in int8" if whole else record["name"],
+        "precision": "int8" if whole else model.precision,
         "attention": _attention(model),
         "fingerprint": weights,
     }
@@ -205,7 +210,8 @@ def restored(record: dict[str, Any], folder: Path) -> Model:
         >>> describe(restored(record_of(Surrogate(max_tokens=64)), Path("nowhere")))
         "Surrogate('minilm', max_tokens=64)"
     """
-    kind, options = record["kind"], {"precision": record.get("precision", "auto")}
+    kind = record["kind"]
+    options: dict[str, Any] = {"precision": _precision(record)}
     give = f"pass the encoder that made the vectors ({record['name']}) as encoder"
     encoder: Model
     if kind == "bm25":
@@ -274,6 +280,14 @@ def require_same(
             "or other weights or settings of it: its queries would find nothing. Use the first, or "
             "build a new index with the second"
         )
+
+
+def _precision(record: dict[str, Any]) -> str:
+    """The precision to load an encoder with: not int8 where its vectors are not."""
+    precision = str(record.get("precision", "auto"))
+    if precision == "auto" and chosen_precision("auto") == "int8":
+        return "bfloat16" if bfloat16_is_fast() else "float32"
+    return precision
 
 
 def _attention(model: nn.Module) -> str:

@@ -27,6 +27,7 @@ from cde.corpus.drift import Drift, drift
 from cde.corpus.encoders import describe
 from cde.corpus.index import Index
 from cde.corpus.saving import locked
+from cde.hardware import Precision
 from cde.models import CorpusEncoder
 from cde.retrieval import Hybrid
 from cde.retrieval.named import named_system
@@ -44,13 +45,19 @@ __all__ = [
 _ALSO = "also-"
 
 
-def named_model(name: str, context: int | None = None, max_tokens: int | None = None) -> Any:
+def named_model(
+    name: str,
+    context: int | None = None,
+    max_tokens: int | None = None,
+    precision: Precision = "auto",
+) -> Any:
     """A model by the name that a user of the shell knows it by.
 
     Args:
         name: as for `cde.retrieval.named.named_system`.
         context: documents of the context; for a `ContextualEncoder` alone.
         max_tokens: cut texts to so many tokens; for MiniLM and sentence-transformers models.
+        precision: of embedding; BM25 has none.
 
     Raises:
         FileNotFoundError: no such folder.
@@ -61,7 +68,7 @@ def named_model(name: str, context: int | None = None, max_tokens: int | None = 
         BM25(k1=0.9, b=0.4)
     """
     # the index keeps the vectors: a second copy in the cache would serve nobody
-    model = named_system(name, max_tokens, cache=False)
+    model = named_system(name, max_tokens, cache=False, precision=precision)
     if context is not None:
         if not hasattr(model, "with_context"):
             raise ValueError(f"{name} is bound to no context here: only a ContextualEncoder is")

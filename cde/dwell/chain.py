@@ -32,7 +32,7 @@ from cde.dwell.probes import segments, token_spans
 from cde.dwell.span_corruption import pretrain
 from cde.experiments.runs import PROCEDURE as TRAINING
 from cde.experiments.runs import stored
-from cde.hardware import half_precision
+from cde.hardware import trained_in
 from cde.progress import progress
 from cde.storage import content_hash
 from cde.training import Processes, TrainConfig, Trainer
@@ -204,7 +204,7 @@ def train_phase(phase: Phase, texts: Sequence[str], pairs: Pairs, seed: int = 0)
             str(seed),
             data if phase.kind != "start" else "",
             f"procedure {TRAINING} {PROCEDURE}",
-            "bfloat16" if half_precision("auto") else "float32",
+            trained_in("auto"),
         ]
     )
 

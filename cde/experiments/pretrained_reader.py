@@ -32,7 +32,7 @@ from cde.data.pydocs import TRAINING
 from cde.data.pydocs import load_pairs as load_docstrings
 from cde.experiments.frozen_encoder import with_reader
 from cde.experiments.runs import run_key, stored
-from cde.hardware import Precision
+from cde.hardware import Precision, chosen_precision
 from cde.models import ContextualEncoder
 from cde.storage import atomic_path, content_hash
 from cde.training import TrainConfig, Trainer
@@ -150,10 +150,12 @@ def with_trained_reader(
     """
     if not 0 <= gate <= 1:
         raise ValueError(f"gate must be from 0 (MiniLM) to 1 (the reader as trained); it is {gate}")
+    chosen_precision(precision)
     weights = load_file(train_reader(config, pairs) / _FILE)
     settings = {**config.model, "max_tokens": max_tokens}
     place = None if device is None else torch.device(device)
-    model = build_model(replace(config, model=settings, precision=precision), place)
+    model = build_model(replace(config, model=settings), place)
+    model.precision = precision
     reader = model.get_submodule("second_stage.reader")
     reader.load_state_dict(weights)
     with torch.no_grad():

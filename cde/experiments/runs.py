@@ -30,7 +30,7 @@ import torch
 from filelock import FileLock
 
 from cde.data import Pairs, RetrievalSet, load_pairs
-from cde.hardware import describe, half_precision
+from cde.hardware import describe, trained_in
 from cde.models import BiEncoder, ContextualEncoder
 from cde.models.known_rows import without_known_rows
 from cde.provenance import commit, libraries, now
@@ -69,7 +69,7 @@ def run_key(
         pairs.fingerprint,
         f"procedure {PROCEDURE}",
     ]
-    parts.append("bfloat16" if half_precision(config.precision) else "float32")
+    parts.append(trained_in(config.precision))
     weights = Path(config.start) / "model.safetensors"
     if weights.is_file():
         parts.append(content_hash([weights.read_bytes()]))

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cde.hardware import half_precision
+from cde.hardware import chosen_precision
 from cde.models.attention import ContextCache
 from cde.models.configuration import ContextualConfig
 from cde.models.encoder import kinds, prefixed, save_folder
@@ -209,7 +209,7 @@ class CorpusEncoder(PromptedEncoder):
         self.model = model
         self.context = context
         self.drawn = drawn
-        self._caches: dict[tuple[str, bool, int, int], ContextCache] = {}
+        self._caches: dict[tuple[str, str, int, int], ContextCache] = {}
 
     def __repr__(self) -> str:
         attention = self.model.config.attention
@@ -265,7 +265,7 @@ class CorpusEncoder(PromptedEncoder):
             stage = self.model.second_stage
             key = (
                 str(input_ids.device),
-                half_precision(self.model.precision),
+                chosen_precision(self.model.precision),
                 id(context),
                 weights_now(stage),
             )

@@ -139,8 +139,8 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
 
     Attributes:
         tokenizer: a tokenizer of `transformers`, saved and loaded with the model; None until set.
-        precision: "auto" multiplies in bfloat16 where that is fast, "bfloat16" and "float32"
-            insist.
+        precision: of embedding. "auto" multiplies in bfloat16 where that is fast, "bfloat16" and
+            "float32" insist, "int8" multiplies whole numbers (`cde.hardware.quantised`).
     """
 
     _supports_sdpa = True

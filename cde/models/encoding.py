@@ -3,10 +3,11 @@
 Texts are tokenised in portions, sorted by their number of tokens and cut into batches of about
 equal work, so that a batch holds texts of nearly one length. Equal texts are embedded once. Matrix
 products run in bfloat16 under autocast where that is faster than float32; weights, pooling and
-normalisation stay in float32. `benchmarks/encode.py` measures it against a plain loop.
+normalisation stay in float32. `benchmarks/encode.py` measures it against a plain loop. Where int8
+is asked for, linear layers multiply whole numbers (`cde.hardware.quantised`).
 
 In float32 a text's vector does not depend on its batch beyond 1e-6; in bfloat16 it moves in the
-fourth decimal with the padding and the shape of the batch.
+fourth decimal with the padding and the shape of the batch, in int8 in the third.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cde.hardware import Precision, half_precision
+from cde.hardware import Precision
+from cde.hardware.quantised import multiplying
 from cde.progress import progress
 from cde.validation.texts import encodable
 
@@ -116,7 +118,7 @@ def encode_texts(
         max_tokens: tokens to cut texts to.
         device: device of the model.
         prefix: text put before every text.
-        precision: see `half_precision`.
+        precision: see `cde.hardware.chosen_precision`.
         work, extra, most: see `token_batches`.
         normalise: scale vectors to unit length.
         description: title of the progress bar.
@@ -140,9 +142,8 @@ def encode_texts(
     rows = tokenise(tokenizer, distinct, max_tokens)
     batches = token_batches([len(row) for row in rows], work, extra, most)
     padding = tokenizer.pad_token_id or 0
-    half = half_precision(precision)
     by_batch: list[Tensor] = []
-    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=half):
+    with torch.inference_mode(), multiplying(precision, device):
         for batch in progress(batches, f"{description} {len(distinct):,} texts", unit="batches"):
             vectors = forward(*padded([rows[index] for index in batch], padding, device)).float()
             by_batch.append(

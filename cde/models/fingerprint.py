@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from cde.hardware import chosen_precision
 from cde.models.corpus import CorpusEncoder
 from cde.models.encoder import kinds
 from cde.storage import content_hash
@@ -23,7 +24,7 @@ __all__ = ["fingerprint"]
 def fingerprint(encoder: Any) -> str | None:
     """Hash of an encoder of `cde.models` (16 hexadecimal digits); None for any other object.
 
-    Precision and attention kernel have no part in it.
+    Attention kernel and precision have no part in it, but for int8, whose vectors are told apart.
 
     Used for saved indexes (`cde.Index`) and for results of `cde mteb`.
 
@@ -48,6 +49,8 @@ def _parts(model: Any, bound: CorpusEncoder | None) -> Iterator[str | bytes]:
         if not name.endswith("backbone") and hasattr(config, name)
     }
     yield json.dumps(settings, sort_keys=True)
+    if chosen_precision(model.precision) == "int8":
+        yield "int8"
     # the first stage has done its work once the context is embedded, and is not saved
     weights: nn.Module = model if bound is None else model.second_stage
     tensors = dict(weights.state_dict())

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from cde.hardware import Precision
 from cde.lexical import BM25
 from cde.models import ContextualEncoder, CorpusEncoder
 from cde.models.encoder import kinds
@@ -17,7 +18,9 @@ from cde.surrogate import Surrogate
 __all__ = ["named_system"]
 
 
-def named_system(name: str, max_tokens: int | None = None, cache: bool = True) -> Any:
+def named_system(
+    name: str, max_tokens: int | None = None, cache: bool = True, precision: Precision = "auto"
+) -> Any:
     """An encoder or ranker by name.
 
     Args:
@@ -26,6 +29,7 @@ def named_system(name: str, max_tokens: int | None = None, cache: bool = True) -
             of the Hub with one of these.
         max_tokens: cut texts to so many tokens; for MiniLM and sentence-transformers models.
         cache: keep vectors of these in the cache folder.
+        precision: of embedding; BM25 has none.
 
     Raises:
         FileNotFoundError: no such folder.
@@ -51,13 +55,13 @@ def named_system(name: str, max_tokens: int | None = None, cache: bool = True) -
         kind = kinds.get(str(values.get("model_type")))
         if kind is not None:
             kind = CorpusEncoder if values.get("context_drawn") else kind
-            system = kind.from_pretrained(folder)
+            system = kind.from_pretrained(folder, precision=precision)
         elif "embedder" in values or values.get("architecture") == "transductive":
-            system = ContextualEncoder.from_pretrained(folder)
+            system = ContextualEncoder.from_pretrained(folder, precision=precision)
         else:
             name = str(folder)
     if system is None:
-        return Surrogate(name, max_tokens, cache=cache)
+        return Surrogate(name, max_tokens, precision, cache=cache)
     if max_tokens is not None:
         raise ValueError(f"{name} has a limit on tokens of its own: max_tokens is for minilm")
     return system

@@ -49,6 +49,19 @@ def index(capsys: pytest.CaptureFixture[str]) -> Says:
     return run
 
 
+def test_an_index_of_whole_numbers_is_searched_and_added_to_in_them(
+    index: Says, source: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "notes.index"
+    options = ("--max-tokens", 8, "--also", "bm25", "--precision", "int8")
+    said = index("build", source, place, *options)
+    assert "Surrogate('minilm', max_tokens=8, precision='int8')" in said
+    (source / "ships.md").write_text("Ships are large boats.")
+    assert "1 added" in index("add", place, source, "--update")
+    assert "ships.md" in index("search", place, "large ships", "--depth", 1)
+    assert Index.load(place).encoder.precision == "int8"
+
+
 def test_a_folder_goes_the_whole_way(index: Says, source: Path, tmp_path: Path) -> None:
     place = tmp_path / "notes.index"
     (source / "empty.md").write_text("")
@@ -99,6 +112,7 @@ def test_what_is_wrong_is_said_and_changes_nothing(
         (["build", source, tmp_path / "n", "--also", "minilm"], "minilm is named twice"),
         (["build", source, tmp_path / "n", "--context", 5], "minilm is bound to no context"),
         (["build", source, tmp_path / "n", "--model", "bm25", "--max-tokens", 5], "is for minilm"),
+        (["build", source, tmp_path / "n", "--model", "bm25", "--precision", "int8"], "for embedding"),
         (["build", tmp_path / "gone", tmp_path / "n"], "no folder or file"),
         (["build", source, source], "holds other files"),
         (["add", place, source], "are in the index already, such as boats.md"),

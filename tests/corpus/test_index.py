@@ -385,7 +385,7 @@ def test_precision_does_not_make_another_encoder(tmp_path: Path) -> None:
     precise, half = (cde.Surrogate(max_tokens=8, precision=p) for p in ("float32", "bfloat16"))
     folder = Index(CORPUS, encoder=precise).save(tmp_path / "index")
     assert Index.load(folder, encoder=half).encoder is half
-    assert Index.load(folder).encoder.half is False
+    assert Index.load(folder).encoder.precision == "float32"
 
 
 def test_an_encoder_of_its_own_class_must_be_given(tmp_path: Path) -> None:

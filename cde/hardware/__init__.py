@@ -1,8 +1,10 @@
 """What computes here: the device, the precision that "auto" stands for, and the threads.
 
 Every encoder and every trainer asks this room, so that one answer holds for a whole process.
-`$CDE_PRECISION` may be set to `float32` or `bfloat16` to say what "auto" is; the profile `smoke`
-sets it to `float32`, since its numbers are compared between machines.
+`$CDE_PRECISION` may be set to `float32`, `bfloat16` or `int8` to say what "auto" is; the profile
+`smoke` sets it to `float32`, since its numbers are compared between machines. "auto" by itself is
+never int8: numbers would move. Where int8 is asked for, texts are embedded in it
+(`cde.hardware.quantised`), and training is in float32, since whole numbers have no gradient.
 
 Cost: nothing; each question is answered once.
 """
@@ -21,13 +23,16 @@ from cde.validation import checked_text, shown
 __all__ = [
     "Precision",
     "bfloat16_is_fast",
+    "chosen_precision",
     "compute_device",
+    "cpu_class",
     "describe",
     "half_precision",
     "prefer_short_waits",
+    "trained_in",
 ]
 
-Precision = Literal["auto", "bfloat16", "float32"]
+Precision = Literal["auto", "bfloat16", "float32", "int8"]
 
 
 @lru_cache(maxsize=1)
@@ -57,31 +62,88 @@ def bfloat16_is_fast() -> bool:
     return bool(check()) if check is not None else False
 
 
-def half_precision(precision: str) -> bool:
-    """Whether to multiply in bfloat16: "auto" where it is fast, "bfloat16" and "float32" insist.
+def cpu_class() -> Literal["avx2", "avx512", "bfloat16", "cuda", "other"]:
+    """The kind of machine, as far as speed goes: CUDA, a processor on which bfloat16 is fast (AMX,
+    AMD's AVX512-BF16), one with AVX512 or AVX2 alone, or another.
+
+    Example:
+        >>> (cpu_class() == "bfloat16") <= bfloat16_is_fast()
+        True
+    """
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if bfloat16_is_fast():
+        return "bfloat16"
+    has = torch.cpu.get_capabilities()
+    return "avx512" if has.get("avx512_f") else "avx2" if has.get("avx2") else "other"
+
+
+def chosen_precision(precision: str) -> Literal["bfloat16", "float32", "int8"]:
+    """What texts are embedded in: "auto" is bfloat16 where that is fast and float32 elsewhere, the
+    other words insist.
 
     Args:
-        precision: one of the three words; `$CDE_PRECISION` takes the place of "auto".
+        precision: one of the four words; `$CDE_PRECISION` takes the place of "auto".
 
     Raises:
         ValueError: any other word, here or in `$CDE_PRECISION`.
 
     Example:
+        >>> chosen_precision("int8"), chosen_precision("auto") in ("bfloat16", "float32")
+        ('int8', True)
+    """
+    if precision not in ("bfloat16", "float32", "int8"):
+        if not isinstance(precision, str) or precision != "auto":
+            raise ValueError(
+                "precision must be 'auto', 'bfloat16', 'float32' or 'int8'; it is "
+                f"{shown(precision)}"
+            )
+        precision = os.environ.get("CDE_PRECISION", "auto")
+        if precision == "auto":
+            precision = "bfloat16" if bfloat16_is_fast() else "float32"
+        if precision not in ("bfloat16", "float32", "int8"):
+            raise ValueError(
+                f"CDE_PRECISION must be auto, bfloat16, float32 or int8; it is {precision!r}"
+            )
+    return precision  # type: ignore[return-value]
+
+
+def half_precision(precision: str) -> bool:
+    """Whether to train, or to compute a loss, in bfloat16; in float32 otherwise.
+
+    Args:
+        precision: "auto", "bfloat16" or "float32", as for `chosen_precision`. Where
+            `$CDE_PRECISION` is int8, "auto" is float32 here.
+
+    Raises:
+        ValueError: any other word, "int8" too.
+
+    Example:
         >>> half_precision("bfloat16"), half_precision("float32")
         (True, False)
     """
-    words = ("auto", "bfloat16", "float32")
-    if not isinstance(precision, str) or precision not in words:
+    if precision == "int8":
         raise ValueError(
-            f"precision must be 'auto', 'bfloat16' or 'float32'; it is {shown(precision)}"
+            "precision must be 'auto', 'bfloat16' or 'float32' here; it is 'int8', which is for "
+            "embedding texts alone: whole numbers have no gradient"
         )
-    if precision == "auto":
-        precision = os.environ.get("CDE_PRECISION", "auto")
-        if precision not in words:
-            raise ValueError(
-                f"CDE_PRECISION must be auto, bfloat16 or float32; it is {precision!r}"
-            )
-    return precision == "bfloat16" or (precision == "auto" and bfloat16_is_fast())
+    return chosen_precision(precision) == "bfloat16"
+
+
+def trained_in(precision: str) -> str:
+    """What a run is computed in, as a part of the key that it is kept under.
+
+    Where `$CDE_PRECISION` is int8, the vectors that make its batches are int8's, and it is another
+    run than one in float32 throughout.
+
+    Example:
+        >>> trained_in("float32")
+        'float32'
+    """
+    word = "bfloat16" if half_precision(precision) else "float32"
+    return f"{word}, embeddings in int8" if chosen_precision("auto") == "int8" else word
 
 
 def compute_device(device: str | None = None) -> str:
@@ -132,7 +194,7 @@ def describe() -> str:
         return str(torch.cuda.get_device_name())
     cores = f"{torch.get_num_threads()} threads" if torch is not None else "1 thread"
     # the precision moves numbers; a page that never loaded torch has none
-    precision = "" if torch is None else ", bfloat16" if half_precision("auto") else ", float32"
+    precision = "" if torch is None else f", {chosen_precision('auto')}"
     return f"CPU ({_processor()}), {cores}{precision}"
 
 

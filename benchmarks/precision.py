@@ -1,0 +1,90 @@
+"""What each precision of embedding is worth on a machine: speed and cosine, as ratios in one run.
+
+Documents of pydocs at their own lengths through MiniLM, in batches by length as `encode_texts`
+makes them: float32, bfloat16, int8 (`cde.hardware.quantised`), and, for comparison, torch's
+`quantize_dynamic`. Then what share of such batches is padding, and what share of the time goes into
+the tokenizer. Rounds alternate, so that a machine that slows down slows all.
+
+    python benchmarks/precision.py [--texts 300] [--rounds 5] [--threads 1] [--max-tokens 256]
+
+Another class of processor is imitated, in whole numbers and matrix products, by the environment:
+AVX2 by ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2
+FBGEMM_ENABLE_INSTRUCTIONS=AVX2, AVX512 with VNNI by ATEN_CPU_CAPABILITY=avx512
+ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI, and without it by ONEDNN_MAX_CPU_ISA=AVX512_CORE.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+import time
+import warnings
+
+import torch
+from measuring import in_turns, ratio
+
+import cde
+from cde.models import BiEncoder
+from cde.models.encoding import token_batches, tokenise
+
+
+def dynamically(encoder: BiEncoder) -> BiEncoder:
+    """The encoder with torch's own dynamic quantisation, per channel."""
+    from torch.ao import quantization
+
+    copied = copy.deepcopy(encoder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated in favour of torchao
+        copied.backbone = quantization.quantize_dynamic(
+            copied.backbone, {torch.nn.Linear: quantization.per_channel_dynamic_qconfig}
+        )
+    return copied
+
+
+def padding(encoder: BiEncoder, texts: list[str]) -> float:
+    """The share of padding among the tokens of batches by length."""
+    lengths = [len(row) for row in tokenise(encoder.tokenizer, texts, encoder.most_tokens)]
+    batches = token_batches(lengths, 4096)
+    computed = sum(len(batch) * max(lengths[row] for row in batch) for batch in batches)
+    return 1 - sum(lengths) / computed
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--texts", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--max-tokens", type=int, default=256)
+    parser.add_argument(
+        "--only", nargs="+", default=["float32", "bfloat16", "int8", "quantize_dynamic"]
+    )
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    texts = cde.load_pairs().sample(options.texts).documents
+    encoder = BiEncoder.from_backbone(device="cpu", max_tokens=options.max_tokens)
+    encoders = {}
+    for name in options.only:
+        made = dynamically(encoder) if name == "quantize_dynamic" else copy.copy(encoder)
+        made.precision = "float32" if name == "quantize_dynamic" else name
+        encoders[name] = made
+    arms = {name: (lambda one=one: one.encode_documents(texts)) for name, one in encoders.items()}
+    vectors = {name: arm() for name, arm in arms.items()}
+    seconds = in_turns(arms, options.rounds)
+    print(f"{cde.hardware.cpu_class()}, {torch.get_num_threads()} threads, {len(texts)} texts")
+    for name in arms:
+        cosine = (vectors[name] * vectors["float32"]).sum(axis=1)
+        print(
+            f"{name:17s} {len(texts) / statistics.median(seconds[name]):6.1f} texts/s, times "
+            f"float32: {ratio(seconds['float32'], seconds[name])}; cosine to it "
+            f"{cosine.min():.4f} at least, {cosine.mean():.4f} on average"
+        )
+    begun = time.perf_counter()
+    tokenise(encoder.tokenizer, texts, options.max_tokens)
+    taken = time.perf_counter() - begun
+    for name in arms:
+        share = taken / statistics.median(seconds[name])
+        print(f"tokenizer's share of the time in {name}: {share:.1%}")
+    print(f"padding: {padding(encoder, texts):.1%} of the tokens")

@@ -73,30 +73,15 @@ print(f"{count}; fingerprint {pairs.fingerprint}")
 # baseline.
 
 # %%
-from cde.progress import progress
-
 k_means = {"iterations": settings.iterations, "attempts": settings.attempts, "seed": settings.seed}
-labels = {
-    size: cde.cluster_pairs(queries, documents, cluster_size=size, **k_means)
-    for size in progress(settings.cluster_sizes, "k-means", unit="cluster sizes")
-}
+
+
+def clusters_of(size):
+    """The cluster of each pair, for clusters of so many."""
+    return cde.cluster_pairs(queries, documents, cluster_size=size, **k_means)
+
+
 names = {size: f"{size:,}" for size in settings.cluster_sizes}
-
-# %%
-import pandas as pd
-
-from cde.batching import clustering
-
-
-def line(of_pairs):
-    """A line of the table: how many clusters there are, and how large."""
-    held = clustering.cluster_sizes(of_pairs)
-    extremes = {"largest": held.max(), "smallest": held.min()}
-    return {"clusters": len(held), "mean size": held.mean(), **extremes}
-
-
-lines = [line(labels[size]) for size in names]
-plots.table(pd.DataFrame(lines, index=list(names.values())).rename_axis("size asked for"))
 
 # %% [markdown]
 # ## Batches, and how hard their negatives are
@@ -127,28 +112,63 @@ def difficulties(of_pairs, size, order):
 
 
 # %%
-import numpy as np
-
 usable = sorted({size for size in settings.batch_sizes if 2 <= size <= len(pairs)})
 if not usable:
     raise ValueError(f"no batch size of {settings.batch_sizes} fits {len(pairs)} pairs")
 SHUFFLED = "shuffled"
-labels[SHUFFLED] = np.zeros(len(pairs), np.int64)  # one cluster of all
 arms = [(order, size) for order in ORDERS for size in names] + [("random", SHUFFLED)]
-measured = {
-    (order, cluster, batch): difficulties(labels[cluster], batch, order)
-    for order, cluster in progress(arms, "difficulty", unit="arms")
-    for batch in usable
-}
+
+# %% [markdown]
+# Two differences are taken in each setting, with intervals over batches: from the largest clusters,
+# and from the largest batches.
 
 # %%
-lines = []
-for (order, cluster, batch), rows in measured.items():
-    arm = {"order": order, "cluster size": names.get(cluster, cluster), "batch size": batch}
-    lines.append({**arm, **rows.mean().to_dict()})
-means = pd.DataFrame(lines)
+import numpy as np
+import pandas as pd
+
+from cde.batching import clustering
+from cde.intervals import mean_interval
+from cde.progress import progress
+
+FROM_CLUSTERS, FROM_BATCHES = "from the largest clusters", "from the largest batches"
 
 
+def bounds(one, other, name):
+    """Mean difference of two settings over batches, as columns."""
+    interval = mean_interval(one["mean"].to_numpy() - other["mean"].to_numpy())
+    return {f"{name}, {bound}": getattr(interval, bound) for bound in ("estimate", "low", "high")}
+
+
+def every_arm():
+    """Difficulty in every setting: a line for each, means over batches."""
+    labels = {size: clusters_of(size) for size in progress(names, "k-means", unit="sizes")}
+    labels[SHUFFLED] = np.zeros(len(pairs), np.int64)  # one cluster of all
+    measured = {
+        (order, cluster, batch): difficulties(labels[cluster], batch, order)
+        for order, cluster in progress(arms, "difficulty", unit="arms")
+        for batch in usable
+    }
+    lines = []
+    for (order, cluster, batch), rows in measured.items():
+        held = clustering.cluster_sizes(labels[cluster])
+        largest = cluster if cluster == SHUFFLED else max(names)
+        lines.append(
+            {"order": order, "cluster size": names.get(cluster, cluster), "batch size": batch}
+            | rows.mean().to_dict()
+            | {"clusters": len(held), "largest": held.max(), "smallest": held.min()}
+            | bounds(rows, measured[order, largest, batch], FROM_CLUSTERS)
+            | bounds(rows, measured[order, cluster, usable[-1]], FROM_BATCHES)
+        )
+    return pd.DataFrame(lines)
+
+
+key = settings.only("seed", "pairs_per_package", "max_tokens", *sizes, *effort)
+means = page.experiment("cluster_difficulty-batches", every_arm, key)
+of_clusters = means.drop_duplicates("cluster size").set_index("cluster size")
+plots.table(of_clusters[["clusters", "largest", "smallest"]])
+
+
+# %%
 def by_size(order):
     """Mean difficulty in one order, and of shuffled pairs: a line a cluster size."""
     some = means[(means["order"] == order) | (means["cluster size"] == SHUFFLED)]
@@ -180,7 +200,7 @@ plots.show(
         f"Shuffled batches average {easiest:.2f}; the hardest clustered ones reach {hardest:.2f}."
     ),
     caption=f"Difficulty of in-batch negatives, means over {settings.batches:,} batches.",
-    data=means,
+    data=means[["order", "cluster size", "batch size", "mean", "hardest", "loss"]],
     answers="CDE Fig. 6",
 )
 
@@ -201,13 +221,14 @@ from cde.batching.statistics import cluster_statistics
 
 generator = np.random.default_rng(settings.seed)
 size = sorted(settings.cluster_sizes)[len(settings.cluster_sizes) // 2]
-clusters = cluster_statistics(documents, labels[size], pairs.domains)
+labels = clusters_of(size)
+clusters = cluster_statistics(documents, labels, pairs.domains)
 full = clusters.index[clusters["size"] >= 16].to_numpy()
 if len(full) < 2:
     raise ValueError(
         f"clusters of {size} pairs: fewer than two hold 16; ask for larger ones or more pairs"
     )
-members = np.flatnonzero(labels[size] == generator.choice(full))
+members = np.flatnonzero(labels == generator.choice(full))
 rows = generator.choice(members, 16, replace=False)
 
 
@@ -226,12 +247,11 @@ plots.table(pd.DataFrame([sample_line(row) for row in rows]))
 
 # %%
 from cde.batching.statistics import mean_pairwise_cosine
-from cde.intervals import mean_interval
 
 everywhere = mean_pairwise_cosine(documents)
 tighter = mean_interval(clusters.loc[full, "similarity"] - everywhere)
 shuffled_packages = np.asarray(pairs.domains)[generator.permutation(len(pairs))]
-by_chance = cluster_statistics(documents, labels[size], shuffled_packages)
+by_chance = cluster_statistics(documents, labels, shuffled_packages)
 purity = clusters.loc[full, "source_share"]
 purer = mean_interval(purity - by_chance.loc[full, "source_share"])
 print(f"cosine within clusters: {tighter} above the {everywhere:.3f} of random pairs")
@@ -247,14 +267,17 @@ print(f"share of the main package: {mean_interval(purity)}; {purer} above that o
 # the package, which k-means does not see.
 
 # %%
+from cde.intervals import Interval
+
 CLUSTER_SIZE, BATCH_SIZE = "cde-fig6-cluster-size", "cde-fig6-batch-size"
 TOPICAL = "cde-table4-topical-clusters"
 
 
-def difference(first, second):
-    """Mean difficulty of the first setting minus that of the second, over batches."""
-    one, other = (measured[arm]["mean"].to_numpy() for arm in (first, second))
-    return mean_interval(one - other)
+def difference(order, cluster, batch, name):
+    """A setting's difference in mean difficulty, over batches."""
+    line = means.set_index(["order", "cluster size", "batch size"]).loc[(order, cluster, batch)]
+    values = [float(line[f"{name}, {bound}"]) for bound in ("estimate", "low", "high")]
+    return Interval(*values, settings.batches, "percentile bootstrap")
 
 
 # %%
@@ -262,14 +285,14 @@ smallest, largest = min(settings.cluster_sizes), max(settings.cluster_sizes)
 smaller_is_harder = []
 for order, title in ORDERS.items():
     for batch in usable if smallest < largest else ():
-        interval = difference((order, smallest, batch), (order, largest, batch))
+        interval = difference(order, names[smallest], batch, FROM_CLUSTERS)
         what = f"batches of {batch:,}: clusters of {smallest:,} minus {largest:,}"
         claims.measure(CLUSTER_SIZE, interval, f"{title}, {what}")
         smaller_is_harder.append(interval)
 
 # %%
 for order, cluster in arms if len(usable) > 1 else ():
-    interval = difference((order, cluster, usable[0]), (order, cluster, usable[-1]))
+    interval = difference(order, names.get(cluster, cluster), usable[0], FROM_BATCHES)
     what, role = "shuffled pairs (baseline)", "exploratory"
     if cluster != SHUFFLED:
         what, role = f"{ORDERS[order]}, clusters of {names[cluster]}", "test"
@@ -287,10 +310,7 @@ small, large = (
     {order: tables[order].loc[names[one], middle] for order in ORDERS}
     for one in (smallest, largest)
 )
-harder = sum(
-    measured[*arm, usable[-1]]["hardest"].mean() > measured[*arm, usable[0]]["hardest"].mean()
-    for arm in arms
-)
+harder = int((of_hardest[usable[-1]] > of_hardest[usable[0]]).sum())
 page.in_numbers(
     f"""In batches of {middle:,}, shuffled pairs give negatives a mean cosine of {of_shuffled:.3f}
     with the query. Clusters of {smallest:,} give {small["tsp"]:.3f} if a greedy traveller lays them

@@ -80,7 +80,7 @@ def search_packages():
 
 
 key, record = settings.only("packages", "documents", "max_tokens"), "headroom-collections"
-rows = page.experiment("headroom-packages", search_packages, key, costly=False, proves=(record,))
+rows = page.experiment("headroom-packages", search_packages, key, proves=(record,))
 
 # %% [markdown]
 # Packages of one register of English are near each other. Real collections, from questions to

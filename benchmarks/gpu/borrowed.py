@@ -13,8 +13,12 @@ scikit-learn lacks, as wheels for `--python`, and from $CDE_DATA all collections
 `--pairs` pairs of each source. `work` may be called several times, each with some of the parts in
 its folder: it gathers them in `--store` and begins when all are there; runs that an earlier call
 left unfinished go on from their checkpoint. It ends before `--minutes` are over, and what is
-recorded by then lies in OUT. Chapters on docstrings take those of the packages that lie there. With
-`--profile smoke` it is the same on a CPU, in miniature.
+recorded by then lies in OUT, as one archive. Chapters on docstrings take those of the packages that
+lie there.
+
+First of all it measures: `utilisation.py` (share of the GPU's peak, the gradient cache's cost,
+memory), `encode.py` and `gradcache.py`, once in a store. With `--profile smoke` all but the last
+two is the same on a CPU, in miniature, which a test runs.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from importlib.metadata import PackageNotFoundError, requires, version
 from itertools import islice
@@ -47,7 +52,11 @@ NEEDED = (
     "platformdirs",
     "filelock",
     "PyYAML",
+    "lazy_loader",
+    "joblib",
 )
+#: needed as well, and not there, though what is there needs it in this environment
+LACKING = ("pydantic",)
 #: packages taken as they are there, with all that they need
 THERE = (
     "torch",
@@ -62,6 +71,8 @@ THERE = (
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (5, 12, 17, 24, 27, 28, 31, 34)] + [
     "manylinux2014_x86_64"
 ]
+#: what comes back, and the name of a report in it
+ARCHIVE, UTILISATION = "results.tar.gz", "gpu-utilisation.json"
 #: chapters that take their docstrings from whatever packages there are
 ON_DOCSTRINGS = [
     "learning_to_read",
@@ -103,6 +114,11 @@ def closure(names: tuple[str, ...]) -> set[str]:
     return packages
 
 
+def carried() -> set[str]:
+    """The packages that travel as wheels."""
+    return (closure(NEEDED) - closure(THERE)) | closure(LACKING)
+
+
 def pack(folder: Path, part: int, pairs: int, python: str) -> None:
     """Gather wheels and data, and cut them into parts."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -110,7 +126,7 @@ def pack(folder: Path, part: int, pairs: int, python: str) -> None:
     shutil.rmtree(content, ignore_errors=True)
     wheels = content / "wheels"
     wheels.mkdir(parents=True)
-    wanted = [f"{name}=={version(name)}" for name in sorted(closure(NEEDED) - closure(THERE))]
+    wanted = [f"{name}=={version(name)}" for name in sorted(carried())]
     download = [
         sys.executable,
         "-m",
@@ -142,16 +158,21 @@ def pack(folder: Path, part: int, pairs: int, python: str) -> None:
     with tarfile.open(archive, "w") as tar:
         tar.add(content, "content")
     shutil.rmtree(content)
-    size, cut = archive.stat().st_size, part * 10**6
-    count = -(-size // cut)
-    with archive.open("rb") as whole:
-        for number in range(count):
-            (folder / f"part-{number + 1}-of-{count}").write_bytes(whole.read(cut))
+    size, count = archive.stat().st_size, cut(archive, folder, part * 10**6)
     archive.unlink()
     print(
         f"{len(wanted)} wheels, {size / 10**6:.0f} MB in {count} part(s) in {folder}; data: "
         f"{data or 'none'}"
     )
+
+
+def cut(archive: Path, folder: Path, size: int) -> int:
+    """Write a file as parts of so many bytes at most; how many there are."""
+    count = -(-archive.stat().st_size // size)
+    with archive.open("rb") as whole:
+        for number in range(count):
+            (folder / f"part-{number + 1}-of-{count}").write_bytes(whole.read(size))
+    return count
 
 
 def unpack(folder: Path, store: Path) -> bool:
@@ -177,17 +198,12 @@ def unpack(folder: Path, store: Path) -> bool:
     return True
 
 
-def work(
-    folder: Path, store: Path, out: Path, profile: str, minutes: float, chapters: list[str]
-) -> None:
-    """Install, then run the chapters with records, for as long as there is time."""
-    end = time.monotonic() + 60 * minutes
-    if not unpack(folder, store):
-        return
+def install(store: Path) -> Path:
+    """The folder of the packages that were carried, made once."""
     site = store / "site"
     if not site.exists():
         wheels = [str(path) for path in sorted((store / "content" / "wheels").glob("*.whl"))]
-        install = [
+        command = [
             sys.executable,
             "-m",
             "pip",
@@ -198,12 +214,77 @@ def work(
             "--no-compile",
             "--target",
         ]
-        subprocess.run([*install, str(site), *wheels], check=True)
+        if wheels:
+            subprocess.run([*command, str(site), *wheels], check=True)
+    return site
+
+
+def measure(environment: dict[str, str], place: Path, profile: str, end: float) -> None:
+    """Run the measurements that have not been made in this store, each to its own log."""
+    scripts = {"gpu/utilisation": ["--out", str(place / UTILISATION)]}
+    if profile == "smoke":
+        scripts["gpu/utilisation"] += ["--tiny", "--rounds", "1"]
+    else:
+        scripts |= {"encode": [], "gradcache": []}
+    for name, options in scripts.items():
+        log, left = place / f"{Path(name).name}.log", end - time.monotonic()
+        done = place / f".{Path(name).name}-done"
+        if done.exists() or left < 20:
+            continue
+        code = run_for(
+            [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), *options],
+            environment,
+            log,
+            left - 10,
+        )
+        if code == 0:
+            done.touch()
+        print(f"{name}: {'out of time' if code is None else f'exit {code}'}", flush=True)
+
+
+def run_for(
+    command: list[str], environment: dict[str, str], log: Path, seconds: float
+) -> int | None:
+    """The exit status of a command whose words go to a log; None if its time ran out."""
+    with log.open("w") as file:
+        try:
+            return subprocess.run(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                timeout=seconds,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            return None
+
+
+def work(
+    folder: Path,
+    store: Path,
+    out: Path,
+    profile: str,
+    minutes: float,
+    chapters: list[str],
+    measuring: bool = True,
+) -> None:
+    """Install, measure, then run the chapters with records, for as long as there is time."""
+    end = time.monotonic() + 60 * minutes
+    if not unpack(folder, store):
+        return
+    site = install(store)
     paths = os.pathsep.join([str(ROOT), str(site)])
     environment = {**os.environ, "PYTHONPATH": paths, "CDE_CACHE": str(store / "cache")}
     if (store / "content" / "data").exists():
         environment["CDE_DATA"] = str(store / "content" / "data")
     out.mkdir(parents=True, exist_ok=True)
+    place = store / "results"
+    (place / "records").mkdir(parents=True, exist_ok=True)
+    if measuring:
+        measure(environment, place, profile, end)
+        archive(place, out)
     for chapter in chapters:
         left = end - time.monotonic()
         if left < 20:
@@ -224,37 +305,43 @@ def work(
             listing = [sys.executable, "-c", LIST_PACKAGES]
             told = subprocess.run(listing, env=environment, capture_output=True, check=True)
             command += ["-p", told.stdout.decode().strip()]
-        log = (out / f"{chapter}.log").open("w")
         begun = time.monotonic()
-        try:
-            code = subprocess.run(
-                [*command, "--out", str(store / f"{chapter}.ipynb")],
-                cwd=ROOT,
-                env=environment,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                timeout=left - 10,
-                check=False,
-            ).returncode
-        except subprocess.TimeoutExpired:
-            code = None
+        command += ["--out", str(store / f"{chapter}.ipynb")]
+        code = run_for(command, environment, place / f"{chapter}.log", left - 10)
         print(
             f"{chapter}: {'out of time' if code is None else f'exit {code}'} after "
-            f"{time.monotonic() - begun:.0f} s"
+            f"{time.monotonic() - begun:.0f} s",
+            flush=True,
         )
         for record in (ROOT / "book" / "records" / profile).glob("*.json"):
-            (out / "records").mkdir(exist_ok=True)
-            shutil.copyfile(record, out / "records" / f"{profile}--{record.name}")
+            shutil.copyfile(record, place / "records" / f"{profile}--{record.name}")
+        archive(place, out)
+
+
+def archive(place: Path, out: Path) -> None:
+    """All results as one file: only a few come back from there."""
+    with tarfile.open(out / "results.tar.partial", "w:gz") as tar:
+        for path in sorted(place.rglob("*")):
+            if path.is_file() and not path.name.startswith("."):
+                tar.add(path, path.relative_to(place).as_posix())
+    (out / "results.tar.partial").replace(out / ARCHIVE)
 
 
 def keep(out: Path) -> None:
-    """Put records where the book looks for them."""
-    for path in sorted((out / "records").glob("*--*.json")):
-        profile, name = path.name.split("--", 1)
-        target = ROOT / "book" / "records" / profile / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
-        print(target.relative_to(ROOT))
+    """Put records and measurements where the book looks for them; logs lie beside the archive."""
+    with tarfile.open(out / ARCHIVE) as tar, tempfile.TemporaryDirectory() as folder:
+        tar.extractall(folder, filter="data")
+        for path in sorted(Path(folder).rglob("*")):
+            if "--" in path.name:
+                profile, name = path.name.split("--", 1)
+                target = ROOT / "book" / "records" / profile / name
+            elif path.name == UTILISATION:
+                target = ROOT / "book" / "cost" / path.name
+            else:
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+            print(target.relative_to(ROOT))
 
 
 def main() -> None:
@@ -271,7 +358,8 @@ def main() -> None:
     working.add_argument("--store", type=Path, default=Path("/tmp/borrowed_gpu"))
     working.add_argument("--profile", default="gpu")
     working.add_argument("--minutes", type=float, default=9)
-    working.add_argument("--chapters", nargs="+", default=CHAPTERS)
+    working.add_argument("--chapters", nargs="*", default=CHAPTERS)
+    working.add_argument("--no-measuring", action="store_true", help="chapters alone")
     keeping = commands.add_parser("keep")
     keeping.add_argument("out", type=Path)
     options = parser.parse_args()
@@ -285,6 +373,7 @@ def main() -> None:
             options.profile,
             options.minutes,
             options.chapters,
+            not options.no_measuring,
         )
     else:
         keep(options.out)

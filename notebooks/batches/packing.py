@@ -345,6 +345,7 @@ plots.table(borders.round(3))
 # %%
 from tempfile import TemporaryDirectory
 
+import torch
 from datasets import Dataset
 from sentence_transformers import (
     SentenceTransformer,
@@ -356,12 +357,11 @@ from transformers import PrinterCallback
 
 from cde.surrogate import minilm_folder
 
-some = pairs.select(np.asarray(pairs.domains) == "scipy")
-rows = Dataset.from_dict({"query": some.queries, "document": some.documents})
-
 
 def losses_with(batches, encoder=None):
     """The loss at each step of an epoch of MiniLM, or of an encoder, trained on these batches."""
+    some = pairs.select(np.asarray(pairs.domains) == "scipy")
+    rows = Dataset.from_dict({"query": some.queries, "document": some.documents})
     with TemporaryDirectory() as folder:
         if encoder is not None:
             encoder.save_pretrained(folder)
@@ -372,7 +372,7 @@ def losses_with(batches, encoder=None):
             batch_sampler=batches,
             per_device_train_batch_size=settings.batch_sizes[0],
             dataloader_drop_last=True,
-            seed=seed,
+            seed=settings.seed,
             logging_steps=1,
             save_strategy="no",
             report_to="none",
@@ -391,15 +391,27 @@ def losses_with(batches, encoder=None):
     return [step["loss"] for step in trainer.state.log_history if "loss" in step]
 
 
-neighbours = cde.clustered_batches(surrogate=surrogate)
-reader = cde.ContextualEncoder.from_backbone(layers=1, first_stage_layers=0, attention="gated")
-losses = {
-    "batches of neighbours": losses_with(neighbours),
-    "shuffled batches": losses_with("batch_sampler"),
-    "one layer that reads its batch of neighbours": losses_with(neighbours, reader),
-}
-told = {name: {"steps": len(of), "mean loss": f"{np.mean(of):.3f}"} for name, of in losses.items()}
-plots.table(pd.DataFrame(told).T)
+# %%
+def three_trainings():
+    """Steps and mean loss of each."""
+    neighbours = cde.clustered_batches(surrogate=surrogate)
+    torch.manual_seed(settings.seed)  # of the reader, which is new
+    reader = cde.ContextualEncoder.from_backbone(layers=1, first_stage_layers=0, attention="gated")
+    losses = {
+        "batches of neighbours": losses_with(neighbours),
+        "shuffled batches": losses_with("batch_sampler"),
+        "one layer that reads its batch of neighbours": losses_with(neighbours, reader),
+    }
+    lines = [
+        {"trained on": name, "steps": len(of), "mean loss": float(np.mean(of))}
+        for name, of in losses.items()
+    ]
+    return pd.DataFrame(lines)
+
+
+key = settings.only("seed", "pairs_per_package", "max_tokens", "batch_sizes")
+trained = page.experiment("packing-trainer", three_trainings, key)
+plots.table(trained.set_index("trained on").round(3))
 
 # %% [markdown]
 # ## Verdict

@@ -261,7 +261,19 @@ PARTS = {
 }
 whole = cde.load_retrieval(f"pydocs/{home}")
 collection = whole.shrink(settings.documents, settings.queries, settings.seed)
-scores, added = published_parts.part_scores(PARTS, collection, corpus[home], **shape)
+
+
+def with_each_part():
+    """NDCG@10 of every query with each part, and the parameters that it adds."""
+    found, more = published_parts.part_scores(PARTS, collection, corpus[home], **shape)
+    long = found.melt(var_name="part", value_name="ndcg@10")
+    return long.assign(added=long["part"].map(more))
+
+
+key = settings.only("seed", "corpora", "documents", "queries", *shape)
+every = page.experiment("architecture-parts", with_each_part, key).groupby("part")
+scores = {part: rows.to_numpy() for part, rows in every["ndcg@10"]}
+added = every["added"].first()
 
 
 # %%

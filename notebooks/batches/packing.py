@@ -400,7 +400,7 @@ def three_trainings():
     losses = {
         "batches of neighbours": losses_with(neighbours),
         "shuffled batches": losses_with("batch_sampler"),
-        "one layer that reads its batch of neighbours": losses_with(neighbours, reader),
+        "one layer that reads its neighbours": losses_with(neighbours, reader),
     }
     lines = [
         {"trained on": name, "steps": len(of), "mean loss": float(np.mean(of))}

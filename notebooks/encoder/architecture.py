@@ -264,14 +264,16 @@ collection = whole.shrink(settings.documents, settings.queries, settings.seed)
 
 
 def with_each_part():
-    """NDCG@10 of every query with each part, and the parameters that it adds."""
+    """NDCG@10 of every query with each part, and the parameters that it adds; parts by number."""
     found, more = published_parts.part_scores(PARTS, collection, corpus[home], **shape)
+    numbers = {part: number for number, part in enumerate(PARTS)}
     long = found.melt(var_name="part", value_name="ndcg@10")
-    return long.assign(added=long["part"].map(more))
+    return long.assign(added=long["part"].map(more), part=long["part"].map(numbers))
 
 
 key = settings.only("seed", "corpora", "documents", "queries", *shape)
-every = page.experiment("architecture-parts", with_each_part, key).groupby("part")
+every = page.experiment("architecture-parts", with_each_part, key)
+every = every.assign(part=every["part"].map(list(PARTS).__getitem__)).groupby("part")
 scores = {part: rows.to_numpy() for part, rows in every["ndcg@10"]}
 added = every["added"].first()
 

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
@@ -148,7 +147,7 @@ class Processes:
         """An array that all processes made: process 0's, which is sent where others differ.
 
         Example:
-            >>> Processes().agreed(np.arange(3)).tolist()
+            >>> Processes().agreed(torch.arange(3).numpy()).tolist()
             [0, 1, 2]
         """
         if self.count == 1:

@@ -170,13 +170,18 @@ def launch(
                 command, env=environment, stdout=told, stderr=told, start_new_session=True
             )
         )
-    if pulled:
-        _wait_for(hosts[0].cache, "checkpoint.pt", patience)
-        cable(hosts[-1], "down")
-        pulled_at = time.monotonic() - begun
-    seconds = _ends(started, begun, patience)
-    if pulled:
-        cable(hosts[-1], "up")
+    try:
+        if pulled:
+            _wait_for(hosts[0].cache, "checkpoint.pt", patience)
+            cable(hosts[-1], "down")
+            pulled_at = time.monotonic() - begun
+        seconds = _ends(started, begun, patience)
+    finally:  # when this script is interrupted, too
+        for one in started:
+            if one.poll() is None:
+                _kill_all(one.pid)
+        if pulled:
+            cable(hosts[-1], "up")
     answers = [folder / f"rank-{rank}.json" for rank in range(len(hosts))]
     return Attempt(
         [one.returncode if one.returncode != -signal.SIGALRM else 124 for one in started],

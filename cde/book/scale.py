@@ -138,16 +138,16 @@ def _plan(told: dict[str, Any]) -> tuple[pd.DataFrame, dict[tuple[str, int], flo
                 hours[stage, count] = float(on_gpu[0])
         rows.append(row)
     ratios = [one["seconds"] / one["predicted_seconds"] for one in told["runs"]]
-    apart = np.array([1.0, min(ratios), max(ratios)])
+    apart = np.array([np.median(ratios), min(ratios), max(ratios)])
     base = recipe("paper", data="pairs/*").base
     for architecture in ("bi-encoder", "contextual"):
         config = replace(base, architecture=architecture, steps=PAIRS // base.batch_size)
         row = {"stage": f"one epoch, {architecture}", "exponent": "1, by the estimate"}
         for name, count in (("8 H100, hours", 8), ("one H200, hours", 1)):
             # each GPU has its own batches: as many as there are GPUs are under way
-            time = estimate(config).gpu_hours / count
-            row[name] = _spread(time * apart)
-            hours[architecture, count] = time
+            time = estimate(config).gpu_hours / count * apart
+            row[name] = _spread(time)
+            hours[architecture, count] = float(time[0])
         rows.append(row)
     return pd.DataFrame(rows).fillna(""), hours
 

@@ -88,9 +88,9 @@ def fit(pairs: Any, costs: Any) -> Curve:
     residuals = y - found.intercept - found.slope * x
     noise = float(np.sqrt((residuals**2).sum() / freedom))
     spread = float(((x - x.mean()) ** 2).sum())
-    slope = float(found.slope)
+    slope, half = float(found.slope), float(half)
     return Curve(
-        slope, slope - half, slope + half, found.intercept, x.mean(), spread, noise, freedom
+        slope, slope - half, slope + half, float(found.intercept), float(x.mean()), spread, noise, freedom
     )
 
 

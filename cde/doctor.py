@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from cde.book.records import proof_states
 from cde.storage import cache_folder, project_root
+from cde.storage.disk import lock_reach
 
 __all__ = ["report", "version_differences"]
 
@@ -23,6 +24,12 @@ _CLASSES = {
     "avx512": "a CPU of class avx512: bfloat16 is slow, and int8 embeds faster than float32",
     "avx2": "a CPU of class avx2: bfloat16 is slow, and int8 embeds faster than float32",
     "other": "another CPU: whether bfloat16 and int8 are faster than float32 was not measured",
+}
+_LOCKS = {
+    "own": "other machines do not see this one's locks in the cache, by the options of its mount: "
+    "two may train the same run. Mount it with locks, or give each machine a CDE_CACHE of its own",
+    "unknown": "this kind of disk does not tell whether other machines see locks in the cache: if "
+    "they do not, two may train the same run",
 }
 
 
@@ -82,6 +89,8 @@ def _checks() -> Iterator[tuple[str, bool, str]]:
     folder = cache_folder()
     free = shutil.disk_usage(folder).free / 2**30
     yield "cache", free > 2, f"{folder}, {free:.0f} GiB free"
+    if told := _LOCKS.get(reach := lock_reach(folder)):
+        yield "locks", reach != "own", told
     try:
         count = sum(source.name.startswith(("beir/", "pairs/")) for source in list_sources())
         data = os.environ.get("CDE_DATA")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cde.storage import atomic_path, cache_folder, content_hash, project_root
+from cde.storage import atomic_path, cache_folder, content_hash, disk, project_root
 
 PARTS = st.lists(st.text(alphabet="ab", max_size=3), max_size=4)
 
@@ -64,6 +64,36 @@ def test_a_cache_that_cannot_be_made_names_the_folder_and_the_variable_to_set(
     ) as caught:
         cache_folder("embeddings")
     assert str(tmp_path / "file" / "embeddings") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "reach"),
+    [
+        ("/dev/vda {} ext4 rw 0 0", "here"),
+        ("host:/x {} nfs4 rw,local_lock=none,addr=10.0.0.1 0 0", "everywhere"),
+        ("host:/x {} nfs rw,nolock,local_lock=all 0 0", "own"),
+        ("host:/x {} nfs rw,local_lock=flock 0 0", "own"),
+        ("mgs:/x {} lustre rw,flock 0 0", "everywhere"),
+        ("mgs:/x {} lustre rw,localflock 0 0", "own"),
+        ("user@host:/x {} fuse.sshfs rw 0 0", "unknown"),
+        ("//host/x {} cifs rw 0 0", "unknown"),
+        ("/dev/vda {}r ext4 rw 0 0", "own"),  # another folder whose name begins alike
+    ],
+)
+def test_how_far_a_lock_reaches_is_the_innermost_mounts(
+    line: str, reach: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """proc(5) and nfs(5)."""
+    folder = tmp_path / "my cache" / "runs"
+    folder.mkdir(parents=True)
+    mounts = tmp_path / "mounts"
+    named = str(folder.parent).replace(" ", r"\040")
+    outer = f"host:/y {tmp_path} nfs rw,nolock 0 0"
+    mounts.write_text(f"/dev/vda / ext4 rw 0 0\n{outer}\n{line.format(named)}\n")
+    monkeypatch.setattr(disk, "_MOUNTS", mounts)
+    assert disk.lock_reach(folder) == reach
+    monkeypatch.setattr(disk, "_MOUNTS", tmp_path / "none")
+    assert disk.lock_reach(folder) == "here"
 
 
 def test_a_file_is_the_old_one_until_the_block_ends_and_the_new_one_after(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 import cde
 from cde import hardware, surrogate
-from cde.surrogate import Surrogate, minilm_folder
+from cde.surrogate import Surrogate, minilm_folder, store
 
 Vectors = NDArray[np.float32]
 
@@ -383,3 +383,18 @@ def test_a_hub_out_of_reach_is_not_waited_for(
         Surrogate("owner/no-such-model", cache=False).embed(["a"])
     assert sum(waits) < 5
     assert 1 <= len(asked_hosts) <= 4
+
+
+def test_machines_that_share_a_disk_have_a_file_of_vectors_each(
+    private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's files are not for disks that may keep a machine's locks to itself."""
+    paths = []
+    for reach, machine in (("here", "a"), ("here", "b"), ("everywhere", "a"), ("own", "b")):
+        monkeypatch.setattr(store, "lock_reach", lambda _, reach=reach: reach)
+        monkeypatch.setattr(store.platform, "node", lambda machine=machine: machine)
+        with store.VectorStore("a model", 2) as one:
+            one.write(["x"], np.array([[1.0, 2.0]], np.float32))
+            assert one.read(["x"])["x"].tolist() == [1, 2]
+        paths.append(one.path)
+    assert paths[0] == paths[1] and len(set(paths)) == 3

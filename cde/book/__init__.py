@@ -29,6 +29,7 @@ What the command calls:
 - `cde.book.forest`: intervals drawn on one scale;
 - `cde.book.thumbnails`: the chapters' figures as files, for pages that show them small;
 - `cde.book.reproducibility`: *Reproducibility*; `cde.book.reliability`: *Reliability*;
+- `cde.book.scale`: *Scale*;
 - `cde.book.own_code`: whether a rendered page holds code that is not the book's;
 - `cde.book.markup`: the templates that pages are made of;
 - `cde.book.pages`: executed notebooks and the ledger made into pages;

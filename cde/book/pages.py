@@ -23,6 +23,7 @@ from cde.book.markup import render
 from cde.book.reference import names_used, reference_pages
 from cde.book.reliability import reliability_page
 from cde.book.reproducibility import reproducibility_page
+from cde.book.scale import scale_page
 from cde.book.thumbnails import chapter_figures, write_figures
 from cde.storage import atomic_path
 
@@ -149,8 +150,8 @@ def _missing_page(chapter: Chapter, profile: str) -> NotebookNode:
 
 
 def write_pages(profile: str, root: Path) -> None:
-    """Write every generated page: one per chapter, *Claims*, *Map*, *Reproducibility*, and the
-    reference.
+    """Write every generated page: one per chapter, *Claims*, *Map*, *Reproducibility*,
+    *Reliability*, *Scale*, and the reference.
     """
     contents = (root / "_toc.yml").read_text(encoding="utf-8")
     for chapter in chapters(root):
@@ -171,6 +172,7 @@ def write_pages(profile: str, root: Path) -> None:
     _write(generated / "rules.md", rules_page(profile, root))
     _write(generated / "reproducibility.md", reproducibility_page(profile, root))
     _write(generated / "reliability.md", reliability_page(root))
+    _write(generated / "scale.md", scale_page(root))
     for name, text in {**landing_pages(profile, root, figures), **reference_pages(root)}.items():
         _write(generated / name, text)
 

@@ -181,7 +181,7 @@ def pretrain(
     settings = [steps, batch_size, tokens, learning_rate, warmup, seed]
     identity = json.dumps(["span corruption", content_hash(texts), *settings])
     loop = Loop(model, optimiser, schedule, identity, folder, checkpoint_every)
-    loop.resume(model.device)
+    loop.resume()
 
     def step(number: int) -> dict[str, float]:
         begun = time.perf_counter()

@@ -163,7 +163,7 @@ def _train(
         return row
 
     loop = Loop(model, optimiser, schedule, told, folder)
-    loop.resume(model.device)
+    loop.resume()
     model.train()
     return loop.run(step, steps, "one player")
 

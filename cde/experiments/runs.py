@@ -5,7 +5,8 @@ here, the content of its data, and the declared version of the training procedur
 an edit that changes no number retrains nothing. Two processes that ask for the same run do the work
 once: the second waits for the first. A run that was interrupted, by SIGKILL at any moment too, goes
 on from its last checkpoint. Each run carries its provenance, and the sha256 of its files, which are
-checked whenever it is asked for: a damaged run is told of, set aside and made again::
+checked whenever it is asked for: a damaged run is told of, set aside and made again. Processes on
+several machines train one run in the store of process 0; it is sent to the stores that lack it::
 
     runs/<key>/run.json        config, data, metrics, provenance, digests; written last: it is done
     runs/<key>/model/          the trained encoder, for `from_pretrained`; word embeddings that are
@@ -35,7 +36,7 @@ from cde.models import BiEncoder, ContextualEncoder
 from cde.models.known_rows import without_known_rows
 from cde.provenance import commit, libraries, now
 from cde.retrieval import evaluate
-from cde.storage import cache_folder, content_hash, remove_leftovers
+from cde.storage import atomic_path, cache_folder, content_hash, remove_leftovers
 from cde.storage.damage import differing_file, digest_of, read_json, set_aside, write_json
 from cde.training import Processes, TrainConfig, Trainer
 from cde.training.loop import CHECKPOINT
@@ -175,6 +176,9 @@ def stored(key: str, make: Callable[[Path], dict[str, Any]], seed: int) -> Path:
             shall say beside its provenance.
         seed: seed of the training, for its provenance.
 
+    Raises:
+        ValueError: processes that would make different runs.
+
     Used by `train` and by `cde.dwell.chain`.
 
     Example:
@@ -183,6 +187,7 @@ def stored(key: str, make: Callable[[Path], dict[str, Any]], seed: int) -> Path:
         True
     """
     folder, processes = cache_folder("runs", key), Processes.connect()
+    _check_that_all_want(key, processes)
     if processes.rank > 0:  # process 0 holds the lock for all; whether the work is done is its word
         return _shared(folder, make, seed, processes)
     with FileLock(folder / ".lock"):
@@ -201,8 +206,37 @@ def _shared(
             values = {"key": folder.name, **values, "provenance": made}
             write_json(folder / _MANIFEST, {**values, "files": _digests(folder)})
             (folder / CHECKPOINT).unlink(missing_ok=True)
-        processes.mean(0.0)  # the others wait until it is written
+    if processes.count > 1:
+        _send_to_all(folder, processes)
     return folder
+
+
+def _check_that_all_want(key: str, processes: Processes) -> None:
+    """Machines may differ in what "auto" is there, and in their data."""
+    wanted = processes.of_all((key, "bfloat16" if half_precision("auto") else "float32"))
+    for rank, (other, precision) in enumerate(wanted):
+        if other != wanted[0][0]:
+            raise ValueError(
+                f"process {rank} wants the run {other}, process 0 the run {wanted[0][0]}: their "
+                'config, data, starting weights or precision differ ("auto" is '
+                f"{precision} for the one, {wanted[0][1]} for the other). Give all machines the "
+                "same lock, data and settings; CDE_PRECISION=float32 works on every machine"
+            )
+
+
+def _send_to_all(folder: Path, processes: Processes) -> None:
+    """Give the run that process 0 has made to the processes whose machines lack it."""
+    manifest = folder / _MANIFEST
+    files = processes.of_first((read_json(manifest) or {})["files"] if not processes.rank else {})
+    lacking = not manifest.is_file() or differing_file(folder, files) is not None
+    if not any(processes.of_all(lacking)):
+        return
+    for name in (*files, _MANIFEST):  # as when it is made, the manifest comes last
+        content = processes.of_first(b"" if processes.rank else (folder / name).read_bytes())
+        if lacking:
+            with atomic_path(folder / name) as temporary:
+                temporary.write_bytes(content)
+    processes.mean(0.0)  # the others wait until it is written
 
 
 def _is_whole(folder: Path) -> bool:
@@ -264,7 +298,9 @@ def train(
         FloatingPointError: a loss that is not finite.
 
     Several processes: start the same script with `torchrun --nproc-per-node 2`; each process gets
-    the run.
+    the run. Several machines, which may share a cache folder or not: on each of them, with its
+    number, `torchrun --nnodes 2 --node-rank 0 --nproc-per-node 1 --master-addr ADDRESS` and the
+    address of the first.
 
     Used by every chapter that trains.
 

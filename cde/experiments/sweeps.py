@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -31,6 +32,7 @@ from cde.experiments.runs import Run
 from cde.intervals import Interval, crossed_interval, mean_and_spread
 from cde.progress import progress
 from cde.retrieval import evaluate
+from cde.storage.workers import in_workers
 from cde.training.preparation import fixed_context
 
 __all__ = ["Context", "Sweep", "evaluate_in_contexts", "score_references", "sweep"]
@@ -223,6 +225,7 @@ def sweep(
     contexts: Iterable[Context] = ("own",),
     tests: Sequence[EvaluationSet] | None = None,
     after: Mapping[str, Any] | None = None,
+    jobs: int | None = None,
 ) -> pd.DataFrame:
     """Train and test every arm with every seed; runs that the store has are read back.
 
@@ -234,6 +237,9 @@ def sweep(
         tests: test sets; by default the recipe's.
         after: an arm of the first phase; the arms are then second phases (`Recipe.fine_tune`) that
             go on from it, each from the run of its own seed. By default the arms are first phases.
+        jobs: how many arms and seeds are at work at a time, each in a process of its own, here or
+            on a cluster; by default one, here (`cde.storage.workers`). One whose process is killed
+            is done again from its last checkpoint, the others' runs are in the store.
 
     Returns:
         A row for each arm, seed, set and context: arm, seed, set, where, context, ndcg; and of the
@@ -245,20 +251,32 @@ def sweep(
     Used by every chapter of results.
     """
     tests = recipe.tests() if tests is None else tests
-    rows = []
-    jobs = [(arm, seed) for arm in arms for seed in seeds]
-    for arm, seed in progress(jobs, "training and testing", unit="runs"):
-        run = recipe.train(arms[arm] if after is None else after, seed)
-        if after is not None:
-            run = recipe.fine_tune(run, arms[arm], seed)
-        read: Sequence[Context] = tuple(contexts)
-        fixed = None
-        if run.config.context_from == "fixed":
-            rows_of = fixed_context(run.config, len(recipe.pairs))
-            fixed, read = [recipe.pairs.documents[row] for row in rows_of], ("fixed", *read)
-        scores = evaluate_in_contexts(run.model(), tests, read, fixed=fixed)
-        rows.append(scores.assign(arm=arm, seed=seed, **_ending(run)))
-    return pd.concat(rows, ignore_index=True)
+    pairs = [(arm, seed) for arm in arms for seed in seeds]
+    one = partial(_rows, arms, recipe, tuple(contexts), tests, after)
+    found = in_workers(one, pairs, jobs)
+    rows = dict(progress(found, "training and testing", total=len(pairs), unit="runs"))
+    return pd.concat([rows[place] for place in range(len(pairs))], ignore_index=True)
+
+
+def _rows(
+    arms: Mapping[str, Mapping[str, Any]],
+    recipe: Recipe,
+    contexts: tuple[Context, ...],
+    tests: Sequence[EvaluationSet],
+    after: Mapping[str, Any] | None,
+    which: tuple[str, int],
+) -> pd.DataFrame:
+    """The rows of one arm with one seed."""
+    arm, seed = which
+    run = recipe.train(arms[arm] if after is None else after, seed)
+    if after is not None:
+        run = recipe.fine_tune(run, arms[arm], seed)
+    fixed = None
+    if run.config.context_from == "fixed":
+        rows_of = fixed_context(run.config, len(recipe.pairs))
+        fixed, contexts = [recipe.pairs.documents[row] for row in rows_of], ("fixed", *contexts)
+    scores = evaluate_in_contexts(run.model(), tests, contexts, fixed=fixed)
+    return scores.assign(arm=arm, seed=seed, **_ending(run))
 
 
 def score_references(

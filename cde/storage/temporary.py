@@ -11,7 +11,9 @@ The first temporary file that a process makes in a folder removes what earlier o
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import platform
 import re
 import secrets
 import shutil
@@ -19,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -27,7 +30,9 @@ from cde.storage.disk import told_of_the_disk
 
 __all__ = ["alone", "atomic_path", "remove_leftovers", "temporary_folder"]
 
-_LOCK = re.compile(r"\..*\.cde-[0-9a-f]{8}(\.[^.]*)?\.lock")
+#: the mark of the machine, which earlier versions left out, and random digits
+_LOCK = re.compile(r"\..*\.cde-([0-9a-f]{8})?[0-9a-f]{8}(\.[^.]*)?\.lock")
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 #: folders that this process has looked through
 _swept: set[Path] = set()
 
@@ -92,13 +97,30 @@ def _reserved(folder: Path, stem: str, suffix: str) -> Iterator[Path]:
     if (place := folder.resolve()) not in _swept:
         _swept.add(place)
         remove_leftovers(place)
-    path = folder / f".{stem}.cde-{secrets.token_hex(4)}{suffix}"
+    path = folder / f".{stem}.cde-{_machine()}{secrets.token_hex(4)}{suffix}"
     lock = FileLock(f"{path}.lock")
     try:
         with lock:
             yield path
     finally:  # whoever has taken the lock in the meantime deletes it, too
         Path(lock.lock_file).unlink(missing_ok=True)
+
+
+@cache
+def _machine() -> str:
+    """Marks of this machine's name and of its running system, four digits each.
+
+    Containers on one system have names of their own, and see each other's locks.
+    """
+    name = platform.node()
+    system = _BOOT.read_text() if _BOOT.exists() else name
+    return "".join(hashlib.blake2b(one.encode()).hexdigest()[:4] for one in (name, system))
+
+
+def _is_elsewhere(mark: str | None) -> bool:
+    """Whether a mark is of a machine whose locks may not be seen from here."""
+    own = _machine()
+    return mark is not None and mark[:4] != own[:4] and mark[4:] != own[4:]
 
 
 @contextmanager
@@ -146,8 +168,8 @@ def remove_leftovers(folder: Path | str, below: bool = False) -> list[Path]:
         below: whether the folders below it are looked through, too.
 
     Returns:
-        What was deleted. Files of living writers, of others than `cde`, and those that may not be
-        deleted stay.
+        What was deleted. Files of living writers, of other machines, of others than `cde`, and
+        those that may not be deleted stay.
 
     Example:
         >>> with temporary_folder() as folder:
@@ -159,7 +181,8 @@ def remove_leftovers(folder: Path | str, below: bool = False) -> list[Path]:
     removed = []
     pattern = ".*.cde-*.lock"
     for lock in Path(folder).rglob(pattern) if below else Path(folder).glob(pattern):
-        if not _LOCK.fullmatch(lock.name):
+        named = _LOCK.fullmatch(lock.name)
+        if named is None or _is_elsewhere(named[1]):
             continue
         path = lock.with_name(lock.name.removesuffix(".lock"))
         with contextlib.suppress(OSError, Timeout), FileLock(lock, timeout=0):

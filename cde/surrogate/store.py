@@ -3,7 +3,9 @@
 A vector that comes back is the one that was written. Each row has a checksum over its key and its
 vector, salted with what the file is for; the file's name holds the model, the format, and the
 versions of the libraries that compute. A row that fails, and one of another file, is told of,
-dropped and computed again; a file that SQLite cannot read is set aside whole.
+dropped and computed again; a file that SQLite cannot read is set aside whole. On a disk that
+several machines share each has a file of its own: SQLite needs locks, and a view of what others
+have just written, that such disks do not promise.
 
 Cost: a hash of each vector read, 2 µs for MiniLM's.
 """
@@ -14,6 +16,7 @@ import contextlib
 import errno
 import hashlib
 import importlib.metadata
+import platform
 import sqlite3
 import warnings
 from collections.abc import Callable
@@ -28,7 +31,7 @@ from numpy.typing import NDArray
 
 from cde.storage import cache_folder, content_hash
 from cde.storage.damage import DamageWarning, set_aside
-from cde.storage.disk import disk_error
+from cde.storage.disk import disk_error, lock_reach
 
 __all__ = ["FORMAT", "VectorStore", "computed_with"]
 
@@ -83,7 +86,9 @@ class VectorStore:
 
     def __init__(self, model: str, dim: int) -> None:
         name = f"{model}-v{FORMAT}-{computed_with()}"
-        self.path = cache_folder("embeddings") / f"{name}.sqlite"
+        folder = cache_folder("embeddings")
+        owner = "" if lock_reach(folder) == "here" else f"-{content_hash([platform.node()], 8)}"
+        self.path = folder / f"{name}{owner}.sqlite"
         self._salt = hashlib.blake2b(f"{name} {dim}".encode(), digest_size=16).digest()
         self._connection: sqlite3.Connection | None = None
         self._opened = -1

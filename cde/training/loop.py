@@ -69,17 +69,25 @@ class Loop:
     sampler: Stateful | None = None
     metrics: list[dict[str, float]] = field(default_factory=list)
 
-    def resume(self, device: torch.device) -> None:
+    def resume(
+        self,
+        reads: bool = True,
+        shared: Callable[[dict[str, Any] | None], dict[str, Any] | None] = lambda state: state,
+    ) -> None:
         """Go on from the folder's checkpoint, if there is one.
 
         Args:
-            device: device of the model.
+            reads: whether this process looks for one.
+            shared: what all processes go on from, given what this one has read.
 
         Raises:
             ValueError: a checkpoint of another training.
         """
         path = self.folder and self.folder / CHECKPOINT
-        if path is None or (state := _read(path, device)) is None:
+        if path is None:
+            return
+        state = shared(_read(path) if reads else None)
+        if state is None:
             return
         if state["identity"] != self.identity:
             raise ValueError(
@@ -127,7 +135,7 @@ class Loop:
                 raise disk_error(path, errno.ENOSPC, str(error).splitlines()[0][:200]) from error
 
 
-def _read(path: Path, device: torch.device) -> dict[str, Any] | None:
+def _read(path: Path) -> dict[str, Any] | None:
     """A checkpoint; None where there is none, or a damaged one, which is set aside."""
     if not path.is_file():
         return None
@@ -136,7 +144,7 @@ def _read(path: Path, device: torch.device) -> dict[str, Any] | None:
         with ZipFile(path) as parts:
             damaged = parts.testzip()
         if damaged is None:
-            return dict(torch.load(path, map_location=device, weights_only=True))
+            return dict(torch.load(path, map_location="cpu", weights_only=True))
     # what reading noise raises is as manifold as noise
     except Exception as error:
         damaged = f"{type(error).__name__}: {str(error)[:200]}"

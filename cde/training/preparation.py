@@ -7,7 +7,7 @@ run and every process draw the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,6 +29,7 @@ __all__ = ["Preparation", "fixed_context", "mine_hard_negatives"]
 
 Vectors = NDArray[np.float32]
 Positions = NDArray[np.int64]
+Agreement = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 def mine_hard_negatives(
@@ -119,6 +120,7 @@ class Preparation:
         hard_negatives: `(n, h)` positions of documents; by default mined, as the config asks.
         plan: `(steps, batch_size)` positions of the pairs of each step, in place of the config's
             batches (`cde.batching.plans`).
+        agreed: what all processes take for an array that each has made (`Processes.agreed`).
 
     Raises:
         ValueError: fewer pairs than a batch, a batch that the processes cannot share equally, or a
@@ -145,7 +147,9 @@ class Preparation:
         rank: int = 0,
         hard_negatives: Positions | None = None,
         plan: Positions | None = None,
+        agreed: Agreement = lambda own: own,
     ) -> None:
+        self.agreed = agreed
         if len(pairs) < config.batch_size:
             raise ValueError(f"{len(pairs)} pairs do not fill one batch of {config.batch_size}")
         self.config, self.pairs, self.rank, self.processes = config, pairs, rank, processes
@@ -167,8 +171,8 @@ class Preparation:
         self.hard: Positions | None = hard_negatives
         if self.hard is None and config.hard_negatives:
             epsilon = config.filter_epsilon or 0.0
-            self.hard = mine_hard_negatives(
-                *self.vectors, config.hard_negatives, pairs.domains, epsilon
+            self.hard = self.agreed(
+                mine_hard_negatives(*self.vectors, config.hard_negatives, pairs.domains, epsilon)
             )
 
     @cached_property
@@ -177,14 +181,16 @@ class Preparation:
         surrogate.
         """
         surrogate = Surrogate(max_tokens=self.config.surrogate_tokens)
-        return surrogate.encode_queries(self.pairs.queries), surrogate.encode_documents(
-            self.pairs.documents
-        )
+        queries = surrogate.encode_queries(self.pairs.queries)
+        documents = surrogate.encode_documents(self.pairs.documents)
+        return self.agreed(queries), self.agreed(documents)
 
     def _sampler(self) -> BatchSampler:
         config = self.config
         clustered = config.batches in ("cluster", "stratum")
-        labels = self._labels() if clustered else np.zeros(len(self.pairs), np.int64)
+        labels = np.zeros(len(self.pairs), np.int64)
+        if clustered:  # by other machines, pairs between two clusters may fall to the other one
+            labels = self.agreed(self._labels())
         within = {"random": None, "stratum": labels}.get(config.batches, self.domains)
         toured = config.batches == "cluster" and config.order == "tsp"
         return BatchSampler(
@@ -229,7 +235,7 @@ class Preparation:
     def batches(self) -> Any:
         """Batches for ever, from where the sampler stands."""
         for rows in self.sampler:
-            yield self.batch(rows)
+            yield self.batch(self.agreed(rows))
 
     def batch(self, rows: Positions) -> Batch:
         """The step that trains on these pairs."""

@@ -11,18 +11,34 @@ the gradient of one process with the whole batch. Without shared negatives, each
 of its own part, and the sum is that of their mean.
 
 §10.3 of the CDE paper warns of copies of the model that differ: `differing_process` finds them.
+
+The processes may run on several machines, which need not share a cache folder. Process 0 says which
+pairs a batch has, what the surrogate's vectors are, and where a run goes on: another machine's may
+differ in last digits, and an exchange of other batches would go unnoticed. A machine that is lost
+ends the others with an error, at once where its system still closes connections, else after
+`CDE_TIMEOUT` seconds (by default torch's half hour).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from cde.storage import content_hash
+
 __all__ = ["Processes", "differing_process"]
+
+Value = TypeVar("Value")
+Array = TypeVar("Array", bound=NDArray[Any])
 
 
 @dataclass(frozen=True)
@@ -43,13 +59,18 @@ class Processes:
     def connect(cls) -> Processes:
         """Join the processes that the launcher started; alone without one.
 
+        Raises:
+            ValueError: a `CDE_TIMEOUT` that is no number of seconds.
+            ConnectionError: processes that do not meet.
+
         Example:
             >>> Processes.connect().count
             1
         """
         from accelerate import PartialState
 
-        state = PartialState(cpu=not torch.cuda.is_available())
+        with _told_of_loss(os.environ.get("RANK", "0")):
+            state = PartialState(cpu=not torch.cuda.is_available(), **_patience())
         return cls(state.process_index, state.num_processes, state.device)
 
     def gathered(self, own: Tensor) -> Tensor:
@@ -59,7 +80,8 @@ class Processes:
         if self.count == 1:
             return own
         others = [torch.empty_like(own) for _ in range(self.count)]
-        dist.all_gather(others, own.detach().contiguous())
+        with _told_of_loss(self.rank):
+            dist.all_gather(others, own.detach().contiguous())
         others[self.rank] = own
         return torch.cat(others)
 
@@ -76,7 +98,8 @@ class Processes:
                 for parameter in wanted
             ]
         )
-        dist.all_reduce(flat)
+        with _told_of_loss(self.rank):
+            dist.all_reduce(flat)
         for parameter, gradient in zip(
             wanted, torch.split(flat, [one.numel() for one in wanted]), strict=True
         ):
@@ -87,8 +110,78 @@ class Processes:
         if self.count == 1:
             return value
         total = torch.tensor([value], dtype=torch.float64, device=self.device)
-        dist.all_reduce(total)
-        return float(total) / self.count
+        with _told_of_loss(self.rank):
+            dist.all_reduce(total)
+            return float(total) / self.count
+
+    def of_all(self, own: Value) -> list[Value]:
+        """What each process has, in the order of their ranks; anything that can be pickled.
+
+        Example:
+            >>> Processes().of_all("red")
+            ['red']
+        """
+        if self.count == 1:
+            return [own]
+        found: list[Any] = [None] * self.count
+        with _told_of_loss(self.rank):
+            dist.all_gather_object(found, own)
+        return found
+
+    def of_first(self, own: Value) -> Value:
+        """What process 0 has; what the others have does not count.
+
+        Example:
+            >>> Processes().of_first("red")
+            'red'
+        """
+        if self.count == 1:
+            return own
+        sent: list[Any] = [own if self.rank == 0 else None]
+        with _told_of_loss(self.rank):
+            dist.broadcast_object_list(sent, device=self.device)
+        value: Value = sent[0]
+        return value
+
+    def agreed(self, own: Array) -> Array:
+        """An array that all processes made: process 0's, which is sent where others differ.
+
+        Example:
+            >>> Processes().agreed(torch.arange(3).numpy()).tolist()
+            [0, 1, 2]
+        """
+        if self.count == 1:
+            return own
+        marks = self.of_all(content_hash([str(own.dtype), str(own.shape), own.tobytes()]))
+        return own if len(set(marks)) == 1 else self.of_first(own)
+
+
+def _patience() -> dict[str, timedelta]:
+    """How long to wait for other processes, where `CDE_TIMEOUT` says so."""
+    given = os.environ.get("CDE_TIMEOUT")
+    if not given or "WORLD_SIZE" not in os.environ:
+        return {}
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"CDE_TIMEOUT is {given!r}: give a number of seconds above 0, such as 600")
+    return {"timeout": timedelta(seconds=seconds)}
+
+
+@contextmanager
+def _told_of_loss(rank: int | str) -> Iterator[None]:
+    """Let an exchange that fails say what it means for the run."""
+    try:
+        yield
+    except RuntimeError as error:  # as gloo and NCCL word a connection that is gone
+        raise ConnectionError(
+            f"process {rank} cannot reach another one: it has ended, or the network between them "
+            "is gone. What the other says of it comes first; then start all processes again with "
+            "the same command, and the run goes on from its last checkpoint "
+            f"({str(error).splitlines()[0][:200]})"
+        ) from error
 
 
 def differing_process(model: nn.Module, processes: Processes) -> int | None:

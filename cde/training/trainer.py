@@ -167,6 +167,7 @@ class Trainer:
             self.processes.rank,
             hard_negatives,
             plan,
+            self.processes.agreed,
         )
         if config.trains == "reader":
             self.model.requires_grad_(False)
@@ -200,7 +201,8 @@ class Trainer:
             config.checkpoint_every,
             self.prepared.sampler,
         )
-        self.loop.resume(self.processes.device)
+        # process 0 alone has written checkpoints, and its machine's folder may be the only one
+        self.loop.resume(self.processes.rank == 0, self.processes.of_first)
 
     @property
     def step(self) -> int:

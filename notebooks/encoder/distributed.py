@@ -102,6 +102,28 @@ print(
 )
 
 # %% [markdown]
+# **On several machines** the same script is started on each, with its number and the address of the
+# first; `train` gives every process the run:
+#
+# ```bash
+# torchrun --nnodes 2 --node-rank 0 --nproc-per-node 1 --master-addr 10.0.0.1 train.py
+# torchrun --nnodes 2 --node-rank 1 --nproc-per-node 1 --master-addr 10.0.0.1 train.py
+# ```
+#
+# - *Cache.* The machines may share `$CDE_CACHE` or not. Process 0 reads and writes checkpoints,
+#   says where a run goes on, and sends the finished run to the machines whose store lacks it.
+# - *Batches.* Two kinds of processor round differently, and clusters made on each may differ by a
+#   pair. Process 0's vectors, clusters and batches count; they are sent where others differ.
+# - *The same run.* Config, data, starting weights and precision must be the same everywhere. A
+#   machine that would train another run is named before anything is trained.
+# - *A lost machine.* The others end with an error. A connection that is closed is noticed at once;
+#   one that falls silent, after `CDE_TIMEOUT` seconds, or half an hour where it is not set. Start
+#   all again with the same commands: the run goes on from its last checkpoint.
+# - *Network.* `GLOO_SOCKET_IFNAME` (on GPUs `NCCL_SOCKET_IFNAME`) names the interface, where a
+#   machine's own name does not lead to it.
+#
+# The page *Reliability* counts what came of it between two hosts.
+#
 # ## What each arm comes to
 #
 # NDCG@10 (times 100) on a package that was not trained on, by the first process's copy. The loss is

@@ -36,7 +36,14 @@ def test_the_sums_are_those_of_the_reports(tmp_path: Path) -> None:
     report(
         tmp_path, "mutants", [{"id": i, "file": "f", "outcome": o} for i, o in enumerate(outcomes)]
     )
+    events = [{"event": "nothing", "problems": one} for one in ("none", "lost", "none")]
+    report(tmp_path, "two_hosts", events)
+    shared = {"kills": 7, "vectors_read": 900, "wrong": 1, "files": 50, "vanished": 2}
+    report(tmp_path, "shared_folder", [shared, shared])
     page = " ".join(reliability_page(tmp_path).split())
+    assert "in 3 ways" in page and "wrong in 1 of them" in page
+    assert "killed 14 times. Of 1,800 vectors that were read back 2 were wrong" in page
+    assert "of 100 files 4 vanished" in page
     assert "killed 1,400 times" in page and "in 6 of 8 cases" in page
     assert "0 processes and 10 temporary files were left" in page
     assert "9 made-up inputs went into 1 loaders" in page and "1 did something else" in page
@@ -46,7 +53,7 @@ def test_the_sums_are_those_of_the_reports(tmp_path: Path) -> None:
 
 
 def test_without_reports_nothing_is_claimed(tmp_path: Path) -> None:
-    assert reliability_page(tmp_path).count("Nothing is counted yet") == 4
+    assert reliability_page(tmp_path).count("Nothing is counted yet") == 6
 
 
 @pytest.mark.parametrize("name", sorted(read_reports(project_root())))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from filelock import FileLock, Timeout
 
 from cde.cli import main
 from cde.storage import atomic_path, remove_leftovers, temporary, temporary_folder
@@ -98,6 +100,51 @@ def test_a_link_in_the_place_of_a_leftover_is_not_followed(tmp_path: Path) -> No
     remove_leftovers(tmp_path)
     assert (tmp_path / "mine" / "letter").exists()
     assert not (tmp_path / ".x.cde-0a1b2c3d").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("mark", "stays"),
+    [
+        ("{other}{other}", True),  # another machine: its locks may not be seen here
+        ("{name}{other}", False),  # this one, before it was started anew
+        ("{other}{system}", False),  # a container on this system
+        ("{name}{system}", False),
+        ("", False),  # of a version that did not say
+    ],
+)
+def test_what_another_machine_has_begun_on_a_shared_disk_is_its_own(
+    tmp_path: Path, mark: str, stays: bool
+) -> None:
+    """Here nobody holds the lock, as seen from a machine that locks are not passed on to."""
+    with atomic_path(tmp_path / "a.txt") as path:
+        own = path.name.removeprefix(".a.cde-")[:8]
+    other = format((int(own, 16) ^ 0xFFFFFFFF), "08x")[:4]
+    if other in (own[:4], own[4:]):
+        other = format(int(other, 16) ^ 1, "04x")
+    named = mark.format(name=own[:4], system=own[4:], other=other)
+    left = tmp_path / f".b.cde-{named}01234567.txt"
+    left.write_text("half of a")
+    left.with_name(f"{left.name}.lock").write_text("")
+    assert (remove_leftovers(tmp_path) == []) == stays == left.exists()
+
+
+def test_a_marker_of_another_machine_is_not_broken_where_a_disk_has_no_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There filelock writes down process and machine: the number means nothing here."""
+
+    def missing(*_: object) -> bool:
+        raise OSError(errno.ENOSYS, "no locks")
+
+    monkeypatch.setattr("filelock._unix.lock_fd_nonblocking", missing)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    (tmp_path / "run.lock").write_text(f"{gone.pid}\nanother-machine\n")
+    (tmp_path / "own.lock").write_text(f"{gone.pid}\n{socket.gethostname()}\n")
+    with pytest.warns(UserWarning, match="flock not supported"), pytest.raises(Timeout):
+        FileLock(tmp_path / "run.lock", timeout=0.2).acquire()
+    with pytest.warns(UserWarning, match="flock"), FileLock(tmp_path / "own.lock", timeout=5):
+        pass
 
 
 def test_a_file_of_ours_may_be_called_as_long_as_the_system_lets_it(tmp_path: Path) -> None:

@@ -1,0 +1,86 @@
+"""A sweep in two processes, one of which is killed, has the numbers of one process."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cde.data import Pairs, RetrievalSet
+from cde.experiments.recipes import EvaluationSet, Recipe
+from cde.experiments.runs import Run
+from cde.experiments.sweeps import sweep
+from cde.storage import content_hash
+from cde.surrogate import Surrogate
+from cde.surrogate.parts import embed_in_parts
+from cde.training import TrainConfig
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+WORDS = ("boats", "hills", "lamps", "rivers", "stones", "gardens", "engines", "bridges")
+QUERIES = [f"which {a} {b}?" for a in WORDS for b in WORDS]
+PAIRS = Pairs(QUERIES, [f"{b} {a}" for a in WORDS for b in WORDS])
+TEST = RetrievalSet(
+    [str(n) for n in range(8)],
+    list(WORDS),
+    [str(n) for n in range(8)],
+    [f"the {word}" for word in WORDS],
+    {str(n): {str(n): 1} for n in range(8)},
+)
+SMALL = TrainConfig(
+    architecture="bi-encoder",
+    layers=1,
+    batch_size=8,
+    batches="random",
+    filter_epsilon=None,
+    steps=4,
+    warmup_steps=1,
+    query_tokens=8,
+    document_tokens=8,
+    checkpoint_every=2,
+    precision="float32",
+)
+
+
+def die_once(mark: Path) -> None:
+    """End this process the first time."""
+    if not mark.exists():
+        mark.write_text(str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Deadly(Recipe):
+    """A recipe whose second seed kills its worker before it has trained, once."""
+
+    @property
+    def pairs(self) -> Pairs:  # type: ignore[override]
+        return PAIRS
+
+    def train(self, arm: object, seed: int) -> Run:
+        if seed == 1 and self.profile:
+            die_once(Path(self.profile))
+        return super().train(arm, seed)  # type: ignore[arg-type]
+
+
+def test_a_sweep_in_two_processes_has_the_numbers_of_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though one of them is killed; and corpora embedded in parts have the vectors of one."""
+    arms = {"low": {"learning_rate": 1e-4}, "high": {"learning_rate": 1e-2}}
+    rows, vectors = {}, {}
+    for jobs in (1, 2):
+        monkeypatch.setenv("CDE_CACHE", str(tmp_path / f"cache-{jobs}"))
+        recipe = Deadly(str(tmp_path / "died") if jobs == 2 else "", SMALL, (8, 8), {})
+        tests = [EvaluationSet("words", TEST, "out")]
+        rows[jobs] = sweep(arms, (0, 1), recipe, tests=tests, jobs=jobs).drop(columns="step_seconds")
+        surrogate = Surrogate(max_tokens=8, batch_size=4)
+        texts = [*PAIRS.queries, *PAIRS.documents]
+        vectors[jobs] = embed_in_parts(surrogate, texts, jobs, portion=64)
+    assert (tmp_path / "died").exists()
+    pd.testing.assert_frame_equal(rows[1], rows[2], check_exact=True)
+    assert content_hash([vectors[1].tobytes()]) == content_hash([vectors[2].tobytes()])
+    np.testing.assert_allclose(vectors[1], Surrogate(max_tokens=8).embed(texts), atol=0.02)

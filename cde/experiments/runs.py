@@ -213,7 +213,7 @@ def _shared(
 
 def _check_that_all_want(key: str, processes: Processes) -> None:
     """Machines may differ in what "auto" is there, and in their data."""
-    wanted = processes.of_all((key, "bfloat16" if half_precision("auto") else "float32"))
+    wanted = processes.of_all((key, trained_in("auto")))
     for rank, (other, precision) in enumerate(wanted):
         if other != wanted[0][0]:
             raise ValueError(

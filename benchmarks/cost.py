@@ -2,9 +2,10 @@
 
 Questions are the modules of `benchmarks/questions`. Each compares an arm with a named peer, or with
 what the machine allows, in rounds that take turns, and measures peak memory in processes of their
-own. The report goes to `book/cost/<class>.json`, one for each class of processor, and the page *What
-it costs* shows it. `--imitate` makes a report of a lesser class, by environment variables, and the
-report says so. With `--only` or `--quick` a report is written where `--out` says, and nowhere else.
+own. The report goes to `book/cost/<class>.json`, one for each class of processor, and the page
+*What it costs* shows it. `--imitate` makes a report of a lesser class, by environment variables,
+and the report says so. With `--only` or `--quick` a report is written where `--out` says, and
+nowhere else.
 
 Cost: about a quarter of an hour on two cores; 1.6 GB in the folder for temporary files meanwhile.
 
@@ -34,7 +35,7 @@ def ask(question: str, options: argparse.Namespace) -> None:
     """In a process of its own: measure one question, and write what was found."""
     import torch
     from measuring.comparing import measured
-    from measuring.machine import cpu_class, imitated
+    from measuring.machine import could_be, cpu_class, variables
 
     from cde.hardware import describe
 
@@ -44,7 +45,8 @@ def ask(question: str, options: argparse.Namespace) -> None:
         found[part] += rows
         for row in rows:
             told(part, row)
-    found |= {"device": describe(), "cpu_class": cpu_class(), "imitated": imitated()}
+    found |= {"device": describe(), "cpu_class": cpu_class(), "variables": variables()}
+    found["imitated"] = could_be() != cpu_class()
     Path(options.out).write_text(json.dumps(found), encoding="utf-8")
 
 

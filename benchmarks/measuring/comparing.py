@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from measuring import in_turns
-
 from cde.experiments.timing import in_own_processes, memory_is_measured, peak_memory
+from measuring import in_turns
 
 Job = Callable[[], Any]
 Make = Callable[[], Job]
@@ -141,10 +140,8 @@ def peak_of(module: str, number: int, which: str | int, quick: bool) -> float:
     questions = import_module(module)
     things = questions.cases(quick) if isinstance(which, str) else questions.series(quick)
     one = things[number]
-    if isinstance(which, str):
-        job = one.lighter.get(which, one.makes[which])()
-    else:
-        job = one.make(which)
+    make = one.lighter.get(which) or one.makes[which] if isinstance(which, str) else None
+    job = make() if make else one.make(which)
     gc.collect()
     return peak_memory(job)[0]
 

@@ -1,4 +1,4 @@
-"""The class of the processor, another class imitated, and equal threads for all that is compared."""
+"""The class of the processor, another class imitated, and equal threads for all."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def environment(threads: int, imitate: str | None) -> dict[str, str]:
     }
 
 
-def imitated() -> dict[str, str]:
-    """What is set that keeps the processor from doing what it can."""
+def variables() -> dict[str, str]:
+    """What is set that may keep the processor from doing what it can, by `--imitate` or before."""
     names = {name for one in IMITATIONS.values() for name in one}
     return {name: os.environ[name] for name in sorted(names) if name in os.environ}
 
@@ -61,3 +61,17 @@ def cpu_class() -> str:
         return "bfloat16"
     capability = str(torch.backends.cpu.get_cpu_capability())
     return {"AVX512": "avx512", "AVX2": "avx2"}.get(capability, "other")
+
+
+def could_be() -> str:
+    """The class of the processor itself, whatever is set."""
+    import torch
+
+    from cde.hardware import bfloat16_is_fast
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if bfloat16_is_fast():
+        return "bfloat16"
+    has = torch.cpu.get_capabilities()
+    return "avx512" if has.get("avx512_f") else "avx2" if has.get("avx2") else "other"

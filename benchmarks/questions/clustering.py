@@ -12,7 +12,7 @@ Vectors are those of `benchmarks/clustering.py`: a mixture, one component for ev
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import faiss
@@ -81,13 +81,13 @@ ARMS: dict[str, Any] = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def goal(sides: int, count: int, k: int) -> float:
     points = points_of(sides, count)
     return WITHIN * objective(points, ARMS[OURS](points, k, LONG))
 
 
-@lru_cache(maxsize=None)
+@cache
 def fewest(arm: str, sides: int, count: int, k: int) -> tuple[int, float]:
     """Iterations to the goal, or the most that is tried; and the objective there."""
     points, reached, tried = points_of(sides, count), math.inf, 0

@@ -12,6 +12,8 @@ from measuring.comparing import Case, Job, Pair
 
 from cde.hardware import compute_device, half_precision
 
+KINDS = ("full", "cached")
+
 
 def job(backbone: str, layers: int, length: int, texts: int, arm: str) -> Job:
     device, half = compute_device(), half_precision("auto")
@@ -38,7 +40,7 @@ def cases(quick: bool) -> list[Case]:
                 arm: lambda arm=arm, b=backbone, n=layers, t=length, m=texts: job(
                     b, n, t, m * many, arm
                 )
-                for arm in ("none", "full", "cached")
+                for arm in ("none", *KINDS)
             }
             named = {"none": "no context", "full": "context, full", "cached": "context, cached"}
             found.append(
@@ -48,7 +50,7 @@ def cases(quick: bool) -> list[Case]:
                     texts * many,
                     "texts",
                     {named[arm]: make for arm, make in makes.items()},
-                    [Pair(named[arm], "no context", "times the cost") for arm in ("full", "cached")],
+                    [Pair(named[arm], named["none"], "times the cost") for arm in KINDS],
                 )
             )
     return found

@@ -115,9 +115,11 @@ def series(quick: bool) -> list[Series]:
             start,
             lambda n: packing(n, "random"),
         ),
-        Series("packing", "pack_batches, tsp", "pairs", wide, 1, start, lambda n: packing(n, "tsp")),
+        Series(
+            "packing", "pack_batches, tsp", "pairs", wide, 1, start, lambda n: packing(n, "tsp")
+        ),
         Series("filtering", f"in batches of {BATCH}", "pairs", wide, 1, start, filtering),
-        Series("filtering", "in one batch", "pairs", square, 2, 500 if quick else 2_000, one_batch),
+        Series("filtering", "in one batch", "pairs", square, 2, square[-3], one_batch),
         Series(
             "evaluation", f"evaluate, {QUERIES} queries", "documents", wide, 1, start, evaluation
         ),

@@ -1,4 +1,4 @@
-"""A training step: ours, cached and not, against a plain loop and sentence-transformers' cached loss.
+"""A training step: ours, cached or not, against a plain loop and sentence-transformers' cached one.
 
 The same pairs of docstrings, cut at 128 tokens, the same weights (MiniLM), the same temperature and
 no dropout. Token ids are made beforehand for all. The cached arms compute 32 texts of the longest
@@ -93,9 +93,7 @@ def plain(texts: Texts) -> Job:
 
 def theirs(texts: Texts, half: bool) -> Job:
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.losses import (
-        CachedMultipleNegativesRankingLoss,
-    )
+    from sentence_transformers.sentence_transformer.losses import CachedMultipleNegativesRankingLoss
 
     device = compute_device()
     model = without_dropout(SentenceTransformer(str(minilm_folder()), device=device))
@@ -141,7 +139,7 @@ def difference(one: tuple[float, nn.Module], other: tuple[float, nn.Module]) -> 
 
 
 def cases(quick: bool) -> list[Case]:
-    pairs = cde.load_pairs("pydocs/networkx" if quick else "pydocs").sample(12 if quick else 96)
+    pairs = cde.load_pairs("pydocs/networkx" if quick else "pydocs").sample(12 if quick else 64)
     texts = list(pairs.queries), list(pairs.documents)
     half = half_precision("auto")
     makes: dict[str, Make] = {

@@ -27,8 +27,10 @@ __all__ = [
     "CostReport",
     "Ratio",
     "Size",
+    "exponents",
     "growth_exponent",
     "read_cost_reports",
+    "series_of",
 ]
 
 #: the classes of processors, slowest matrix products first, and what they are
@@ -158,7 +160,8 @@ class CostReport(_Stored):
         time, commit, clean, device: when, at which commit, whether without changes, and on what.
         cpu_class: one of `CLASSES`.
         threads: of every arm and of every peer.
-        imitated: the environment variables that make a processor of a better class do as this one.
+        imitated: whether a processor of a better class was made to do as one of this.
+        variables: those of the environment that keep a processor from doing all it can.
         load: how many processes wanted to run, on average, when it began and when it ended.
         libraries: versions.
         seconds: that all of it took.
@@ -171,13 +174,19 @@ class CostReport(_Stored):
     device: str
     cpu_class: Literal["avx2", "avx512", "bfloat16", "cuda", "other"]
     threads: int
-    imitated: dict[str, str]
+    imitated: bool
+    variables: dict[str, str]
     load: tuple[float, float]
     libraries: dict[str, str]
     seconds: float
     comparisons: tuple[Comparison, ...]
     sizes: tuple[Size, ...]
     bounds: tuple[Bound, ...]
+
+    @property
+    def named(self) -> str:
+        """The class in words, and whether it is imitated."""
+        return f"{CLASSES[self.cpu_class]}{' (imitated)' if self.imitated else ''}"
 
 
 def read_cost_reports(root: Path) -> dict[str, CostReport]:
@@ -194,7 +203,7 @@ def read_cost_reports(root: Path) -> dict[str, CostReport]:
         >>> set(read_cost_reports(project_root())) <= set(CLASSES)
         True
     """
-    found = {}
+    found: dict[str, CostReport] = {}
     for name in CLASSES:
         path = root / "book" / "cost" / f"{name}.json"
         if not path.exists():
@@ -239,3 +248,36 @@ def growth_exponent(sizes: list[int], seconds: list[float]) -> Interval:
     reach = float(stats.t.ppf(0.975, len(sizes) - 2) * fit.stderr)
     slope = float(fit.slope)
     return Interval(slope, slope - reach, slope + reach, len(sizes), "least squares over sizes")
+
+
+def exponents(report: CostReport) -> dict[tuple[str, str], Interval]:
+    """The exponent of each series' growth, from the size on at which fixed costs no longer weigh.
+
+    Example:
+        >>> from cde.storage import project_root
+        >>> reports = read_cost_reports(project_root()).values()
+        >>> all(one.n > 2 for report in reports for one in exponents(report).values())
+        True
+    """
+    found = {}
+    for key, rows in series_of(report).items():
+        rows = [row for row in rows if row.size >= row.fitted_from]
+        if len(rows) > 2:
+            medians = [statistics.median(row.seconds) for row in rows]
+            found[key] = growth_exponent([row.size for row in rows], medians)
+    return found
+
+
+def series_of(report: CostReport) -> dict[tuple[str, str], list[Size]]:
+    """The sizes of each (question, arm).
+
+    Example:
+        >>> from cde.storage import project_root
+        >>> reports = read_cost_reports(project_root()).values()
+        >>> all(rows for report in reports for rows in series_of(report).values())
+        True
+    """
+    found: dict[tuple[str, str], list[Size]] = {}
+    for row in report.sizes:
+        found.setdefault((row.question, row.arm), []).append(row)
+    return found

@@ -21,7 +21,7 @@ from cde.surrogate import minilm_folder
 
 ROWS, DIM, INNER, LAYERS = 4096, 384, 1536, 6
 MOST = 256  # tokens that MiniLM reads
-TIMES = 5  # products at a time, so that a round is no blink
+TIMES = 3  # products at a time, so that a round is no blink
 PEER = "sentence-transformers, as it comes"
 
 
@@ -124,8 +124,8 @@ def case(name: str, texts: list[str]) -> Case:
 
 
 def cases(quick: bool) -> list[Case]:
-    pairs = cde.load_pairs("pydocs/networkx" if quick else "pydocs").sample(12 if quick else 512)
-    some = pairs.sample(6 if quick else 64, 1)
+    pairs = cde.load_pairs("pydocs/networkx" if quick else "pydocs").sample(6 if quick else 512)
+    some = pairs.sample(3 if quick else 64, 1)
     own = [text for pair in some for text in pair]
     return [
         case("docstrings at their own lengths", list(dict.fromkeys(own))),

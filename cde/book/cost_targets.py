@@ -69,7 +69,8 @@ class Judged:
     Attributes:
         target: what was to be reached.
         comparison: the arm that came nearest.
-        limit: what the machine allows in place of that arm; None where it was not measured.
+        limit: what the machine allows in place of that arm, in its precision; None where it was
+            not measured.
     """
 
     target: Target
@@ -87,7 +88,7 @@ class Judged:
         if met[1]:
             return "reached in the median"
         beyond = self.limit is not None and not cost and self.limit.median < self.target.bound
-        return "not reached: the machine does not allow it" if beyond else "not reached"
+        return "not reached: beyond what the machine allows" if beyond else "not reached"
 
 
 def _best(rows: list[Comparison]) -> Comparison:

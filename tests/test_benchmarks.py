@@ -59,7 +59,7 @@ def test_clusters_are_as_good_as_the_peer_s() -> None:
     for one in found:
         assert one.agreement is not None and one.agreement < 1.006
         assert one.note.startswith("run_kmeans: ")
-        assert "run_kmeans: 64 iterations, and did not" not in one.note
+        assert "run_kmeans: 32 iterations, and did not" not in one.note
 
 
 def test_operations_are_those_of_the_model() -> None:

@@ -124,8 +124,8 @@ def case(name: str, texts: list[str]) -> Case:
 
 
 def cases(quick: bool) -> list[Case]:
-    pairs = cde.load_pairs("pydocs/networkx" if quick else "pydocs").sample(6 if quick else 512)
-    some = pairs.sample(3 if quick else 64, 1)
+    pairs = cde.load_pairs("pydocs/networkx" if quick else "pydocs").sample(6 if quick else 256)
+    some = pairs.sample(3 if quick else 48, 1)
     own = [text for pair in some for text in pair]
     return [
         case("docstrings at their own lengths", list(dict.fromkeys(own))),

@@ -14,7 +14,7 @@ from typing import Any
 from clustering import at_size
 
 ALLOWED = 4.0  # GB, of 10⁹ bytes
-DIM, SHARD, ITERATIONS = 384, 50_000, 10
+DIM, SHARD, ITERATIONS = 384, 50_000, 5
 
 
 def bounds(quick: bool) -> list[dict[str, Any]]:

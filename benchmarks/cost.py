@@ -31,6 +31,11 @@ QUESTIONS = ("embedding", "context", "training", "clustering", "growth", "memory
 HERE = Path(__file__).resolve().parent
 
 
+def processors() -> int:
+    """As many as this process may use processors; Linux tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def ask(question: str, options: argparse.Namespace) -> None:
     """In a process of its own: measure one question, and write what was found."""
     import torch
@@ -127,7 +132,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", choices=QUESTIONS, default=list(QUESTIONS))
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--threads", type=int, default=processors())
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--imitate", choices=IMITATIONS, help="a lesser class of processor")
     parser.add_argument("--out", help="the report's file; by default book/cost/<class>.json")

@@ -17,7 +17,6 @@ from typing import Any
 
 import faiss
 import numpy as np
-import torch
 from clustering import mixture, objective
 from measuring.comparing import Case, Job, Make, Pair
 
@@ -126,7 +125,7 @@ def _case(sides: int, name: str, count: int) -> Case:
         f"{name}, {k} clusters",
         count,
         "vectors" if sides == 1 else "pairs",
-        makes | {LIMIT: lambda: product(torch.float32)},
+        makes | {LIMIT: lambda: product("float32")},
         [*pairs, Pair(OURS, LIMIT, "share of the limit"), Pair(LIMIT, SKLEARN, "limit")],
         {LIMIT: lambda: products_in(fewest(OURS, *shape)[0] * 2 * count * k * DIM * sides**2)},
         lambda ours, peer: objective(points_of(*shape[:2]), ours)

@@ -31,9 +31,24 @@ def multiply_adds(lengths: list[int]) -> float:
     return float(sum(dense * n + 4 * LAYERS * DIM * n**2 for n in lengths))
 
 
-def product(dtype: torch.dtype) -> Job:
+def whole_product() -> Job:
+    """The same in 8-bit whole numbers, with weights as a linear layer has them."""
+    left, right = (
+        torch.randint(-64, 64, (rows, DIM), dtype=torch.int8) for rows in (ROWS, INNER)
+    )
+
+    def multiply() -> None:
+        for _ in range(TIMES):
+            torch._int_mm(left, right.t())
+
+    return multiply
+
+
+def product(precision: str) -> Job:
     """Large matrix products of the shape of MiniLM's feed-forward layer."""
-    device = compute_device()
+    if precision == "int8":
+        return whole_product()
+    device, dtype = compute_device(), getattr(torch, precision)
     left, right = (
         torch.randn(shape, device=device).to(dtype) for shape in ((ROWS, DIM), (DIM, INNER))
     )
@@ -102,13 +117,12 @@ def case(name: str, texts: list[str]) -> Case:
     pairs = [Pair(arm, PEER) for arm in makes if arm != PEER]
     limits = {}
     for precision in precisions():
-        if precision != "int8":  # of which torch has no plain product
-            limit = f"matrix products, {precision}"
-            same = [arm for arm in makes if arm.endswith(precision)]
-            pairs += [Pair(arm, limit, "share of the limit") for arm in same]
-            pairs.append(Pair(limit, PEER, "limit"))
-            makes[limit] = lambda p=precision: product(getattr(torch, p))
-            limits[limit] = lambda: products_in(multiply_adds(lengths))
+        limit = f"matrix products, {precision}"
+        same = [arm for arm in makes if arm.endswith(precision)]
+        pairs += [Pair(arm, limit, "share of the limit") for arm in same]
+        pairs.append(Pair(limit, PEER, "limit"))
+        makes[limit] = lambda p=precision: product(p)
+        limits[limit] = lambda: products_in(multiply_adds(lengths))
     return Case(
         "embedding",
         f"{name}, {np.mean(lengths):.0f} tokens on average",

@@ -160,7 +160,7 @@ def cases(quick: bool) -> list[Case]:
             Pair(arm, peer) for peer in (f"{THEIRS}, float32", PLAIN) for arm in arms
         ]
         limit = f"matrix products, {precision}"
-        makes[limit] = lambda p=precision: product(getattr(torch, p))
+        makes[limit] = lambda p=precision: product(p)
         limits[limit] = lambda: products_in(3 * multiply_adds(lengths))
         compared += [Pair(arm, limit, "share of the limit") for arm in arms]
         compared.append(Pair(limit, f"{THEIRS}, float32", "limit"))

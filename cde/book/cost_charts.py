@@ -38,8 +38,8 @@ def _marks(reports: Mapping[str, CostReport], cost: bool) -> list[_Mark]:
         targets = {id(one.comparison): one.target.bound for one in judged(report)}
         for row in headlines(report):
             if (row.meaning == "times the cost") == cost:
-                first, second = (row.arm, row.case) if cost else (row.case, row.peer)
-                line = f"{first}\n{second}" if cost else f"{row.question}: {first}\nagainst {second}"
+                faster = f"{row.question}: {row.case}\nagainst {row.peer}"
+                line = f"{row.arm}\n{row.case}" if cost else faster
                 limit, target = limit_of(report, row), targets.get(id(row))
                 found.append(_Mark(line, row, number, report.named, limit, target))
     return found

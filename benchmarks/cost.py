@@ -90,10 +90,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             subprocess.run(
                 [*command, *(["--quick"] if options.quick else [])], env=variables, check=True
             )
-            told = json.loads(answer.read_text(encoding="utf-8"))
+            answered = json.loads(answer.read_text(encoding="utf-8"))
             for part in ("comparisons", "sizes", "bounds"):
-                found[part] += told.pop(part)
-            found |= told
+                found[part] += answered.pop(part)
+            found |= answered
             print(f"{question}: {time.perf_counter() - begun:.0f} s", flush=True)
     return found
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from cde.book.cost_reports import Comparison, CostReport
+from cde.experiments.timing import in_own_processes, memory_is_measured
 from cde.storage import project_root
 
 FOLDER = project_root() / "benchmarks"
@@ -60,6 +61,15 @@ def test_clusters_are_as_good_as_the_peer_s() -> None:
         assert one.agreement is not None and one.agreement < 1.006
         assert one.note.startswith("run_kmeans: ")
         assert "run_kmeans: 32 iterations, and did not" not in one.note
+
+
+@pytest.mark.skipif(not memory_is_measured(), reason="this machine does not tell peak memory")
+def test_the_peak_of_a_size_holds_at_least_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FOLDER), str(project_root())]))
+    comparing, growth = import_module("measuring.comparing"), import_module("questions.growth")
+    number = [one.arm for one in growth.series(True)].index("in one batch")
+    (peak,) = in_own_processes(comparing.peak_of, [("questions.growth", number, 2_000, True)])
+    assert 2_000**2 / 2**20 <= peak < 200  # a byte for each pair of a query and a document
 
 
 def test_operations_are_those_of_the_model() -> None:

@@ -51,7 +51,7 @@ def test_gradients_are_those_of_the_peer() -> None:
         "plain loop, float32",
         "sentence-transformers' cached loss, float32",
     }
-    assert all(one.agreement < 1e-5 for one in found if one.agreement is not None)
+    assert all(one.agreement < 1e-4 for one in found if one.agreement is not None)
 
 
 def test_clusters_are_as_good_as_the_peer_s() -> None:

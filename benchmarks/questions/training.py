@@ -139,7 +139,7 @@ def difference(one: tuple[float, nn.Module], other: tuple[float, nn.Module]) -> 
 
 
 def cases(quick: bool) -> list[Case]:
-    pairs = cde.load_pairs("pydocs/networkx" if quick else "pydocs").sample(5 if quick else 48)
+    pairs = cde.load_pairs("pydocs/networkx" if quick else "pydocs").sample(10 if quick else 48)
     texts = list(pairs.queries), list(pairs.documents)
     half = half_precision("auto")
     makes: dict[str, Make] = {

@@ -42,8 +42,8 @@ pages: $(READY)  ## open every built page in headless Chromium: console errors, 
 journeys: $(READY)  ## three users' journeys, after the smoke book
 	for user in reader experimenter engineer; do $(BIN)/python tests/journeys/$$user.py || exit 1; done
 
-benchmarks: $(READY)  ## the speed claims of the docstrings, as ratios
-	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+benchmarks: $(READY)  ## what it costs, as ratios against named peers and limits: book/cost/<class of processor>.json
+	$(BIN)/python benchmarks/cost.py $(BENCHMARKS_OPTIONS)
 
 audit: $(READY)  ## hashes.txt anew from the lock; book/_build/materials.cdx.json; known vulnerabilities, where a registry tells them
 	test -x .venv-audit/bin/uv || $(PYTHON) -m venv .venv-audit

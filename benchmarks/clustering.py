@@ -200,7 +200,8 @@ def cluster_and_pack(folder: Path, options: argparse.Namespace, connection: Conn
     )
 
 
-def at_size(options: argparse.Namespace) -> None:
+def at_size(options: argparse.Namespace) -> dict[str, float]:
+    """What the process of its own found, with the most GiB that it `held`, all its own."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     with tempfile.TemporaryDirectory() as folder:
@@ -217,6 +218,10 @@ def at_size(options: argparse.Namespace) -> None:
             raise SystemExit(f"no result within {options.limit} GiB; see the error above") from None
         finally:
             process.join()
+    return {**found, "held": held}
+
+
+def tell_size(found: dict[str, float], options: argparse.Namespace) -> None:
     expected = 28 * options.dim * min(options.shard_size, options.pairs_at_size) / 2**30
     mapped = 4 * options.dim * options.pairs_at_size / 2**30
     print(
@@ -224,10 +229,10 @@ def at_size(options: argparse.Namespace) -> None:
         f"{options.iterations} iterations: {found['clusters']:,} clusters in "
         f"{found['clustering']:.1f} s, {found['batches']:,} batches packed in "
         f"{found['packing']:.1f} s\n"
-        f"  memory: at most {held:.2f} GiB of its own (allowed: {options.limit:g}), "
-        f"{(held - found['before']) / expected:.2f} times 28 · dim bytes a pair of a shard above "
-        f"the {found['before']:.2f} it began with; at most {found['resident']:.2f} GiB resident "
-        f"with pages of the {mapped:.2f} GiB of mapped files"
+        f"  memory: at most {found['held']:.2f} GiB of its own (allowed: {options.limit:g}), "
+        f"{(found['held'] - found['before']) / expected:.2f} times 28 · dim bytes a pair of a "
+        f"shard above the {found['before']:.2f} it began with; at most {found['resident']:.2f} GiB "
+        f"resident with pages of the {mapped:.2f} GiB of mapped files"
     )
 
 
@@ -259,4 +264,4 @@ if __name__ == "__main__":
         for clusters in (max(options.clusters), math.ceil(few / CLUSTER_SIZE)):
             compare("paired points", points, clusters, options)
     if "size" in options.parts:
-        at_size(options)
+        tell_size(at_size(options), options)

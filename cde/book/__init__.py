@@ -30,6 +30,8 @@ What the command calls:
 - `cde.book.thumbnails`: the chapters' figures as files, for pages that show them small;
 - `cde.book.reproducibility`: *Reproducibility*; `cde.book.reliability`: *Reliability*;
 - `cde.book.scale`: *Scale*;
+- `cde.book.cost`: *What it costs*; `cde.book.cost_reports`, `cde.book.cost_targets` and
+  `cde.book.cost_charts`: what was measured, what was to be reached, and the figures;
 - `cde.book.own_code`: whether a rendered page holds code that is not the book's;
 - `cde.book.markup`: the templates that pages are made of;
 - `cde.book.pages`: executed notebooks and the ledger made into pages;

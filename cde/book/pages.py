@@ -16,6 +16,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from cde.book.chapters import Chapter, chapters
+from cde.book.cost import cost_page
 from cde.book.execution import Execution, load_execution, raw_notebook
 from cde.book.landing import landing_pages
 from cde.book.ledger_pages import claims_page, map_page, rules_page
@@ -173,6 +174,7 @@ def write_pages(profile: str, root: Path) -> None:
     _write(generated / "reproducibility.md", reproducibility_page(profile, root))
     _write(generated / "reliability.md", reliability_page(root))
     _write(generated / "scale.md", scale_page(root))
+    _write(generated / "cost.md", cost_page(root))
     for name, text in {**landing_pages(profile, root, figures), **reference_pages(root)}.items():
         _write(generated / name, text)
 

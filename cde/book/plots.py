@@ -102,6 +102,8 @@ def show(
     data: pd.DataFrame,
     answers: str = "",
     lead: bool = False,
+    number: int | None = None,
+    source: str = "",
 ) -> _Shown:
     """Show a figure with its alternative text, its caption and the numbers behind it.
 
@@ -114,6 +116,9 @@ def show(
         answers: the exhibit of the paper that it answers, such as "CDE Fig. 6".
         lead: this figure shows the answer, and the rendered page has it below the answer; without
             one the first figure of the page is taken.
+        number: on a page that is made anew within one process, the figure's number there; in a
+            notebook figures are counted.
+        source: what draws it, where that is no notebook.
 
     Raises:
         ValueError: an alternative text that is too short to describe anything, or no data.
@@ -128,8 +133,8 @@ def show(
     dark = light
     for colour, counterpart in _DARK.items():
         dark = dark.replace(colour, counterpart)
-    number = next(_number)
-    chapter = os.environ.get("CDE_CHAPTER", "this notebook")
+    number = next(_number) if number is None else number
+    chapter = source or os.environ.get("CDE_CHAPTER", "this notebook")
     answer = f" Answers {html.escape(answers)}." if answers else ""
     markup = (
         f"{_THEME_RULES}<figure class='cde-figure{' cde-lead' if lead else ''}' "

@@ -177,6 +177,6 @@ def measured(name: str, quick: bool, rounds: int) -> Iterator[tuple[str, list[di
     if hasattr(module, "series"):
         several = module.series(quick)
         for series, peaks in zip(several, peaks_of(path, several, quick), strict=True):
-            yield "sizes", grown(series, max(1, rounds // 2), peaks)
+            yield "sizes", grown(series, min(rounds, 3), peaks)
     if hasattr(module, "bounds"):
         yield "bounds", module.bounds(quick)

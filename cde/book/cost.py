@@ -17,7 +17,7 @@ import pandas as pd
 
 from cde.book.cost_charts import growth_figure, ratio_figure
 from cde.book.cost_reports import CLASSES, CostReport, Ratio, exponents, read_cost_reports
-from cde.book.cost_targets import judged
+from cde.book.cost_targets import headlines, judged
 from cde.book.markup import render
 from cde.book.plots import table
 
@@ -105,16 +105,25 @@ def _comparison_table(reports: Reports, question: str) -> str:
     return table(pd.DataFrame(rows).fillna("")).markup if rows else ""
 
 
+def _range(ratios: list[float]) -> str:
+    """From the least favourable case to the most."""
+    return " to ".join(dict.fromkeys(f"{one:.3g}" for one in (min(ratios), max(ratios))))
+
+
 def _ranges(report: CostReport) -> list[dict[str, str]]:
-    """The ratio of each target's question, from the least favourable case to the most."""
+    """The ratio of each target's question, and of the peer that does the same work otherwise."""
     by_question: dict[str, list[float]] = {}
     for one in judged(report):
         by_question.setdefault(one.target.question, []).append(one.comparison.ratio.median)
-    found = []
-    for question, ratios in by_question.items():
-        ends = list(dict.fromkeys(f"{one:.3g}" for one in (min(ratios), max(ratios))))
-        found.append({"question": question, "text": " to ".join(ends)})
-    return found
+    beside = [row.ratio.median for row in headlines(report) if row.peer == "scikit-learn, KMeans"]
+    return [
+        {
+            "question": question,
+            "text": _range(ratios),
+            "beside": _range(beside) if beside and question == "clustering" else "",
+        }
+        for question, ratios in by_question.items()
+    ]
 
 
 def _leading(reports: Reports) -> str:

@@ -262,4 +262,4 @@ def test_what_a_report_compares_does_the_same_work(name: str) -> None:
             elif one.agrees == "difference of the gradients":
                 assert one.agreement < 1e-4
             else:
-                assert one.agreement < 1.006 or "did not come as far" in one.note
+                assert one.agreement < 1.01 or "did not come as far" in one.note

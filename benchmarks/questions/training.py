@@ -172,7 +172,7 @@ def cases(quick: bool) -> list[Case]:
     return [
         Case(
             "training",
-            f"docstrings cut at {LONGEST} tokens, {sum(lengths) / len(lengths):.0f} on average",
+            f"{sum(lengths) / len(lengths):.0f} tokens on average, {LONGEST} at most",
             len(pairs),
             "pairs",
             makes,

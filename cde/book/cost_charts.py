@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.ticker import LogLocator
 
 from cde.book.cost_reports import Comparison, CostReport, Ratio, Size, exponents, series_of
-from cde.book.cost_targets import headlines, judged, limit_of
+from cde.book.cost_targets import headlines, judged, limit_of, way
 from cde.book.plots import COLORS, INK, MARKERS, MUTED, figure, show
 
 __all__ = ["growth_figure", "ratio_figure"]
@@ -38,7 +38,8 @@ def _marks(reports: Mapping[str, CostReport], cost: bool) -> list[_Mark]:
         targets = {id(one.comparison): one.target.bound for one in judged(report)}
         for row in headlines(report):
             if (row.meaning == "times the cost") == cost:
-                faster = f"{row.question}: {row.case}\nagainst {row.peer}"
+                asked = f"{row.question}, {way(row)}" if way(row) else row.question
+                faster = f"{asked}: {row.case}\nagainst {row.peer}"
                 line = f"{row.arm}\n{row.case}" if cost else faster
                 limit, target = limit_of(report, row), targets.get(id(row))
                 found.append(_Mark(line, row, number, report.named, limit, target))

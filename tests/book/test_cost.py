@@ -97,14 +97,24 @@ def test_a_ratio_is_made_within_a_round() -> None:
     assert cost == (1 / 4, 1 / 5, 1 / 3)
 
 
-def test_the_best_arm_of_each_peer_speaks_for_it_and_patterns_of_context_speak_for_themselves() -> None:
+def test_the_best_arm_speaks_for_its_peer_but_what_is_not_one_thing_for_itself() -> None:
     slower = comparison(arm="Surrogate, float32", seconds=[2.0, 3.0, 2.0])
     costs = [
         comparison(question="context", peer="no context", arm=arm, meaning="times the cost")
         for arm in ("context, full", "context, cached")
     ]
-    found = headlines(CostReport(**report(comparisons=[slower, comparison(), *costs])))
-    assert [one.arm for one in found] == ["BiEncoder, float32", "context, full", "context, cached"]
+    steps = [
+        comparison(question="training", peer="plain loop, float32", arm=arm, seconds=[took] * 3)
+        for arm, took in (("cached, float32", 2), ("cached, bfloat16", 1), ("not cached, float32", 3))
+    ]
+    found = headlines(CostReport(**report(comparisons=[slower, comparison(), *costs, *steps])))
+    assert [one.arm for one in found] == [
+        "BiEncoder, float32",
+        "context, full",
+        "context, cached",
+        "cached, bfloat16",
+        "not cached, float32",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -40,9 +40,9 @@ def ask(question: str, options: argparse.Namespace) -> None:
     """In a process of its own: measure one question, and write what was found."""
     import torch
     from measuring.comparing import measured
-    from measuring.machine import could_be, cpu_class, variables
+    from measuring.machine import cpu_class, variables
 
-    from cde.hardware import describe
+    from cde import hardware
 
     torch.set_num_threads(options.threads)
     found: dict[str, Any] = {"comparisons": [], "sizes": [], "bounds": []}
@@ -50,8 +50,8 @@ def ask(question: str, options: argparse.Namespace) -> None:
         found[part] += rows
         for row in rows:
             told(part, row)
-    found |= {"device": describe(), "cpu_class": cpu_class(), "variables": variables()}
-    found["imitated"] = could_be() != cpu_class()
+    found |= {"device": hardware.describe(), "cpu_class": cpu_class(), "variables": variables()}
+    found["imitated"] = hardware.cpu_class() != cpu_class()
     Path(options.out).write_text(json.dumps(found), encoding="utf-8")
 
 

@@ -50,7 +50,7 @@ def variables() -> dict[str, str]:
 
 
 def cpu_class() -> str:
-    """The class of what computes here, as this process sees it."""
+    """The class of what computes here, with what is set that keeps it from what it can."""
     import torch
 
     from cde.hardware import half_precision
@@ -61,17 +61,3 @@ def cpu_class() -> str:
         return "bfloat16"
     capability = str(torch.backends.cpu.get_cpu_capability())
     return {"AVX512": "avx512", "AVX2": "avx2"}.get(capability, "other")
-
-
-def could_be() -> str:
-    """The class of the processor itself, whatever is set."""
-    import torch
-
-    from cde.hardware import bfloat16_is_fast
-
-    if torch.cuda.is_available():
-        return "cuda"
-    if bfloat16_is_fast():
-        return "bfloat16"
-    has = torch.cpu.get_capabilities()
-    return "avx512" if has.get("avx512_f") else "avx2" if has.get("avx2") else "other"

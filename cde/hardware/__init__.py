@@ -94,7 +94,7 @@ def chosen_precision(precision: str) -> Literal["bfloat16", "float32", "int8"]:
         >>> chosen_precision("int8"), chosen_precision("auto") in ("bfloat16", "float32")
         ('int8', True)
     """
-    if precision not in ("bfloat16", "float32", "int8"):
+    if not isinstance(precision, str) or precision not in ("bfloat16", "float32", "int8"):
         if not isinstance(precision, str) or precision != "auto":
             raise ValueError(
                 "precision must be 'auto', 'bfloat16', 'float32' or 'int8'; it is "

@@ -26,9 +26,10 @@ PAPERS = {
     "cde": "Contextual Document Embeddings",
     "clustering": "Embedding and Clustering Your Data",
     "dwell": "Dwell in the Beginning",
+    "later": "Later work on position",
 }
 #: short names, for narrow columns
-SHORT = {"cde": "CDE", "clustering": "Clustering", "dwell": "Dwell"}
+SHORT = {"cde": "CDE", "clustering": "Clustering", "dwell": "Dwell", "later": "Later"}
 _OPTIONAL = {"gates", "range"}
 _RULES = ({"above"}, {"below"}, {"near", "tolerance"})
 _ORDERS = ("before", "after", "unmeasured")

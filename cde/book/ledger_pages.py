@@ -324,6 +324,7 @@ def map_page(profile: str, root: Path) -> str:
         papers={
             title: [_exhibit(entry, known, shown) for entry in entries if entry["paper"] == paper]
             for paper, title in PAPERS.items()
+            if any(entry["paper"] == paper for entry in entries)
         },
         backwards=[
             (chapter, ", ".join(answers[name]) or "none") for name, chapter in known.items()

@@ -41,6 +41,8 @@ __all__ = [
     "Similarities",
     "move_passage",
     "moved_passage",
+    "moved_versions",
+    "scores_by_place",
     "segments",
     "substring_similarity",
     "token_spans",
@@ -174,6 +176,23 @@ def moved_passage(
 
     Used by the chapter `passage_position` (Dwell Fig. 1).
     """
+    versions, left_out = moved_versions(passages, tokenizer, points, longest)
+    by_place = scores_by_place(encoder, passages, versions, (metric,))
+    return by_place[metric], left_out
+
+
+def moved_versions(
+    passages: Passages, tokenizer: Any, points: int = 10, longest: int | None = None
+) -> tuple[dict[str, list[str]], dict[str, int]]:
+    """Each query's document as it is, and with the passage at each place; white space is one blank
+    in every version.
+
+    Returns:
+        query → 1 + `points` texts; and how many queries were left out, by reason.
+
+    Raises:
+        ValueError: no query is left.
+    """
     collection = passages.collection
     texts = dict(zip(collection.document_ids, collection.documents, strict=True))
     versions: dict[str, list[str]] = {}
@@ -185,24 +204,56 @@ def moved_passage(
             continue
         made = move_passage(text, passages.spans[query], tokenizer, points)
         if made:
-            # white space is one blank in every version, the default's too
             versions[query] = [" " * made[0].startswith(" ") + " ".join(text.split()), *made]
         else:
             left_out["tokens change when the passage is moved"] += 1
-    asked = [query for query in collection.query_ids if query in versions]
-    if not asked:
+    if not versions:
         raise ValueError(f"no query is left to probe with: {dict(left_out)}")
-    collection = ask(collection, asked)
+    return versions, dict(left_out)
+
+
+def scores_by_place(
+    encoder: Encoder | Ranker,
+    passages: Passages,
+    versions: Mapping[str, Sequence[str]],
+    metrics: Sequence[str] = ("ndcg@10", "mrr@100"),
+) -> dict[str, pd.DataFrame]:
+    """Score each query with every version of its document; the other documents stay as they are.
+
+    Args:
+        encoder: an encoder, or a ranker such as BM25.
+        passages: queries, and which document holds their passage.
+        versions: query → its document as it is and with the passage at each place, from the first
+            to the last; queries without versions are left out.
+        metrics: metrics of `score_queries`.
+
+    Returns:
+        For each metric a table: a row for each query, `default`, and a column 1 … for the places.
+
+    Used by the chapter `cure_for_dwelling`, and by `moved_passage`.
+
+    Example:
+        >>> from cde.data import RetrievalSet
+        >>> from cde.lexical import BM25
+        >>> toy = RetrievalSet(["d", "e"], ["a red boat", "soup"], ["q"], ["red"], {"q": {"d": 1}})
+        >>> some = Passages(toy, {"q": (2, 5)}, {})
+        >>> versions = {"q": ["a red boat", "red a boat", "a boat red"]}
+        >>> scores_by_place(BM25(), some, versions)["mrr@100"].to_dict("records")
+        [{'default': 1.0, 1: 1.0, 2: 1.0}]
+    """
+    asked = [query for query in passages.collection.query_ids if query in versions]
+    collection = ask(passages.collection, asked)
     owners = {query: passages.document_of(query) for query in asked}
-    depth = int(metric.partition("@")[2])
+    places = len(next(iter(versions.values())))
+    depth = max(int(metric.partition("@")[2]) for metric in metrics)
     score = _encoder_rankings if isinstance(encoder, Encoder) else _ranker_rankings
-    columns: dict[int | str, pd.Series[float]] = {}
+    tables: dict[str, dict[int | str, pd.Series[float]]] = {metric: {} for metric in metrics}
     every = score(encoder, collection, owners, versions, depth)  # type: ignore[arg-type]
-    for place, rankings in enumerate(progress(every, "searching", unit="places", total=points + 1)):
-        columns["default" if place == 0 else place] = score_queries(
-            rankings, collection, (metric,), False
-        )[metric]
-    return pd.DataFrame(columns), dict(left_out)
+    for place, rankings in enumerate(progress(every, "searching", unit="places", total=places)):
+        scores = score_queries(rankings, collection, tuple(metrics), False)
+        for metric in metrics:
+            tables[metric]["default" if place == 0 else place] = scores[metric]
+    return {metric: pd.DataFrame(table) for metric, table in tables.items()}
 
 
 def _encoder_rankings(

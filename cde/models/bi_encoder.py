@@ -1,7 +1,8 @@
 """The bi-encoder: one transformer, shared between queries and documents.
 
 The paper's baseline (CDE §3, ϕ and ψ), and what a contextual encoder is compared with. A text's
-vector is the mean over its tokens, or, as in the clustering paper, that of its first token, [CLS].
+vector is the mean over its tokens; or, as in the clustering paper, that of its first token, [CLS];
+or the mean over chunks of equal weight.
 
 With `layers=0` no transformer is left: a text is the mean of its words' normalised embeddings
 (beside their positions', where these are learned). Such an encoder trains many times faster on a
@@ -20,7 +21,7 @@ from cde.hardware import Precision
 from cde.models.backbones import build_backbone, config_from_dict, family_of, masks_of
 from cde.models.configuration import BiEncoderConfig, check_settings
 from cde.models.encoder import TextEncoder, load_tokenizer
-from cde.models.pooling import first_token, mean_of_tokens, to_the_left
+from cde.models.pooling import pooled, to_the_left
 from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights
 
 __all__ = ["BiEncoder"]
@@ -49,7 +50,7 @@ class BiEncoder(TextEncoder):
         backbone = config_from_dict(config.backbone or {})
         self.family = family_of(backbone)
         self.backbone = build_backbone(backbone, config.dropout)
-        self.attention = {"implementation": "sdpa"}
+        self.attention: dict[str, Any] = {"implementation": "sdpa"}
         self.post_init()
 
     @classmethod
@@ -140,4 +141,4 @@ class BiEncoder(TextEncoder):
         )
         hidden = family.normalise(model, family.embed(model, input_ids, positions))
         hidden = family.run(model, hidden, masks, positions, **self.attention)
-        return first_token(hidden) if self.config.pooling == "cls" else mean_of_tokens(hidden, mask)
+        return pooled(hidden, mask, self.config.pooling)

@@ -148,7 +148,8 @@ class BiEncoderConfig(PreTrainedConfig):  # type: ignore[misc]
         query_prefix, document_prefix: text put before every query and every document (§10.7).
         max_tokens: texts are cut to so many tokens.
         dropout: dropout of the whole backbone, in training.
-        pooling: "mean" over tokens, or "cls": the first token's vector (clustering paper §3.2).
+        pooling: "mean" over tokens; "cls", the first token's vector (clustering paper §3.2); or
+            "chunks", the mean over eight chunks of a text, each brought to unit length.
 
     Raises:
         ValueError: a setting outside what is accepted.
@@ -167,14 +168,14 @@ class BiEncoderConfig(PreTrainedConfig):  # type: ignore[misc]
         document_prefix: str = "",
         max_tokens: int = 512,
         dropout: float = 0.0,
-        pooling: Literal["mean", "cls"] = "mean",
+        pooling: Literal["mean", "cls", "chunks"] = "mean",
         **kwargs: Any,
     ) -> None:
         if backbone is not None:
             _check_backbone(backbone, "backbone")
         _require(
-            _among(pooling, ("mean", "cls")),
-            f"pooling must be 'mean' or 'cls'; it is {shown(pooling)}",
+            _among(pooling, ("mean", "cls", "chunks")),
+            f"pooling must be 'mean', 'cls' or 'chunks'; it is {shown(pooling)}",
         )
         self.backbone = backbone
         self.pooling = pooling

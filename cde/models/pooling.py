@@ -9,7 +9,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-__all__ = ["first_token", "mean_of_chunks", "mean_of_parts", "mean_of_tokens", "to_the_left"]
+__all__ = [
+    "first_token",
+    "mean_of_chunks",
+    "mean_of_parts",
+    "mean_of_tokens",
+    "mean_of_unit_parts",
+    "pooled",
+    "to_the_left",
+]
+
+#: parts of a text that `mean_of_unit_parts` weighs alike
+PARTS = 8
 
 
 def to_the_left(input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -94,6 +105,33 @@ def mean_of_parts(hidden: Tensor, mask: Tensor | None, parts: int) -> Tensor:
     hidden = _precise(hidden)
     weights = inside.to(hidden.dtype)
     return weights @ hidden / weights.sum(dim=-1, keepdim=True).clamp(min=1e-20)
+
+
+def mean_of_unit_parts(hidden: Tensor, mask: Tensor | None, parts: int = PARTS) -> Tensor:
+    """Mean of the directions of a text's parts: `(batch, T, dim)` to `(batch, dim)` float32.
+
+    Each of `parts` nearly equal runs of tokens counts as much as another, however long its vectors
+    are. The chapter `cure_for_dwelling` uses it.
+
+    Example:
+        >>> hidden = torch.tensor([[[4.0, 0.0], [0.0, 1.0]]])
+        >>> mean_of_unit_parts(hidden, None, parts=2).tolist()
+        [[0.5, 0.5]]
+    """
+    means = mean_of_parts(hidden, mask, parts)
+    return nn.functional.normalize(means, dim=-1).mean(dim=1)
+
+
+def pooled(hidden: Tensor, mask: Tensor | None, how: str) -> Tensor:
+    """The vector of each text by the name of its pooling: "mean", "cls" or "chunks".
+
+    Example:
+        >>> pooled(torch.tensor([[[4.0, 0.0], [0.0, 1.0]]]), None, "cls").tolist()
+        [[4.0, 0.0]]
+    """
+    if how == "cls":
+        return first_token(hidden)
+    return mean_of_unit_parts(hidden, mask) if how == "chunks" else mean_of_tokens(hidden, mask)
 
 
 def mean_of_chunks(hidden: Tensor, mask: Tensor | None, parts: int) -> Tensor:

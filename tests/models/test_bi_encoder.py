@@ -123,7 +123,7 @@ def test_with_cls_pooling_the_vector_is_the_first_token_s_whatever_the_padding(
     np.testing.assert_array_equal(
         load(tmp_path).encode_documents(TEXTS), model.encode_documents(TEXTS)
     )
-    with pytest.raises(ValueError, match="pooling must be 'mean' or 'cls'"):
+    with pytest.raises(ValueError, match="pooling must be 'mean', 'cls' or 'chunks'"):
         BiEncoderConfig(pooling="last")  # type: ignore[arg-type]
 
 

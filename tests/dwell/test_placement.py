@@ -1,0 +1,109 @@
+"""Passages stand where the placement says, in documents of the same tokens; halves share nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from cde.data import RetrievalSet
+from cde.data.pydocs import HELD_OUT
+from cde.dwell.passages import Passages, load_passages
+from cde.dwell.placement import PLACES, Placed, at_the_beginning, halves, placed_pairs
+from cde.dwell.probes import token_spans
+from cde.models.encoder import load_tokenizer
+
+
+def source_of(name: str) -> str:
+    """The package of a docstring."""
+    return name.partition(".")[0]
+
+
+@pytest.fixture(scope="module")
+def placed() -> Placed:
+    passages = load_passages("pydocs", (40, 60), packages=HELD_OUT).sample(40, 0)
+    return Placed.of(passages, load_tokenizer("minilm"))
+
+
+def passage_of(placed: Placed, name: str) -> str:
+    texts = dict(
+        zip(
+            placed.passages.collection.document_ids,
+            placed.passages.collection.documents,
+            strict=True,
+        )
+    )
+    start, end = placed.passages.spans[name]
+    return " ".join(texts[placed.passages.document_of(name)][start:end].split())
+
+
+def test_at_the_beginning_every_document_begins_with_its_passage(placed: Placed) -> None:
+    first = placed_pairs(placed, at_the_beginning(1), source_of)
+    last = placed_pairs(placed, at_the_beginning(0), source_of)
+    for name, early, late in zip(first.ids, first.documents, last.documents, strict=True):
+        passage = passage_of(placed, name)
+        assert early.startswith(passage)
+        assert late.endswith(passage)
+
+
+def test_a_moved_document_has_the_tokens_of_the_one_that_was_written(placed: Placed) -> None:
+    tokenizer = load_tokenizer("minilm")
+    written = placed_pairs(placed, None, source_of)
+    moved = placed_pairs(placed, [1 / PLACES] * PLACES, source_of, seed=3)
+    assert written.documents != moved.documents
+    for one, other in zip(written.documents, moved.documents, strict=True):
+        assert Counter(token_spans(one, tokenizer)[0]) == Counter(token_spans(other, tokenizer)[0])
+
+
+def test_a_dose_holds_those_of_a_smaller_one() -> None:
+    toy = Passages(
+        RetrievalSet(
+            ["d"],
+            ["text"],
+            [f"q{n}" for n in range(2000)],
+            ["?"] * 2000,
+            {f"q{n}": {"d": 1} for n in range(2000)},
+        ),
+        {f"q{n}": (0, 1) for n in range(2000)},
+        {},
+    )
+    versions = {f"q{n}": [str(place) for place in range(PLACES + 1)] for n in range(2000)}
+    placed = Placed(toy, versions, {})
+    documents = {
+        share: np.array(placed_pairs(placed, at_the_beginning(share), str, seed=5).documents)
+        for share in (0, 0.25, 0.75, 1)
+    }
+    for share, drawn in documents.items():
+        assert set(drawn) <= {"1", "10"}
+        # six standard deviations of a share of 2,000 draws
+        assert abs((drawn == "1").mean() - share) <= 6 * (0.25 / 2000) ** 0.5
+    assert (documents[0] == "10").all()
+    assert (documents[1] == "1").all()
+    assert ((documents[0.25] == "1") <= (documents[0.75] == "1")).all()
+    anywhere = Counter(placed_pairs(placed, [1 / PLACES] * PLACES, str, seed=5).documents)
+    assert set(anywhere) == {str(place) for place in range(1, PLACES + 1)}
+    assert max(anywhere.values()) < 2 * min(anywhere.values())
+
+
+@pytest.mark.parametrize(
+    "placement", [[1.0], [0.5] * PLACES, [-0.1, 1.1, *[0.0] * (PLACES - 2)], [float("nan")] * 10]
+)
+def test_what_is_no_distribution_is_refused(placed: Placed, placement: list[float]) -> None:
+    with pytest.raises(ValueError, match="10 probabilities that sum to 1"):
+        placed_pairs(placed, placement, source_of)
+
+
+def test_halves_share_no_source_and_lose_no_query(placed: Placed) -> None:
+    one, other = halves(placed.passages, source_of, seed=1)
+    sources = [{source_of(name) for name in part.collection.document_ids} for part in (one, other)]
+    assert not sources[0] & sources[1]
+    assert set(one.spans) | set(other.spans) == set(placed.passages.spans)
+    assert not set(one.spans) & set(other.spans)
+    documents = set(one.collection.document_ids) | set(other.collection.document_ids)
+    assert documents == set(placed.passages.collection.document_ids)
+
+
+def test_a_single_source_cannot_be_halved(placed: Placed) -> None:
+    with pytest.raises(ValueError, match="two sources or more"):
+        halves(placed.passages, lambda name: "all")

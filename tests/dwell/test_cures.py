@@ -1,0 +1,121 @@
+"""Arms differ in what they say they differ in, and the index finds the bias that an encoder has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cde.data.pydocs import HELD_OUT
+from cde.dwell.cures import ARMS, REFERENCES, cure_recipe, source_of, thirds
+from cde.dwell.placement import PLACES
+from cde.dwell.probes import scores_by_place
+
+SMOKE = cure_recipe("smoke")
+
+
+class Words:
+    """A text is the words that a part of it has, hashed into a vector; queries are read whole."""
+
+    def __init__(self, part: Callable[[list[str]], list[str]]) -> None:
+        self.part = part
+
+    def encode_queries(self, texts):
+        return self._embed([text.lower().split() for text in texts])
+
+    def encode_documents(self, texts):
+        return self._embed([self.part(text.lower().split()) for text in texts])
+
+    def _embed(self, texts: list[list[str]]) -> np.ndarray:
+        rows = np.full((len(texts), 4096), 1e-6, dtype=np.float32)
+        for row, words in zip(rows, texts, strict=True):
+            for word in words:
+                row[sum(place * ord(sign) for place, sign in enumerate(word, 7)) % 4096] += 1
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def row_of(encoder) -> pd.DataFrame:
+    """One row as `CureRecipe.rows` has it, of an encoder at hand."""
+    recipe = cure_recipe("smoke", queries=40)
+    _, tested = recipe.placed("pydocs")
+    means = scores_by_place(encoder, tested.passages, tested.versions, ["ndcg@10"])["ndcg@10"].mean()
+    return pd.DataFrame([{f"ndcg {place}": 100 * mean for place, mean in enumerate(means)}])
+
+
+def test_an_encoder_of_first_words_leans_to_the_beginning_one_of_last_words_to_the_end() -> None:
+    first = thirds(row_of(Words(lambda words: words[:15]))).iloc[0]
+    last = thirds(row_of(Words(lambda words: words[-15:]))).iloc[0]
+    assert first["beginning"] > first["end"] + 10
+    assert last["end"] > last["beginning"] + 10
+    assert first["index"] > 0.3
+    assert last["index"] > 0.3
+
+
+def test_words_without_an_order_have_no_place() -> None:
+    found = thirds(row_of(Words(list))).iloc[0]
+    assert found["mean"] > 20
+    assert found["index"] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("factor", [0.5, 3.0])
+def test_the_index_has_no_unit(factor: float) -> None:
+    rows = pd.DataFrame([{f"ndcg {place}": 60.0 - place for place in range(PLACES + 1)}])
+    one, other = thirds(rows).iloc[0], thirds(rows * factor).iloc[0]
+    assert one["index"] == pytest.approx(1 - 51 / 58)
+    assert other["index"] == pytest.approx(one["index"])
+
+
+def test_an_encoder_that_finds_nothing_has_no_index_but_nought() -> None:
+    rows = pd.DataFrame([{f"ndcg {place}": 0.0 for place in range(PLACES + 1)}])
+    assert thirds(rows)["index"].item() == 0
+
+
+def test_arms_of_a_seed_see_the_same_queries_in_documents_of_the_same_words() -> None:
+    every = {arm: SMOKE.training_pairs("pydocs", arm, 3) for arm in ARMS}
+    one = every["all first"]
+    for pairs in every.values():
+        assert pairs.queries == one.queries
+        assert pairs.ids == one.ids
+        for text, other in zip(pairs.documents, one.documents, strict=True):
+            assert sorted(text.split()) == sorted(other.split())
+    assert len({pairs.fingerprint for pairs in every.values()}) == 7  # placements
+
+
+def test_training_and_test_share_no_package() -> None:
+    learned, tested = SMOKE.placed("pydocs")
+    package = source_of("pydocs")
+    tested_on = {package(name) for name in tested.passages.collection.document_ids}
+    assert tested_on <= set(HELD_OUT)
+    assert not tested_on & {package(name) for name in learned.passages.collection.document_ids}
+
+
+def test_arms_without_settings_of_their_own_are_trained_alike() -> None:
+    plain = SMOKE.config("all first", 2)
+    for arm, is_a in ARMS.items():
+        assert (SMOKE.config(arm, 2) == plain) == (not is_a.settings)
+    assert SMOKE.config("context", 2).first_stage_layers == SMOKE.layers
+
+
+def test_a_cure_at_embedding_trains_nothing_new_and_moves_vectors() -> None:
+    texts = ["red boats lie in the harbour and the tide runs out " * 6]
+    vectors = {}
+    for arm in ("all first", "chunks", "evened", "both orders"):
+        with SMOKE.encoder("pydocs", arm, 5) as encoder:
+            vectors[arm] = encoder.encode_documents(texts)
+    for arm, moved in vectors.items():
+        assert (np.abs(moved - vectors["all first"]).max() > 1e-4) == (arm != "all first")
+
+
+def test_unknown_arms_and_settings_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="all frist"):
+        SMOKE.config("all frist", 0)
+    with pytest.raises(ValueError, match="step"):
+        cure_recipe("smoke", step=3)
+
+
+def test_references_are_not_trained() -> None:
+    assert not set(REFERENCES) & set(ARMS)
+    with SMOKE.encoder("pydocs", "before training", 0) as encoder:
+        assert encoder.encode_documents(["a"]).shape == (1, 384)

@@ -34,7 +34,16 @@ from cde.storage import content_hash
 from cde.training.loop import Loop
 from cde.validation import checked_whole
 
-__all__ = ["Corrupted", "corrupt", "pretrain", "sentinels", "span_accuracy", "windows_corrupted"]
+__all__ = [
+    "Corrupted",
+    "bare_ids",
+    "corrupt",
+    "pretrain",
+    "sentinels",
+    "span_accuracy",
+    "stretch",
+    "windows_corrupted",
+]
 
 Ids = NDArray[np.int32]
 
@@ -175,7 +184,7 @@ def pretrain(
     Used by the chapters `span_corruption` and `training_stages`.
     """
     marks = sentinels(model.tokenizer)
-    rows = [row for row in _bare(model, texts) if len(row) >= 4]
+    rows = [row for row in bare_ids(model.tokenizer, texts) if len(row) >= 4]
     optimiser = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
     schedule = get_cosine_schedule_with_warmup(optimiser, int(warmup * steps), steps)
     settings = [steps, batch_size, tokens, learning_rate, warmup, seed]
@@ -187,7 +196,7 @@ def pretrain(
         begun = time.perf_counter()
         generator = np.random.default_rng([seed, number])
         drawn = generator.choice(len(rows), min(batch_size, len(rows)), replace=False)
-        batch = [corrupt(_stretch(rows[row], tokens, generator), marks, generator) for row in drawn]
+        batch = [corrupt(stretch(rows[row], tokens, generator), marks, generator) for row in drawn]
         optimiser.zero_grad(set_to_none=True)
         loss, accuracy = _gradients(model, batch, chunk or len(batch))
         if not np.isfinite(loss):
@@ -219,16 +228,26 @@ def _gradients(
     return total, share
 
 
-def _bare(model: EncoderDecoder, texts: Sequence[str]) -> list[Ids]:
-    """Token ids of whole texts without the special tokens at their ends."""
-    special = np.array(model.tokenizer.all_special_ids)
-    rows = tokenise(model.tokenizer, list(texts), 10**9)
+def bare_ids(tokenizer: Any, texts: Sequence[str]) -> list[Ids]:
+    """Token ids of whole texts without the special tokens at their ends.
+
+    Example:
+        >>> from cde.models.encoder import load_tokenizer
+        >>> bare_ids(load_tokenizer("minilm"), ["red boats"])[0].tolist()
+        [2417, 6242]
+    """
+    special = np.array(tokenizer.all_special_ids)
+    rows = tokenise(tokenizer, list(texts), 10**9)
     return [row[~np.isin(row, special)] for row in rows]
 
 
-def _stretch(ids: Ids, tokens: int, generator: np.random.Generator) -> Ids:
+def stretch(ids: Ids, tokens: int, generator: np.random.Generator) -> Ids:
     """All tokens, or of a longer text so many from anywhere in it: its beginning is seen no more
     often than its end.
+
+    Example:
+        >>> stretch(np.arange(10, 30, dtype=np.int32), 4, np.random.default_rng(0)).tolist()
+        [24, 25, 26, 27]
     """
     start = int(generator.integers(0, max(0, len(ids) - tokens) + 1))
     return ids[start : start + tokens]
@@ -299,7 +318,7 @@ def span_accuracy(
     marks, half = sentinels(model.tokenizer), half_precision(model.precision)
     rows: list[Corrupted] = []
     left_out: dict[str, int] = {}
-    for number, ids in enumerate(_bare(model, texts)):
+    for number, ids in enumerate(bare_ids(model.tokenizer, texts)):
         corrupted = windows_corrupted(
             ids[:tokens], marks, np.random.default_rng([seed, number]), windows
         )

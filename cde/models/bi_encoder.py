@@ -128,9 +128,23 @@ class BiEncoder(TextEncoder):
         """
         return self.family.longest(self.backbone)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Vectors of texts before normalisation: `(batch, T)` ids and mask to `(batch, dim)`
-        float32.
+    def token_states(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """States of tokens after the last layer, and which of them are no padding; each text's
+        tokens stand at the left (`cde.models.pooling.to_the_left`).
+
+        Args:
+            input_ids, attention_mask: `(batch, T)` ids and mask.
+
+        Returns:
+            `(batch, T, dim)`, and the bool mask; None where nothing is padded.
+
+        Example:
+            >>> encoder = BiEncoder.from_backbone("minilm", layers=1, device="cpu")
+            >>> states, mask = encoder.token_states(torch.tensor([[101, 2417, 102]]))
+            >>> tuple(states.shape), mask is None
+            ((1, 3, 384), True)
         """
         input_ids, mask = to_the_left(input_ids, attention_mask)
         length, device = input_ids.shape[1], input_ids.device
@@ -140,5 +154,10 @@ class BiEncoder(TextEncoder):
             family, model, self.attention["implementation"], mask, length, 0, 0, device=device
         )
         hidden = family.normalise(model, family.embed(model, input_ids, positions))
-        hidden = family.run(model, hidden, masks, positions, **self.attention)
-        return pooled(hidden, mask, self.config.pooling)
+        return family.run(model, hidden, masks, positions, **self.attention), mask
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Vectors of texts before normalisation: `(batch, T)` ids and mask to `(batch, dim)`
+        float32.
+        """
+        return pooled(*self.token_states(input_ids, attention_mask), self.config.pooling)

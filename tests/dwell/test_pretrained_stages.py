@@ -1,0 +1,197 @@
+"""Chains differ in what they say they differ in, and go on from the stage before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tiny_encoders import bi_encoder
+
+from cde.data.pydocs import HELD_OUT
+from cde.dwell import pretrained_stages as stages
+from cde.dwell.cures import source_of, thirds
+from cde.dwell.pretrained_stages import (
+    CHAINS,
+    CROPS,
+    HALVES,
+    MASKED,
+    SHUFFLED,
+    TUNED,
+    PretrainedStages,
+    first_halves,
+    pretrained_stages,
+    with_new_positions,
+)
+from cde.experiments.runs import Run
+from cde.lexical import BM25
+from cde.models import BiEncoder
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SMOKE = pretrained_stages("smoke")
+POSITIONS = "backbone.embeddings.position_embeddings.weight"
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return BiEncoder.from_pretrained(folder / "model").state_dict()
+
+
+def test_nothing_but_the_positions_is_drawn_anew_and_each_seed_draws_others() -> None:
+    own = BiEncoder.from_backbone("minilm", 1).state_dict()
+    drawn = [with_new_positions(BiEncoder.from_backbone("minilm", 1), s) for s in (0, 0, 1)]
+    first, again, other = (model.state_dict() for model in drawn)
+    assert [name for name in own if not torch.equal(own[name], first[name])] == [POSITIONS]
+    assert torch.equal(first[POSITIONS], again[POSITIONS])
+    table, others = first[POSITIONS].flatten(), other[POSITIONS].flatten()
+    for against in (others, own[POSITIONS].flatten()):
+        assert abs(np.corrcoef(table, against)[0, 1]) < 0.02
+    assert table.mean().item() == pytest.approx(0, abs=2e-4)
+    assert table.std().item() == pytest.approx(0.02, rel=0.01)
+    with pytest.raises(ValueError, match="'nomic_bert' has no learned positions"):
+        with_new_positions(bi_encoder("nomic_bert"))
+
+
+def test_the_first_half_has_half_of_the_tokens() -> None:
+    tokenizer = SMOKE.tokenizer
+    texts = SMOKE.texts.pairs.documents
+    for text, half in zip(texts, first_halves(texts, tokenizer), strict=True):
+        assert text.strip().startswith(half)
+        whole, part = (len(tokenizer(one)["input_ids"]) - 2 for one in (text, half))
+        assert part == pytest.approx(whole / 2, abs=0.1 * whole)
+    assert first_halves(["boats"], tokenizer) == ["boats"]
+
+
+def test_crops_differ_in_what_is_cropped_and_not_in_how_long_they_are() -> None:
+    recipe = pretrained_stages("smoke", share_of_steps=50)
+    texts, tokenizer = recipe.texts.pairs.documents, recipe.tokenizer
+    of = {stage: recipe.crop_pairs(stage, 3) for stage in (CROPS, HALVES, SHUFFLED)}
+    sides = {stage: [*pairs.queries, *pairs.documents] for stage, pairs in of.items()}
+    assert {len(crops) for crops in sides.values()} == {2 * 100 * 4}
+    halves = first_halves(texts, tokenizer)
+    assert all(any(crop in half for half in halves) for crop in sides[HALVES])
+    assert all(any(crop in text for text in texts) for crop in sides[CROPS])
+    assert not all(any(crop in half for half in halves) for crop in sides[CROPS])
+    assert not all(any(crop in text for text in texts) for crop in sides[SHUFFLED])
+    words = {stage: np.mean([len(crop.split()) for crop in all_]) for stage, all_ in sides.items()}
+    for stage in (HALVES, SHUFFLED):
+        assert words[stage] == pytest.approx(words[CROPS], rel=0.1)
+
+
+def test_a_stage_goes_on_from_the_one_before_and_is_trained_once() -> None:
+    start = SMOKE.folder((), 7)
+    masked = SMOKE.folder((MASKED,), 7)
+    cropped = SMOKE.folder((MASKED, CROPS), 7)
+    tuned = SMOKE.folder((MASKED, CROPS, TUNED), 7)
+    assert Run.read(cropped).config.start == str(masked / "model")
+    assert Run.read(tuned).config.start == str(cropped / "model")
+    assert SMOKE.folder((MASKED, CROPS), 7) == cropped
+    folders = {start, masked, cropped, tuned, SMOKE.folder((CROPS,), 7), SMOKE.folder((), 8)}
+    assert len(folders) == 6
+    # the first steps of Adam move each weight by the rate at most: where it went on from is seen
+    before, after = weights(masked), weights(cropped)
+    far = max(float((after[name] - before[name]).abs().max()) for name in before)
+    assert 0 < far < 3 * SMOKE.crops["steps"] * SMOKE.crops["learning_rate"]
+    assert not torch.equal(weights(start)[POSITIONS], before[POSITIONS])
+
+
+def test_masked_modelling_of_no_rate_leaves_what_it_began_with(tmp_path: Path) -> None:
+    idle = {**SMOKE.masked, "learning_rate": 1e-30}
+    recipe = PretrainedStages(SMOKE.texts, 1, idle, SMOKE.crops, SMOKE.tune, 2)
+    begun, ended = weights(recipe.folder((), 0)), weights(recipe.folder((MASKED,), 0))
+    for name, tensor in begun.items():
+        assert torch.equal(tensor, ended[name])
+
+
+def test_an_episode_takes_the_documents_that_its_own_start_ranks_highest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun = SMOKE.folder((TUNED,), 0)
+    given: list[tuple[Any, Any]] = []
+
+    def noted(config: Any, pairs: Any, hard_negatives: Any = None) -> Any:
+        given.append((config, hard_negatives))
+        return SimpleNamespace(folder=begun)
+
+    monkeypatch.setattr(stages, "train", noted)
+    SMOKE.folder((TUNED, TUNED), 0)
+    (first, none), (second, mined) = given
+    assert none is None, "the first episode has the surrogate's"
+    assert (first.seed, second.seed) == (0, 1000)
+    assert second.start == str(begun / "model")
+    model, pairs = BiEncoder.from_pretrained(begun / "model"), SMOKE.texts.pairs
+    scores = model.encode_queries(pairs.queries) @ model.encode_documents(pairs.documents).T
+    allowed = np.where(scores < np.diag(scores)[:, None], scores, -2)
+    some = allowed.max(axis=1) > -2
+    assert some.any()
+    best = np.take_along_axis(scores, mined, axis=1)[:, 0]
+    np.testing.assert_allclose(best[some], allowed.max(axis=1)[some], atol=1e-5)
+
+
+def test_chains_are_what_their_names_say() -> None:
+    for name in CHAINS:
+        said = [part for part in name.replace(" again", "").split(", ") if part != "start"]
+        assert list(dict.fromkeys(SMOKE.stages(name))) == said
+    assert SMOKE.stages("masked, crops, tuned again").count(TUNED) == SMOKE.episodes
+    with pytest.raises(ValueError, match="maskd"):
+        SMOKE.stages("maskd")
+    with pytest.raises(ValueError, match="querys"):
+        pretrained_stages("smoke", querys=3)
+    with pytest.raises(ValueError, match="share_of_steps must be above 0; it is 0"):
+        pretrained_stages("smoke", share_of_steps=0)
+
+
+@pytest.mark.parametrize("profile", ["smoke", "laptop"])
+def test_training_and_test_share_no_package_and_nothing_is_cut(profile: str) -> None:
+    recipe = pretrained_stages(profile, documents=200, queries=50)
+    package, texts = source_of("pydocs"), recipe.texts
+    tested = {package(one) for one in texts.passages.collection.document_ids}
+    assert tested <= set(HELD_OUT)
+    assert not tested & {package(one) for one in texts.pairs.ids}
+    read = [*texts.pairs.documents, *texts.probed]
+    longest = max(len(row) for row in recipe.tokenizer(read)["input_ids"])
+    assert longest <= recipe.tune["document_tokens"]
+    assert longest / 2 < recipe.crops["query_tokens"]
+
+
+@dataclass(frozen=True)
+class Built(PretrainedStages):
+    """The chains' probe, of an encoder that reads the first words of a document alone."""
+
+    def encoder(self, chain: str, seed: int) -> Any:
+        return BM25() if chain == "BM25" else FirstWords()
+
+
+class FirstWords:
+    """A text is its first words, hashed into a vector; queries are read whole."""
+
+    def encode_queries(self, texts: Any) -> np.ndarray:
+        return self._embed([text.lower().split() for text in texts])
+
+    def encode_documents(self, texts: Any) -> np.ndarray:
+        return self._embed([text.lower().split()[:15] for text in texts])
+
+    def _embed(self, texts: list[list[str]]) -> np.ndarray:
+        rows = np.full((len(texts), 4096), 1e-6, dtype=np.float32)
+        for row, words in zip(rows, texts, strict=True):
+            for word in words:
+                row[sum(place * ord(sign) for place, sign in enumerate(word, 7)) % 4096] += 1
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def test_the_probe_finds_a_built_bias_and_none_in_a_bag_of_words() -> None:
+    texts = pretrained_stages("smoke", queries=40).texts
+    recipe = Built(texts, 1, SMOKE.masked, SMOKE.crops, SMOKE.tune, 2)
+    rows = pd.DataFrame([recipe.probe("first words", 0), recipe.probe("BM25", 0)])
+    first, bag = (row for _, row in rows.join(thirds(rows)).iterrows())
+    assert first["beginning"] > first["end"] + 10
+    assert first["decline"] > 0.3
+    assert first["decline, shuffled"] > 0.3
+    assert bag["beginning"] == pytest.approx(bag["end"])
+    assert np.isnan([bag["decline"], bag["room"]]).all()
+    assert bag["mrr 0"] == pytest.approx(bag["mrr 10"])

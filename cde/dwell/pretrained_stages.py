@@ -61,6 +61,7 @@ __all__ = [
     "PretrainedStages",
     "first_halves",
     "pretrained_stages",
+    "share_of_bm25",
     "with_new_positions",
 ]
 
@@ -325,6 +326,25 @@ class PretrainedStages:
         jobs += [(chain, seed) for seed in seeds for chain in CHAINS]
         shown = progress(jobs, "chains from pretrained layers", unit="encoders")
         return pd.DataFrame([self.probe(*job) for job in shown])
+
+
+def share_of_bm25(rows: pd.DataFrame, chains: Sequence[str]) -> tuple[float, str]:
+    """The mean MRR@100 of the weakest of some chains, over BM25's; and which chain that is.
+
+    Args:
+        rows: of `PretrainedStages.rows`.
+        chains: names of chains.
+
+    Used by the chapters `training_stages`, `substring_similarity` and `context_and_position`.
+
+    Example:
+        >>> rows = pd.DataFrame({"chain": ["BM25", "start", "crops"], "mrr": [0.5, 0.25, 0.4]})
+        >>> share_of_bm25(rows, ["start", "crops"])
+        (0.5, 'start')
+    """
+    scores = rows.groupby("chain")["mrr"].mean()
+    of_chains = scores[list(chains)]
+    return float(of_chains.min() / scores["BM25"]), str(of_chains.idxmin())
 
 
 def _version(seed: int) -> list[str]:

@@ -8,7 +8,7 @@ for any encoder.
   as language model;
 - `cde.dwell.chain`: phases of training, each from the weights of the one before;
 - `cde.dwell.recipe`: the chains of the chapters, at each profile;
-- `cde.dwell.masked_modelling`, `cde.dwell.pretrained_stages`: such chains for an encoder that begins
-  with pretrained layers;
+- `cde.dwell.masked_modelling`, `cde.dwell.pretrained_stages`: such chains for an encoder that
+  begins with pretrained layers;
 - `cde.dwell.readers`: models to probe, each with its tokenizer and with how far it reads.
 """

@@ -141,6 +141,7 @@ class PretrainedStages:
 
     Attributes:
         texts: pairs to train on, passages and a collection to probe with.
+        passages: passages that are moved, and documents whose segments are compared, at most.
         layers: of MiniLM; None keeps all.
         masked: settings of `pretrain_masked`.
         crops, tune: settings of `TrainConfig`.
@@ -148,6 +149,7 @@ class PretrainedStages:
     """
 
     texts: DwellRecipe
+    passages: int
     layers: int | None
     masked: dict[str, Any]
     crops: dict[str, Any]
@@ -156,7 +158,7 @@ class PretrainedStages:
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
         """What a record depends on: stages, texts, and the chapter's own settings."""
-        stages = ("layers", "masked", "crops", "tune", "episodes")
+        stages = ("passages", "layers", "masked", "crops", "tune", "episodes")
         texts = ("data", "documents", "longest", "queries")
         return {
             **{name: getattr(self, name) for name in stages},
@@ -270,14 +272,19 @@ class PretrainedStages:
         return load_tokenizer("minilm")
 
     @cached_property
+    def probed(self) -> DwellRecipe:
+        """The texts with so many passages."""
+        return replace(self.texts, queries=min(self.passages, self.texts.queries))
+
+    @cached_property
     def tested(self) -> Placed:
         """Queries whose passages are moved, with all versions of their documents."""
-        return Placed.of(self.texts.passages, self.tokenizer)
+        return Placed.of(self.probed.passages, self.tokenizer)
 
     @cached_property
     def orders(self) -> dict[str, list[str]]:
         """Documents whose segments are compared with the whole, as written and shuffled."""
-        texts = self.texts.probed
+        texts = self.probed.probed
         return {"decline": texts, "decline, shuffled": shuffle_segments(texts, self.tokenizer)}
 
     def encoder(self, chain: str, seed: int) -> Encoder | Ranker:
@@ -386,6 +393,7 @@ def pretrained_stages(
     for stage in ("masked", "crops", "tune"):
         steps = max(1, round((share_of_steps or 1) * values[stage]["steps"]))
         values[stage] = {**values[stage], "steps": steps}
-    own = {name: values.pop(name) for name in ("layers", "masked", "crops", "tune", "episodes")}
+    stages = ("passages", "layers", "masked", "crops", "tune", "episodes")
+    own = {name: values.pop(name) for name in stages}
     texts = dwell_recipe(profile, **{**values, "words": tuple(values["words"])})
     return PretrainedStages(texts, **own)

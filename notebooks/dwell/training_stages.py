@@ -25,7 +25,8 @@ page.claims_under_test("training_stages")
 # %% tags=["parameters"]
 profile: Profile = "laptop"
 seed: Seed = 0  # the first seed
-seeds: Count | None = None  # trainings of each chain
+seeds: Count | None = None  # trainings of each chain of the encoder–decoder
+trainings: Count | None = None  # of each chain from pretrained layers
 data: str | None = None  # pairs to train on
 documents: Count | None = None  # for training
 queries: Count | None = None  # to search and to probe with
@@ -39,9 +40,9 @@ from cde.dwell import recipe as dwell
 settings = page.settings(
     globals(),
     dwell.PARAMETERS,
-    laptop={"seeds": 3},
-    smoke={"seeds": 2},
-    fresh={"seeds": 1, "queries": 50, "share_of_steps": 0.1, "episodes": 2},
+    laptop={"seeds": 3, "trainings": 3},
+    smoke={"seeds": 2, "trainings": 1},
+    fresh={"seeds": 1, "trainings": 1, "queries": 50, "share_of_steps": 0.1, "episodes": 2},
     gpu={},
     paper={},
 )
@@ -77,9 +78,12 @@ COMPARED = (ALONE, NO_CROPS, TUNED, AGAIN)
 # %%
 from cde.dwell.cures import thirds
 
-key = settings.only("seeds")
+numbers = list(range(settings.seed, settings.seed + settings.trainings))
 results = page.experiment(
-    "training_stages-pretrained", lambda: stages.rows(list(settings.every_seed)), key, stages
+    "training_stages-pretrained",
+    lambda: stages.rows(numbers),
+    settings.only("trainings"),
+    stages,
 )
 results = results.join(thirds(results)).set_index("seed")
 results["lean"] = results["beginning"] - results["end"]
@@ -241,6 +245,7 @@ def measure_all():
     return pd.DataFrame([measure(*job) for job in progress(jobs, "chains", unit="models")])
 
 
+key = settings.only("seeds")
 first = Sweep(page.experiment("training_stages-chains", measure_all, key, recipe))
 
 
@@ -348,7 +353,7 @@ with plots.figure(width=6.8, height=2.6) as (drawing, axis):
     axis.plot(
         list(of_paper.values()), range(len(of_paper)), color=plots.INK, label="the paper", **hollow
     )
-    axis.plot([], [], "o", color=plots.COLORS[0], label=f"here, {settings.seeds} seed(s)")
+    axis.plot([], [], "o", color=plots.COLORS[0], label=f"here, {len(numbers)} seed(s)")
     axis.set_ylim(len(STAGES) - 0.5, -0.5)
     axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
 
@@ -383,7 +388,7 @@ plots.show(
 by_chain = ", ".join(f"{of(chain, 'mrr').mean():.3f} ({chain})" for chain in listed)
 HALVES, SHUFFLED = "masked, first-half crops", "masked, shuffled crops"
 page.in_numbers(
-    f"""MRR@100 on held-out docstrings, over {settings.seeds} seed(s): {by_chain}. The cosine with
+    f"""MRR@100 on held-out docstrings, over {len(numbers)} seed(s): {by_chain}. The cosine with
     the first tenth minus that with the last is {page.mean_and_interval(of(MASKED, "decline"), 3)}
     after masked modelling, {page.mean_and_interval(of(CROPPED, "decline"), 3)} after crops on top
     of it, {page.mean_and_interval(of(TUNED, "decline"), 3)} after an episode and

@@ -321,6 +321,8 @@ if record := rows_of_record("training_stages-pretrained", settings.profile):
         claims.measure_runs(claim, own, f"{chain}; pretrained layers, shuffled", "exploratory")
     own = stages.loc["masked", "decline"] / stages.loc["masked", "room"]
     claims.measure_runs(BEFORE, own, "masked; pretrained layers", "exploratory")
+    own = stages.loc["masked, crops", "decline"]  # a mean over tokens, as all of these chains
+    claims.measure_runs(AVERAGE, own, "masked, crops; pretrained layers", "exploratory")
 gates.show(readings) if readings else None
 
 # %%

@@ -165,6 +165,8 @@ with plots.figure(1, 2, width=7.8, height=4.0) as (drawing, axes):
         for number, chain in enumerate(pretrained.CHAINS):
             look = {"color": plots.COLORS[number % len(plots.COLORS)], "ls": "none"}
             look["marker"] = plots.MARKERS[number % len(plots.MARKERS)]
+            if number >= len(plots.COLORS):
+                look["markerfacecolor"] = "none"
             axis.plot(of(chain, column), of(chain, "mrr"), label=chain, **look)
         axis.axvline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
         axis.locator_params(axis="x", nbins=5)

@@ -382,6 +382,8 @@ page.answer(
 # The paper's model is T5-base, continued on 8 billion tokens of web documents of up to 2,048
 # tokens. At `laptop` ours has two layers over MiniLM's word embeddings, learns from some thousands
 # of docstrings for some hundreds of steps, and is probed on docstrings of a few hundred tokens.
+# The chain of pretrained layers begins with MiniLM's, which had been an embedder's, and gives them
+# new positions; it is no encoder–decoder, and takes the mean over tokens.
 # Docstrings are not written like news. A summary leads, but parameters, notes and examples follow
 # in an order of their own, and a first segment of prose differs from a last one of code whatever
 # the encoder. Shuffled segments take that out of the probe, and are no text that anyone would

@@ -321,6 +321,8 @@ if record := rows_of_record("training_stages-pretrained", settings.profile):
         claims.measure_runs(claim, own, f"{chain}; pretrained layers, shuffled", "exploratory")
     own = stages.loc["masked", "decline"] / stages.loc["masked", "room"]
     claims.measure_runs(BEFORE, own, "masked; pretrained layers", "exploratory")
+    own = stages.loc["masked, crops", "decline"]  # a mean over tokens, as all of these chains
+    claims.measure_runs(AVERAGE, own, "masked, crops; pretrained layers", "exploratory")
 gates.show(readings) if readings else None
 
 # %%
@@ -380,6 +382,8 @@ page.answer(
 # The paper's model is T5-base, continued on 8 billion tokens of web documents of up to 2,048
 # tokens. At `laptop` ours has two layers over MiniLM's word embeddings, learns from some thousands
 # of docstrings for some hundreds of steps, and is probed on docstrings of a few hundred tokens.
+# The chain of pretrained layers begins with MiniLM's, which had been an embedder's, and gives them
+# new positions; it is no encoder–decoder, and takes the mean over tokens.
 # Docstrings are not written like news. A summary leads, but parameters, notes and examples follow
 # in an order of their own, and a first segment of prose differs from a last one of code whatever
 # the encoder. Shuffled segments take that out of the probe, and are no text that anyone would

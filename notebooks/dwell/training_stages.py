@@ -165,6 +165,8 @@ with plots.figure(1, 2, width=7.8, height=4.0) as (drawing, axes):
         for number, chain in enumerate(pretrained.CHAINS):
             look = {"color": plots.COLORS[number % len(plots.COLORS)], "ls": "none"}
             look["marker"] = plots.MARKERS[number % len(plots.MARKERS)]
+            if number >= len(plots.COLORS):
+                look["markerfacecolor"] = "none"
             axis.plot(of(chain, column), of(chain, "mrr"), label=chain, **look)
         axis.axvline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
         axis.locator_params(axis="x", nbins=5)
@@ -290,10 +292,11 @@ def floor(chains):
 
 def differs(claim, values, what, encoder_decoder):
     """Enter what a stage adds to the pretrained chains, and what to the encoder–decoder's."""
+    found = claims.measure_runs(claim, values, what)
     one, other, column = encoder_decoder
     values_there = of_first(one, column) - of_first(other, column)
     claims.measure_runs(claim, values_there, "encoder–decoder of random layers", "exploratory")
-    return claims.measure_runs(claim, values, what)
+    return found
 
 
 # %%
@@ -320,7 +323,7 @@ of_stage = {
 readings.append(floor((MASKED, CROPPED)))
 what = f"cosine of segments, {of(CROPPED, 'documents').iloc[0]:.0f} docstrings"
 encoder_decoder = ("crops", "language model", "decline")
-origin = differs(ORIGIN, apart(CROPPED, MASKED, "decline"), what, encoder_decoder)
+differs(ORIGIN, apart(CROPPED, MASKED, "decline"), what, encoder_decoder)
 OTHERS = {
     "as a share of the room": apart(CROPPED, MASKED, "share"),
     "on documents with shuffled segments": apart(CROPPED, MASKED, "decline, shuffled"),
@@ -453,7 +456,7 @@ page.answer(
 # episodes, not four. There is one hard negative a query, the nearest document that scores below the
 # labelled one; the paper samples nine, and names no such limit. Our contrastive stages have
 # temperature 0.02 (the paper gives none) and do not clip gradients; the learning rate starts anew
-# in each stage. Steps were chosen by the time that they take, and no chain was measured before.
+# in each stage. Steps were chosen by the time that they take, before any chain was measured.
 # Fine-tuning teaches that a summary finds its docstring, and a docstring's own words often repeat
 # the summary early: that data may teach a bias, as the paper supposes of MS MARCO.
 #

@@ -145,6 +145,22 @@ def test_every_family_gives_the_mean_of_the_states_that_transformers_gives(
     assert max(len(model.tokenizer(text)["input_ids"]) for text in TEXTS) > 20
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_token_s_state_is_that_of_transformers_wherever_the_padding_stands(family: str) -> None:
+    model, peer = bi_encoder(family), backbone(family)
+    peer.load_state_dict(model.backbone.state_dict(), strict=False)  # all but a pooler
+    rows = [torch.tensor([3, 9, 4, 7, 5]), torch.tensor([3, 8, 5])]
+    ids = torch.stack([rows[0], torch.nn.functional.pad(rows[1], (2, 0))])
+    padding = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1]])
+    with torch.inference_mode():
+        states, mask = model.token_states(ids, padding)
+        assert mask is not None
+        assert mask.sum(dim=1).tolist() == [5, 3]
+        for row, own, kept in zip(rows, states, mask, strict=True):
+            expected = peer(input_ids=row[None]).last_hidden_state[0]
+            torch.testing.assert_close(own[kept], expected, atol=1e-5, rtol=1e-4)
+
+
 def test_bfloat16_is_close_to_float32(minilm: BiEncoder, texts: list[str]) -> None:
     half = BiEncoder.from_backbone("minilm", precision="bfloat16", max_tokens=256, device="cpu")
     vectors = half.encode_documents(texts)

@@ -47,6 +47,7 @@ __all__ = [
     "length_group",
     "probe_at_full_power",
     "rows_with_clusters",
+    "unmoved",
 ]
 
 _JOINED = " joined"
@@ -94,12 +95,11 @@ def _module(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-@lru_cache(maxsize=8)
 def fresh_passages(
     name: str,
     queries: int,
-    words: tuple[int, int] = (60, 400),
-    packages: tuple[str, ...] | None = None,
+    words: Sequence[int] = (60, 400),
+    packages: Sequence[str] | None = None,
 ) -> Passages:
     """Queries of a collection that were not looked at before, with their places.
 
@@ -115,9 +115,15 @@ def fresh_passages(
 
     Used by the chapters `passage_position` and `position_sensitivity`.
     """
+    every = _every_fresh(name, tuple(words), None if packages is None else tuple(packages))
+    return every.sample(queries, 0)
+
+
+@lru_cache(maxsize=8)
+def _every_fresh(name: str, words: tuple[int, ...], packages: tuple[str, ...] | None) -> Passages:
     base, joined = name.removesuffix(_JOINED), name.endswith(_JOINED)
     if base == "pydocs":
-        every = load_passages("pydocs", words, packages=packages)
+        every = load_passages("pydocs", (words[0], words[1]), packages=packages)
     else:
         every = load_passages(f"beir/{base}")
     seen = _looked_at(base)
@@ -130,10 +136,8 @@ def fresh_passages(
     )
     if joined:
         article = _module if base == "pydocs" else source_of(base)
-        passages = join_paragraphs(passages, article, _fits)
-    else:
-        passages = passages.within(_fits, f"more than {_LONGEST} tokens", corpus=False)
-    return passages.sample(queries, 0)
+        return join_paragraphs(passages, article, _fits)
+    return passages.within(_fits, f"more than {_LONGEST} tokens", corpus=False)
 
 
 @lru_cache(maxsize=4)
@@ -194,15 +198,35 @@ class Probed:
 
     def unchanged(self, encoder: Encoder | Ranker) -> dict[str, pd.Series[float]]:
         """The same of documents as they are alone."""
-        metrics = ("mrr@100", "ndcg@10")
-        if isinstance(encoder, Encoder):
-            some = {query: [self.versions[query][0]] for query in self.queries}
-            tables = scores_by_place(encoder, self.passages, some, metrics)
-            return {metric: table["default"] for metric, table in tables.items()}
-        asked = ask(self.passages.collection, self.queries)  # one corpus serves all queries
-        rankings = {query: dict(one) for query, one in encoder.rank(asked, 100).items()}
-        scored = score_queries(rankings, asked, metrics, False)
-        return {metric: scored[metric].loc[self.queries] for metric in metrics}
+        return unmoved(self.passages, encoder, self.queries)
+
+
+def unmoved(
+    passages: Passages, encoder: Encoder | Ranker, queries: Sequence[str] | None = None
+) -> dict[str, pd.Series[float]]:
+    """MRR@100 and NDCG@10 of each query, in its document as it is.
+
+    Args:
+        passages: queries and their documents; of no matter where passages stand.
+        encoder: an encoder, or a ranker.
+        queries: ids; by default all.
+
+    Example:
+        >>> from cde.data import RetrievalSet
+        >>> toy = RetrievalSet(["d", "e"], ["a red boat", "soup"], ["q"], ["red"], {"q": {"d": 1}})
+        >>> unmoved(Passages(toy, {"q": (2, 5)}, {}), BM25())["ndcg@10"].tolist()
+        [1.0]
+    """
+    names = list(passages.collection.query_ids if queries is None else queries)
+    asked, metrics = ask(passages.collection, names), ("mrr@100", "ndcg@10")
+    if isinstance(encoder, Encoder):
+        texts = dict(zip(asked.document_ids, asked.documents, strict=True))
+        own = {query: [" ".join(texts[passages.document_of(query)].split())] for query in names}
+        tables = scores_by_place(encoder, passages, own, metrics)
+        return {metric: table["default"].loc[names] for metric, table in tables.items()}
+    rankings = {query: dict(one) for query, one in encoder.rank(asked, 100).items()}
+    scored = score_queries(rankings, asked, metrics, False)
+    return {metric: scored[metric].loc[names] for metric in metrics}
 
 
 def encoder_of(model: str) -> Encoder | Ranker:
@@ -288,8 +312,8 @@ def _best_later(moved: pd.DataFrame, documents: Sequence[Hashable]) -> pd.Series
 def probe_at_full_power(
     queries: Mapping[str, int],
     sample: int,
-    words: tuple[int, int] = (60, 400),
-    packages: tuple[str, ...] | None = None,
+    words: Sequence[int] = (60, 400),
+    packages: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """BM25 and MiniLM on fresh queries of several collections, by place and length.
 
@@ -301,7 +325,8 @@ def probe_at_full_power(
     Returns:
         Rows of `rows_with_clusters` with `collection`, `model`, `group` (of `LENGTHS`, or "all");
         `bm25`, MRR@100 of BM25 on the same queries; `moved`, the greatest change of any query at
-        any place; `asked` and `embedded`, texts that vectors were asked for and computed.
+        any place; `asked` and `distinct`, texts that vectors of MiniLM were asked for, and the
+        different ones among them.
 
     Used by the chapter `passage_position`.
     """
@@ -309,8 +334,8 @@ def probe_at_full_power(
     for name, most in progress(queries.items(), "probing at full power", unit="collections"):
         probed = Probed(name, fresh_passages(name, most, words, packages))
         owners, lengths = probed.owners, np.array(probed.lengths)
-        reference = probed.unchanged(BM25())["mrr@100"].loc[probed.queries].to_numpy()
-        kept = encoder_of("MiniLM")
+        reference = probed.unchanged(BM25())["mrr@100"].to_numpy()
+        kept = Kept(BiEncoder.from_backbone("minilm", max_tokens=_LONGEST + 2))
         for model, encoder, some in (("MiniLM", kept, None), ("BM25", BM25(), sample)):
             scores = {
                 metric: table.loc[probed.queries[:some]]
@@ -332,5 +357,5 @@ def probe_at_full_power(
                 rows += [row | also for row in rows_with_clusters(parts, of, **head)]
         for row in rows:
             if row["collection"] == name:
-                row |= {"asked": kept.asked, "embedded": kept.embedded}
+                row |= {"asked": kept.asked, "distinct": len(kept.distinct)}
     return pd.DataFrame(rows)

@@ -77,7 +77,8 @@ class Kept:
         encoder: a `BiEncoder`.
 
     Attributes:
-        asked, embedded: texts that vectors were asked for, and that were computed.
+        asked: texts that vectors were asked for.
+        distinct: the different ones among them.
 
     Used by the chapters `passage_position` and `position_sensitivity`.
     """
@@ -85,7 +86,8 @@ class Kept:
     def __init__(self, encoder: BiEncoder) -> None:
         self.encoder = encoder
         self.model = f"{fingerprint(encoder)}-{chosen_precision(encoder.precision)}"
-        self.asked = self.embedded = 0
+        self.asked = 0
+        self.distinct: set[str] = set()
 
     def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Unit vectors of queries, `(n, dim)`."""
@@ -108,7 +110,7 @@ class Kept:
                 store.write(portion, vectors)
                 known.update(zip(portion, vectors, strict=True))
         self.asked += len(texts)
-        self.embedded += len(missing)
+        self.distinct |= set(distinct)
         return np.stack([known[text] for text in texts])
 
 

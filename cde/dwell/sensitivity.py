@@ -31,9 +31,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cde.intervals import Interval
 from cde.validation import checked_whole
 
-__all__ = ["Sensitivity", "position_sensitivity"]
+__all__ = ["Sensitivity", "index_share", "position_sensitivity"]
 
 #: rounding of sums: two orders of the same numbers count as equal
 _ROUNDING = 1e-9
@@ -113,10 +114,7 @@ def position_sensitivity(
     draws = checked_whole(draws, "draws")
     names = list(range(len(values))) if documents is None else list(documents)
     natural = _is_natural(values, list(scores.columns), len(names))
-    owners, _ = pd.factorize(pd.Series(names, dtype=object))
-    count = int(owners.max()) + 1
-    if count < 2:
-        raise ValueError("queries of two documents or more are needed; all are of one")
+    owners, count = _owners(names)
     index = _index(_means(values))
     generator = np.random.default_rng(seed)
     shuffled = _dealt if natural else _moved
@@ -135,6 +133,57 @@ def position_sensitivity(
         limit=float(np.percentile(by_chance, 95)),
         documents=count,
     )
+
+
+def index_share(
+    part: pd.DataFrame,
+    whole: pd.DataFrame,
+    documents: Sequence[Hashable],
+    draws: int = 1000,
+    seed: int = 0,
+) -> Interval:
+    """The index of one table as a share of that of another on the same queries.
+
+    Args:
+        part, whole: tables as for `position_sensitivity`, with the same rows.
+        documents: of each query its document.
+        draws, seed: of the bootstrap, which draws the same documents for both.
+
+    Returns:
+        The share, 1 where the whole has no index to share; its percentile bootstrap interval.
+
+    Raises:
+        ValueError: tables of different queries; and as `position_sensitivity`.
+
+    Used by the chapter `position_sensitivity`.
+
+    Example:
+        >>> whole = pd.DataFrame({"begin": [1.0, 1.0], "end": [0.5, 0.5]})
+        >>> part = pd.DataFrame({"begin": [1.0, 1.0], "end": [0.75, 0.75]})
+        >>> index_share(part, whole, ["a", "b"], draws=20).estimate
+        0.5
+    """
+    if len(part) != len(whole):
+        raise ValueError(f"the tables have {len(part)} and {len(whole)} queries")
+    owners, count = _owners(documents)
+    indices = []
+    for table in (part, whole):
+        values = table.to_numpy(dtype=np.float64)
+        _is_natural(values, list(table.columns), len(documents))
+        drawn = _resampled(values, owners, count, draws, np.random.default_rng(seed))
+        indices.append(np.concatenate([[_index(_means(values))], drawn]))
+    shares = np.divide(*indices, out=np.ones_like(indices[1]), where=indices[1] > 0)
+    low, high = np.nanpercentile(shares[1:], [2.5, 97.5])
+    method = "percentile bootstrap of documents"
+    return Interval(float(shares[0]), float(low), float(high), count, method)
+
+
+def _owners(documents: Sequence[Hashable]) -> tuple[NDArray[np.int64], int]:
+    """The number of each query's document, and how many there are."""
+    owners, names = pd.factorize(pd.Series(list(documents), dtype=object))
+    if len(names) < 2:
+        raise ValueError("queries of two documents or more are needed; all are of one")
+    return owners, len(names)
 
 
 def _is_natural(values: Floats, groups: list[Hashable], documents: int) -> bool:

@@ -32,7 +32,7 @@ from cde.lexical import BM25
 from cde.retrieval import Encoder, Ranker
 from cde.validation.vectors import encoded
 
-__all__ = ["FOILS", "foil_rows", "foils"]
+__all__ = ["FOILS", "foil_rows", "foils", "share_table"]
 
 #: what is set against the answer
 FOILS = ("control", "early", "short", "literal", "combined")

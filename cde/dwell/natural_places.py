@@ -25,8 +25,15 @@ from cde.dwell.fresh import Probed, encoder_of, fresh_passages, unmoved
 from cde.dwell.passages import Passages
 from cde.dwell.sensitivity import index_share, position_sensitivity
 from cde.progress import progress
+from cde.retrieval import Encoder, Ranker
 
-__all__ = ["STARTS", "by_written_place", "sensitivity_rows", "written_place"]
+__all__ = [
+    "STARTS",
+    "by_written_place",
+    "sensitivity_rows",
+    "tables_of_scores",
+    "written_place",
+]
 
 #: characters at which a group begins, as in SQuAD-PosQ
 STARTS = (0, 100, 200, 300, 400, 500)
@@ -106,7 +113,7 @@ def sensitivity_rows(
         probed = Probed(name, fresh_passages(name, most, words, packages))
         every = fresh_passages(name, 10**9, words, packages)
         for model in models:
-            tables = _tables(probed, every, model, joined)
+            tables = tables_of_scores(probed, every, encoder_of(model), joined)
             for kind, (table, owners) in tables.items():
                 if table.shape[1] < 2:
                     continue
@@ -132,11 +139,19 @@ def sensitivity_rows(
     return pd.DataFrame(rows)
 
 
-def _tables(
-    probed: Probed, every: Passages, model: str, thirds: bool
+def tables_of_scores(
+    probed: Probed, every: Passages, encoder: Encoder | Ranker, thirds: bool
 ) -> dict[str, tuple[pd.DataFrame, list[str]]]:
-    """For each kind the table of scores and the document of each query."""
-    encoder = encoder_of(model)
+    """For each kind the table of NDCG@10 and the document of each query.
+
+    Args:
+        probed: queries whose passages are moved.
+        every: all placed queries.
+        encoder: an encoder, or a bag of words, which has the same score at every place.
+        thirds: see `written_place`.
+
+    Used by the chapter `position_sensitivity`.
+    """
     unchanged = probed.unchanged(encoder)[METRIC]
     if model == "BM25":  # a bag of words has the same score at every place
         moved = pd.DataFrame(dict.fromkeys(range(1, 11), unchanged))

@@ -153,10 +153,10 @@ def tables_of_scores(
     Used by the chapter `position_sensitivity`.
     """
     unchanged = probed.unchanged(encoder)[METRIC]
-    if model == "BM25":  # a bag of words has the same score at every place
-        moved = pd.DataFrame(dict.fromkeys(range(1, 11), unchanged))
-    else:
+    if isinstance(encoder, Encoder):
         moved = probed.scores(encoder)[METRIC].drop(columns="default").loc[probed.queries]
+    else:
+        moved = pd.DataFrame(dict.fromkeys(range(1, 11), unchanged))
     of_all = unmoved(every, encoder)[METRIC]
     owners = [every.document_of(query) for query in of_all.index]
     here = [written_place(probed.passages, query, thirds) for query in probed.queries]

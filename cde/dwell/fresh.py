@@ -87,8 +87,13 @@ def length_group(tokens: int) -> str:
     return max((least, name) for name, least in LENGTHS.items() if least <= tokens)[1]
 
 
+@lru_cache(maxsize=1)
+def _tokenizer() -> Any:
+    return load_tokenizer("minilm")
+
+
 def _fits(text: str) -> bool:
-    return len(token_spans(text, load_tokenizer("minilm"))[0]) <= _LONGEST
+    return len(token_spans(text, _tokenizer())[0]) <= _LONGEST
 
 
 def _module(name: str) -> str:
@@ -165,7 +170,7 @@ class Probed:
     @cached_property
     def versions(self) -> Mapping[str, Sequence[str]]:
         """Query → its document as it is, and with the passage at each of ten places."""
-        return moved_versions(self.passages, load_tokenizer("minilm"))[0]
+        return moved_versions(self.passages, _tokenizer())[0]
 
     @property
     def queries(self) -> list[str]:
@@ -180,9 +185,8 @@ class Probed:
     @cached_property
     def lengths(self) -> list[str]:
         """The group by length of each query's document."""
-        tokenizer = load_tokenizer("minilm")
         return [
-            length_group(len(token_spans(self.versions[query][0], tokenizer)[0]))
+            length_group(len(token_spans(self.versions[query][0], _tokenizer())[0]))
             for query in self.queries
         ]
 

@@ -173,7 +173,7 @@ names = [name for name in fresh.COLLECTIONS if not SMALL or name.startswith("pyd
 asked = {name: settings.fresh_queries // (2 if "joined" in name else 1) for name in names}
 probing = {"queries": asked, "sample": max(6, settings.fresh_queries // 8)}
 if SMALL:
-    probing |= {"words": [60, 66], "packages": ["networkx", "sqlalchemy"]}
+    probing |= {"words": [60, 80], "packages": ["networkx", "sqlalchemy"]}
 
 # %%
 power = page.experiment(

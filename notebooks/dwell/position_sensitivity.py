@@ -61,7 +61,7 @@ names = [name for name in fresh.COLLECTIONS if not SMALL or name.startswith("pyd
 asked = {name: settings.fresh_queries // (2 if "joined" in name else 1) for name in names}
 measuring = {"queries": asked, "draws": settings.draws}
 if SMALL:
-    measuring |= {"words": [60, 66], "packages": ["networkx", "sqlalchemy"]}
+    measuring |= {"words": [60, 80], "packages": ["networkx", "sqlalchemy"]}
 
 # %%
 results = page.experiment(

@@ -28,7 +28,7 @@ def questions() -> Passages:
         own = words[3 * number : 3 * number + 3]
         answer = f"It says {own[0]} {own[1]} {own[2]} by answer{number}."
         other = f"Then {own[0]} {own[1]} went far away."
-        text = f"Once upon a time there was nothing. {answer} {other}"
+        text = f"{answer} {other}"
         name, query = f"s{number}_0", f"q{number}"
         ids.append(name)
         documents.append(text)

@@ -42,7 +42,7 @@ def indices(kind: Any, passages: Passages) -> dict[str, Any]:
 def test_harder_questions_are_no_sensitivity_to_the_place() -> None:
     """An encoder that reads all alike, and late answers that are asked for in other words."""
     found = indices(ALL, harder_late(marked_passages()))
-    assert found["natural"].index > 0.9 and found["natural"].p < 0.05
+    assert found["natural"].index > 0.7 and found["natural"].p < 0.05
     assert found["question"].index == pytest.approx(found["natural"].index)
     assert (found["moved"].index, found["moved"].p) == (0, 1)
 

@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cde.dwell.passages import Passages, sentences_of
+from cde.dwell.passages import Passages
+from cde.dwell.sections import sentences_of
 from cde.intervals import clustered_interval
 from cde.lexical import BM25
 from cde.retrieval import Encoder, Ranker

@@ -225,7 +225,7 @@ def unmoved(
     asked, metrics = ask(passages.collection, names), ("mrr@100", "ndcg@10")
     if isinstance(encoder, Encoder):
         texts = dict(zip(asked.document_ids, asked.documents, strict=True))
-        own = {query: [" ".join(texts[passages.document_of(query)].split())] for query in names}
+        own = {query: [texts[passages.document_of(query)]] for query in names}
         tables = scores_by_place(encoder, passages, own, metrics)
         return {metric: table["default"].loc[names] for metric, table in tables.items()}
     rankings = {query: dict(one) for query, one in encoder.rank(asked, 100).items()}

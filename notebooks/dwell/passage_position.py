@@ -40,7 +40,7 @@ known = {"collections": ["squad-dev", "covidqa-passages", "covidqa-docs"], "marc
 settings = page.settings(
     globals(),
     dwell.PARAMETERS,
-    laptop={"seeds": 3, "points": 10, **known, "fresh_queries": 800, "decoder": "", "models": []},
+    laptop={"seeds": 3, "points": 10, **known, "fresh_queries": 500, "decoder": "", "models": []},
     smoke={"seeds": 2, "collections": [], "fresh_queries": 12},
     fresh={"seeds": 1, "queries": 50, "share_of_steps": 0.1, "fresh_queries": 60},
     gpu={"fresh_queries": 5000},

@@ -166,14 +166,15 @@ plots.table(pd.DataFrame(lines).T.rename_axis("collection"))
 # for the intervals.
 
 # %%
+from cde.data.pydocs import HELD_OUT
 from cde.dwell import fresh
 
 SMALL = settings.profile == "smoke"
 names = [name for name in fresh.COLLECTIONS if not SMALL or name.startswith("pydocs")]
 asked = {name: settings.fresh_queries // (2 if "joined" in name else 1) for name in names}
 probing = {"queries": asked, "sample": max(6, settings.fresh_queries // 8)}
-if SMALL:
-    probing |= {"words": [60, 80], "packages": ["networkx", "sqlalchemy"]}
+of_docstrings = {"words": [60, 400], "packages": list(HELD_OUT)}
+probing |= {"words": [60, 80], "packages": ["scipy"]} if SMALL else of_docstrings
 
 # %%
 power = page.experiment(

@@ -53,6 +53,7 @@ settings
 # %%
 import pandas as pd
 
+from cde.data.pydocs import HELD_OUT
 from cde.dwell import fresh
 from cde.dwell.natural_places import sensitivity_rows
 
@@ -60,8 +61,8 @@ SMALL = settings.profile == "smoke"
 names = [name for name in fresh.COLLECTIONS if not SMALL or name.startswith("pydocs")]
 asked = {name: settings.fresh_queries // (2 if "joined" in name else 1) for name in names}
 measuring = {"queries": asked, "draws": settings.draws}
-if SMALL:
-    measuring |= {"words": [60, 80], "packages": ["networkx", "sqlalchemy"]}
+of_docstrings = {"words": [60, 400], "packages": list(HELD_OUT)}
+measuring |= {"words": [60, 80], "packages": ["scipy"]} if SMALL else of_docstrings
 
 # %%
 results = page.experiment(
@@ -193,8 +194,8 @@ def prefer():
     """How often texts without the answer are preferred, by each model."""
     rows = []
     for name in [one for one in names if "joined" not in one]:
-        words = {one: measuring[one] for one in ("words", "packages") if one in measuring}
-        passages = fresh.fresh_passages(name, settings.foil_queries, **words)
+        docstrings = {one: measuring[one] for one in ("words", "packages")}
+        passages = fresh.fresh_passages(name, settings.foil_queries, **docstrings)
         for model in (MINILM, BAG):
             head = {"collection": name, "model": model}
             encoder, sources = fresh.encoder_of(model), source_of(name)
@@ -206,7 +207,7 @@ def prefer():
 preferred = page.experiment(
     "position_sensitivity-foils",
     prefer,
-    settings.only("foil_queries", names=names, words=measuring.get("words")),
+    settings.only("foil_queries", names=names, words=measuring["words"]),
     can_run=set(names) == set(fresh.at_hand(names)),
 )
 if preferred is None:

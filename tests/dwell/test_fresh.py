@@ -32,13 +32,16 @@ def test_encoders_built_to_be_biased_are_told_apart() -> None:
     assert (every[["change", "ends", "tail", "later"]] == 0).all().all()
 
 
-def test_means_are_those_of_the_probe() -> None:
+def test_means_are_those_of_the_probe_and_gains_follow_from_ranks() -> None:
     tokenizer, passages = load_tokenizer("minilm"), marked_passages()
     bag = Bag(tokenizer, FIRST[0])
-    rows = rows_of(FIRST)
-    for name, metric in (("mrr", "mrr@100"), ("ndcg", "ndcg@10")):
-        scores, _ = moved_passage(bag, passages, tokenizer, metric=metric)
-        np.testing.assert_allclose(rows[name], scores.mean())
+    scores, _ = moved_passage(bag, passages, tokenizer)
+    np.testing.assert_allclose(rows_of(FIRST)["mrr"], scores.mean())
+    both = Probed("toy", passages).scores(bag)
+    rank = np.round(1 / both["mrr@100"].to_numpy())  # one relevant document a query
+    np.testing.assert_allclose(
+        both["ndcg@10"], np.where(rank <= 10, 1 / np.log2(1 + rank), 0), atol=1e-6
+    )
 
 
 def test_a_single_corpus_gives_unmoved_documents_the_same_scores() -> None:

@@ -160,10 +160,10 @@ plots.table(pd.DataFrame(lines).T.rename_axis("collection"))
 # MRR@100 is the mean over queries of one over the rank of the relevant document, nought beyond 100.
 #
 # A first look took 150 queries of each collection. Here are other ones, none of those: of
-# paragraphs, of docstrings, and of both *joined*, as many neighbours of one article or module in a
-# document as MiniLM reads (`cde.dwell.fresh`). MiniLM finds things; BM25 has no positions and must
-# not move at all. Questions about one document are not independent, so whole documents are drawn
-# for the intervals.
+# paragraphs, of docstrings, and of SQuAD's paragraphs and docstrings *joined*, as many neighbours
+# of one article or module in a document as MiniLM reads (`cde.dwell.fresh`). MiniLM finds things;
+# BM25 has no positions and must not move at all. Questions about one document are not independent,
+# so whole documents are drawn for the intervals.
 
 # %%
 from cde.data.pydocs import HELD_OUT
@@ -224,6 +224,8 @@ with plots.figure(rows_of_panels, columns, **shape) as (drawing, axes):
             axis.fill_between(range(1, 11), low, high, color=color, alpha=0.2, linewidth=0)
         axis.axhline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
         axis.set_title(name, fontsize="medium")
+    for axis in axes.flat[len(FRESH) :]:
+        axis.set_visible(False)
     axes[-1, 0].set_xlabel("place of the passage")
     axes[0, 0].set_ylabel("MRR@100, moved − unchanged")
     axes[0, 0].legend(loc="best")

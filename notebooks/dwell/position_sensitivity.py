@@ -42,7 +42,8 @@ settings
 # ## Written there, and moved there
 #
 # Questions are those of {doc}`passage_position` that nobody had looked at: on the paragraphs of
-# SQuAD and COVID-QA, on docstrings, and on neighbours of each joined in longer documents. Each has
+# SQuAD and COVID-QA, on docstrings, and on SQuAD's paragraphs and docstrings joined with their
+# neighbours to longer documents. Each has
 # one sentence (of a docstring: the rest of a section) that answers it. Groups are by the character
 # at which that was written, as the authors have them; in joined documents by thirds.
 #

@@ -306,10 +306,11 @@ def _best_later(moved: pd.DataFrame, documents: Sequence[Hashable]) -> pd.Series
     numbers = {name: number for number, name in enumerate(names)}
     first = np.array([numbers[name] in half for name in documents])
     later = moved.drop(columns=1)
-    best = pd.Series(0.0, index=moved.index)
+    best = np.zeros(len(moved))
     for side in (first, ~first):
-        best[side] = later.loc[side, later[~side].mean().idxmax()]
-    return best
+        chosen = int(later[~side].mean().to_numpy().argmax())
+        best[side] = later.to_numpy()[side, chosen]
+    return pd.Series(best, index=moved.index)
 
 
 def probe_at_full_power(

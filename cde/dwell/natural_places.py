@@ -132,9 +132,9 @@ def sensitivity_rows(
                     share = index_share(table, tables["natural"][0], owners, draws)
                     ends = {"share_low": share.low, "share_high": share.high}
                     of_all |= {"share": share.estimate, **ends}
-                counts = table.notna().sum()
-                for group, mean in found.groups.items():
-                    own = {"group": str(group), "ndcg": mean, "queries": int(counts[group])}
+                counts = table.notna().sum().tolist()
+                for (group, mean), count in zip(found.groups.items(), counts, strict=True):
+                    own = {"group": str(group), "ndcg": mean, "queries": count}
                     rows.append({**head, **own, **of_all})
     return pd.DataFrame(rows)
 

@@ -172,7 +172,8 @@ def index_share(
         _is_natural(values, list(table.columns), len(documents))
         drawn = _resampled(values, owners, count, draws, np.random.default_rng(seed))
         indices.append(np.concatenate([[_index(_means(values))], drawn]))
-    shares = np.divide(*indices, out=np.ones_like(indices[1]), where=indices[1] > 0)
+    one, all_of_it = indices
+    shares = np.divide(one, all_of_it, out=np.ones_like(all_of_it), where=all_of_it > 0)
     low, high = np.nanpercentile(shares[1:], [2.5, 97.5])
     method = "percentile bootstrap of documents"
     return Interval(float(shares[0]), float(low), float(high), count, method)

@@ -43,9 +43,9 @@ settings
 #
 # Questions are those of {doc}`passage_position` that nobody had looked at: on the paragraphs of
 # SQuAD and COVID-QA, on docstrings, and on SQuAD's paragraphs and docstrings joined with their
-# neighbours to longer documents. Each has
-# one sentence (of a docstring: the rest of a section) that answers it. Groups are by the character
-# at which that was written, as the authors have them; in joined documents by thirds.
+# neighbours to longer documents. Each has one sentence (of a docstring: the rest of a section) that
+# answers it. Groups are by the character at which that was written, as the authors have them; in
+# joined documents by thirds.
 #
 # Four indices (`cde.dwell.natural_places`): of all placed questions as they are; of a sample of
 # them; of the same sample *moved*, the same sentence at ten places; and by the *question*, the same

@@ -30,7 +30,7 @@ draws: Count | None = None  # resamples and shuffles
 # %%
 settings = page.settings(
     globals(),
-    laptop={"fresh_queries": 500, "foil_queries": 300, "draws": 1000},
+    laptop={"fresh_queries": 500, "foil_queries": 150, "draws": 500},
     smoke={"fresh_queries": 24, "foil_queries": 24, "draws": 100},
     fresh={"fresh_queries": 60, "foil_queries": 60},
     gpu={"fresh_queries": 5000, "foil_queries": 5000},

@@ -35,7 +35,7 @@ queries: Count | None = None  # to probe with, at most
 # %%
 from cde.dwell import cures
 
-placements = ["all first", "half first", "all last", "anywhere", "as written"]
+placements = ["all first", "all last", "anywhere"]
 most = [arm for arm in cures.ARMS if "of 4" not in arm]
 settings = page.settings(
     globals(),
@@ -289,7 +289,8 @@ for name in NAMES:
     saved = 1 - of(ANYWHERE, "index", name) / worse.clip(lower=1e-3)
     claims.measure_runs(BALANCED, saved, name, counts)
     claims.measure_runs(CHEAP, of(ANYWHERE, "mean", name) - better, name, counts)
-    claims.measure_runs(PASSAGES, apart(ANYWHERE, WRITTEN, "lost", name), name, counts)
+    if len(of(WRITTEN, "lost", name)):
+        claims.measure_runs(PASSAGES, apart(ANYWHERE, WRITTEN, "lost", name), name, counts)
     what = f"{name}, against all first"
     claims.measure_runs(PASSAGES, apart(ANYWHERE, FIRST, "lost", name), what, "exploratory")
 

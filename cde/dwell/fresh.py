@@ -54,7 +54,7 @@ __all__ = [
 
 _JOINED = " joined"
 #: what is probed, where it is at hand
-COLLECTIONS = ("squad-dev", "squad-dev joined", "covidqa-passages", "pydocs", "pydocs joined")
+COLLECTIONS = ("squad-dev", "squad-dev joined", "covidqa-passages", "pydocs")
 #: groups of documents by length: name → fewest tokens
 LENGTHS = {"under 128": 0, "128 to 254": 128, "255 to 510": 255}
 #: tokens that MiniLM reads, without its own marks

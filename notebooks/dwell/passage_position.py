@@ -160,17 +160,17 @@ plots.table(pd.DataFrame(lines).T.rename_axis("collection"))
 # MRR@100 is the mean over queries of one over the rank of the relevant document, nought beyond 100.
 #
 # A first look took 150 queries of each collection. Here are other ones, none of those: of
-# paragraphs, of docstrings, and of SQuAD's paragraphs and docstrings *joined*, as many neighbours
-# of one article or module in a document as MiniLM reads (`cde.dwell.fresh`). MiniLM finds things;
-# BM25 has no positions and must not move at all. Questions about one document are not independent,
-# so whole documents are drawn for the intervals.
+# paragraphs, of docstrings, and of SQuAD's paragraphs *joined*, as many neighbours of one article in
+# a document as MiniLM reads (`cde.dwell.fresh`). MiniLM finds things; BM25 has no positions and must
+# not move at all. Questions about one document are not independent, so whole documents are drawn
+# for the intervals.
 
 # %%
 from cde.data.pydocs import HELD_OUT
 from cde.dwell import fresh
 
 SMALL = settings.profile == "smoke"
-names = [name for name in fresh.COLLECTIONS if not SMALL or name.startswith("pydocs")]
+names = ["pydocs", "pydocs joined"] if SMALL else list(fresh.COLLECTIONS)
 asked = {name: settings.fresh_queries // (2 if "joined" in name else 1) for name in names}
 probing = {"queries": asked, "sample": max(6, settings.fresh_queries // 8)}
 of_docstrings = {"words": [60, 400], "packages": list(HELD_OUT)}

@@ -42,8 +42,8 @@ settings
 # ## Written there, and moved there
 #
 # Questions are those of {doc}`passage_position` that nobody had looked at: on the paragraphs of
-# SQuAD and COVID-QA, on docstrings, and on SQuAD's paragraphs and docstrings joined with their
-# neighbours to longer documents. Each has one sentence (of a docstring: the rest of a section) that
+# SQuAD and COVID-QA, on docstrings, and on SQuAD's paragraphs joined with their neighbours to
+# longer documents. Each has one sentence (of a docstring: the rest of a section) that
 # answers it. Groups are by the character at which that was written, as the authors have them; in
 # joined documents by thirds.
 #
@@ -59,7 +59,7 @@ from cde.dwell import fresh
 from cde.dwell.natural_places import sensitivity_rows
 
 SMALL = settings.profile == "smoke"
-names = [name for name in fresh.COLLECTIONS if not SMALL or name.startswith("pydocs")]
+names = ["pydocs", "pydocs joined"] if SMALL else list(fresh.COLLECTIONS)
 asked = {name: settings.fresh_queries // (2 if "joined" in name else 1) for name in names}
 measuring = {"queries": asked, "draws": settings.draws}
 of_docstrings = {"words": [60, 400], "packages": list(HELD_OUT)}

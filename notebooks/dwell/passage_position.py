@@ -160,10 +160,10 @@ plots.table(pd.DataFrame(lines).T.rename_axis("collection"))
 # MRR@100 is the mean over queries of one over the rank of the relevant document, nought beyond 100.
 #
 # A first look took 150 queries of each collection. Here are other ones, none of those: of
-# paragraphs, of docstrings, and of SQuAD's paragraphs *joined*, as many neighbours of one article in
-# a document as MiniLM reads (`cde.dwell.fresh`). MiniLM finds things; BM25 has no positions and must
-# not move at all. Questions about one document are not independent, so whole documents are drawn
-# for the intervals.
+# paragraphs, of docstrings, and of SQuAD's paragraphs *joined*, as many neighbours of one article
+# in a document as MiniLM reads (`cde.dwell.fresh`). MiniLM finds things; BM25 has no positions and
+# must not move at all. Questions about one document are not independent, so whole documents are
+# drawn for the intervals.
 
 # %%
 from cde.data.pydocs import HELD_OUT

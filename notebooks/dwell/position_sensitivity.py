@@ -317,7 +317,8 @@ bag = claims.told(
 why = claims.told(
     PLACE,
     holds="What MiniLM loses on late answers is the place rather than the question.",
-    contradicted="What MiniLM loses on late answers is mostly the question, not the place.",
+    contradicted="By where answers were written, its index says little of the place: it is about "
+    "as large when each sentence has stood everywhere.",
     otherwise="How much of MiniLM's loss on late answers is the question's is open.",
 )
 largest = max(NAMES, key=lambda name: index_of(name, MINILM, MOVED).estimate)
@@ -336,7 +337,8 @@ page.answer(
 # documents are joined paragraphs. Its models are far larger than MiniLM; rerankers and late
 # interaction are not tested here. What training does to the index is shown by
 # {doc}`cure_for_dwelling`. The foils of *Collapse of Dense Retrievers* are made from annotated
-# relations, and repeat the name of what is asked about; ours repeat the question's words.
+# relations, and repeat the name of what is asked about; ours repeat the question word for word,
+# which whoever counts words must prefer.
 #
 # ## Run it again
 

@@ -63,7 +63,7 @@ names = ["pydocs", "pydocs joined"] if SMALL else list(fresh.COLLECTIONS)
 asked = {name: settings.fresh_queries // (2 if "joined" in name else 1) for name in names}
 measuring = {"queries": asked, "draws": settings.draws}
 of_docstrings = {"words": [60, 400], "packages": list(HELD_OUT)}
-measuring |= {"words": [60, 80], "packages": ["scipy"]} if SMALL else of_docstrings
+measuring |= {"words": [60, 80], "packages": ["scipy", "networkx"]} if SMALL else of_docstrings
 
 # %%
 results = page.experiment(

@@ -101,10 +101,15 @@ def fit(pairs: Any, costs: Any) -> Curve:
     )
 
 
-def _spread(values: tuple[float, ...] | Any, digits: str = ".3g") -> str:
+def _short(value: float) -> str:
+    """Three digits that count, without powers of ten."""
+    return "< 0.01" if value < 0.01 else f"{float(f'{value:.3g}'):,.10g}"
+
+
+def _spread(values: tuple[float, ...] | Any, digits: str = "") -> str:
     """A value with its interval, or the middle of several with the least and the greatest."""
-    middle, low, high = (float(one) for one in values)
-    return f"{middle:{digits}} [{low:{digits}}, {high:{digits}}]"
+    middle, low, high = (f"{one:{digits}}" if digits else _short(float(one)) for one in values)
+    return f"{middle} [{low}, {high}]"
 
 
 def _runs(told: dict[str, Any]) -> pd.DataFrame:
@@ -115,8 +120,8 @@ def _runs(told: dict[str, Any]) -> pd.DataFrame:
         for what in ("seconds", "memory", "storage"):
             ratios = some[what] / some[f"predicted_{what}"]
             row |= {
-                f"{what}, predicted": f"{some[f'predicted_{what}'].median():.3g}",
-                f"{what}, measured": f"{some[what].median():.3g}",
+                f"{what}, predicted": _short(some[f"predicted_{what}"].median()),
+                f"{what}, measured": _short(some[what].median()),
                 f"{what}, ratio": _spread((ratios.median(), ratios.min(), ratios.max()), ".2f"),
             }
         rows.append(row)

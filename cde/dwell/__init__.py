@@ -4,6 +4,7 @@ for any encoder.
 - `cde.dwell.passages`: where relevant passages stand, and moving them;
 - `cde.dwell.probes`: similarity of segments, and of moved passages;
 - `cde.dwell.tables`: what the probes found, by place and by segment;
+- `cde.dwell.sensitivity`: how much worse the worst place is served than the best;
 - `cde.dwell.encoder_decoder`, `cde.dwell.span_corruption`: T5 with rotary positions, as encoder and
   as language model;
 - `cde.dwell.chain`: phases of training, each from the weights of the one before;

@@ -45,7 +45,16 @@ from cde.retrieval import Encoder, Ranker
 from cde.training import TrainConfig
 from cde.validation import unknown
 
-__all__ = ["ARMS", "PARAMETERS", "REFERENCES", "Arm", "CureRecipe", "cure_recipe", "thirds"]
+__all__ = [
+    "ARMS",
+    "PARAMETERS",
+    "REFERENCES",
+    "Arm",
+    "CureRecipe",
+    "cure_recipe",
+    "source_of",
+    "thirds",
+]
 
 #: settings of the recipe that a chapter's parameters of the same name replace
 PARAMETERS = ("layers", "steps", "batch_size", "learning_rate", "pairs", "queries")
@@ -70,18 +79,15 @@ class Arm:
 
 _FIRST, _LAST = at_the_beginning(1), at_the_beginning(0)
 _CLS = {"model": {"pooling": "cls"}}
-#: by name; the first seven differ in nothing but where the passages of training stand
+#: by name; the first five differ in nothing but where the passages of training stand
 ARMS: dict[str, Arm] = {
     "all first": Arm(_FIRST),
-    "3 of 4 first": Arm(at_the_beginning(0.75)),
     "half first": Arm(at_the_beginning(0.5)),
-    "1 of 4 first": Arm(at_the_beginning(0.25)),
     "all last": Arm(_LAST),
     "anywhere": Arm([1 / PLACES] * PLACES),
     "as written": Arm(None),
     "[CLS], all first": Arm(_FIRST, _CLS),
     "[CLS], all last": Arm(_LAST, _CLS),
-    "[CLS], anywhere": Arm([1 / PLACES] * PLACES, _CLS),
     "trained in chunks": Arm(_FIRST, {"model": {"pooling": "chunks"}}),
     "clusters": Arm(_FIRST, {"batches": "cluster"}),
     "context": Arm(_FIRST, {"architecture": "contextual", "attention": "cached"}),

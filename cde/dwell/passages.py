@@ -22,7 +22,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.data import RetrievalSet, load_pairs, load_retrieval
-from cde.dwell.sections import Span, split_sections
+from cde.dwell.sections import SENTENCE, Span, split_sections
 from cde.progress import progress
 
 __all__ = ["MSMARCO", "Passages", "ask", "load_passages", "match_passages"]
@@ -45,7 +44,6 @@ MSMARCO = {
     "split": "dev",
 }
 
-_SENTENCE = re.compile(r".+?(?:[.!?](?=\s)|\n\s*\n|$)", re.DOTALL)
 #: words of a query and of a passage at least; fewer say too little to be found by
 _WORDS = (5, 10)
 
@@ -141,7 +139,7 @@ def _cloze(text: str, generator: np.random.Generator) -> tuple[str, str, Span] |
     """Query, document without it, and the passage in that document; None if no section has both."""
     for place in generator.permutation(len(sections := split_sections(text))):
         start, end = sections[place]
-        for match in _SENTENCE.finditer(text, start, end):
+        for match in SENTENCE.finditer(text, start, end):
             sentence = match.group()
             if _words(sentence) < _WORDS[0] or ">>>" in sentence:
                 continue
@@ -297,7 +295,7 @@ def _sentences(name: str) -> Passages:
             continue
         start, answer = once[0]
         around = next(
-            (one for one in _SENTENCE.finditer(text, below) if one.start() <= start < one.end()),
+            (one for one in SENTENCE.finditer(text, below) if one.start() <= start < one.end()),
             None,
         )
         if around is None or around.end() < start + len(answer):

@@ -1,5 +1,4 @@
-"""Probes of positional bias, for anything that encodes texts: ours, a sentence-transformers model,
-a Hub model.
+"""Probes of positional bias, for anything that encodes texts, ours or a Hub's.
 
 *Moved passage* (Dwell §4.2). A document's tokens without the passage are R. The passage P is put
 before token `round(k |R| / 9)` of them, k = 0 … 9. Where that token begins no word, the nearest one

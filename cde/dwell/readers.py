@@ -9,18 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cde.dwell.recipe import CHAINS, DwellRecipe
+from cde.hardware import chosen_precision
 from cde.lexical import BM25
 from cde.models import BiEncoder
 from cde.models.encoder import load_tokenizer
+from cde.models.fingerprint import fingerprint
 from cde.retrieval import Encoder, Ranker
+from cde.surrogate.store import VectorStore
+from cde.validation.vectors import encoded
 
-__all__ = ["Prompted", "Reader", "reader"]
+__all__ = ["Kept", "Prompted", "Reader", "reader"]
+
+_PORTION = 512  # texts between two saves
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,54 @@ class Prompted:
     def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Unit vectors of documents, `(n, dim)`."""
         return np.asarray(self.model.encode_document(list(texts), normalize_embeddings=True))
+
+
+class Kept:
+    """An encoder whose vectors are kept on disk, so that no text is embedded twice.
+
+    Queries about one passage share every version of their document, and several probes ask for the
+    same versions. The first computation is kept: padded otherwise, a text's vector may differ in
+    its last digits.
+
+    Args:
+        encoder: a `BiEncoder`.
+
+    Attributes:
+        asked: texts that vectors were asked for.
+        distinct: the different ones among them.
+
+    Used by the chapters `passage_position` and `position_sensitivity`.
+    """
+
+    def __init__(self, encoder: BiEncoder) -> None:
+        self.encoder = encoder
+        self.model = f"{fingerprint(encoder)}-{chosen_precision(encoder.precision)}"
+        self.asked = 0
+        self.distinct: set[str] = set()
+
+    def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors of queries, `(n, dim)`."""
+        return self._vectors(texts, "queries")
+
+    def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors of documents, `(n, dim)`."""
+        return self._vectors(texts, "documents")
+
+    def _vectors(
+        self, texts: Sequence[str], what: Literal["queries", "documents"]
+    ) -> NDArray[np.float32]:
+        distinct = sorted(set(texts), key=lambda text: (-len(text), text))
+        with VectorStore(f"{self.model}-{what}", self.encoder.dim) as store:
+            known = store.read(distinct)
+            missing = [text for text in distinct if text not in known]
+            for start in range(0, len(missing), _PORTION):
+                portion = missing[start : start + _PORTION]
+                vectors = encoded(self.encoder, portion, what)
+                store.write(portion, vectors)
+                known.update(zip(portion, vectors, strict=True))
+        self.asked += len(texts)
+        self.distinct |= set(distinct)
+        return np.stack([known[text] for text in texts])
 
 
 def reader(name: str, recipe: DwellRecipe, seed: int) -> Reader:

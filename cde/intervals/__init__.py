@@ -10,6 +10,7 @@ from cde.intervals.comparisons import PairedTest, false_discovery, holm, paired_
 from cde.intervals.estimates import (
     Interval,
     best_on_grid,
+    clustered_interval,
     correlation_interval,
     mean_and_interval,
     mean_and_spread,
@@ -25,6 +26,7 @@ __all__ = [
     "PairedTest",
     "Spread",
     "best_on_grid",
+    "clustered_interval",
     "correlation_interval",
     "crossed_interval",
     "false_discovery",

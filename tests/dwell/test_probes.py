@@ -9,6 +9,7 @@ from zlib import crc32
 
 import numpy as np
 import pytest
+from biased_encoders import ALL, FIRST, LAST, Bag, marked_passages
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -32,7 +33,6 @@ WORDS = [
     for a in ("red", "boat", "sail", "wind", "rope")
     for b in ("", "s", "ing", "-like", "é")
 ]
-SEEN = 8  # tokens that the biased encoders read
 
 
 @pytest.fixture(scope="module")
@@ -53,81 +53,9 @@ def byte_level() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=inner)
 
 
-class Bag:
-    """Bags of those tokens of a text that `chosen` keeps, as unit vectors: an encoder with a known
-    bias.
-    """
-
-    def __init__(self, tokenizer: Any, chosen: Callable[[list[int]], list[int]]) -> None:
-        self.tokenizer, self.chosen = tokenizer, chosen
-
-    def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        return self._encode(texts, lambda ids: ids)
-
-    def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        return self._encode(texts, self.chosen)
-
-    def _encode(
-        self, texts: Sequence[str], chosen: Callable[[list[int]], list[int]]
-    ) -> NDArray[np.float32]:
-        rows = np.zeros((len(texts), 30522), np.float32)
-        for row, text in zip(rows, texts, strict=True):
-            np.add.at(row, chosen(token_spans(text, self.tokenizer)[0]), 1)
-        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
-
-
-FIRST = (lambda ids: ids[:SEEN], "first")
-ALL = (lambda ids: ids, "all")
-LAST = (lambda ids: ids[-SEEN:], "last")
-
-
 @pytest.fixture(scope="module")
 def passages() -> Passages:
-    """40 documents of 100 words from a common stock, each with a passage of four words that only it
-    has.
-    """
-    generator = np.random.default_rng(0)
-    stock = [
-        f"{word} "
-        for word in [
-            "a",
-            "b",
-            "c",
-            "d",
-            "e",
-            "f",
-            "g",
-            "h",
-            "i",
-            "j",
-            "k",
-            "l",
-            "m",
-            "n",
-            "o",
-            "p",
-            "q",
-            "r",
-            "s",
-            "t",
-        ]
-    ]
-    rare = [
-        f"{a}{b}" for a in "bcdfghjklm" for b in ("at", "en", "ig", "op", "un", "ale", "ick", "ost")
-    ]
-    documents, spans, queries = [], {}, []
-    for number in range(40):
-        head, tail = (
-            "".join(generator.choice(stock, size)) for size in generator.permutation([30, 70])
-        )
-        phrase = " ".join([rare[2 * number], rare[2 * number + 1]] * 2)
-        spans[f"q{number}"] = (len(head), len(head) + len(phrase))
-        documents.append(f"{head}{phrase} {tail}".strip())
-        queries.append(phrase)
-    ids = [f"d{number}" for number in range(40)]
-    names = list(spans)
-    qrels = {query: {document: 1} for query, document in zip(names, ids, strict=True)}
-    return Passages(RetrievalSet(ids, documents, names, queries, qrels), spans, {"elsewhere": 3})
+    return marked_passages()
 
 
 @given(st.lists(st.sampled_from(WORDS), min_size=2, max_size=30), st.data())

@@ -15,6 +15,7 @@ from scipy import stats
 from cde.intervals import (
     Interval,
     best_on_grid,
+    clustered_interval,
     correlation_interval,
     holm,
     mean_and_spread,
@@ -283,3 +284,33 @@ def test_numbers_of_runs_as_text_are_mean_and_sample_deviation(values: list[floa
     mean, spread = statistics.mean(values), statistics.stdev(values)
     shown = [float(part) for part in mean_and_spread(values, digits=6).split(" ± ")]
     assert shown == pytest.approx([mean, spread], abs=1e-6)
+
+
+def test_copies_of_a_query_make_no_interval_narrower() -> None:
+    """Of clusters of one value each it is the bootstrap; copies in a cluster are no new evidence."""
+    generator = np.random.default_rng(0)
+    values = generator.normal(0, 1, 200)
+    plain = mean_interval(values)
+    one_each = clustered_interval(values, range(200))
+    copies = clustered_interval(np.repeat(values, 5), np.repeat(np.arange(200), 5).tolist())
+    alone = clustered_interval(np.repeat(values, 5), range(1000))
+    width = plain.high - plain.low
+    assert one_each.high - one_each.low == pytest.approx(width, rel=0.1)
+    assert copies.high - copies.low == pytest.approx(width, rel=0.1)
+    assert alone.high - alone.low == pytest.approx(width / np.sqrt(5), rel=0.1)
+    assert (copies.n, copies.estimate) == (200, pytest.approx(plain.estimate))
+
+
+def test_an_interval_over_clusters_covers_the_mean_where_values_of_a_cluster_are_alike() -> None:
+    generator = np.random.default_rng(1)
+    covered = 0
+    for _ in range(200):
+        clusters = np.repeat(np.arange(40), generator.integers(1, 9, 40))
+        values = generator.normal(0, 1, 40)[clusters] + generator.normal(0, 0.3, len(clusters))
+        interval = clustered_interval(values, clusters.tolist())
+        covered += interval.low <= 0 <= interval.high
+    assert covered >= 178  # 190 expected of a perfect interval; 40 clusters are few
+    with pytest.raises(ValueError, match="two clusters or more"):
+        clustered_interval([1.0, 2.0], ["a", "a"])
+    with pytest.raises(ValueError, match="each value needs a cluster"):
+        clustered_interval([1.0, 2.0], ["a"])

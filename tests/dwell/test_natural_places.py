@@ -1,0 +1,102 @@
+"""The place that a passage was written at is told from what is asked, and from chance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from biased_encoders import ALL, FIRST, Bag, marked_passages
+
+from cde.data import RetrievalSet
+from cde.dwell.fresh import Probed
+from cde.dwell.natural_places import by_written_place, tables_of_scores, written_place
+from cde.dwell.passages import Passages
+from cde.dwell.sensitivity import index_share, position_sensitivity
+from cde.models.encoder import load_tokenizer
+
+
+def harder_late(passages: Passages) -> Passages:
+    """The same, where questions about late passages are asked in words that no document has."""
+    collection = passages.collection
+    late = {query for query, (start, _) in passages.spans.items() if start >= 100}
+    assert 5 < len(late) < 35
+    asked = [
+        "zebra crossing" if query in late else text
+        for query, text in zip(collection.query_ids, collection.queries, strict=True)
+    ]
+    return replace(passages, collection=replace(collection, queries=asked))
+
+
+def indices(kind: Any, passages: Passages) -> dict[str, Any]:
+    probed = Probed("toy", passages)
+    tables = tables_of_scores(probed, passages, Bag(load_tokenizer("minilm"), kind[0]), False)
+    return {
+        name: position_sensitivity(table, owners, draws=100)
+        for name, (table, owners) in tables.items()
+    }
+
+
+def test_harder_questions_are_no_sensitivity_to_the_place() -> None:
+    """An encoder that reads all alike, and late answers that are asked for in other words."""
+    found = indices(ALL, harder_late(marked_passages()))
+    assert found["natural"].index > 0.7 and found["natural"].p < 0.05
+    assert found["question"].index == pytest.approx(found["natural"].index)
+    assert (found["moved"].index, found["moved"].p) == (0, 1)
+
+
+def test_an_encoder_that_reads_the_beginning_loses_late_answers_by_their_place() -> None:
+    passages = marked_passages()
+    found = indices(FIRST, passages)
+    assert found["moved"].best == 1 and found["moved"].p < 0.05
+    # all passages of the toy are as easy: with their mean over places nothing is left but chance
+    assert found["question"].p > 0.05 and found["question"].index < found["moved"].index / 2
+    assert found["natural, all"].groups == found["natural"].groups
+
+
+def test_a_share_of_the_index_is_told_with_its_interval() -> None:
+    generator = np.random.default_rng(0)
+    covered = 0
+    for _ in range(60):
+        owners = np.repeat(np.arange(80), 2).tolist()
+        late = np.tile([False, True], 80)
+        question = generator.normal(0.8, 0.08, 160) - 0.2 * late
+        whole = question - generator.normal(0.2, 0.02, 160) * late
+        tables = [
+            by_written_place(pd.Series(one), np.where(late, "end", "beginning").tolist())
+            for one in (question, whole)
+        ]
+        share = index_share(*tables, owners, draws=200)
+        covered += share.low <= 0.5 <= share.high
+    assert covered >= 52
+    with pytest.raises(ValueError, match="1 and 160 queries"):
+        index_share(tables[0][:1], tables[1], owners)
+
+
+def test_groups_are_those_of_squad_posq_and_thirds() -> None:
+    collection = RetrievalSet(["d"], ["x" * 1000], ["q"], ["?"], {"q": {"d": 1}})
+
+    def group(start: int, thirds: bool) -> str:
+        return written_place(Passages(collection, {"q": (start, start + 100)}, {}), "q", thirds)
+
+    assert [group(start, False) for start in (0, 99, 100, 499, 500, 900)] == [
+        "0 to 99",
+        "0 to 99",
+        "100 to 199",
+        "400 to 499",
+        "500 on",
+        "500 on",
+    ]
+    assert [group(start, True) for start in (0, 299, 300, 600, 900)] == [
+        "beginning",
+        "beginning",
+        "middle",
+        "end",
+        "end",
+    ]
+    table = by_written_place(pd.Series([0.1, 0.2, 0.3]), ["end", "beginning", "end"])
+    assert table.columns.tolist() == ["beginning", "end"]
+    assert table.notna().sum(axis=1).tolist() == [1, 1, 1]
+    assert table["end"].dropna().tolist() == [0.1, 0.3]

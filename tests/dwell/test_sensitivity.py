@@ -1,0 +1,136 @@
+"""The position sensitivity index finds the bias that an encoder was built with, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from biased_encoders import ALL, FIRST, LAST, Bag, marked_passages
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cde.dwell.probes import moved_passage
+from cde.dwell.sensitivity import position_sensitivity
+from cde.models.encoder import load_tokenizer
+
+
+def natural(groups: Any, scores: Any, names: str) -> pd.DataFrame:
+    """A table of queries that have a score in one group each."""
+    table = np.full((len(scores), len(names)), np.nan)
+    table[np.arange(len(scores)), groups] = scores
+    return pd.DataFrame(table, columns=list(names))
+
+
+def test_small_answers_by_hand() -> None:
+    moved = pd.DataFrame({"a": [1.0, 0.6], "b": [0.5, 0.3], "c": [0.4, 0.4]})
+    found = position_sensitivity(moved, draws=50)
+    assert found.index == pytest.approx(0.5)
+    assert found.groups == pytest.approx({"a": 0.8, "b": 0.4, "c": 0.4})
+    found = position_sensitivity(natural([0, 0, 1], [1.0, 0.5, 0.25], "ab"), draws=50)
+    assert found.index == pytest.approx(1 - 0.25 / 0.75)
+    assert (found.best, found.worst) == ("a", "b")
+
+
+def test_one_that_finds_nothing_or_everything_is_not_sensitive() -> None:
+    for value in (0.0, 1.0):
+        found = position_sensitivity(pd.DataFrame(np.full((9, 4), value)), draws=50)
+        assert (found.index, found.low, found.high, found.without, found.p) == (0, 0, 0, 0, 1)
+
+
+@settings(derandomize=True, max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(*[st.floats(0, 1)] * 3), min_size=3, max_size=12), st.sampled_from([0.25, 8])
+)
+def test_the_unit_of_the_scores_is_of_no_matter(
+    rows: list[tuple[float, ...]], factor: float
+) -> None:
+    scores = pd.DataFrame(rows).round(3)
+    one, other = (position_sensitivity(table, draws=40) for table in (scores, scores * factor))
+    for name in ("index", "low", "high", "without", "p", "limit"):
+        assert getattr(other, name) == pytest.approx(getattr(one, name))
+
+
+@pytest.mark.parametrize(("chosen", "kind"), [FIRST, ALL, LAST])
+def test_the_index_of_moved_passages_recovers_a_built_bias(
+    chosen: Callable[[list[int]], list[int]], kind: str
+) -> None:
+    tokenizer = load_tokenizer("minilm")
+    scores, _ = moved_passage(Bag(tokenizer, chosen), marked_passages(), tokenizer)
+    found = position_sensitivity(scores.drop(columns="default"), draws=200)
+    if kind == "all":
+        assert (found.index, found.p) == (0, 1)
+    else:
+        assert found.best == (1 if kind == "first" else 10)
+        assert found.low > 0.75 > found.limit
+        assert found.p < 0.01
+
+
+@pytest.mark.parametrize("kind", ["moved", "natural"])
+def test_without_sensitivity_one_in_twenty_is_below_five_per_cent(kind: str) -> None:
+    """Noise alone, where queries of one document are alike and ask about one place."""
+    generator = np.random.default_rng(5)
+    below, indices, expected = 0, [], []
+    for _ in range(200):
+        owners = np.repeat(np.arange(60), generator.integers(1, 5, 60))
+        if kind == "moved":
+            noise = generator.normal(0, 0.2, (60, 5))[owners]
+            scores = pd.DataFrame((0.5 + noise).clip(0, 1))
+        else:
+            groups = generator.integers(0, 5, 60)[owners]
+            noise = generator.normal(0, 0.2, 60)[owners]
+            scores = natural(groups, (0.5 + noise).clip(0, 1), "abcde")
+        found = position_sensitivity(scores, owners, draws=99)
+        below += found.p <= 0.05
+        indices.append(found.index)
+        expected.append(found.without)
+    assert 2 <= below <= 20  # 10 expected; 0.1 % of binomial draws are outside on either side
+    assert np.mean(indices) == pytest.approx(np.mean(expected), rel=0.06)
+    assert np.mean(indices) > 0.05  # an index above 0 is no sensitivity yet
+
+
+def test_power_with_200_queries() -> None:
+    """Four in five or more are seen where the worst place is 30 % below the best."""
+    generator = np.random.default_rng(6)
+    means = np.linspace(0.60, 0.42, 10)
+    seen = 0
+    for _ in range(40):
+        scores = pd.DataFrame(generator.binomial(1, means, (200, 10)).astype(float))
+        seen += position_sensitivity(scores, draws=99).p <= 0.05
+    assert seen >= 32
+
+
+def test_the_interval_covers_a_large_index_and_is_wider_for_few_documents() -> None:
+    generator = np.random.default_rng(7)
+    covered = 0
+    for _ in range(100):
+        scores = pd.DataFrame(generator.beta([4, 2], [2, 4], (60, 2)))
+        found = position_sensitivity(scores, draws=200)
+        covered += found.low <= 0.5 <= found.high
+    assert covered >= 88
+    alone = position_sensitivity(scores, draws=400)
+    alike = position_sensitivity(
+        pd.concat([scores] * 4, ignore_index=True), [*range(60)] * 4, draws=400
+    )
+    apart = position_sensitivity(pd.concat([scores] * 4, ignore_index=True), draws=400)
+    width = alone.high - alone.low
+    assert alike.high - alike.low == pytest.approx(width, rel=0.1)
+    assert apart.high - apart.low == pytest.approx(width / 2, rel=0.2)
+
+
+def test_tables_of_neither_kind_are_refused() -> None:
+    table = pd.DataFrame({"a": [1.0, 1.0], "b": [0.5, np.nan]})
+    with pytest.raises(ValueError, match="row 1 has 1 of 2"):
+        position_sensitivity(table)
+    with pytest.raises(ValueError, match=r"group\(s\) b"):
+        position_sensitivity(table.assign(b=np.nan))
+    with pytest.raises(ValueError, match="two groups"):
+        position_sensitivity(table[["a"]])
+    with pytest.raises(ValueError, match="below 0"):
+        position_sensitivity(table.fillna(-1.0))
+    with pytest.raises(ValueError, match="two documents"):
+        position_sensitivity(table[["a", "a"]], ["d", "d"])
+    with pytest.raises(ValueError, match="one each"):
+        position_sensitivity(table[["a", "a"]], ["d"])

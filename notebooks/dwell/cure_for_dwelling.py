@@ -260,16 +260,21 @@ plots.show(
 # ## Verdict
 #
 # Tested over seeds on the questions of SQuAD; docstrings are exploratory beside them. At `smoke`,
-# which has docstrings alone, they are tested. A gate says that every encoder finds half as much as
-# BM25 at least. The paper's own explanation is tested against documents as written. Where written
+# which has docstrings alone, they are tested. A gate says that the encoders that a claim compares
+# find half as much as BM25 at least: those of mean pooling for the first claims, those of [CLS] for
+# the others. The paper's own explanation is tested against documents as written. Where written
 # documents have their passages nearly anywhere, as here, it predicts little. The dose shows what
 # happens where they have not.
 
 # %%
-trained_arms = [arm for arm in cures.ARMS if len(of(arm, "mean"))]
-weakest = min(of(arm, "mean").mean() for arm in trained_arms)
-reading = claims.gate("above-floor", weakest / of("BM25", "mean").mean(), f"{MAIN}, NDCG@10")
-gates.show([reading])
+def share_of_bm25(arms):
+    """The weakest of some arms against BM25, over all places."""
+    return min(of(arm, "mean").mean() for arm in arms) / of("BM25", "mean").mean()
+
+
+compared = (FIRST, LAST, ANYWHERE, WRITTEN)
+some = [arm for arm in compared if len(of(arm, "mean"))]
+readings = [claims.gate("above-floor", share_of_bm25(some), f"{MAIN}, NDCG@10, mean pooling")]
 
 # %%
 later = [f"mrr {place}" for place in range(2, 11)]
@@ -292,6 +297,11 @@ for name in NAMES:
         claims.measure_runs(PASSAGES, apart(ANYWHERE, WRITTEN, "lost", name), name, counts)
     what = f"{name}, against all first"
     claims.measure_runs(PASSAGES, apart(ANYWHERE, FIRST, "lost", name), what, "exploratory")
+
+# %%
+of_cls = share_of_bm25([CLS, CLS_LAST])
+readings.append(claims.gate("above-floor", of_cls, f"{MAIN}, NDCG@10, [CLS] pooling"))
+gates.show(readings)
 
 # %%
 claims.measure_runs(POOLING, apart(CLS, CLS_LAST, "lean"), MAIN)

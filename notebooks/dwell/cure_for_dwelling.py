@@ -234,6 +234,8 @@ with plots.figure(width=6.6, height=4.0) as (drawing, axis):
     shown = [FIRST, *(arm for arm in CURES if not arm.startswith("[CLS]"))]
     for number, arm in enumerate(shown):
         look = {"color": plots.COLORS[number % len(plots.COLORS)], "ls": "none"}
+        if number >= len(plots.COLORS):  # colours come round again
+            look |= {"markerfacecolor": "none", "markersize": 8}
         marker = plots.MARKERS[number % len(plots.MARKERS)]
         axis.plot(of(arm, "mean"), of(arm, "index"), label=arm, marker=marker, **look)
     axis.axhline(of(FIRST, "index").mean() / 2, color=plots.MUTED, linewidth=0.8, linestyle=":")

@@ -338,11 +338,18 @@ follows = claims.told(
     contradicted="Not from the data: an encoder need not favour the place of training's passages",
     otherwise="Whether an encoder favours the place of its training's passages is open",
 )
-untrained = [arm for arm in met if cures.ARMS[arm].embedding]
+NAMED = {
+    "chunks": "chunks of equal weight",
+    "half evened": "half evened attention",
+    "evened": "evened attention",
+    "both orders": "reading both orders",
+}
+untrained = [NAMED[arm] for arm in met if arm in NAMED]
 left = page.mean_and_interval(left_of(ANYWHERE, FIRST), 2)
 balance = f"Passages anywhere leave {left} of the sensitivity."
 others = (
-    f"Without new training, {' and '.join(untrained)} halve it too, for a point of NDCG@10 at most."
+    f"Cures that leave half of it at most, without new training and for a point of NDCG@10 at most: "
+    f"{', '.join(untrained)}."
     if untrained
     else "No cure without new training halves it for a point of NDCG@10 at most."
 )

@@ -348,7 +348,7 @@ untrained = [NAMED[arm] for arm in met if arm in NAMED]
 left = page.mean_and_interval(left_of(ANYWHERE, FIRST), 2)
 balance = f"Passages anywhere leave {left} of the sensitivity."
 others = (
-    f"Cures that leave half of it at most, without new training and for a point of NDCG@10 at most: "
+    f"Without new training, these leave less than half and cost a point at most: "
     f"{', '.join(untrained)}."
     if untrained
     else "No cure without new training halves it for a point of NDCG@10 at most."

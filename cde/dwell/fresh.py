@@ -199,15 +199,15 @@ class Probed:
         some = {query: self.versions[query] for query in self.queries[:most]}
         return scores_by_place(encoder, self.passages, some, ["mrr@100", "ndcg@10"])
 
-    def unchanged(self, encoder: Encoder | Ranker) -> dict[str, pd.Series[float]]:
-        """The same of documents as they are alone."""
+    def unchanged(self, encoder: Encoder | Ranker) -> pd.DataFrame:
+        """The same of documents as they are alone, a column for each metric."""
         return unmoved(self.passages, encoder, self.queries)
 
 
 def unmoved(
     passages: Passages, encoder: Encoder | Ranker, queries: Sequence[str] | None = None
-) -> dict[str, pd.Series[float]]:
-    """MRR@100 and NDCG@10 of each query, in its document as it is.
+) -> pd.DataFrame:
+    """MRR@100 and NDCG@10 of each query, in its document as it is: a row a query, a column each.
 
     Args:
         passages: queries and their documents; of no matter where passages stand.
@@ -226,10 +226,11 @@ def unmoved(
         texts = dict(zip(asked.document_ids, asked.documents, strict=True))
         own = {query: [texts[passages.document_of(query)]] for query in names}
         tables = scores_by_place(encoder, passages, own, metrics)
-        return {metric: table["default"].loc[names] for metric, table in tables.items()}
+        by_metric = {metric: table["default"].loc[names] for metric, table in tables.items()}
+        return pd.DataFrame(by_metric)
     rankings = {query: dict(one) for query, one in encoder.rank(asked, 100).items()}
     scored = score_queries(rankings, asked, metrics, False)
-    return {metric: scored[metric].loc[names] for metric in metrics}
+    return pd.DataFrame({metric: scored[metric].loc[names] for metric in metrics})
 
 
 def encoder_of(model: str) -> Encoder | Ranker:

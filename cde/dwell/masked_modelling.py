@@ -71,9 +71,9 @@ def mask_tokens(
         >>> ids = np.arange(10, 22, dtype=np.int32)
         >>> masked = mask_tokens(ids, ids, 0, np.random.default_rng(0))
         >>> masked.text.tolist()
-        [10, 11, 12, 13, 14, 15, 16, 0, 18, 19, 0, 21]
+        [10, 11, 12, 13, 14, 15, 16, 0, 18, 0, 20, 21]
         >>> masked.target.tolist()
-        [17, 20]
+        [17, 19]
     """
     if not len(ids):
         raise ValueError("a text without tokens has none to ask for")

@@ -103,7 +103,8 @@ def with_new_positions(encoder: BiEncoder, seed: int = 0) -> BiEncoder:
 
     Example:
         >>> encoder = with_new_positions(BiEncoder.from_backbone("minilm", 1, device="cpu"))
-        >>> float(encoder.backbone.embeddings.position_embeddings.weight.std().round(decimals=3))
+        >>> places = encoder.backbone.embeddings.position_embeddings.weight.detach()
+        >>> round(float(places.std()), 3)
         0.02
     """
     table = getattr(getattr(encoder.backbone, "embeddings", None), "position_embeddings", None)
@@ -381,7 +382,7 @@ def pretrained_stages(
 
     Example:
         >>> pretrained_stages("laptop", share_of_steps=0.1).crops["steps"]
-        5
+        2
     """
     values = profile_values(Path(__file__).with_suffix(".yml"), profile)
     given = {name: value for name, value in changes.items() if value is not None}

@@ -50,31 +50,7 @@ def marked_passages() -> Passages:
     has.
     """
     generator = np.random.default_rng(0)
-    stock = [
-        f"{word} "
-        for word in [
-            "a",
-            "b",
-            "c",
-            "d",
-            "e",
-            "f",
-            "g",
-            "h",
-            "i",
-            "j",
-            "k",
-            "l",
-            "m",
-            "n",
-            "o",
-            "p",
-            "q",
-            "r",
-            "s",
-            "t",
-        ]
-    ]
+    stock = [f"{word} " for word in "abcdefghijklmnopqrst"]
     rare = [
         f"{a}{b}" for a in "bcdfghjklm" for b in ("at", "en", "ig", "op", "un", "ale", "ick", "ost")
     ]

@@ -81,27 +81,7 @@ def test_a_move_keeps_every_token_and_the_passage_whole(words: list[str], data: 
 
 
 def test_insertion_points_are_uniform(tokenizer: Any) -> None:
-    letters = [
-        "a",
-        "b",
-        "c",
-        "d",
-        "e",
-        "f",
-        "g",
-        "h",
-        "i",
-        "j",
-        "k",
-        "l",
-        "m",
-        "n",
-        "o",
-        "p",
-        "q",
-        "r",
-        "s",
-    ]
+    letters = list("abcdefghijklmnopqrs")
     text = " ".join([*letters[:5], "PASSAGE", *letters[5:]]).replace("PASSAGE", "red boat")
     start = text.index("red boat")
     versions = move_passage(text, (start, start + 8), tokenizer, 10)

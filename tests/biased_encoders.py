@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
 from cde.dwell.passages import Passages
-from cde.dwell.probes import token_spans
+from cde.dwell.substrings import token_spans
 
 SEEN = 8  # tokens that the biased encoders read
 

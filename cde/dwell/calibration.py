@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from cde.dwell.probes import segments
+from cde.dwell.substrings import segments
 from cde.models import BiEncoder
 from cde.retrieval import Encoder
 

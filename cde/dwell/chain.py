@@ -28,8 +28,8 @@ import torch
 
 from cde.data import Pairs
 from cde.dwell.encoder_decoder import EncoderDecoder
-from cde.dwell.probes import segments, token_spans
 from cde.dwell.span_corruption import pretrain
+from cde.dwell.substrings import segments, token_spans
 from cde.experiments.runs import PROCEDURE as TRAINING
 from cde.experiments.runs import stored
 from cde.hardware import trained_in

@@ -1,6 +1,7 @@
 """Where training's passages stand, and what cures an encoder of dwelling: arms, and their probe.
 
-Every arm trains the same layers of MiniLM, with as many steps, on the same queries and documents.
+Every arm trains the same layers of MiniLM on the same queries and documents, with as many steps;
+those with [CLS] with four times as many, since MiniLM was trained with mean pooling.
 In some arms the passage that answers stands at the beginning of each document, in others at the
 end, at both in some share (a dose), anywhere, or where it was written. The cures are tried on the
 worst case, an encoder whose training had every passage at the beginning:
@@ -34,7 +35,8 @@ from cde.data.pydocs import HELD_OUT, PACKAGES
 from cde.dwell.calibration import BothOrders, calibrated
 from cde.dwell.passages import Passages, load_passages
 from cde.dwell.placement import PLACES, Placed, Placement, at_the_beginning, halves, placed_pairs
-from cde.dwell.probes import scores_by_place, token_spans
+from cde.dwell.probes import scores_by_place
+from cde.dwell.substrings import token_spans
 from cde.experiments.recipes import profile_values
 from cde.experiments.runs import train
 from cde.lexical import BM25
@@ -70,15 +72,19 @@ class Arm:
         settings: of `TrainConfig`, beside the recipe's.
         embedding: what is done when texts are embedded: "", "chunks", "half evened", "evened" or
             "both orders".
+        times: how often the recipe's steps are made.
     """
 
     placement: Placement
     settings: Mapping[str, Any] = field(default_factory=dict)
     embedding: str = ""
+    times: int = 1
 
 
 _FIRST, _LAST = at_the_beginning(1), at_the_beginning(0)
 _CLS = {"model": {"pooling": "cls"}}
+#: MiniLM was trained with mean pooling, so that its [CLS] has to learn to stand for a text
+_LONGER = 4
 #: by name; the first five differ in nothing but where the passages of training stand
 ARMS: dict[str, Arm] = {
     "all first": Arm(_FIRST),
@@ -86,8 +92,8 @@ ARMS: dict[str, Arm] = {
     "all last": Arm(_LAST),
     "anywhere": Arm([1 / PLACES] * PLACES),
     "as written": Arm(None),
-    "[CLS], all first": Arm(_FIRST, _CLS),
-    "[CLS], all last": Arm(_LAST, _CLS),
+    "[CLS], all first": Arm(_FIRST, _CLS, times=_LONGER),
+    "[CLS], all last": Arm(_LAST, _CLS, times=_LONGER),
     "trained in chunks": Arm(_FIRST, {"model": {"pooling": "chunks"}}),
     "clusters": Arm(_FIRST, {"batches": "cluster"}),
     "context": Arm(_FIRST, {"architecture": "contextual", "attention": "cached"}),
@@ -95,8 +101,8 @@ ARMS: dict[str, Arm] = {
     "half evened": Arm(_FIRST, embedding="half evened"),
     "evened": Arm(_FIRST, embedding="evened"),
     "both orders": Arm(_FIRST, embedding="both orders"),
-    "[CLS], half evened": Arm(_FIRST, _CLS, "half evened"),
-    "[CLS], evened": Arm(_FIRST, _CLS, "evened"),
+    "[CLS], half evened": Arm(_FIRST, _CLS, "half evened", _LONGER),
+    "[CLS], evened": Arm(_FIRST, _CLS, "evened", _LONGER),
 }
 #: what is probed without training
 REFERENCES = ("before training", "MiniLM", "BM25")
@@ -164,7 +170,7 @@ class CureRecipe:
             "context_size": self.context_size,
             "context_tokens": self.context_tokens,
         }
-        settings = dict(_arm(arm).settings)
+        settings = {"steps": self.steps * _arm(arm).times, **_arm(arm).settings}
         if settings.get("architecture") == "contextual":
             settings |= of_context
         return replace(base, **settings)

@@ -29,9 +29,10 @@ from cde.data.pydocs import HELD_OUT
 from cde.dwell.cures import source_of
 from cde.dwell.longer_documents import join_paragraphs
 from cde.dwell.passages import Passages, ask, load_passages
-from cde.dwell.probes import moved_versions, scores_by_place, token_spans
+from cde.dwell.probes import moved_versions, scores_by_place
 from cde.dwell.readers import Kept
 from cde.dwell.recipe import dwell_recipe
+from cde.dwell.substrings import token_spans
 from cde.intervals import Interval, clustered_interval
 from cde.lexical import BM25
 from cde.models import BiEncoder
@@ -99,10 +100,7 @@ def _module(name: str) -> str:
 
 
 def fresh_passages(
-    name: str,
-    queries: int,
-    words: Sequence[int] = (60, 400),
-    packages: Sequence[str] | None = None,
+    name: str, queries: int, words: Sequence[int] = (60, 400), packages: Sequence[str] | None = None
 ) -> Passages:
     """Queries of a collection that were not looked at before, with their places.
 

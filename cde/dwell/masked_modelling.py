@@ -13,8 +13,6 @@ Cost: that of the encoder, and for each token asked for one product with the who
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -24,14 +22,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
-from transformers import get_cosine_schedule_with_warmup
 
-from cde.dwell.span_corruption import bare_ids, stretch
+from cde.dwell.language_modelling import bare_ids, train_on_stretches
 from cde.hardware import half_precision
 from cde.models import BiEncoder
 from cde.models.encoding import padded, tokenise
-from cde.storage import content_hash
-from cde.training.loop import Loop
 
 __all__ = ["Masked", "mask_tokens", "masked_loss", "pretrain_masked"]
 
@@ -161,39 +156,29 @@ def pretrain_masked(
     tokenizer = model.tokenizer
     if tokenizer.mask_token_id is None:
         raise ValueError(f"{type(tokenizer).__name__} has no mask: masked modelling needs one")
-    rows = [row for row in bare_ids(tokenizer, texts) if len(row)]
     every = np.arange(len(tokenizer), dtype=np.int32)
     words = np.setdiff1d(every, np.array(tokenizer.all_special_ids, dtype=np.int32))
     trained = _Named(model)
-    optimiser = torch.optim.AdamW(trained.parameters(), lr=learning_rate, weight_decay=0.0)
-    schedule = get_cosine_schedule_with_warmup(optimiser, int(warmup * steps), steps)
-    settings = [steps, batch_size, tokens, learning_rate, warmup, seed]
-    identity = json.dumps(["masked modelling", content_hash(texts), *settings])
-    loop = Loop(trained, optimiser, schedule, identity, folder, checkpoint_every)
-    loop.resume()
 
-    def step(number: int) -> dict[str, float]:
-        begun = time.perf_counter()
-        generator = np.random.default_rng([seed, number])
-        drawn = generator.choice(len(rows), min(batch_size, len(rows)), replace=False)
-        batch = [
-            mask_tokens(
-                stretch(rows[row], tokens, generator), words, tokenizer.mask_token_id, generator
-            )
-            for row in drawn
-        ]
-        optimiser.zero_grad(set_to_none=True)
+    def gradients(batch: list[Masked]) -> tuple[float, float]:
         loss, accuracy = masked_loss(model, batch, trained.bias)
-        if not torch.isfinite(loss):
-            raise FloatingPointError(f"step {number + 1}: the loss is {loss}; lower learning_rate")
         loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
-        optimiser.step()
-        schedule.step()
-        seconds = time.perf_counter() - begun
-        return {"loss": float(loss.detach()), "accuracy": accuracy, "seconds": seconds}
+        return float(loss.detach()), accuracy
 
-    model.train()
-    metrics = loop.run(step, steps, "masked modelling")
-    model.eval()
-    return metrics
+    return train_on_stretches(
+        trained,
+        [row for row in bare_ids(tokenizer, texts) if len(row)],
+        texts,
+        folder,
+        lambda ids, generator: mask_tokens(ids, words, tokenizer.mask_token_id, generator),
+        gradients,
+        task="masked modelling",
+        shown="masked modelling",
+        steps=steps,
+        batch_size=batch_size,
+        tokens=tokens,
+        learning_rate=learning_rate,
+        warmup=warmup,
+        checkpoint_every=checkpoint_every,
+        seed=seed,
+    )

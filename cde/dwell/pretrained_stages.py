@@ -37,8 +37,9 @@ from cde.data import Pairs
 from cde.dwell.chain import crop_pairs, shuffle_segments
 from cde.dwell.masked_modelling import pretrain_masked
 from cde.dwell.placement import Placed
-from cde.dwell.probes import scores_by_place, segments, substring_similarity
+from cde.dwell.probes import scores_by_place
 from cde.dwell.recipe import DwellRecipe, dwell_recipe
+from cde.dwell.substrings import segments, substring_similarity
 from cde.dwell.tables import declines, room
 from cde.experiments.recipes import profile_values
 from cde.experiments.runs import PROCEDURE as TRAINING
@@ -293,9 +294,7 @@ class PretrainedStages:
         if chain == "BM25":
             return BM25()
         if chain in REFERENCES:
-            return BiEncoder.from_backbone(
-                "minilm", self.layers, max_tokens=self.texts.longest + 2
-            )
+            return BiEncoder.from_backbone("minilm", self.layers, max_tokens=self.texts.longest + 2)
         return BiEncoder.from_pretrained(self.folder(self.stages(chain), seed) / "model")
 
     def probe(self, chain: str, seed: int) -> dict[str, Any]:

@@ -1,93 +1,38 @@
-"""Probes of positional bias, for anything that encodes texts, ours or a Hub's.
+"""Moved passages (Dwell §4.2), for anything that encodes texts, ours or a Hub's.
 
-*Moved passage* (Dwell §4.2). A document's tokens without the passage are R. The passage P is put
-before token `round(k |R| / 9)` of them, k = 0 … 9. Where that token begins no word, the nearest one
-that does takes its place, since a cut word would be other tokens. The whole collection is searched
-each time; of the query's own document the moved version counts, all others are unchanged. (A ranker
-without vectors needs whole corpora: there the documents of other queries are moved as well, as in
-the paper.) A bag of words cannot tell the versions apart: BM25 is the control.
+A document's tokens without the passage are R. The passage P is put before token
+`round(k |R| / 9)` of them, k = 0 … 9. Where that token begins no word, the nearest one that does
+takes its place, since a cut word would be other tokens. The whole collection is searched each time;
+of the query's own document the moved version counts, all others are unchanged. (A ranker without
+vectors needs whole corpora: there the documents of other queries are moved as well, as in the
+paper.) A bag of words cannot tell the versions apart: BM25 is the control.
 
-*Sub-string similarity* (§4.3). A document is cut into ten runs of equally many tokens, to the
-nearest whole word; the cosine of each run's embedding with the document's.
+A moved document must have the document's tokens, with the passage's in one piece. Texts for which a
+tokenizer does not give that are left out and counted.
 
-Both check what they made: a moved document must have the document's tokens, with the passage's in
-one piece, and a run those tokens that it was cut from. Texts for which a tokenizer does not give
-that are left out and counted.
-
-Cost: the moved passage embeds points × queries documents once more; sub-strings about twice the
-documents' tokens.
+Cost: points × queries documents are embedded once more.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
 from cde.dwell.passages import Passages, ask
+from cde.dwell.substrings import begins_word, leading_blank, token_spans
 from cde.progress import progress
 from cde.retrieval import Encoder, Ranker, score_queries, search
 from cde.validation.vectors import encoded
 
-__all__ = [
-    "Similarities",
-    "move_passage",
-    "moved_passage",
-    "moved_versions",
-    "scores_by_place",
-    "segments",
-    "substring_similarity",
-    "token_spans",
-]
+__all__ = ["move_passage", "moved_passage", "moved_versions", "scores_by_place"]
 
 Span = tuple[int, int]
-
-
-def token_spans(text: str, tokenizer: Any) -> tuple[list[int], NDArray[np.int64]]:
-    """The tokens of a text and where each stands.
-
-    Args:
-        tokenizer: a fast tokenizer of transformers.
-
-    Returns:
-        ids, and `(n, 2)` int64: start and end of each in characters. Without special tokens, and
-        without truncation.
-
-    Raises:
-        ValueError: a tokenizer that does not know where its tokens stand.
-
-    Example:
-        >>> from cde.models.encoder import load_tokenizer
-        >>> token_spans("red  boats", load_tokenizer("minilm"))[1].tolist()
-        [[0, 3], [5, 10]]
-    """
-    if not getattr(tokenizer, "is_fast", False):
-        raise ValueError(f"{type(tokenizer).__name__} gives no offsets: a fast tokenizer is needed")
-    tokens = tokenizer(
-        text, add_special_tokens=False, return_offsets_mapping=True, truncation=False, verbose=False
-    )
-    return list(tokens["input_ids"]), np.array(tokens["offset_mapping"], dtype=np.int64).reshape(
-        -1, 2
-    )
-
-
-def _lead(text: str, tokenizer: Any) -> str:
-    """A blank, for a tokenizer that has other tokens for a word at the very start (byte-level BPE);
-    else nothing.
-    """
-    return " " if token_spans(" " + text, tokenizer)[0] != token_spans(text, tokenizer)[0] else ""
-
-
-def _begins_word(text: str, start: int) -> bool:
-    # a sentencepiece token may hold the blank before its word
-    return start == 0 or text[start - 1].isspace() or text[start : start + 1].isspace()
 
 
 def move_passage(text: str, passage: Span, tokenizer: Any, points: int = 10) -> list[str]:
@@ -126,14 +71,14 @@ def move_passage(text: str, passage: Span, tokenizer: Any, points: int = 10) -> 
         end += 1
     moved = " ".join(text[start:end].split())
     rest = " ".join([*text[:start].split(), *text[end:].split()])
-    lead = _lead(moved, tokenizer)
+    lead = leading_blank(moved, tokenizer)
     moved, rest = lead + moved, lead + rest
     passage_ids, _ = token_spans(moved, tokenizer)
     rest_ids, places = token_spans(rest, tokenizer)
     whole, _ = token_spans(lead + " ".join(text.split()), tokenizer)
     if not len(places) or Counter(whole) != Counter(rest_ids + passage_ids):
         return []
-    words = [number for number, (begin, _) in enumerate(places) if _begins_word(rest, begin)] + [
+    words = [number for number, (begin, _) in enumerate(places) if begins_word(rest, begin)] + [
         len(places)
     ]
     versions = []
@@ -312,99 +257,3 @@ def _ranker_rankings(
                 query: dict(ranking) for query, ranking in ranker.rank(some, depth).items()
             }
         yield rankings
-
-
-@dataclass(frozen=True)
-class Similarities:
-    """Cosines of runs of a document with the whole.
-
-    Attributes:
-        cosines: `(n, parts)` float32.
-        others: `(n, parts)` float32, with another document of the probe (NaN if there is none). A
-            space in which all texts lie close together leaves no room for a decline: this tells how
-            much room there is.
-        rows: `(n,)` which of the texts they belong to.
-        left_out: reason → how many texts have none.
-    """
-
-    cosines: NDArray[np.float32]
-    others: NDArray[np.float32]
-    rows: NDArray[np.int64]
-    left_out: Mapping[str, int]
-
-
-def segments(text: str, tokenizer: Any, parts: int = 10) -> list[str] | str:
-    """A text in `parts` runs of equally many tokens, to the nearest whole word; or, in words, why
-    it cannot be cut.
-
-    Example:
-        >>> from cde.models.encoder import load_tokenizer
-        >>> segments("one two three four", load_tokenizer("minilm"), parts=2)
-        ['one two', 'three four']
-    """
-    lead = _lead(text.strip(), tokenizer)
-    text = lead + text.strip()
-    ids, spans = token_spans(text, tokenizer)
-    words = [number for number, (begin, _) in enumerate(spans) if _begins_word(text, begin)]
-    if len(words) < parts:
-        return f"fewer than {parts} words"
-    wanted = np.cumsum([len(some) for some in np.array_split(np.arange(len(ids)), parts)])[:-1]
-    edges = [
-        0,
-        *(min(words, key=lambda word: (abs(word - want), word)) for want in wanted),
-        len(ids),
-    ]
-    if len(set(edges)) <= parts:
-        return "a word longer than a run"
-    runs = []
-    for low, high in pairwise(edges):
-        run = lead + text[spans[low][0] : spans[high - 1][1]].strip()
-        if token_spans(run, tokenizer)[0] != ids[low:high]:
-            return "tokens change when the text is cut"
-        runs.append(run)
-    return runs
-
-
-def substring_similarity(
-    encoder: Encoder,
-    texts: Sequence[str],
-    tokenizer: Any,
-    parts: int = 10,
-    longest: int | None = None,
-) -> Similarities:
-    """Cosine of a document's embedding with those of its first tenth, its second tenth, and so on.
-
-    Args:
-        encoder: an encoder that gives unit vectors.
-        texts: documents.
-        tokenizer: the encoder's (fast).
-        parts: runs of a document.
-        longest: leave out documents of more tokens, which the encoder would not read to the end.
-
-    Raises:
-        ValueError: no text that can be cut.
-
-    Used by the chapter `substring_similarity` (Dwell §4.3, Figs. 3 and 5).
-    """
-    left_out: Counter[str] = Counter()
-    rows, runs = [], []
-    for row, text in enumerate(progress(texts, "cutting documents", unit="documents")):
-        if longest is not None and len(token_spans(text, tokenizer)[0]) > longest:
-            left_out[f"more than {longest} tokens"] += 1
-            continue
-        runs_or_reason = segments(text, tokenizer, parts)
-        if isinstance(runs_or_reason, str):
-            left_out[runs_or_reason] += 1
-        else:
-            rows.append(row)
-            runs += runs_or_reason
-    if not rows:
-        raise ValueError(f"no text can be cut into {parts} runs: {dict(left_out)}")
-    whole = encoded(encoder, [texts[row] for row in rows], "documents")
-    part = encoded(encoder, runs, "documents", whole.shape[1]).reshape(len(rows), parts, -1)
-    cosines = np.einsum("nd,npd->np", whole, part).astype(np.float32)
-    others = np.einsum("nd,npd->np", np.roll(whole, 1, axis=0), part).astype(np.float32)
-    others[
-        [texts[row] == texts[other] for row, other in zip(rows, np.roll(rows, 1), strict=True)]
-    ] = np.nan
-    return Similarities(cosines, others, np.array(rows, dtype=np.int64), dict(left_out))

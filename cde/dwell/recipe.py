@@ -43,7 +43,7 @@ from cde.data.pydocs import HELD_OUT
 from cde.dwell.chain import Phase, train_phase
 from cde.dwell.encoder_decoder import EncoderDecoder
 from cde.dwell.passages import Passages, load_passages
-from cde.dwell.probes import token_spans
+from cde.dwell.substrings import token_spans
 from cde.experiments.recipes import profile_values
 from cde.models.encoder import load_tokenizer
 from cde.validation import unknown

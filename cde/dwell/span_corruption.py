@@ -14,8 +14,6 @@ Cost: training, that of the model; the probe, ten passes over each document.
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,26 +22,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
-from transformers import get_cosine_schedule_with_warmup
 
 from cde.dwell.encoder_decoder import EncoderDecoder
+from cde.dwell.language_modelling import bare_ids, train_on_stretches
 from cde.hardware import half_precision
-from cde.models.encoding import padded, tokenise
+from cde.models.encoding import padded
 from cde.progress import progress
-from cde.storage import content_hash
-from cde.training.loop import Loop
 from cde.validation import checked_whole
 
-__all__ = [
-    "Corrupted",
-    "bare_ids",
-    "corrupt",
-    "pretrain",
-    "sentinels",
-    "span_accuracy",
-    "stretch",
-    "windows_corrupted",
-]
+__all__ = ["Corrupted", "corrupt", "pretrain", "sentinels", "span_accuracy", "windows_corrupted"]
 
 Ids = NDArray[np.int32]
 
@@ -184,32 +171,23 @@ def pretrain(
     Used by the chapters `span_corruption` and `training_stages`.
     """
     marks = sentinels(model.tokenizer)
-    rows = [row for row in bare_ids(model.tokenizer, texts) if len(row) >= 4]
-    optimiser = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=0.0)
-    schedule = get_cosine_schedule_with_warmup(optimiser, int(warmup * steps), steps)
-    settings = [steps, batch_size, tokens, learning_rate, warmup, seed]
-    identity = json.dumps(["span corruption", content_hash(texts), *settings])
-    loop = Loop(model, optimiser, schedule, identity, folder, checkpoint_every)
-    loop.resume()
-
-    def step(number: int) -> dict[str, float]:
-        begun = time.perf_counter()
-        generator = np.random.default_rng([seed, number])
-        drawn = generator.choice(len(rows), min(batch_size, len(rows)), replace=False)
-        batch = [corrupt(stretch(rows[row], tokens, generator), marks, generator) for row in drawn]
-        optimiser.zero_grad(set_to_none=True)
-        loss, accuracy = _gradients(model, batch, chunk or len(batch))
-        if not np.isfinite(loss):
-            raise FloatingPointError(f"step {number + 1}: the loss is {loss}; lower learning_rate")
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        schedule.step()
-        return {"loss": loss, "accuracy": accuracy, "seconds": time.perf_counter() - begun}
-
-    model.train()
-    metrics = loop.run(step, steps, "restoring spans")
-    model.eval()
-    return metrics
+    return train_on_stretches(
+        model,
+        [row for row in bare_ids(model.tokenizer, texts) if len(row) >= 4],
+        texts,
+        folder,
+        lambda ids, generator: corrupt(ids, marks, generator),
+        lambda batch: _gradients(model, batch, chunk or len(batch)),
+        task="span corruption",
+        shown="restoring spans",
+        steps=steps,
+        batch_size=batch_size,
+        tokens=tokens,
+        learning_rate=learning_rate,
+        warmup=warmup,
+        checkpoint_every=checkpoint_every,
+        seed=seed,
+    )
 
 
 def _gradients(
@@ -226,31 +204,6 @@ def _gradients(
         total += float(loss.detach())
         share += float(right.sum()) / targets
     return total, share
-
-
-def bare_ids(tokenizer: Any, texts: Sequence[str]) -> list[Ids]:
-    """Token ids of whole texts without the special tokens at their ends.
-
-    Example:
-        >>> from cde.models.encoder import load_tokenizer
-        >>> bare_ids(load_tokenizer("minilm"), ["red boats"])[0].tolist()
-        [2417, 6242]
-    """
-    special = np.array(tokenizer.all_special_ids)
-    rows = tokenise(tokenizer, list(texts), 10**9)
-    return [row[~np.isin(row, special)] for row in rows]
-
-
-def stretch(ids: Ids, tokens: int, generator: np.random.Generator) -> Ids:
-    """All tokens, or of a longer text so many from anywhere in it: its beginning is seen no more
-    often than its end.
-
-    Example:
-        >>> stretch(np.arange(10, 30, dtype=np.int32), 4, np.random.default_rng(0)).tolist()
-        [24, 25, 26, 27]
-    """
-    start = int(generator.integers(0, max(0, len(ids) - tokens) + 1))
-    return ids[start : start + tokens]
 
 
 def windows_corrupted(

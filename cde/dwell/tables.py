@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import quantile_test
 
 from cde.dwell.passages import Passages
-from cde.dwell.probes import Similarities
+from cde.dwell.substrings import Similarities
 from cde.intervals import mean_interval
 
 __all__ = [
@@ -182,7 +182,7 @@ def rows_by_segment(
     """A row for each segment of the documents.
 
     Args:
-        similar: result of `cde.dwell.probes.substring_similarity`.
+        similar: result of `cde.dwell.substrings.substring_similarity`.
         shares: per cent of the documents whose cosine a quantile is above.
 
     Returns:

@@ -114,7 +114,8 @@ def encoders(number):
 
 # %%
 from cde.dwell.chain import shuffle_segments
-from cde.dwell.probes import moved_passage, substring_similarity
+from cde.dwell.probes import moved_passage
+from cde.dwell.substrings import substring_similarity
 from cde.dwell.tables import changes, declines, room
 from cde.models.encoder import load_tokenizer
 

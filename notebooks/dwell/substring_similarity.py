@@ -90,7 +90,7 @@ def loaded(model, number):
 import pandas as pd
 
 from cde.dwell.chain import shuffle_segments
-from cde.dwell.probes import substring_similarity
+from cde.dwell.substrings import substring_similarity
 from cde.dwell.tables import rows_by_segment
 
 WRITTEN, SHUFFLED = "as written", "shuffled"

@@ -40,7 +40,9 @@ def row_of(encoder) -> pd.DataFrame:
     """One row as `CureRecipe.rows` has it, of an encoder at hand."""
     recipe = cure_recipe("smoke", queries=40)
     _, tested = recipe.placed("pydocs")
-    means = scores_by_place(encoder, tested.passages, tested.versions, ["ndcg@10"])["ndcg@10"].mean()
+    means = scores_by_place(encoder, tested.passages, tested.versions, ["ndcg@10"])[
+        "ndcg@10"
+    ].mean()
     return pd.DataFrame([{f"ndcg {place}": 100 * mean for place, mean in enumerate(means)}])
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cde.dwell import masked_modelling
+from cde.dwell.language_modelling import bare_ids
 from cde.dwell.masked_modelling import Masked, mask_tokens, masked_loss, pretrain_masked
-from cde.dwell.span_corruption import bare_ids
 from cde.models import BiEncoder, BiEncoderConfig
 from cde.models.encoder import load_tokenizer
 
@@ -176,9 +176,7 @@ def test_each_step_asks_for_other_tokens_by_its_seed_and_all_parts_of_a_text_are
 
     monkeypatch.setattr(masked_modelling, "masked_loss", noted)
     for name, seed in (("one", 0), ("again", 0), ("other", 1)):
-        pretrain_masked(
-            model, texts, tmp_path / name, steps=9, batch_size=4, tokens=20, seed=seed
-        )
+        pretrain_masked(model, texts, tmp_path / name, steps=9, batch_size=4, tokens=20, seed=seed)
     one, again, other = made[:9], made[9:18], made[18:]
     assert one == again
     assert len({str(step) for step in (*one, *other)}) == 18

@@ -11,7 +11,7 @@ from cde.data import RetrievalSet
 from cde.data.pydocs import HELD_OUT
 from cde.dwell.passages import Passages, load_passages
 from cde.dwell.placement import PLACES, Placed, at_the_beginning, halves, placed_pairs
-from cde.dwell.probes import token_spans
+from cde.dwell.substrings import token_spans
 from cde.models.encoder import load_tokenizer
 
 

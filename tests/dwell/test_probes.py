@@ -18,13 +18,8 @@ from transformers import PreTrainedTokenizerFast
 
 from cde.data import RetrievalSet
 from cde.dwell.passages import Passages
-from cde.dwell.probes import (
-    move_passage,
-    moved_passage,
-    segments,
-    substring_similarity,
-    token_spans,
-)
+from cde.dwell.probes import move_passage, moved_passage
+from cde.dwell.substrings import segments, substring_similarity, token_spans
 from cde.lexical import BM25
 from cde.models.encoder import load_tokenizer
 

@@ -8,7 +8,7 @@ import pytest
 
 from cde.data import RetrievalSet
 from cde.dwell.passages import Passages
-from cde.dwell.probes import Similarities
+from cde.dwell.substrings import Similarities
 from cde.dwell.tables import (
     best_by_others,
     changes,

@@ -27,7 +27,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from cde.data import Pairs
@@ -36,6 +35,7 @@ from cde.dwell.calibration import BothOrders, calibrated
 from cde.dwell.passages import Passages, load_passages
 from cde.dwell.placement import PLACES, Placed, Placement, at_the_beginning, halves, placed_pairs
 from cde.dwell.probes import scores_by_place
+from cde.dwell.sensitivity import index_of_means
 from cde.dwell.substrings import token_spans
 from cde.experiments.recipes import profile_values
 from cde.experiments.runs import train
@@ -314,11 +314,9 @@ def thirds(rows: pd.DataFrame, name: str = "ndcg") -> pd.DataFrame:
             for part, places in parts.items()
         }
     )
-    three = means.to_numpy()
+    index = index_of_means(means.to_numpy())
     means["mean"] = rows[[f"{name} {place}" for place in range(1, PLACES + 1)]].mean(axis=1)
-    greatest = three.max(axis=1)
-    means["index"] = np.where(greatest > 0, 1 - three.min(axis=1) / np.maximum(greatest, 1e-12), 0)
-    return means
+    return means.assign(index=index)
 
 
 def cure_recipe(profile: str, **changes: Any) -> CureRecipe:

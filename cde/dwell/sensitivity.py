@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from cde.intervals import Interval
 from cde.validation import checked_whole
 
-__all__ = ["Sensitivity", "index_share", "position_sensitivity"]
+__all__ = ["Sensitivity", "index_of_means", "index_share", "position_sensitivity"]
 
 #: rounding of sums: two orders of the same numbers count as equal
 _ROUNDING = 1e-9
@@ -115,11 +115,11 @@ def position_sensitivity(
     names = list(range(len(values))) if documents is None else list(documents)
     natural = _is_natural(values, list(scores.columns), len(names))
     owners, count = _owners(names)
-    index = _index(_means(values))
+    index = index_of_means(_means(values))
     generator = np.random.default_rng(seed)
     shuffled = _dealt if natural else _moved
     by_chance = np.array(
-        [_index(_means(shuffled(values, owners, count, generator))) for _ in range(draws)]
+        [index_of_means(_means(shuffled(values, owners, count, generator))) for _ in range(draws)]
     )
     drawn = _resampled(values, owners, count, draws, generator)
     below, above = np.nanpercentile(drawn, [2.5, 97.5])
@@ -171,7 +171,7 @@ def index_share(
         values = table.to_numpy(dtype=np.float64)
         _is_natural(values, list(table.columns), len(documents))
         drawn = _resampled(values, owners, count, draws, np.random.default_rng(seed))
-        indices.append(np.concatenate([[_index(_means(values))], drawn]))
+        indices.append(np.concatenate([[index_of_means(_means(values))], drawn]))
     one, all_of_it = indices
     shares = np.divide(one, all_of_it, out=np.ones_like(all_of_it), where=all_of_it > 0)
     low, high = np.nanpercentile(shares[1:], [2.5, 97.5])
@@ -213,8 +213,13 @@ def _means(values: Floats) -> Floats:
     return np.asarray(np.nanmean(values, axis=0))
 
 
-def _index(means: Floats) -> Floats:
-    """1 − min / max along the last axis; 0 where nothing is found at all."""
+def index_of_means(means: Floats) -> Floats:
+    """1 − min / max along the last axis; 0 where nothing is found at all.
+
+    Example:
+        >>> index_of_means(np.array([[0.5, 0.4, 0.4], [0.0, 0.0, 0.0]])).round(2).tolist()
+        [0.2, 0.0]
+    """
     best, worst = means.max(axis=-1), means.min(axis=-1)
     share = np.divide(worst, best, out=np.ones_like(best), where=best > 0)
     return np.asarray(np.clip(1 - share, 0.0, 1.0))
@@ -269,5 +274,5 @@ def _resampled(
         part = min(100, draws - start)
         weights = generator.multinomial(count, np.full(count, 1 / count), size=part).astype(float)
         with np.errstate(invalid="ignore"):
-            found.append(_index((weights @ sums) / (weights @ sizes)))
+            found.append(index_of_means((weights @ sums) / (weights @ sizes)))
     return np.concatenate(found)

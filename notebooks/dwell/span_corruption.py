@@ -36,7 +36,7 @@ from cde.dwell import recipe as dwell
 settings = page.settings(
     globals(),
     dwell.PARAMETERS,
-    laptop={"seeds": 3, "windows": 10, "draws": 4, "t5": ""},
+    laptop={"seeds": 5, "windows": 10, "draws": 8, "t5": ""},
     smoke={"seeds": 2, "windows": 5, "draws": 1},
     fresh={"seeds": 1, "queries": 50, "share_of_steps": 0.1},
     gpu={},

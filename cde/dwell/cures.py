@@ -1,7 +1,6 @@
 """Where training's passages stand, and what cures an encoder of dwelling: arms, and their probe.
 
-Every arm trains the same layers of MiniLM on the same queries and documents, with as many steps;
-those with [CLS] with four times as many, since MiniLM was trained with mean pooling.
+Every arm trains the same layers of MiniLM, with as many steps, on the same queries and documents.
 In some arms the passage that answers stands at the beginning of each document, in others at the
 end, at both in some share (a dose), anywhere, or where it was written. The cures are tried on the
 worst case, an encoder whose training had every passage at the beginning:
@@ -72,19 +71,15 @@ class Arm:
         settings: of `TrainConfig`, beside the recipe's.
         embedding: what is done when texts are embedded: "", "chunks", "half evened", "evened" or
             "both orders".
-        times: how often the recipe's steps are made.
     """
 
     placement: Placement
     settings: Mapping[str, Any] = field(default_factory=dict)
     embedding: str = ""
-    times: int = 1
 
 
 _FIRST, _LAST = at_the_beginning(1), at_the_beginning(0)
 _CLS = {"model": {"pooling": "cls"}}
-#: MiniLM was trained with mean pooling, so that its [CLS] has to learn to stand for a text
-_LONGER = 4
 #: by name; the first five differ in nothing but where the passages of training stand
 ARMS: dict[str, Arm] = {
     "all first": Arm(_FIRST),
@@ -92,8 +87,8 @@ ARMS: dict[str, Arm] = {
     "all last": Arm(_LAST),
     "anywhere": Arm([1 / PLACES] * PLACES),
     "as written": Arm(None),
-    "[CLS], all first": Arm(_FIRST, _CLS, times=_LONGER),
-    "[CLS], all last": Arm(_LAST, _CLS, times=_LONGER),
+    "[CLS], all first": Arm(_FIRST, _CLS),
+    "[CLS], all last": Arm(_LAST, _CLS),
     "trained in chunks": Arm(_FIRST, {"model": {"pooling": "chunks"}}),
     "clusters": Arm(_FIRST, {"batches": "cluster"}),
     "context": Arm(_FIRST, {"architecture": "contextual", "attention": "cached"}),
@@ -101,8 +96,8 @@ ARMS: dict[str, Arm] = {
     "half evened": Arm(_FIRST, embedding="half evened"),
     "evened": Arm(_FIRST, embedding="evened"),
     "both orders": Arm(_FIRST, embedding="both orders"),
-    "[CLS], half evened": Arm(_FIRST, _CLS, "half evened", _LONGER),
-    "[CLS], evened": Arm(_FIRST, _CLS, "evened", _LONGER),
+    "[CLS], half evened": Arm(_FIRST, _CLS, "half evened"),
+    "[CLS], evened": Arm(_FIRST, _CLS, "evened"),
 }
 #: what is probed without training
 REFERENCES = ("before training", "MiniLM", "BM25")
@@ -170,7 +165,7 @@ class CureRecipe:
             "context_size": self.context_size,
             "context_tokens": self.context_tokens,
         }
-        settings = {"steps": self.steps * _arm(arm).times, **_arm(arm).settings}
+        settings = dict(_arm(arm).settings)
         if settings.get("architecture") == "contextual":
             settings |= of_context
         return replace(base, **settings)

@@ -29,20 +29,24 @@ share_of_steps: Positive | None = None  # of the recipe's, in each stage
 points: Count | None = None  # places that the passage is moved to
 collections: list[str] | None = None  # of $CDE_DATA/beir, with known passages
 fresh_queries: Count | None = None  # of each collection, at full power
+packages: list[str] | None = None  # whose docstrings are probed at full power
 marco: bool | None = None  # MS MARCO's documents from the Hub (23 GB) as well
 decoder: str | None = None  # a retriever made from a large decoder, as `models`
 models: list[str] | None = None  # sentence-transformers models, folders or the Hub's
 
 # %%
+from cde.data.pydocs import HELD_OUT
 from cde.dwell import recipe as dwell
 
 known = {"collections": ["squad-dev", "covidqa-passages", "covidqa-docs"], "marco": False}
+at_full_power = {"fresh_queries": 500, "packages": list(HELD_OUT)}
+less = {"queries": 50, "share_of_steps": 0.1, "fresh_queries": 60, "packages": ["networkx"]}
 settings = page.settings(
     globals(),
     dwell.PARAMETERS,
-    laptop={"seeds": 3, "points": 10, **known, "fresh_queries": 500, "decoder": "", "models": []},
-    smoke={"seeds": 2, "collections": [], "fresh_queries": 12},
-    fresh={"seeds": 1, "queries": 50, "share_of_steps": 0.1, "fresh_queries": 60},
+    laptop={"seeds": 3, "points": 10, **known, **at_full_power, "decoder": "", "models": []},
+    smoke={"seeds": 2, "collections": [], "fresh_queries": 12, "packages": ["scipy"]},
+    fresh={"seeds": 1, **less},
     gpu={"fresh_queries": 5000},
     paper={"marco": True},
 )
@@ -166,15 +170,13 @@ plots.table(pd.DataFrame(lines).T.rename_axis("collection"))
 # drawn for the intervals.
 
 # %%
-from cde.data.pydocs import HELD_OUT
 from cde.dwell import fresh
 
 SMALL = settings.profile == "smoke"
 names = ["pydocs", "pydocs joined"] if SMALL else list(fresh.COLLECTIONS)
 asked = {name: settings.fresh_queries // (2 if "joined" in name else 1) for name in names}
 probing = {"queries": asked, "sample": max(6, settings.fresh_queries // 8)}
-of_docstrings = {"words": [60, 400], "packages": list(HELD_OUT)}
-probing |= {"words": [60, 80], "packages": ["scipy"]} if SMALL else of_docstrings
+probing |= {"words": [60, 80] if SMALL else [60, 400], "packages": settings.packages}
 
 # %%
 power = page.experiment(

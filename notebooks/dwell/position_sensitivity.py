@@ -26,13 +26,18 @@ seed: Seed = 0  # of the sentences that foils are made of
 fresh_queries: Count | None = None  # of each collection, whose passages are moved
 foil_queries: Count | None = None  # that texts without an answer are made for
 draws: Count | None = None  # resamples and shuffles
+packages: list[str] | None = None  # whose docstrings are probed
 
 # %%
+from cde.data.pydocs import HELD_OUT
+
+laptop = {"fresh_queries": 500, "foil_queries": 150, "draws": 500, "packages": list(HELD_OUT)}
+smoke = {"fresh_queries": 24, "foil_queries": 24, "draws": 100, "packages": ["scipy", "networkx"]}
 settings = page.settings(
     globals(),
-    laptop={"fresh_queries": 500, "foil_queries": 150, "draws": 500},
-    smoke={"fresh_queries": 24, "foil_queries": 24, "draws": 100},
-    fresh={"fresh_queries": 60, "foil_queries": 60},
+    laptop=laptop,
+    smoke=smoke,
+    fresh={"fresh_queries": 60, "foil_queries": 60, "packages": ["networkx", "polars"]},
     gpu={"fresh_queries": 5000, "foil_queries": 5000},
     paper={},
 )
@@ -54,16 +59,14 @@ settings
 # %%
 import pandas as pd
 
-from cde.data.pydocs import HELD_OUT
 from cde.dwell import fresh
 from cde.dwell.natural_places import sensitivity_rows
 
 SMALL = settings.profile == "smoke"
 names = ["pydocs", "pydocs joined"] if SMALL else list(fresh.COLLECTIONS)
 asked = {name: settings.fresh_queries // (2 if "joined" in name else 1) for name in names}
-measuring = {"queries": asked, "draws": settings.draws}
-of_docstrings = {"words": [60, 400], "packages": list(HELD_OUT)}
-measuring |= {"words": [60, 80], "packages": ["scipy", "networkx"]} if SMALL else of_docstrings
+measuring = {"queries": asked, "draws": settings.draws, "packages": settings.packages}
+measuring["words"] = [60, 80] if SMALL else [60, 400]
 
 # %%
 results = page.experiment(

@@ -445,15 +445,15 @@ page.answer(
 # a mean over tokens finds much without any positions. The paper's T5 had never been an embedder.
 # Its language modelling is span corruption by a decoder, ours masked modelling by the encoder.
 #
-# Language modelling lasts some hundred steps instead of 49,152, crops as long instead of an epoch of
-# MS MARCO, and an episode half as long instead of two epochs. At `laptop` the longest chain has three
-# episodes, not four. There is one hard negative a query, the nearest document that scores below the
-# labelled one; the paper samples nine, and names no such limit. Our contrastive stages have
-# temperature 0.02 (the paper gives none) and do not clip gradients; the learning rate starts anew
-# in each stage. A first record with a third of the steps and fewer stood below the gate. Then the
-# steps of crops were chosen by the MRR of a seed (10) that is not tested.
-# Fine-tuning teaches that a summary finds its docstring, and a docstring's own words often repeat
-# the summary early: that data may teach a bias, as the paper supposes of MS MARCO.
+# Language modelling lasts some hundred steps instead of 49,152, crops as long instead of an epoch
+# of MS MARCO, and an episode half as long instead of two epochs. At `laptop` the longest chain has
+# three episodes, not four. There is one hard negative a query, the nearest document that scores
+# below the labelled one; the paper samples nine, and names no such limit. Our contrastive stages
+# have temperature 0.02 (the paper gives none) and do not clip gradients; the learning rate starts
+# anew in each stage. A first record with a third of the steps and fewer stood below the gate. Then
+# the steps of crops were chosen by the MRR of a seed (10) that is not tested. Fine-tuning teaches
+# that a summary finds its docstring, and a docstring's own words often repeat the summary early:
+# that data may teach a bias, as the paper supposes of MS MARCO.
 #
 # The encoder–decoder begins with random layers over MiniLM's word embeddings. Its learning rates
 # were chosen by the MRR of the first seed on the searched packages.

@@ -46,7 +46,7 @@ settings = page.settings(
     globals(),
     laptop=laptop,
     smoke=smoke,
-    fresh={"uncached_batches": [256], "rounds": 2},
+    fresh={"memory_batches": [64, 256], "uncached_batches": [64], "rounds": 2},
     gpu=large | gpu,
     paper=large | paper | {"time_chunks": [16384, 65536]},
 )

@@ -436,8 +436,11 @@ def in_mrr(found):
     return f"{found.estimate:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
 
 
+less = of_stage[LM_HELPS].high < of_paper[LM_HELPS]
 page.answer(
-    f"""{language}: {in_mrr(of_stage[LM_HELPS])} in MRR@100. {crops}:
+    f"""{language}: {in_mrr(of_stage[LM_HELPS])} in MRR@100{
+        ", less than the paper's in any case" if less else ""
+    }. {crops}:
     {in_mrr(of_stage[CROPS_HELP])}. {more_episodes} {bias_begins}"""
 )
 

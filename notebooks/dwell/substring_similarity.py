@@ -377,10 +377,9 @@ def preferred(found):
 fallen = page.mean_and_interval(better[FALLS], 3) if FALLS in better else shown(CROPS)
 in_between = ""
 if FALLS in better:
-    of_text = run_interval(stages.loc["masked", "decline"])
-    in_between = "It was so before the crops: these texts are written so. " * (
-        preferred(of_text) == preferred(run_interval(better[FALLS]))
-    )
+    before, after = run_interval(stages.loc["masked", "decline"]), run_interval(better[FALLS])
+    if max(before.high, after.high) < 0 or min(before.low, after.low) > 0:
+        in_between = "It was so before the crops, which points to how these texts are written. "
     own = run_interval(stages.loc[STAGES[FALLS], "decline, shuffled"])
     in_between += f"With segments in random order that model {preferred(own)}. "
 page.answer(

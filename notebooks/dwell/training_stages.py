@@ -439,7 +439,7 @@ def in_mrr(found):
 less = of_stage[LM_HELPS].high < of_paper[LM_HELPS]
 page.answer(
     f"""{language}: {in_mrr(of_stage[LM_HELPS])} in MRR@100{
-        ", less than the paper's in any case" if less else ""
+        ", with the paper's gain outside" if less else ""
     }. {crops}:
     {in_mrr(of_stage[CROPS_HELP])}. {more_episodes} {bias_begins}"""
 )

@@ -45,6 +45,7 @@ settings = page.settings(
         "clusters": [4, 10],
         "max_tokens": 16,
     },
+    fresh={"pairs_per_source": 120, "queries": 60, "clusters": [10, 30]},
     gpu=most | {"max_tokens": 256},
     paper=most | {"max_tokens": 512},
 )

@@ -41,6 +41,7 @@ from cde.dwell import recipe as dwell
 known = {"collections": ["squad-dev", "covidqa-passages", "covidqa-docs"], "marco": False}
 at_full_power = {"fresh_queries": 500, "packages": list(HELD_OUT)}
 less = {"queries": 50, "share_of_steps": 0.1, "fresh_queries": 60, "packages": ["networkx"]}
+less |= {"collections": []}
 settings = page.settings(
     globals(),
     dwell.PARAMETERS,
@@ -173,7 +174,7 @@ plots.table(pd.DataFrame(lines).T.rename_axis("collection"))
 from cde.dwell import fresh
 
 SMALL = settings.profile == "smoke"
-names = ["pydocs", "pydocs joined"] if SMALL else list(fresh.COLLECTIONS)
+names = list(fresh.COLLECTIONS) if settings.collections else ["pydocs", "pydocs joined"]
 asked = {name: settings.fresh_queries // (2 if "joined" in name else 1) for name in names}
 probing = {"queries": asked, "sample": max(6, settings.fresh_queries // 8)}
 probing |= {"words": [60, 80] if SMALL else [60, 400], "packages": settings.packages}

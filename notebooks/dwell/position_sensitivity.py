@@ -27,17 +27,21 @@ fresh_queries: Count | None = None  # of each collection, whose passages are mov
 foil_queries: Count | None = None  # that texts without an answer are made for
 draws: Count | None = None  # resamples and shuffles
 packages: list[str] | None = None  # whose docstrings are probed
+collections: list[str] | None = None  # with known passages, of `cde.dwell.fresh`
 
 # %%
 from cde.data.pydocs import HELD_OUT
+from cde.dwell import fresh
 
-laptop = {"fresh_queries": 500, "foil_queries": 150, "draws": 500, "packages": list(HELD_OUT)}
-smoke = {"fresh_queries": 24, "foil_queries": 24, "draws": 100, "packages": ["scipy", "networkx"]}
+of_pydocs = ["pydocs", "pydocs joined"]
+known = {"packages": list(HELD_OUT), "collections": list(fresh.COLLECTIONS)}
+few = {"packages": ["scipy", "networkx"], "collections": of_pydocs}
+fewest = {"packages": ["networkx", "polars"], "collections": of_pydocs}
 settings = page.settings(
     globals(),
-    laptop=laptop,
-    smoke=smoke,
-    fresh={"fresh_queries": 60, "foil_queries": 60, "packages": ["networkx", "polars"]},
+    laptop={"fresh_queries": 500, "foil_queries": 150, "draws": 500, **known},
+    smoke={"fresh_queries": 24, "foil_queries": 24, "draws": 100, **few},
+    fresh={"fresh_queries": 60, "foil_queries": 60, **fewest},
     gpu={"fresh_queries": 5000, "foil_queries": 5000},
     paper={},
 )
@@ -59,11 +63,10 @@ settings
 # %%
 import pandas as pd
 
-from cde.dwell import fresh
 from cde.dwell.natural_places import sensitivity_rows
 
 SMALL = settings.profile == "smoke"
-names = ["pydocs", "pydocs joined"] if SMALL else list(fresh.COLLECTIONS)
+names = settings.collections
 asked = {name: settings.fresh_queries // (2 if "joined" in name else 1) for name in names}
 measuring = {"queries": asked, "draws": settings.draws, "packages": settings.packages}
 measuring["words"] = [60, 80] if SMALL else [60, 400]

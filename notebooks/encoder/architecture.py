@@ -40,6 +40,7 @@ settings = page.settings(
     globals(),
     laptop={**of_texts, **of_model, "documents": 300, "queries": 200},
     smoke={**small, "max_tokens": 16, "layers": 2, "documents": 60, "queries": 20},
+    fresh={"layers": 2, "documents": 100, "queries": 60},
     gpu=large,
     paper={**large, "context_size": 512},
 )

@@ -41,6 +41,7 @@ settings = page.settings(
     globals(),
     laptop={"packages": None, "documents": 120, "max_tokens": 64, "collections": beir, **of_each},
     smoke={"packages": small, "documents": 30, "max_tokens": 16},
+    fresh={"documents": 60},
     gpu={"documents": 240, "max_tokens": 256},
     paper={"documents": 5000, "max_tokens": 256},
 )

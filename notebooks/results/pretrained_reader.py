@@ -42,6 +42,7 @@ settings = page.settings(
         "collections": ["cosqa", "scifact"],
         "gates": [1.0],
     },
+    fresh={"documents": 60, "queries": 30, "collections": judged[:6]},
     gpu=whole,
     paper=whole,
 )

@@ -42,7 +42,7 @@ settings = page.settings(
     cures.PARAMETERS,
     laptop={"seeds": 3, "collections": ["squad-dev"], "again": placements},
     smoke={"seeds": 2, "collections": [], "again": every},
-    fresh={"seeds": 1, "steps": 10, "queries": 60, "pairs": 400},
+    fresh={"seeds": 1, "steps": 4, "queries": 30, "pairs": 200, "collections": [], "again": every},
     gpu={"seeds": 5, "again": every},
     paper={},
 )

@@ -36,12 +36,12 @@ from cde.dwell import fresh
 of_pydocs = ["pydocs", "pydocs joined"]
 known = {"packages": list(HELD_OUT), "collections": list(fresh.COLLECTIONS)}
 few = {"packages": ["scipy", "networkx"], "collections": of_pydocs}
-fewest = {"packages": ["networkx", "polars"], "collections": of_pydocs}
+small = ["rich", "tornado", "mpmath", "accelerate"]
 settings = page.settings(
     globals(),
     laptop={"fresh_queries": 500, "foil_queries": 150, "draws": 500, **known},
     smoke={"fresh_queries": 24, "foil_queries": 24, "draws": 100, **few},
-    fresh={"fresh_queries": 60, "foil_queries": 60, **fewest},
+    fresh={"fresh_queries": 60, "foil_queries": 60, "packages": small, "collections": of_pydocs},
     gpu={"fresh_queries": 5000, "foil_queries": 5000},
     paper={},
 )

@@ -16,6 +16,7 @@ Cost: that of the runs.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -308,7 +309,8 @@ def profile_values(file: Path, profile: str) -> dict[str, Any]:
     """What a file of recipes has for a profile.
 
     Args:
-        file: YAML: profile → settings.
+        file: YAML: profile → settings. `fresh` is no profile: it is what `laptop` changes where the
+            whole book is made without records (`make book FRESH=1`).
         profile: name of the profile.
 
     Raises:
@@ -319,9 +321,13 @@ def profile_values(file: Path, profile: str) -> dict[str, Any]:
         [40, 20]
     """
     profiles = yaml.safe_load(file.read_text(encoding="utf-8"))
+    shortened = profiles.pop("fresh", {})
     if profile not in profiles:
         raise ValueError(f"profile must be one of {', '.join(profiles)}; it is {profile!r}")
     values: dict[str, Any] = profiles[profile]
+    if profile == "laptop" and os.environ.get("CDE_FRESH") == "1":
+        for name, value in shortened.items():
+            values[name] = {**values[name], **value} if isinstance(value, dict) else value
     return values
 
 

@@ -10,8 +10,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cde import experiments
 from cde.data import RetrievalSet, load_pairs
-from cde.experiments.recipes import EvaluationSet, own_tests, recipe, training_pairs
+from cde.experiments.recipes import (
+    EvaluationSet,
+    own_tests,
+    profile_values,
+    recipe,
+    training_pairs,
+)
 from cde.experiments.sizes import sweep_sizes
 from cde.experiments.sweeps import evaluate_in_contexts, sweep
 from cde.models import BiEncoder
@@ -40,6 +47,23 @@ class Contextual:
     def with_context(self, documents: Any, seed: int = 0) -> Bound:
         self.given.append(documents)
         return Bound(bool(documents) and documents[0].startswith("a"))
+
+
+def test_a_book_without_records_shortens_the_recipe_of_the_laptop_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = Path(experiments.__file__).with_name("recipes.yml")
+    monkeypatch.delenv("CDE_FRESH", raising=False)
+    whole = {name: profile_values(file, name) for name in ("smoke", "laptop", "gpu")}
+    monkeypatch.setenv("CDE_FRESH", "1")
+    shortened = profile_values(file, "laptop")
+    assert shortened["sizes"] < whole["laptop"]["sizes"]
+    assert shortened["first"]["pairs"] < whole["laptop"]["first"]["pairs"]
+    assert set(shortened["first"]) == set(whole["laptop"]["first"]), "the rest is the laptop's"
+    assert shortened["second"] == whole["laptop"]["second"]
+    assert all(profile_values(file, name) == whole[name] for name in ("smoke", "gpu"))
+    with pytest.raises(ValueError, match="'fresh'"):
+        profile_values(file, "fresh")
 
 
 def small(name: str) -> EvaluationSet:

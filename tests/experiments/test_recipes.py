@@ -12,13 +12,7 @@ import pytest
 
 from cde import experiments
 from cde.data import RetrievalSet, load_pairs
-from cde.experiments.recipes import (
-    EvaluationSet,
-    own_tests,
-    profile_values,
-    recipe,
-    training_pairs,
-)
+from cde.experiments.recipes import EvaluationSet, own_tests, profile_values, recipe, training_pairs
 from cde.experiments.sizes import sweep_sizes
 from cde.experiments.sweeps import evaluate_in_contexts, sweep
 from cde.models import BiEncoder

@@ -45,7 +45,7 @@ settings = page.settings(
     dwell.PARAMETERS,
     laptop={"seeds": 3, **small},
     smoke={"seeds": 2, **least},
-    fresh={"seeds": 1, "queries": 50, "share_of_steps": 0.03, "steps": 4},
+    fresh={"seeds": 1, "queries": 20, "share_of_steps": 0.03, "steps": 4},
     gpu=large,
     paper=large | longest,
 )

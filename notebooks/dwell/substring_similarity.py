@@ -37,7 +37,7 @@ settings = page.settings(
     dwell.PARAMETERS,
     laptop={"seeds": 3, "parts": 10},
     smoke={"seeds": 2},
-    fresh={"seeds": 1, "queries": 50, "share_of_steps": 0.03},
+    fresh={"seeds": 1, "queries": 20, "share_of_steps": 0.03},
     gpu={},
     paper={},
 )

@@ -42,7 +42,7 @@ settings = page.settings(
     dwell.PARAMETERS,
     laptop={"seeds": 3, "trainings": 5},
     smoke={"seeds": 2, "trainings": 1},
-    fresh={"seeds": 1, "trainings": 1, "queries": 50, "share_of_steps": 0.03, "episodes": 2},
+    fresh={"seeds": 1, "trainings": 1, "queries": 20, "share_of_steps": 0.03, "episodes": 2},
     gpu={},
     paper={},
 )

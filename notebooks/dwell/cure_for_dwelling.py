@@ -42,7 +42,7 @@ settings = page.settings(
     cures.PARAMETERS,
     laptop={"seeds": 3, "collections": ["squad-dev"], "again": placements},
     smoke={"seeds": 2, "collections": [], "again": every},
-    fresh={"seeds": 1, "steps": 2, "queries": 12, "pairs": 100, "collections": [], "again": every},
+    fresh={"seeds": 1, "steps": 2, "queries": 12, "pairs": 200, "collections": [], "again": every},
     gpu={"seeds": 5, "again": every},
     paper={},
 )

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,8 @@ def calibrated(
         encoder: a bi-encoder; it gets its own attention back at the end.
         basket: tokens a basket; the authors' 128.
         strength: from 0, none, to 1, all; the authors' 0.5.
-        depth: the share of the layers, from the last one, that are evened out; the authors' 0.5.
+        depth: the share of the layers, from the last one, that are evened out, rounded up; the
+            authors' 0.5.
 
     Raises:
         ValueError: see `even_out`; a depth outside 0 to 1.
@@ -123,7 +125,7 @@ def calibrated(
         raise ValueError(f"depth is a share of the layers, from 0 to 1; it is {depth}")
     even_out(torch.ones(1, 1, 1, 1), None, basket, strength)  # bad settings are told here
     own: Any = encoder.backbone.get_submodule(encoder.family.layers)
-    kept = list(own)[len(own) - round(depth * len(own)) :]
+    kept = list(own)[len(own) - ceil(depth * len(own)) :]
     before = encoder.attention
     encoder.attention = {
         "implementation": _NAME,

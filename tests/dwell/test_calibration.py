@@ -75,6 +75,13 @@ def test_without_strength_or_layers_nothing_changes_and_afterwards_neither() -> 
     np.testing.assert_array_equal(encoder.encode_documents(TEXTS), before)
 
 
+def test_any_depth_above_none_evens_out_a_layer() -> None:
+    encoder = BiEncoder.from_backbone("minilm", layers=1, precision="float32")
+    before = encoder.encode_documents(TEXTS[:1])
+    with calibrated(encoder, basket=4, strength=1.0, depth=0.5) as evened:
+        assert np.abs(evened.encode_documents(TEXTS[:1]) - before).max() > 1e-3
+
+
 def test_an_error_inside_gives_the_encoder_its_attention_back() -> None:
     encoder = BiEncoder.from_backbone("minilm", layers=1)
     with pytest.raises(KeyError), calibrated(encoder):

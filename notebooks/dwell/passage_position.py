@@ -39,7 +39,7 @@ from cde.data.pydocs import HELD_OUT
 from cde.dwell import recipe as dwell
 
 known = {"collections": ["squad-dev", "covidqa-passages", "covidqa-docs"], "marco": False}
-at_full_power = {"fresh_queries": 500, "packages": list(HELD_OUT)}
+at_full_power = {"fresh_queries": 4000, "packages": list(HELD_OUT)}
 less = {"queries": 20, "share_of_steps": 0.03, "fresh_queries": 60, "collections": []}
 less |= {"packages": ["rich", "tornado", "mpmath", "accelerate"]}
 settings = page.settings(
@@ -176,7 +176,7 @@ from cde.dwell import fresh
 SMALL = settings.profile == "smoke"
 names = list(fresh.COLLECTIONS) if settings.collections else ["pydocs", "pydocs joined"]
 asked = {name: settings.fresh_queries // (2 if "joined" in name else 1) for name in names}
-probing = {"queries": asked, "sample": max(6, settings.fresh_queries // 8)}
+probing = {"queries": asked, "sample": max(6, min(100, settings.fresh_queries // 8))}
 probing |= {"words": [60, 80] if SMALL else [60, 400], "packages": settings.packages}
 
 # %%

@@ -9,6 +9,7 @@ Cost: two calls of git, milliseconds.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -20,7 +21,15 @@ from typing import Any
 
 from cde.storage import project_root
 
-__all__ = ["Account", "account", "commit", "libraries", "most_memory", "now"]
+__all__ = [
+    "Account",
+    "account",
+    "commit",
+    "libraries",
+    "most_memory",
+    "now",
+    "without_records",
+]
 
 #: what moves numbers; faiss comes as one of two distributions, so that one of them is missing
 _LIBRARIES = (
@@ -80,6 +89,17 @@ class Account:
 
 #: account of this process
 account = Account()
+
+
+def without_records() -> bool:
+    """Whether this book is made anew, from no record (`make book FRESH=1`); then `laptop` is
+    shortened: less training, smaller collections.
+
+    Example:
+        >>> without_records()
+        False
+    """
+    return os.environ.get("CDE_FRESH") == "1"
 
 
 def libraries() -> dict[str, str]:

@@ -39,7 +39,7 @@ from cde.book.ledger import read_ledger
 from cde.book.page import MIME
 from cde.book.records import record_state
 from cde.data.sources import source_key
-from cde.provenance import commit, libraries
+from cde.provenance import commit, libraries, without_records
 from cde.storage import atomic_path, content_hash, project_root, temporary_folder
 from cde.storage.damage import digest_of, unsigned, write_json
 
@@ -224,7 +224,7 @@ def execute(
         notebook=content_hash([chapter.source]),
         lock=_file_hash(root / "constraints.txt"),
         claims=_claims_hash(chapter, root),
-        without_records=os.environ.get("CDE_FRESH") == "1",
+        without_records=without_records(),
         libraries=libraries(),
     )
     # hashed now, not afterwards: an edit during the run makes the page stale, as it should

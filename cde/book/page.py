@@ -25,7 +25,7 @@ from cde.book.proofs import TIMES
 from cde.book.verdicts import to_json
 from cde.hardware import describe
 from cde.intervals import mean_and_interval, mean_and_spread
-from cde.provenance import PROFILES, account, commit, libraries, most_memory, now
+from cde.provenance import PROFILES, account, commit, libraries, most_memory, now, without_records
 from cde.storage import content_hash
 
 __all__ = [
@@ -52,6 +52,9 @@ _READ_ALONG = (
     "book/templates/verdicts.html.j2",
 )
 MIME = "application/vnd.cde.book.page+json"
+_SHORTENED = """<p>This book was made without records (<code>FRESH=1</code>). So that it takes one
+sitting, <code>laptop</code> is shortened: less training, fewer seeds, smaller collections. Its
+verdicts are those of a smaller experiment.</p>"""
 
 
 class Keyed(Protocol):
@@ -84,7 +87,8 @@ class Settings(SimpleNamespace):
     def _repr_html_(self) -> str:
         # None is the recipe's value, or "all"
         rows = {name: str(value) for name, value in vars(self).items() if value is not None}
-        return plots.table(pd.DataFrame({"value": rows})).markup
+        shown = plots.table(pd.DataFrame({"value": rows})).markup
+        return shown + _SHORTENED if self.profile == "laptop" and without_records() else shown
 
 
 def settings(
@@ -123,7 +127,7 @@ def settings(
         raise ValueError(
             f"profile must be one of {', '.join(dict.fromkeys(known))}; it is {profile!r}"
         )
-    shortened = profile == "laptop" and "fresh" in profiles and os.environ.get("CDE_FRESH") == "1"
+    shortened = profile == "laptop" and "fresh" in profiles and without_records()
     declared = {name: None for name in recipe_parameters if name in names}
     values: dict[str, Any] = {**profiles["laptop"], **declared}
     for name, value in profiles.get("fresh" if shortened else profile, {}).items():

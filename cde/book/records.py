@@ -28,7 +28,7 @@ import pandas as pd
 from cde.book.growth import check_settings, grown
 from cde.book.proofs import TIMES, ProofState, differences, experiment_digest, stored_rows
 from cde.hardware import describe
-from cde.provenance import account, commit, libraries, now
+from cde.provenance import account, commit, libraries, now, without_records
 from cde.storage import atomic_path, cache_folder, content_hash, project_root
 from cde.storage.damage import read_json, write_json
 
@@ -243,12 +243,8 @@ def _grows() -> bool:
     return os.environ.get("CDE_RECORD_ADD") == "1"
 
 
-def _without_records() -> bool:
-    return os.environ.get("CDE_FRESH") == "1"
-
-
 def _is_usable(path: Path, settings: dict[str, Any]) -> bool:
-    if _without_records():
+    if without_records():
         return False
     account.read.add(str(path.relative_to(project_root())))
     return path.exists() and json.loads(path.read_text(encoding="utf-8"))["settings"] == json.loads(
@@ -258,7 +254,7 @@ def _is_usable(path: Path, settings: dict[str, Any]) -> bool:
 
 def _read(path: Path, settings: dict[str, Any] | None) -> Recorded | None:
     """A record, if it may be used and was made with these settings (None: whatever they are)."""
-    if _without_records():
+    if without_records():
         return None
     account.read.add(str(path.relative_to(project_root())))
     if not path.exists() or (settings is not None and not _is_usable(path, settings)):

@@ -16,7 +16,6 @@ Cost: that of the runs.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -31,6 +30,7 @@ import yaml
 from cde.data import Pairs, RetrievalSet, is_available, load_pairs, load_retrieval
 from cde.data.leaks import kept_count
 from cde.experiments.runs import Run, train
+from cde.provenance import without_records
 from cde.training import TrainConfig
 
 __all__ = [
@@ -325,7 +325,7 @@ def profile_values(file: Path, profile: str) -> dict[str, Any]:
     if profile not in profiles:
         raise ValueError(f"profile must be one of {', '.join(profiles)}; it is {profile!r}")
     values: dict[str, Any] = profiles[profile]
-    if profile == "laptop" and os.environ.get("CDE_FRESH") == "1":
+    if profile == "laptop" and without_records():
         for name, value in shortened.items():
             values[name] = {**values[name], **value} if isinstance(value, dict) else value
     return values

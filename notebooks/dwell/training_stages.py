@@ -40,7 +40,7 @@ from cde.dwell import recipe as dwell
 settings = page.settings(
     globals(),
     dwell.PARAMETERS,
-    laptop={"seeds": 3, "trainings": 5},
+    laptop={"seeds": 3, "trainings": 10},
     smoke={"seeds": 2, "trainings": 1},
     fresh={"seeds": 1, "trainings": 1, "queries": 20, "share_of_steps": 0.03, "episodes": 2},
     gpu={},
@@ -81,7 +81,10 @@ from cde.intervals import run_interval
 
 numbers = list(range(settings.seed, settings.seed + settings.trainings))
 results = page.experiment(
-    "training_stages-pretrained", lambda: stages.rows(numbers), settings.only("trainings"), stages
+    "training_stages-pretrained",
+    lambda: stages.rows(numbers),
+    settings.only(seeds=settings.trainings),
+    stages,
 )
 results = results.join(thirds(results)).set_index("seed")
 results["lean"] = results["beginning"] - results["end"]

@@ -176,9 +176,13 @@ def test_a_build_without_records_takes_the_shorter_settings_of_the_laptop_alone(
         "gpu": {"seeds": 5},
     }
     monkeypatch.delenv("CDE_FRESH", raising=False)
-    assert settings(of("laptop"), **profiles).seeds == 3
+    whole = settings(of("laptop"), **profiles)
+    assert whole.seeds == 3 and "shortened" not in whole._repr_html_()
     monkeypatch.setenv("CDE_FRESH", "1")
-    assert settings(of("laptop"), **profiles).seeds == 1
+    shortened = settings(of("laptop"), **profiles)
+    assert shortened.seeds == 1
+    assert "<code>laptop</code> is shortened" in shortened._repr_html_()
+    assert "shortened" not in settings(of("gpu"), **profiles)._repr_html_()
     assert settings(of("laptop", seeds=4), **profiles).seeds == 4
     assert settings(of("gpu"), **profiles).seeds == 5
     assert settings(of("laptop"), laptop={"seeds": 3}).seeds == 3

@@ -1,6 +1,8 @@
 """Where training's passages stand, and what cures an encoder of dwelling: arms, and their probe.
 
-Every arm trains the same layers of MiniLM, with as many steps, on the same queries and documents.
+Every arm trains the same layers of MiniLM, with as many steps, on the same queries and documents;
+those with [CLS] pooling have layers of their own number (`CureRecipe.cls_layers`), since MiniLM's
+[CLS] stands for a text in the last layer alone.
 In some arms the passage that answers stands at the beginning of each document, in others at the
 end, at both in some share (a dose), anywhere, or where it was written. The cures are tried on the
 worst case, an encoder whose training had every passage at the beginning:
@@ -115,6 +117,7 @@ class CureRecipe:
         pairs: for training, at most.
         queries: to probe with, at most.
         context_size, context_tokens: of the contextual encoder.
+        cls_layers: as `layers`, of the arms with [CLS] pooling.
     """
 
     layers: int | None
@@ -128,6 +131,7 @@ class CureRecipe:
     queries: int
     context_size: int
     context_tokens: int
+    cls_layers: int | None
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
         """What a record depends on: the recipe and the chapter's own settings."""
@@ -143,10 +147,12 @@ class CureRecipe:
             >>> cure_recipe("laptop").config("clusters", 1).batches
             'cluster'
         """
+        settings = dict(_arm(arm).settings)
+        with_cls = settings.get("model") == {"pooling": "cls"}
         base = TrainConfig(
             data="placed passages",
             architecture="bi-encoder",
-            layers=self.layers,
+            layers=self.cls_layers if with_cls else self.layers,
             batches="random",
             order="random",
             cluster_size=self.batch_size,
@@ -165,7 +171,6 @@ class CureRecipe:
             "context_size": self.context_size,
             "context_tokens": self.context_tokens,
         }
-        settings = dict(_arm(arm).settings)
         if settings.get("architecture") == "contextual":
             settings |= of_context
         return replace(base, **settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -98,6 +99,11 @@ def test_arms_without_settings_of_their_own_are_trained_alike() -> None:
     plain = SMOKE.config("all first", 2)
     for arm, is_a in ARMS.items():
         assert (SMOKE.config(arm, 2) == plain) == (not is_a.settings)
+    deeper = replace(SMOKE, cls_layers=3)
+    assert deeper.config("[CLS], all last", 2) == replace(
+        SMOKE.config("[CLS], all last", 2), layers=3
+    )
+    assert deeper.config("all last", 2) == SMOKE.config("all last", 2)
     assert SMOKE.config("context", 2).first_stage_layers == SMOKE.layers
 
 

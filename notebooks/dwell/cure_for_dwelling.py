@@ -201,7 +201,9 @@ plots.table(pd.DataFrame([line(*one) for one in there]))
 # are embedded. *Clusters* trains on batches of neighbours. *Context* is an encoder that reads
 # samples of its corpus. *Evened* gives each stretch of 32 tokens the same attention in the last
 # half of the layers; *half evened* goes half of the way. *Both orders* adds the vectors of a
-# document and of the document with its halves exchanged, and so costs twice the time.
+# document and of the document with its halves exchanged, and so costs twice the time. *[CLS]* pools
+# the first token alone. Its arms train all of MiniLM's layers, since that token stands for a text
+# only in the last one; the others train as many as `layers` says.
 
 # %%
 CLS, CLS_LAST = "[CLS], all first", "[CLS], all last"
@@ -370,7 +372,7 @@ page.answer(
 # questions for each third of a document with a language model, so that what is asked differs
 # between its arms; here the question stays and the passage moves, out of its surroundings. It
 # trains eight models of 110 million parameters and more on 41,000 pairs, up to 8,192 characters.
-# Ours are the first layers of MiniLM, which knows from its own training what a sentence means, on
+# Ours are layers of MiniLM, which knows from its own training what a sentence means, on
 # documents of a few sentences. Attention is evened out for all tokens, since all are pooled; its
 # authors do so for the one that is. Intervals are over seeds; the queries are the same for all.
 #

@@ -39,7 +39,7 @@ settings = page.settings(
     PARAMETERS,
     laptop={"seeds": 2, "steps": 100, "batch_size": 32, "tests_on_the_way": 5, "factor": 4},
     smoke={"seeds": 2, "steps": 6, "batch_size": 4, "tests_on_the_way": 2, "factor": 2},
-    fresh={"seeds": 1, "steps": 20},
+    fresh={"seeds": 1, "steps": 10},
     gpu={"seeds": 3, "steps": 1000, "batch_size": 1024},
     paper={"seeds": 1, "steps": 20000, "batch_size": 4096},
 )

@@ -56,7 +56,7 @@ settings = page.settings(
     globals(),
     laptop={**of_game, **of_player, **of_text, "seeds": 3, "steps": 750},
     smoke={**small, "drifts": [0.5, 1.0], "seeds": 2},
-    fresh={"seeds": 1, "steps": 12, "tests": 2, "packages": some},
+    fresh={"seeds": 1, "steps": 6, "tests": 2, "packages": some},
     gpu={**large, "batch_size": 512, "steps": 5000, "learning_rate": 1e-3},
     paper={**large, "batch_size": 512, "steps": 5000, "learning_rate": 1e-3},
 )

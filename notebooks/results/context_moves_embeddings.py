@@ -45,7 +45,7 @@ settings = page.settings(
     recipes.PARAMETERS,
     laptop={"seeds": 3, "of_set": None, **sizes},
     smoke={"seeds": 2, "documents": 20, "neighbours": 5},
-    fresh={"seeds": 1, "steps": 12},
+    fresh={"seeds": 1, "steps": 6},
     gpu={"documents": 1000},
     paper={"documents": 1000},
 )

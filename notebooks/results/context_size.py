@@ -42,7 +42,7 @@ settings = page.settings(
     recipes.PARAMETERS,
     laptop={"seeds": 3, "draws": 2, "shares": [0.25, 0.5, 1.0, 2.0]},
     smoke={"seeds": 2},
-    fresh={"seeds": 1, "steps": 12},
+    fresh={"seeds": 1, "steps": 6},
     gpu=more,
     paper=more,
 )

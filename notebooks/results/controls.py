@@ -40,7 +40,7 @@ settings = page.settings(
     recipes.PARAMETERS,
     laptop={"seeds": 3},
     smoke={"seeds": 2},
-    fresh={"seeds": 1, "steps": 12},
+    fresh={"seeds": 1, "steps": 6},
     gpu={"seeds": 5},
     paper={"seeds": 3},
 )

@@ -41,7 +41,7 @@ settings = page.settings(
     recipes.PARAMETERS,
     laptop={"seeds": 3, "hard_negatives": [0, 1, 3], "supervised_batch_size": None, "epochs": None},
     smoke={"seeds": 2, "hard_negatives": [0, 1]},
-    fresh={"seeds": 1, "steps": 12, "epochs": 1},
+    fresh={"seeds": 1, "steps": 6, "epochs": 1},
     gpu=counts,
     paper=counts,
 )

@@ -42,7 +42,7 @@ settings = page.settings(
     recipes.PARAMETERS,
     laptop={"seeds": 3, "epochs": [1, 2, 3, 4, 5, 8], "architecture": "bi-encoder"},
     smoke={"seeds": 2, "epochs": [1, 2]},
-    fresh={"seeds": 1, "steps": 12, "epochs": [1, 2]},
+    fresh={"seeds": 1, "steps": 6, "epochs": [1, 2]},
     gpu={"architecture": "contextual"},
     paper={"architecture": "contextual"},
 )

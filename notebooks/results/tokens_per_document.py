@@ -41,7 +41,7 @@ settings = page.settings(
     recipes.PARAMETERS,
     laptop={"seeds": 3, "vectors": [1, 2, 4]},
     smoke={"seeds": 2, "vectors": [1, 2]},
-    fresh={"seeds": 1, "steps": 12},
+    fresh={"seeds": 1, "steps": 6},
     gpu={"vectors": [1, 2, 4, 8]},
     paper={"vectors": [1, 2, 4, 8, 16]},
 )

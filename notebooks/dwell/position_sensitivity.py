@@ -37,11 +37,12 @@ of_pydocs = ["pydocs", "pydocs joined"]
 known = {"packages": list(HELD_OUT), "collections": list(fresh.COLLECTIONS)}
 few = {"packages": ["scipy", "networkx"], "collections": of_pydocs}
 small = ["rich", "tornado", "mpmath", "accelerate"]
+quick = {"fresh_queries": 60, "foil_queries": 60, "draws": 100, "packages": small}
 settings = page.settings(
     globals(),
     laptop={"fresh_queries": 500, "foil_queries": 150, "draws": 500, **known},
     smoke={"fresh_queries": 24, "foil_queries": 24, "draws": 100, **few},
-    fresh={"fresh_queries": 60, "foil_queries": 60, "packages": small, "collections": of_pydocs},
+    fresh={**quick, "collections": of_pydocs},
     gpu={"fresh_queries": 5000, "foil_queries": 5000},
     paper={},
 )

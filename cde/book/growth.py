@@ -16,6 +16,8 @@ from typing import Any
 
 __all__ = ["check_settings", "grown", "part_of"]
 
+#: what a chapter may call the number of its seeds; `trainings` where `seeds` counts other runs
+_COUNTS = ("seeds", "trainings")
 _HEAD = ("time", "commit", "clean", "device", "python", "libraries", "seconds", "experiment")
 
 
@@ -29,7 +31,15 @@ def part_of(record: dict[str, Any]) -> dict[str, Any]:
     """
     settings = record["settings"]
     head = {name: record[name] for name in _HEAD if name in record}
-    return {**head, "seed": settings["seed"], "seeds": settings["seeds"]}
+    return {**head, "seed": settings["seed"], "seeds": settings[_count_of(settings)]}
+
+
+def _count_of(settings: Mapping[str, Any]) -> str:
+    """The setting that says how many seeds there are."""
+    found = [name for name in _COUNTS if name in settings]
+    if "seed" not in settings or not found:
+        raise ValueError("only a record of several seeds can grow; this one has no seeds")
+    return found[0]
 
 
 def check_settings(had: Mapping[str, Any], new: Mapping[str, Any]) -> None:
@@ -47,9 +57,8 @@ def check_settings(had: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     Example:
         >>> check_settings({"seed": 0, "seeds": 2}, {"seed": 2, "seeds": 5})
     """
-    if not {"seed", "seeds"} <= set(had) or not {"seed", "seeds"} <= set(new):
-        raise ValueError("only a record of several seeds can grow; this one has no seeds")
-    rest = {name for name in {*had, *new} if had.get(name) != new.get(name)} - {"seed", "seeds"}
+    count = _count_of(had)
+    rest = {name for name in {*had, *new} if had.get(name) != new.get(name)} - {"seed", count}
     if rest:
         apart = "; ".join(
             f"{name} {had.get(name, 'not set')!r} there and {new.get(name, 'not set')!r} here"
@@ -58,7 +67,8 @@ def check_settings(had: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         raise ValueError(
             f"the record was made with other settings, so that it cannot grow: {apart}"
         )
-    follows = had["seed"] + had["seeds"]
+    _count_of(new)
+    follows = had["seed"] + had[count]
     if new["seed"] != follows:
         raise ValueError(
             f"the record has the seeds {had['seed']} to {follows - 1}: add those from {follows} on "
@@ -97,8 +107,9 @@ def grown(record: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
         named = ", ".join(moved or sorted(set(record["data"]) ^ set(added["data"])))
         raise ValueError(f"the record was made from other data, so that it cannot grow: {named}")
     parts = [*record.get("parts", [part_of(record)]), part_of(added)]
+    count = _count_of(had)
     both = {
-        "settings": {**had, "seeds": had["seeds"] + new["seeds"]},
+        "settings": {**had, count: had[count] + new[count]},
         "rows": [*record["rows"], *added["rows"]],
         "parts": parts,
     }

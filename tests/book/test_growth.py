@@ -31,6 +31,17 @@ def test_growing_twice_is_having_made_all_seeds_at_once() -> None:
     ]
 
 
+def test_a_record_grows_by_what_its_chapter_calls_the_number_of_its_seeds() -> None:
+    one, more = record(0, 2), record(2, 3)
+    for part in (one, more):
+        part["settings"]["trainings"] = part["settings"].pop("seeds")
+    both = grown(one, more)
+    assert both["settings"] == {"seed": 0, "trainings": 5, "size": 9}
+    assert [(part["seed"], part["seeds"]) for part in both["parts"]] == [(0, 2), (2, 3)]
+    with pytest.raises(ValueError, match="begin at 3"):
+        grown(one, {**more, "settings": {**more["settings"], "seed": 3}})
+
+
 @pytest.mark.parametrize(
     ("added", "said"),
     [

@@ -542,9 +542,11 @@ claims.verdicts()
 # %% tags=["hide-input"]
 seen_last = {name: interval_of(at_place(name, 1), "ends") for name in FRESH}
 of_last = "; ".join(f"{name} {in_words(one)}" for name, one in seen_last.items())
+tails = {name: interval_of(at_place(name, 1), "tail") for name in FRESH}
+of_tails = "; ".join(f"{name} {in_words(one)}" for name, one in tails.items())
 page.in_numbers(
     f"""Change of MRR@100 of MiniLM with the passage at the start, over documents: {of_first}. First
-    place minus last: {of_last}. BM25 moves by
+    place minus last: {of_last}. Last place minus the middle: {of_tails}. BM25 moves by
     {power.loc[power["model"] == BAG, "moved"].max():.3f} at most on any query. Our fine-tuned
     encoder–decoder on docstrings, over {settings.seeds} seed(s):
     {page.mean_and_interval(change(TUNED, [1]), 3)} at the start and
@@ -575,8 +577,19 @@ worse = claims.told(
     contradicted="More fine-tuning makes it less.",
     otherwise="Whether more fine-tuning makes it worse is open.",
 )
+bound = claims.ledger()[NO_RISE].expect["below"]
+rises = [name for name, one in tails.items() if one.low > bound]
+falls = [name for name, one in tails.items() if one.high < bound]
+ends = claims.told(
+    NO_RISE,
+    holds="The end of a document is no better than its middle.",
+    contradicted="The end of a document is better than its middle.",
+    otherwise="The end of a document is better than its middle on "
+    f"{' and '.join(rises) or 'none'}, and not on {' and '.join(falls) or 'any'}.",
+)
 page.answer(
-    f"""{easier}, with the passage moved to the very start: {of_most}. {little}{worse} {early}"""
+    f"""{easier}, with the passage moved to the very start: {of_most}. {little}{ends} {worse}
+    {early}"""
 )
 
 # %% [markdown]

@@ -573,9 +573,9 @@ early = claims.told(
 little = "" if of_ours.passed else "Our own encoder–decoder finds too little to tell. "
 worse = claims.told(
     WORSE,
-    holds="More fine-tuning makes it worse.",
-    contradicted="More fine-tuning makes it less.",
-    otherwise="Whether more fine-tuning makes it worse is open.",
+    holds="More fine-tuning makes the bias worse.",
+    contradicted="More fine-tuning makes the bias less.",
+    otherwise="Whether more fine-tuning makes the bias worse is open.",
 )
 bound = claims.ledger()[NO_RISE].expect["below"]
 rises = [name for name, one in tails.items() if one.low > bound]

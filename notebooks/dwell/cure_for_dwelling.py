@@ -337,8 +337,8 @@ page.in_numbers(
     {page.mean_and_spread(of(ANYWHERE, "index"), 3)}. With [CLS] pooling the lean changes by
     {page.mean_and_interval(apart(CLS, CLS_LAST, "lean"), 1)} points from passages last to passages
     first; attention half evened out changes the index by
-    {page.mean_and_interval(apart("[CLS], half evened", CLS, "index"), 3)}. Cures that
-    leave half of the index or less, for a point at most, by their intervals: {", ".join(met) or "none"}."""
+    {page.mean_and_interval(apart("[CLS], half evened", CLS, "index"), 3)}. Cures that leave half of
+    the index or less, for a point at most, by their intervals: {", ".join(met) or "none"}."""
 )
 
 # %% tags=["hide-cell"]

@@ -67,7 +67,7 @@ def check_settings(had: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         raise ValueError(
             f"the record was made with other settings, so that it cannot grow: {apart}"
         )
-    _count_of(new)
+    _count_of(new)  # it must have seeds as well
     follows = had["seed"] + had[count]
     if new["seed"] != follows:
         raise ValueError(

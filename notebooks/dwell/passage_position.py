@@ -169,7 +169,7 @@ plots.table(pd.DataFrame(lines).T.rename_axis("collection"))
 # in a document as MiniLM reads (`cde.dwell.fresh`). MiniLM finds things; BM25 has no positions and
 # must not move at all. Questions about one document are not independent, so whole documents are
 # drawn for the intervals. At first there were 500 queries of each collection. That left the end of
-# a document undecided, so there are up to 4,000 now, the 500 among them.
+# a document undecided, so there are up to 4,000 now. Some of those 500 are among them.
 
 # %%
 from cde.dwell import fresh

@@ -23,8 +23,6 @@ from cde.book.ledger_pages import claims_page, map_page, rules_page
 from cde.book.markup import render
 from cde.book.reference import names_used, reference_pages
 from cde.book.reliability import reliability_page
-from cde.book.reproducibility import reproducibility_page
-from cde.book.scale import scale_page
 from cde.book.thumbnails import chapter_figures, write_figures
 from cde.storage import atomic_path
 
@@ -154,6 +152,10 @@ def write_pages(profile: str, root: Path) -> None:
     """Write every generated page: one per chapter, *Claims*, *Map*, *Reproducibility*,
     *Reliability*, *Scale*, and the reference.
     """
+    # these two import torch and transformers, which a command that writes no page can do without
+    from cde.book.reproducibility import reproducibility_page
+    from cde.book.scale import scale_page
+
     contents = (root / "_toc.yml").read_text(encoding="utf-8")
     for chapter in chapters(root):
         path = raw_notebook(chapter, profile, root)

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.feature_extraction.text import HashingVectorizer
 
 __all__ = ["first_occurrences", "minhash_signatures"]
 
@@ -42,6 +41,9 @@ def minhash_signatures(
     """
     if len(texts) == 0:
         return np.zeros((0, permutations), np.uint32)
+    # scikit-learn takes most of a second to import, and every command imports this module
+    from sklearn.feature_extraction.text import HashingVectorizer
+
     shingles = HashingVectorizer(
         analyzer="word",
         ngram_range=(words, words),

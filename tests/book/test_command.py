@@ -566,3 +566,12 @@ def test_a_page_that_joins_the_book_may_cite_what_no_page_cited(tmp_path: Path) 
         (root / "_toc.yml").write_text("\n".join([*lines, "  - file: book/bibliography", ""]))
         index = render(root)  # which refuses links to nowhere
     assert "Merrick" in (index.parent / "book" / "bibliography.html").read_text()
+
+
+def test_a_command_that_computes_nothing_imports_no_model() -> None:
+    """`cde list`, `--help` and a refused parameter answer without torch, which takes seconds."""
+    modules = "cde.cli, cde.book.commands, cde.book.chapter_run"
+    heavy = "[name for name in ('torch', 'transformers', 'sklearn', 'faiss') if name in sys.modules]"
+    code = f"import sys, {modules}; sys.exit(', '.join({heavy}) or 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, f"imported for nothing: {done.stderr}"

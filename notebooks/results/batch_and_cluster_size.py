@@ -49,7 +49,7 @@ settings = page.settings(
     recipes.PARAMETERS,
     laptop={"seeds": 3, **small, "attention": "cached", "supervised_cluster_sizes": [8, 32, 128]},
     smoke={"seeds": 2, **tiny, "supervised_cluster_sizes": [4, 8]},
-    fresh={"seeds": 1, "pairs_seen": 256, "batch_sizes": [16, 64], "cluster_sizes": [16, 64, 256]},
+    fresh={"seeds": 1, "pairs_seen": 128, "batch_sizes": [16, 32], "cluster_sizes": [16, 64]},
     gpu=large,
     paper=large | largest,
 )

@@ -169,7 +169,7 @@ def experiment(
         recipe: what they depend on besides, if they come from runs of a recipe.
         can_run: whether this machine has what `compute` needs.
         costly: prefer a record to computing here: for training runs.
-        varies: columns of time or of memory, which a proof leaves out.
+        varies: columns that a proof leaves out: of time, of memory, or counted in few steps.
         proves: other records that the same function makes, of data too large for a miniature.
         profile: whose record; by default the page's.
 

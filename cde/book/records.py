@@ -79,7 +79,7 @@ def recorded(
         settings: what the rows depend on; a record made with others is not used.
         costly: prefer a record to computing here, except for `--fresh` and `--record`: for training
             runs.
-        varies: columns that no proof can hold: those of time, or of memory.
+        varies: columns that no proof can hold: those of time, of memory, or counted in few steps.
         proves: other records that the same function makes, of data too large for a miniature.
 
     Returns:
@@ -354,7 +354,8 @@ def _compare(
             _save(path, record)
         if not record.get("proof") or record["proof"]["settings"] != settings:
             continue
-        difference = differences(_renamed(record["proof"]["rows"], record), kept)
+        then = _renamed(record["proof"]["rows"], record)
+        difference = differences(then[[column for column in then if column not in varies]], kept)
         account.proofs[one] = difference
         state = {"record": content_hash([path.read_bytes()]), "differences": difference}
         write_json(_kept_state(path), {"format": 2, **state, "time": now()})

@@ -77,6 +77,7 @@ results = page.experiment(
     "position_sensitivity-places",
     lambda: sensitivity_rows(**measuring),
     settings.only(**measuring),
+    varies=["p"],  # a share of shuffles: one ranking that rounding turns moves it by a whole step
     can_run=set(names) == set(fresh.at_hand(names)),
 )
 if results is None:  # without the collections of $CDE_DATA

@@ -93,6 +93,17 @@ def test_a_proof_holds_for_the_same_numbers_whatever_the_time_and_the_order(
     assert note.endswith("Its proof holds.")
 
 
+def test_a_column_found_to_vary_after_the_record_was_made_is_left_out_of_its_proof(
+    book: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    miniature(book, monkeypatch, SMALL)
+    moved = SMALL.assign(loss=[2.1, 3.1])
+    late = {"settings": {"size": 1}, "varies": ["seconds", "loss"]}
+    recorded("toy", "smoke", lambda: moved, can_run=True, **late)
+    assert proof_states()[0].state == "holds"
+    assert state_after(moved) == "stale"
+
+
 @pytest.mark.parametrize(
     ("moved", "reason"),
     [

@@ -39,6 +39,7 @@ learning_rate: Rate | None = None
 from cde.experiments import recipes
 
 tiny = {"batch_sizes": [8, 16], "cluster_sizes": [8, 32], "pairs_seen": 48}
+less = {"batch_sizes": [16, 32], "cluster_sizes": [16, 64], "pairs_seen": 128}
 small = {"batch_sizes": [32, 128], "cluster_sizes": [32, 128, 512], "pairs_seen": 3200}
 sizes = [64, 256, 1024, 4096]
 large = {"batch_sizes": sizes, "cluster_sizes": sizes, "pairs_seen": 524_288, "attention": "full"}
@@ -49,7 +50,7 @@ settings = page.settings(
     recipes.PARAMETERS,
     laptop={"seeds": 3, **small, "attention": "cached", "supervised_cluster_sizes": [8, 32, 128]},
     smoke={"seeds": 2, **tiny, "supervised_cluster_sizes": [4, 8]},
-    fresh={"seeds": 1, "pairs_seen": 128, "batch_sizes": [16, 32], "cluster_sizes": [16, 64]},
+    fresh={"seeds": 1, **less, "supervised_cluster_sizes": [8, 32]},
     gpu=large,
     paper=large | largest,
 )

@@ -39,7 +39,7 @@ settings = page.settings(
         "share": 0.06,
         "draws": 2,
     },
-    fresh={"steps": 6, "draws": 3, "share": 0.1},
+    fresh={"steps": 6, "draws": 2, "share": 0.06},
     gpu={"seeds": 3, "share": 1.0, "layers": 6},
     paper={"seeds": 3, "share": 1.0, "layers": 12},
 )

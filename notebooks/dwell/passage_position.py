@@ -216,9 +216,9 @@ def interval_of(row, column="change"):
 # Where is the same passage found best? Place 1 is the start, 10 the end.
 
 # %%
-columns = min(3, len(FRESH))
+columns = min(2, len(FRESH))
 rows_of_panels = -(-len(FRESH) // columns)
-shape = {"width": 7.8, "height": 2.6 * rows_of_panels, "sharey": True, "squeeze": False}
+shape = {"width": 6.8, "height": 2.6 * rows_of_panels, "sharey": True, "squeeze": False}
 with plots.figure(rows_of_panels, columns, **shape) as (drawing, axes):
     for axis, name in zip(axes.flat, FRESH, strict=False):
         for model, color in ((MINILM, plots.COLORS[0]), (BAG, plots.COLORS[1])):

@@ -330,9 +330,10 @@ why = claims.told(
     otherwise="How much of MiniLM's loss on late answers is the question's is open.",
 )
 largest = max(NAMES, key=lambda name: index_of(name, MINILM, MOVED).estimate)
+most = index_of(largest, MINILM, MOVED)
 page.answer(
     f"""{dense}: with the same sentence moved, its position sensitivity index is largest on
-    {largest}, {index_of(largest, MINILM, MOVED)}. {bag} {why}"""
+    {largest}, {most.estimate:.2f} [{most.low:.2f}, {most.high:.2f}]. {bag} {why}"""
 )
 
 # %% [markdown]

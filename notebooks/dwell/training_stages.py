@@ -40,7 +40,7 @@ from cde.dwell import recipe as dwell
 settings = page.settings(
     globals(),
     dwell.PARAMETERS,
-    laptop={"seeds": 3, "trainings": 5},
+    laptop={"seeds": 3, "trainings": 10},
     smoke={"seeds": 2, "trainings": 1},
     fresh={"seeds": 1, "trainings": 1, "queries": 20, "share_of_steps": 0.03, "episodes": 2},
     gpu={},

@@ -488,12 +488,14 @@ for name in FRESH:
 # %%
 from cde.book.records import rows_of_record
 from cde.dwell.pretrained_stages import share_of_bm25
+from cde.dwell.tables import tested_seeds
 
 # chains of pretrained layers, from another chapter
 ONCE, OFTEN = "masked, crops, tuned", "masked, crops, tuned again"
 decides = False
 if record := rows_of_record("training_stages-pretrained", settings.profile):
-    stages = record.rows.set_index(["chain", "seed"])
+    tested = tested_seeds(record.rows["seed"], settings.profile)
+    stages = record.rows[record.rows["seed"].isin(tested)].set_index(["chain", "seed"])
     lost = stages["mrr 0"] - stages[[f"mrr {place}" for place in LATER]].mean(axis=1)
     share, weaker = share_of_bm25(record.rows, (ONCE, OFTEN))
     readings.append(claims.gate("above-floor", share, f"{weaker}, MRR@100"))

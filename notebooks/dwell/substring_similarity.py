@@ -300,6 +300,7 @@ plots.show(
 from cde.book import gates
 from cde.book.records import rows_of_record
 from cde.dwell.pretrained_stages import share_of_bm25
+from cde.dwell.tables import tested_seeds
 
 FALLS, AVERAGE = "dwell-fig3-similarity-falls", "dwell-fig3-average-pooling"
 BEFORE, PERSISTS = "dwell-fig5-no-bias-before", "dwell-s5-bias-persists"
@@ -308,7 +309,8 @@ STAGES = {FALLS: "masked, crops", PERSISTS: "masked, crops, tuned"}
 better = {}  # claims that a chain of pretrained layers tests, with its declines
 readings = []
 if record := rows_of_record("training_stages-pretrained", settings.profile):
-    stages = record.rows.set_index("chain")
+    tested = tested_seeds(record.rows["seed"], settings.profile)
+    stages = record.rows[record.rows["seed"].isin(tested)].set_index("chain")
     for claim, chain in STAGES.items():
         share, _ = share_of_bm25(record.rows, [chain])
         readings.append(claims.gate("above-floor", share, f"{chain}, MRR@100"))

@@ -40,7 +40,7 @@ from cde.dwell import recipe as dwell
 
 known = {"collections": ["squad-dev", "covidqa-passages", "covidqa-docs"], "marco": False}
 at_full_power = {"fresh_queries": 4000, "packages": list(HELD_OUT)}
-less = {"queries": 20, "share_of_steps": 0.03, "fresh_queries": 60, "collections": []}
+less = {"queries": 20, "share_of_steps": 0.03, "fresh_queries": 24, "collections": []}
 less |= {"packages": ["rich", "tornado", "mpmath", "accelerate"]}
 settings = page.settings(
     globals(),

@@ -37,7 +37,7 @@ of_pydocs = ["pydocs", "pydocs joined"]
 known = {"packages": list(HELD_OUT), "collections": list(fresh.COLLECTIONS)}
 few = {"packages": ["scipy", "networkx"], "collections": of_pydocs}
 small = ["rich", "tornado", "mpmath", "accelerate"]
-quick = {"fresh_queries": 60, "foil_queries": 60, "draws": 100, "packages": small}
+quick = {"fresh_queries": 24, "foil_queries": 24, "draws": 100, "packages": small}
 settings = page.settings(
     globals(),
     laptop={"fresh_queries": 500, "foil_queries": 150, "draws": 500, **known},

@@ -39,7 +39,7 @@ settings = page.settings(
     globals(),
     laptop={**of_packages, **of_collections, "collections": first_six + others},
     smoke={**small, "collection_documents": 60, "collection_queries": 10},
-    fresh={"documents": 80, "collections": first_six, "collection_documents": 200},
+    fresh={"documents": 60, "collections": first_six, "collection_documents": 60},
     gpu={"max_tokens": 256, "collection_documents": 20_000, "collection_queries": 2000},
     paper={"max_tokens": 512, "collection_documents": 10**9, "collection_queries": 10**9},
 )

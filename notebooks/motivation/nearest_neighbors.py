@@ -36,7 +36,7 @@ settings = page.settings(
     globals(),
     laptop={**of_pydocs, "collections": judged_sets},
     smoke={"pairs_per_package": 30, "max_tokens": 16, "collections": ["med"], "examples": 2},
-    fresh={"pairs_per_package": 200, "collections": ["med"]},
+    fresh={"pairs_per_package": 80, "collections": ["med"]},
     gpu={"pairs_per_package": 10**6, "max_tokens": 256},
     paper={"pairs_per_package": 10**6, "max_tokens": 512},
 )

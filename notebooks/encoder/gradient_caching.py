@@ -38,6 +38,7 @@ laptop |= {"memory_batches": [256, 1024, 4096], "uncached_batches": [256, 1024],
 laptop |= {"time_batches": [256], "time_chunks": [256, 1024, 4096], "rounds": 5}
 smoke = {"layers": 1, "chunk_tokens": 64, "memory_batches": [8, 32], "uncached_batches": [8]}
 smoke |= {"time_batches": [8], "time_chunks": [64, 128], "rounds": 2}
+quick = {"memory_batches": [64, 256], "time_batches": [64], "time_chunks": [256, 1024]}
 large = {"chunk_tokens": 32768, "repeats": 5, "rounds": 20}
 gpu = {"tokens": 64, "context_size": 64, "uncached_batches": [256, 1024, 4096]}
 gpu |= {"time_batches": [256, 1024, 4096], "time_chunks": [4096, 16384, 65536]}
@@ -46,7 +47,7 @@ settings = page.settings(
     globals(),
     laptop=laptop,
     smoke=smoke,
-    fresh={"memory_batches": [64, 256], "uncached_batches": [64], "rounds": 2},
+    fresh={"layers": 2, **quick, "uncached_batches": [64], "rounds": 2},
     gpu=large | gpu,
     paper=large | paper | {"time_chunks": [16384, 65536]},
 )

@@ -49,7 +49,7 @@ settings = page.settings(
         "test_pairs": 256,
     },
     smoke={**small, "seeds": 2, "tests": 2, "test_pairs": 40},
-    fresh={"seeds": 1, "steps": 4, "tests": 2},
+    fresh={"seeds": 1, "steps": 4, "batch_size": 32, "tests": 2, "test_pairs": 64},
     gpu={**large, "learning_rate": 1e-4},
     paper={**large, "learning_rate": 1e-4},
 )

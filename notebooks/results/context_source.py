@@ -48,7 +48,7 @@ settings = page.settings(
     recipes.PARAMETERS,
     laptop={"seeds": 3, "domains": None, "documents": 150, "queries": 100, **samples},
     smoke={"seeds": 2, "documents": 20, "queries": 10, **small},
-    fresh={"seeds": 1, "steps": 6},
+    fresh={"seeds": 1, "steps": 6, "documents": 40, "queries": 20, **small},
     gpu={"documents": 5000, "queries": 300},
     paper={"documents": 50_000, "queries": 1000},
 )

@@ -47,7 +47,7 @@ settings = page.settings(
     (*PARAMETERS, "packages"),
     laptop={**laptop, "collections": judged},
     smoke={"seeds": 2, "collections": judged[:2], **small},
-    fresh={"layers": 2, "steps": 6},
+    fresh={"layers": 2, "steps": 6, "documents": 40, "queries": 30},
     gpu={"seeds": 5, "documents": 2000, "queries": 500},
     paper={"seeds": 5, "documents": 2000, "queries": 500},
 )

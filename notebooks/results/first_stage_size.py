@@ -42,7 +42,7 @@ settings = page.settings(
     recipes.PARAMETERS,
     laptop={"seeds": 3, "first_stage_layers": [1, 2, 4], "second_stage_layers": [1, 2]},
     smoke={"seeds": 2, "first_stage_layers": [1, 2], "layers": 2},
-    fresh={"seeds": 1, "steps": 6},
+    fresh={"seeds": 1, "steps": 6, "first_stage_layers": [1, 2]},
     gpu={"first_stage_layers": depths_of_gpu, "second_stage_layers": depths_of_gpu},
     paper={"first_stage_layers": depths_of_paper, "second_stage_layers": depths_of_paper},
 )

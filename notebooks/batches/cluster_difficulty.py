@@ -44,7 +44,7 @@ settings = page.settings(
     globals(),
     laptop=texts | sizes | effort,
     smoke={**small, "pairs_per_package": 40, "max_tokens": 16, "iterations": 5, "attempts": 1},
-    fresh={"pairs_per_package": 200, "batches": 100, "attempts": 1},
+    fresh={"pairs_per_package": 80, "batches": 100, "attempts": 1},
     gpu={**papers, "max_tokens": 256},
     paper={**papers, "max_tokens": 512},
 )

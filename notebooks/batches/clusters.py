@@ -42,7 +42,7 @@ settings = page.settings(
     globals(),
     laptop=laptop | {"iterations": [1, 2, 4, 12]},
     smoke=smoke,
-    fresh={"pairs_per_package": 200},
+    fresh={"pairs_per_package": 80},
     gpu=large | {"max_tokens": 256, "batch_size": 256},
     paper=large | {"max_tokens": 512, "batch_size": 512},
 )

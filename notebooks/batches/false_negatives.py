@@ -44,7 +44,7 @@ settings = page.settings(
     globals(),
     laptop=laptop | {"iterations": 50, "attempts": 1, "examples": 3},
     smoke=smoke,
-    fresh={"pairs_per_package": 200},
+    fresh={"pairs_per_package": 80},
     gpu=every_pair | {"max_tokens": 256},
     paper=every_pair | {"max_tokens": 512},
 )

@@ -42,7 +42,7 @@ settings = page.settings(
     globals(),
     laptop=laptop | {"iterations": 15, "attempts": 1},
     smoke=smoke | {"epochs": 4, "tours": 3, "iterations": 5},
-    fresh={"pairs_per_package": 100, "epochs": 4},
+    fresh={"pairs_per_package": 80, "epochs": 4},
     gpu=every_pair | gpu,
     paper=every_pair | paper,
 )

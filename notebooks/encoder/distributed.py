@@ -42,7 +42,7 @@ settings = page.settings(
     globals(),
     laptop={**run, **sizes, "learning_rate": 3e-4, "noise": 0.2},
     smoke={**tiny, "pairs": 64, "documents": 30, "queries": 10},
-    fresh={"seeds": 2, "steps": 10},
+    fresh={"seeds": 2, "steps": 4, "pairs": 400, "documents": 60, "queries": 40},
     gpu={**large, "pairs": 10**6, "documents": 10**6},
     paper={**largest, "pairs": 10**6, "documents": 10**6},
 )

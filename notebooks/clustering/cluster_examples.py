@@ -53,6 +53,7 @@ settings = page.settings(
         "max_tokens": 16,
         "members": 3,
     },
+    fresh={"pairs": 600, "starts": 3},
     gpu={"pairs": 100_000, "max_tokens": 256},
     paper={"pairs": 500_000, "max_tokens": 256},
 )

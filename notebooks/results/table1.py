@@ -42,7 +42,7 @@ settings = page.settings(
     recipes.PARAMETERS,
     laptop={"seeds": 3, "timing_pairs": 16, "rounds": 5},
     smoke={"seeds": 2, "timing_pairs": 2, "rounds": 2},
-    fresh={"seeds": 1, "steps": 6},
+    fresh={"seeds": 1, "steps": 6, "timing_pairs": 4, "rounds": 2},
     gpu={"timing_pairs": 256, "rounds": 10},
     paper={"timing_pairs": 512, "rounds": 10},
 )

@@ -16,6 +16,7 @@ from cde.experiments.recipes import Recipe, profile_values, recipe
 
 __all__ = ["PARAMETERS", "with_reader"]
 
+FILE = Path(__file__).with_suffix(".yml")
 #: settings that a chapter's parameters of the same name replace
 PARAMETERS = ("layers", "pairs", "steps", "batch_size", "context_size", "learning_rate")
 _READER: dict[str, Any] = {
@@ -51,7 +52,7 @@ def with_reader(profile: str, settings: Any = None) -> Recipe:
         >>> with_reader("laptop", SimpleNamespace(steps=9, pairs=None)).base.steps
         9
     """
-    values = profile_values(Path(__file__).with_suffix(".yml"), profile)
+    values = profile_values(FILE, profile)
     given = {name: getattr(settings, name, None) for name in PARAMETERS}
     given = {name: value for name, value in given.items() if value is not None}
     of = recipe(profile)

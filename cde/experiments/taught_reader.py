@@ -24,8 +24,8 @@ from typing import Any, Literal
 from cde.data import Pairs
 from cde.data.pydocs import HELD_OUT, TRAINING
 from cde.experiments.boilerplate import Boilerplate, BoilerplateRecipe, GradedBoilerplate
-from cde.experiments.frozen_encoder import with_reader
-from cde.experiments.recipes import EvaluationSet, Recipe, training_pairs
+from cde.experiments.frozen_encoder import FILE, with_reader
+from cde.experiments.recipes import EvaluationSet, Recipe, profile_values, training_pairs
 
 __all__ = ["TaughtRecipe", "taught_recipe"]
 
@@ -100,7 +100,7 @@ def taught_recipe(
     if lessons == "graded" and getattr(settings, "steps", None) is None:
         of = replace(of, base=replace(of.base, steps=3 * of.base.steps))
     given = {one.name: getattr(of, one.name) for one in fields(Recipe)}
-    unseen = (40, 2) if profile == "smoke" else (256, 6)
+    pairs, corpora = profile_values(FILE, profile)["unseen"]
     packages = getattr(settings, "packages", None) or (_SMALL if profile == "smoke" else TRAINING)
     rules = _LESSONS[lessons](tuple(one for one in packages if one not in HELD_OUT))
-    return TaughtRecipe(**given, rules=rules, unseen=unseen)
+    return TaughtRecipe(**given, rules=rules, unseen=(pairs, corpora))

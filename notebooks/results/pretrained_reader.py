@@ -42,7 +42,7 @@ settings = page.settings(
         "collections": ["cosqa", "scifact"],
         "gates": [1.0],
     },
-    fresh={"documents": 40, "queries": 20, "collections": ["cosqa", "scifact"]},
+    fresh={"documents": 40, "queries": 20, "max_tokens": 16, "collections": ["cosqa", "scifact"]},
     gpu=whole,
     paper=whole,
 )

@@ -50,7 +50,7 @@ settings = page.settings(
     recipes.PARAMETERS,
     laptop={"seeds": 1, **whole, "documents": 6000, "queries": 200, "max_tokens": 64},
     smoke={**tiny, "collections": ["cacm"]},
-    fresh={"steps": 6, "documents": 300, "queries": 40, "collections": []},
+    fresh={"steps": 6, "depths": [16, 64], "documents": 300, "queries": 40, "collections": []},
     gpu={"seeds": 3, "documents": 20_000, "queries": 500, "max_tokens": 256},
     paper={"seeds": 3, "documents": 10**7, "queries": 10**5, "max_tokens": 512},
 )

@@ -40,7 +40,7 @@ settings = page.settings(
     recipes.PARAMETERS,
     laptop={"seeds": 3, "cluster_sizes": [16, 128]},
     smoke={"seeds": 2, "cluster_sizes": [8, 16]},
-    fresh={"seeds": 1, "steps": 6},
+    fresh={"seeds": 1, "steps": 6, "cluster_sizes": [16, 64]},
     gpu={"cluster_sizes": [64, 128, 256, 512]},
     paper={"cluster_sizes": [64, 256, 512]},
 )

@@ -52,9 +52,11 @@ def test_a_book_without_records_shortens_the_recipe_of_the_laptop_alone(
     monkeypatch.setenv("CDE_FRESH", "1")
     shortened = profile_values(file, "laptop")
     assert shortened["sizes"] < whole["laptop"]["sizes"]
-    assert shortened["first"]["pairs"] < whole["laptop"]["first"]["pairs"]
-    assert set(shortened["first"]) == set(whole["laptop"]["first"]), "the rest is the laptop's"
-    assert shortened["second"] == whole["laptop"]["second"]
+    for phase in ("first", "second"):
+        short, long = shortened[phase], whole["laptop"][phase]
+        assert short["pairs"] < long["pairs"]
+        assert set(short) == set(long), "the rest is the laptop's"
+        assert short["learning_rate"] == long["learning_rate"]
     assert all(profile_values(file, name) == whole[name] for name in ("smoke", "gpu"))
     with pytest.raises(ValueError, match="'fresh'"):
         profile_values(file, "fresh")

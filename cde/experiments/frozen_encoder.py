@@ -16,7 +16,8 @@ from cde.experiments.recipes import Recipe, profile_values, recipe
 
 __all__ = ["PARAMETERS", "with_reader"]
 
-FILE = Path(__file__).with_suffix(".yml")
+#: what each profile trains a reader with
+READER_PROFILES = Path(__file__).with_suffix(".yml")
 #: settings that a chapter's parameters of the same name replace
 PARAMETERS = ("layers", "pairs", "steps", "batch_size", "context_size", "learning_rate")
 _READER: dict[str, Any] = {
@@ -52,7 +53,7 @@ def with_reader(profile: str, settings: Any = None) -> Recipe:
         >>> with_reader("laptop", SimpleNamespace(steps=9, pairs=None)).base.steps
         9
     """
-    values = profile_values(FILE, profile)
+    values = profile_values(READER_PROFILES, profile)
     given = {name: getattr(settings, name, None) for name in PARAMETERS}
     given = {name: value for name, value in given.items() if value is not None}
     of = recipe(profile)

@@ -24,7 +24,7 @@ from typing import Any, Literal
 from cde.data import Pairs
 from cde.data.pydocs import HELD_OUT, TRAINING
 from cde.experiments.boilerplate import Boilerplate, BoilerplateRecipe, GradedBoilerplate
-from cde.experiments.frozen_encoder import FILE, with_reader
+from cde.experiments.frozen_encoder import READER_PROFILES, with_reader
 from cde.experiments.recipes import EvaluationSet, Recipe, profile_values, training_pairs
 
 __all__ = ["TaughtRecipe", "taught_recipe"]
@@ -100,7 +100,7 @@ def taught_recipe(
     if lessons == "graded" and getattr(settings, "steps", None) is None:
         of = replace(of, base=replace(of.base, steps=3 * of.base.steps))
     given = {one.name: getattr(of, one.name) for one in fields(Recipe)}
-    pairs, corpora = profile_values(FILE, profile)["unseen"]
+    pairs, corpora = profile_values(READER_PROFILES, profile)["unseen"]
     packages = getattr(settings, "packages", None) or (_SMALL if profile == "smoke" else TRAINING)
     rules = _LESSONS[lessons](tuple(one for one in packages if one not in HELD_OUT))
     return TaughtRecipe(**given, rules=rules, unseen=(pairs, corpora))

@@ -39,7 +39,7 @@ settings = page.settings(
     (*PARAMETERS, "packages"),
     laptop={"seeds": 3, "texts": 30},
     smoke={"seeds": 2, "texts": 5},
-    fresh={"seeds": 1, "steps": 6, "texts": 10},
+    fresh={"seeds": 1, "steps": 6, "texts": 5},
     gpu={"texts": 200},
     paper={"texts": 200},
 )

@@ -38,7 +38,7 @@ settings = page.settings(
     dwell.PARAMETERS,
     laptop={"seeds": 5, "windows": 10, "draws": 8, "t5": ""},
     smoke={"seeds": 2, "windows": 5, "draws": 1},
-    fresh={"seeds": 1, "queries": 20, "share_of_steps": 0.03},
+    fresh={"seeds": 1, "queries": 20, "share_of_steps": 0.03, "draws": 2},
     gpu={},
     paper={"t5": "t5-base"},
 )

@@ -49,7 +49,7 @@ settings = page.settings(
         "queries": 20,
         "others": 1,
     },
-    fresh={"seeds": 1, "steps": 6, "documents": 40, "queries": 30, "others": 1},
+    fresh={"seeds": 1, "steps": 6, "documents": 30, "queries": 20, "others": 1},
     gpu={"seeds": 5, "documents": 5000, "queries": 1000},
     paper={"documents": 5000, "queries": 1000},
 )

@@ -71,7 +71,13 @@ class Interval:
         return (self.high - self.low) / 2 / float(stats.t.ppf(0.975, self.freedom))
 
     def __str__(self) -> str:
-        return f"{self.estimate:.3g} [{self.low:.3g}, {self.high:.3g}]"
+        """As many decimals for all three as the interval's width bears.
+
+        Example:
+            >>> print(Interval(0.02164, -0.003, 0.04773, 5, "Student's t"))
+            0.022 [-0.003, 0.048]
+        """
+        return _as_text(self.estimate, self.low, self.high, None)
 
 
 def mean_interval(values: ArrayLike, seed: int = 0) -> Interval:
@@ -170,7 +176,7 @@ def run_interval(values: ArrayLike, over: str = "runs") -> Interval:
 
     Example:
         >>> print(run_interval([1.0, 2.0, 3.0]))
-        2 [-0.484, 4.48]
+        2.0 [-0.5, 4.5]
     """
     array = np.asarray(values, dtype=np.float64).ravel()
     _check(array, 2)
@@ -193,7 +199,7 @@ def share_interval(ahead: ArrayLike, over: str) -> Interval:
 
     Example:
         >>> print(share_interval([True, True, False, True], "sets"))
-        0.75 [0.194, 0.994]
+        0.75 [0.19, 0.99]
     """
     array = np.asarray(ahead, dtype=bool).ravel()
     if not len(array):
@@ -228,7 +234,7 @@ def best_on_grid(chosen: ArrayLike, grid: Sequence[float]) -> Interval:
 
     Example:
         >>> print(best_on_grid([2, 2, 2], grid=[0, 1, 2, 4, 8]))
-        2 [1, 4]
+        2.0 [1.0, 4.0]
     """
     points, inside = (
         np.asarray(chosen, dtype=np.float64).ravel(),
@@ -325,24 +331,47 @@ def mean_and_interval(values: ArrayLike, digits: int | None = None) -> str:
     Args:
         values: value of each run.
         digits: digits behind the point, for columns of numbers that are compared; by default
-            three significant ones.
+            those that the interval's width bears; of one run three significant ones.
 
     Example:
         >>> mean_and_interval([1.0, 2.0, 3.0]), mean_and_interval([1.0]), mean_and_interval([0.1,
         ...     0.2], digits=2)
-        ('2 [-0.484, 4.48]', '1 (one run)', '0.15 [-0.49, 0.79]')
+        ('2.0 [-0.5, 4.5]', '1 (one run)', '0.15 [-0.49, 0.79]')
     """
     numbers = np.asarray(values, dtype=np.float64).ravel()
     numbers = numbers[~np.isnan(numbers)]
 
-    def shown(value: float) -> str:
-        # + 0.0, since a small negative number would be shown as -0.00
-        return f"{value:.3g}" if digits is None else f"{round(value, digits) + 0.0:.{digits}f}"
-
     if len(numbers) < 2:
-        return f"{shown(numbers[0])} (one run)" if len(numbers) else "not measured"
+        alone = _shown(numbers[0], digits) if len(numbers) else ""
+        return f"{alone} (one run)" if alone else "not measured"
     over = run_interval(numbers)
-    return f"{shown(over.estimate)} [{shown(over.low)}, {shown(over.high)}]"
+    return _as_text(over.estimate, over.low, over.high, digits)
+
+
+def _shown(value: float, digits: int | None) -> str:
+    # + 0.0, since a small negative number would be shown as -0.00
+    return f"{value:.3g}" if digits is None else f"{round(value, digits) + 0.0:.{digits}f}"
+
+
+def _as_text(estimate: float, low: float, high: float, digits: int | None) -> str:
+    if digits is None:
+        digits = _decimals(low, high)
+    return f"{_shown(estimate, digits)} [{_shown(low, digits)}, {_shown(high, digits)}]"
+
+
+def _decimals(low: float, high: float) -> int | None:
+    """Decimals that show half the width to two significant digits.
+
+    A bound that is not nought is not rounded to it: readers look whether intervals reach nought.
+    None, for three significant digits, where there is no width or decimals would be many.
+    """
+    half = (high - low) / 2
+    if not 0 < half < np.inf:
+        return None
+    decimals = max(0, 1 - int(np.floor(np.log10(half))))
+    while decimals <= 6 and any(one and not round(one, decimals) for one in (low, high)):
+        decimals += 1
+    return decimals if decimals <= 6 else None
 
 
 def _check(array: NDArray[np.float64], least: int) -> None:

@@ -75,7 +75,7 @@ def crossed_interval(values: ArrayLike) -> Interval:
 
     Example:
         >>> print(crossed_interval([[1.0, 2.0, 3.0], [1.2, 1.8, 3.1], [0.9, 2.1, 2.8]]))
-        1.99 [-0.413, 4.39]
+        2.0 [-0.4, 4.4]
     """
     table = _checked(values)
     rows, columns, rest = _mean_squares(table)
@@ -111,7 +111,7 @@ def table_interval(values: ArrayLike) -> Interval | None:
 
     Example:
         >>> print(table_interval([[1.0, 2.0, 3.0]]), table_interval([[1.0]]))
-        2 [-0.484, 4.48] None
+        2.0 [-0.5, 4.5] None
     """
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2:

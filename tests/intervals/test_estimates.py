@@ -213,8 +213,24 @@ def test_values_that_are_all_equal_have_no_correlation_and_are_refused() -> None
         correlation_interval([1, 1, 1, 1], [1, 2, 3, 4])
 
 
-def test_an_interval_reads_as_estimate_and_bounds() -> None:
-    assert str(Interval(0.123456, 0.1, 12.3456, 9, "x")) == "0.123 [0.1, 12.3]"
+@pytest.mark.parametrize(
+    ("estimate", "low", "high", "text"),
+    [
+        (6.123456, 0.1, 12.3456, "6.1 [0.1, 12.3]"),
+        (0.02164, -0.003, 0.04773, "0.022 [-0.003, 0.048]"),
+        (12.34, 9.94, 15.7, "12.3 [9.9, 15.7]"),
+        (12.34, 12.1, 12.6, "12.34 [12.10, 12.60]"),
+        (1234.5, 1100.0, 1400.0, "1234 [1100, 1400]"),
+        (2.0, 0.004, 4.0, "2.000 [0.004, 4.000]"),  # above nought, and said to be
+        (-0.001, -1.0, 1.0, "0.0 [-1.0, 1.0]"),
+        (0.5, 0.5, 0.5, "0.5 [0.5, 0.5]"),
+        (1.5e-9, 1e-9, 2e-9, "1.5e-09 [1e-09, 2e-09]"),
+    ],
+)
+def test_an_interval_reads_as_estimate_and_bounds_to_the_digits_that_it_is_sure_of(
+    estimate: float, low: float, high: float, text: str
+) -> None:
+    assert str(Interval(estimate, low, high, 9, "x")) == text
 
 
 @pytest.mark.parametrize("n", [2, 3, 5])

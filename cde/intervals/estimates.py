@@ -368,7 +368,7 @@ def _decimals(low: float, high: float) -> int | None:
     half = (high - low) / 2
     if not 0 < half < np.inf:
         return None
-    decimals = max(0, 1 - int(np.floor(np.log10(half))))
+    decimals = max(0, 1 - int(f"{half:.1e}".partition("e")[2]))
     while decimals <= 6 and any(one and not round(one, decimals) for one in (low, high)):
         decimals += 1
     return decimals if decimals <= 6 else None

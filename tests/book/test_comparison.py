@@ -54,7 +54,7 @@ def test_numbers_meet_by_claim_and_place_whatever_their_words() -> None:
     _, numbers = compared({"one": one, "two": two})
     assert numbers.index.tolist() == [CLAIM, "  1. 8 pairs", "  2. 9 pairs", OTHER, "  1. 8 pairs"]
     assert numbers["one"].tolist()[::3] == ["holds at laptop", "holds at laptop"]
-    assert numbers["two"].tolist()[:3] == ["contradicted at laptop", "-1 [-1.1, -0.9]", ""]
+    assert numbers["two"].tolist()[:3] == ["contradicted at laptop", "-1.00 [-1.10, -0.90]", ""]
     assert list(numbered(one)) == [(CLAIM, 0), (OTHER, 0), (CLAIM, 1)]
 
 

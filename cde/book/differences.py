@@ -69,7 +69,7 @@ def difference_table(
         ...     "ndcg": [0.5, 0.4, 0.5, 0.3, 0.6, 0.5, 0.5, 0.3]})
         >>> arms = {"a − b": ({"arm": "a"}, {"arm": "b"})}
         >>> difference_table({"laptop": Sweep(rows)}, arms).loc[0, "points"]
-        '15 [-48.5, 78.5]'
+        '15 [-49, 79]'
     """
     lines = []
     for profile, sweep in runs.items():

@@ -41,7 +41,7 @@ def mean_over_pairs(table: Table) -> Interval:
 
     Example:
         >>> print(mean_over_pairs(np.array([[0, 1, 2], [1, 0, 3], [2, 3, 0.0]])))
-        2 [-2.97, 6.97]
+        2.0 [-3.0, 7.0]
     """
     values = _off_diagonal(table)
     n, total = len(values), values.sum()

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from cde.intervals.digits import interval_text, number_text
+
 __all__ = [
     "Interval",
     "best_on_grid",
@@ -71,13 +73,7 @@ class Interval:
         return (self.high - self.low) / 2 / float(stats.t.ppf(0.975, self.freedom))
 
     def __str__(self) -> str:
-        """As many decimals for all three as the interval's width bears.
-
-        Example:
-            >>> print(Interval(0.02164, -0.003, 0.04773, 5, "Student's t"))
-            0.022 [-0.003, 0.048]
-        """
-        return _as_text(self.estimate, self.low, self.high, None)
+        return interval_text(self.estimate, self.low, self.high)
 
 
 def mean_interval(values: ArrayLike, seed: int = 0) -> Interval:
@@ -342,36 +338,9 @@ def mean_and_interval(values: ArrayLike, digits: int | None = None) -> str:
     numbers = numbers[~np.isnan(numbers)]
 
     if len(numbers) < 2:
-        alone = _shown(numbers[0], digits) if len(numbers) else ""
-        return f"{alone} (one run)" if alone else "not measured"
+        return f"{number_text(numbers[0], digits)} (one run)" if len(numbers) else "not measured"
     over = run_interval(numbers)
-    return _as_text(over.estimate, over.low, over.high, digits)
-
-
-def _shown(value: float, digits: int | None) -> str:
-    # + 0.0, since a small negative number would be shown as -0.00
-    return f"{value:.3g}" if digits is None else f"{round(value, digits) + 0.0:.{digits}f}"
-
-
-def _as_text(estimate: float, low: float, high: float, digits: int | None) -> str:
-    if digits is None:
-        digits = _decimals(low, high)
-    return f"{_shown(estimate, digits)} [{_shown(low, digits)}, {_shown(high, digits)}]"
-
-
-def _decimals(low: float, high: float) -> int | None:
-    """Decimals that show half the width to two significant digits.
-
-    A bound that is not nought is not rounded to it: readers look whether intervals reach nought.
-    None, for three significant digits, where there is no width or decimals would be many.
-    """
-    half = (high - low) / 2
-    if not 0 < half < np.inf:
-        return None
-    decimals = max(0, 1 - int(f"{half:.1e}".partition("e")[2]))
-    while decimals <= 6 and any(one and not round(one, decimals) for one in (low, high)):
-        decimals += 1
-    return decimals if decimals <= 6 else None
+    return interval_text(over.estimate, over.low, over.high, digits)
 
 
 def _check(array: NDArray[np.float64], least: int) -> None:

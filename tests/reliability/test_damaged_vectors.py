@@ -19,8 +19,8 @@ from cde.storage.damage import DamageWarning
 from cde.surrogate import store
 from cde.surrogate.store import VectorStore
 
-TEXTS = [f"text number {number}" for number in range(60)]
-VECTORS: NDArray[np.float32] = np.random.default_rng(0).normal(size=(60, 16)).astype(np.float32)
+TEXTS = [f"text number {number}" for number in range(240)]
+VECTORS: NDArray[np.float32] = np.random.default_rng(0).normal(size=(240, 16)).astype(np.float32)
 
 
 def filled() -> Path:
@@ -54,6 +54,13 @@ def healed() -> None:
         assert (np.stack([known[text] for text in TEXTS]) == VECTORS).all()
 
 
+def test_a_file_takes_little_more_room_than_its_vectors(private_cache: Path) -> None:
+    vectors = np.ones((2000, 384), np.float32)
+    with VectorStore("model", 384) as kept:
+        kept.write([str(number) for number in range(len(vectors))], vectors)
+    assert kept.path.stat().st_size < 1.4 * vectors.nbytes
+
+
 def test_no_flipped_bit_changes_a_vector_that_comes_back(private_cache: Path) -> None:
     whole, draws = filled().read_bytes(), random.Random(0)
     told = 0
@@ -74,7 +81,7 @@ def test_no_flipped_bit_changes_a_vector_that_comes_back(private_cache: Path) ->
     assert told > 30, "most bits of the file are those of vectors, keys and checksums"
 
 
-@pytest.mark.parametrize("left", [2, 50, 99, 100, 101, 4000, 4096, 8191, -4096])
+@pytest.mark.parametrize("left", [2, 50, 99, 100, 101, 16_000, 16_384, 32_767, -16_384])
 def test_a_truncated_file_is_set_aside_and_made_again(private_cache: Path, left: int) -> None:
     path = filled()
     path.write_bytes(path.read_bytes()[:left])
@@ -91,7 +98,7 @@ def test_an_empty_file_is_a_new_store_and_a_missing_end_costs_one_vector(
     path = filled()
     path.write_bytes(path.read_bytes()[:-1])
     vectors, messages = called()
-    assert (vectors == VECTORS).all() and "1 of 60 vectors" in messages[0]
+    assert (vectors == VECTORS).all() and f"1 of {len(TEXTS)} vectors" in messages[0]
     path.write_bytes(b"")
     assert (called()[0] == VECTORS).all()
     healed()
@@ -202,8 +209,8 @@ import warnings
 import numpy as np
 from cde.surrogate.store import VectorStore
 warnings.simplefilter("ignore")
-texts = [f"text number {number}" for number in range(60)]
-vectors = np.random.default_rng(0).normal(size=(60, 16)).astype(np.float32)
+texts = [f"text number {number}" for number in range(240)]
+vectors = np.random.default_rng(0).normal(size=(240, 16)).astype(np.float32)
 for _ in range(8):
     with VectorStore("model", 16) as kept:
         known = kept.read(texts)

@@ -369,9 +369,9 @@ corpus = claims.told(
     otherwise="Whether a contextual encoder gains from more than its parameters is open",
 )
 grouped = drawn.get((lead, "one source − shuffled"))
-alone = ", where one source brings more than shuffled ones" if grouped and grouped.low > 0 else ""
+alone = "Batches of one source find more than shuffled ones." if grouped and grouped.low > 0 else ""
 page.answer(
-    f"""{sources}: {said(BEYOND_SOURCES)} points of NDCG@10 at `{lead}`{alone}. {corpus}: with its
+    f"""{alone} {sources}: {said(BEYOND_SOURCES)} points of NDCG@10 at `{lead}`. {corpus}: with its
     corpus to read it finds {said(BEYOND_PARAMETERS, profile)} points more than with one fixed
     context."""
 )

@@ -369,7 +369,8 @@ corpus = claims.told(
     otherwise="Whether a contextual encoder gains from more than its parameters is open",
 )
 grouped = drawn.get((lead, "one source − shuffled"))
-alone = "Batches of one source find more than shuffled ones." if grouped and grouped.low > 0 else ""
+grouping_helps = grouped is not None and grouped.low > 0
+alone = f"At `{lead}` batches of one source find more than shuffled ones." if grouping_helps else ""
 page.answer(
     f"""{alone} {sources}: {said(BEYOND_SOURCES)} points of NDCG@10 at `{lead}`. {corpus}: with its
     corpus to read it finds {said(BEYOND_PARAMETERS, profile)} points more than with one fixed

@@ -247,9 +247,10 @@ plots.table(pd.DataFrame([hardness(of, arm) for of in runs for arm in ARMS if ar
 # %% [markdown]
 # ## Would more updates read more?
 #
-# Fifty updates of the weights are few. The same pairs in batches of a quarter of the size give four
-# times as many. Does an encoder that is trained better read more of its context? Both encoders on
-# neighbours are trained once more, so. Nothing here tests a claim.
+# The recipe of `laptop` updates the weights a few dozen times. The same pairs in batches of a
+# quarter of the size give four times as many updates. Does an encoder that is trained better read
+# more of its context? Both encoders on neighbours are trained again in this way. Nothing here tests
+# a claim.
 
 # %%
 MORE = "more updates: "

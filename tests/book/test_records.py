@@ -28,6 +28,8 @@ ROWS = pd.DataFrame({"collection": ["a", "b"], "score": [0.25, 0.5]})
 @pytest.fixture
 def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(records, "project_root", lambda: tmp_path)
+    # without what the tests before this one loaded: a record would name it, and fingerprint it anew
+    monkeypatch.setattr(account, "loaded", {})
     return tmp_path
 
 
@@ -159,7 +161,7 @@ def test_a_record_keeps_the_names_of_its_time_and_is_read_with_today_s(
 
 
 def test_other_content_of_the_same_collection_is_told(
-    book: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
+    book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = book / "book" / "records" / "laptop" / "toy.json"
     monkeypatch.setenv("CDE_RECORD", "1")
@@ -168,7 +170,6 @@ def test_other_content_of_the_same_collection_is_told(
         load_pairs("pydocs/mpmath")
         return ROWS
 
-    monkeypatch.setattr(account, "loaded", {})
     recorded("toy", "laptop", reads, can_run=True, settings={})
     monkeypatch.delenv("CDE_RECORD")
     note = recorded("toy", "laptop", refuse, can_run=False, settings={}).note
@@ -182,11 +183,10 @@ def test_other_content_of_the_same_collection_is_told(
 
 
 def test_a_record_has_the_data_that_its_experiment_loads_and_no_other(
-    book: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
+    book: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = book / "book" / "records" / "laptop" / "toy.json"
     monkeypatch.setenv("CDE_RECORD", "1")
-    monkeypatch.setattr(account, "loaded", {})
     seen_before = load_pairs("pydocs/mpmath"), load_pairs("pydocs/rich")
 
     def reads() -> pd.DataFrame:

@@ -304,7 +304,7 @@ def test_the_fingerprints_of_a_collection_are_those_that_loading_gives_and_follo
 
 
 def test_ones_own_pairs_have_the_splits_that_pydocs_has(
-    tmp_path: Path, write_json_lines: WriteLines, private_cache: Path
+    tmp_path: Path, write_json_lines: WriteLines
 ) -> None:
     written = cde.load_pairs("pydocs/rich")
     rows = [{"query": query, "document": text, "domain": "rich"} for query, text in written]

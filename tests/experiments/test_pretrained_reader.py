@@ -20,8 +20,8 @@ TEXTS = ["a red boat", "green trees by the water", "the shortest path between tw
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The recipe of `smoke` in the place of the laptop's, in a store of its own."""
-    monkeypatch.setenv("CDE_CACHE", str(tmp_path))
     config, pairs = module.reader_config("smoke"), cde.load_pairs("pydocs/rich")
+    monkeypatch.setenv("CDE_CACHE", str(tmp_path))
     monkeypatch.setattr(module, "reader_config", lambda: config)
     monkeypatch.setattr(module, "reading_pairs", lambda: pairs)
 

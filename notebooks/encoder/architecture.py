@@ -118,8 +118,9 @@ plots.table(parts.assign(parameters=parts["parameters"].map("{:,}".format)))
 # Documents of a corpus have no order, so context tokens get no positions (§10.4). MiniLM adds
 # learned positions to the embeddings, and here to none of the context's. NomicBERT and ModernBERT
 # rotate queries and keys in every layer, and here context tokens stand at position 0, where the
-# rotation is the identity. The paper reaches the same end by zeroing the tokens within attention
-# and adding them back behind it. ModernBERT's local layers see a window of neighbours; context
+# rotation is the identity. The paper zeroes these tokens and adds them back behind: for the step of
+# attention, says its text, and for that of rotation alone, says its supplement, which comes to the
+# same as here. ModernBERT's local layers see a window of neighbours; context
 # tokens are outside every window and seen by all. NomicBERT and ModernBERT run with random weights
 # of a small size here: the property is the architecture's. As a control, the *text's* tokens are
 # permuted as well, which has to make a difference.
@@ -366,8 +367,9 @@ plots.table(rows.rename_axis(read))
 # %% [markdown]
 # ## Verdict
 #
-# The first two claims are tested on each backbone and pattern; the number given is the mean over
-# draws of the largest change of any coordinate, its interval that of the mean.
+# The first two claims are tested on each backbone and pattern. The number given is the largest
+# change of any coordinate, as its mean over draws of the order (first claim) or over corpora
+# (second), with the interval of that mean.
 
 # %%
 ORDER, NO_CORPUS = "cde-s42-context-order", "cde-s42-null-context"
@@ -391,11 +393,12 @@ page.in_numbers(
     first two word pieces of each text moves one by {least_control:.0e} or more. The context does
     reach the embedding: before any training, the same text in the context of {home} and of
     {other_name} has a cosine of {apart_by_corpus:.2f}. What it is worth has to be learned: put in
-    front of an untrained second stage, context vectors take retrieval within {home} from {alone} to
-    {base} NDCG@10, and to {first} if they pass two fresh linear layers first (one random draw of
-    them), as in the authors' code but not in the paper; null tokens in their place give {by_null}.
-    Reading the context costs {cost["full"]:.1f} times a bi-encoder's time in the paper's pattern,
-    and {cost["cached"]:.1f} times where its keys and values are computed once."""
+    front of a second stage that never learned to read them, context vectors take retrieval within
+    {home} from {alone} to {base} NDCG@10, and to {first} if they pass two fresh linear layers first
+    (one random draw of them), as in the authors' code but not in the paper; null tokens in their
+    place give {by_null}. Reading the context costs {cost["full"]:.1f} times a bi-encoder's time in
+    the paper's pattern, and {cost["cached"]:.1f} times where its keys and values are computed
+    once."""
 )
 
 # %% tags=["hide-cell"]

@@ -250,11 +250,12 @@ plots.table(pd.DataFrame([at_drift(drift) for drift in sorted(settings.drifts)])
 # Here the words are words of docstrings, with MiniLM's embeddings, which stay as they are. A
 # document is some of the words of a real docstring. Boilerplate is added that differs from corpus
 # to corpus: words that tell documents apart elsewhere. The corpora of the test come from other
-# packages and have other boilerplate words, so that the skill has to carry over to words on which
-# it was not trained.
+# packages and have other boilerplate words, so that the skill has to carry over to words that were
+# content in training, if they were there at all.
 #
 # One more thing is asked here: what does the length of documents do? One vector tells less of each
-# word, the more words it stands for. The last three players read six times as many context tokens.
+# word, the more words it stands for. Where documents are longer, queries and the boilerplate of a
+# corpus have more words as well. The last three players read six times as many context tokens.
 
 # %%
 from cde.experiments.game_players import text_variants
@@ -392,22 +393,24 @@ page.answer(
 # %% [markdown]
 # ## What this teaches for real text
 #
-# The machinery can read a corpus. But it learns to do so only where a text's tokens and the context
+# The machinery can read a corpus. It learns so soon only where a text's tokens and the context
 # vectors meet in one space from the start: with shared word embeddings, and with queries that fit
-# keys. Two stages that start apart, as the paper's do and as our chapters of results train them,
-# have to find that first, and nothing rewards the first steps of it. That is a reason to expect no
-# effect of the context after a short training, whatever the corpus holds.
+# keys. Without one of these it came a tenth of the way, or less, in the same steps, and was still
+# gaining. In the paper's encoder, and in those of our chapters of results, a context vector has
+# gone through all layers of the first stage before a word can meet it. That is a reason to expect
+# no effect of the context after a short training, whatever the corpus holds.
 #
-# The skill carries over to words and packages that training never saw. And it is lost in long
-# documents that are one vector each: a word is then a small part of what the vector says. More
-# vectors a document bring it back. {doc}`learning_to_read` puts both lessons into an encoder with
-# MiniLM's layers.
+# The skill carries over to packages that training never saw, and to words that were never
+# boilerplate there. It comes much later where documents are long and one vector each: a word is
+# then a small part of what the vector says. After the same steps the right corpus is some points
+# ahead of another one, and the lead still grows. More vectors a document bring it forward.
+# {doc}`learning_to_read` puts both lessons into an encoder with MiniLM's layers.
 #
 # ## What differs from the paper's setting
 #
 # Everything but the architecture: the paper has no such game. Texts are sets of words without
-# order. The encoder has one layer and no pretraining. Batches are whole corpora; the paper's are
-# clusters, which stand in for corpora.
+# order. The encoder has one layer and no pretraining, but for MiniLM's word embeddings where the
+# words are real. Batches are whole corpora; the paper's are clusters, which stand in for corpora.
 #
 # ## Run it again
 

@@ -195,9 +195,10 @@ plots.table(pd.DataFrame(forgotten).T.rename_axis("chunks forgotten"))
 # PyTorch had allocated. The C library, glibc, keeps freed memory for later, more or less of it from
 # run to run. So the processes tell it to give memory back (`MALLOC_TRIM_THRESHOLD_`). *Above the
 # model* subtracts what was there once model and texts were loaded; gradients are part of it. The
-# *whole process* has the libraries and the model in it, which do not grow, and so makes any growth
-# look smaller. The first decides the claim. Does it grow with the batch? Steps of thousands of
-# pairs take a while, so that a committed record stands in where there is one.
+# *whole process* has the libraries, the model and the filter's mask in it. The mask has an entry
+# for each query and document, and is there before the step begins. The first decides the claim.
+# Does it grow with the batch? Steps of thousands of pairs take a while, so that a committed record
+# stands in where there is one.
 
 # %%
 from cde.experiments.steps import step_memory
@@ -278,10 +279,11 @@ above, process = growth("above"), growth("process")
 print(f"{last:,} pairs over {first:,}: {above} above the model, {process} whole process")
 
 # %% [markdown]
-# What grows with the batch is not the encoders' graph but what the loss needs. That is the
-# embeddings, held several times over (as computed, of length 1, and their gradients), and the mask
-# of one entry for each query and document. Logits are computed a block at a time, and again for the
-# backward pass. The table has the sizes in which these come.
+# What has to grow with the batch is what the loss needs: the embeddings, held several times over
+# (as computed, of length 1, and their gradients), and blocks of logits, which are computed one at a
+# time, and again for the backward pass. The table has the sizes in which these come, and the mask
+# beside them, which is no part of what was measured above the model. They explain a part of the
+# growth; where the rest comes from was not measured.
 
 # %%
 import numpy as np
@@ -290,9 +292,9 @@ n = np.array(settings.memory_batches)
 block = np.minimum(n, np.maximum(64, 2**20 // n))  # rows of logits that the loss holds at once
 parts = {
     "all embeddings, MiB": 2 * n * model.dim * 4 / 2**20,
-    "a mask of queries by documents, MiB": n * n / 2**20,
     "a block of logits, MiB": block * n * 4 / 2**20,
     "measured above the model, MiB": level[n].to_numpy(),
+    "mask, there before the step, MiB": n * n / 2**20,
 }
 plots.table(pd.DataFrame(parts, index=pd.Index(n, name="pairs")).round(1))
 
@@ -407,8 +409,7 @@ page.answer(
 # to 512 tokens, on GPUs. There the graph of one chunk and the model's gradients are far larger
 # beside the embeddings and the loss's matrices. At `laptop` the stages are MiniLM's six layers and
 # a chunk holds 4,096 tokens, so what grows weighs more and the ratio of memory is a harder test.
-# The growth itself depends on the batch and the width of the embeddings, not on the depth or on the
-# length of texts. Memory and time are measured with attention `cached`, the gradients with the
+# Memory and time are measured with attention `cached`, the gradients with the
 # paper's, `full`, where the context before each text makes a chunk's graph larger still. The number
 # of context documents does not grow with the batch here, as in the paper.
 #

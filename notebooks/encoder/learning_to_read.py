@@ -59,8 +59,9 @@ settings
 # ## Docstrings with boilerplate of their own
 #
 # A document is the beginning of a docstring, a query the beginning of its summary. Words of
-# boilerplate stand between them. The corpora of the test come from other packages than those of
-# training, and their boilerplate is made of other words. So nothing can be learned by heart.
+# boilerplate are put among the words of both. The corpora of the test come from other packages than
+# those of training, and their boilerplate is made of other words. So nothing can be learned by
+# heart.
 
 # %%
 from cde.experiments.boilerplate import Boilerplate, BoilerplateRecipe, search_by_counting

@@ -384,11 +384,12 @@ page.answer(
 # `laptop` a model of two layers a stage has seen some dozens of steps on docstrings. It reads a
 # context of a few dozen documents, and searches samples of a few hundred docstrings by their
 # summary lines. Packages resemble each other more than forums do, so that foreign contexts should
-# do less harm here. In some of the packages other docstrings were trained on (the column *trained
-# on*). Corpora are small samples, so a draw of the context holds a larger part of what is searched;
-# *apart* is the control for that. One draw of the context is made for each run and domain: what a
-# single square owes to its draw and what to its domain is not told apart. The forums here are
-# searched by title for the post's text, and there are fewer of them.
+# do less harm here. Of some of the packages docstrings were trained on (the column *trained on*),
+# among them some of those that are searched. Corpora are small samples, so a draw of the context
+# holds a larger part of what is searched; *apart* is the control for that. One draw of the context
+# is made for each run and domain: what a single square owes to its draw and what to its domain is
+# not told apart. The forums here are searched by title for the post's text, and there are fewer of
+# them.
 #
 # ## Run it again
 

@@ -75,8 +75,8 @@ settings
 # - the *contextual encoder* of {doc}`table1`, trained on clustered batches, on packages of
 #   docstrings that no training saw. It hardly reads ({doc}`context_moves_embeddings`);
 # - a *taught reader*, as in {doc}`taught_to_read` (MiniLM, frozen, with a reader that had coarse
-#   lessons), on the same packages. At `laptop` it has MiniLM's lowest two layers alone, which costs
-#   a third;
+#   lessons), on the same packages. At `laptop` it has MiniLM's lowest two layers alone, for a third
+#   of the time;
 # - the taught reader on corpora *made to need it*: docstrings with boilerplate of their own, which
 #   only the corpus gives away.
 
@@ -232,7 +232,7 @@ plots.table(pd.DataFrame(lines).set_index("case"))
 #
 # *Re-embedded* embeds the whole corpus, whatever has changed. Every other way embeds the new
 # documents alone. So with a quarter replaced it costs four times as much as they do. Seconds are
-# those of this machine for one corpus, queries left out.
+# those of the machine that made the rows, for one corpus, queries left out.
 
 # %%
 costs = every[every["way"] == WAYS[0]].groupby("case", sort=False)["seconds"].mean()
@@ -310,7 +310,8 @@ plots.show(
 # the whole corpus replaced, the taught reader finds less on packages than re-embedded. Old and new
 # vectors count as fit for one index if, on corpora made to need reading, a mixed index with new
 # queries loses less than a point. The trigger counts if *moved* catches more than nine tenths of
-# the losses.
+# the losses. Several shares of one corpus are several cases, though they have texts in common: its
+# interval is too narrow.
 
 # %%
 from cde.intervals import share_interval
@@ -379,11 +380,9 @@ page.answer(
 # as documents move by less than a quarter of the distance between them, no loss was visible here.
 # That limit was read off these cases, and has to prove itself on others.
 #
-# The first half of a corpus may go for little: half of the old context still speaks of what stayed,
-# and documents of one context keep their order among themselves. When much has changed, new
-# documents and queries can take the new context at once, and old documents follow when there is
-# time. The other way round, with queries left in the old context, a mixed index is hardly better
-# than a stale one.
+# What to do with an index in between is less certain. With queries in the new context an index of
+# old and new vectors lost less than with queries in the old one, where corpora are made to need
+# reading. That difference has no interval that leaves nought out, in any of the three cases.
 #
 # On judged collections a new context is not always the better one: where they gave way to each
 # other altogether, one lost by staleness as much as another gained ({doc}`does_reading_help`).

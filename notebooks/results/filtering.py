@@ -224,13 +224,14 @@ page.answer(
 #
 # The paper filters with nomic-embed, trained on the same data, in batches of 256 and more, of
 # hundreds of millions of pairs from the web, in which false negatives are many. At `laptop` the
-# surrogate is MiniLM, which is also what the encoders start from, the batches hold tens of pairs,
-# and the pairs are docstrings of packages. The labelled document itself, where another pair of the
-# batch has it, is left out in both arms: without the filter, exact copies are still no negatives.
-# So the difference here is that of *other* documents alone. Runs are short; whether longer ones
-# learn from false negatives is not tested. The tests are four packages, each cut to 300 documents
-# and 150 queries, and the intervals say nothing about other corpora. The chapter on false negatives
-# shows how many the filter finds and how many true negatives it takes along.
+# surrogate is MiniLM, which is also what the encoders start from, the batches hold tens of pairs or
+# little more than a hundred, and the pairs are docstrings of packages. The labelled document
+# itself, where another pair of the batch has it, is left out in both arms: without the filter,
+# exact copies are still no negatives. So the difference here is that of *other* documents alone.
+# Runs are short; whether longer ones learn from false negatives is not tested. The tests are four
+# packages, each cut to 300 documents and 150 queries, and the intervals say nothing about other
+# corpora. The chapter on false negatives shows how many the filter finds and how many true
+# negatives it takes along.
 #
 # ## Run it again
 

@@ -241,8 +241,8 @@ plots.table(pd.DataFrame(gains).T.rename_axis("deeper"))
 # The first two claims are about the first stage from one layer to the greatest depth tried, the
 # third about both stages over the same deepening. All three are on training accuracy, as the paper
 # has it, in percentage points. The same on NDCG@10 is in the table above, exploratory. If the
-# encoder does not read its context, the depth of what writes it cannot matter, and a gain of nought
-# would say nothing: that is a gate.
+# context tells the encoder nothing of the corpus, then what changes with the depth of its writer
+# says nothing of reading: that is a gate.
 
 # %%
 from cde.book import gates
@@ -303,8 +303,8 @@ second = claims.told(
 )
 page.answer(
     f"""{deeper}{little}: from the shallowest to the deepest one tried, training accuracy changes by
-    {page.mean_and_interval(widest, digits=1)} percentage points. {second}: where both are deepened
-    alike, it gains {page.mean_and_interval(more, digits=1)} percentage points more."""
+    {page.mean_and_interval(widest, digits=1)} percentage points. {second}: deepened alone, by as
+    many layers, it gains {page.mean_and_interval(more, digits=1)} percentage points more."""
 )
 
 # %% [markdown]

@@ -171,8 +171,8 @@ if on_validation is not None:
 #
 # Where does the reader help MiniLM, and where does it harm it? The tests are the four packages that
 # no training sees, and the judged collections of `$CDE_DATA`, cut to some hundred documents each,
-# with all that is relevant. Each is searched in the context of its *own* documents, packages also
-# in that of the next package (*other*).
+# or to all relevant ones where these are more. Each is searched in the context of its *own*
+# documents, packages also in that of the next package (*other*).
 
 # %%
 CHOSEN = "as it comes"
@@ -304,25 +304,25 @@ page.answer(
 # %% [markdown]
 # ## What this teaches
 #
-# A gain in the mean is cheap: the reader has parameters, and was trained on text of the kind that
-# gains. Doing no harm elsewhere is harder. In the trial a quarter of the gate did none on
-# validation text. Cut to the sizes of this page, the same sets give other numbers, and no gate is
-# without harm. With a hundred queries a collection, a harm of 0.3 points can be neither shown nor
-# ruled out. A rule that asks for the worst of many is not passed by a sample of this size, unless
-# all gains are clear.
+# Two means on this page have no certain sign: that over judged collections, and that over packages
+# of docstrings, the text that the reader was trained on. Nor is a harm certain. In the trial a
+# quarter of the gate did none on validation text. Cut to the sizes of this page, the same sets give
+# other numbers, and no gate is without harm. With a hundred queries a collection or fewer, a harm
+# of 0.3 points can be neither shown nor ruled out. A rule that asks for the worst of many is not
+# passed by a sample of this size, unless all gains are clear.
 #
 # So the reader is offered under its name, and `cde.Index` searches with plain MiniLM. Whoever has
-# queries with judgements can ask `cde.compare` on the own corpus; the reader is likelier to be
-# worth it the more a corpus is like docstrings. Whether a gain is the corpus' is another question:
-# another package's context does about as well ({doc}`minilm_with_context`, {doc}`taught_to_read`).
+# queries with judgements can ask `cde.compare` on the own corpus. Whether a gain is the corpus' is
+# another question: another package's context does about as well ({doc}`minilm_with_context`,
+# {doc}`taught_to_read`).
 #
 # ## What differs from the paper's setting
 #
 # The paper trains all weights of both stages on hundreds of millions of pairs. Here a reader is
-# trained for minutes on docstrings. Collections are cut to some hundred documents and texts to some
-# dozens of tokens, as in {doc}`minilm_with_context`; differences are of like size there. One
-# training run is measured, with one draw of each context: it is this reader that is on the card,
-# not readers of its kind. Made on another machine its weights differ in the last digits.
+# trained for minutes on docstrings. Collections are cut, most of them to some hundred documents,
+# and texts to some dozens of tokens, as in {doc}`minilm_with_context`; differences are of like size
+# there. One training run is measured, with one draw of each context: it is this reader that is on
+# the card, not readers of its kind. Made on another machine its weights differ in the last digits.
 #
 # ## Run it again
 

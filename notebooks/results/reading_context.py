@@ -109,7 +109,9 @@ def gained(model, own, other):
 # MiniLM frozen, a reader trained on batches of one source. The control is a reader that was trained
 # with one *fixed context*, so that it could learn nothing about corpora. The third is that of
 # {doc}`taught_to_read`, whose lessons cannot be solved without reading; they are the graded ones.
-# All are read in the same contexts.
+# The rule was written for the first encoder. By the gate of {doc}`minilm_with_context` that one
+# hardly reads, so that only the third can tell what becomes of words where a corpus is read. All
+# are read in the same contexts.
 
 # %%
 from cde.experiments.corpus_statistics import Counts

@@ -344,18 +344,18 @@ page.answer(
 #
 # {doc}`does_reading_help` has another one. The statistics of a collection are not always the best
 # ones to search it with, and these encoders lose most where BM25 loses. {doc}`untuned_text` finds
-# that this is not the whole reason: on other sources BM25 gains, and the same readers lose.
-# {doc}`../motivation/headroom` counts instead of training, and finds little that own statistics
-# could give in the mean.
+# that this is not the whole reason: on other sources BM25 gains, and readers taught on docstrings
+# lose. {doc}`../motivation/headroom` counts instead of training, and finds little that own
+# statistics could give in the mean.
 #
 # ## What differs from the paper's setting
 #
-# The paper trains all weights of both stages, for a thousand times as many pairs, without lessons,
-# and puts the context vectors into the sequence. Here six layers are frozen, and a reader of a few
-# hundred thousand weights is trained for minutes. What it is taught is word statistics of one kind;
-# a reader could learn other things from a corpus, if something taught it. The collections are cut
-# to some hundred documents, among them all relevant ones. That lessons work was known from a run
-# with another seed.
+# The paper trains all weights of both stages, for more than ten thousand times as many pairs,
+# without lessons, and puts the context vectors into the sequence. Here six layers are frozen, and a
+# reader of a few hundred thousand weights is trained for minutes. What it is taught is word
+# statistics of one kind; a reader could learn other things from a corpus, if something taught it.
+# The collections are cut to some hundred documents, among them all relevant ones. That lessons work
+# was known from a run with another seed.
 #
 # ## Run it again
 

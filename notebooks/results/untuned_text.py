@@ -6,9 +6,9 @@
 # This page tests the idea of **CDE §1 and §4.2** {cite}`morris2024contextual` on many more kinds of
 # text than the other pages have. {doc}`taught_to_read` found that readers lose on nine judged
 # collections. In {doc}`does_reading_help` they lose most there where counting loses. But nine are
-# few, and they had been looked at. Here the same readers search sources of text that had no part in
-# any choice: news, statutes, forums, papers, dictionaries, films. The readers themselves have seen
-# nothing but docstrings.
+# few, and they had been looked at. Those readers were trained on 28 sources of pairs. Here readers
+# of the same kind, trained on docstrings alone, search these sources, which had no part in any
+# choice: news, statutes, forums, papers, dictionaries, films.
 
 # %%
 from cde.book import claims, gates, page, plots
@@ -245,7 +245,7 @@ from cde.book.records import rows_of_record
 
 HELPS, USEFUL = "cde-s1-untuned-text-half-a-point", "cde-s1-untuned-text-over-minilm"
 FOLLOWS = "cde-s1-untuned-gains-follow-counting"
-what = f"{GRADED}, {results.sets()} sources"
+what = f"{GRADED}, corpora with boilerplate"
 if found := rows_of_record("taught_to_read-graded", profile):
     taught = {"arm": "taught to read", "where": "in"}
     reads = Sweep(found.rows).gain(taught, taught | {"context": "other"})

@@ -44,6 +44,8 @@ class Interval:
         estimate, low, high: the estimate and its bounds, in the unit of what was measured.
         n: how many independent things were measured (queries, corpora, batches, seeds).
         method: how the interval was made.
+        degrees: degrees of freedom of Student's t, where its method has them of its own; None for
+            those of `method` and `n`.
     """
 
     estimate: float
@@ -51,10 +53,13 @@ class Interval:
     high: float
     n: int
     method: str
+    degrees: float | None = None
 
     @property
     def freedom(self) -> float:
-        """Degrees of freedom of Student's t; infinite for the other methods."""
+        """Degrees of freedom of Student's t; infinite for the methods that have none."""
+        if self.degrees is not None:
+            return self.degrees
         return self.n - 1.0 if self.method.startswith(STUDENT) else float("inf")
 
     @property

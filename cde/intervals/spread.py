@@ -85,13 +85,13 @@ def crossed_interval(values: ArrayLike) -> Interval:
     if combined >= max(rows, columns):
         parts = rows**2 / (seeds - 1), columns**2 / (collections - 1)
         last = rest**2 / ((seeds - 1) * (collections - 1))
-        freedom = combined**2 / (sum(parts) + last) if combined else float("inf")
+        freedom = combined**2 / (sum(parts) + last) if combined else None
     else:  # a source without spread of its own: the other alone
         freedom = float(seeds - 1 if rows >= columns else collections - 1)
-    half = float(stats.t.ppf(0.975, freedom) * error)
+    half = float(stats.t.ppf(0.975, freedom) * error) if freedom else 0.0
     mean = float(table.mean())
     method = f"random effects of {seeds} seeds and {collections} collections"
-    return Interval(mean, mean - half, mean + half, min(table.shape), method)
+    return Interval(mean, mean - half, mean + half, min(table.shape), method, freedom)
 
 
 def table_interval(values: ArrayLike) -> Interval | None:

@@ -140,6 +140,22 @@ def test_a_crossed_interval_of_no_spread_between_collections_is_that_over_seeds(
     crossed = crossed_interval(np.repeat(seeds[:, None], 6, axis=1))
     over_seeds = run_interval(seeds)
     assert (crossed.low, crossed.high) == pytest.approx((over_seeds.low, over_seeds.high))
+    # and doubts nothing less: p-values and power take its degrees of freedom, too
+    for bound in (0.0, 0.3, -2.0):
+        assert p_value(crossed, bound) == pytest.approx(p_value(over_seeds, bound))
+    assert smallest_effect(crossed) == pytest.approx(smallest_effect(over_seeds))
+
+
+def test_a_crossed_interval_s_end_has_a_p_value_of_five_percent() -> None:
+    values = table(np.random.default_rng(3), (4, 8), 0.5, 0.5, 1.0)
+    crossed = crossed_interval(values)
+    assert [p_value(crossed, end) for end in (crossed.low, crossed.high)] == pytest.approx(
+        [0.05] * 2
+    )
+    far = crossed.low - (crossed.high - crossed.low)
+    t = (crossed.estimate - far) / crossed.standard_error
+    assert p_value(crossed, far) > 3 * 2 * stats.norm.sf(t), "few seeds: no normal tail"
+    assert crossed_interval(np.ones((2, 3))).high == 1.0
 
 
 def test_a_table_that_is_none_is_refused() -> None:

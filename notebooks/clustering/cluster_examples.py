@@ -131,7 +131,7 @@ plots.table(
 import numpy as np
 from sklearn.metrics import adjusted_mutual_info_score as agreement
 
-from cde.intervals import crossed_interval, mean_interval
+from cde.intervals import crossed_interval, run_interval
 
 GROUPS = 20
 OTHER = "any other word"
@@ -209,7 +209,7 @@ plots.show(
 # A cluster is named by the three words that tell it best from the others: words that many of its
 # texts hold, and few of the rest. *Density* is the mean cosine of two members, as in the paper's
 # Table 1. The last columns have the commonest source, the commonest first word of the queries, and
-# the cluster of the other side that most of the pairs lie in, each with its share.
+# the cluster of the other side with the largest share of its pairs, each with its share.
 
 # %%
 from cde.batching.naming import telling_terms
@@ -369,7 +369,9 @@ for name, sample in samples.items():
     claims.measure(FORM, more, f"{name}, {len(sample.pairs):,} pairs")
 
 # %% [markdown]
-# Words in common are judged by tf-idf vectors, which have no part in the clusters.
+# Words in common are judged by tf-idf vectors, cut to fewer dimensions, which have no part in the
+# clusters: texts with related words are alike in them, too. Intervals are over the clusters of the
+# first start.
 
 # %%
 from cde.batching.statistics import mean_pairwise_cosine
@@ -381,7 +383,7 @@ for name, sample in samples.items():
     of = sparse_vectors(*texts, settings.sparse_dim, settings.seed)
     for side, vectors in zip(("queries", "passages"), of, strict=True):
         inside = cluster_statistics(vectors, sample.labels[side])["similarity"].dropna()
-        more = mean_interval(inside - mean_pairwise_cosine(vectors))
+        more = run_interval(inside - mean_pairwise_cosine(vectors), "clusters")
         claims.measure(SHARED_WORDS, more, f"{name}, clusters of {side}")
 claims.verdicts()
 
@@ -413,11 +415,16 @@ words = claims.told(
     contradicted="They have fewer words in common than texts at large.",
     otherwise="Whether they have words in common is open.",
 )
+among_questions = (
+    f"; for questions of one source, {by[WORD, ALONE, 'passages']} and {by[WORD, ALONE, 'queries']}"
+    if alone
+    else ""
+)
 page.answer(
-    f"""{topics} {words} From 0 for nothing to 1 for all, a cluster of passages tells
-    {by[SOURCE, MIXED, "passages"]} of a pair's source, and {by[WORD, MIXED, "passages"]} of the
-    word that its query begins with. A cluster of queries tells {by[WORD, MIXED, "queries"]} of that
-    word."""
+    f"""{topics} {words} From 0 for nothing to 1 for all, in a mixed sample a cluster of passages
+    tells {by[SOURCE, MIXED, "passages"]} of a pair's source, and {by[WORD, MIXED, "passages"]} of
+    the word that its query begins with; a cluster of queries tells {by[WORD, MIXED, "queries"]} of
+    that word{among_questions}."""
 )
 
 # %% [markdown]

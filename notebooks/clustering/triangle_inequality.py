@@ -4,10 +4,10 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **Fig. 3, §4.3, §4.4 and §5.2** of the clustering paper
-# {cite}`merrick2024embedding`. Batches from one cluster make better models. The paper offers a
-# reason: a query is near its own passage, the passage is near the others of its cluster, so the
-# query cannot be far from those. They must be hard negatives. The paper doubts its own reason,
-# since its clusters are loose. It has no numbers on it. Here they are.
+# {cite}`merrick2024embedding`. The paper finds that batches from one cluster make better models,
+# and offers a reason: a query is near its own passage, the passage is near the others of its
+# cluster, so the query cannot be far from those. They must be hard negatives. The paper doubts its
+# own reason, since its clusters are loose. It has no numbers on it. Here they are.
 
 # %%
 from cde.book import charts, claims, page, plots

@@ -376,11 +376,11 @@ page.answer(
 # ## What differs from the paper's setting
 #
 # The paper compares six published systems on thirteen BEIR collections of up to millions of
-# documents; we have packages of Python documentation, one register of English. The paper's formula
-# for the distance is not known. Its dense models were trained on MS MARCO; ours that is trained on
-# the corpus in question is LSA. A correlation over corpora has as many points as there are corpora,
-# and the bootstrap interval over them is wide. So the figure can show a strong effect, and cannot
-# exclude a moderate one.
+# documents; we have packages of Python documentation, one register of English, and samples of real
+# collections. The paper's formula for the distance is not known. Its dense models were trained on
+# MS MARCO; ours that is trained on the corpus in question is LSA. A correlation over corpora has as
+# many points as there are corpora, and the bootstrap interval over them is wide. So the figure can
+# show a strong effect, and cannot exclude a moderate one.
 #
 # ## Run it again
 

@@ -4,12 +4,12 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Table 3 and §10.2 (ii)** {cite}`morris2024contextual`, where the
-# neighbours of one banking question in a large unlabelled corpus are listed. Most of them would do
-# as an answer. It also answers the remark of **§4.1** that false negatives become more frequent as
-# a collection grows. Contrastive training calls every other document of the batch wrong. If the
-# batch is made of neighbours, many of these are right, and the filter of Eq. 4 must take them out.
-# (For MS MARCO, {cite:t}`qu2021rocketqa` judged most of the top unlabelled passages to be
-# relevant.)
+# neighbours of one banking question in a large unlabelled corpus are listed. Many of them, it says,
+# would do as an answer. It also answers the remark of **§4.1** that false negatives become more
+# frequent as a collection grows. Contrastive training calls every other document of the batch
+# wrong. If the batch is made of neighbours, many of these are right, and the filter of Eq. 4 must
+# take them out. (For MS MARCO, {cite:t}`qu2021rocketqa` judged most of the top unlabelled passages
+# to be relevant.)
 
 # %%
 from cde.book import claims, page, plots
@@ -327,7 +327,9 @@ right = sorted(one["precision"].estimate for one in trials.values())
 by_people = f"{right[0]:.0%}" if right else ""
 by_people += f" to {right[-1]:.0%}" if len(right) > 1 else ""
 judged_right = (
-    f"Where people judged such documents, {by_people} of them were relevant." if right else ""
+    f"On judged collections, people found at least {by_people} of such documents relevant."
+    if right
+    else ""
 )
 page.answer(
     f"""{found} Among {len(pairs):,} documents, {with_one.estimate:.0%} of the queries have another

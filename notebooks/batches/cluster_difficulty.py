@@ -332,7 +332,7 @@ by_cluster = claims.told(
     holds="Smaller clusters make harder batches.",
     contradicted="Larger clusters make harder batches.",
     otherwise="Whether small or large clusters make the harder batches depends on the size of the "
-    "batch and on the order of packing."
+    "batch."
     if both_ways
     else "Whether smaller clusters make harder batches is open here.",
 )
@@ -356,7 +356,8 @@ page.answer(
 # sizes from 64 to 4 million and batches from 256 to 4,096; the surrogate is GTR. Ours has thousands
 # of pairs of one kind of text, so sizes are smaller throughout; what carries over is the ratio of
 # cluster to batch. With so few pairs the next cluster is a long way off. Among hundreds of millions
-# it is near, so that there the order of packing should matter less than here. Each pair is assigned
+# it is near for the traveller, and as far as ever in random order, so that there the order of
+# packing may matter more than here. Each pair is assigned
 # by one of its two points, as in the authors' code, so that centroids which attract only mirrored
 # points stay empty (the table above counts the others).
 #

@@ -55,11 +55,11 @@ settings
 # %% [markdown]
 # ## Pairs, and the duplicates that were dropped from them
 #
-# `pydocs` is de-duplicated when it is loaded. For the first question, how much is filtered, it
-# stays so. To see whether the filter finds what it should, the duplicates of the sampled pairs are
-# then put back. These are pairs whose document equals a sampled one, or resembles it (MinHash over
-# three-word shingles, {cite:t}`broder1997resemblance`). They were not made for this page; they
-# stood in the packages.
+# `pydocs` is de-duplicated when it is loaded. For the first question, how much is filtered, batches
+# have no duplicates; the clusters that they are made of are those of all pairs. To see whether the
+# filter finds what it should, the duplicates of the sampled pairs are then put back. These are
+# pairs whose document equals a sampled one, or resembles it (MinHash over three-word shingles,
+# {cite:t}`broder1997resemblance`). They were not made for this page; they stood in the packages.
 
 # %%
 import numpy as np
@@ -192,7 +192,7 @@ plots.show(
 # %% [markdown]
 # How often does the second rule condemn an answer? It can be tried on the labelled documents, which
 # are answers by definition, without their own summary lines, which are the queries; and on known
-# false negatives from other packages.
+# false negatives from other packages, each pair in both directions, so that its n counts twice.
 
 
 # %%
@@ -239,7 +239,8 @@ at_zero = accounts["relative", 0]
 # %% [markdown]
 # At $\epsilon = 0$: shares of what is removed (n batches), and the share found of each kind of
 # known false negative (n queries that have one in their batch). That all copies are found is so by
-# construction: their scores are equal.
+# construction: their scores are equal. Duplicates come in groups, and queries of one batch resemble
+# each other, so that intervals over queries are too narrow.
 
 
 # %%

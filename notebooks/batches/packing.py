@@ -209,7 +209,8 @@ plots.table(splits.round(3))
 # **Uncut** are the clusters as k-means leaves them, each taken as a batch of its own; **shuffled**
 # batches have no clusters. Eq. 2 is the surrogate's cosine of a query with another pair's document,
 # over all pairs of batch-mates, so that a large cluster weighs more than a small one. The mean
-# cosine is the same with equal weights for clusters or batches, with its interval over these. The
+# cosine is the same with equal weights for clusters or batches and of some queries of each (the
+# first `queries_per_batch`), with its interval over these. The
 # hardest negative and the loss grow with the batch: compare them at one batch size.
 
 # %%
@@ -336,7 +337,7 @@ plots.table(borders.round(3))
 # ## The same batches in the trainer of sentence-transformers
 #
 # `cde.clustered_batches` is a batch sampler for it. Epochs are those that `cde.train` has with the
-# same seed, after an interruption too. Here MiniLM is trained on one package for one epoch, and
+# same seed, after an interruption too. Here MiniLM is trained on one package for three epochs, and
 # then, from the start, on shuffled batches.
 #
 # A contextual encoder is trained there too. Saved to a folder, it is a `SentenceTransformer`, and
@@ -360,7 +361,7 @@ from cde.surrogate import minilm_folder
 
 
 def losses_with(batches, encoder=None):
-    """The loss at each step of an epoch of MiniLM, or of an encoder, trained on these batches."""
+    """The loss at each step of three epochs of MiniLM, or an encoder, on these batches."""
     some = pairs.select(np.asarray(pairs.domains) == "scipy")
     rows = Dataset.from_dict({"query": some.queries, "document": some.documents})
     with TemporaryDirectory() as folder:
@@ -479,7 +480,7 @@ page.answer(
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper's datasets have up to hundreds of millions of pairs; our packages have hundreds. So a
+# The paper's datasets have up to 65 million pairs; our packages have hundreds. So a
 # domain holds few batches, much is dropped at its end, and a batch that crosses borders is a common
 # thing. That is why most of this page takes all of `pydocs` as one domain. With few clusters the
 # traveller soon runs out of near ones; among hundreds of thousands the next one is nearer. The

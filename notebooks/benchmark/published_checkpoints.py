@@ -189,11 +189,11 @@ page.answer(said)
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# At the profile `paper` nothing but the number of tasks, and that the draw of the context is
-# repeated and has a seed. Elsewhere everything: the weights are random and small. That each pass
-# gives the authors' vectors for their weights, to 1e-5, is tested on golden miniatures of theirs
-# (`tests/models/test_published.py`); {doc}`../encoder/architecture` compares the three passes. What
-# the draw and the protocol move in a score is on {doc}`mteb_tasks`.
+# At the profile `paper` nothing but the number of tasks, that the draw of the context is repeated
+# and has a seed, and that random contexts are letters. Elsewhere everything: the weights are random
+# and small. That each pass gives the authors' vectors for their weights, to 1e-5, is tested on
+# golden miniatures of theirs (`tests/models/test_published.py`); {doc}`../encoder/architecture`
+# compares the three passes. What the draw and the protocol move in a score is on {doc}`mteb_tasks`.
 #
 # ## Run it again
 

@@ -452,7 +452,7 @@ better = claims.told(
     AVERAGE,
     holds="They make an encoder that finds a little more on collections that it was not trained on",
     contradicted="They make an encoder that finds less on collections that it was not trained on",
-    otherwise="On other collections they help with one of two kinds of pairs at most, as far as seen",
+    otherwise="On other collections they are seen to help with one of two kinds of pairs at most",
 )
 alone = (
     f", and by {in_words(runs[ALONE], DIFFERENCES[f'{PASSAGES} − {SHUFFLED}'])} with one source of "

@@ -180,10 +180,10 @@ results = Sweep(page.experiment("context_and_position-arms", probe_all, key, rec
 # ## Both probes
 #
 # *Decline* is the cosine of a document with its first tenth minus that with its last. It is given
-# as written, and with the ten segments of each document in random order, so that only the encoder
-# can prefer a place. *Lost* is MRR@100 on unchanged documents minus its mean with the passage at
-# places 2 to 10. Means and intervals over seeds (*before* has one model). The last three lines are
-# encoder–decoders after crops.
+# as written, and with the ten segments of each document in one random order, so that the text
+# prefers a place by chance alone. *Lost* is MRR@100 on unchanged documents minus its mean with the
+# passage at places 2 to 10. Means and intervals over seeds (*before* has one model). The last three
+# lines are encoder–decoders after crops.
 
 # %%
 ARMS = list(dict.fromkeys(results.rows["arm"]))
@@ -250,10 +250,10 @@ plots.show(
 # %% [markdown]
 # ## Differences
 #
-# Seed by seed. The first three are about context, exploratory; the fourth is the paper's
-# explanation, the last is the remedy that its reasoning suggests. A shuffled document has no place
-# where the important things stand; a crop that may run over the end of a document sees its first
-# and last tokens as often as the others.
+# Seed by seed. The first two are about context and the third about training alone, all exploratory;
+# the fourth is the paper's explanation, the last is the remedy that its reasoning suggests. A
+# shuffled document has no place where the important things stand; a crop that may run over the end
+# of a document sees its first and last tokens as often as the others.
 
 # %%
 COLUMNS = {
@@ -432,7 +432,7 @@ page.answer(
 # with prose and go on with parameters and examples; they are no web pages. Shuffling segments also
 # breaks sentences and the coherence of neighbouring crops, so that a shuffled document differs from
 # a written one in more than its order. Models are small and trained for minutes. The contextual
-# encoder's window holds documents of the same collection, some of which are searched. Bi-encoder
+# encoder's window holds documents of the same collection, all of which are searched. Bi-encoder
 # and contextual encoder learn from summaries and whole docstrings, the encoder–decoders from crops:
 # the two halves of the tables are not to be compared.
 #

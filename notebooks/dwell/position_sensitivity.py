@@ -260,16 +260,24 @@ plots.show(
 # The rules were fixed before any of this was measured. On SQuAD (docstrings, where it is not at
 # hand) the index by written place is tested on all placed questions, less what chance gives; that
 # of moved sentences on every collection, where BM25 cannot move by construction. The index of a
-# bootstrap sample is raised by its own noise, so that intervals are reflected at the estimate. That
-# an encoder finds at least half as much as BM25 is a gate.
+# bootstrap sample is raised by its own noise, so that its intervals are reflected at the estimate.
+# That an encoder finds at least half as much as BM25 is a gate.
+#
+# One condition was added after a second look. How much of an index is the question's can only be
+# asked of an index that is more than chance gives. Where the index of the sample lies within 95 %
+# of shuffles, one noise would be divided by another, and the share is exploratory.
 
 # %%
 ROBUST, NATURAL = "later-zeng-bm25-robust", "later-zeng-dense-natural"
-SAME, PLACE, FOIL = (
-    "later-zeng-dense-moved",
-    "later-zeng-place-not-question",
-    "later-fayyaz-foil",
-)
+SAME, PLACE, FOIL = ("later-zeng-dense-moved", "later-zeng-place-not-question", "later-fayyaz-foil")
+
+
+def is_beyond_chance(name):
+    """Whether MiniLM's index on the sample, by written place, is more than chance gives."""
+    row = rows_of(name, MINILM, SAMPLE).iloc[0]
+    return row["index"] > row["limit"]
+
+
 readings = []
 for name in NAMES:
     best = [rows_of(name, model, MOVED)["ndcg"].mean() for model in (MINILM, BAG)]
@@ -282,6 +290,7 @@ for name in NAMES:
     row = rows_of(name, MINILM, QUESTION).iloc[0]
     bounds = row["share"], row["share_low"], row["share_high"], int(row["documents"])
     share = Interval(*bounds, "percentile bootstrap of documents")
+    counts = counts if is_beyond_chance(name) else "exploratory"
     claims.measure(PLACE, share, f"{MINILM}; {name}", counts)
 gates.show(readings)
 
@@ -316,24 +325,30 @@ dense = claims.told(
     contradicted="It does not matter to MiniLM",
     otherwise="It matters to MiniLM on some collections and is not seen on others",
 )
+differs = "BM25, which has no positions, differs by where the answer was written"
+seen = index_of(MAIN, BAG, WRITTEN, True).low > 0
 bag = claims.told(
     ROBUST,
-    holds="BM25 is as good wherever the answer was written.",
-    contradicted="Even BM25, which has no positions, differs by where the answer was written.",
-    otherwise="Whether BM25 differs by where the answer was written is open.",
+    holds=f"{differs}, but little." if seen else "BM25 is as good wherever the answer was written.",
+    contradicted=f"Even {differs}.",
+    otherwise=f"{differs}; how much is open." if seen else "Whether BM25 differs by it is open.",
 )
 why = claims.told(
     PLACE,
     holds="What MiniLM loses on late answers is the place rather than the question.",
     contradicted="By where answers were written, its index says little of the place: it is about "
     "as large when each sentence has stood everywhere.",
-    otherwise="How much of MiniLM's loss on late answers is the question's is open.",
+    otherwise="How much of MiniLM's loss on late answers is the question's is open."
+    if is_beyond_chance(MAIN)
+    else "By where answers were written, MiniLM's index is no more than chance gives: place and "
+    "question cannot be told apart.",
 )
 largest = max(NAMES, key=lambda name: index_of(name, MINILM, MOVED).estimate)
 most = index_of(largest, MINILM, MOVED)
 page.answer(
     f"""{dense}: with the same sentence moved, its position sensitivity index is largest on
-    {largest}, {most.estimate:.2f} [{most.low:.2f}, {most.high:.2f}]. {bag} {why}"""
+    {largest}, {most.estimate:.2f} [{most.low:.2f}, {most.high:.2f}], where chance gives
+    {rows_of(largest, MINILM, MOVED)["without"].iloc[0]:.2f}. {bag} {why}"""
 )
 
 # %% [markdown]

@@ -83,8 +83,9 @@ def loaded(model, number):
 # %% [markdown]
 # A docstring begins with prose and may end with code, and a segment of prose can be nearer to the
 # whole for that alone. So each model is also probed on the same documents with their ten segments
-# in random order. There every place holds every kind of text equally often, and what declines is
-# the model's own doing.
+# in random order. There no kind of text has a place of its own, and a large decline is the model's
+# own doing. It is one random order, the same for all models; what stands first in it differs a
+# little from what stands last, and no interval holds that.
 
 # %%
 import pandas as pd
@@ -361,11 +362,12 @@ page.in_numbers(
 )
 
 # %% tags=["hide-cell"]
+whose = "in the chain of pretrained layers" if FALLS in better else "in our model"
 falls = claims.told(
     FALLS,
-    holds="In our model, after contrastive pre-training, it is",
-    contradicted="In our model, after contrastive pre-training, it is nearer to the end",
-    otherwise="In our model, after contrastive pre-training, this is open",
+    holds=f"After contrastive pre-training it is, {whose}",
+    contradicted=f"After contrastive pre-training it is nearer to the end, {whose}",
+    otherwise=f"After contrastive pre-training this is open, {whose}",
 )
 
 

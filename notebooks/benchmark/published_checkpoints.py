@@ -151,8 +151,9 @@ LARGEST, ALL_TASKS = "cde-table7-largest-gains", 56
 if settings.published:
     own = rows[(rows["context"] == "own") & (rows["model"] == settings.published[0])]
     of_task = 100 * own.groupby("task")["score"].mean()
-    if len(of_task) == ALL_TASKS:
-        claims.measure(BEST, run_interval(of_task - 64.11, "tasks"), f"{ALL_TASKS} tasks")
+    if len(of_task) == ALL_TASKS and settings.draws > 1:  # the tasks are the paper's own: no sample
+        of_draw = 100 * own.pivot_table("score", "draw", "task").mean(axis=1)
+        claims.measure(BEST, run_interval(of_draw - 64.11, "draws"), f"{ALL_TASKS} tasks")
 if settings.published and settings.baseline:
     other = evaluate_tasks(named_system(settings.baseline), "baseline", on)
     found = own[own["type"] == "Retrieval"].groupby("task")["score"].mean()

@@ -386,7 +386,8 @@ def _write(
         "proof": None,
     }
     if _grows():
-        record = grown(json.loads(path.read_text(encoding="utf-8")), record)
+        # as it would be stored: a tuple of settings is a list there
+        record = grown(json.loads(path.read_text(encoding="utf-8")), json.loads(json.dumps(record)))
     _save(path, record)
 
 

@@ -148,6 +148,19 @@ def test_what_was_not_compared_does_not_count_as_proven(
     assert proof_states()[0].state == "no proof"
 
 
+def test_a_record_grows_whatever_its_settings_are_made_of(
+    book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tuple is a list once it is stored: the same setting, and no reason to lose finished runs."""
+    monkeypatch.setenv("CDE_RECORD", "laptop/toy")
+    settings = {"seeds": 1, "rules": {"packages": ("rich", "sphinx")}}
+    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"seed": 0, **settings})
+    monkeypatch.setenv("CDE_RECORD_ADD", "1")
+    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"seed": 1, **settings})
+    record = json.loads((book / "book" / "records" / "laptop" / "toy.json").read_text())
+    assert record["settings"]["seeds"] == 2 and len(record["rows"]) == 2 * len(ROWS)
+
+
 def test_a_record_keeps_the_names_of_its_time_and_is_read_with_today_s(
     book: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

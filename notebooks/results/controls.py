@@ -249,8 +249,9 @@ plots.table(pd.DataFrame([hardness(of, arm) for of in runs for arm in ARMS if ar
 #
 # The recipe of `laptop` updates the weights a few dozen times. The same pairs in batches of a
 # quarter of the size give four times as many updates. Does an encoder that is trained better read
-# more of its context? Both encoders on neighbours are trained again in this way. Nothing here tests
-# a claim.
+# more of its context? Both encoders on neighbours are trained again in this way. Clusters shrink
+# with the batch, and the context is then the whole batch, a text's own document with it. Nothing
+# here tests a claim.
 
 # %%
 MORE = "more updates: "
@@ -291,8 +292,9 @@ plots.table(difference_table(both, BETTER))
 # Where a contextual encoder does not read, its controls are silent. The paper's small setting has
 # six layers, texts of 64 tokens, and hundreds of millions of pairs. The table has what all five
 # arms would cost with five seeds each, in hours of one H100 at 40 % of its peak
-# (`cde.experiments.estimate`). Nothing is run. Small models reach less than that, so that the true
-# cost is higher.
+# (`cde.experiments.estimate`). Nothing is run. It is counted for MiniLM's layers and for attention
+# `cached`: a layer of the paper's backbone has about five times the weights, and `full` takes about
+# twice as long. Small models reach less than that peak, so that the true cost is higher.
 
 # %%
 from cde.experiments.estimate import estimate
@@ -371,7 +373,11 @@ corpus = claims.told(
 )
 grouped = drawn.get((lead, "one source − shuffled"))
 grouping_helps = grouped is not None and grouped.low > 0
-alone = f"At `{lead}` batches of one source find more than shuffled ones." if grouping_helps else ""
+alone = (
+    f"At `{lead}` batches of one source find more than shuffled ones (exploratory)."
+    if grouping_helps
+    else ""
+)
 page.answer(
     f"""{alone} {sources}: {said(BEYOND_SOURCES)} points of NDCG@10 at `{lead}`. {corpus}: with its
     corpus to read it finds {said(BEYOND_PARAMETERS, profile)} points more than with one fixed
@@ -382,10 +388,10 @@ page.answer(
 # ## What differs from the paper's setting
 #
 # The paper has a table of four arms, without either control, in six layers and batches of up to
-# 16,384. Here two layers are trained for some hundred steps on a thousandth of its pairs. Batches
-# of one source are shuffled, and the filter for false negatives is on in all arms. Neighbours are
-# clusters of MiniLM's vectors. {doc}`table1` had shown before that neighbours gain over shuffled
-# batches at `hours`, with other seeds.
+# 16,384. Here two layers are trained for dozens of steps at `laptop` and some hundred at `hours`,
+# on less than a thousandth of its pairs. Batches of one source are shuffled, and the filter for
+# false negatives is on in all arms. Neighbours are clusters of MiniLM's vectors. {doc}`table1` had
+# shown before that neighbours gain over shuffled batches at `hours`, with other seeds.
 #
 # ## Run it again
 

@@ -171,7 +171,8 @@ plots.table(pd.DataFrame(contextual).T.rename_axis("arm"))
 # recipe for an hour or two of two cores: 100,000 pairs of many public sources, each seen once,
 # tested on collections that people judged (NDCG@10 times 100, mean over them). `cde run table1
 # --record hours/table1-arms -p long_runs true`, with $CDE_DATA, makes it. A contextual run takes
-# four times as long as a bi-encoder's: only the first seed has one.
+# four times as long as a bi-encoder's (seconds as they came), so that of the seeds of one call only
+# the first has one.
 
 # %%
 from cde.book.boxes import show_source
@@ -314,8 +315,9 @@ plots.table(pd.DataFrame([line for line in lines if line]))
 # %% [markdown]
 # The first difference once more, with its other sources: how far it would move with other queries
 # of the same collection, in another arithmetic, with another seed, and on another collection.
-# Arithmetic is float32 in place of the machine's own precision. It stands for another machine,
-# whose instructions round otherwise; where the machine's own precision is float32 nothing moves.
+# Arithmetic is float32 in place of the machine's own precision, and tells the least that another
+# machine would move; where the machine's own precision is float32 nothing moves. Here each spread
+# is as it comes, with the rest in it.
 
 # %%
 from cde.experiments.variation import sources_of_variation, variation
@@ -573,7 +575,7 @@ page.answer(f"{batches_say}. {encoder_says} {harder_says}")
 # packages. Shuffled and clustered batches have one size here, so the loss can be compared; the
 # paper compares 16,384 shuffled with 512 clustered. Differences of a fraction of a point need many
 # more seeds than there are. Test corpora have one size at `laptop`, so that nothing can be said
-# about small ones. The longer runs see less than a thousandth of the paper's pairs, with one seed
+# about small ones. The longer runs see less than a thousandth of the paper's pairs, with few seeds
 # of the contextual encoder.
 #
 # ## Run it again

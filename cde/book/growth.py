@@ -88,7 +88,9 @@ def grown(record: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
         from.
 
     Raises:
-        ValueError: other settings or other data, or seeds that do not follow.
+        ValueError: other settings, other data, data that the record knows nothing of, or seeds
+            that do not follow. What the page had loaded before its experiment is not loaded anew,
+            so that the added runs may name less data than the record.
 
     Used by `cde.book.records`.
 
@@ -103,8 +105,8 @@ def grown(record: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
     moved = sorted(
         name for name, digest in added["data"].items() if record["data"].get(name) != digest
     )
-    if moved or set(record["data"]) != set(added["data"]):
-        named = ", ".join(moved or sorted(set(record["data"]) ^ set(added["data"])))
+    if moved:
+        named = ", ".join(moved)
         raise ValueError(f"the record was made from other data, so that it cannot grow: {named}")
     parts = [*record.get("parts", [part_of(record)]), part_of(added)]
     count = _count_of(had)

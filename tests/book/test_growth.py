@@ -42,6 +42,10 @@ def test_a_record_grows_by_what_its_chapter_calls_the_number_of_its_seeds() -> N
         grown(one, {**more, "settings": {**more["settings"], "seed": 3}})
 
 
+def test_data_that_the_page_had_loaded_before_may_be_missing() -> None:
+    assert grown(record(), {**record(2), "data": {}})["data"] == {"pydocs": "a"}
+
+
 @pytest.mark.parametrize(
     ("added", "said"),
     [
@@ -49,7 +53,7 @@ def test_a_record_grows_by_what_its_chapter_calls_the_number_of_its_seeds() -> N
         (record(3), "these begin at 3"),
         (record(2, size=8), "other settings.*size 9 there and 8 here"),
         (record(2, digest="b"), "other data.*pydocs"),
-        ({**record(2), "data": {}}, "other data.*pydocs"),
+        ({**record(2), "data": {"pydocs": "a", "beir/med": "c"}}, "other data.*: beir/med$"),
         ({**record(2), "settings": {"size": 9}}, "has no seeds"),
     ],
 )

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import huggingface_hub.constants
 import numpy as np
@@ -305,7 +306,9 @@ def test_nothing_is_computed_where_one_item_is_wrong(private_cache: Path) -> Non
 
 
 def test_an_unknown_precision_and_a_limit_of_one_token_are_refused() -> None:
-    with pytest.raises(ValueError, match="'auto', 'bfloat16', 'float32' or 'int8'; it is 'float16'"):
+    with pytest.raises(
+        ValueError, match="'auto', 'bfloat16', 'float32' or 'int8'; it is 'float16'"
+    ):
         Surrogate(precision="float16")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="max_tokens must be 2 or more; it is 1"):
         Surrogate(max_tokens=1)
@@ -398,3 +401,21 @@ def test_machines_that_share_a_disk_have_a_file_of_vectors_each(
             assert one.read(["x"])["x"].tolist() == [1, 2]
         paths.append(one.path)
     assert paths[0] == paths[1] and len(set(paths)) == 3
+
+
+def test_where_another_process_was_first_its_vectors_are_taken(
+    private_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that this call and the next one give the same bits."""
+    model = Surrogate(max_tokens=16, precision="float32")
+    compute = Surrogate._compute
+
+    def second(self: Surrogate, texts: list[str], *rest: Any) -> Vectors:
+        vectors = compute(self, texts, *rest)
+        with self._store("") as kept:
+            kept.write(texts, vectors * np.float32(0.5))  # the other process's
+        return vectors
+
+    monkeypatch.setattr(Surrogate, "_compute", second)
+    first = model.embed(["red boats", "soup"])
+    np.testing.assert_array_equal(first, model.embed(["red boats", "soup"]))

@@ -91,15 +91,19 @@ def false_negatives(
         raise ValueError("some vectors hold values that are not numbers")
     left_out = np.zeros((n, m), np.bool_)
     hard = m // n - 1 if n else 0
+    alike = None  # number of each document's vector
+    if threshold is None and epsilon <= 0 and n:
+        # the last bit of a product depends on where in the matrix it stands, also of equal vectors
+        alike = np.unique(document_vectors, axis=0, return_inverse=True)[1].reshape(-1)
     for start in range(0, n, block):
         rows = np.arange(start, min(start + block, n))
         scores = query_vectors[rows] @ document_vectors.T
-        # the labelled document's score, from the same product: equal documents are equal to the
-        # last bit
         own = scores[np.arange(len(rows)), rows]
         left_out[rows] = scores >= (
             own[:, None] + np.float32(epsilon) if threshold is None else np.float32(threshold)
         )
+        if alike is not None:
+            left_out[rows] |= alike[rows, None] == alike
         left_out[rows, rows] = False
         for place in range(hard):
             left_out[rows, n + rows * hard + place] = False

@@ -32,6 +32,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from cde.hardware import chosen_precision
+from cde.hardware.steps_taken import steps_taken
 
 __all__ = ["Int8Weight", "int8_products", "multiplying"]
 
@@ -81,9 +82,9 @@ class Int8Weight:
         return result.reshape(*states.shape[:-1], len(self.codes))
 
 
-def _mark(weight: Tensor) -> tuple[int, int]:
+def _mark(weight: Tensor) -> tuple[int, int, int]:
     """Changes when a weight is trained on, loaded or moved."""
-    return weight.data_ptr(), 0 if weight.is_inference() else weight._version
+    return steps_taken(), weight.data_ptr(), 0 if weight.is_inference() else weight._version
 
 
 class int8_products(TorchFunctionMode):

@@ -119,7 +119,9 @@ def _attend(
         key, value = context_cache.extend(module, key, value)
     if implementation.startswith("flash"):
         return _flash(query, key, value, attention_mask, sliding_window, implementation, **options)
-    if implementation == "sdpa" and blocks_are_faster(query, key, attention_mask):
+    # never in training: passes without a gradient come before those with one, and must be the same
+    alone = implementation == "sdpa" and not module.training
+    if alone and blocks_are_faster(query, key, attention_mask):
         return attend_in_blocks(query, key, value, attention_mask, options.get("scaling")), None
     # for the other kernels the window is in the mask, where it can spare the context tokens
     attend: Callable[..., tuple[Tensor, Tensor | None]] = ALL_ATTENTION_FUNCTIONS.get_interface(

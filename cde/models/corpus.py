@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from cde.hardware import chosen_precision
+from cde.hardware.steps_taken import steps_taken
 from cde.models.attention import ContextCache
 from cde.models.configuration import ContextualConfig
 from cde.models.encoder import kinds, prefixed, save_folder
@@ -163,7 +164,8 @@ def weights_now(module: nn.Module) -> int:
         False
     """
     weights = module.parameters()
-    return hash(tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in weights))
+    marks = ((p.data_ptr(), 0 if p.is_inference() else p._version) for p in weights)
+    return hash((steps_taken(), *marks))
 
 
 def warn_untrained(model: Any) -> None:

@@ -144,7 +144,7 @@ class SentenceModel(PreTrainedModel):  # type: ignore[misc]
         context: Any = self.context
         if context_texts is not None and self.encoder.reads_context:
             context = self.encoder.first_stage(*context_texts)
-        elif self.bound is not None and not torch.is_grad_enabled():
+        elif self.bound is not None and not torch.is_grad_enabled() and not self.training:
             self.bound.context = context  # wherever the model has been moved since
             return self.bound.embed_batch(input_ids, attention_mask)
         embedded: Tensor = self.encoder.embed_batch(input_ids, attention_mask, context)

@@ -225,9 +225,10 @@ class Surrogate(SentenceMethods):
                 portions, f"{self.name}: embedding {len(missing):,} texts", unit="portions"
             ):
                 vectors = self._compute(portion, role, batch_size or self.batch_size)
+                known.update(zip(portion, vectors, strict=True))
                 if store:
                     store.write(portion, vectors)
-                known.update(zip(portion, vectors, strict=True))
+                    known.update(store.read(portion))  # another process may have been first
         return np.stack([known[text] for text in texts])
 
     def _compute(self, texts: list[str], role: str, batch_size: int) -> Vectors:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -40,7 +40,8 @@ class TrainConfig:
         pairs: train on so many of them, drawn with `seed`; None takes all.
         architecture: "bi-encoder" or "contextual".
         start: what the weights start from: "minilm", the folder or Hub name of a transformer, or
-            the folder of a run to go on from (a second phase).
+            the folder of a trained encoder to go on from (`model` in a run's), for a second phase:
+            its settings then hold, not `attention`, `context_size`, `layers` and `model` here.
         layers: keep so many of the transformer's layers; None keeps all. 0 leaves a bi-encoder its
             word embeddings alone.
         first_stage_layers: of a contextual encoder's first stage; None keeps as many as `layers`.
@@ -162,6 +163,8 @@ class TrainConfig:
                 "trains='reader' learns nothing from a batch without context: null_share must be "
                 f"0; it is {self.null_share}"
             )
+        if doubled := sorted({one.name for one in fields(self)} & set(self.model)):
+            raise ValueError(f"set {', '.join(doubled)} beside model, not in it")
         encoder = BiEncoderConfig if self.architecture == "bi-encoder" else ContextualConfig
         try:
             check_settings(encoder, self.model)

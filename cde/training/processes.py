@@ -21,6 +21,7 @@ ends the others with an error, at once where its system still closes connections
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -86,7 +87,9 @@ class Processes:
         return torch.cat(others)
 
     def add_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Add up the processes' gradients, once; a parameter without one counts as zero."""
+        """Add up the processes' gradients, once. A parameter that has none in any process keeps
+        none: the optimiser passes it over, as it does in one process.
+        """
         if self.count == 1:
             return
         wanted = [parameter for parameter in parameters if parameter.requires_grad]
@@ -98,12 +101,13 @@ class Processes:
                 for parameter in wanted
             ]
         )
+        reached = torch.tensor([one.grad is not None for one in wanted], device=flat.device).int()
         with _told_of_loss(self.rank):
             dist.all_reduce(flat)
-        for parameter, gradient in zip(
-            wanted, torch.split(flat, [one.numel() for one in wanted]), strict=True
-        ):
-            parameter.grad = gradient.view_as(parameter).clone()
+            dist.all_reduce(reached, dist.ReduceOp.MAX)
+        parts = torch.split(flat, [one.numel() for one in wanted])
+        for parameter, gradient, anywhere in zip(wanted, parts, reached.tolist(), strict=True):
+            parameter.grad = gradient.view_as(parameter).clone() if anywhere else None
 
     def mean(self, value: float) -> float:
         """The mean of a number over processes."""
@@ -196,17 +200,11 @@ def differing_process(model: nn.Module, processes: Processes) -> int | None:
     """
     if processes.count == 1:
         return None
-    # two sums a tensor: equal weights give equal bits, and a change of any weight changes them
-    parts = [
-        tensor.detach().double()
-        for tensor in model.state_dict().values()
-        if tensor.is_floating_point()
-    ]
-    digest = torch.stack(
-        [torch.stack([part.sum(), part.square().sum()]) for part in parts]
-    ).reshape(1, -1)
-    all_digests = Processes(processes.rank, processes.count).gathered(digest)
-    for rank in range(1, processes.count):
-        if not torch.equal(all_digests[rank], all_digests[0]):
-            return rank
-    return None
+    # of their bytes: a sum would depend on the number of threads
+    digest = hashlib.blake2b()
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point():
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+    first, *others = processes.of_all(digest.hexdigest())
+    return next((rank for rank, one in enumerate(others, start=1) if one != first), None)

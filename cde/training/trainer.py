@@ -187,7 +187,7 @@ class Trainer:
             get_polynomial_decay_schedule_with_warmup(
                 self.optimiser, *length, lr_end=config.final_rate * config.learning_rate
             )
-            if config.final_rate
+            if config.final_rate and config.warmup < config.steps  # else it never falls
             else get_linear_schedule_with_warmup(self.optimiser, *length)
         )
         if folder is not None:
@@ -273,7 +273,8 @@ class Trainer:
             return {}
         numbers = self.evaluate(self.model.eval())
         self.model.train()
-        return numbers
+        # a checkpoint is read back as plain numbers
+        return {name: float(value) for name, value in numbers.items()}
 
     def _loss(self, embeddings: Tensor, batch: Batch) -> ContrastiveLoss:
         config, count = self.config, self.processes.count

@@ -86,3 +86,15 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         cde.false_negatives(queries.astype(np.float32), documents.astype(np.float32))
+
+
+@pytest.mark.parametrize("n", [5, 7, 13, 33])
+def test_every_copy_of_the_labelled_document_is_left_out_whatever_the_sum_s_last_bit(
+    n: int,
+) -> None:
+    for seed in range(20):
+        generator = np.random.default_rng(seed)
+        queries, documents = generator.normal(size=(2, n, 384)).astype(np.float32)
+        documents[n - 1] = documents[0]
+        filtered = cde.false_negatives(queries, documents)
+        assert filtered[0, n - 1] and filtered[n - 1, 0]

@@ -119,3 +119,14 @@ def test_long_texts_lie_as_near_to_float32_as_with_the_fused_kernel(
     fused = vectors("bfloat16")
     away, fused_away = (1 - (some * exact).sum(axis=1) for some in (in_blocks, fused))
     assert away.max() < 2e-4 and away.mean() < 3 * fused_away.mean()
+
+
+def test_in_training_a_pass_without_gradients_is_that_with_them() -> None:
+    """Gradient caching embeds without a graph and then with one: dropout has to fall alike."""
+    model = BiEncoder.from_backbone("minilm", layers=1, dropout=0.2, precision="bfloat16").train()
+    tokens, found = torch.arange(1000, 1300).reshape(1, 300), []
+    for gradients in (False, True):
+        torch.manual_seed(1)
+        with torch.set_grad_enabled(gradients), torch.autocast("cpu", torch.bfloat16):
+            found.append(model.embed_batch(tokens, torch.ones_like(tokens)).detach())
+    assert torch.equal(*found)

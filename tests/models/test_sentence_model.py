@@ -148,3 +148,36 @@ def test_no_module_is_of_another_package_so_that_nothing_has_to_be_trusted(tmp_p
     assert isinstance(CorpusEncoder.from_pretrained(tmp_path), CorpusEncoder)
     with pytest.raises(ValueError, match="not 'cde-bi-encoder'"):
         BiEncoder.from_pretrained(tmp_path)
+
+
+def test_in_training_a_pass_without_gradients_reads_the_context_anew(tmp_path: Path) -> None:
+    """As that with them does, which follows it: a cached context would be of another draw."""
+    encoder = contextual(attention="cached", sequence_dropout=0.5).with_context(CORPUS, size=6)
+    model = saved(encoder, tmp_path / "saved").train()
+    passes = []
+    for gradients in (False, True):
+        embedded = []
+        for seed in (3, 4):  # a small batch each
+            torch.manual_seed(seed)
+            tokens = torch.arange(5 * seed, 5 * seed + 12).reshape(2, 6)
+            told = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+            with torch.set_grad_enabled(gradients):
+                embedded.append(model[0](told)["sentence_embedding"].detach())
+        passes.append(torch.cat(embedded))
+    torch.testing.assert_close(*passes)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_after_a_step_of_an_optimiser_texts_are_embedded_with_its_weights(fused: bool) -> None:
+    """A fused one changes weights without a trace in PyTorch's own count of changes."""
+    model = contextual(attention="cached")
+    bound = model.with_context(CORPUS, size=3)
+    before = bound.encode_documents(TEXTS)
+    optimiser = torch.optim.AdamW(model.second_stage.parameters(), lr=0.05, fused=fused)
+    for weight in model.second_stage.parameters():
+        weight.grad = torch.randn_like(weight)
+    optimiser.step()
+    after = bound.encode_documents(TEXTS)
+    assert np.abs(after - before).max() > 0.01
+    fresh = model.with_context(CORPUS, size=3).encode_documents(TEXTS)
+    np.testing.assert_allclose(after, fresh, atol=1e-6)

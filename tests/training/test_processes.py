@@ -15,9 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
 from tiny_encoders import contextual
+from torch import nn
 
-from cde.training import Processes
+from cde.training import Processes, differing_process
 
 #: in order; the first process keeps its cache from one to the next, and so does the second
 PHASES: dict[str, dict[str, Any]] = {
@@ -86,3 +89,34 @@ def test_a_timeout_is_a_number_of_seconds(given: str, monkeypatch: pytest.Monkey
     monkeypatch.setenv("CDE_TIMEOUT", given)
     with pytest.raises(ValueError, match="CDE_TIMEOUT.*seconds above 0"):
         Processes.connect()
+
+
+def test_a_parameter_that_no_process_reaches_keeps_no_gradient(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """AdamW passes it over, as in one process: zeros would let it move on by its momentum."""
+    monkeypatch.setattr(dist, "all_reduce", lambda *_: None)
+    reached, not_reached = (nn.Parameter(torch.ones(2, 3)) for _ in range(2))
+    reached.grad = torch.full((2, 3), 0.5)
+    Processes(0, 2).add_gradients([reached, not_reached])
+    assert not_reached.grad is None
+    assert reached.grad is not None and bool((reached.grad == 0.5).all())
+
+
+def test_weights_are_told_apart_by_their_values_and_not_by_the_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(Processes, "of_all", lambda self, own: seen.append(own) or [own, own])
+    torch.manual_seed(0)
+    layer, threads = nn.Linear(1500, 1500).to(torch.bfloat16), torch.get_num_threads()
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        assert differing_process(layer, Processes(0, 2)) is None
+    torch.set_num_threads(threads)
+    with torch.no_grad():
+        layer.weight[:2] = layer.weight[[1, 0]]  # the same sums
+    differing_process(layer, Processes(0, 2))
+    assert seen[0] == seen[1] != seen[2]
+    monkeypatch.setattr(Processes, "of_all", lambda self, own: [own, own, seen[0]])
+    assert differing_process(layer, Processes(0, 3)) == 2

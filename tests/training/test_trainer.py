@@ -670,3 +670,26 @@ def test_word_embeddings_alone_train(pairs: Pairs) -> None:
     names = [name for name, _ in run.model().named_parameters()]
     assert names
     assert all(name.startswith("backbone.embeddings.") for name in names)
+
+
+def test_numbers_of_numpy_from_a_test_on_the_way_are_read_back(
+    pairs: Pairs, tmp_path: Path
+) -> None:
+    config = TrainConfig(**{**BI, "evaluate_every": 1, "checkpoint_every": 1})
+    whole = Trainer(config, pairs, tmp_path, evaluate=lambda _: {"ndcg": np.float64(0.5)})
+    whole.run()
+    assert Trainer(config, pairs, tmp_path).step == config.steps
+
+
+def test_a_run_that_is_all_warm_up_ends_whatever_its_final_rate(pairs: Pairs) -> None:
+    all_of_it, rates = {**BI, "warmup_steps": BI["steps"]}, []
+    for end in ({**all_of_it, "final_rate": 0.1}, all_of_it):
+        _, metrics = Trainer(TrainConfig(**end), pairs).run()
+        rates.append([row["learning_rate"] for row in metrics])
+    assert rates[0] == rates[1] and len(rates[0]) == BI["steps"]
+
+
+@pytest.mark.parametrize("name", ["attention", "context_size", "vectors_per_document"])
+def test_a_setting_of_the_config_is_refused_inside_model(name: str) -> None:
+    with pytest.raises(ValueError, match=f"set {name} beside model, not in it"):
+        TrainConfig(model={name: getattr(TrainConfig(), name)})

@@ -39,9 +39,11 @@ from cde.benchmark.contexts import (
 )
 from cde.data import RetrievalSet
 from cde.data.random_text import random_texts
+from cde.lexical import BM25
 from cde.models import TASK_PREFIXES
 from cde.models.fingerprint import fingerprint
 from cde.retrieval import Encoder, Ranker, rank, rerank
+from cde.storage import content_hash
 from cde.validation import unknown
 from cde.validation.vectors import called, encoded
 
@@ -215,6 +217,11 @@ class BenchmarkEncoder(_Searcher):
             said_of["seed"] = seed
             if protocol != OURS:
                 said_of["protocol"] = ", ".join(map(str, vars(protocol).values()))
+        if self.context == "other":  # whose texts these are depends on the tasks beside it
+            beside = [(one.metadata.name, one.metadata.dataset["revision"]) for one in self.tasks]
+            said_of["tasks"] = content_hash([str(one) for one in beside])
+        if self.prefixes:
+            said_of["prefixes"] = "of the task"
         self.mteb_model_meta = _metadata(encoder, name, "dense", said_of)
 
     def index(
@@ -388,6 +395,8 @@ def _metadata(
     settings are a folder of their own.
     """
     revision = getattr(encoder, "fingerprint", None) or fingerprint(encoder) or _UNKNOWN
+    if revision == _UNKNOWN and isinstance(encoder, BM25):
+        revision = content_hash([repr(encoder)])
     return ModelMeta.create_empty(
         {
             "name": name if "/" in name else f"cde/{name}",

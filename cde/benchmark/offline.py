@@ -51,7 +51,7 @@ def _of_labels(name: str, base: type[LabelledTask] | type[GroupedTask]) -> type[
 
     class Labels(base):  # type: ignore[misc,valid-type]
         metadata = local_metadata(
-            f"{_words(name)}{kind}", kind, score, f"The labels of {name}.", name
+            f"{_words(name)}{kind}", kind, score, f"The labels of {name}.", f"labelled/{name}"
         )
 
         def _labelled(self) -> pd.DataFrame:

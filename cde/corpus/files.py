@@ -19,7 +19,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,8 @@ class Columns:
             return "", None
         titled = f"{title} {text}" if isinstance(title, str) and title else text
         given = next((row[name] for name in self.ids if row.get(name) is not None), "")
+        if isinstance(given, Real) and float(given).is_integer() and not isinstance(given, bool):
+            given = int(float(given))  # pandas has floats where a whole number is missing
         whole = isinstance(given, str | Integral) and not isinstance(given, bool)
         return str(given) if whole else "", titled.strip()
 
@@ -310,15 +312,18 @@ def _separated_rows(file: Path, relative: str, reading: _Reading) -> _Found:
 
 def _rows_of(lines: Any, relative: str, reading: _Reading) -> _Found:
     head = lines.readline(reading.largest)
-    # spreadsheets separate by what their language leaves free
-    separator = max(",;\t", key=head.count)
-    header = next(csv.reader([head], delimiter=separator), [])
+    # a quote that is never closed swallows all rows below it: strictly read, that is told
+    how: dict[str, Any] = {"delimiter": "\t", "strict": True}
+    if not relative.lower().endswith(".tsv"):
+        # spreadsheets separate by what their language leaves free
+        how = {"delimiter": max(",;\t", key=head.count)}
+    header = next(csv.reader([head], **how), [])
     if not header:
         return
     if problem := reading.columns.missing(header):
         yield relative, "", problem
         return
-    rows = csv.reader(lines, delimiter=separator)
+    rows = csv.reader(lines, **how)
     while True:
         place = f"{relative}:{rows.line_num + 2}"
         try:

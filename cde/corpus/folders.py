@@ -17,6 +17,7 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,9 @@ def build_folder(
     folder = Path(folder).expanduser()
     (_, first), *others = models.items()
     places = [folder / f"{_ALSO}{_file_name(name)}" for name, _ in others]
+    if len(set(places)) < len(places):
+        named = ", ".join(name for name, _ in others)
+        raise ValueError(f"two of these models would be kept under one name; rename one: {named}")
     indexes = [build_index(texts, folder, encoder=first, part=part, replace=replace)]
     own = dict(zip(indexes[0].ids, indexes[0].texts, strict=True))
     for place in set(_others(folder)) - set(places) if replace else ():
@@ -157,9 +161,12 @@ def _follow(index: Index, first: Index, place: Path) -> Index:
     found = dict(zip(index.ids, index.texts, strict=True))
     if list(wanted.items()) == list(found.items()):
         return index
-    stale = [name for name, text in found.items() if wanted.get(name) != text]
-    index.remove(stale)
-    index.add({name: text for name, text in wanted.items() if name not in index})
+    # documents are added at the end: kept are those of the beginning, in the wanted order
+    places = iter(found)
+    fits = takewhile(lambda name: found.get(name) == wanted[name] and name in places, wanted)
+    kept = set(fits)
+    index.remove([name for name in found if name not in kept])
+    index.add({name: text for name, text in wanted.items() if name not in kept})
     index.save(place)
     return index
 

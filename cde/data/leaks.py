@@ -68,7 +68,8 @@ def shared_with_training(
         set(zip(queries, documents, strict=True)),
     )
     ids = set(training.ids)
-    distinct = list(trained)  # copies among them change nothing, and take time
+    # copies among them change nothing, and take time; in their order, whatever the hash seed is
+    distinct = list(dict.fromkeys(documents))
     near_of = _near(distinct, [_plain(text) for one in tests for text in one.documents], threshold)
     rows, start = [], 0
     for one in tests:

@@ -173,7 +173,7 @@ def index_share(
         drawn = _resampled(values, owners, count, draws, np.random.default_rng(seed))
         indices.append(np.concatenate([[index_of_means(_means(values))], drawn]))
     one, all_of_it = indices
-    shares = np.divide(one, all_of_it, out=np.ones_like(all_of_it), where=all_of_it > 0)
+    shares = np.divide(one, all_of_it, out=np.ones_like(all_of_it), where=~(all_of_it <= 0))
     low, high = np.nanpercentile(shares[1:], [2.5, 97.5])
     method = "percentile bootstrap of documents"
     return Interval(float(shares[0]), float(low), float(high), count, method)
@@ -214,14 +214,15 @@ def _means(values: Floats) -> Floats:
 
 
 def index_of_means(means: Floats) -> Floats:
-    """1 − min / max along the last axis; 0 where nothing is found at all.
+    """1 − min / max along the last axis; 0 where nothing is found at all, and no number where a
+    mean is none.
 
     Example:
         >>> index_of_means(np.array([[0.5, 0.4, 0.4], [0.0, 0.0, 0.0]])).round(2).tolist()
         [0.2, 0.0]
     """
     best, worst = means.max(axis=-1), means.min(axis=-1)
-    share = np.divide(worst, best, out=np.ones_like(best), where=best > 0)
+    share = np.divide(worst, best, out=np.ones_like(best), where=~(best <= 0))
     return np.asarray(np.clip(1 - share, 0.0, 1.0))
 
 

@@ -91,7 +91,7 @@ def replaced(old: RetrievalSet, new: RetrievalSet, share: float, seed: int = 0) 
     ids = [f"{when} {one.document_ids[row]}" for when, one, rows in parts for row in rows]
     texts = [one.documents[row] for _, one, rows in parts for row in rows]
     there = set(ids)
-    queries, asked, qrels = [], [], {}
+    queries, asked, qrels, excluded = [], [], {}, {}
     for when, one, _ in parts:
         for name, text in zip(one.query_ids, one.queries, strict=True):
             judged = {f"{when} {doc}": grade for doc, grade in one.qrels.get(name, {}).items()}
@@ -100,8 +100,10 @@ def replaced(old: RetrievalSet, new: RetrievalSet, share: float, seed: int = 0) 
                 asked.append(f"{when} {name}")
                 queries.append(text)
                 qrels[asked[-1]] = left
+                if never := one.excluded.get(name):
+                    excluded[asked[-1]] = frozenset(f"{when} {doc}" for doc in never)
     name = f"{old.name}, {share:.0%} {new.name}"
-    return RetrievalSet(ids, texts, asked, queries, qrels, name=name)
+    return RetrievalSet(ids, texts, asked, queries, qrels, excluded=excluded, name=name)
 
 
 def lose_context(

@@ -56,6 +56,7 @@ def compare(
     metric: str = "ndcg@10",
     depth: int = 1000,
     seed: int = 0,
+    drop_own: bool = True,
 ) -> Comparison:
     """Whether one system finds more than another on the same queries.
 
@@ -65,6 +66,8 @@ def compare(
         metric: as for `evaluate`.
         depth: documents that are ranked.
         seed: seed of the bootstrap and of the swaps.
+        drop_own: leave out a document that has its query's id, as for `evaluate`. Ids of one's own
+            often begin at 0 for both: then False.
 
     Raises:
         ValueError: an unknown metric, or fewer than two queries.
@@ -79,7 +82,9 @@ def compare(
     """
     metric, seed = checked_text(metric, "metric"), checked_whole(seed, "seed", 0)
     scores = [
-        score_queries(rank(one, retrieval_set, depth), retrieval_set, (metric,))[metric]
+        score_queries(
+            rank(one, retrieval_set, depth), retrieval_set, (metric,), drop_own=drop_own
+        )[metric]
         for one in (first, second)
     ]
     test = paired_test(scores[0].tolist(), scores[1].tolist(), seed)

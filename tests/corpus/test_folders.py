@@ -112,7 +112,10 @@ def test_what_is_wrong_is_said_and_changes_nothing(
         (["build", source, tmp_path / "n", "--also", "minilm"], "minilm is named twice"),
         (["build", source, tmp_path / "n", "--context", 5], "minilm is bound to no context"),
         (["build", source, tmp_path / "n", "--model", "bm25", "--max-tokens", 5], "is for minilm"),
-        (["build", source, tmp_path / "n", "--model", "bm25", "--precision", "int8"], "for embedding"),
+        (
+            ["build", source, tmp_path / "n", "--model", "bm25", "--precision", "int8"],
+            "for embedding",
+        ),
         (["build", tmp_path / "gone", tmp_path / "n"], "no folder or file"),
         (["build", source, source], "holds other files"),
         (["add", place, source], "are in the index already, such as boats.md"),
@@ -225,3 +228,21 @@ def test_bm25_alone_ranks_as_bm25(tmp_path: Path) -> None:
     assert len(index.search("zygote")) == 0
     with pytest.raises(ValueError, match="another encoder"):
         Index.load(tmp_path / "index", encoder=cde.BM25(k1=2.0))
+
+
+def test_models_of_one_name_are_refused_before_anything_is_embedded(tmp_path: Path) -> None:
+    """The second would be kept in the place of the first."""
+    models = {"one": cde.BM25(), "runs/a/model": cde.BM25(), "runs/b/model": cde.BM25(k1=2.0)}
+    with pytest.raises(ValueError, match="under one name; rename one: runs/a/model, runs/b/model"):
+        build_folder(TEXTS, tmp_path / "index", models)
+    assert not (tmp_path / "index").exists()
+
+
+def test_a_document_that_goes_and_comes_back_is_found_by_all_indexes(tmp_path: Path) -> None:
+    place = tmp_path / "index"
+    texts = {"a": "red boats", "b": "soup", "c": "a green house"}
+    build_folder(texts, place, {"first": cde.BM25(), "second": cde.BM25(k1=2.0)})
+    change_folder(place, remove=["a"], add={"a": "red boats"})
+    first, second = open_folder(place)
+    assert first.ids == second.ids == ("b", "c", "a")
+    assert search_folder([first, second], "red")["id"][0] == "a"

@@ -258,3 +258,20 @@ def test_the_home_folder_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch)
     index = Index.from_folder("~/b", cde.BM25())
     assert Index.load(index.save("~/boats.index")).ids == ("boats.md",)
     assert (folder / "boats.index").is_dir()
+
+
+def test_a_tab_separates_the_columns_of_a_tsv_file_and_an_unclosed_quote_is_told(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "one.tsv").write_text("text\nred boats, green boats\nsoup\n")
+    assert list(read_texts(tmp_path / "one.tsv")[0].values()) == ["red boats, green boats", "soup"]
+    rows = 'id\ttext\n1\tships\n2\t"unclosed quote\n3\tsoup\n4\tred\n'
+    (tmp_path / "two.tsv").write_text(rows)
+    texts, left_out = read_texts(tmp_path / "two.tsv")
+    assert texts == {"1": "ships"} and len(left_out) == 1 and "two.tsv:3" in left_out[0]
+
+
+def test_whole_numbers_are_ids_though_one_is_missing() -> None:
+    """pandas makes floats of such a column: 10 is "10", and not the number of its row."""
+    frame = pd.DataFrame({"id": [10, None, 30], "text": ["red boats", "soup", "ships"]})
+    assert Index(frame, encoder=cde.BM25()).ids == ("10", "1", "30")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cde.dwell.probes import moved_passage
-from cde.dwell.sensitivity import position_sensitivity
+from cde.dwell.sensitivity import index_of_means, index_share, position_sensitivity
 from cde.models.encoder import load_tokenizer
 
 
@@ -134,3 +134,14 @@ def test_tables_of_neither_kind_are_refused() -> None:
         position_sensitivity(table[["a", "a"]], ["d", "d"])
     with pytest.raises(ValueError, match="one each"):
         position_sensitivity(table[["a", "a"]], ["d"])
+
+
+def test_a_sample_without_a_query_of_some_group_has_no_index() -> None:
+    """It would count as an index of nought, and push the reflected interval far too high."""
+    assert np.isnan(index_of_means(np.array([0.5, np.nan, 0.4])))
+    groups = np.repeat([0, 1, 2], [100, 100, 3])
+    values = np.full((203, 3), np.nan)
+    values[np.arange(203), groups] = np.array([0.8, 0.8, 0.4])[groups]
+    found = position_sensitivity(pd.DataFrame(values))
+    assert found.index == pytest.approx(0.5) and found.high < 0.6
+    assert index_share(pd.DataFrame(values), pd.DataFrame(values), range(203)).low == 1.0

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import cde
 from cde.data import RetrievalSet
 from cde.experiments.recipes import EvaluationSet
 from cde.experiments.stale_context import (
@@ -15,6 +16,7 @@ from cde.experiments.stale_context import (
     replaced,
     trigger_elsewhere,
 )
+from cde.lexical import BM25
 from cde.models import ContextualEncoder
 
 
@@ -108,3 +110,12 @@ def test_a_corpus_has_no_say_in_its_own_limit() -> None:
     assert found.loc[:1, "limit"].tolist() == [np.inf, np.inf]  # nothing was lost in b
     changed = trigger_elsewhere(rows.assign(moved=[9.0, 9.0, 0.1, 0.4]), "moved")
     assert changed.loc[:1, "limit"].tolist() == found.loc[:1, "limit"].tolist()
+
+
+def test_what_is_excluded_from_a_query_s_ranking_stays_so_when_a_corpus_is_replaced() -> None:
+    texts = ["red boats", "red boats at sea", "soup"]
+    old = RetrievalSet(
+        ["a", "b", "c"], texts, ["q"], ["red boats"], {"q": {"b": 1}}, {"q": frozenset("a")}
+    )
+    same = replaced(old, old, 0.0)
+    assert cde.evaluate(BM25(), same) == cde.evaluate(BM25(), old)

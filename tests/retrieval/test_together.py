@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 import cde
-from cde import RetrievalSet
+from cde import Index, RetrievalSet
+from cde.lexical import BM25
 from cde.retrieval import Hybrid, compare, rank
 
 
@@ -85,3 +86,18 @@ def test_ties_go_to_the_later_id_as_in_trec_eval() -> None:
         Hybrid([ONE], k=float("nan"))
     with pytest.raises(ValueError, match="k of 0 or more"):
         Hybrid([ONE], k=-1)
+
+
+def test_a_document_with_the_query_s_number_counts_where_ids_are_one_s_own() -> None:
+    toy = RetrievalSet(
+        ["0", "1", "2"],
+        ["red boats", "red boats at sea", "soup"],
+        ["0", "1"],
+        ["red boats", "soup sea"],
+        {"0": {"1": 1}, "1": {"2": 1}},
+    )
+    found = compare(BM25(), BM25(), toy, "mrr@10", drop_own=False).queries["first"]
+    index = Index(dict(zip(toy.document_ids, toy.documents, strict=True)), encoder=BM25())
+    asked = dict(zip(toy.query_ids, toy.queries, strict=True))
+    assert found.mean() == index.evaluate(asked, toy.qrels, ("mrr@10",))["mrr@10"] == 0.75
+    assert compare(BM25(), BM25(), toy, "mrr@10").queries["first"].mean() == 1.0

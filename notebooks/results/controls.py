@@ -391,7 +391,8 @@ page.answer(
 # 16,384. Here two layers are trained for dozens of steps at `laptop` and some hundred at `hours`,
 # on less than a thousandth of its pairs. Batches of one source are shuffled, and the filter for
 # false negatives is on in all arms. Neighbours are clusters of MiniLM's vectors. {doc}`table1` had
-# shown before that neighbours gain over shuffled batches at `hours`, with other seeds.
+# shown before that neighbours gain over shuffled batches at `hours`, with other seeds. A third seed
+# of `hours` was added after a look at two.
 #
 # ## Run it again
 

@@ -32,6 +32,7 @@ def steps_taken() -> int:
     Used by `cde.models.corpus` and `cde.hardware.quantised`.
 
     Example:
+        >>> import torch
         >>> before, weights = steps_taken(), torch.nn.Parameter(torch.ones(2))
         >>> weights.sum().backward()
         >>> torch.optim.AdamW([weights], fused=True).step()

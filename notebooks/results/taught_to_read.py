@@ -339,15 +339,15 @@ page.answer(
 #
 # That a context brings nothing has two possible reasons: nobody reads, or there is nothing to gain.
 # Here encoders read. They learned so in minutes, where common words mislead, and they keep the
-# skill on corpora and words that they never saw. On the nine collections the skill does harm, after
-# coarse lessons and after graded ones, against another corpus' context and against none. So it is
-# not only that the lessons were coarse.
+# skill on corpora and words that they never saw. On the nine collections the right corpus does
+# harm against another one, after coarse lessons and after graded ones. Against no context the harm
+# is certain after coarse lessons alone. So it is not only that the lessons were coarse.
 #
 # {doc}`does_reading_help` has another one. The statistics of a collection are not always the best
-# ones to search it with, and these encoders lose most where BM25 loses. {doc}`untuned_text` finds
-# that this is not the whole reason: on other sources BM25 gains, and readers taught on docstrings
-# lose. {doc}`../motivation/headroom` counts instead of training, and finds little that own
-# statistics could give to MiniLM in the mean.
+# ones to search it with, and these encoders may lose most where BM25 loses. {doc}`untuned_text`
+# finds that this is not the whole reason: on other sources BM25 gains, and readers taught on
+# docstrings lose. {doc}`../motivation/headroom` counts instead of training, and finds little that
+# own statistics could give to MiniLM in the mean.
 #
 # ## What differs from the paper's setting
 #

@@ -5,10 +5,10 @@
 #
 # This page tests the idea of **CDE §1 and §4.2** {cite}`morris2024contextual` on many more kinds of
 # text than the other pages have. {doc}`taught_to_read` found that readers lose on nine judged
-# collections. In {doc}`does_reading_help` they lose most there where counting loses. But nine are
-# few, and they had been looked at. Those readers were trained on 28 sources of pairs. Here readers
-# of the same kind, trained on docstrings alone, search these sources, which had no part in any
-# choice: news, statutes, forums, papers, dictionaries, films.
+# collections. In {doc}`does_reading_help` they seem to lose most there where counting loses. But
+# nine are few, and they had been looked at. Those readers were trained on 28 sources of pairs. Here
+# readers of the same kind, trained on docstrings alone, search these sources, which had no part in
+# any choice: news, statutes, forums, papers, dictionaries, films.
 
 # %%
 from cde.book import claims, gates, page, plots

@@ -356,7 +356,8 @@ page.answer(
 # reader of a few hundred thousand weights is trained for minutes. What it is taught is word
 # statistics of one kind; a reader could learn other things from a corpus, if something taught it.
 # The collections are cut to some hundred documents, among them all relevant ones. That lessons work
-# was known from a run with another seed.
+# was known from a run with another seed. Graded lessons had two seeds at `hours` at first; a third
+# was added after a look.
 #
 # ## Run it again
 

@@ -189,8 +189,9 @@ plots.table(pd.DataFrame([arm_line(of, arm) for of in runs for arm in (*ARMS, MI
 #
 # Two rules were fixed before the first of these runs. The corpus counts as helping if its own
 # context is worth half a point more than another corpus'. That the reader has to read for this rule
-# to count was added after the first run; without it the first claim would be contradicted. The
-# reader counts as useful if, in its own corpus' context, the encoder finds more than MiniLM itself.
+# to count was taken off before the first run and put back after it (*How verdicts are decided*).
+# The reader counts as useful if, in its own corpus' context, the encoder finds more than MiniLM
+# itself.
 
 # %%
 CORPUS, USEFUL = "cde-s42-own-corpus-half-a-point", "cde-s42-reader-over-minilm"

@@ -587,8 +587,8 @@ ends = claims.told(
     NO_RISE,
     holds="The end of a document is no better than its middle.",
     contradicted="The end of a document is better than its middle.",
-    otherwise=f"The end of a document is better than its middle on {len(rises)} of {len(tails)} "
-    f"collections, and worse on {' and '.join(falls) or 'none'}.",
+    otherwise=f"The end of a document is better than its middle on {', '.join(rises) or 'none'}, "
+    f"and worse on {', '.join(falls) or 'none'}.",
 )
 page.answer(
     f"""{easier}, with the passage moved to the very start: {of_most}. {little}{ends} {worse}

@@ -303,7 +303,7 @@ found = claims.told(
 pooled = parts["packages"].gain(WAYS[-1], NONE)
 on_packages = ""
 if lead_name != "packages" and pooled.low > most_of_minilm(NONE):
-    on_packages = f"; on docstrings, IDF pooling gains {in_points(pooled)} over none"
+    on_packages = f"; on docstrings, IDF pooling gains {pooled.estimate:.1f} over none"
 scale = ", with the `hours` record" if lead_name == "collections" else ""
 page.answer(
     f"""{found} Its own corpus' IDF is worth {lexical[OTHERS]} points of NDCG@10 more than another

@@ -150,7 +150,8 @@ def _warn(drawn: list[str] | np.ndarray[Any, Any], taken: int) -> None:
 
 
 def weights_now(module: nn.Module) -> int:
-    """A number that changes when a weight is trained on, loaded or moved: no pass over weights.
+    """A number that changes when a weight is trained on, loaded or moved, and after any step of an
+    optimiser in this process: no pass over weights.
 
     Args:
         module: any module, such as an encoder's second stage.

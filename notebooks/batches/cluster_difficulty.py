@@ -357,9 +357,9 @@ page.answer(
 # of pairs of one kind of text, so sizes are smaller throughout; what carries over is the ratio of
 # cluster to batch. With so few pairs the next cluster is a long way off. Among hundreds of millions
 # it is near for the traveller, and as far as ever in random order, so that there the order of
-# packing may matter more than here. Each pair is assigned
-# by one of its two points, as in the authors' code, so that centroids which attract only mirrored
-# points stay empty (the table above counts the others).
+# packing may matter more than here. Each pair is assigned by one of its two points, as in the
+# authors' code, so that centroids which attract only mirrored points stay empty (the table above
+# counts the others).
 #
 # ## Run it again
 

@@ -210,8 +210,8 @@ plots.table(splits.round(3))
 # batches have no clusters. Eq. 2 is the surrogate's cosine of a query with another pair's document,
 # over all pairs of batch-mates, so that a large cluster weighs more than a small one. The mean
 # cosine is the same with equal weights for clusters or batches and of some queries of each (the
-# first `queries_per_batch`), with its interval over these. The
-# hardest negative and the loss grow with the batch: compare them at one batch size.
+# first `queries_per_batch`), with its interval over these. The hardest negative and the loss grow
+# with the batch: compare them at one batch size.
 
 # %%
 from cde.batching.statistics import batch_difficulties, batch_objective
@@ -480,16 +480,16 @@ page.answer(
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper's datasets have up to 65 million pairs; our packages have hundreds. So a
-# domain holds few batches, much is dropped at its end, and a batch that crosses borders is a common
-# thing. That is why most of this page takes all of `pydocs` as one domain. With few clusters the
-# traveller soon runs out of near ones; among hundreds of thousands the next one is nearer. The
-# shares of batch-mates met again depend on the ratios of batch, cluster and domain, and on how
-# unequal the clusters are. All clusters come from one run of k-means: the intervals speak of the
-# chance in packing, or of the batches of one epoch, not of other clusters or texts. At the profile
-# `laptop` k-means has fewer iterations and one start (the settings above say how many), against the
-# paper's 100 and 3. That more chance between epochs helps training is the paper's reason for
-# valuing it; what is trained on this page does not test that.
+# The paper's datasets have up to 65 million pairs; our packages have hundreds. So a domain holds
+# few batches, much is dropped at its end, and a batch that crosses borders is a common thing. That
+# is why most of this page takes all of `pydocs` as one domain. With few clusters the traveller soon
+# runs out of near ones; among hundreds of thousands the next one is nearer. The shares of
+# batch-mates met again depend on the ratios of batch, cluster and domain, and on how unequal the
+# clusters are. All clusters come from one run of k-means: the intervals speak of the chance in
+# packing, or of the batches of one epoch, not of other clusters or texts. At the profile `laptop`
+# k-means has fewer iterations and one start (the settings above say how many), against the paper's
+# 100 and 3. That more chance between epochs helps training is the paper's reason for valuing it;
+# what is trained on this page does not test that.
 #
 # ## Run it again
 

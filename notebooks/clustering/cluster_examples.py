@@ -421,8 +421,8 @@ among_questions = (
     else ""
 )
 page.answer(
-    f"""{topics} {words} On a scale that ends at 1 for all, in a mixed sample a cluster of passages
-    tells {by[SOURCE, MIXED, "passages"]} of a pair's source, and {by[WORD, MIXED, "passages"]} of
+    f"""{topics} {words} On a scale up to 1, in a mixed sample a cluster of passages tells
+    {by[SOURCE, MIXED, "passages"]} of a pair's source, and {by[WORD, MIXED, "passages"]} of
     the word that its query begins with; a cluster of queries tells {by[WORD, MIXED, "queries"]} of
     that word{among_questions}."""
 )

@@ -305,11 +305,11 @@ page.answer(
 # ## What this teaches
 #
 # Two means on this page have no certain sign: that over judged collections, and that over packages
-# of docstrings, the text that the reader was trained on. Nor is a harm certain. In the trial a
-# quarter of the gate did none on validation text. Cut to the sizes of this page, the same sets give
-# other numbers, and no gate is without harm. With a hundred queries a collection or fewer, a harm
-# of 0.3 points can be neither shown nor ruled out. A rule that asks for the worst of many is not
-# passed by a sample of this size, unless all gains are clear.
+# of docstrings, the kind of text that the reader was trained on. Nor is a harm certain. In the
+# trial a quarter of the gate did none on validation text. Cut to the sizes of this page, the same
+# sets give other numbers, and no gate is without harm. With a hundred queries a collection or
+# fewer, a harm of 0.3 points can be neither shown nor ruled out. A rule that asks for the worst of
+# many is not passed by a sample of this size, unless all gains are clear.
 #
 # So the reader is offered under its name, and `cde.Index` searches with plain MiniLM. Whoever has
 # queries with judgements can ask `cde.compare` on the own corpus. Whether a gain is the corpus' is

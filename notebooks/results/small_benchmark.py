@@ -282,10 +282,10 @@ display(set_table(results), model_table(results))
 # For each pair and set, a randomisation test over queries by full search and by the shortcut, each
 # at 5 % after Holm's correction over the pairs of a set. Over all sets together the smallest p that
 # 9,999 swaps can give would not stay below 5 %, once there are more than 250 comparisons. A
-# significant difference *vanishes* if the shortcut
-# does not find it, *appears* if only the shortcut finds it, and *flips* if both are significant
-# with opposite signs. *Slope* is that of the differences by the shortcut on those by full search,
-# through nought: below one, the shortcut makes models look more alike than they are.
+# significant difference *vanishes* if the shortcut does not find it, *appears* if only the shortcut
+# finds it, and *flips* if both are significant with opposite signs. *Slope* is that of the
+# differences by the shortcut on those by full search, through nought: below one, the shortcut makes
+# models look more alike than they are.
 
 
 # %%

@@ -27,9 +27,10 @@ PAPERS = {
     "clustering": "Embedding and Clustering Your Data",
     "dwell": "Dwell in the Beginning",
     "later": "Later work on position",
+    "ours": "Our own questions",
 }
 #: short names, for narrow columns
-SHORT = {"cde": "CDE", "clustering": "Clustering", "dwell": "Dwell", "later": "Later"}
+SHORT = {"cde": "CDE", "clustering": "Clustering", "dwell": "Dwell", "later": "Later", "ours": "Ours"}
 _OPTIONAL = {"gates", "range"}
 _RULES = ({"above"}, {"below"}, {"near", "tolerance"})
 _ORDERS = ("before", "after", "unmeasured")

@@ -17,7 +17,7 @@ Cost: that of the runs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -85,11 +85,14 @@ class EvaluationSet:
         name: short, for tables.
         collection: corpus, queries and judgements.
         where: "out" of the domains that training saw, or "in" them.
+        beside: documents of the whole collection that answer none of the queries, for a context
+            without answers.
     """
 
     name: str
     collection: RetrievalSet
     where: Literal["in", "out"]
+    beside: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -222,9 +225,10 @@ class Recipe:
         documents, queries = self.sizes
         sets = []
         for name, one, where in found:
+            asked = one
             if len(one.documents) > documents or len(one.queries) > queries:
-                one = one.shrink(documents, queries, 0)
-            sets.append(EvaluationSet(name, one, where))
+                asked = one.shrink(documents, queries, 0)
+            sets.append(EvaluationSet(name, asked, where, _beside_answers(one, asked)))
         return sets
 
     def shared(self) -> pd.DataFrame:
@@ -252,6 +256,18 @@ class Recipe:
             *((f"pydocs/{name}", "out") for name in out),
             *((f"pydocs/{name}", "in") for name in within),
         ]
+
+
+def _beside_answers(whole: RetrievalSet, asked: RetrievalSet) -> list[str]:
+    """The documents of a collection that are relevant to none of the queries asked of it."""
+    texts = dict(zip(whole.document_ids, whole.documents, strict=True))
+    answers = {
+        texts[name]
+        for judgements in asked.qrels.values()
+        for name, grade in judgements.items()
+        if grade > 0
+    }
+    return [text for text in whole.documents if text not in answers]
 
 
 def training_pairs(data: str) -> Pairs:

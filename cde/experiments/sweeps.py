@@ -7,6 +7,7 @@ Contexts of a contextual encoder when it is tested:
 - `other`: documents of the next corpus in the list, so that the context is real and wrong;
 - `null`: null tokens, so that the encoder has its parameters and no context;
 - `strings`: documents of random letters, as many as the encoder was made for;
+- `apart`: documents of the corpus that answer none of the queries;
 - `five`: five documents of the corpus;
 - `fixed`: the documents that stood in every batch of a run whose context was fixed.
 
@@ -38,7 +39,7 @@ from cde.training.preparation import fixed_context
 __all__ = ["Context", "Sweep", "evaluate_in_contexts", "score_references", "sweep"]
 
 #: which context a contextual encoder reads in a test, as described above
-Context = Literal["own", "other", "null", "strings", "five", "fixed"]
+Context = Literal["own", "other", "apart", "null", "strings", "five", "fixed"]
 _FEW = 5
 
 
@@ -189,7 +190,11 @@ def evaluate_in_contexts(
             if context == "other" and len(tests) < 2:
                 raise ValueError("context 'other' needs a second test set to take documents from")
             source = tests[(place + 1) % len(tests)] if context == "other" else test
-            documents = source.collection.documents
+            documents = source.beside if context == "apart" else source.collection.documents
+            if not documents:
+                raise ValueError(
+                    f"context 'apart' needs documents that answer no query; {test.name} has none"
+                )
             encoder: Any = model
             if reads:
                 texts = _context_texts(context, documents, model, seed, fixed)

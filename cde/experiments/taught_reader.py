@@ -40,19 +40,22 @@ class TaughtRecipe(Recipe):
     Attributes:
         rules: of the lessons; packages that are searched have no part in them.
         unseen: pairs of a test corpus with boilerplate, and the number of these corpora.
+        batches_a_lesson: how many batches each lesson's corpus fills. With two, a batch leaves as
+            many documents of its corpus for a context apart from it.
 
     Used by the chapter `taught_to_read`.
     """
 
     rules: Boilerplate
     unseen: tuple[int, int]
+    batches_a_lesson: int = 1
 
     @cached_property
     def pairs(self) -> Pairs:
-        """The real pairs, and as many in lessons: corpora as large as a batch."""
+        """The real pairs, and as many in lessons: corpora as large as a batch, or as several."""
         real = training_pairs(self.base.data)
         real = real if self.base.pairs is None else real.sample(self.base.pairs, 0)
-        size = self.base.batch_size
+        size = self.base.batch_size * self.batches_a_lesson
         lessons = self.rules.corpus(size, 0, corpora=max(1, len(real) // size))
         return Pairs(
             [*real.queries, *lessons.queries],
@@ -69,11 +72,15 @@ class TaughtRecipe(Recipe):
     def record_key(self, **chapter: Any) -> dict[str, Any]:
         """The recipe's settings, the rules of the lessons, and the chapter's own."""
         rules = {"rules": vars(self.rules), "unseen": list(self.unseen)}
-        return {**super().record_key(**chapter), **rules}
+        longer = {"batches_a_lesson": self.batches_a_lesson} if self.batches_a_lesson > 1 else {}
+        return {**super().record_key(**chapter), **rules, **longer}
 
 
 def taught_recipe(
-    profile: str, settings: Any = None, lessons: Literal["coarse", "graded"] = "coarse"
+    profile: str,
+    settings: Any = None,
+    lessons: Literal["coarse", "graded"] = "coarse",
+    batches_a_lesson: int = 1,
 ) -> TaughtRecipe:
     """The recipe of `cde.experiments.frozen_encoder`, with lessons.
 
@@ -84,6 +91,7 @@ def taught_recipe(
             searched are left out.
         lessons: "coarse" (`Boilerplate`) or "graded" (`GradedBoilerplate`). Graded ones are learned
             in three times as many steps, unless the settings have steps.
+        batches_a_lesson: see `TaughtRecipe`.
 
     Raises:
         ValueError: a value that does not fit.
@@ -103,4 +111,6 @@ def taught_recipe(
     pairs, corpora = profile_values(READER_PROFILES, profile)["unseen"]
     packages = getattr(settings, "packages", None) or (_SMALL if profile == "smoke" else TRAINING)
     rules = _LESSONS[lessons](tuple(one for one in packages if one not in HELD_OUT))
-    return TaughtRecipe(**given, rules=rules, unseen=(pairs, corpora))
+    return TaughtRecipe(
+        **given, rules=rules, unseen=(pairs, corpora), batches_a_lesson=batches_a_lesson
+    )

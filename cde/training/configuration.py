@@ -47,9 +47,12 @@ class TrainConfig:
         first_stage_layers: of a contextual encoder's first stage; None keeps as many as `layers`.
         model: further settings of `BiEncoderConfig` or `ContextualConfig` (`first_stage_mlp`, …).
         attention: of a contextual encoder, "full", "cached" or "gated".
-        context_size: context documents, drawn from the batch and shared by its texts.
-        context_from: "batch", or "fixed": the same documents in every batch, drawn once with
-            `seed`. That is a control: all parameters, and no corpus.
+        context_size: context documents, shared by the texts of a batch.
+        context_from: "batch", as the paper has it (§4.2): the context is drawn from the documents
+            of the batch, so that a query's own document may stand in it. "apart": from documents
+            of the same cluster or source that no row of the batch has. "fixed": the same documents
+            in every batch, drawn once with `seed`. That is a control: all parameters, and no
+            corpus.
         null_share: share of the batches whose context is left out.
         trains: "all" weights, or those of the "reader" alone (attention "gated"): without context
             the encoder then stays what it was.
@@ -107,7 +110,7 @@ class TrainConfig:
     attention: Literal["full", "cached", "gated"] = "full"
     context_size: _Count = 64
     vectors_per_document: _Count = 1
-    context_from: Literal["batch", "fixed"] = "batch"
+    context_from: Literal["batch", "apart", "fixed"] = "batch"
     null_share: Annotated[Number, Field(ge=0, le=1)] = 0.0
     trains: Literal["all", "reader"] = "all"
     batches: Literal["random", "domain", "cluster", "stratum"] = "cluster"
@@ -146,7 +149,8 @@ class TrainConfig:
                 "filter_epsilon is relative and filter_threshold absolute: set one, and the other "
                 "to None"
             )
-        if self.architecture == "contextual" and self.context_size > self.batch_size:
+        drawn = self.architecture == "contextual" and self.context_from == "batch"
+        if drawn and self.context_size > self.batch_size:
             raise ValueError(
                 f"the context is drawn from the batch: context_size {self.context_size} is more "
                 f"than batch_size {self.batch_size}"

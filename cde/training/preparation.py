@@ -158,6 +158,8 @@ class Preparation:
         self.groups = np.array(
             [by_document.setdefault(text, len(by_document)) for text in pairs.documents]
         )
+        self.sources = np.unique(self.domains, return_inverse=True)[1]
+        self.clusters = np.zeros(len(pairs), np.int64)
         self.sampler = self._sampler() if plan is None else self._planned(plan)
         query_prefix, document_prefix = prefixes
         self.query_ids = tokenise(
@@ -187,10 +189,10 @@ class Preparation:
 
     def _sampler(self) -> BatchSampler:
         config = self.config
-        clustered = config.batches in ("cluster", "stratum")
-        labels = np.zeros(len(self.pairs), np.int64)
-        if clustered:  # by other machines, pairs between two clusters may fall to the other one
-            labels = self.agreed(self._labels())
+        if config.batches in ("cluster", "stratum"):
+            # by other machines, pairs between two clusters may fall to the other one
+            self.clusters = self.agreed(self._labels())
+        labels = self.clusters
         within = {"random": None, "stratum": labels}.get(config.batches, self.domains)
         toured = config.batches == "cluster" and config.order == "tsp"
         return BatchSampler(
@@ -256,14 +258,36 @@ class Preparation:
         config, none = self.config, rows[:0]
         if config.architecture != "contextual":
             return none
-        # of the batch itself; which ones depends on the batch, not on what came before
+        # which ones depends on the batch, not on what came before
         generator = np.random.default_rng([config.seed, *rows[:4].tolist()])
-        drawn: Positions = generator.choice(
-            rows, min(config.context_size, len(rows)), replace=False
-        )
+        drawn = self._drawn(self._apart(rows) if config.context_from == "apart" else rows, generator)
         if config.null_share and generator.random() < config.null_share:
             return none
-        return drawn if config.context_from == "batch" else self.fixed_context
+        return self.fixed_context if config.context_from == "fixed" else drawn
+
+    def _drawn(self, rows: Positions, generator: np.random.Generator) -> Positions:
+        """As many of these pairs as the context has documents, or all where there are fewer."""
+        drawn: Positions = generator.choice(
+            rows, min(self.config.context_size, len(rows)), replace=False
+        )
+        return drawn
+
+    def _apart(self, rows: Positions) -> Positions:
+        """Pairs of the batch's clusters whose documents no row of the batch has; of its sources,
+        where the clusters have too few; of random batches all such pairs.
+        """
+        outside = ~np.isin(self.groups, self.groups[rows])
+        if self.config.batches != "random":
+            outside &= np.isin(self.sources, self.sources[rows])
+        near = outside & np.isin(self.clusters, self.clusters[rows])
+        found = np.flatnonzero(near if near.sum() >= self.config.context_size else outside)
+        if not len(found):
+            raise ValueError(
+                f"context_from='apart': all documents of {self.domains[rows[0]]!r} stand in one "
+                f"batch of {len(rows)}, and none is left for the context; take smaller batches, or "
+                "leave such sources out"
+            )
+        return found
 
     @cached_property
     def fixed_context(self) -> Positions:

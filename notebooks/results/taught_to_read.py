@@ -70,7 +70,7 @@ settings
 import pandas as pd
 
 from cde.experiments.movement import moved_between_corpora
-from cde.experiments.sweeps import score_references, sweep
+from cde.experiments.sweeps import Sweep, score_references, sweep
 from cde.lexical import BM25
 
 TAUGHT, MINILM, LEXICAL = "taught to read", "MiniLM itself", "BM25"
@@ -103,6 +103,7 @@ def train_and_test(of):
 from functools import partial
 
 from cde.book.differences import difference_table, in_words, sweeps_at_profiles
+from cde.book.records import records_at_other_profiles
 from cde.data import is_available
 
 NAMES = {"coarse": "taught_to_read-sets", "graded": "taught_to_read-graded"}
@@ -207,6 +208,68 @@ plots.show(
     ),
     answers="CDE §1 and §4.2",
 )
+
+# %% [markdown]
+# ## A context without the answers
+#
+# A training batch has 64 pairs, and its context are the documents of these pairs. So a query's own
+# document *always* stands in the context that it is embedded with. In a test it stands there about
+# one time in ten. A reader could learn to copy from the context vector that is like the query, and
+# pull queries to wrong documents later, in its own corpus alone. The paper draws the context of a
+# batch in the same way (§4.2, and its code).
+#
+# Here readers are trained with a context *apart*: documents of the same lesson or source that no
+# row of the batch has. Beside them stand readers with the context from the batch. Both have the
+# same lessons, which fill two batches each, so that half of a lesson is left for the context.
+# Real sets are searched in three contexts: *own*, *other*, and *own without answers*, documents of
+# the collection that are relevant to none of the queries.
+# `cde run taught_to_read --record hours/taught_to_read-apart -p long_run true -p seeds=5` makes the
+# record.
+
+# %%
+FROM_BATCH, FROM_APART = "context from the batch", "context apart"
+DRAWN = {FROM_BATCH: {}, FROM_APART: {"context_from": "apart"}}
+APART = {"coarse": "taught_to_read-apart", "graded": "taught_to_read-apart-graded"}
+
+
+def drawn_both_ways(of):
+    """Readers of either context in training, on real sets and on corpora with boilerplate."""
+    real = [test for test in of.tests() if test.where == "out"]
+    made = of.corpora()
+    rows = [
+        sweep(DRAWN, settings.every_seed, of, ("own", "other", "apart"), real),
+        sweep(DRAWN, settings.every_seed, of, ("own", "other"), made),
+    ]
+    models = {
+        (arm, one): of.train(change, one).model()
+        for arm, change in DRAWN.items()
+        for one in settings.every_seed
+    }
+    moved = {
+        (*run, where): moved_between_corpora(model, tests)
+        for run, model in models.items()
+        for where, tests in (("out", real), ("in", made))
+    }
+    rows = pd.concat(rows, ignore_index=True)
+    rows["moved"] = [moved[run] for run in zip(rows["arm"], rows["seed"], rows["where"])]
+    without = {MINILM: models[FROM_BATCH, settings.seed], LEXICAL: BM25()}
+    beside = [score_references(without, tests, settings.every_seed) for tests in (real, made)]
+    return pd.concat([rows, *beside], ignore_index=True)
+
+
+drawn = {}
+for lessons, name in APART.items():
+    if long_run:
+        hours = taught_recipe("hours", settings, lessons, batches_a_lesson=2)
+        page.experiment(name, partial(drawn_both_ways, hours), key, hours, profile="hours")
+    if profile == "laptop":  # a record of `hours` alone
+        found = {of: Sweep(one.rows) for of, one in records_at_other_profiles(name, profile).items()}
+    else:
+        here = taught_recipe(profile, settings, lessons, batches_a_lesson=2)
+        own = page.experiment(name, partial(drawn_both_ways, here), key, here)
+        found = sweeps_at_profiles(name, own)
+    if found:
+        drawn[lessons] = found
 
 # %% [markdown]
 # ## Means, and what would have been seen

@@ -30,7 +30,13 @@ PAPERS = {
     "ours": "Our own questions",
 }
 #: short names, for narrow columns
-SHORT = {"cde": "CDE", "clustering": "Clustering", "dwell": "Dwell", "later": "Later", "ours": "Ours"}
+SHORT = {
+    "cde": "CDE",
+    "clustering": "Clustering",
+    "dwell": "Dwell",
+    "later": "Later",
+    "ours": "Ours",
+}
 _OPTIONAL = {"gates", "range"}
 _RULES = ({"above"}, {"below"}, {"near", "tolerance"})
 _ORDERS = ("before", "after", "unmeasured")

@@ -260,7 +260,9 @@ class Preparation:
             return none
         # which ones depends on the batch, not on what came before
         generator = np.random.default_rng([config.seed, *rows[:4].tolist()])
-        drawn = self._drawn(self._apart(rows) if config.context_from == "apart" else rows, generator)
+        drawn = self._drawn(
+            self._apart(rows) if config.context_from == "apart" else rows, generator
+        )
         if config.null_share and generator.random() < config.null_share:
             return none
         return self.fixed_context if config.context_from == "fixed" else drawn

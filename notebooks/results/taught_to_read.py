@@ -251,7 +251,9 @@ def drawn_both_ways(of):
         for where, tests in (("out", real), ("in", made))
     }
     rows = pd.concat(rows, ignore_index=True)
-    rows["moved"] = [moved[run] for run in zip(rows["arm"], rows["seed"], rows["where"])]
+    rows["moved"] = [
+        moved[run] for run in zip(rows["arm"], rows["seed"], rows["where"], strict=True)
+    ]
     without = {MINILM: models[FROM_BATCH, settings.seed], LEXICAL: BM25()}
     beside = [score_references(without, tests, settings.every_seed) for tests in (real, made)]
     return pd.concat([rows, *beside], ignore_index=True)
@@ -263,7 +265,9 @@ for lessons, name in APART.items():
         hours = taught_recipe("hours", settings, lessons, batches_a_lesson=2)
         page.experiment(name, partial(drawn_both_ways, hours), key, hours, profile="hours")
     if profile == "laptop":  # a record of `hours` alone
-        found = {of: Sweep(one.rows) for of, one in records_at_other_profiles(name, profile).items()}
+        found = {
+            of: Sweep(one.rows) for of, one in records_at_other_profiles(name, profile).items()
+        }
     else:
         here = taught_recipe(profile, settings, lessons, batches_a_lesson=2)
         own = page.experiment(name, partial(drawn_both_ways, here), key, here)

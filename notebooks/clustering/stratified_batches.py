@@ -57,6 +57,7 @@ settings
 import math
 
 SHUFFLED, PASSAGES, QUERIES = "shuffled", "passage clusters", "query clusters"
+SOURCES = "one source"
 recipe = clustering_recipe(profile, settings)
 recipe.base
 
@@ -115,6 +116,22 @@ def losses(of):
 
 
 # %% [markdown]
+# A fourth arm is the control that the paper's single source cannot have. Our pairs come from many
+# sources, and a cluster lies mostly within one. So batches of one *source*, shuffled within it, may
+# bring what clusters bring.
+
+
+# %%
+def train_by_source(of):
+    """NDCG@10 of batches from one source each, with every seed."""
+    tests, rows = of.tests(), []
+    for one in progress(settings.every_seed, "training by source", unit="runs"):
+        run = of.train_on(of.pairs, {"batches": "domain"}, one)
+        rows.append(evaluate_in_contexts(run.model(), tests).assign(arm=SOURCES, seed=one))
+    return pd.concat(rows, ignore_index=True)
+
+
+# %% [markdown]
 # `cde run stratified_batches --record hours/stratified_batches-arms -p long_run true`, with
 # $CDE_DATA, trains on pairs of 28 sources and tests on nine judged collections. With
 # `hours/stratified_batches-questions` in its place it trains on one source alone: questions on
@@ -129,8 +146,8 @@ from cde.book.records import rows_of_record
 from cde.data import is_available
 from cde.experiments.sweeps import Sweep
 
-ARMS, LOSSES, DENSITIES, QUESTIONS = (
-    f"stratified_batches-{name}" for name in ("arms", "losses", "densities", "questions")
+ARMS, LOSSES, DENSITIES, QUESTIONS, BY_SOURCE = (
+    f"stratified_batches-{name}" for name in ("arms", "losses", "densities", "questions", "sources")
 )
 key = settings.only("seeds", "clusters")
 if long_run and not is_available("pairs/*"):
@@ -138,11 +155,15 @@ if long_run and not is_available("pairs/*"):
 if long_run:
     hours = clustering_recipe("hours")
     page.experiment(ARMS, lambda: train_and_test(hours), key, hours, profile="hours")
+    page.experiment(BY_SOURCE, lambda: train_by_source(hours), key, hours, profile="hours")
     page.experiment(LOSSES, lambda: losses(hours), key, hours, profile="hours")
     one_source = clustering_recipe("hours", SimpleNamespace(data="pairs/squad-question-sentence"))
     page.experiment(QUESTIONS, lambda: train_and_test(one_source), key, one_source, profile="hours")
 rows = page.experiment(ARMS, lambda: train_and_test(recipe), key, recipe, proves=[QUESTIONS])
+by_source = page.experiment(BY_SOURCE, lambda: train_by_source(recipe), key, recipe)
 runs = sweeps_at_profiles(ARMS, rows)
+for of, one in sweeps_at_profiles(BY_SOURCE, by_source).items():
+    runs[of] = Sweep(pd.concat([runs[of].rows, one.rows], ignore_index=True))
 lead = list(runs)[-1]
 ALONE = "hours, questions alone"
 if record := rows_of_record(QUESTIONS, "hours"):

@@ -26,9 +26,11 @@ pairs_per_source: Count | None = None
 queries: Count | None = None  # of each source that are looked at
 clusters: list[Count] | None = None  # how many a source is cut into; the first one is tested
 max_tokens: Tokens | None = None  # texts are cut there
+sizes: list[Count] | None = None  # pairs of a source, in turn; sources with the most take part
 
 # %%
 most = {"pairs_per_source": 10**6, "clusters": [10, 100, 1000, 10_000], "queries": 1000}
+most["sizes"] = [1000, 10_000, 100_000]
 settings = page.settings(
     globals(),
     laptop={
@@ -37,6 +39,7 @@ settings = page.settings(
         "queries": 200,
         "clusters": [10, 30, 62],
         "max_tokens": 48,
+        "sizes": [500, 2000, 8000, 16_000],
     },
     smoke={
         "sources": [f"pydocs/{name}" for name in ("networkx", "polars", "rich", "tornado")],
@@ -44,8 +47,9 @@ settings = page.settings(
         "queries": 20,
         "clusters": [4, 10],
         "max_tokens": 16,
+        "sizes": [40, 80],
     },
-    fresh={"pairs_per_source": 120, "queries": 60, "clusters": [10, 30]},
+    fresh={"pairs_per_source": 120, "queries": 60, "clusters": [10, 30], "sizes": [120, 240]},
     gpu=most | {"max_tokens": 256},
     paper=most | {"max_tokens": 512},
 )
@@ -73,9 +77,9 @@ from cde.batching.guarantees import cosine_bounds, negative_guarantees
 surrogate = cde.Surrogate(max_tokens=settings.max_tokens)
 
 
-def embedded(name):
-    """Unit vectors of a source's queries and documents."""
-    pairs = cde.load_pairs(name).sample(settings.pairs_per_source, settings.seed)
+def embedded(name, most=settings.pairs_per_source):
+    """Unit vectors of a source's queries and documents, of so many pairs at most."""
+    pairs = cde.load_pairs(name).sample(most, settings.seed)
     return surrogate.encode_queries(pairs.queries), surrogate.encode_documents(pairs.documents)
 
 
@@ -227,6 +231,38 @@ plots.show(
     answers="Clustering Fig. 3",
     lead=True,
 )
+
+# %% [markdown]
+# ## With more pairs
+#
+# A source of 500 pairs is a small sample: a query's ten hardest negatives are then not very hard.
+# With more pairs they come nearer, and more of them lie in the cluster. The same is counted again
+# with ten clusters of more and more pairs, on those sources that have as many, and on all
+# docstrings together. The paper has half a million pairs.
+
+
+# %%
+def measured_in_samples(name):
+    """The hardest negatives in samples of a source, from small to large."""
+    largest = embedded(name, settings.sizes[-1])
+    order = np.random.default_rng(settings.seed).permutation(len(largest[0]))
+    for size in settings.sizes:
+        queries, passages = (vectors[order[:size]] for vectors in largest)
+        drawn = np.arange(min(settings.queries, size))
+        found = negative_guarantees(queries, passages, cut(passages, tested), drawn).mean()
+        yield {"source": name, "pairs": size, **found}
+
+
+def measure_in_samples():
+    """Every source that has as many pairs as the largest sample."""
+    every = ["pydocs", *names]
+    large = [name for name in every if len(cde.load_pairs(name)) >= settings.sizes[-1]]
+    shown = progress(large, "larger and larger samples", unit="sources")
+    return pd.DataFrame([row for name in shown for row in measured_in_samples(name)])
+
+
+key = settings.only("sources", "sizes", "queries", "max_tokens", clusters=tested)
+grown = page.experiment("triangle_inequality-sizes", measure_in_samples, key)
 
 # %% [markdown]
 # ## All numbers

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
 from cde.book.ledger import gates, ledger
 from cde.book.markup import render
 from cde.book.verdicts import VERDICTS, Measurement, Reading, Role, Verdict, decide, outcome
-from cde.intervals import Interval, run_interval
+from cde.intervals import Interval, run_interval, table_interval
 from cde.provenance import account
 
 __all__ = [
@@ -95,33 +96,47 @@ def _counted(role: Role) -> Role:
 
 
 def measure_runs(
-    claim: str, values: ArrayLike, what: str, role: Role = "test", scale: str | None = None
+    claim: str,
+    values: ArrayLike | pd.Series[float],
+    what: str,
+    role: Role = "test",
+    scale: str | None = None,
 ) -> Interval:
-    """Enter one number a training run, with Student's interval; a single run is entered as
-    exploratory.
+    """Enter the numbers of training runs with the interval that decides: over other seeds and other
+    collections at once where there are two or more of each, else over what there are several of. A
+    single run is entered as exploratory.
 
     Args:
         claim: its id.
-        values: `(runs,)`, in the claim's unit.
+        values: in the claim's unit: a number a run, or a series by seed and set (`Sweep.gain(...,
+            by=["seed", "set"])`).
         what: what was measured, in words.
         role: as for `measure`.
         scale: as for `measure`.
 
     Returns:
-        The interval; of a single run, the number alone.
+        The interval; of a single number, that alone.
 
     Example:
         >>> print(measure_runs("cde-table1-clustered-batches", [1.5], "one seed"))
         1.5 [1.5, 1.5]
     """
-    runs = np.asarray(values, dtype=np.float64).ravel()
-    if len(runs) == 1:
-        one = float(runs[0])
-        interval = Interval(one, one, one, 1, "one run: no interval")
-        counted: Role = "exploratory" if _counted(role) == "test" else role
-        measure(claim, interval, f"{what} (one run: no interval)", counted, scale)
-        return interval
-    interval = run_interval(runs)
+    if isinstance(values, pd.Series) and values.index.nlevels > 1:
+        table = values.dropna().unstack()
+        interval, runs = table_interval(table), len(table)
+        values = table.stack()
+    else:
+        values = np.asarray(values, dtype=np.float64).ravel()
+        runs = len(values)
+        interval = run_interval(values) if runs > 1 else None
+    if interval is None:
+        one = float(np.asarray(values)[0])
+        interval, what = (
+            Interval(one, one, one, 1, "one run: no interval"),
+            f"{what} (one run: no interval)",
+        )
+    if runs == 1 and _counted(role) == "test":
+        role = "exploratory"
     measure(claim, interval, what, role, scale)
     return interval
 
@@ -165,7 +180,7 @@ def told(claim: str, holds: str, contradicted: str, otherwise: str) -> str:
         claim: its id.
         holds: said if the claim holds.
         contradicted: said if it is contradicted.
-        otherwise: said if it holds in part, is not shown, or was not tested.
+        otherwise: said of every other verdict.
 
     Raises:
         KeyError: a claim that is not in the ledger.
@@ -255,7 +270,7 @@ def power_in_words(claim: str, decided: Verdict) -> str:
         claim: its id.
         decided: the verdict on it.
     """
-    if decided.verdict != "not shown" or decided.smallest is None:
+    if decided.verdict != "inconclusive" or decided.smallest is None:
         return ""
     known = ledger()[claim]
     if np.isinf(decided.smallest):

@@ -44,8 +44,8 @@ def claims_address(**choices: str) -> str:
         choices: of verdict, paper, part and scale; what is empty is left out.
 
     Example:
-        >>> claims_address(verdict="not shown", paper="cde", scale="")
-        'generated/claims.html?verdict=not+shown&paper=cde'
+        >>> claims_address(verdict="holds in part", paper="cde", scale="")
+        'generated/claims.html?verdict=holds+in+part&paper=cde'
     """
     chosen = urlencode({name: value for name, value in choices.items() if value})
     return f"generated/claims.html?{chosen}" if chosen else "generated/claims.html"

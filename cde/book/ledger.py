@@ -37,7 +37,7 @@ SHORT = {
     "later": "Later",
     "ours": "Ours",
 }
-_OPTIONAL = {"gates", "range"}
+_OPTIONAL = {"gates", "range", "by_construction"}
 _RULES = ({"above"}, {"below"}, {"near", "tolerance"})
 _ORDERS = ("before", "after", "unmeasured")
 
@@ -81,6 +81,7 @@ class Claim:
     fixed: Mapping[str, Any]
     gates: tuple[str, ...] = field(default=())
     range: tuple[float | None, float | None] = (None, None)
+    by_construction: bool = False
 
     @property
     def bounds(self) -> tuple[float, float]:

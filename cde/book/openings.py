@@ -37,8 +37,8 @@ def first_sentence(answer: str) -> str:
         answer: the answer, from the log of the chapter's execution.
 
     Example:
-        >>> first_sentence("**Clusters help: not shown. Fig. 3 holds.** They bring 0.3 points.")
-        'Clusters help: not shown.'
+        >>> first_sentence("**Clusters help: not tested. Fig. 3 holds.** They bring 0.3 points.")
+        'Clusters help: not tested.'
     """
     plain = re.sub(r"\{doc\}`(?:[^`<]*<)?([^`>]*)>?`", r"\1", " ".join(answer.split()))
     return _END.split(plain)[0].replace("**", "").strip()

@@ -3,9 +3,11 @@
 - A measurement **supports** a claim if its whole 95 % interval lies where the rule says,
   **contradicts** it if the whole interval lies elsewhere, and leaves it **undecided** otherwise.
   It says nothing if a gate of the claim is not passed, or was not measured.
-- At one scale a claim **holds** if every measurement that tests it supports it, **holds in part**
-  if some do, and is **contradicted** if every one contradicts it. Anything else is **not shown**,
-  with the smallest effect that would have been seen with a power of 80 %.
+- At one scale a claim **holds** if every measurement that tests it supports it, and is
+  **contradicted** if every one contradicts it. It **holds in part** if more support it than
+  contradict it, and is **mixed** if some support it and as many or more contradict it. Anything
+  else is **inconclusive**, with the smallest effect that would have been seen with a power of 80 %.
+- Where all gates are closed it is **not testable here**, with the gates as the reason.
 - The largest scale whose gates are passed gives the claim's verdict, and is named with it.
 - **Not tested** is what no measurement tests, with the reason.
 
@@ -38,7 +40,15 @@ __all__ = [
 
 Outcome = Literal["supports", "contradicts", "undecided"]
 Role = Literal["test", "exploratory", "rehearsal"]
-VERDICTS = ("holds", "holds in part", "contradicted", "not shown", "not tested")
+VERDICTS = (
+    "holds",
+    "holds in part",
+    "mixed",
+    "contradicted",
+    "inconclusive",
+    "not testable here",
+    "not tested",
+)
 #: from the largest down; a scale that is not named here comes last
 SCALES = ("paper", "gpu", "hours", "laptop", "smoke")
 
@@ -100,7 +110,7 @@ class Verdict:
         reason: why, in words.
         scale: scale of the evidence; "" without any.
         leading: the measurement that is shown first.
-        smallest: of "not shown": the distance from the bound (with `near`: the tolerance) that
+        smallest: of "inconclusive": the distance from the bound (with `near`: the tolerance) that
             would have been shown with a power of 80 %, in the claim's unit.
         p: of the measurements that test, the largest two-sided p-value of "it is the bound"; None
             behind a gate, for a fact without spread, and where some support and others contradict.
@@ -139,14 +149,15 @@ def of_outcomes(outcomes: Sequence[Outcome]) -> str:
 
     Example:
         >>> of_outcomes(["supports", "undecided"]), of_outcomes(["contradicts", "undecided"])
-        ('holds in part', 'not shown')
+        ('holds in part', 'inconclusive')
     """
     kinds = set(outcomes)
     if kinds == {"supports"}:
         return "holds"
     if "supports" in kinds:
-        return "holds in part"
-    return "contradicted" if kinds == {"contradicts"} else "not shown"
+        against = outcomes.count("contradicts")
+        return "mixed" if against >= outcomes.count("supports") else "holds in part"
+    return "contradicted" if kinds == {"contradicts"} else "inconclusive"
 
 
 def decide(claim: Claim, measurements: Iterable[Measurement]) -> Verdict:
@@ -186,7 +197,7 @@ def _at(claim: Claim, tests: Sequence[Measurement]) -> Verdict:
     scale = tests[0].scale
     if not meaningful:
         failed = dict.fromkeys(r.reason for one in closed for r in one.gates if not r.passed)
-        return Verdict("not shown", "; ".join(failed), scale, tests[0], None, None)
+        return Verdict("not testable here", "; ".join(failed), scale, tests[0], None, None)
     outcomes = [outcome(claim, one.interval) for one in meaningful]
     verdict = of_outcomes(outcomes)
     spread = all(one.interval.standard_error > 0 for one in meaningful)

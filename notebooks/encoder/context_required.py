@@ -342,7 +342,7 @@ plots.show(
 # null tokens, is no better than equal weights. Intervals are Student's over seeds.
 
 # %%
-LEARNS, READS = "cde-s42-learns-statistics", "cde-s42-reads-own-corpus"
+LEARNS, READS = "ours-learns-statistics", "ours-reads-own-corpus"
 what = f"{settings.tests} unseen corpora, {settings.steps} steps"
 learned = claims.measure_runs(LEARNS, way(RECIPE), what)
 without = pd.concat([points(RECIPE, "other"), points(RECIPE, "null")], axis=1).max(axis=1)

@@ -218,8 +218,8 @@ print(f"fixed context minus bi-encoder: {page.mean_and_interval(control)} points
 # 3 points. Intervals are Student's over seeds.
 
 # %%
-LEARNS, READS = "cde-s42-reads-real-text", "cde-s42-real-text-own-corpus"
-IN_SEQUENCE = "cde-s42-sequence-reads-real-text"
+LEARNS, READS = "ours-reads-real-text", "ours-real-text-own-corpus"
+IN_SEQUENCE = "ours-sequence-reads-real-text"
 what = f"{settings.tests} unseen corpora, {settings.steps} steps of {settings.batch_size}"
 learned = claims.measure_runs(LEARNS, apart(RECIPE, "null"), what)
 others = {one: results.gain({"arm": RECIPE, "context": one}, {"arm": BI}) for one in CONTEXTS[1:]}

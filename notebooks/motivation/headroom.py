@@ -250,7 +250,7 @@ plots.table(pd.DataFrame(lines))
 
 # %%
 WEIGHTS, LOSS = "cde-s1-own-term-weights", "cde-s4-loss-by-distance"
-VECTORS = "cde-s42-statistics-for-vectors"
+VECTORS = "ours-statistics-for-vectors"
 for of, part in parts.items():
     scale = "hours" if of == "collections" else None
     among = f"{len(part.names)} {of}"

@@ -292,7 +292,7 @@ plots.table(pd.DataFrame({"points": {name: str(one) for name, one in gains.items
 # together find more than the better of the two alone, over collections.
 
 # %%
-CLAIM = "cde-s1-counting-adds-to-an-encoder"
+CLAIM = "ours-counting-adds-to-an-encoder"
 for place_in_line, (name, gain) in enumerate(gains.items()):
     if place_in_line < 3:
         role = "test" if place_in_line == 0 else "exploratory"

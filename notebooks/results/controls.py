@@ -324,7 +324,7 @@ plots.table(pd.DataFrame([gpu_hours(10**6), gpu_hours(10**8)]))
 # more than the one with a fixed context; that it reads its context at all is a gate.
 
 # %%
-SOURCES_CLAIM, PARAMETERS_CLAIM = "cde-s6-neighbours-over-sources", "cde-s6-corpus-over-parameters"
+SOURCES_CLAIM, PARAMETERS_CLAIM = "ours-neighbours-over-sources", "ours-corpus-over-parameters"
 TESTS = {SOURCES_CLAIM: BEYOND_SOURCES, PARAMETERS_CLAIM: BEYOND_PARAMETERS}
 for of, one in runs.items():
     bm25 = one.score(arm=LEXICAL).mean()

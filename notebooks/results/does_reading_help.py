@@ -287,10 +287,10 @@ plots.table(pd.DataFrame({"correlation with BM25": again}).astype(str))
 # first. The rule on where encoders gain is a prediction for the fourth.
 
 # %%
-HELPS = "cde-s1-own-corpus-on-real-text"
+HELPS = "ours-own-corpus-on-real-text"
 what = f"{same.shape[0]} encoders on {same.shape[1]} collections"
 claims.measure(HELPS, together, what, scale="hours")
-FOLLOWS = "cde-s1-gains-follow-counting"
+FOLLOWS = "ours-gains-follow-counting"
 for name, found in agreement.items():
     role = "test" if name == GRADED else "exploratory"
     claims.measure(FOLLOWS, found, f"{name}, {found.n} collections", role, scale="hours")

@@ -334,8 +334,8 @@ plots.show(
 # %%
 from cde.intervals import share_interval
 
-LOSES, MIXED = "cde-s42-stale-context-loses", "cde-s42-old-and-new-vectors"
-TRIGGER = "cde-s42-drift-trigger"
+LOSES, MIXED = "ours-stale-context-loses", "ours-old-and-new-vectors"
+TRIGGER = "ours-drift-trigger"
 apart = rows[(rows["case"] == NEEDED) & (rows["way"] == STALE) & (rows["share"] == last)]
 what = f"{len(apart)} corpora made to need it, all replaced"
 display(gates.show([claims.gate("reads-where-needed", float(apart["loss"].mean()), what)]))

@@ -194,7 +194,7 @@ plots.table(pd.DataFrame([arm_line(of, arm) for of in runs for arm in (*ARMS, MI
 # itself.
 
 # %%
-CORPUS, USEFUL = "cde-s42-own-corpus-half-a-point", "cde-s42-reader-over-minilm"
+CORPUS, USEFUL = "ours-own-corpus-half-a-point", "ours-reader-over-minilm"
 for of, one in runs.items():
     sets = one.sets("out")
     what = f"profile {of}, {sets} sets"

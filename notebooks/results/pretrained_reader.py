@@ -246,7 +246,7 @@ plots.table(card)
 # under its name.
 
 # %%
-HARM = "cde-s1-pretrained-reader-does-no-harm"
+HARM = "ours-pretrained-reader-does-no-harm"
 
 
 def least(model, context):

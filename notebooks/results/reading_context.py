@@ -336,7 +336,7 @@ plots.show(
 # the correlation of the last section is above 0.
 
 # %%
-FOLLOWS, LEARNED = "cde-s1-common-words-weigh-less", "cde-s1-taught-words-weigh-less"
+FOLLOWS, LEARNED = "ours-common-words-weigh-less", "ours-taught-words-weigh-less"
 sets = summary["set"].nunique()
 what = f"{sets} sets, {of.base.steps} steps of {of.base.batch_size}"
 if all(follows.values()):
@@ -344,7 +344,7 @@ if all(follows.values()):
     claims.measure(FOLLOWS, follows[FIXED], f"{FIXED}, {what}", "exploratory")
     what = f"{sets} sets, {taught.base.steps} steps of {taught.base.batch_size}, half of lessons"
     claims.measure(LEARNED, follows[TAUGHT], what)
-STATISTICS = "cde-s1-context-follows-statistics"
+STATISTICS = "ours-context-follows-statistics"
 for scale in everywhere:
     for arm, role in ((TAUGHT, "test"), (READS, "exploratory"), (FIXED, "exploratory")):
         if together[scale, arm]:

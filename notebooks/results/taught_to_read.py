@@ -329,12 +329,12 @@ plots.table(pd.DataFrame(lines))
 
 # %%
 HELPS = {
-    "coarse": "cde-s42-able-reader-half-a-point",
-    "graded": "cde-s42-graded-reader-half-a-point",
+    "coarse": "ours-able-reader-half-a-point",
+    "graded": "ours-graded-reader-half-a-point",
 }
 USEFUL = {
-    "coarse": "cde-s42-able-reader-over-minilm",
-    "graded": "cde-s42-graded-reader-over-minilm",
+    "coarse": "ours-able-reader-over-minilm",
+    "graded": "ours-graded-reader-over-minilm",
 }
 for lessons in NAMES:
     for of, one in runs[lessons].items():

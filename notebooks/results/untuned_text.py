@@ -243,8 +243,8 @@ plots.table(by_name.sort_values(f"{LEXICAL}, own − other").round(1))
 # %%
 from cde.book.records import rows_of_record
 
-HELPS, USEFUL = "cde-s1-untuned-text-half-a-point", "cde-s1-untuned-text-over-minilm"
-FOLLOWS = "cde-s1-untuned-gains-follow-counting"
+HELPS, USEFUL = "ours-untuned-text-half-a-point", "ours-untuned-text-over-minilm"
+FOLLOWS = "ours-untuned-gains-follow-counting"
 what = f"{GRADED}, corpora with boilerplate"
 if found := rows_of_record("taught_to_read-graded", profile):
     taught = {"arm": "taught to read", "where": "in"}

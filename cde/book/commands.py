@@ -129,6 +129,8 @@ def _claim_row(entry: Judged) -> dict[str, object]:
         "smallest_effect": verdict.smallest,
         "p": verdict.p,
         "p_corrected": entry.discovery,
+        "survives_correction": entry.survives,
+        "by_construction": claim.by_construction,
         "measurements": json.loads(to_json(entry.measurements)),
     }
 

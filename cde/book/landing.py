@@ -81,7 +81,8 @@ class Bar:
 
 
 def bars(entries: Sequence[Judged]) -> list[Bar]:
-    """The chart: bars by paper, then by scale, the largest scale first, each claim once.
+    """The chart: bars by paper, then by scale, the largest scale first, each claim once; facts of
+    construction are left out.
 
     Args:
         entries: the ledger, from `cde.book.ledger_pages.judged`.
@@ -90,7 +91,11 @@ def bars(entries: Sequence[Judged]) -> list[Bar]:
         >>> bars([])
         []
     """
-    tally = Counter((one.claim.paper, one.verdict.scale, one.verdict.verdict) for one in entries)
+    tally = Counter(
+        (one.claim.paper, one.verdict.scale, one.verdict.verdict)
+        for one in entries
+        if not one.claim.by_construction
+    )
     drawn = []
     for paper, title in PAPERS.items():
         scales = {scale for of, scale, _ in tally if of == paper}
@@ -185,11 +190,14 @@ def landing_pages(
     entries = judged(profile, root)
     shown = cards(profile, root, entries, figures)
     drawn = bars(entries)
-    tally = Counter(one.verdict.verdict for one in entries)
+    open_ones = [one for one in entries if not one.claim.by_construction]
+    tally = Counter(one.verdict.verdict for one in open_ones)
     chart = render(
         "verdict_chart.html.j2",
         profile=profile,
-        total=len(entries),
+        total=len(open_ones),
+        tested=sum(one.is_tested for one in open_ones),
+        constructed=len(entries) - len(open_ones),
         bars=drawn,
         longest=max((bar.count for bar in drawn), default=1),
         short=SHORT,

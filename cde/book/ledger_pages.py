@@ -78,6 +78,16 @@ class Judged:
         return css(self.verdict.verdict)
 
     @property
+    def is_tested(self) -> bool:
+        """Whether a measurement behind open gates tests it, and could have come out otherwise."""
+        return bool(self.tests) and not self.claim.by_construction
+
+    @property
+    def survives(self) -> bool:
+        """Whether a decided verdict is still one after the correction over the ledger."""
+        return (self.discovery or 0.0) <= 0.05
+
+    @property
     def power(self) -> str:
         """What a null means, in words."""
         return power_in_words(self.claim.id, self.verdict)
@@ -155,7 +165,7 @@ def judged(profile: str, root: Path) -> list[Judged]:
 
 def _with_discoveries(entries: list[Judged]) -> list[Judged]:
     """The same with p-values corrected over all claims that were tested."""
-    tested = [entry for entry in entries if entry.verdict.p is not None]
+    tested = [entry for entry in entries if entry.verdict.p is not None and entry.is_tested]
     corrected = false_discovery([entry.verdict.p or 0.0 for entry in tested])
     by_claim = {one.claim.id: float(q) for one, q in zip(tested, corrected, strict=True)}
     return [
@@ -171,13 +181,16 @@ def claims_page(profile: str, root: Path) -> str:
     """
     places = {identifier: place for place, identifier in enumerate(ledger())}
     entries = sorted(judged(profile, root), key=lambda one: VERDICTS.index(one.verdict.verdict))
-    tally = Counter(entry.verdict.verdict for entry in entries)
+    tally = Counter(one.verdict.verdict for one in entries if not one.claim.by_construction)
     return render(
         "claims.md.j2",
         profile=profile,
         judged=entries,
         places=places,
-        counts=", ".join(f"{tally[name]} {name.replace('holds', 'hold')}" for name in VERDICTS),
+        counts=", ".join(
+            f"{tally[name]} {name.replace('holds', 'hold')}" for name in VERDICTS if tally[name]
+        ),
+        constructed=sum(one.claim.by_construction for one in entries),
         filters=_filters(entries),
     )
 
@@ -215,7 +228,7 @@ def rules_page(profile: str, root: Path) -> str:
         True
     """
     entries = judged(profile, root)
-    tested = [entry for entry in entries if entry.tests]
+    tested = [entry for entry in entries if entry.is_tested]
     simulated = []
     for entry in tested:
         counted = chances(entry.claim, entry.tests)
@@ -242,7 +255,8 @@ def rules_page(profile: str, root: Path) -> str:
         decided=decided,
         stuck=stuck,
         gated=sum(bool(claim.gates) for claim in ledger().values()),
-        surviving=[entry for entry in decided if (entry.discovery or 0.0) <= 0.05],
+        surviving=[entry for entry in decided if entry.survives],
+        constructed=[entry for entry in entries if entry.claim.by_construction],
         orders=Counter(claim.fixed["order"] for claim in ledger().values()),
     )
 

@@ -226,7 +226,11 @@ def claims_under_test(chapter: str) -> Any:
         for claim in under_test
     ]
     shown = plots.table(pd.DataFrame(rows))
-    counted = f"{len(rows)} claim{'s' if len(rows) > 1 else ''} of the paper"
+    of_paper = sum(claim.paper != "ours" for claim in under_test)
+    whose = {0: "of our own", len(rows): "of the paper"}.get(
+        of_paper, "of the paper and of our own"
+    )
+    counted = f"{len(rows)} claim{'s' if len(rows) > 1 else ''} {whose}"
     title = f"{counted} under test, and the rule{'s' if len(rows) > 1 else ''} for the verdict"
     return boxes.Box(render("fold.html.j2", title=title, body=shown.markup), shown.text)
 

@@ -92,8 +92,11 @@ def recorded(
         1
     """
     path = _path(profile, name)
-    if profile != account.profile and _another_is_asked_for(name, profile):
-        return _read(path, None)  # a page's other long runs are not what `--record NAME` is for
+    foreign = profile != account.profile
+    if _another_is_asked_for(name, profile) and (foreign or costly):
+        found = _read(path, None)  # a page's other long runs are not what `--record NAME` is for
+        if found or foreign:
+            return found
     if can_run and not (costly and not _is_asked_for(name, profile) and _is_usable(path, settings)):
         if _grows() and _is_asked_for(name, profile):
             had = json.loads(path.read_text(encoding="utf-8"))["settings"]

@@ -21,7 +21,9 @@ from cde.intervals import mean_interval
 __all__ = [
     "best_by_others",
     "changes",
+    "decline_by_seed",
     "declines",
+    "lack_of_decline",
     "room",
     "rows_by_place",
     "rows_by_segment",
@@ -165,6 +167,37 @@ def declines(similar: Similarities) -> NDArray[np.float32]:
         [0.5]
     """
     return np.asarray(similar.cosines[:, 0] - similar.cosines[:, -1], dtype=np.float32)
+
+
+def decline_by_seed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Mean decline over orders of segments: a row for each seed, a column for each chain.
+
+    Args:
+        rows: of `cde.dwell.pretrained_stages.PretrainedStages.rows_of_orders`.
+
+    Example:
+        >>> rows = pd.DataFrame({"chain": "crops", "seed": [0, 0], "order": [0, 1],
+        ...     "decline": [0.25, 0.75]})
+        >>> decline_by_seed(rows).loc[0, "crops"].item()
+        0.5
+    """
+    return rows.pivot_table("decline", "seed", "chain")
+
+
+def lack_of_decline(rows: pd.DataFrame, chain: str) -> float:
+    """One less the absolute decline of a chain, as a share of its room.
+
+    Args:
+        rows: as for `decline_by_seed`.
+        chain: whose.
+
+    Example:
+        >>> rows = pd.DataFrame({"chain": ["crops"], "decline": [-0.25], "room": [0.5]})
+        >>> lack_of_decline(rows, "crops")
+        0.5
+    """
+    of = rows[rows["chain"] == chain]
+    return float(1 - abs(of["decline"].mean()) / of["room"].mean())
 
 
 def room(similar: Similarities) -> float:

@@ -78,8 +78,8 @@ plots.table(pd.DataFrame(described))
 # two tasks on packages stand, cut short and among words of boilerplate, in its lessons.
 #
 # A context is drawn from the texts of the task (*own*: of retrieval the corpus, never the
-# queries), from those of the next task in the list (*other*), or is made of *random* letters, as in
-# the authors' evaluation. Some tasks have a package in common with the next one, so that *other* is
+# queries), from those of the next task in the list (*other*), or is made of *random*
+# letters. Some tasks have a package in common with the next one, so that *other* is
 # in part their own corpus. *Null* is no context. MiniLM and BM25 read none.
 
 # %%
@@ -294,12 +294,12 @@ plots.table(effects.reset_index().round(2).astype(object).where(lambda cells: ce
 #
 # ## Verdict
 #
-# The rules on Table 2 are older than these runs; the gate was added before them. They are decided
-# by the taught reader, if it reads its context. The contextual encoder's numbers stand beside it as
-# exploratory. Random letters stand where the rules have random documents. What is ahead
-# without supervision (Table 7) is read from the record of {doc}`../results/table1`, which had
-# been seen when the rule was written: contextual minus bi-encoder, both on batches of neighbours;
-# with `full`, the paper's attention.
+# The rules on Table 2 are older than these runs; the gate was added before them. They are tested
+# with the contextual encoder, which is the paper's kind, where it reads its context. The taught
+# reader is another model, and stands beside it as exploratory; until 2026-11-27 it tested. What is
+# ahead without supervision (Table 7) is read from the records of {doc}`../results/table1`, which
+# had been seen when the rule was written: contextual minus bi-encoder, both on batches of
+# neighbours; with `full`, the paper's attention.
 
 # %%
 from cde.book.records import rows_of_record
@@ -307,11 +307,14 @@ from cde.experiments.sweeps import Sweep
 
 MEAN, STS = "cde-table2-random-context", "cde-table2-sts-context-free"
 TYPES, AHEAD = "cde-table2-all-task-types", "cde-table7-unsupervised-gain"
+reads_context = False
 for arm in RUNS:
     moved = float(rows.loc[rows["arm"] == arm, "moved"].mean())
-    display(gates.show([claims.gate("reads-context", moved, arm)]))
+    reading = claims.gate("reads-context", moved, arm)
+    reads_context = reading.passed if arm == CONTEXTUAL else reads_context
+    display(gates.show([reading]))
     what = f"{arm}, {len(names)} tasks"
-    role = "test" if arm == READER else "exploratory"
+    role = "test" if arm == CONTEXTUAL else "exploratory"
     claims.measure(MEAN, overall[arm], what, role)
     claims.measure(STS, by_type[arm]["STS"], what, role)
     least = min(by_type[arm].values(), key=lambda found: found.estimate)
@@ -336,16 +339,11 @@ page.in_numbers(
 )
 
 # %% tags=["hide-cell"]
-found = claims.told(
-    TYPES,
-    holds="Yes, on every kind that was tried.",
-    contradicted="No, not on every kind.",
-    otherwise="Whether it helps on every kind is open here.",
-)
 page.answer(
-    f"""{found} To an encoder that was taught to read, texts of the task are worth
-    {two_digits(overall[READER])} points more than random letters, and
-    {two_digits(against_other[READER])} more than texts of another task."""
+    f"""With texts of its task as context, our taught reader scores
+    {two_digits(overall[READER])} points above random letters, and
+    {two_digits(against_other[READER])} above texts of another task. The paper's kind of encoder,
+    trained for minutes, {"uses" if reads_context else "ignores"} its context here."""
 )
 
 # %% [markdown]

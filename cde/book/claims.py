@@ -122,9 +122,9 @@ def measure_runs(
         1.5 [1.5, 1.5]
     """
     if isinstance(values, pd.Series) and values.index.nlevels > 1:
-        table = values.dropna().unstack()
-        interval, runs = table_interval(table), len(table)
-        values = table.stack()
+        seed, other = values.index.names
+        table = values.rename("value").reset_index().pivot_table("value", seed, other)
+        interval, runs, values = table_interval(table), len(table), table.to_numpy().ravel()
     else:
         values = np.asarray(values, dtype=np.float64).ravel()
         runs = len(values)

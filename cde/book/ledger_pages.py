@@ -33,6 +33,10 @@ from cde.intervals.estimates import STUDENT
 __all__ = ["Judged", "claims_page", "collect_measurements", "judged", "map_page", "rules_page"]
 
 
+#: stands in a verdict's place where no experiment could have come out otherwise
+BY_CONSTRUCTION = "by construction"
+
+
 def collect_measurements(profile: str, root: Path) -> dict[str, list[Measurement]]:
     """The measurements of every executed chapter, by chapter."""
     measurements = {}
@@ -76,6 +80,11 @@ class Judged:
     def style(self) -> str:
         """Style class of the verdict."""
         return css(self.verdict.verdict)
+
+    @property
+    def group(self) -> str:
+        """What the page can be filtered by: the verdict, but for facts of construction."""
+        return BY_CONSTRUCTION if self.claim.by_construction else self.verdict.verdict
 
     @property
     def is_tested(self) -> bool:
@@ -181,7 +190,7 @@ def claims_page(profile: str, root: Path) -> str:
     """
     places = {identifier: place for place, identifier in enumerate(ledger())}
     entries = sorted(judged(profile, root), key=lambda one: VERDICTS.index(one.verdict.verdict))
-    tally = Counter(one.verdict.verdict for one in entries if not one.claim.by_construction)
+    tally = Counter(entry.group for entry in entries)
     return render(
         "claims.md.j2",
         profile=profile,
@@ -190,7 +199,7 @@ def claims_page(profile: str, root: Path) -> str:
         counts=", ".join(
             f"{tally[name]} {name.replace('holds', 'hold')}" for name in VERDICTS if tally[name]
         ),
-        constructed=sum(one.claim.by_construction for one in entries),
+        constructed=tally[BY_CONSTRUCTION],
         filters=_filters(entries),
     )
 
@@ -198,13 +207,13 @@ def claims_page(profile: str, root: Path) -> str:
 def _filters(entries: Sequence[Judged]) -> dict[str, dict[str, str]]:
     """What the page can be filtered by: per parameter of its address the values and their words."""
     counted = {
-        "verdict": Counter(entry.verdict.verdict for entry in entries),
+        "verdict": Counter(entry.group for entry in entries),
         "paper": Counter(entry.claim.paper for entry in entries),
         "part": Counter(entry.claim.part for entry in entries),
         "scale": Counter(entry.verdict.scale for entry in entries if entry.verdict.scale),
     }
     order = {
-        "verdict": VERDICTS,
+        "verdict": (*VERDICTS, BY_CONSTRUCTION),
         "paper": tuple(PAPERS),
         "part": tuple(dict.fromkeys(claim.part for claim in ledger().values())),
         "scale": SCALES,

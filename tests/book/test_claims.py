@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from cde.book import claims
 from cde.book.ledger import Claim, gates, ledger
 from cde.book.verdicts import Measurement, Reading, decide, from_json, outcome, to_json
-from cde.intervals import Interval, p_value, run_interval, smallest_effect
+from cde.intervals import Interval, crossed_interval, p_value, run_interval, smallest_effect
 
 
 def claim(*gates: str, effect: float | None = None, **rule: float) -> Claim:
@@ -78,15 +79,30 @@ def test_above_and_below_are_opposites(low: float, width: float, bound: float) -
         ([entry(1, 2)], "holds"),
         ([entry(1, 2), entry(-2, -1, "exploratory", "b")], "holds"),
         ([entry(1, 2), entry(-1, 2, what="b")], "holds in part"),
-        ([entry(1, 2), entry(-2, -1, what="b")], "holds in part"),
-        ([entry(-1, 2)], "not shown"),
-        ([entry(-2, -1), entry(-1, 1, what="b")], "not shown"),
+        ([entry(1, 2), entry(-2, -1, what="b")], "mixed"),
+        ([entry(1, 2), entry(1, 3, what="b"), entry(-2, -1, what="c")], "holds in part"),
+        ([entry(-1, 2)], "inconclusive"),
+        ([entry(-2, -1), entry(-1, 1, what="b")], "inconclusive"),
         ([entry(-2, -1)], "contradicted"),
         ([entry(-2, -1), entry(-3, -1, what="b")], "contradicted"),
     ],
 )
 def test_verdict_of_several_measurements(entries: list[Measurement], verdict: str) -> None:
     assert decide(claim(above=0), entries).verdict == verdict
+
+
+def test_runs_on_several_collections_are_entered_with_the_interval_over_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(claims.account, "measured", [])
+    index = pd.MultiIndex.from_product([(0, 1, 2), ("a", "b")], names=["seed", "set"])
+    # seeds agree to a hair, collections do not
+    values = pd.Series([1.0, 3.0, 1.01, 3.01, 0.99, 2.99], index)
+    found = claims.measure_runs("cde-table1-clustered-batches", values, "toy")
+    assert found == crossed_interval([[1.0, 3.0], [1.01, 3.01], [0.99, 2.99]])
+    assert found.low < 0 < run_interval([2.0, 2.01, 1.99]).low
+    claims.measure_runs("cde-table1-clustered-batches", values.loc[[0]], "one seed")
+    assert [one.role for one in claims.account.measured] == ["test", "exploratory"]
 
 
 def test_other_claims_measurements_do_not_count() -> None:
@@ -153,10 +169,10 @@ def gated(
         (OPEN, "holds", "lies where the claim says"),
         (
             CLOSED,
-            "not shown",
-            "the encoder does not read its context (0.003; asked for is more than 0.05)",
+            "not testable here",
+            "the encoder does not read its context (0.003; asked for is more than 0.01)",
         ),
-        (UNKNOWN, "not shown", "it was not measured whether the encoder reads its context"),
+        (UNKNOWN, "not testable here", "it was not measured whether the encoder reads its context"),
     ],
 )
 def test_a_gate_that_is_not_passed_makes_the_verdict(
@@ -168,7 +184,7 @@ def test_a_gate_that_is_not_passed_makes_the_verdict(
 
 def test_a_closed_gate_says_nothing_against_a_claim_either() -> None:
     against = gated(CLOSED, low=-2, high=-1)
-    assert decide(claim("reads-context", above=0), [against]).verdict == "not shown"
+    assert decide(claim("reads-context", above=0), [against]).verdict == "not testable here"
 
 
 def test_the_largest_scale_whose_gates_are_passed_leads() -> None:
@@ -179,7 +195,7 @@ def test_the_largest_scale_whose_gates_are_passed_leads() -> None:
     shut = gated(CLOSED, scale="gpu")
     assert decide(rule, [small, large, shut]).scale == "hours"
     null = gated(OPEN, low=-1, high=1, scale="gpu")
-    assert decide(rule, [small, large, null]).verdict == "not shown"
+    assert decide(rule, [small, large, null]).verdict == "inconclusive"
 
 
 def test_a_measurement_carries_the_gates_of_its_own_scale(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,12 +211,12 @@ def test_a_measurement_carries_the_gates_of_its_own_scale(monkeypatch: pytest.Mo
         claims.gate("open", 1.0, "nothing")
 
 
-def test_what_is_not_shown_says_what_would_have_been_seen_beside_the_paper_s_effect() -> None:
+def test_what_is_inconclusive_says_what_would_have_been_seen_beside_the_paper_s_effect() -> None:
     name = "cde-table1-clustered-batches"
     runs = Interval(-0.9, -3.0, 1.2, 3, "Student's t over runs")
     made = Measurement(name, "", runs, gates=(Reading("above-floor", 0.9),))
     decided = decide(ledger()[name], [made])
-    assert decided.verdict == "not shown"
+    assert decided.verdict == "inconclusive"
     assert decided.smallest == pytest.approx(2.76, abs=0.02)
     said = claims.power_in_words(name, decided)
     assert "a distance of 2.8" in said and "the paper has 1.8" in said
@@ -253,5 +269,5 @@ def test_one_gate_of_two_keeps_a_claim_closed() -> None:
     rule, floor = claim("reads-context", "above-floor", above=0), Reading("above-floor", 0.9)
     assert floor.passed and OPEN.passed and not CLOSED.passed
     assert decide(rule, [gated(OPEN, floor)]).verdict == "holds"
-    assert decide(rule, [gated(CLOSED, floor)]).verdict == "not shown"
-    assert decide(rule, [gated(floor, UNKNOWN)]).verdict == "not shown"
+    assert decide(rule, [gated(CLOSED, floor)]).verdict == "not testable here"
+    assert decide(rule, [gated(floor, UNKNOWN)]).verdict == "not testable here"

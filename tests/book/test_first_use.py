@@ -20,7 +20,7 @@ false negatives; context documents; first stage; second stage; null token; seque
 cluster; packing; strata; NDCG@10; MRR; recall; bi-encoder; contextual encoder; surrogate;
 adversarial batching; contextual batching; GradCache; span corruption; positional bias; fusion;
 BM25; IDF; record; proof; profile; gate (of a claim); holds (verdict); holds in part (verdict);
-contradicted (verdict); not shown (verdict); not tested (verdict); claim; smallest effect"""
+contradicted (verdict); mixed (verdict); inconclusive (verdict); not testable here (verdict); not tested (verdict); claim; smallest effect"""
 
 
 def extension() -> ModuleType:

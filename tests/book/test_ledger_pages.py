@@ -13,7 +13,7 @@ from bs4 import BeautifulSoup, Tag
 from cde.book import ledger_pages
 from cde.book.chapters import chapters
 from cde.book.ledger import PAPERS, SHORT, ledger
-from cde.book.ledger_pages import claims_page, judged, map_page
+from cde.book.ledger_pages import BY_CONSTRUCTION, claims_page, judged, map_page
 from cde.book.thumbnails import Figure
 from cde.book.verdicts import VERDICTS, Measurement, Reading
 from cde.intervals import Interval
@@ -62,8 +62,8 @@ def test_each_claim_stands_once_with_its_wording_its_anchor_and_its_verdict(
         row = rows(page)[entry.claim.id]
         assert " ".join(entry.claim.wording.split()) in " ".join(row.get_text().split())
         assert [a["href"] for a in row.select("a.anchor")] == [f"#{entry.claim.id}"]
-        assert row.select_one(".verdict").get_text() == row["data-verdict"]  # type: ignore[union-attr]
-        assert row["data-verdict"] == entry.verdict.verdict
+        assert row.select_one(".verdict").get_text() == entry.verdict.verdict  # type: ignore[union-attr]
+        assert row["data-verdict"] == entry.group
         assert row["data-scale"] == entry.verdict.scale
 
 
@@ -73,7 +73,7 @@ def test_the_filters_have_the_values_of_the_ledger_and_count_them(page: Beautifu
         counted = Counter(str(row[f"data-{name}"]) for row in rows(page).values())
         counted.pop("", None)
         offered = {str(o["value"]): o.get_text() for o in select.select("option") if o["value"]}
-        expected = set(VERDICTS) if name == "verdict" else set(counted)
+        expected = {*VERDICTS, BY_CONSTRUCTION} if name == "verdict" else set(counted)
         assert set(offered) == expected, name
         assert all(text.endswith(f" ({counted[value]})") for value, text in offered.items())
     names = [str(select["name"]) for select in page.select("select[data-filter]")]

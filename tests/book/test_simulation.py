@@ -57,7 +57,7 @@ def test_a_share_is_drawn_by_counting() -> None:
     # with nine things the exact interval lies above a half from eight on
     assert share(counted, "holds") == pytest.approx(0.9**9 + 9 * 0.9**8 * 0.1, abs=0.015)
     four = share_interval([True] * 4, "collections")
-    assert set(simulated(claim, [made(four)], truth=1.0)) == {"not shown"}
+    assert set(simulated(claim, [made(four)], truth=1.0)) == {"inconclusive"}
 
 
 def test_equality_is_seldom_shown_where_it_is_not() -> None:

@@ -49,7 +49,7 @@ def test_equal_verdicts_are_one_badge_and_none_is_forgotten(at_laptop: None) -> 
     shown = re.findall(r">([^<>]+)</a>", markup)
     assert [" ".join(one.split()) for one in shown] == [
         "holds × 2, at laptop",
-        "not shown, at laptop",
+        "inconclusive, at laptop",
     ]
     assert all(ledger()[claim].wording[:20] in markup for claim in POSITIVE[:3])
 

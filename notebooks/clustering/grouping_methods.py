@@ -363,9 +363,9 @@ gains = {
 ahead = [name for name, gain in gains.items() if gain and gain.low > 0]
 first_of_all = f"Of {len(same_budget)} ways with one budget at `{lead}`, "
 first_of_all += (
-    f"*{top}* finds most: {over_random[top]} points of NDCG@10 more than random batches."
+    f"*{top}* scores highest, {over_random[top]} points above random batches."
     if top != BASELINE
-    else "none finds more than random batches."
+    else "none scores above random batches."
 )
 with_surrogate = (
     f"Of the ways that need a surrogate's vectors, {', '.join(ahead)} beat random batches."
@@ -378,10 +378,10 @@ page.answer(f"{first_of_all} {with_surrogate} {length}")
 # %% [markdown]
 # ## What this teaches
 #
-# At `hours` no way that needs a surrogate beats chance in this budget. What beats it costs nothing:
-# a loss that weighs hard negatives more, on random batches. Training longer brings as much. So, for
-# a young encoder that sees its data once or twice: mix at random, weigh hard negatives in the loss,
-# and spend the surrogate's time on more steps.
+# At `hours`, with a mean of word embeddings in a small budget, no way that needs a surrogate scores
+# above random batches. A loss that weighs hard negatives more does, on random batches, and training
+# longer brings as much. For such an encoder, which sees its data once or twice, the surrogate's
+# time was better spent on more steps.
 #
 # The advice has conditions. The encoder starts from word embeddings, and easy negatives may still
 # teach it. As in the clustering paper, there is no filter for false negatives, but for that of

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # How many documents answer a query as well as its own?
+# # How many documents does a surrogate score as high as a query's own?
 #
 # *The answer stands in the last cells, and here on the rendered page.*
 #

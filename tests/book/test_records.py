@@ -301,6 +301,8 @@ def test_one_record_alone_can_be_asked_for(book: Path, monkeypatch: pytest.Monke
         "Read from the record"
         in recorded("toy", "laptop", refuse, can_run=True, settings={}, costly=True).note
     )
+    other = {"can_run": True, "settings": {"seeds": 9}, "costly": True}
+    assert "Read from the record" in recorded("toy", "laptop", refuse, **other).note
     # a page's other long runs are not made on the way
     monkeypatch.setattr(account, "profile", "laptop")
     assert recorded("another", "hours", refuse, can_run=True, settings={}) is None

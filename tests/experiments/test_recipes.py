@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from cde import experiments
-from cde.data import RetrievalSet, load_pairs
+from cde.data import RetrievalSet, load_pairs, load_retrieval
 from cde.experiments.recipes import EvaluationSet, own_tests, profile_values, recipe, training_pairs
 from cde.experiments.sizes import sweep_sizes
 from cde.experiments.sweeps import evaluate_in_contexts, sweep
@@ -84,6 +84,15 @@ def test_each_set_is_searched_in_its_own_another_and_no_context() -> None:
     scores = rows.set_index(["set", "context"])["ndcg"]
     assert scores["a", "own"] == scores["b", "other"] == 1
     assert scores["a", "other"] == scores["a", "null"] == scores["b", "own"] == 0
+
+
+def test_documents_beside_the_answers_are_all_the_collection_s_that_answer_nothing_asked() -> None:
+    for test in recipe("smoke").tests():
+        whole = load_retrieval(f"pydocs/{test.name}")
+        texts = dict(zip(whole.document_ids, whole.documents, strict=True))
+        answers = {texts[one] for grades in test.collection.qrels.values() for one in grades}
+        assert not answers & set(test.beside)
+        assert answers | set(test.beside) == set(whole.documents)
 
 
 def test_another_context_needs_another_set() -> None:

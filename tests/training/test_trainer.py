@@ -13,7 +13,7 @@ import torch
 
 import cde
 from cde.batching.clustering import cluster_pairs, cluster_vectors
-from cde.data import Pairs
+from cde.data import Pairs, pydocs
 from cde.experiments.runs import run_key, train
 from cde.training import Preparation, TrainConfig, Trainer, build_model, mine_hard_negatives
 from cde.training import trainer as trainer_module
@@ -76,6 +76,48 @@ def test_a_fixed_context_is_the_same_in_every_batch_whatever_the_batch_holds(pai
         tuple(fixed_context(dataclasses.replace(config, seed=seed), 64)) for seed in (0, 0, 1, 2)
     }
     assert len(drawn) == 3, "another seed has another context"
+
+
+@pytest.mark.parametrize("batches", ["random", "domain", "cluster"])
+def test_a_context_apart_has_no_document_of_the_batch_and_none_of_another_source(
+    batches: str,
+) -> None:
+    some = pydocs.load_pairs(["rich", "tornado"])
+    # some documents stand under two queries: the text counts, not the pair
+    twice = dataclasses.replace(some, documents=[*some.documents[:-3], *some.documents[:3]])
+    config = TrainConfig(context_from="apart", batches=batches, filter_epsilon=None, **SMALL)
+    prepared = Preparation(config, twice, build_model(config).tokenizer, ("", ""))
+    domains, documents = np.asarray(twice.domains), np.asarray(twice.documents, dtype=object)
+    for _ in range(60):
+        rows = next(prepared.sampler)
+        drawn = prepared._context(rows)
+        assert len(set(drawn)) == config.context_size
+        assert not set(documents[rows]) & set(documents[drawn])
+        if batches != "random":
+            assert set(domains[drawn]) <= set(domains[rows])
+
+
+def test_a_context_apart_prefers_the_batch_s_own_clusters() -> None:
+    some = cde.load_pairs("pydocs/rich").sample(64)
+    config = TrainConfig(context_from="apart", **{**SMALL, "cluster_size": 32})
+    prepared = Preparation(config, some, build_model(config).tokenizer, ("", ""))
+    drawn = [(rows, prepared._context(rows)) for rows in (next(prepared.sampler) for _ in range(8))]
+    labels = prepared.clusters
+    enough = [
+        (rows, found)
+        for rows, found in drawn
+        if (np.isin(labels, labels[rows]).sum() - len(rows)) >= 2 * config.context_size
+    ]
+    assert enough, "a cluster is larger than batch and context"
+    assert all(set(labels[found]) <= set(labels[rows]) for rows, found in enough)
+
+
+def test_a_source_that_is_one_batch_leaves_no_context_apart(pairs: Pairs) -> None:
+    few = pairs.select(np.arange(8))
+    config = TrainConfig(context_from="apart", batches="domain", filter_epsilon=None, **SMALL)
+    prepared = Preparation(config, few, build_model(config).tokenizer, ("", ""))
+    with pytest.raises(ValueError, match="all documents of 'rich' stand in one batch of 8"):
+        next(prepared.batches())
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])

@@ -186,6 +186,10 @@ def _problems(entry: Mapping[str, Any], claims: Mapping[str, Claim]) -> list[str
         problems.append(
             f"paper_effect must be a finite number or null; it is {shown(entry['paper_effect'])}"
         )
+    if not isinstance(entry.get("by_construction", False), bool):
+        problems.append(
+            f"by_construction must be true or false; it is {shown(entry['by_construction'])}"
+        )
     if not isinstance(entry["chapter"], str | None):
         problems.append(f"chapter must be a name or null; it is {shown(entry['chapter'])}")
     if not isinstance(entry["paper"], str) or entry["paper"] not in PAPERS:

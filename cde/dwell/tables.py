@@ -21,7 +21,7 @@ from cde.intervals import mean_interval
 __all__ = [
     "best_by_others",
     "changes",
-    "decline_by_seed",
+    "decline_by_order",
     "declines",
     "lack_of_decline",
     "room",
@@ -169,8 +169,9 @@ def declines(similar: Similarities) -> NDArray[np.float32]:
     return np.asarray(similar.cosines[:, 0] - similar.cosines[:, -1], dtype=np.float32)
 
 
-def decline_by_seed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Mean decline over orders of segments: a row for each seed, a column for each chain.
+def decline_by_order(rows: pd.DataFrame) -> pd.DataFrame:
+    """The decline in each order of segments: a row for each seed and order, a column for each
+    chain.
 
     Args:
         rows: of `cde.dwell.pretrained_stages.PretrainedStages.rows_of_orders`.
@@ -178,17 +179,17 @@ def decline_by_seed(rows: pd.DataFrame) -> pd.DataFrame:
     Example:
         >>> rows = pd.DataFrame({"chain": "crops", "seed": [0, 0], "order": [0, 1],
         ...     "decline": [0.25, 0.75]})
-        >>> decline_by_seed(rows).loc[0, "crops"].item()
-        0.5
+        >>> decline_by_order(rows).loc[(0, 1), "crops"].item()
+        0.75
     """
-    return rows.pivot_table("decline", "seed", "chain")
+    return rows.pivot_table("decline", ["seed", "order"], "chain")
 
 
 def lack_of_decline(rows: pd.DataFrame, chain: str) -> float:
     """One less the absolute decline of a chain, as a share of its room.
 
     Args:
-        rows: as for `decline_by_seed`.
+        rows: as for `decline_by_order`.
         chain: whose.
 
     Example:

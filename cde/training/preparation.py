@@ -285,9 +285,9 @@ class Preparation:
         found = np.flatnonzero(near if near.sum() >= self.config.context_size else outside)
         if not len(found):
             raise ValueError(
-                f"context_from='apart': all documents of {str(self.domains[rows[0]])!r} stand in one "
-                f"batch of {len(rows)}, and none is left for the context; take smaller batches, or "
-                "leave such sources out"
+                f"context_from='apart': all documents of {str(self.domains[rows[0]])!r} stand in "
+                f"one batch of {len(rows)}, and none is left for the context; take smaller "
+                "batches, or leave such sources out"
             )
         return found
 

@@ -122,9 +122,8 @@ def measure_runs(
         1.5 [1.5, 1.5]
     """
     if isinstance(values, pd.Series) and values.index.nlevels > 1:
-        seed, other = values.index.names
-        table = values.rename("value").reset_index().pivot_table("value", seed, other)
-        interval, runs, values = table_interval(table), len(table), table.to_numpy().ravel()
+        values = values.dropna()
+        interval, runs = table_interval(values), values.index.get_level_values(0).nunique()
     else:
         values = np.asarray(values, dtype=np.float64).ravel()
         runs = len(values)

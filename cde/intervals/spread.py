@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import stats
 
@@ -94,11 +95,11 @@ def crossed_interval(values: ArrayLike) -> Interval:
     return Interval(mean, mean - half, mean + half, min(table.shape), method, freedom)
 
 
-def table_interval(values: ArrayLike) -> Interval | None:
+def table_interval(values: ArrayLike | pd.Series[float]) -> Interval | None:
     """Mean of a table of differences, with the interval that its shape allows.
 
     Args:
-        values: `(seeds, collections)`.
+        values: `(seeds, collections)`, or a series by seed and collection.
 
     Returns:
         The interval over both, where there are two or more of each (`crossed_interval`); Student's
@@ -112,7 +113,13 @@ def table_interval(values: ArrayLike) -> Interval | None:
     Example:
         >>> print(table_interval([[1.0, 2.0, 3.0]]), table_interval([[1.0]]))
         2.0 [-0.5, 4.5] None
+        >>> cells = pd.MultiIndex.from_product([(0, 1), (2, 3, 4)], names=["seed", "set"])
+        >>> by_cell = pd.Series([1.0, 2.0, 3.0, 1.2, 1.8, 3.1], cells)
+        >>> table_interval(by_cell) == crossed_interval([[1.0, 2.0, 3.0], [1.2, 1.8, 3.1]])
+        True
     """
+    if isinstance(values, pd.Series) and values.index.nlevels == 2:
+        values = values.dropna().unstack()  # noqa: PD010
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2:
         raise ValueError(f"values must be a table, (seeds, collections): {table.shape}")

@@ -229,13 +229,7 @@ ADDED = {
 changes_of = {name: lean[chain] - lean[before] for name, (chain, before) in ADDED.items()}
 
 
-def by_order(name):
-    """What a stage adds: a row a seed, a column an order."""
-    table = changes_of[name].rename("added").reset_index()
-    return table.pivot_table("added", "seed", "order")
-
-
-by_stage = {name: table_interval(by_order(name)) for name in ADDED}
+by_stage = {name: table_interval(changes_of[name]) for name in ADDED}
 with plots.figure(width=6.8, height=2.6) as (drawn, axis):
     label = "cosine with the first segment minus with the last, that the stage adds"
     charts.forest(axis, by_stage, label, bound=0)
@@ -261,7 +255,9 @@ plots.show(
 # order alone, with as many seeds as one likes, would have told another story.
 
 # %%
-orders = pd.DataFrame({name: by_order(name).mean() for name in ("crops", "one episode")})
+orders = pd.DataFrame(
+    {name: changes_of[name].groupby("order").mean() for name in ("crops", "one episode")}
+)
 plots.table(orders.T.round(4).rename_axis("order"))
 
 # %% [markdown]
@@ -535,7 +531,7 @@ page.answer(
 # %% [markdown]
 # ## What this teaches
 #
-# A lean to the beginning that is measured on documents in one order, as written or shuffled once, is
+# A lean to the beginning that is measured on documents in one order, written or shuffled once, is
 # for a good part that order's. In one random order crops had added to it in each of ten seeds; over
 # ten orders they add nothing visible, while an episode of fine-tuning does (exploratory). More
 # seeds would not have told, more orders did. {doc}`cure_for_dwelling` asks another cause, where the

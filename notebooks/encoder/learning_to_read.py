@@ -191,8 +191,7 @@ def over_bi_encoder(arm, context=None):
 
 def shown(gains):
     """Their mean with its interval over other seeds and other corpora."""
-    table = gains.to_frame("points").pivot_table("points", "seed", "set")
-    return str(table_interval(table) or f"{gains.mean():.1f}")
+    return str(table_interval(gains) or f"{gains.mean():.1f}")
 
 
 def seconds(arm):

@@ -236,8 +236,7 @@ def by_set(attention, size, fill=NULL):
 
 def shown(gains):
     """The mean of differences by seed and set, with the interval over both."""
-    table = gains.rename("points").reset_index().pivot_table("points", "seed", "set")
-    return str(table_interval(table) or f"{gains.mean():.1f}")
+    return str(table_interval(gains) or f"{gains.mean():.1f}")
 
 
 def difference(attention, size, fill):

@@ -266,8 +266,7 @@ def long_gain(other, what):
 
 def long_interval(other, what):
     """Its interval; None without runs of both sides."""
-    table = long_gain(other, what).to_frame("points").pivot_table("points", "seed", "set")
-    return table_interval(table)
+    return table_interval(long_gain(other, what))
 
 
 lines = difference_table(longer, DIFFERENCES, where="out")

@@ -308,7 +308,7 @@ def of_context(one, where="out"):
 
 
 shown = {
-    (lessons, of, kind, arm): table_interval(gains.unstack())
+    (lessons, of, kind, arm): table_interval(gains)
     for lessons, profiles in drawn.items()
     for of, one in profiles.items()
     for where, kind in (("out", "real sets"), ("in", NEEDED))

@@ -34,7 +34,7 @@ class SizeSweep(Sweep):
         ...     "encoder": "bi-encoder", "filtered": True, "seed": 0, "set": "s", "where": "out",
         ...     "context": "none"})
         >>> SizeSweep(rows).gain_of_clusters("bi-encoder", True).to_dict()
-        {0: 25.0}
+        {(0, 's'): 25.0}
     """
 
     def sizes(self, which: Literal["batch", "cluster"]) -> list[int]:
@@ -47,19 +47,26 @@ class SizeSweep(Sweep):
         encoder: str,
         filtered: bool,
         batch_size: int | None = None,
+        by: str | list[str] = "seed",
     ) -> pd.DataFrame:
-        """NDCG@10 points: a row for each seed, a column for each size; means over the other."""
+        """NDCG@10 points: a row for each seed (or what `by` names), a column for each size; means
+        over the other.
+        """
         rows = self.of(where="out", encoder=encoder, filtered=filtered, batch_size=batch_size)
-        return 100 * rows.pivot_table(index="seed", columns=f"{which}_size", values="ndcg")
+        return 100 * rows.pivot_table(index=by, columns=f"{which}_size", values="ndcg")
 
     def gain_of_clusters(self, encoder: str, filtered: bool) -> pd.Series[float]:
-        """Points of each seed: the smallest clusters minus the largest; means over batch sizes."""
-        scores = self.by_size("cluster", encoder, filtered)
+        """Points by seed and set: the smallest clusters minus the largest; means over batch
+        sizes.
+        """
+        scores = self.by_size("cluster", encoder, filtered, by=["seed", "set"])
         return scores.iloc[:, 0] - scores.iloc[:, -1]
 
     def gain_of_batches(self, encoder: str, filtered: bool) -> pd.Series[float]:
-        """Points of each seed: the largest batches minus the smallest; means over cluster sizes."""
-        scores = self.by_size("batch", encoder, filtered)
+        """Points by seed and set: the largest batches minus the smallest; means over cluster
+        sizes.
+        """
+        scores = self.by_size("batch", encoder, filtered, by=["seed", "set"])
         return scores.iloc[:, -1] - scores.iloc[:, 0]
 
     def cells(self) -> pd.Series[float]:

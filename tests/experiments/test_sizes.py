@@ -41,9 +41,11 @@ def test_sizes_gains_and_cells_are_means_over_what_is_not_named(rows: pd.DataFra
 
     for seed in range(3):
         clusters = points("cluster_size", 4, seed) - points("cluster_size", 32, seed)
-        assert sweep.gain_of_clusters("contextual", False)[seed] == pytest.approx(clusters)
+        gains = sweep.gain_of_clusters("contextual", False).groupby("seed").mean()
+        assert gains[seed] == pytest.approx(clusters)
         batches = points("batch_size", 16, seed) - points("batch_size", 8, seed)
-        assert sweep.gain_of_batches("contextual", False)[seed] == pytest.approx(batches)
+        gains = sweep.gain_of_batches("contextual", False).groupby("seed").mean()
+        assert gains[seed] == pytest.approx(batches)
     one = some[(some["batch_size"] == 8) & (some["cluster_size"] == 32)]["ndcg"]
     assert sweep.cells()["contextual", False, 8, 32] == pytest.approx(100 * one.mean())
     by_cluster = sweep.by_size("cluster", "contextual", False, batch_size=8)

@@ -139,7 +139,7 @@ clustering2, means_of_clustering = by_collection(CLUSTERING_TABLE2)
 
 # %% [markdown]
 # Were they typed right? Here are the means of these numbers, next to those that the papers print.
-# They should differ by rounding alone: about 0.05, where one digit is printed.
+# They should differ by the rounding of the last printed digit alone.
 
 # %% tags=["hide-input"]
 of_types = printed.groupby("type", sort=False)[["random", "own"]].mean()

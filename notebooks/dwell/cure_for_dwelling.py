@@ -69,6 +69,7 @@ DOSES = {FIRST: 1, "half first": 0.5, LAST: 0}
 numbers = list(settings.every_seed)
 key = settings.only("seeds", "collections", "again")
 
+
 # %%
 def train_and_probe():
     """Every arm on each collection of $CDE_DATA."""
@@ -270,6 +271,7 @@ plots.show(
 # decided. The paper's own explanation is tested against documents as written. Where written
 # documents have their passages only a little early, as here, it predicts little. The dose shows
 # what happens where they have not.
+
 
 # %%
 def share_of_bm25(arms):

@@ -312,8 +312,9 @@ if of_forums:
 #
 # Both claims are tested on the packages, the first with an interval over other seeds and other
 # packages at once, the second with one over seeds. A seed changes the weights, the batches and the
-# draw of the context. The second claim's test is lenient: it asks for a share above nought, which a model that ignores its context
-# satisfies with every square. So both have a gate: that the encoder reads its context.
+# draw of the context. The second claim's test is lenient: it asks for a share above nought, which a
+# model that ignores its context satisfies with every square. So both have a gate: that the encoder
+# reads its context.
 
 # %%
 from cde.book import gates

@@ -197,10 +197,10 @@ page.in_numbers(
 )
 
 # %% tags=["hide-cell"]
-too_wide = claims.told(BEST, holds="", contradicted="", otherwise=", too wide a range to name one")
+too_wide = claims.told(BEST, "", "", otherwise=", too wide a range to name one")
 page.answer(
-    f"""Training runs are best at {best.estimate:.0f} [{best.low:.0f}, {best.high:.0f}] epochs in the
-    mean{too_wide} (the paper: 4). The longest second phase changes NDCG@10 by
+    f"""Training runs are best at {best.estimate:.0f} [{best.low:.0f}, {best.high:.0f}] epochs in
+    the mean{too_wide} (the paper: 4). The longest second phase changes NDCG@10 by
     {page.mean_and_interval(longest, 1)} points against none."""
 )
 

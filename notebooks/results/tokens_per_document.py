@@ -201,9 +201,9 @@ plots.table(pd.DataFrame(lines, index=["measured", "with no true differences"]).
 # ## Verdict
 #
 # Tested is the gain of a choice for each set, a number for each seed that was left out and each
-# set; the interval speaks of other seeds and other sets at once. Any two of these numbers share training runs on the choosing
-# side, so that it is rather too narrow. With one seed nothing is left to choose by, and nothing is
-# tested.
+# set; the interval speaks of other seeds and other sets at once. Any two of these numbers share
+# training runs on the choosing side, so that it is rather too narrow. With one seed nothing is left
+# to choose by, and nothing is tested.
 
 # %%
 from cde.book import gates

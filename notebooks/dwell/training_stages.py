@@ -255,10 +255,10 @@ plots.show(
 # order alone, with as many seeds as one likes, would have told another story.
 
 # %%
-orders = pd.DataFrame(
+each = pd.DataFrame(
     {name: changes_of[name].groupby("order").mean() for name in ("crops", "one episode")}
 )
-plots.table(orders.T.round(4).rename_axis("order"))
+plots.table(each.T.round(4).rename_axis("order"))
 
 # %% [markdown]
 # ## The encoder–decoder of random layers

@@ -22,12 +22,14 @@ from cde.dwell.pretrained_stages import (
     HALVES,
     MASKED,
     SHUFFLED,
+    STEPS,
     TUNED,
     PretrainedStages,
     first_halves,
     pretrained_stages,
     with_new_positions,
 )
+from cde.dwell.tables import decline_by_order
 from cde.experiments.runs import Run
 from cde.lexical import BM25
 from cde.models import BiEncoder
@@ -195,3 +197,18 @@ def test_the_probe_finds_a_built_bias_and_none_in_a_bag_of_words() -> None:
     assert bag["beginning"] == pytest.approx(bag["end"])
     assert np.isnan([bag["decline"], bag["room"]]).all()
     assert bag["mrr 0"] == pytest.approx(bag["mrr 10"])
+
+
+def test_a_stage_that_changes_nothing_adds_nothing_whatever_the_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = SMOKE.folder((), 0)
+    monkeypatch.setattr(PretrainedStages, "folder", lambda *_: start)
+    rows = SMOKE.rows_of_orders([0], 3)
+    declines = decline_by_order(rows)
+    assert set(declines) == set(STEPS)
+    # one encoder: an order has a decline of its own, which the difference of stages has not
+    assert declines[STEPS[0]].nunique() == 3
+    assert (declines.sub(declines[STEPS[0]], axis=0) == 0).all().all()
+    (bm25,) = rows.loc[rows["chain"] == "BM25", "mrr"]
+    assert 0 < bm25 <= 1

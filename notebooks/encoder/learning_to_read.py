@@ -250,9 +250,9 @@ lost = f" Less than half of that is left with: {', '.join(less)}." if less else 
 begun = int((apart(RECIPE, "null").groupby("seed").mean() > 3).sum())
 in_sequence = round(apart(PAPER, "other").mean(), 1) + 0.0  # no "-0.0"
 page.in_numbers(
-    f"""After {settings.steps} steps the recipe's encoder gains {learned.estimate:.1f} points of
+    f"""After {settings.steps} steps the recipe's encoder gains {learned} points of
     NDCG@10 from its own corpus' context over none ({begun} of {settings.seeds} seeds more than 3).
-    The paper's gains {paper.estimate:.1f} over null tokens, and {in_sequence:.1f} over another
+    The paper's gains {paper} over null tokens, and {in_sequence:.1f} over another
     corpus' context. The bi-encoder reaches {means[BI]["own corpus"]:.1f}, the recipe
     {means[RECIPE]["own corpus"]:.1f}, and BM25 with its corpus' own counts
     {lines["own"]:.1f}.{lost}"""

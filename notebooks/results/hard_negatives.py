@@ -151,8 +151,8 @@ plots.show(
 # ## Verdict
 #
 # Differences of runs with the same seed, hence the same batches: the most hard negatives minus the
-# fewest. Each other number minus the fewest is exploratory. Intervals are Student's over seeds, and
-# say nothing about other corpora.
+# fewest. Each other number minus the fewest is exploratory. Intervals are over other
+# seeds and other collections at once.
 
 # %%
 from cde.book import gates

@@ -98,14 +98,21 @@ results = Sweep(page.experiment("supervised_epochs-arms", train_all, key, recipe
 # ## Score by epochs
 #
 # Is there a number of epochs after which more do harm? NDCG@10 times 100, the mean over sets that
-# training never saw; loss in nats over the last tenth of
-# the steps. Means over seeds, with their standard deviation. The last column is the difference to
-# the first phase alone, seed by seed.
+# training never saw; loss in nats over the last tenth of the steps. Means over seeds, with their
+# standard deviation. The last column is the difference to the first phase alone, seed by seed and
+# set by set; its interval is over other seeds and other collections at once.
 
 # %%
+from cde.book.differences import in_words
+
 TRIED = [0, *EPOCHS]
 # a row for each seed, a column for each number of epochs
 points = pd.DataFrame({count: results.score(epochs=count) for count in TRIED})
+
+
+def over_first(count):
+    """Points that a number of epochs gains over the first phase alone, with their interval."""
+    return in_words(results, ({"epochs": count}, {"epochs": 0}))
 
 
 def line(count):
@@ -113,7 +120,7 @@ def line(count):
     return {
         "loss": page.mean_and_spread(results.of_run("loss", epochs=count)) if count else "",
         "NDCG@10": page.mean_and_spread(points[count]),
-        "minus the first phase": page.mean_and_interval(points[count] - points[0]) if count else "",
+        "minus the first phase": over_first(count) if count else "",
     }
 
 
@@ -151,6 +158,7 @@ plots.show(
 # choose one point shows no more. Below 0 nothing can lie; above the largest number, where the best
 # may lie beyond, twice that number is taken. What the best number gains over the first phase is
 # chosen and scored on the same seeds, and so is too high; a fair number chooses on the other seeds.
+# Intervals of such gains are over other seeds and other collections at once.
 
 # %%
 from cde.book import gates
@@ -158,7 +166,7 @@ from cde.book import gates
 gates.of_recipe("supervised_epochs", recipe, results)
 
 # %%
-from cde.intervals import best_on_grid
+from cde.intervals import best_on_grid, table_interval
 
 BEST = "cde-fig5-four-epochs"
 several = len(points) > 1
@@ -172,20 +180,20 @@ _ = claims.measure(BEST, best, what, "test" if several else "exploratory")
 
 # %%
 def fair_gain(left_out):
-    """Points that one seed gains over its first phase with the epochs that the others choose."""
+    """Points by set that a seed gains over its first phase with the epochs that others choose."""
     chosen = points.drop(left_out).mean().idxmax()
-    return points.loc[left_out, chosen] - points.loc[left_out, 0]
+    gains = results.gain({"epochs": chosen}, {"epochs": 0}, by=["seed", "set"])
+    return gains.loc[[left_out]]
 
 
-fair = [fair_gain(one) for one in points.index] if several else []
+fair = pd.concat([fair_gain(one) for one in points.index]) if several else None
 claims.verdicts()
 
 # %% tags=["hide-input"]
-longest = points[TRIED[-1]] - points[0]
 each_best = ", ".join(str(epochs) for epochs in points.idxmax(axis=1))
 on_others = (
     " With the number of epochs chosen on the other seeds, a second phase gains "
-    f"{page.mean_and_interval(fair)}."
+    f"{table_interval(fair)}."
     if several
     else ""
 )
@@ -193,7 +201,7 @@ page.in_numbers(
     f"""Over {settings.seeds} seed(s), which are best at {each_best}, the best number of epochs is
     {best}; the highest mean is at {points.mean().idxmax()}. Out of domain, NDCG@10
     times 100 is {means} epoch(s); {TRIED[-1]} epochs differ from none by
-    {page.mean_and_interval(longest)} points.{on_others}"""
+    {over_first(TRIED[-1])} points.{on_others}"""
 )
 
 # %% tags=["hide-cell"]
@@ -201,7 +209,7 @@ too_wide = claims.told(BEST, "", "", otherwise=", too wide a range to name one")
 page.answer(
     f"""Training runs are best at {best.estimate:.0f} [{best.low:.0f}, {best.high:.0f}] epochs in
     the mean{too_wide} (the paper: 4). The longest second phase changes NDCG@10 by
-    {page.mean_and_interval(longest, 1)} points against none."""
+    {over_first(TRIED[-1])} points against none."""
 )
 
 # %% [markdown]
@@ -209,11 +217,11 @@ page.answer(
 #
 # The paper's supervised pairs are the BGE collections, written by people; its figure is scored on
 # MTEB, relative to the best model of the size, and its encoder is contextual. At `laptop` the tests
-# are four packages, each cut to 300 documents and 150 queries; intervals are over training runs and
-# say nothing about other corpora. The encoder is a bi-encoder of two layers. The second phase has
-# some hundreds of docstrings from the packages that the first phase saw too, as far as those have
-# enough to fill a batch. Such a phase is more of the same with hard negatives; it cannot show what
-# questions of another kind teach. An epoch is as many steps as would show each pair once.
+# are four packages, each cut to 300 documents and 150 queries: intervals speak of other packages
+# like them, not of corpora of another kind. The encoder is a bi-encoder of two layers. The second
+# phase has some hundreds of docstrings from the packages that the first phase saw too, as far as
+# those have enough to fill a batch. Such a phase is more of the same with hard negatives; it cannot
+# show what questions of another kind teach. An epoch is as many steps as would show each pair once.
 #
 # ## Run it again
 

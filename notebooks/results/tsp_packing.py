@@ -211,8 +211,9 @@ page.in_numbers(
 page.answer(
     f"""With neighbouring clusters packed together NDCG@10 out of domain is
     {abs(helped.estimate):.1f} points {"lower" if helped.estimate < 0 else "higher"}
-    ({helped.low:.1f} to {helped.high:.1f}) than with random order. Small clusters gain
-    {more.estimate:.1f} [{more.low:.1f}, {more.high:.1f}] more than large ones."""
+    ({helped.low:.1f} to {helped.high:.1f}) than with random order. The gain is
+    {abs(more.estimate):.1f} points {"smaller" if more.estimate < 0 else "larger"}
+    ({more.low:.1f} to {more.high:.1f}) with small clusters than with large ones."""
 )
 
 # %% [markdown]

@@ -208,7 +208,7 @@ page.in_numbers(
 too_wide = claims.told(BEST, "", "", otherwise=", too wide a range to name one")
 page.answer(
     f"""Training runs are best at {best.estimate:.0f} [{best.low:.0f}, {best.high:.0f}] epochs in
-    the mean{too_wide} (the paper: 4). The longest second phase changes NDCG@10 by
+    the mean{too_wide} (the paper: four). The longest second phase changes NDCG@10 by
     {over_first(TRIED[-1])} points against none."""
 )
 

@@ -237,8 +237,8 @@ plots.show(
 #
 # A source of 500 pairs is a small sample: a query's ten hardest negatives are then not very hard.
 # With more pairs they come nearer, and more of them lie in the cluster. The same is counted again
-# with ten clusters of more and more pairs, on the four sources that have most, and on all docstrings
-# together. The paper has half a million pairs.
+# with ten clusters of more and more pairs, on the four sources that have most, and on all
+# docstrings together. The paper has half a million pairs.
 
 
 # %%

@@ -333,9 +333,10 @@ page.answer(
 # Why is not known. On judged collections the statistics of the right corpus are not always the best
 # ones to search it with. But on the sources that nobody tuned on BM25 gains by the right
 # statistics, and readers do not. They were taught on boilerplate, which need not be what real text
-# asks for. And in training each query's own document stood in the context, where a test has it
-# seldom: {doc}`taught_to_read` trains readers without that. The four encoders are not four
-# independent ones: they were tested on the same nine collections, each beside the same other one.
+# asks for. That each query's own document stood in the context of training, where a test has it
+# seldom, is not the reason: {doc}`taught_to_read` trains readers without it, and they score alike.
+# The four encoders are not four independent ones: they were tested on the same nine collections,
+# each beside the same other one.
 #
 # Gains over an encoder without context are another matter. They can be had from a fixed context
 # too, and even from that of a wrong corpus. A table that credits a corpus needs both controls.

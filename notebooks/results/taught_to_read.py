@@ -458,17 +458,17 @@ page.answer(
 # %% [markdown]
 # ## What this teaches
 #
-# That a context brings nothing has two possible reasons: nobody reads, or there is nothing to gain.
-# Here encoders read. They learned so in minutes, where common words mislead, and they keep the
-# skill on corpora and words that they never saw. On the nine collections the right corpus does
-# harm against another one, after coarse lessons and after graded ones. Against no context the harm
-# is certain after coarse lessons alone. So it is not only that the lessons were coarse.
+# That a context brings nothing has two possible reasons: the encoder ignores it, or there is nothing
+# to gain. These encoders use theirs. They learned so in minutes, where common words mislead, and
+# they keep the skill on corpora and words that they never saw. On the nine collections the right
+# corpus costs them points against another one. It is not that lessons were coarse: graded ones do
+# the same. Nor is it that each query's own document stood in the context of training. Readers that
+# never met it there lose as much, and a test context without any relevant document changes nothing.
 #
-# {doc}`does_reading_help` has another one. The statistics of a collection are not always the best
-# ones to search it with, and these encoders may lose most where BM25 loses. {doc}`untuned_text`
-# finds that this is not the whole reason: on other sources BM25 gains, and readers taught on
-# docstrings lose. {doc}`../motivation/headroom` counts instead of training, and finds little that
-# own statistics could give to MiniLM in the mean.
+# {doc}`does_reading_help` and {doc}`untuned_text` look at other reasons, and
+# {doc}`../motivation/headroom` counts instead of training: own statistics could give MiniLM little
+# in the mean. This is a frozen encoder with a reader of ours. It says nothing of an encoder that is
+# trained as the paper's is.
 #
 # ## What differs from the paper's setting
 #

@@ -294,8 +294,8 @@ page.answer(
 # either, though this is less certain.
 #
 # The lessons may be why: they teach a reader to give less weight to what many documents share,
-# which in a forum or a field of research may be the subject. Another reason may be that in training
-# each query's own document stood in the context ({doc}`taught_to_read` trains without that).
+# which in a forum or a field of research may be the subject. That each query's own document stood
+# in the context of training is not the reason on judged collections ({doc}`taught_to_read`).
 #
 # On nine judged collections gains had followed counting ({doc}`does_reading_help`). The rule was
 # fixed anew for this page, with three times as many sets, and the correlation is near zero. What

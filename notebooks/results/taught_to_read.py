@@ -458,12 +458,13 @@ page.answer(
 # %% [markdown]
 # ## What this teaches
 #
-# That a context brings nothing has two possible reasons: the encoder ignores it, or there is nothing
-# to gain. These encoders use theirs. They learned so in minutes, where common words mislead, and
-# they keep the skill on corpora and words that they never saw. On the nine collections the right
-# corpus costs them points against another one. It is not that lessons were coarse: graded ones do
-# the same. Nor is it that each query's own document stood in the context of training. Readers that
-# never met it there lose as much, and a test context without any relevant document changes nothing.
+# That a context brings nothing has two possible reasons: the encoder ignores it, or there is
+# nothing to gain. These encoders use theirs. They learned so in minutes, where common words
+# mislead, and they keep the skill on corpora and words that they never saw. On the nine collections
+# the right corpus costs them points against another one. It is not that lessons were coarse: graded
+# ones do the same. Nor is it that each query's own document stood in the context of training.
+# Readers that never met it there lose as much, and a test context without any relevant document
+# changes nothing.
 #
 # {doc}`does_reading_help` and {doc}`untuned_text` look at other reasons, and
 # {doc}`../motivation/headroom` counts instead of training: own statistics could give MiniLM little

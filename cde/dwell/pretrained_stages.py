@@ -59,7 +59,6 @@ from cde.validation import unknown
 __all__ = [
     "CHAINS",
     "REFERENCES",
-    "STEPS",
     "PretrainedStages",
     "first_halves",
     "pretrained_stages",
@@ -85,8 +84,6 @@ CHAINS: dict[str, tuple[str, ...]] = {
     "masked, crops, tuned again": (MASKED, CROPS, TUNED),
 }
 _AGAIN = "masked, crops, tuned again"
-#: one stage more each
-STEPS = ("start", "masked", "masked, crops", "masked, crops, tuned", _AGAIN)
 #: what is probed without training; the first has the layers of `start` with MiniLM's own positions
 REFERENCES = ("own positions", "BM25")
 _METRICS = {"ndcg": "ndcg@10", "mrr": "mrr@100"}
@@ -336,39 +333,6 @@ class PretrainedStages:
         jobs += [(chain, seed) for seed in seeds for chain in CHAINS]
         shown = progress(jobs, "chains from pretrained layers", unit="encoders")
         return pd.DataFrame([self.probe(*job) for job in shown])
-
-    def rows_of_orders(self, seeds: Sequence[int], orders: int) -> pd.DataFrame:
-        """The decline on documents with shuffled segments, in several orders, after each stage.
-
-        One order alone has a decline of its own: what stands first in it differs by chance from
-        what stands last.
-
-        Args:
-            seeds: of the chains.
-            orders: how many random orders of the same documents, the same for all chains.
-
-        Returns:
-            A row for each of `STEPS`, seed and order: chain, seed, order, decline, room; and of the
-            whole chain `mrr`, MRR@100 on the collection, with a row of BM25's.
-        """
-        shuffled = [
-            shuffle_segments(self.probed.probed, self.tokenizer, seed=order)
-            for order in range(orders)
-        ]
-        collection = self.texts.collection
-        rows: list[dict[str, Any]] = [
-            {"chain": "BM25", "mrr": evaluate(BM25(), collection, ("mrr@100",))["mrr@100"]}
-        ]
-        jobs = [(chain, seed) for seed in seeds for chain in STEPS]
-        for chain, seed in progress(jobs, "orders of segments", unit="encoders"):
-            encoder = BiEncoder.from_pretrained(self.folder(self.stages(chain), seed) / "model")
-            mrr = evaluate(encoder, collection, ("mrr@100",))["mrr@100"]
-            for order, texts in enumerate(shuffled):
-                similar = substring_similarity(encoder, texts, self.tokenizer)
-                row = {"chain": chain, "seed": seed, "order": order, "mrr": mrr}
-                row |= {"decline": float(declines(similar).mean()), "room": room(similar)}
-                rows.append({**row, "documents": len(similar.rows)})
-        return pd.DataFrame(rows)
 
 
 def share_of_bm25(rows: pd.DataFrame, chains: Sequence[str]) -> tuple[float, str]:

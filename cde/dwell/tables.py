@@ -174,7 +174,7 @@ def decline_by_order(rows: pd.DataFrame) -> pd.DataFrame:
     chain.
 
     Args:
-        rows: of `cde.dwell.pretrained_stages.PretrainedStages.rows_of_orders`.
+        rows: of `cde.dwell.segment_orders.rows_of_orders`.
 
     Example:
         >>> rows = pd.DataFrame({"chain": "crops", "seed": [0, 0], "order": [0, 1],

@@ -205,12 +205,14 @@ plots.show(
 # seeds that no table above has. In its one order every stage seemed to add to the bias.
 
 # %%
+from cde.dwell.segment_orders import rows_of_orders
+
 further = range(
     settings.seed + settings.trainings, settings.seed + settings.trainings + settings.more_trainings
 )
 key = {"seed": further[0], "seeds": len(further), "orders": settings.orders}
 in_orders = page.experiment(
-    "training_stages-orders", lambda: stages.rows_of_orders(further, settings.orders), key, stages
+    "training_stages-orders", lambda: rows_of_orders(stages, further, settings.orders), key, stages
 )
 
 # %%
@@ -405,8 +407,8 @@ share, weakest = pretrained.share_of_bm25(in_orders, [CROPPED])
 readings.append(claims.gate("above-floor", share, f"{weakest}, MRR@100"))
 before = lack_of_decline(in_orders, MASKED)
 readings.append(claims.gate("no-decline-before", before, f"{MASKED}, shuffled segments"))
-documents = in_orders["documents"].max()
-what = f"{documents:.0f} docstrings, segments in {settings.orders} orders"
+probed = in_orders["documents"].max()
+what = f"{probed:.0f} docstrings, segments in {settings.orders} orders"
 added_by_crops = claims.measure_runs(ORIGIN, changes_of["crops"], what)
 there = of_first("crops", "decline") - of_first("language model", "decline")
 claims.measure_runs(ORIGIN, there, "encoder–decoder of random layers", "exploratory")

@@ -196,8 +196,8 @@ def gain(arm, over="two processes"):
 
 what = f"{settings.steps} steps of {settings.batch_size}, clustered batches"
 shared = gain("two processes", over="own negatives")
-noise = f"{what}: noise of {settings.noise} on one copy"
-leaking = claims.measure_runs(LEAK, gain("different weights"), noise)
+noisy = f"{what}: noise of {settings.noise} on one copy"
+leaking = claims.measure_runs(LEAK, gain("different weights"), noisy)
 apart = claims.measure_runs(NO_SYNC, gain("no synchronisation"), f"{what}: no synchronisation")
 claims.measure_runs(LOCAL, shared, f"{what}: shared minus own negatives")
 claims.verdicts()

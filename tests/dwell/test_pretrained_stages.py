@@ -22,13 +22,13 @@ from cde.dwell.pretrained_stages import (
     HALVES,
     MASKED,
     SHUFFLED,
-    STEPS,
     TUNED,
     PretrainedStages,
     first_halves,
     pretrained_stages,
     with_new_positions,
 )
+from cde.dwell.segment_orders import STEPS, rows_of_orders
 from cde.dwell.tables import decline_by_order
 from cde.experiments.runs import Run
 from cde.lexical import BM25
@@ -204,7 +204,7 @@ def test_a_stage_that_changes_nothing_adds_nothing_whatever_the_order(
 ) -> None:
     start = SMOKE.folder((), 0)
     monkeypatch.setattr(PretrainedStages, "folder", lambda *_: start)
-    rows = SMOKE.rows_of_orders([0], 3)
+    rows = rows_of_orders(SMOKE, [0], 3)
     declines = decline_by_order(rows)
     assert set(declines) == set(STEPS)
     # one encoder: an order has a decline of its own, which the difference of stages has not

@@ -56,7 +56,7 @@ def ask(question: str, options: argparse.Namespace) -> None:
 
 
 def told(part: str, row: dict[str, Any]) -> None:
-    from cde.book.cost_reports import Bound, Comparison, Size
+    from cde_book.cost_reports import Bound, Comparison, Size
 
     if part == "comparisons":
         one = Comparison(**row)
@@ -99,9 +99,10 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def report(options: argparse.Namespace) -> None:
-    from cde.book.cost_reports import CostReport
     from cde.provenance import commit, libraries, now
-    from cde.storage import atomic_path, project_root
+    from cde.storage import atomic_path
+    from cde_book.checkout import project_root
+    from cde_book.cost_reports import CostReport
 
     head, dirty = commit(apart_from="book/cost")
     begun, load = time.perf_counter(), os.getloadavg()[0]

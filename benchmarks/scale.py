@@ -1,6 +1,6 @@
 """What a run of the paper's size would take, from curves measured here at small ones.
 
-Three trainings are measured against `cde.experiments.estimate`, each in a process of its own. Then
+Three trainings are measured against `cde_studies.estimate`, each in a process of its own. Then
 tokenising, embedding, clustering and the store of vectors are timed at four sizes; sizes alternate
 within a round. One thread. The page *Scale* extrapolates.
 
@@ -26,7 +26,6 @@ from measuring import forget_peak, memory
 
 import cde
 from cde.batching.clustering import cluster_pairs
-from cde.experiments.estimate import estimate
 from cde.hardware import bfloat16_is_fast, describe
 from cde.models.encoder import load_tokenizer
 from cde.models.encoding import tokenise
@@ -35,6 +34,7 @@ from cde.storage import atomic_path
 from cde.surrogate import Surrogate
 from cde.surrogate.store import VectorStore
 from cde.training import TrainConfig, Trainer
+from cde_studies.estimate import estimate
 
 BASE = TrainConfig(batches="random", filter_epsilon=None, warmup_steps=1, checkpoint_every=0)
 RUNS = {

@@ -25,8 +25,6 @@ if TYPE_CHECKING:  # under their own names, or type checkers take them for priva
     from cde.data import list_sources as list_sources
     from cde.data import load_pairs as load_pairs
     from cde.data import load_retrieval as load_retrieval
-    from cde.experiments.pretrained_reader import pretrained_reader as pretrained_reader
-    from cde.experiments.runs import train as train
     from cde.lexical import BM25 as BM25
     from cde.models import BiEncoder as BiEncoder
     from cde.models import ContextualEncoder as ContextualEncoder
@@ -37,6 +35,8 @@ if TYPE_CHECKING:  # under their own names, or type checkers take them for priva
     from cde.retrieval import search as search
     from cde.surrogate import Surrogate as Surrogate
     from cde.training import TrainConfig as TrainConfig
+    from cde.training.pretrained_reader import pretrained_reader as pretrained_reader
+    from cde.training.runs import train as train
 
 __version__ = "0.1.0"
 
@@ -50,8 +50,8 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "batching.trainer_contexts": ["contextual_batches"],
         "corpus": ["Index"],
         "data": ["Pairs", "RetrievalSet", "list_sources", "load_pairs", "load_retrieval"],
-        "experiments.pretrained_reader": ["pretrained_reader"],
-        "experiments.runs": ["train"],
+        "training.pretrained_reader": ["pretrained_reader"],
+        "training.runs": ["train"],
         "lexical": ["BM25"],
         "models": ["BiEncoder", "ContextualEncoder", "CorpusEncoder"],
         "retrieval": ["Hybrid", "compare", "evaluate", "search"],

@@ -1,19 +1,19 @@
-"""`cde doctor`: is this machine fit for the book, and what will it use?"""
+"""`cde doctor`: is this machine fit, and what will it use?"""
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from cde.book.records import proof_states
-from cde.storage import cache_folder, project_root
+from cde.storage import cache_folder
 from cde.storage.disk import lock_reach
 
-__all__ = ["report", "version_differences"]
+__all__ = ["report"]
+
+Check = tuple[str, bool, str]  # what is checked, whether it is well, what was found
 
 
 #: what a class of machine is fast at; `benchmarks/precision.py` measures it
@@ -33,31 +33,7 @@ _LOCKS = {
 }
 
 
-def _lock() -> dict[str, str]:
-    lines = (project_root() / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    return dict(line.split("==", 1) for line in lines if "==" in line and not line.startswith("#"))
-
-
-def version_differences() -> list[str]:
-    """Installed distributions whose version is not the lock's; what is not installed does not
-    count.
-
-    Example:
-        >>> all("lock" in line for line in version_differences())
-        True
-    """
-    differences = []
-    for name, locked in _lock().items():
-        try:
-            installed = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        if installed.partition("+")[0] != locked:
-            differences.append(f"{name} {installed} (lock: {locked})")
-    return differences
-
-
-def _checks() -> Iterator[tuple[str, bool, str]]:
+def _checks() -> Iterator[Check]:
     import torch
 
     from cde.data.sources import list_sources
@@ -65,8 +41,6 @@ def _checks() -> Iterator[tuple[str, bool, str]]:
     from cde.surrogate import minilm_folder
 
     yield "Python", True, f"{platform.python_version()} on {platform.platform()}"
-    differences = version_differences()
-    yield "versions", not differences, ", ".join(differences[:5]) or "as the lock says"
     gpu = (
         torch.cuda.get_device_name()
         if torch.cuda.is_available()
@@ -97,19 +71,17 @@ def _checks() -> Iterator[tuple[str, bool, str]]:
         yield "CDE_DATA", True, f"{data}: {count} collections" if data else "not set: pydocs only"
     except FileNotFoundError as error:
         yield "CDE_DATA", False, str(error)
-    states = proof_states()
-    stale = [one.record for one in states if one.state == "stale"]
-    held = sum(one.state == "holds" for one in states)
-    waiting = len(states) - held - len(stale)
-    later = f", {waiting} not compared here yet (`cde book --profile smoke`)" if waiting else ""
-    gone = "".join(f"; STALE: {name}" for name in stale)
-    yield "records", not stale, f"{held} proofs hold{later}{gone}"
 
 
-def report() -> int:
-    """Print one line per check; return 0 if the book can be built, 1 if something needs mending."""
+def report(more: Sequence[Callable[[], Iterator[Check]]] = ()) -> int:
+    """Print one line per check; return 0 if all is well, 1 if something needs mending.
+
+    Args:
+        more: checks beside the library's.
+    """
     good = True
-    for name, passed, detail in _checks():
-        good = good and passed
-        print(f"{'ok  ' if passed else 'FAIL'}  {name:<11} {detail}")
+    for checks in (_checks, *more):
+        for name, passed, detail in checks():
+            good = good and passed
+            print(f"{'ok  ' if passed else 'FAIL'}  {name:<11} {detail}")
     return 0 if good else 1

@@ -213,8 +213,6 @@ class BM25:
         TypeError: documents that are no strings.
         ValueError: another `unspaced`.
 
-    Used by the chapters `idf_divergence` and `your_corpus`.
-
     Example:
         >>> ranker = BM25(["red boats", "a green house"])
         >>> ranker
@@ -316,8 +314,6 @@ def sparse_vectors(
 
     Raises:
         ValueError: fewer texts or terms than `dim`, or a `dim` below 1.
-
-    Used by the chapter `clusters`.
 
     Example:
         >>> vectors = sparse_vectors(["red boats", "a house"], ["a red boat", "houses and gardens"],

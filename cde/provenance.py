@@ -1,7 +1,7 @@
 """Where numbers come from: commit, libraries and machine; and what this process has loaded, asked
 for and found.
 
-One account a process holds all that a page tells of itself at its end (`cde.book.page.finish`).
+One account a process holds all that a page tells of itself at its end (`cde_book.page.finish`).
 Rooms enter what they read, the page enters what it found; nothing else is global.
 
 Cost: two calls of git, milliseconds.
@@ -19,17 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from cde.storage import project_root
-
-__all__ = [
-    "Account",
-    "account",
-    "commit",
-    "libraries",
-    "most_memory",
-    "now",
-    "without_records",
-]
+__all__ = ["Account", "account", "commit", "libraries", "most_memory", "now", "without_records"]
 
 #: what moves numbers; faiss comes as one of two distributions, so that one of them is missing
 _LIBRARIES = (
@@ -130,8 +120,10 @@ def commit(root: Path | None = None, apart_from: str = "") -> tuple[str, bool]:
         >>> len(commit()[0]) in (7, 40)
         True
     """
-    root = root or project_root()
+    root = root or Path(__file__).resolve().parents[1]
     try:
+        if not Path(_git(root, "rev-parse", "--show-toplevel")).samefile(root):
+            return "unknown", False  # installed below somebody else's checkout
         head = _git(root, "rev-parse", "HEAD")
         counted = ["--", ".", f":(exclude){apart_from}"] if apart_from else []
         return head, bool(_git(root, "status", "--porcelain", *counted))

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
-from cde.dwell.passages import Passages
-from cde.dwell.substrings import token_spans
+from cde_studies.dwell.passages import Passages
+from cde_studies.dwell.substrings import token_spans
 
 SEEN = 8  # tokens that the biased encoders read
 

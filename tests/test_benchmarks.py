@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from cde.book.cost_reports import Comparison, CostReport
-from cde.experiments.timing import in_own_processes, memory_is_measured
-from cde.storage import project_root
+from cde_book.checkout import project_root, python_path
+from cde_book.cost_reports import Comparison, CostReport
+from cde_studies.encoder.timing import in_own_processes, memory_is_measured
 
 FOLDER = project_root() / "benchmarks"
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -65,7 +65,7 @@ def test_clusters_are_as_good_as_the_peer_s() -> None:
 
 @pytest.mark.skipif(not memory_is_measured(), reason="this machine does not tell peak memory")
 def test_the_peak_of_a_size_holds_at_least_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FOLDER), str(project_root())]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FOLDER), python_path(project_root())]))
     comparing, growth = import_module("measuring.comparing"), import_module("questions.growth")
     number = [one.arm for one in growth.series(True)].index("in one batch")
     (peak,) = in_own_processes(comparing.peak_of, [("questions.growth", number, 2_000, True)])
@@ -106,7 +106,7 @@ def test_the_command_writes_a_whole_report_and_only_where_it_is_told(tmp_path: P
     before = sorted((project_root() / "book" / "cost").glob("*"))
     done = subprocess.run(
         [*command, "--threads", "1", "--out", str(out)],
-        env={**os.environ, "PYTHONPATH": str(project_root())},
+        env={**os.environ, "PYTHONPATH": python_path(project_root())},
         capture_output=True,
         text=True,
     )

@@ -21,7 +21,8 @@ def test_bfloat16_is_taken_where_it_is_fast_unless_the_caller_insists(
     assert [half_precision(word) for word in ("auto", "bfloat16", "float32")] == [fast, True, False]
     for word in ("float16", "", "AUTO", "half"):
         with pytest.raises(
-            ValueError, match=f"precision must be 'auto', 'bfloat16', 'float32' or 'int8'; it is {word!r}"
+            ValueError,
+            match=f"precision must be 'auto', 'bfloat16', 'float32' or 'int8'; it is {word!r}",
         ):
             half_precision(word)
 
@@ -62,7 +63,9 @@ def test_a_word_in_the_environment_that_is_no_precision_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CDE_PRECISION", "half")
-    with pytest.raises(ValueError, match="CDE_PRECISION must be auto, bfloat16, float32 or int8; it"):
+    with pytest.raises(
+        ValueError, match="CDE_PRECISION must be auto, bfloat16, float32 or int8; it"
+    ):
         half_precision("auto")
 
 

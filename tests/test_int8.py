@@ -23,13 +23,13 @@ import cde
 from cde import hardware
 from cde.corpus.encoders import record_of
 from cde.data import RetrievalSet
-from cde.experiments.runs import run_key
 from cde.hardware import chosen_precision, half_precision, quantised, trained_in
 from cde.hardware.quantised import Int8Weight, int8_products, multiplying
 from cde.models import BiEncoder, ContextualEncoder
 from cde.models.fingerprint import fingerprint
 from cde.retrieval.ranking import rank, score_queries
 from cde.surrogate import Surrogate
+from cde.training.runs import run_key
 
 Vectors = NDArray[np.float32]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cde.book.chapters import chapters, find_chapter
-from cde.book.parameters import parse_assignments
 from cde.cli import main
+from cde_book.chapters import chapters, find_chapter
+from cde_book.parameters import parse_assignments
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

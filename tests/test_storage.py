@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cde.storage import atomic_path, cache_folder, content_hash, disk, project_root
+from cde.storage import atomic_path, cache_folder, content_hash, disk
+from cde_book.checkout import project_root
 
 PARTS = st.lists(st.text(alphabet="ab", max_size=3), max_size=4)
 

@@ -275,7 +275,7 @@ def work(
     if not unpack(folder, store):
         return
     site = install(store)
-    paths = os.pathsep.join([str(ROOT), str(site)])
+    paths = os.pathsep.join(map(str, (ROOT, ROOT / "book", ROOT / "notebooks", site)))
     environment = {**os.environ, "PYTHONPATH": paths, "CDE_CACHE": str(store / "cache")}
     if (store / "content" / "data").exists():
         environment["CDE_DATA"] = str(store / "content" / "data")
@@ -293,7 +293,7 @@ def work(
         command = [
             sys.executable,
             "-c",
-            "from cde.cli import main; raise SystemExit(main())",
+            "from cde_book.cli import main; raise SystemExit(main())",
             "run",
             chapter,
             "--profile",

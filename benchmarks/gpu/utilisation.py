@@ -3,7 +3,7 @@
 Two settings: *small*, MiniLM's six layers over 64 tokens and 64 context documents; *large*, twelve
 layers of NomicBERT's size over 512 and 512, with random weights. In each, a bi-encoder and a
 contextual encoder of both kinds of attention take one step at once and one under the cache, in
-turns. The work is that of the model, as `cde.experiments.estimate` counts it, without the second
+turns. The work is that of the model, as `cde_studies.estimate` counts it, without the second
 forward pass of the cache; the peak is what a product of large matrices reaches here, in the same
 run. A step that needs more memory than there is, is told of and left out.
 
@@ -28,8 +28,6 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from measuring import forget_peak, memory
 
-from cde.experiments.estimate import estimate
-from cde.experiments.timing import in_turns
 from cde.hardware import describe, half_precision
 from cde.models import BiEncoder, BiEncoderConfig, ContextualConfig, ContextualEncoder
 from cde.provenance import commit, now
@@ -37,6 +35,8 @@ from cde.storage.damage import write_json
 from cde.training import TrainConfig
 from cde.training.loss import ContrastiveLoss, contrastive_loss
 from cde.training.step import BatchTexts, backward
+from cde_studies.encoder.timing import in_turns
+from cde_studies.estimate import estimate
 
 SMALL = {
     "words": 30_522,

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import torch
 
-from cde.experiments import timing
+from cde_studies.encoder import timing
 
 Arm = Callable[[], object]
 
 
 def in_turns(arms: dict[str, Arm], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each arm in each round (`cde.experiments.timing.in_turns`)."""
+    """Seconds of each arm in each round (`cde_studies.encoder.timing.in_turns`)."""
     times = timing.in_turns(arms, rounds)
     return {name: times.loc[times["step"] == name, "seconds"].tolist() for name in arms}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from cde.experiments.timing import in_own_processes, memory_is_measured, peak_memory
+from cde_studies.encoder.timing import in_own_processes, memory_is_measured, peak_memory
 from measuring import in_turns
 
 Job = Callable[[], Any]
@@ -17,7 +17,7 @@ Make = Callable[[], Job]
 
 @dataclass(frozen=True)
 class Pair:
-    """An arm and the peer or the limit that it stands against (`cde.book.cost_reports`)."""
+    """An arm and the peer or the limit that it stands against (`cde_book.cost_reports`)."""
 
     arm: str
     peer: str
@@ -57,7 +57,7 @@ class Series:
 
     Attributes:
         make: a size → what is timed at that size.
-        others: as in a report (`cde.book.cost_reports.Size`).
+        others: as in a report (`cde_book.cost_reports.Size`).
     """
 
     question: str

@@ -128,8 +128,9 @@ def _case(sides: int, name: str, count: int) -> Case:
         makes | {LIMIT: lambda: product("float32")},
         [*pairs, Pair(OURS, LIMIT, "share of the limit"), Pair(LIMIT, SKLEARN, "limit")],
         {LIMIT: lambda: products_in(fewest(OURS, *shape)[0] * 2 * count * k * DIM * sides**2)},
-        lambda ours, peer: objective(points_of(*shape[:2]), ours)
-        / objective(points_of(*shape[:2]), peer),
+        lambda ours, peer: (
+            objective(points_of(*shape[:2]), ours) / objective(points_of(*shape[:2]), peer)
+        ),
         "objective over the peer's",
         {arm: lambda arm=arm: job(arm, *shape, iterations=2) for arm in ARMS},
     )

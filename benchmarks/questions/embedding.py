@@ -33,9 +33,7 @@ def multiply_adds(lengths: list[int]) -> float:
 
 def whole_product() -> Job:
     """The same in 8-bit whole numbers, with weights as a linear layer has them."""
-    left, right = (
-        torch.randint(-64, 64, (rows, DIM), dtype=torch.int8) for rows in (ROWS, INNER)
-    )
+    left, right = (torch.randint(-64, 64, (rows, DIM), dtype=torch.int8) for rows in (ROWS, INNER))
 
     def multiply() -> None:
         for _ in range(TIMES):

@@ -69,9 +69,9 @@ def plain(texts: Texts) -> Job:
     model = without_dropout(AutoModel.from_pretrained(str(minilm_folder())).to(device))
     tokenizer = load_tokenizer("minilm")
     sides = [
-        tokenizer(
-            side, padding=True, truncation=True, max_length=LONGEST, return_tensors="pt"
-        ).to(device)
+        tokenizer(side, padding=True, truncation=True, max_length=LONGEST, return_tensors="pt").to(
+            device
+        )
         for side in texts
     ]
 
@@ -156,9 +156,7 @@ def cases(quick: bool) -> list[Case]:
             f"not cached, {precision}": lambda h=precision != "float32": ours(texts, h, False),
         }
         makes |= arms
-        compared += [
-            Pair(arm, peer) for peer in (f"{THEIRS}, float32", PLAIN) for arm in arms
-        ]
+        compared += [Pair(arm, peer) for peer in (f"{THEIRS}, float32", PLAIN) for arm in arms]
         limit = f"matrix products, {precision}"
         makes[limit] = lambda p=precision: product(p)
         limits[limit] = lambda: products_in(3 * multiply_adds(lengths))

@@ -3,7 +3,7 @@ and settings stand at the end, beside what reruns them.
 
 A notebook has to compute before it can draw, and papermill needs the parameters early. So the page
 is put in another order than the notebook that is downloaded from it, and nothing is changed but
-places: the output with the leading figure goes to the place that `cde.book.pages` has marked below
+places: the output with the leading figure goes to the place that `cde_book.pages` has marked below
 the answer, and the section *Parameters* to just before *Run it again*.
 """
 

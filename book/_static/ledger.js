@@ -1,5 +1,5 @@
 // The page Claims: filters, sorts, and opens the claim that the address names. What is chosen stands
-// in the address as a query; see cde/book/templates/claims.html.j2.
+// in the address as a query; see book/cde_book/templates/claims.html.j2.
 document.addEventListener("DOMContentLoaded", () => {
   const form = document.querySelector("form.cde-filters");
   const list = document.querySelector(".cde-claims ul");

@@ -85,8 +85,6 @@ def cluster_pairs(
         ValueError: shapes differ, there are no pairs, a vector is not finite, or a size, a number
             of iterations or of attempts is below 1.
 
-    Used by the chapters `cluster_difficulty` and `clusters`.
-
     Example:
         >>> vectors = np.repeat(np.eye(2, dtype=np.float32), 4, axis=0)
         >>> labels = cluster_pairs(vectors, vectors, cluster_size=4)
@@ -134,8 +132,6 @@ def cluster_vectors(
 
     Raises:
         ValueError: as `cluster_pairs`.
-
-    Used by the chapter `clusters`.
 
     Example:
         >>> vectors = np.array([[1, 0], [9, 1], [0, 1], [1, 9]], np.float32)
@@ -252,8 +248,6 @@ def run_kmeans(
         ValueError: points that are no finite `(n, dim)` table, a number of clusters outside 1 … n,
             or of iterations or attempts below 1.
 
-    Used by the chapter `clusters`.
-
     Example:
         >>> run = run_kmeans(np.array([[0.0], [1.0], [9.0], [10.0]], np.float32), clusters=2)
         >>> sorted(run.centroids.ravel().tolist()), float(run.objective[-1])
@@ -311,8 +305,6 @@ def paired_points(query_vectors: Vectors, document_vectors: Vectors) -> Vectors:
 
     Raises:
         ValueError: shapes differ, or there are no pairs.
-
-    Used by the chapter `clusters`.
 
     Example:
         >>> paired_points(np.array([[1.0]]), np.array([[2.0]])).tolist()

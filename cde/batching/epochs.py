@@ -39,8 +39,6 @@ def cut_clusters(labels: Positions, batches: Sequence[Positions]) -> dict[str, f
     Raises:
         ValueError: no batch.
 
-    Used by the chapter `packing`.
-
     Example:
         >>> batches = [np.array([0, 2]), np.array([1, 3])]
         >>> cut_clusters(np.array([0, 0, 1, 1]), batches)["clusters split"]
@@ -73,8 +71,6 @@ def mates_met_again(epochs: Sequence[Sequence[Positions]]) -> NDArray[np.float64
 
     Raises:
         ValueError: an epoch without batches, or batches of a single pair.
-
-    Used by the chapter `packing`.
 
     Example:
         >>> epochs = [[[0, 1], [2, 3]], [[0, 1], [2, 4]]]

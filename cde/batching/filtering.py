@@ -55,8 +55,6 @@ def false_negatives(
         ValueError: shapes that do not fit, vectors that are not finite, or an ε, threshold or block
             that is no number.
 
-    Used by the chapter `false_negatives`, and by training with a filter.
-
     Example:
         >>> queries = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32)
         >>> documents = np.array([[0.6, 0.8], [0.8, 0.6]], np.float32)
@@ -125,8 +123,6 @@ def removed_share(
 
     Returns:
         `(n,)`; not a number for a pair that no batch has, or that is alone in one.
-
-    Used by the chapter `false_negatives`.
 
     Example:
         >>> vectors = np.ones((3, 2), np.float32)

@@ -72,8 +72,6 @@ def pack_batches(
             that is missing.
         TypeError: labels, domains or vectors that are no arrays of names or numbers.
 
-    Used by the chapters `cluster_difficulty` and `packing`.
-
     Example:
         >>> batches = pack_batches(np.array([0, 0, 1, 1, 2, 2]), batch_size=2)
         >>> sorted(sorted(batch.tolist()) for batch in batches)
@@ -214,8 +212,6 @@ def stratified_batches(
     Raises:
         ValueError: a batch size below 1, or above what any stratum can fill.
 
-    Used by the chapter `clusters`.
-
     Example:
         >>> batches = stratified_batches(["msmarco", "nq", "nq", "msmarco"], batch_size=2)
         >>> sorted(sorted(batch.tolist()) for batch in batches)
@@ -247,8 +243,6 @@ class BatchSampler:
         ValueError: neither labels nor domains, a batch size that `ranks` does not divide, a rank
             outside 0 … ranks − 1, short batches (`drop_last=False`) for several processes, no batch
             in an epoch, or as `pack_batches`.
-
-    Used by training.
 
     Example:
         >>> sampler = BatchSampler(np.array([0, 0, 1, 1]), batch_size=2, ranks=2, rank=1)

@@ -37,8 +37,6 @@ def plan_batches(batches: BatchSampler, steps: int) -> Positions:
     Raises:
         ValueError: fewer than one step, or a sampler of batches that differ in size.
 
-    Used by the chapter `grouping_methods`.
-
     Example:
         >>> plan = plan_batches(BatchSampler(np.array([0, 0, 1, 1]), batch_size=2), steps=3)
         >>> plan.shape, sorted(sorted(batch) for batch in plan[:2].tolist())
@@ -63,8 +61,6 @@ def join_plans(plans: Sequence[Positions], steps: int) -> Positions:
 
     Raises:
         ValueError: no plan, different batch sizes, or a plan that is too short for its part.
-
-    Used by the chapter `grouping_methods`.
 
     Example:
         >>> join_plans([np.zeros((2, 1), int), np.ones((2, 1), int)], steps=3).ravel().tolist()
@@ -103,8 +99,6 @@ def plan_with_hardest(hardest: Positions, batch_size: int, steps: int, seed: int
     Raises:
         ValueError: an odd batch size, or one larger than the number of pairs.
 
-    Used by the chapter `grouping_methods`.
-
     Example:
         >>> plan = plan_with_hardest(np.array([[1], [0], [3], [2]]), batch_size=2, steps=4)
         >>> sorted({tuple(sorted(batch)) for batch in plan.tolist()})
@@ -141,8 +135,6 @@ class PlannedBatches:
     Raises:
         ValueError: a plan that is no table of whole numbers, or a batch size that `ranks` does not
             divide.
-
-    Used by training.
 
     Example:
         >>> batches = PlannedBatches([[0, 1], [2, 3]], ranks=2, rank=1)

@@ -60,8 +60,6 @@ def batch_objective(
     Raises:
         ValueError: shapes differ, or no batch has two pairs.
 
-    Used by the chapters `clusters` and `packing`.
-
     Example:
         >>> queries = np.array([[1, 0], [0, 1]], np.float32)
         >>> documents = np.array([[1, 0], [0.6, 0.8]], np.float32)
@@ -107,8 +105,6 @@ def paired_distance(
     Raises:
         ValueError: shapes differ, or there are no pairs.
 
-    Used by the chapter `clusters`.
-
     Example:
         >>> vectors = np.array([[0.0], [2.0]], np.float32)
         >>> paired_distance(vectors, vectors, [np.array([0, 1])])
@@ -144,8 +140,6 @@ def mean_pair_distance(
 
     Returns:
         At most twice `paired_distance`, for batches of one size.
-
-    Used by the chapter `clusters`.
 
     Example:
         >>> vectors = np.eye(2, dtype=np.float32)
@@ -224,8 +218,6 @@ def cluster_statistics(
     Raises:
         ValueError: labels or sources for another number of vectors.
 
-    Used by the chapter `clusters`.
-
     Example:
         >>> vectors = np.array([[1, 0], [1, 0], [0, 1]], np.float32)
         >>> cluster_statistics(vectors, np.array([0, 0, 1]), ["scipy", "scipy", "torch"])
@@ -280,8 +272,6 @@ def batch_difficulty(
     Raises:
         ValueError: a batch of fewer than two pairs.
 
-    Used by the chapters `cluster_difficulty` and `packing`.
-
     Example:
         >>> vectors = np.eye(2, dtype=np.float32)
         >>> batch_difficulty(vectors, vectors, np.array([0, 1]))["hardest"]
@@ -319,8 +309,6 @@ def batch_difficulties(
 
     Raises:
         ValueError: a batch of fewer than two pairs.
-
-    Used by the chapter `packing`.
 
     Example:
         >>> vectors = np.eye(2, dtype=np.float32)

@@ -43,8 +43,6 @@ def greedy_tour(centroids: Vectors, start: int = 0) -> Positions:
     Raises:
         ValueError: no table of finite numbers, or a start that is none of its rows.
 
-    Used by `pack_batches` and by the chapters `cluster_difficulty` and `packing`.
-
     Example:
         >>> greedy_tour(np.array([[0.0], [5.0], [1.0], [6.0]], np.float32)).tolist()
         [0, 2, 1, 3]
@@ -118,8 +116,6 @@ def cosines_along(centroids: Vectors, order: Positions) -> NDArray[np.float64]:
 
     Returns:
         `(k − 1,)`.
-
-    Used by the chapter `packing`.
 
     Example:
         >>> cosines_along(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]), np.arange(3)).tolist()

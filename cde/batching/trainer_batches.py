@@ -39,8 +39,6 @@ class EpochBatches(TorchBatchSampler):
         batches: for ever, epoch after epoch. Where several processes share a batch, its parts
             follow each other, since a loader deals them out in turn.
 
-    Used by `clustered_batches`.
-
     Example:
         >>> import numpy as np
         >>> epoch = EpochBatches(BatchSampler(np.array([0, 0, 1, 1]), batch_size=2))
@@ -163,8 +161,6 @@ def clustered_batches(
     Raises:
         ValueError: (when training begins) a dataset without two columns of text or without these
             columns, domains for another number of rows, or too few rows for a batch.
-
-    Used by the chapter `packing`.
 
     Example:
         >>> from datasets import Dataset

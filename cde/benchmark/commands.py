@@ -27,6 +27,7 @@ def add_parser(commands: Any) -> None:
         ['mteb']
     """
     parser = commands.add_parser("mteb", help="evaluate an encoder, or BM25, on tasks of mteb")
+    parser.set_defaults(do=run)
     parser.add_argument(
         "--model",
         default="minilm",

@@ -60,8 +60,6 @@ def evaluate_tasks(
     Raises:
         ValueError: a context that the encoder does not have.
 
-    Used by the chapters `mteb_tasks` and `published_checkpoints`.
-
     Example:
         >>> from cde.benchmark.offline import offline_tasks
         >>> from cde.lexical import BM25
@@ -124,8 +122,6 @@ def scores_by_task(rows: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Columns task, type, context, score, spread (the standard deviation over draws of the mean
         over subsets; NaN for one draw) and draws.
-
-    Used by the command `cde mteb`.
 
     Example:
         >>> rows = pd.DataFrame({"task": "a", "type": "STS", "subset": "default", "context": "own",

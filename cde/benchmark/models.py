@@ -137,8 +137,6 @@ class BenchmarkRanker(_Searcher):
         ranker: anything with `rank(retrieval_set, depth)`.
         name: what mteb calls it; its results lie in a folder of that name.
 
-    Used by the chapter `mteb_tasks`.
-
     Example:
         >>> from cde.lexical import BM25
         >>> BenchmarkRanker(BM25(), "bm25").mteb_model_meta.name
@@ -174,8 +172,6 @@ class BenchmarkEncoder(_Searcher):
 
     Attributes:
         drawn: (task, split, subset) → the context documents that were drawn.
-
-    Used by the chapters `mteb_tasks` and `published_checkpoints`.
 
     Example:
         >>> from cde.surrogate import Surrogate
@@ -370,8 +366,6 @@ def benchmark_model(encoder: Any, name: str, **options: Any) -> BenchmarkEncoder
 
     Raises:
         TypeError, ValueError: as `BenchmarkEncoder`.
-
-    Used by the chapters `mteb_tasks` and `published_checkpoints`.
 
     Example:
         >>> from cde.lexical import BM25

@@ -96,8 +96,6 @@ def offline_tasks(names: Sequence[str] | None = None, share: float = 1.0) -> lis
     Raises:
         ValueError: an unknown name, with the nearest known ones; a share of 0 or less.
 
-    Used by the chapters `mteb_tasks` and `published_checkpoints`.
-
     Example:
         >>> [task.metadata.type for task in offline_tasks()][:2]
         ['Retrieval', 'Reranking']

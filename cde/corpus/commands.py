@@ -43,6 +43,7 @@ def add_parser(commands: Any) -> None:
         10
     """
     index = commands.add_parser("index", help="index your own text, search it, change it")
+    index.set_defaults(do=run)
     steps = index.add_subparsers(dest="step", required=True, metavar="STEP")
     folder = {"type": Path, "metavar": "FOLDER", "help": "the folder of the index"}
 

@@ -33,8 +33,6 @@ def load_labelled(name: str) -> pd.DataFrame:
 
     Raises:
         ValueError: no such set.
-
-    Used by the chapter `mteb_tasks`.
     """
     files = _files()
     if name not in files:

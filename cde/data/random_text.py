@@ -20,8 +20,6 @@ def random_texts(count: int, seed: int | np.random.Generator = 0) -> list[str]:
         count: how many.
         seed: seed of the draw, or a generator to draw from.
 
-    Used by the chapter `mteb_tasks`.
-
     Example:
         >>> [len(text.split()) for text in random_texts(2)]
         [12, 12]

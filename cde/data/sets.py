@@ -66,8 +66,6 @@ class Pairs:
         ValueError: the lists differ in length, or a text has half of a surrogate pair.
         TypeError: something else than lists of strings, such as one list of tuples.
 
-    Used by every chapter that trains or clusters.
-
     Example:
         >>> pairs = Pairs(["what is it"], ["a test"], ["toy"], ["toy/1"], name="toy")
         >>> len(pairs), pairs.fingerprint[:4]
@@ -209,8 +207,6 @@ class RetrievalSet:
             of a surrogate pair, and grades beyond ±1,000,000: trec_eval, which is written in C,
             would score them wrongly without a word, or end the interpreter.
         TypeError: ids or texts that are no lists of strings, or judgements that are no mappings.
-
-    Used by every chapter that reports NDCG.
 
     Example:
         >>> toy = RetrievalSet(["d1"], ["a test"], ["q1"], ["what?"], {"q1": {"d1": 1}}, name="toy")

@@ -29,8 +29,6 @@ register_optimizer_step_post_hook(_count)
 def steps_taken() -> int:
     """Steps of all optimisers since this module was imported.
 
-    Used by `cde.models.corpus` and `cde.hardware.quantised`.
-
     Example:
         >>> import torch
         >>> before, weights = steps_taken(), torch.nn.Parameter(torch.ones(2))

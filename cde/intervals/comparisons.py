@@ -65,8 +65,6 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
     Returns:
         `(n,)`, none above 1: below 5 % are those that stand at a family-wise error of 5 %.
 
-    Used by the chapters `context_source` and `small_benchmark`.
-
     Example:
         >>> holm([0.01, 0.04, 0.03]).tolist()
         [0.03, 0.06, 0.06]
@@ -87,8 +85,6 @@ def false_discovery(p_values: ArrayLike) -> NDArray[np.float64]:
 
     Args:
         p_values: `(n,)`, between 0 and 1.
-
-    Used by the page *Claims*.
 
     Example:
         >>> false_discovery([0.01, 0.04, 0.03]).tolist()

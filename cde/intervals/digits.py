@@ -35,8 +35,6 @@ def interval_text(estimate: float, low: float, high: float, digits: int | None =
         digits: digits behind the point; by default those that the width bears. Three significant
             digits for each where there is no width, or where that takes more than six decimals.
 
-    Used by all chapters, through `cde.intervals.Interval`.
-
     Example:
         >>> interval_text(0.02164, -0.003, 0.04773), interval_text(2.0, 0.004, 4.0)
         ('0.022 [-0.003, 0.048]', '2.000 [0.004, 4.000]')

@@ -129,8 +129,6 @@ def clustered_interval(values: ArrayLike, clusters: Sequence[Hashable], seed: in
     Raises:
         ValueError: different lengths, fewer than two clusters, or a value that is no number.
 
-    Used by the chapters `passage_position` and `position_sensitivity`.
-
     Example:
         >>> interval = clustered_interval([1.0, 1.0, 2.0, 3.0], ["a", "a", "b", "c"])
         >>> interval.estimate, interval.n
@@ -173,8 +171,6 @@ def run_interval(values: ArrayLike, over: str = "runs") -> Interval:
     Raises:
         ValueError: fewer than two values, or a value that is no number.
 
-    Used by every chapter that trains.
-
     Example:
         >>> print(run_interval([1.0, 2.0, 3.0]))
         2.0 [-0.5, 4.5]
@@ -195,8 +191,6 @@ def share_interval(ahead: ArrayLike, over: str) -> Interval:
 
     Raises:
         ValueError: no thing at all.
-
-    Used by the chapters `table1` and `batch_and_cluster_size`.
 
     Example:
         >>> print(share_interval([True, True, False, True], "sets"))
@@ -230,8 +224,6 @@ def best_on_grid(chosen: ArrayLike, grid: Sequence[float]) -> Interval:
 
     Raises:
         ValueError: no run, or a choice that is not inside the grid.
-
-    Used by the chapters `batch_and_cluster_size` and `supervised_epochs`.
 
     Example:
         >>> print(best_on_grid([2, 2, 2], grid=[0, 1, 2, 4, 8]))

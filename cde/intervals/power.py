@@ -34,8 +34,6 @@ def smallest_effect(interval: Interval, bound: float = 0.0, power: float = 0.8) 
         The distance, in the interval's unit. Infinite where no outcome could show anything: a share
         of too few things.
 
-    Used by `cde.book.verdicts`.
-
     Example:
         >>> three = Interval(0.0, -2.48, 2.48, 3, "Student's t over runs")
         >>> round(smallest_effect(three), 2)
@@ -78,8 +76,6 @@ def p_value(interval: Interval, bound: float) -> float:
     Args:
         interval: a measurement.
         bound: the value that is doubted.
-
-    Used by the page *Claims*, for the false discovery rate.
 
     Example:
         >>> round(p_value(Interval(2.0, 0.0, 4.0, 3, "Student's t over runs"), 0.0), 3)

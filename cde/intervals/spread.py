@@ -47,8 +47,6 @@ def spread(values: ArrayLike) -> Spread:
     Raises:
         ValueError: another shape, or a value that is no number.
 
-    Used by the chapter `table1`.
-
     Example:
         >>> spread([[0.0, 1.0], [2.0, 3.0]])
         Spread(seeds=1.4142135623730951, collections=0.7071067811865476, rest=0.0)
@@ -71,8 +69,6 @@ def crossed_interval(values: ArrayLike) -> Interval:
 
     Raises:
         ValueError: another shape, or a value that is no number.
-
-    Used by the chapter `table1`.
 
     Example:
         >>> print(crossed_interval([[1.0, 2.0, 3.0], [1.2, 1.8, 3.1], [0.9, 2.1, 2.8]]))
@@ -107,8 +103,6 @@ def table_interval(values: ArrayLike | pd.Series[float]) -> Interval | None:
 
     Raises:
         ValueError: no table, or a value that is no number.
-
-    Used by the chapters `does_reading_help` and `reading_context`.
 
     Example:
         >>> print(table_interval([[1.0, 2.0, 3.0]]), table_interval([[1.0]]))

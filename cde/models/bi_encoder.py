@@ -34,8 +34,6 @@ class BiEncoder(TextEncoder):
         config: its settings; the backbone starts from random weights. `from_backbone` takes
             pretrained ones, `from_pretrained` an encoder that was saved.
 
-    Used by the chapters of `results` as the arm without context.
-
     Example:
         >>> encoder = BiEncoder.from_backbone("minilm")
         >>> vectors = encoder.encode_documents(["red boats", "scarlet ships"])

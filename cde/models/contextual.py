@@ -40,8 +40,6 @@ class ContextualEncoder(Encoder):
     Raises:
         ValueError: backbones of two sizes without `first_stage_mlp`.
 
-    Used by the chapter `architecture` and by those of `results`.
-
     Example:
         >>> model = ContextualEncoder.from_backbone("minilm", layers=2, attention="gated")
         >>> corpus = ["boats and ships", "harbours of Norway", "knots for sailors", "tides"]

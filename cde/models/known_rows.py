@@ -39,8 +39,6 @@ def without_known_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Args:
         tensors: by name, as `state_dict()` gives them.
 
-    Used by the store of runs (`cde.experiments.runs`).
-
     Example:
         >>> from cde.models import BiEncoder
         >>> encoder = BiEncoder.from_backbone("minilm", layers=0)

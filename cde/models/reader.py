@@ -43,8 +43,6 @@ class ContextReader(nn.Module):
         dim: of tokens and context vectors.
         matched: `match` makes queries and keys equal; false leaves them as they are drawn.
 
-    Used by the chapter `learning_to_read`.
-
     Example:
         >>> reader = ContextReader(8)
         >>> text, context = torch.randn(2, 3, 8), torch.randn(1, 5, 8)
@@ -93,8 +91,6 @@ class ContextReader(nn.Module):
 
         Returns:
             `(batch, T, J)`. Their sum over J is a token's soft document frequency.
-
-        Used by the chapter `reading_context`.
 
         Example:
             >>> reader = ContextReader(8)

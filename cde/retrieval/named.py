@@ -36,8 +36,6 @@ def named_system(
         ConnectionError: a repository that cannot be reached.
         ValueError: a limit on tokens for a model that has its own.
 
-    Used by `cde index` and `cde mteb`.
-
     Example:
         >>> named_system("bm25")
         BM25(k1=0.9, b=0.4)

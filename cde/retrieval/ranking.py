@@ -187,8 +187,6 @@ def rerank(
             `rank`.
         TypeError: an object that is neither an encoder nor a ranker.
 
-    Used by the chapter `small_benchmark`. Memory: the vectors, and one query's scores at a time.
-
     Example:
         >>> from cde.lexical import BM25
         >>> toy = RetrievalSet(["d1", "d2"], ["red boats", "red red house"], ["q"], ["red"],
@@ -362,9 +360,6 @@ def evaluate(
             one for each text, of one length for queries and documents, finite and not zero (which
             encoder, and which row is the first).
         TypeError: an object that is neither an encoder nor a ranker.
-
-    Used by every chapter that reports NDCG. Per query, with intervals: `rank`, `score_queries`,
-    `cde.intervals.mean_interval`.
 
     Example:
         >>> from cde.lexical import BM25

@@ -123,8 +123,6 @@ def as_encoder(model: object) -> Encoder:
         TypeError: anything else, a class, or a model that gives no dense vectors (once it is used).
         ValueError: a model that compares vectors by neither cosine nor inner product.
 
-    Used by `cde.evaluate`, `cde.compare`, `cde.Hybrid` and `cde.Index`.
-
     Example:
         >>> class Lengths:
         ...     def encode(self, texts):

@@ -82,9 +82,9 @@ def compare(
     """
     metric, seed = checked_text(metric, "metric"), checked_whole(seed, "seed", 0)
     scores = [
-        score_queries(
-            rank(one, retrieval_set, depth), retrieval_set, (metric,), drop_own=drop_own
-        )[metric]
+        score_queries(rank(one, retrieval_set, depth), retrieval_set, (metric,), drop_own=drop_own)[
+            metric
+        ]
         for one in (first, second)
     ]
     test = paired_test(scores[0].tolist(), scores[1].tolist(), seed)

@@ -19,7 +19,6 @@ __all__ = [
     "atomic_path",
     "cache_folder",
     "content_hash",
-    "project_root",
     "remove_leftovers",
     "temporary_folder",
 ]
@@ -66,20 +65,3 @@ def content_hash(parts: Iterable[str | bytes], length: int = 16) -> str:
         state.update(len(data).to_bytes(8, "little"))
         state.update(data)
     return state.hexdigest()[:length]
-
-
-def project_root() -> Path:
-    """The checkout that this package is installed from: the folder with `book/` and `notebooks/`.
-
-    Raises:
-        FileNotFoundError: `cde` is installed without the book's sources, which the ledger and the
-            runner need.
-    """
-    root = Path(__file__).resolve().parents[2]
-    if not (root / "book" / "claims.yml").exists():
-        raise FileNotFoundError(
-            f"{root} has no book/claims.yml: the ledger and the chapters come with a checkout of "
-            "the book; "
-            "install cde from one (pip install -e .)"
-        )
-    return root

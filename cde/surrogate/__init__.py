@@ -106,7 +106,7 @@ class Surrogate(SentenceMethods):
 
     It has `encode_queries` and `encode_documents`, as every encoder of this book, so that
     `cde.evaluate(Surrogate(), …)` scores it; and the methods of sentence-transformers
-    (`SentenceMethods`). Used by every chapter of `motivation` and `batches`.
+    (`SentenceMethods`).
 
     Example:
         >>> surrogate = Surrogate(max_tokens=32, precision="float32", device="cpu")

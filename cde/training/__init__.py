@@ -1,6 +1,6 @@
 """Contrastive training: loss, two-stage gradient cache, batches, several processes, the loop.
 
-`cde.train(TrainConfig(...))` runs it through the store of runs (`cde.experiments.runs`); `Trainer`
+`cde.train(TrainConfig(...))` runs it through the store of runs (`cde.training.runs`); `Trainer`
 is the loop itself.
 """
 

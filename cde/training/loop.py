@@ -50,8 +50,6 @@ class Loop:
         sampler: whatever else stands somewhere.
         metrics: one row for each step so far.
 
-    Used by every chapter that trains, through `cde.train` and `cde.dwell.chain`.
-
     Example:
         >>> model = nn.Linear(1, 1)
         >>> optimiser = torch.optim.SGD(model.parameters())

@@ -74,8 +74,6 @@ def contrastive_loss(
             `symmetric` that is neither true nor false, a query without a labelled
             document, or (symmetric) one of the first n documents without a labelled query.
 
-    Used by every chapter that trains.
-
     Example:
         >>> loss = contrastive_loss(torch.eye(2), torch.eye(2))
         >>> round(float(loss.loss), 3), loss.accuracy

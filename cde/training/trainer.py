@@ -83,8 +83,6 @@ def gradient_norms(model: Model) -> dict[str, float]:
         of its own also has `first_stage_gradient_norm`, over these; word embeddings that both
         stages share are among them.
 
-    Used by every chapter that trains, through `cde.train`.
-
     Example:
         >>> model = build_model(TrainConfig(architecture="bi-encoder", layers=1))
         >>> model.encode_documents(["no gradient yet"]).shape, gradient_norms(model)
@@ -120,8 +118,6 @@ class Trainer:
         ValueError: pairs that do not fill a batch, processes that cannot share one, or a folder
             with another run.
         RuntimeError: processes that start from different weights.
-
-    Used by every chapter that trains, through `cde.train`.
 
     Example:
         >>> from cde import load_pairs

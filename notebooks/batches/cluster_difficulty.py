@@ -10,8 +10,8 @@
 # without printed values.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Profile, Seed, Several, Tokens
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Profile, Seed, Several, Tokens
 
 page.claims_under_test("cluster_difficulty")
 

@@ -11,8 +11,8 @@
 # {doc}`cluster_difficulty`.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Profile, Seed, Several, Tokens
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Profile, Seed, Several, Tokens
 
 page.claims_under_test("clusters")
 
@@ -190,8 +190,8 @@ plots.table(pd.DataFrame(labels).corr(agreement).round(2))
 # best, or worst, for it alone. How hard are the batches of each arm?
 
 # %%
-from cde.batching.hardest import direct_search, objective_bounds
 from cde.batching.packing import pack_batches
+from cde_studies.batches.hardest import direct_search, objective_bounds
 
 ORDERS = {"random": "random order", "tsp": "greedy traveller"}
 generator = np.random.default_rng(settings.seed)
@@ -261,7 +261,7 @@ plots.show(
 # %%
 from threadpoolctl import threadpool_limits
 
-from cde.batching.hardest import try_all
+from cde_studies.batches.hardest import try_all
 
 SHAPES = [(8, 2), (8, 4), (12, 4)]
 tried = {}

@@ -10,8 +10,8 @@
 # neither $\epsilon$ nor a measurement of what is removed.
 
 # %%
-from cde.book import claims, page, plots
-from cde.book.parameters import Count, Profile, Seed, Several, Share, Tokens
+from cde_book import claims, page, plots
+from cde_book.parameters import Count, Profile, Seed, Several, Share, Tokens
 
 page.claims_under_test("false_negatives")
 
@@ -196,7 +196,7 @@ plots.show(
 
 
 # %%
-from cde.batching.judging import KINDS, TextJudge
+from cde_studies.batches.judging import KINDS, TextJudge
 
 
 def trial(condemned):

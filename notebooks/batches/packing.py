@@ -10,8 +10,8 @@
 # and leaves the effects of packing to future work. Here they are measured, by a surrogate.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Profile, Seed, Several, Tokens
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Profile, Seed, Several, Tokens
 
 page.claims_under_test("packing")
 

@@ -10,8 +10,8 @@
 # is repeated: what a score moves from draw to draw is what a difference has to exceed.
 
 # %%
-from cde.book import claims, gates, page, plots
-from cde.book.parameters import Layers, Long, Positive, Profile, Seed, Several
+from cde_book import claims, gates, page, plots
+from cde_book.parameters import Layers, Long, Positive, Profile, Seed, Several
 
 page.claims_under_test("mteb_tasks")
 
@@ -84,12 +84,12 @@ plots.table(pd.DataFrame(described))
 
 # %%
 from cde.benchmark import evaluate_tasks
-from cde.experiments.movement import moved_between_corpora
-from cde.experiments.recipes import recipe
-from cde.experiments.taught_reader import taught_recipe
 from cde.lexical import BM25
 from cde.models import TASK_PREFIXES
 from cde.surrogate import Surrogate
+from cde_studies.recipes import recipe
+from cde_studies.results.movement import moved_between_corpora
+from cde_studies.results.taught_reader import taught_recipe
 
 CONTEXTUAL, READER = "contextual", "taught reader"
 MINILM, LEXICAL = "MiniLM", "BM25"
@@ -137,7 +137,7 @@ rows = page.experiment("mteb_tasks-contexts", evaluate_all, key, taught)
 # time in twenty. The open mark is the paper's difference for tasks of this type.
 
 # %% tags=["hide-input"]
-from cde.experiments.draws import context_gains, draw_spread
+from cde_studies.benchmark.draws import context_gains, draw_spread
 
 PAPER = {
     "Classification": (81.7, 81.3),
@@ -219,8 +219,8 @@ plots.table(wide.where(wide.notna(), "").reset_index())
 # *other*, which is text too, and of another task.
 
 # %% tags=["hide-input"]
-from cde.experiments.draws import gain_by_draw
 from cde.intervals import crossed_interval, smallest_effect
+from cde_studies.benchmark.draws import gain_by_draw
 
 
 def of_type(arm, kind):
@@ -268,7 +268,7 @@ plots.table(pd.DataFrame(lines))
 # are crossed, with five draws each, all without replacement.
 
 # %%
-from cde.experiments.draws import protocol_effects, protocol_rows
+from cde_studies.benchmark.draws import protocol_effects, protocol_rows
 
 
 def cross():
@@ -302,8 +302,8 @@ plots.table(effects.reset_index().round(2).astype(object).where(lambda cells: ce
 # neighbours; with `full`, the paper's attention.
 
 # %%
-from cde.book.records import rows_of_record
-from cde.experiments.sweeps import Sweep
+from cde_book.records import rows_of_record
+from cde_studies.sweeps import Sweep
 
 MEAN, STS = "cde-table2-random-context", "cde-table2-sts-context-free"
 TYPES, AHEAD = "cde-table2-all-task-types", "cde-table7-unsupervised-gain"

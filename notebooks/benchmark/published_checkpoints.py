@@ -13,8 +13,8 @@
 # paper on clustering {cite}`merrick2024embedding`.
 
 # %%
-from cde.book import claims, page, plots
-from cde.book.parameters import Count, Positive, Profile, Seed
+from cde_book import claims, page, plots
+from cde_book.parameters import Count, Positive, Profile, Seed
 
 page.claims_under_test("published_checkpoints")
 
@@ -165,8 +165,8 @@ plots.table(checked.set_index("mean"))
 # STS17, and count here as if they were not, so that an interval may be too narrow.
 
 # %%
-from cde.book import charts
 from cde.intervals import run_interval
+from cde_book import charts
 
 OWN = ("CDE Tables 2 and 9", "own minus random context")
 PASSAGES = ("Clustering Table 2", "passage clusters minus shuffled")
@@ -266,8 +266,8 @@ plots.table(PUBLISHED.join(USERS).reset_index().astype(object).fillna(""))
 # %%
 import cde
 from cde.benchmark import AUTHORS, evaluate_tasks, get_tasks
-from cde.experiments.published_parts import published_passes
 from cde.models.encoder import load_tokenizer
+from cde_studies.encoder.published_parts import published_passes
 
 
 def miniature(model):

@@ -9,8 +9,8 @@
 # quantity. Here the clusters of other texts are listed, and what they follow is measured.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Profile, Seed, Several, Tokens
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Profile, Seed, Several, Tokens
 
 page.claims_under_test("cluster_examples")
 
@@ -212,8 +212,8 @@ plots.show(
 # the cluster of the other side with the largest share of its pairs, each with its share.
 
 # %%
-from cde.batching.naming import telling_terms
 from cde.batching.statistics import cluster_members, cluster_statistics
+from cde_studies.batches.naming import telling_terms
 
 OTHER_SIDE = {"passages": "queries", "queries": "passages"}
 for sample in samples.values():

@@ -10,8 +10,8 @@
 # named at the end.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, CountOrZero, Long, Positive, Profile, Rate, Seed, Several
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, CountOrZero, Long, Positive, Profile, Rate, Seed, Several
 
 page.claims_under_test("grouping_methods")
 
@@ -32,8 +32,8 @@ learning_rate: Rate | None = None
 long_run: bool = False  # train and test on $CDE_DATA, for an hour
 
 # %%
-from cde.experiments.clustering_recipe import PARAMETERS, clustering_recipe
-from cde.experiments.groupings import ways
+from cde_studies.clustering.clustering_recipe import PARAMETERS, clustering_recipe
+from cde_studies.clustering.groupings import ways
 
 SIDES = ("clusters of passages", "clusters of queries")
 TOUR, BOTH_SIDES, MINED = "paired clusters, tour", "clusters of both sides", "hard negatives"
@@ -88,11 +88,11 @@ plots.table(
 # counted apart.
 
 # %%
-from cde.experiments.groupings import surrogate_seconds, train_way
-from cde.experiments.sweeps import evaluate_in_contexts, score_references
 from cde.lexical import BM25
 from cde.progress import progress
 from cde.training import build_model
+from cde_studies.clustering.groupings import surrogate_seconds, train_way
+from cde_studies.sweeps import evaluate_in_contexts, score_references
 
 recipe = clustering_recipe(profile, settings)
 LEXICAL, START = "BM25", "start, untrained"
@@ -123,8 +123,8 @@ def compete(of, methods):
 # $CDE_DATA, trains on pairs of 28 sources and tests on nine judged collections.
 
 # %%
-from cde.book.differences import in_words, sweeps_at_profiles
 from cde.data import is_available
+from cde_book.differences import in_words, sweeps_at_profiles
 
 NAME = "grouping_methods-ways"
 key = settings.only("seeds", "methods")

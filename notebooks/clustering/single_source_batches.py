@@ -9,8 +9,8 @@
 # come late in training. The figure has one run per line, one collection, and no numbers.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, CountOrZero, Long, Profile, Rate, Seed, Several
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, CountOrZero, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("single_source_batches")
 
@@ -32,7 +32,7 @@ learning_rate: Rate | None = None
 long_run: bool = False  # train and test on $CDE_DATA, for an hour
 
 # %%
-from cde.experiments.clustering_recipe import PARAMETERS, clustering_recipe
+from cde_studies.clustering.clustering_recipe import PARAMETERS, clustering_recipe
 
 settings = page.settings(
     globals(),
@@ -114,8 +114,8 @@ def train_all(of):
 # collections.
 
 # %%
-from cde.book.differences import difference_table, in_words, sweeps_at_profiles
 from cde.data import is_available
+from cde_book.differences import difference_table, in_words, sweeps_at_profiles
 
 NAME = "single_source_batches-curves"
 key = settings.only("seeds", "steps", "tests_on_the_way", "factor")
@@ -286,8 +286,8 @@ page.in_numbers(
 # ({doc}`../results/controls`), has the opposite sign:
 
 # %%
-from cde.book.records import rows_of_record
-from cde.experiments.sweeps import Sweep
+from cde_book.records import rows_of_record
+from cde_studies.sweeps import Sweep
 
 WITH_LAYERS = {"one source − shuffled": ({"arm": "one source"}, {"arm": "shuffled"})}
 layered = rows_of_record("controls-arms", "hours")

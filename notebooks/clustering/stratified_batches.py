@@ -9,8 +9,8 @@
 # higher loss. On its own source the model finds about two per cent more, and elsewhere a little.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, CountOrZero, Long, Positive, Profile, Rate, Seed, Several
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, CountOrZero, Long, Positive, Profile, Rate, Seed, Several
 
 page.claims_under_test("stratified_batches")
 
@@ -31,7 +31,7 @@ learning_rate: Rate | None = None
 long_run: bool = False  # train and test on $CDE_DATA, for an hour
 
 # %%
-from cde.experiments.clustering_recipe import PARAMETERS, clustering_recipe
+from cde_studies.clustering.clustering_recipe import PARAMETERS, clustering_recipe
 
 settings = page.settings(
     globals(),
@@ -80,10 +80,10 @@ def arms_of(of):
 # %%
 import pandas as pd
 
-from cde.experiments.sweeps import evaluate_in_contexts, score_references
 from cde.lexical import BM25
 from cde.progress import progress
 from cde.training import build_model
+from cde_studies.sweeps import evaluate_in_contexts, score_references
 
 LEXICAL, START = "BM25", "start, untrained"
 
@@ -141,10 +141,10 @@ def train_by_source(of):
 # %%
 from types import SimpleNamespace
 
-from cde.book.differences import difference_table, in_words, sweeps_at_profiles
-from cde.book.records import rows_of_record
 from cde.data import is_available
-from cde.experiments.sweeps import Sweep
+from cde_book.differences import difference_table, in_words, sweeps_at_profiles
+from cde_book.records import rows_of_record
+from cde_studies.sweeps import Sweep
 
 ARMS, LOSSES, DENSITIES, QUESTIONS, BY_SOURCE = (
     f"stratified_batches-{name}" for name in ("arms", "losses", "densities", "questions", "sources")

@@ -10,8 +10,8 @@
 # own reason, since its clusters are loose. It has no numbers on it. Here they are.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Profile, Seed, Tokens
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Profile, Seed, Tokens
 
 page.claims_under_test("triangle_inequality")
 
@@ -72,7 +72,7 @@ import numpy as np
 
 import cde
 from cde.batching.clustering import cluster_vectors
-from cde.batching.guarantees import cosine_bounds, negative_guarantees
+from cde_studies.batches.guarantees import cosine_bounds, negative_guarantees
 
 surrogate = cde.Surrogate(max_tokens=settings.max_tokens)
 

@@ -11,8 +11,8 @@
 # that cover every place of a document equally often.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Layers, Long, Positive, Profile, Seed, Several, Tokens
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Layers, Long, Positive, Profile, Seed, Several, Tokens
 
 page.claims_under_test("context_and_position")
 
@@ -34,7 +34,7 @@ layers: Layers | None = None  # of MiniLM, in either stage
 max_tokens: Tokens | None = None  # of a document
 
 # %%
-from cde.dwell import recipe as dwell
+from cde_studies.dwell import recipe as dwell
 
 small = {"steps": 60, "batch_size": 32, "context_size": 32, "layers": 2, "max_tokens": 256}
 least = {"steps": 2, "batch_size": 4, "context_size": 4, "layers": 1, "max_tokens": 128}
@@ -84,8 +84,8 @@ base = TrainConfig(
 # %%
 from dataclasses import replace
 
-from cde.experiments.runs import train
 from cde.models import BiEncoder
+from cde.training.runs import train
 
 BEFORE, BI, OWN, NULL = "before", "bi-encoder", "contextual", "contextual, null tokens"
 CROPS, SHUFFLED, WRAPPING = "crops", "shuffled", "wrapping crops"
@@ -113,11 +113,11 @@ def encoders(number):
 # Both probes have the same documents for all encoders: those that the shortest reads whole.
 
 # %%
-from cde.dwell.chain import shuffle_segments
-from cde.dwell.probes import moved_passage
-from cde.dwell.substrings import substring_similarity
-from cde.dwell.tables import changes, declines, room
 from cde.models.encoder import load_tokenizer
+from cde_studies.dwell.chain import shuffle_segments
+from cde_studies.dwell.probes import moved_passage
+from cde_studies.dwell.substrings import substring_similarity
+from cde_studies.dwell.tables import changes, declines, room
 
 tokenizer = load_tokenizer("minilm")
 reads = min(recipe.longest, settings.max_tokens - 2)
@@ -156,8 +156,8 @@ def by_place(encoder):
 # %%
 import pandas as pd
 
-from cde.experiments.sweeps import Sweep
 from cde.progress import progress
+from cde_studies.sweeps import Sweep
 
 
 def bias(encoder, arm, number):
@@ -343,9 +343,9 @@ plots.show(
 # the ones that are asked, and the encoder–decoder is exploratory.
 
 # %%
-from cde.book.records import rows_of_record
-from cde.dwell.pretrained_stages import share_of_bm25
-from cde.dwell.tables import tested_seeds
+from cde_book.records import rows_of_record
+from cde_studies.dwell.pretrained_stages import share_of_bm25
+from cde_studies.dwell.tables import tested_seeds
 
 WRITING = "dwell-s43-web-writing"
 

@@ -11,8 +11,8 @@
 # need no training, among them attention that is evened out {cite}`michail2026attention`.
 
 # %%
-from cde.book import charts, claims, gates, page, plots
-from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book import charts, claims, gates, page, plots
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("cure_for_dwelling")
 
@@ -33,7 +33,7 @@ pairs: Count | None = None  # to train on, at most
 queries: Count | None = None  # to probe with, at most
 
 # %%
-from cde.dwell import cures
+from cde_studies.dwell import cures
 
 placements = ["all first", "all last", "anywhere"]
 every = list(cures.ARMS)

@@ -10,8 +10,8 @@
 # Half of MS MARCO's passages begin in the first 746 characters. The effect is drawn, not printed.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Positive, Profile, Seed
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Positive, Profile, Seed
 
 page.claims_under_test("passage_position")
 
@@ -36,7 +36,7 @@ models: list[str] | None = None  # sentence-transformers models, folders or the 
 
 # %%
 from cde.data.pydocs import HELD_OUT
-from cde.dwell import recipe as dwell
+from cde_studies.dwell import recipe as dwell
 
 known = {"collections": ["squad-dev", "covidqa-passages", "covidqa-docs"], "marco": False}
 at_full_power = {"fresh_queries": 4000, "packages": list(HELD_OUT)}
@@ -60,8 +60,8 @@ settings
 #
 # Offline, the documents are long docstrings of packages that no training has seen. Of one of its
 # sections the first sentence is taken out and becomes the query; the rest of that section is the
-# passage (`cde.dwell.passages`). Which section, we draw: where these passages stand says where
-# sections stand, not where people find what they look for. With `$CDE_DATA` there are the
+# passage (`cde_studies.dwell.passages`). Which section, we draw: where these passages stand says
+# where sections stand, not where people find what they look for. With `$CDE_DATA` there are the
 # paragraphs of SQuAD and of COVID-QA, with the sentence that answers, and COVID-QA's long articles
 # with the paragraph that does. MS MARCO's documents, the paper's, come from the Hub: the relevant
 # passage of the passage collection is looked for in the relevant document, word for word. A passage
@@ -69,7 +69,7 @@ settings
 
 # %%
 from cde.data import is_available
-from cde.dwell.passages import MSMARCO, load_passages
+from cde_studies.dwell.passages import MSMARCO, load_passages
 
 recipe = dwell.dwell_recipe_of(settings)
 PYDOCS = "pydocs sections"
@@ -84,7 +84,7 @@ short = {name: one.within(recipe.fits, why, corpus=False) for name, one in place
 # %%
 import pandas as pd
 
-from cde.dwell.tables import starts_row
+from cde_studies.dwell.tables import starts_row
 
 SHARES = tuple(range(0, 101, 5))
 
@@ -160,20 +160,20 @@ plots.table(pd.DataFrame(lines).T.rename_axis("collection"))
 # ## At full power
 #
 # Tokens are moved exactly: a moved document has the same tokens as before, with the passage's in
-# one piece (`cde.dwell.probes` checks each text and leaves out those for which it cannot be done).
-# The search covers the whole collection; of a query's own document the moved version counts.
+# one piece (`cde_studies.dwell.probes` checks each text and leaves out those for which it cannot be
+# done). The search covers the whole collection; of a query's own document the moved version counts.
 # MRR@100 is the mean over queries of one over the rank of the relevant document, nought beyond 100.
 #
 # A first look took 150 queries of each collection. Here are other ones, none of those: of
 # paragraphs, of docstrings, and of SQuAD's paragraphs *joined*, as many neighbours of one article
-# in a document as MiniLM reads (`cde.dwell.fresh`). MiniLM finds things; BM25 has no positions and
-# must not move at all. Questions about one document are not independent, so whole documents are
-# drawn for the intervals. At first there were 500 queries of each collection. That left the end of
-# a document undecided, so there are up to 4,000 now. Those 500 are among them: on docstrings and on
-# COVID-QA's paragraphs all, on SQuAD 200 of them.
+# in a document as MiniLM reads (`cde_studies.dwell.fresh`). MiniLM finds things; BM25 has no
+# positions and must not move at all. Questions about one document are not independent, so whole
+# documents are drawn for the intervals. At first there were 500 queries of each collection. That
+# left the end of a document undecided, so there are up to 4,000 now. Those 500 are among them: on
+# docstrings and on COVID-QA's paragraphs all, on SQuAD 200 of them.
 
 # %%
-from cde.dwell import fresh
+from cde_studies.dwell import fresh
 
 SMALL = settings.profile == "smoke"
 names = list(fresh.COLLECTIONS) if settings.collections else ["pydocs", "pydocs joined"]
@@ -312,10 +312,10 @@ jobs += [(chain, number) for chain in (TUNED, AGAIN, ALONE) for number in settin
 jobs += [(other, settings.seed) for other in others]
 
 # %%
-from cde.dwell.probes import moved_passage
-from cde.dwell.readers import reader
-from cde.dwell.tables import rows_by_place
 from cde.progress import progress
+from cde_studies.dwell.probes import moved_passage
+from cde_studies.dwell.readers import reader
+from cde_studies.dwell.tables import rows_by_place
 
 
 def probe(name, passages):
@@ -412,7 +412,7 @@ plots.show(
 )
 
 # %%
-from cde.dwell.tables import best_by_others
+from cde_studies.dwell.tables import best_by_others
 
 
 def best_later(model, name):
@@ -473,7 +473,7 @@ plots.table(pd.DataFrame([result(name, model) for name in NAMES for model in MOD
 # gives the loss as a share too.
 
 # %%
-from cde.book import gates
+from cde_book import gates
 
 FIRST, LATE = "dwell-fig1-first-position", "dwell-fig1-later-positions"
 NO_RISE, WORSE = "dwell-fig1-no-rise-at-the-end", "dwell-fig1-fine-tuning-aggravates"
@@ -487,9 +487,9 @@ for name in FRESH:
     claims.measure(NO_RISE, interval_of(row, "tail"), what)
 
 # %%
-from cde.book.records import rows_of_record
-from cde.dwell.pretrained_stages import share_of_bm25
-from cde.dwell.tables import tested_seeds
+from cde_book.records import rows_of_record
+from cde_studies.dwell.pretrained_stages import share_of_bm25
+from cde_studies.dwell.tables import tested_seeds
 
 # chains of pretrained layers, from another chapter
 ONCE, OFTEN = "masked, crops, tuned", "masked, crops, tuned again"

@@ -12,8 +12,8 @@
 # early may be other questions than those answered late.
 
 # %%
-from cde.book import claims, gates, page, plots
-from cde.book.parameters import Count, Profile, Seed
+from cde_book import claims, gates, page, plots
+from cde_book.parameters import Count, Profile, Seed
 
 page.claims_under_test("position_sensitivity")
 
@@ -27,11 +27,11 @@ fresh_queries: Count | None = None  # of each collection, whose passages are mov
 foil_queries: Count | None = None  # that texts without an answer are made for
 draws: Count | None = None  # resamples and shuffles
 packages: list[str] | None = None  # whose docstrings are probed
-collections: list[str] | None = None  # with known passages, of `cde.dwell.fresh`
+collections: list[str] | None = None  # with known passages, of `cde_studies.dwell.fresh`
 
 # %%
 from cde.data.pydocs import HELD_OUT
-from cde.dwell import fresh
+from cde_studies.dwell import fresh
 
 of_pydocs = ["pydocs", "pydocs joined"]
 known = {"packages": list(HELD_OUT), "collections": list(fresh.COLLECTIONS)}
@@ -57,14 +57,15 @@ settings
 # answers it. Groups are by the character at which that was written, as the authors have them; in
 # joined documents by thirds.
 #
-# Four indices (`cde.dwell.natural_places`): of all placed questions as they are; of a sample of
-# them; of the same sample *moved*, the same sentence at ten places; and by the *question*, the same
-# groups when each question has its mean over all ten places. What is left there is not the place.
+# Four indices (`cde_studies.dwell.natural_places`): of all placed questions as they are; of a
+# sample of them; of the same sample *moved*, the same sentence at ten places; and by the
+# *question*, the same groups when each question has its mean over all ten places. What is left
+# there is not the place.
 
 # %%
 import pandas as pd
 
-from cde.dwell.natural_places import sensitivity_rows
+from cde_studies.dwell.natural_places import sensitivity_rows
 
 SMALL = settings.profile == "smoke"
 names = settings.collections
@@ -192,11 +193,11 @@ plots.table(pd.DataFrame([line(*one) for one in listed if len(rows_of(*one))]))
 # eight sentences of other sources. Against it stand, each from the same document or question: as a
 # *control*, another sentence in the same place; that sentence *early*, or alone (*short*); the
 # question's own words in the same place (*literal*); and all *combined*, the question's words twice
-# and a strange sentence behind them (`cde.dwell.foils`).
+# and a strange sentence behind them (`cde_studies.dwell.foils`).
 
 # %%
-from cde.dwell import foils
-from cde.dwell.cures import source_of
+from cde_studies.dwell import foils
+from cde_studies.dwell.cures import source_of
 
 
 def prefer():

@@ -10,8 +10,8 @@
 # at later places.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Positive, Profile, Seed
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Positive, Profile, Seed
 
 page.claims_under_test("span_corruption")
 
@@ -31,7 +31,7 @@ draws: Count | None = None  # of the order of a document's segments
 t5: str | None = None  # a pretrained T5, from a folder or the Hub
 
 # %%
-from cde.dwell import recipe as dwell
+from cde_studies.dwell import recipe as dwell
 
 settings = page.settings(
     globals(),
@@ -54,7 +54,7 @@ settings
 # out. Accuracy is the share of their tokens that the model ranks first, given the target so far.
 
 # %%
-from cde.dwell.chain import Phase
+from cde_studies.dwell.chain import Phase
 
 recipe = dwell.dwell_recipe_of(settings)
 ROTARY, RELATIVE, UNTRAINED = "rotary", "relative", "untrained"
@@ -73,9 +73,9 @@ phases = {
 # and the others need not, and an untrained model restores it a little better as well.
 
 # %%
-from cde.dwell.chain import shuffle_segments, train_phase
-from cde.dwell.encoder_decoder import EncoderDecoder
 from cde.models.encoder import load_tokenizer
+from cde_studies.dwell.chain import shuffle_segments, train_phase
+from cde_studies.dwell.encoder_decoder import EncoderDecoder
 
 ORDERS = WRITTEN, SHUFFLED = "as written", "shuffled"
 
@@ -97,8 +97,8 @@ def loaded(name, number):
 
 
 # %%
-from cde.dwell.span_corruption import span_accuracy
 from cde.intervals import Interval, mean_interval
+from cde_studies.dwell.span_corruption import span_accuracy
 
 
 def probe(model, texts, number):

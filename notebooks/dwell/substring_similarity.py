@@ -11,8 +11,8 @@
 # numbers.
 
 # %%
-from cde.book import claims, page, plots
-from cde.book.parameters import Count, Positive, Profile, Seed
+from cde_book import claims, page, plots
+from cde_book.parameters import Count, Positive, Profile, Seed
 
 page.claims_under_test("substring_similarity")
 
@@ -30,7 +30,7 @@ share_of_steps: Positive | None = None  # of the recipe's, in each stage
 parts: Count | None = None  # segments of a document
 
 # %%
-from cde.dwell import recipe as dwell
+from cde_studies.dwell import recipe as dwell
 
 settings = page.settings(
     globals(),
@@ -47,10 +47,11 @@ settings
 # ## The models
 #
 # The paper's subject is a T5 with rotary positions that goes through three stages. Ours is the same
-# at a smaller size: `cde.dwell.encoder_decoder`, trained by `cde.dwell.recipe` on docstrings. It is
-# probed after the first stage (*language model*), after contrastive pre-training on crops with
-# either pooling (*crops*, *mean*), and after a first episode of fine-tuning (*tuned*). Beside them
-# stands MiniLM, a sentence encoder that others trained on a billion pairs, with learned positions.
+# at a smaller size: `cde_studies.dwell.encoder_decoder`, trained by `cde_studies.dwell.recipe` on
+# docstrings. It is probed after the first stage (*language model*), after contrastive pre-training
+# on crops with either pooling (*crops*, *mean*), and after a first episode of fine-tuning
+# (*tuned*). Beside them stands MiniLM, a sentence encoder that others trained on a billion pairs,
+# with learned positions.
 #
 # *Decoder pooling*: the decoder makes one step, and its output is the embedding. A language model
 # has learned to begin every answer with the same mark at that step, whatever the text. So its
@@ -63,7 +64,7 @@ settings
 # whole. Segments begin and end at whole words, so that each has exactly its tokens of the document.
 
 # %%
-from cde.dwell.readers import reader
+from cde_studies.dwell.readers import reader
 
 recipe = dwell.dwell_recipe_of(settings)
 LANGUAGE, CROPS, MEAN, TUNED = "language model", "crops", "mean", "tuned"
@@ -90,9 +91,9 @@ def loaded(model, number):
 # %%
 import pandas as pd
 
-from cde.dwell.chain import shuffle_segments
-from cde.dwell.substrings import substring_similarity
-from cde.dwell.tables import rows_by_segment
+from cde_studies.dwell.chain import shuffle_segments
+from cde_studies.dwell.substrings import substring_similarity
+from cde_studies.dwell.tables import rows_by_segment
 
 WRITTEN, SHUFFLED = "as written", "shuffled"
 
@@ -237,8 +238,8 @@ plots.table(pd.DataFrame({model: line(model) for model in MODELS}).T.rename_axis
 # documents as they are written; right, the same with their segments in random order.
 
 # %%
-from cde.book import charts
 from cde.intervals import Interval, run_interval
+from cde_book import charts
 
 
 def decline_interval(model, order):
@@ -299,10 +300,10 @@ plots.show(
 # exploratory there.
 
 # %%
-from cde.book import gates
-from cde.book.records import rows_of_record
-from cde.dwell.pretrained_stages import share_of_bm25
-from cde.dwell.tables import decline_by_order, lack_of_decline
+from cde_book import gates
+from cde_book.records import rows_of_record
+from cde_studies.dwell.pretrained_stages import share_of_bm25
+from cde_studies.dwell.tables import decline_by_order, lack_of_decline
 
 FALLS, AVERAGE = "dwell-fig3-similarity-falls", "dwell-fig3-average-pooling"
 BEFORE, PERSISTS = "dwell-fig5-no-bias-before", "dwell-s5-bias-persists"

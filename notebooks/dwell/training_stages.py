@@ -14,8 +14,8 @@
 # %%
 import pandas as pd
 
-from cde.book import claims, page, plots
-from cde.book.parameters import Count, Positive, Profile, Seed, Several
+from cde_book import claims, page, plots
+from cde_book.parameters import Count, Positive, Profile, Seed, Several
 
 page.claims_under_test("training_stages")
 
@@ -36,8 +36,8 @@ share_of_steps: Positive | None = None  # of the recipe's, in each stage
 episodes: Several | None = None  # of fine-tuning, in the longest chain; two or more
 
 # %%
-from cde.dwell import pretrained_stages as pretrained
-from cde.dwell import recipe as dwell
+from cde_studies.dwell import pretrained_stages as pretrained
+from cde_studies.dwell import recipe as dwell
 
 settings = page.settings(
     globals(),
@@ -61,12 +61,12 @@ settings
 # %% [markdown]
 # ## Chains
 #
-# Each line of the table is a chain of stages (`cde.dwell.pretrained_stages`). All of a seed begin
-# with the same weights: the first layers of MiniLM, whose position embeddings were drawn anew.
-# *Masked modelling* is BERT's task: name the tokens that a document lacks. *Crops* are pairs of two
-# random crops of a document. An *episode* takes docstrings' summaries as queries and their bodies
-# as documents. Before the first episode the hard negatives come from MiniLM, before each later one
-# from the encoder itself (ANCE). Each episode sees other batches.
+# Each line of the table is a chain of stages (`cde_studies.dwell.pretrained_stages`). All of a seed
+# begin with the same weights: the first layers of MiniLM, whose position embeddings were drawn
+# anew. *Masked modelling* is BERT's task: name the tokens that a document lacks. *Crops* are pairs
+# of two random crops of a document. An *episode* takes docstrings' summaries as queries and their
+# bodies as documents. Before the first episode the hard negatives come from MiniLM, before each
+# later one from the encoder itself (ANCE). Each episode sees other batches.
 
 # %%
 changed = {name: getattr(settings, name) for name in dwell.PARAMETERS}
@@ -86,7 +86,7 @@ COMPARED = (ALONE, NO_CROPS, TUNED, AGAIN)
 # (see {doc}`passage_position`). *Own positions* are the same layers as they were, before any stage.
 
 # %%
-from cde.dwell.cures import thirds
+from cde_studies.dwell.cures import thirds
 
 numbers = list(range(settings.seed, settings.seed + settings.trainings))
 results = page.experiment(
@@ -205,7 +205,7 @@ plots.show(
 # seeds that no table above has. In its one order every stage seemed to add to the bias.
 
 # %%
-from cde.dwell.segment_orders import rows_of_orders
+from cde_studies.dwell.segment_orders import rows_of_orders
 
 further = range(
     settings.seed + settings.trainings, settings.seed + settings.trainings + settings.more_trainings
@@ -216,9 +216,9 @@ in_orders = page.experiment(
 )
 
 # %%
-from cde.book import charts
-from cde.dwell.tables import decline_by_order, lack_of_decline
 from cde.intervals import table_interval
+from cde_book import charts
+from cde_studies.dwell.tables import decline_by_order, lack_of_decline
 
 lean = decline_by_order(in_orders)
 ADDED = {
@@ -266,14 +266,14 @@ plots.table(each.T.round(4).rename_axis("order"))
 # ## The encoder–decoder of random layers
 #
 # The paper's architecture, which begins at random here: random layers over MiniLM's word embeddings
-# (`cde.dwell.recipe`). In minutes it learns to find little, so that it is exploratory. The columns
-# are those above; *lost* is the MRR@100 lost by moving the passage to places 2 to 10.
+# (`cde_studies.dwell.recipe`). In minutes it learns to find little, so that it is exploratory. The
+# columns are those above; *lost* is the MRR@100 lost by moving the passage to places 2 to 10.
 
 # %%
-from cde.dwell.probes import moved_passage
-from cde.dwell.substrings import substring_similarity
-from cde.dwell.tables import changes, declines, room
 from cde.retrieval import evaluate
+from cde_studies.dwell.probes import moved_passage
+from cde_studies.dwell.substrings import substring_similarity
+from cde_studies.dwell.tables import changes, declines, room
 
 recipe = dwell.dwell_recipe_of(settings)
 WORDS = {
@@ -310,8 +310,8 @@ def measure(chain, number):
 
 
 # %%
-from cde.experiments.sweeps import Sweep
 from cde.progress import progress
+from cde_studies.sweeps import Sweep
 
 
 def measure_all():
@@ -358,8 +358,8 @@ plots.table(pd.DataFrame(lines).T.rename_axis("after"))
 # can make any decline grow, so that the share of the room stands beside it.
 
 # %%
-from cde.book import gates
-from cde.dwell.tables import tested_seeds
+from cde_book import gates
+from cde_studies.dwell.tables import tested_seeds
 
 
 def floor(chains):

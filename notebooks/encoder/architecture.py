@@ -10,8 +10,8 @@
 # published forward passes part.
 
 # %%
-from cde.book import charts, claims, page, plots, sketches
-from cde.book.parameters import Count, Layers, Profile, Seed, Tokens
+from cde_book import charts, claims, page, plots, sketches
+from cde_book.parameters import Count, Layers, Profile, Seed, Tokens
 
 page.claims_under_test("architecture")
 
@@ -92,10 +92,10 @@ import pandas as pd
 import torch
 
 import cde
-from cde.experiments import properties, published_parts
 from cde.intervals import Interval, mean_interval, paired_test
 from cde.models import VARIANTS
-from cde.models.untrained import untrained_arms
+from cde_studies.encoder import properties, published_parts
+from cde_studies.encoder.untrained import untrained_arms
 
 corpus = {one: cde.load_pairs(f"pydocs/{one}", split="all").documents for one in settings.corpora}
 (home, other_name), J = settings.corpora[:2], settings.context_size

@@ -11,8 +11,8 @@
 # read.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Long, Profile, Rate, Seed, Several, Share
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Long, Profile, Rate, Seed, Several, Share
 
 page.claims_under_test("context_required")
 
@@ -75,9 +75,9 @@ settings
 import pandas as pd
 import torch
 
-from cde.experiments.game_players import GameSettings, reference, variants
-from cde.experiments.game_training import play_all
-from cde.experiments.word_game import WordGame
+from cde_studies.encoder.game_players import GameSettings, reference, variants
+from cde_studies.encoder.game_training import play_all
+from cde_studies.encoder.word_game import WordGame
 
 game = WordGame(words=settings.words, boilerplate=settings.boilerplate)
 player = GameSettings(
@@ -258,7 +258,7 @@ plots.table(pd.DataFrame([at_drift(drift) for drift in sorted(settings.drifts)])
 # corpus have more words as well. The last three players read six times as many context tokens.
 
 # %%
-from cde.experiments.game_players import text_variants
+from cde_studies.encoder.game_players import text_variants
 
 on_text = replace(
     player,

@@ -10,8 +10,8 @@
 # measured, and detected.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Layers, Long, Positive, Profile, Rate, Seed, Several, Tokens
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Layers, Long, Positive, Profile, Rate, Seed, Several, Tokens
 
 page.claims_under_test("distributed")
 
@@ -59,7 +59,7 @@ settings
 # the whole batch, and differentiates it with respect to its own embeddings. The parameters'
 # gradients are then added up, once. That sum should be the gradient of a single process.
 #
-# The module `cde.experiments.faults` is started once with one process and once with two, by
+# The module `cde_studies.encoder.faults` is started once with one process and once with two, by
 # `torchrun`. It trains a bi-encoder in five arms:
 #
 # - **one process**, with the whole batch;
@@ -70,8 +70,8 @@ settings
 
 # %%
 from cde.data import load_pairs
-from cde.experiments.faults import Task, train_arms
 from cde.training import TrainConfig
+from cde_studies.encoder.faults import Task, train_arms
 
 config = TrainConfig(
     architecture="bi-encoder",

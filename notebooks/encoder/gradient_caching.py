@@ -10,8 +10,8 @@
 # either.
 
 # %%
-from cde.book import claims, page, plots
-from cde.book.parameters import Count, Layers, Profile, Seed, Tokens
+from cde_book import claims, page, plots
+from cde_book.parameters import Count, Layers, Profile, Seed, Tokens
 
 page.claims_under_test("gradient_caching")
 
@@ -85,7 +85,7 @@ settings
 import pandas as pd
 import torch
 
-from cde.experiments.steps import random_step
+from cde_studies.encoder.steps import random_step
 
 threads = torch.get_num_threads()
 torch.set_num_threads(1)
@@ -201,8 +201,8 @@ plots.table(pd.DataFrame(forgotten).T.rename_axis("chunks forgotten"))
 # stands in where there is one.
 
 # %%
-from cde.experiments.steps import step_memory
-from cde.experiments.timing import in_own_processes, in_turns, memory_is_measured
+from cde_studies.encoder.steps import step_memory
+from cde_studies.encoder.timing import in_own_processes, in_turns, memory_is_measured
 
 options = {**depth, "context_size": settings.context_size, "attention": "cached"}
 

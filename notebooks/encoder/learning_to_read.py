@@ -10,8 +10,8 @@
 # compares the paper's way of reading with others, and says what it takes to learn it soon.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("learning_to_read")
 
@@ -64,8 +64,8 @@ settings
 # heart.
 
 # %%
-from cde.experiments.boilerplate import Boilerplate, BoilerplateRecipe, search_by_counting
 from cde.training import TrainConfig
+from cde_studies.encoder.boilerplate import Boilerplate, BoilerplateRecipe, search_by_counting
 
 rules = Boilerplate(tuple(settings.packages) if settings.packages else None)
 config = TrainConfig(
@@ -134,8 +134,8 @@ ARMS = {
 }
 
 # %%
-from cde.experiments.sweeps import Sweep, sweep
 from cde.intervals import table_interval
+from cde_studies.sweeps import Sweep, sweep
 
 CONTEXTS = ("own", "other", "null")
 

@@ -11,8 +11,8 @@
 # corpora, and with none.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Profile, Seed, Tokens
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Profile, Seed, Tokens
 
 page.claims_under_test("headroom")
 
@@ -68,7 +68,7 @@ settings
 # %%
 import cde
 from cde.data.pydocs import PACKAGES
-from cde.experiments.headroom import GENERAL, NONE, OTHERS, WAYS, headroom
+from cde_studies.motivation.headroom import GENERAL, NONE, OTHERS, WAYS, headroom
 
 
 def search_packages():
@@ -110,7 +110,7 @@ key = settings.only("collections", *of_each)
 real = page.experiment(record, search_collections, key, can_run=long_run, profile="hours")
 
 # %%
-from cde.experiments.headroom_readings import Headroom
+from cde_studies.motivation.headroom_readings import Headroom
 
 parts = {"packages": Headroom(rows)}
 if real is not None:

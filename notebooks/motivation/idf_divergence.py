@@ -11,8 +11,8 @@
 # weights to the corpus at hand, a dense model keeps those that it learned.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Profile, Seed, Tokens
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Profile, Seed, Tokens
 
 page.claims_under_test("idf_divergence")
 

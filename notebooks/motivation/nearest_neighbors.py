@@ -12,8 +12,8 @@
 # to be relevant.)
 
 # %%
-from cde.book import claims, page, plots
-from cde.book.parameters import Count, Profile, Seed, Tokens
+from cde_book import claims, page, plots
+from cde_book.parameters import Count, Profile, Seed, Tokens
 
 page.claims_under_test("nearest_neighbors")
 

@@ -9,8 +9,8 @@
 # what a ranker that counts words takes from it. If so, both together should find more than either.
 
 # %%
-from cde.book import claims, page, plots
-from cde.book.parameters import Profile, Seed, Several, Tokens
+from cde_book import claims, page, plots
+from cde_book.parameters import Profile, Seed, Several, Tokens
 
 page.claims_under_test("your_corpus")
 
@@ -230,7 +230,7 @@ intervals = {
 }
 
 # %%
-from cde.book import charts
+from cde_book import charts
 
 SYSTEMS = (ENCODER, LEXICAL, FUSED)
 names = list(scores)

@@ -12,8 +12,8 @@
 # %%
 from typing import Literal
 
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("batch_and_cluster_size")
 
@@ -36,7 +36,7 @@ layers: Layers | None = None  # of the start's transformer, in either stage
 learning_rate: Rate | None = None
 
 # %%
-from cde.experiments import recipes
+from cde_studies import recipes
 
 tiny = {"batch_sizes": [8, 16], "cluster_sizes": [8, 32], "pairs_seen": 48}
 less = {"batch_sizes": [16, 32], "cluster_sizes": [16, 64], "pairs_seen": 128}
@@ -77,9 +77,9 @@ settings
 # %%
 import pandas as pd
 
-from cde.experiments import difficulty
-from cde.experiments.sizes import SizeSweep, domains_below, sweep_second_phase, sweep_sizes
 from cde.intervals import share_interval, table_interval
+from cde_studies.results import difficulty
+from cde_studies.results.sizes import SizeSweep, domains_below, sweep_second_phase, sweep_sizes
 
 recipe = recipes.recipe_of(settings)
 BI, CONTEXTUAL = "bi-encoder", "contextual"
@@ -300,7 +300,7 @@ plots.table(pd.DataFrame(ends, index=["loss, second phase"]))
 # 1,024 and a larger size are among them, and is a test only above 10,000.
 
 # %%
-from cde.book import gates
+from cde_book import gates
 
 updates = [settings.pairs_seen // batch for batch in (batches[0], batches[-1])]
 gates.of_recipe("batch_and_cluster_size", recipe, results, updates=updates[-1])

@@ -10,8 +10,8 @@
 # cannot show: whether all documents move together.
 
 # %%
-from cde.book import claims, page, plots
-from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book import claims, page, plots
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("context_moves_embeddings")
 
@@ -37,7 +37,7 @@ layers: Layers | None = None  # of the start's transformer, in either stage
 learning_rate: Rate | None = None
 
 # %%
-from cde.experiments import recipes
+from cde_studies import recipes
 
 sizes = {"documents": 100, "draws": 2, "neighbours": 10, "pictured": 6}
 settings = page.settings(
@@ -110,7 +110,7 @@ def kind_of(one, other):
 # %%
 import pandas as pd
 
-from cde.experiments.movement import movement
+from cde_studies.results.movement import movement
 
 
 def by_kind(embedded):
@@ -312,9 +312,9 @@ plots.table(table.assign(**{"by chance": f"{settings.neighbours / (count - 1):.3
 # is the mean absolute difference in NDCG@10 between the two contexts, over seeds and sets.
 
 # %%
-from cde.book.ledger import gates as known_gates
-from cde.book.records import rows_of_record
-from cde.experiments.sweeps import Sweep
+from cde_book.ledger import gates as known_gates
+from cde_book.records import rows_of_record
+from cde_studies.sweeps import Sweep
 
 MOVERS = ("minilm_with_context-arms", "taught_to_read-graded", "taught_to_read-sets")
 
@@ -360,7 +360,7 @@ Markdown(
 # would be, which makes the second claim harder. Intervals are Student's over seeds.
 
 # %%
-from cde.book import gates
+from cde_book import gates
 
 gates.of_recipe("context_moves_embeddings", recipe)
 

@@ -10,8 +10,8 @@
 # drawn, nor what more documents than in training do. This page measures both.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several, Share
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several, Share
 
 page.claims_under_test("context_size")
 
@@ -34,7 +34,7 @@ layers: Layers | None = None  # of the start's transformer, in either stage
 learning_rate: Rate | None = None
 
 # %%
-from cde.experiments import recipes
+from cde_studies import recipes
 
 more = {"draws": 5, "shares": [0.25, 0.5, 1.0, 2.0, 4.0]}
 settings = page.settings(
@@ -263,8 +263,8 @@ plots.table(pd.DataFrame([difference(*tested) for tested in lines if tested[1] !
 # another.
 
 # %%
-from cde.book import gates
-from cde.book.ledger import gates as known_gates
+from cde_book import gates
+from cde_book.ledger import gates as known_gates
 
 gates.of_recipe("context_size", recipe)
 

@@ -10,8 +10,8 @@
 # other way round; here a row is what is searched, a column where the context is from.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("context_source")
 
@@ -38,7 +38,7 @@ layers: Layers | None = None  # of the start's transformer, in either stage
 learning_rate: Rate | None = None
 
 # %%
-from cde.experiments import recipes
+from cde_studies import recipes
 
 stack_exchange = ["beer", "biology", "coffee", "cooking", "robotics"]
 samples = {"forums": stack_exchange, "forum_documents": 200, "forum_queries": 100}
@@ -70,8 +70,8 @@ settings
 import numpy as np
 import pandas as pd
 
-from cde.experiments.squares import APART, NULL, OTHERS, Squares
 from cde.retrieval import rank, score_queries
+from cde_studies.results.squares import APART, NULL, OTHERS, Squares
 
 recipe = recipes.recipe_of(settings)
 ARM = {"architecture": "contextual", "attention": "full", "batches": "cluster"}
@@ -280,7 +280,7 @@ gains(results)
 # %%
 from cde import RetrievalSet, load_pairs
 from cde.data import is_available
-from cde.experiments.recipes import EvaluationSet
+from cde_studies.recipes import EvaluationSet
 
 names = {name: f"pairs/stackexchange-{name}" for name in settings.forums}
 
@@ -317,7 +317,7 @@ if of_forums:
 # reads its context.
 
 # %%
-from cde.book import gates
+from cde_book import gates
 
 gates.of_recipe("context_source", recipe)
 
@@ -360,7 +360,7 @@ page.in_numbers(
 )
 
 # %% tags=["hide-cell"]
-from cde.book.ledger import gates as known_gates
+from cde_book.ledger import gates as known_gates
 
 ignores = known_gates()["reads-context"].otherwise in claims.reason(CROSS)
 page.answer(

@@ -10,8 +10,8 @@
 # This page adds both, and what was there before any training.
 
 # %%
-from cde.book import charts, claims, gates, page, plots
-from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book import charts, claims, gates, page, plots
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("controls")
 
@@ -33,7 +33,7 @@ learning_rate: Rate | None = None
 long_run: bool = False  # train and test on $CDE_DATA, for an hour and more
 
 # %%
-from cde.experiments import recipes
+from cde_studies import recipes
 
 settings = page.settings(
     globals(),
@@ -81,9 +81,9 @@ from dataclasses import replace
 
 import pandas as pd
 
-from cde.experiments.sweeps import Sweep, score_references, sweep
 from cde.lexical import BM25
 from cde.training import build_model
+from cde_studies.sweeps import Sweep, score_references, sweep
 
 START, MINILM, LEXICAL = "start, untrained", "MiniLM itself", "BM25"
 
@@ -113,8 +113,8 @@ def train_and_test(of, arms):
 # that a control of what they read could show nothing.
 
 # %%
-from cde.book.differences import difference_table, in_words, sweeps_at_profiles
 from cde.data import is_available
+from cde_book.differences import difference_table, in_words, sweeps_at_profiles
 
 NAME, key = "controls-arms", settings.only("seeds")
 if long_run and not is_available("pairs/*"):
@@ -292,12 +292,12 @@ plots.table(difference_table(both, BETTER))
 # Where a contextual encoder does not read, its controls are silent. The paper's small setting has
 # six layers, texts of 64 tokens, and hundreds of millions of pairs. The table has what all five
 # arms would cost with five seeds each, in hours of one H100 at 40 % of its peak
-# (`cde.experiments.estimate`). Nothing is run. It is counted for MiniLM's layers and for attention
+# (`cde_studies.estimate`). Nothing is run. It is counted for MiniLM's layers and for attention
 # `cached`: a layer of the paper's backbone has about five times the weights, and `full` takes about
 # twice as long. Small models reach less than that peak, so that the true cost is higher.
 
 # %%
-from cde.experiments.estimate import estimate
+from cde_studies.estimate import estimate
 
 
 def gpu_hours(pairs):

@@ -9,8 +9,8 @@
 # are read from the records of those chapters.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Profile, Seed
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Profile, Seed
 
 page.claims_under_test("does_reading_help")
 
@@ -103,9 +103,9 @@ for encoder, arm, fixed in (
 # collections alone where there is one seed.
 
 # %% tags=["hide-input"]
-from cde.book.records import rows_of_record
-from cde.experiments.sweeps import Sweep
 from cde.intervals import crossed_interval, table_interval
+from cde_book.records import rows_of_record
+from cde_studies.sweeps import Sweep
 
 ANOTHER, NONE = "another corpus", "no context"
 
@@ -270,7 +270,7 @@ plots.show(
 # had tuned on, and measured there. The same correlation, over these sources:
 
 # %%
-from cde.experiments.context_sources import own_corpus_gains
+from cde_studies.results.context_sources import own_corpus_gains
 
 untuned = rows_of_record("untuned_text-arms", "laptop").rows.dropna(subset=["bm25"])
 again = {

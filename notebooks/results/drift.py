@@ -11,8 +11,8 @@
 # and whether a number without judgements can tell when to act.
 
 # %%
-from cde.book import charts, claims, gates, page, plots
-from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book import charts, claims, gates, page, plots
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("drift")
 
@@ -36,7 +36,7 @@ context_size: Several | None = None
 learning_rate: Rate | None = None
 
 # %%
-from cde.experiments.frozen_encoder import PARAMETERS
+from cde_studies.results.frozen_encoder import PARAMETERS
 
 judged = ["scifact", "cosqa", "squad-dev", "covidqa-passages"]  # an answer or two for each query
 steps_of_change = [0.0, 0.25, 0.5, 0.75, 1.0]
@@ -83,9 +83,9 @@ settings
 # %%
 import pandas as pd
 
-from cde.experiments.recipes import EvaluationSet, recipe
-from cde.experiments.stale_context import MEASURES, STALE, WAYS, lose_context, trigger_elsewhere
-from cde.experiments.taught_reader import taught_recipe
+from cde_studies.recipes import EvaluationSet, recipe
+from cde_studies.results.stale_context import MEASURES, STALE, WAYS, lose_context, trigger_elsewhere
+from cde_studies.results.taught_reader import taught_recipe
 
 READS, HARDLY, NEEDED, COLLECTIONS = (
     "taught reader, packages",
@@ -260,10 +260,10 @@ plots.table(cost.round(1))
 # %% [markdown]
 # ## A trigger without judgements
 #
-# Four numbers could say that the context is stale (`cde.corpus.staleness`). *Replaced* is the share
-# of new documents. *Vocabulary* compares words of then and now, *vectors* the documents' vectors
-# of then and now, all in the old context. *Moved* embeds documents of today in the old context and
-# in a new one, and compares: it alone asks the encoder.
+# Four numbers could say that the context is stale (`cde_studies.results.staleness`). *Replaced* is
+# the share of new documents. *Vocabulary* compares words of then and now, *vectors* the documents'
+# vectors of then and now, all in the old context. *Moved* embeds documents of today in the old
+# context and in a new one, and compares: it alone asks the encoder.
 #
 # A case is a corpus, a seed and a share. A loss counts if a stale context costs it more than a
 # point, and more than chance among its queries explains (1.96 standard errors). The limit of each
@@ -395,9 +395,10 @@ page.answer(
 #
 # Ask the encoder, not the corpus. Words and vectors say how much a corpus has changed, and so call
 # where nothing is lost: an encoder that hardly reads does not mind. A sample of documents, embedded
-# in the old context and in a new one, tells both in seconds (`cde.corpus.staleness.moved`). As long
-# as documents move by less than a quarter of the distance between them, no loss was visible here.
-# That limit was read off these cases, and has to prove itself on others.
+# in the old context and in a new one, tells both in seconds
+# (`cde_studies.results.staleness.moved`). As long as documents move by less than a quarter of the
+# distance between them, no loss was visible here. That limit was read off these cases, and has to
+# prove itself on others.
 #
 # What to do with an index in between is less certain. Where corpora are made to need reading, and
 # most of one is new, an index of old and new vectors loses less with queries in the new context

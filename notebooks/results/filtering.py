@@ -12,8 +12,8 @@
 # %%
 from typing import Literal
 
-from cde.book import claims, page, plots
-from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book import claims, page, plots
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("filtering")
 
@@ -35,7 +35,7 @@ layers: Layers | None = None  # of the start's transformer, in either stage
 learning_rate: Rate | None = None
 
 # %%
-from cde.experiments import recipes
+from cde_studies import recipes
 
 sizes = [64, 256, 1024, 4096]
 large = {"batch_sizes": sizes, "cluster_sizes": sizes, "pairs_seen": 524_288, "attention": "full"}
@@ -65,8 +65,8 @@ settings
 # %%
 import pandas as pd
 
-from cde.experiments.sizes import sweep_sizes
-from cde.experiments.sweeps import Sweep
+from cde_studies.results.sizes import sweep_sizes
+from cde_studies.sweeps import Sweep
 
 recipe = recipes.recipe_of(settings)
 BI, CONTEXTUAL = "bi-encoder", "contextual"
@@ -91,7 +91,7 @@ results = Sweep(rows)
 # interval is over other seeds and other collections at once.
 
 # %%
-from cde.book.differences import in_words
+from cde_book.differences import in_words
 
 FILTER = ({"filtered": True}, {"filtered": False})
 
@@ -184,7 +184,7 @@ plots.table(pd.DataFrame(lines + [by_size("batch", size) for size in batches]))
 # figure: it is exploratory.
 
 # %%
-from cde.book import gates
+from cde_book import gates
 
 gates.of_recipe("filtering", recipe, results)
 

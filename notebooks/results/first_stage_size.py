@@ -10,8 +10,8 @@
 # page varies both.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("first_stage_size")
 
@@ -34,7 +34,7 @@ layers: Layers | None = None  # of the recipe, in the stage that is not varied
 learning_rate: Rate | None = None
 
 # %%
-from cde.experiments import recipes
+from cde_studies import recipes
 
 depths_of_gpu, depths_of_paper = [1, 2, 3, 6], [1, 2, 4, 8, 12]
 settings = page.settings(
@@ -97,7 +97,7 @@ arms = {name_of(*some): arm_of(*some) for some in depths}
 # %%
 from itertools import product
 
-from cde.experiments.sweeps import Sweep, sweep
+from cde_studies.sweeps import Sweep, sweep
 
 
 def later_accuracy(arm, number):
@@ -217,7 +217,7 @@ plots.show(
 # given.
 
 # %%
-from cde.book.differences import in_words
+from cde_book.differences import in_words
 
 low, high = both[0], both[-1]
 least, greatest = min(firsts), max(firsts)
@@ -252,8 +252,8 @@ plots.table(pd.DataFrame(gains).T.rename_axis("deeper"))
 # says nothing of reading: that is a gate.
 
 # %%
-from cde.book import gates
-from cde.book.ledger import gates as known_gates
+from cde_book import gates
+from cde_book.ledger import gates as known_gates
 
 gates.of_recipe("first_stage_size", recipe, results)
 

@@ -8,8 +8,8 @@
 # scores fall in general. It gives no numbers, and its best model has one hard negative a query.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, CountOrZero, Layers, Long, Profile, Rate, Seed, Several
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, CountOrZero, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("hard_negatives")
 
@@ -33,7 +33,7 @@ layers: Layers | None = None  # of the start's transformer
 learning_rate: Rate | None = None
 
 # %%
-from cde.experiments import recipes
+from cde_studies import recipes
 
 counts = {"hard_negatives": [0, 1, 2, 4]}
 settings = page.settings(
@@ -65,7 +65,7 @@ settings
 # %%
 import pandas as pd
 
-from cde.experiments.sweeps import Sweep, sweep
+from cde_studies.sweeps import Sweep, sweep
 
 recipe = recipes.recipe_of(settings)
 FIRST_PHASE = {"architecture": "bi-encoder", "batches": "cluster"}
@@ -155,7 +155,7 @@ plots.show(
 # seeds and other collections at once.
 
 # %%
-from cde.book import gates
+from cde_book import gates
 
 gates.of_recipe("hard_negatives", recipe, results)
 

@@ -10,8 +10,8 @@
 # the *corpus*: another corpus' context, and one fixed context for all corpora, are the controls.
 
 # %%
-from cde.book import charts, claims, gates, page, plots
-from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book import charts, claims, gates, page, plots
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("minilm_with_context")
 
@@ -31,7 +31,7 @@ learning_rate: Rate | None = None
 long_run: bool = False  # train and test on $CDE_DATA, for an hour and more
 
 # %%
-from cde.experiments.frozen_encoder import PARAMETERS, with_reader
+from cde_studies.results.frozen_encoder import PARAMETERS, with_reader
 
 settings = page.settings(
     globals(),
@@ -67,9 +67,9 @@ ARMS = {READS: {}, FIXED: {"context_from": "fixed"}}
 # %%
 import pandas as pd
 
-from cde.experiments.movement import moved_between_corpora
-from cde.experiments.sweeps import score_references, sweep
 from cde.lexical import BM25
+from cde_studies.results.movement import moved_between_corpora
+from cde_studies.sweeps import score_references, sweep
 
 MINILM, LEXICAL = "MiniLM itself", "BM25"
 
@@ -96,8 +96,8 @@ def train_and_test(of):
 # another seed.
 
 # %%
-from cde.book.differences import difference_table, in_words, sweeps_at_profiles
 from cde.data import is_available
+from cde_book.differences import difference_table, in_words, sweeps_at_profiles
 
 NAME, key = "minilm_with_context-arms", settings.only("seeds")
 if long_run and not is_available("pairs/*"):
@@ -228,7 +228,7 @@ page.in_numbers(
 )
 
 # %% tags=["hide-cell"]
-from cde.book.ledger import gates as known_gates
+from cde_book.ledger import gates as known_gates
 
 useful = claims.told(
     USEFUL,

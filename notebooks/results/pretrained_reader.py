@@ -10,8 +10,8 @@
 # what it gains in the mean, but what it loses where it loses most.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Profile, Seed, Several, Share, Tokens
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Profile, Seed, Several, Share, Tokens
 
 page.claims_under_test("pretrained_reader")
 
@@ -73,9 +73,9 @@ from importlib.metadata import metadata
 import pandas as pd
 
 from cde.data.pydocs import HELD_OUT, PACKAGES
-from cde.experiments import pretrained_reader as reader
-from cde.experiments.reader_card import score_in_contexts
-from cde.experiments.recipes import EvaluationSet
+from cde.training import pretrained_reader as reader
+from cde_studies.recipes import EvaluationSet
+from cde_studies.results.reader_card import score_in_contexts
 
 config, pairs = reader.reader_config(profile), reader.reading_pairs()
 if profile == "smoke":

@@ -9,8 +9,8 @@
 # word is? Does a word weigh less where it is common? And whose search gains?
 
 # %%
-from cde.book import claims, page, plots
-from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book import claims, page, plots
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("reading_context")
 
@@ -32,7 +32,7 @@ learning_rate: Rate | None = None
 long_run: bool = False  # search judged collections of $CDE_DATA in every context, for hours
 
 # %%
-from cde.experiments.frozen_encoder import PARAMETERS, with_reader
+from cde_studies.results.frozen_encoder import PARAMETERS, with_reader
 
 settings = page.settings(
     globals(),
@@ -49,7 +49,7 @@ settings
 # ## How a word is weighed
 #
 # Leave one word out of a document, and its vector moves. The cosine distance that it moves is the
-# word's *weight* there (`cde.experiments.word_weights`). The same documents are weighed in the
+# word's *weight* there (`cde_studies.results.word_weights`). The same documents are weighed in the
 # context of their *own* corpus, of *another* one, and with *no* context. Encoder and text stay;
 # only the corpus changes. A word's *document share* is the share of a corpus' documents that hold
 # it.
@@ -62,8 +62,8 @@ settings
 import numpy as np
 import pandas as pd
 
-from cde.experiments.word_weights import DocumentShares, shares_read, word_weights
 from cde.models import ContextualEncoder
+from cde_studies.results.word_weights import DocumentShares, shares_read, word_weights
 
 of = with_reader(profile, settings)
 LEAST = 1e-5  # cosine distance: below it there is only rounding
@@ -114,9 +114,9 @@ def gained(model, own, other):
 # are read in the same contexts.
 
 # %%
-from cde.experiments.corpus_statistics import Counts
-from cde.experiments.taught_reader import taught_recipe
 from cde.progress import progress
+from cde_studies.motivation.corpus_statistics import Counts
+from cde_studies.results.taught_reader import taught_recipe
 
 READS, FIXED, TAUGHT = "reads the batch", "fixed context", "taught to read"
 taught = taught_recipe(profile, settings, "graded")
@@ -254,9 +254,9 @@ plots.table(pd.DataFrame(table).T.replace("None", "undefined"))
 # does so on nine judged collections.
 
 # %%
-from cde.book.differences import sweeps_at_profiles
 from cde.data import is_available
-from cde.experiments.context_sources import follows_statistics, search_in_every_context
+from cde_book.differences import sweeps_at_profiles
+from cde_studies.results.context_sources import follows_statistics, search_in_every_context
 
 
 def search_everywhere(scale):

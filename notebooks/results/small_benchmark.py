@@ -13,8 +13,8 @@
 # collections where the text says nine.)
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several, Tokens
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several, Tokens
 
 page.claims_under_test("small_benchmark")
 
@@ -40,7 +40,7 @@ layers: Layers | None = None  # of the start's transformer, in either stage
 learning_rate: Rate | None = None
 
 # %%
-from cde.experiments import recipes
+from cde_studies import recipes
 
 beir = ["scifact", "cosqa", "climate-fever-evidence", "msmarco-dl19-sub", "dbpedia-entity-sub"]
 whole = {"depths": [16, 64, 256, 1024], "collections": [*beir, "csfcube", "cacm", "quora-sub"]}
@@ -122,7 +122,7 @@ def models():
 import pandas as pd
 
 from cde import load_retrieval
-from cde.experiments.shortcut import FULL, Shortcut, search_by_depth
+from cde_studies.results.shortcut import FULL, Shortcut, search_by_depth
 
 
 def search_all(names):

@@ -11,8 +11,8 @@
 # %%
 from typing import Literal
 
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("supervised_epochs")
 
@@ -35,7 +35,7 @@ layers: Layers | None = None  # of the start's transformer, in either stage
 learning_rate: Rate | None = None
 
 # %%
-from cde.experiments import recipes
+from cde_studies import recipes
 
 settings = page.settings(
     globals(),
@@ -76,7 +76,7 @@ counts = {
 plots.table(pd.DataFrame([{**recipe.second, **counts}]).drop(columns="pairs"))
 
 # %%
-from cde.experiments.sweeps import Sweep, sweep
+from cde_studies.sweeps import Sweep, sweep
 
 FIRST_PHASE = {"architecture": settings.architecture, "batches": "cluster"}
 
@@ -103,7 +103,7 @@ results = Sweep(page.experiment("supervised_epochs-arms", train_all, key, recipe
 # set by set; its interval is over other seeds and other collections at once.
 
 # %%
-from cde.book.differences import in_words
+from cde_book.differences import in_words
 
 TRIED = [0, *EPOCHS]
 # a row for each seed, a column for each number of epochs
@@ -161,7 +161,7 @@ plots.show(
 # Intervals of such gains are over other seeds and other collections at once.
 
 # %%
-from cde.book import gates
+from cde_book import gates
 
 gates.of_recipe("supervised_epochs", recipe, results)
 

@@ -11,8 +11,8 @@
 # bring as much: {doc}`controls` takes the two apart.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("table1")
 
@@ -36,7 +36,7 @@ rounds: Count | None = None  # of that
 long_runs: bool = False  # train for hours on $CDE_DATA, for the section on longer runs
 
 # %%
-from cde.experiments import recipes
+from cde_studies import recipes
 
 settings = page.settings(
     globals(),
@@ -75,7 +75,7 @@ recipe.base
 # %%
 import pandas as pd
 
-from cde.experiments.sweeps import Sweep, sweep
+from cde_studies.sweeps import Sweep, sweep
 
 
 def train(some_recipe, seeds_of):
@@ -175,11 +175,11 @@ plots.table(pd.DataFrame(contextual).T.rename_axis("arm"))
 # the contextual encoder, which takes four times as long.
 
 # %%
-from cde.book.boxes import show_source
-from cde.book.differences import difference_table
-from cde.book.records import records_at_other_profiles
 from cde.data import is_available
 from cde.intervals import table_interval
+from cde_book.boxes import show_source
+from cde_book.differences import difference_table
+from cde_book.records import records_at_other_profiles
 
 REFERENCE, SINGLE, BOTH = f"{BI}; {SHUFFLED}", f"{BI}; {CLUSTERED}", f"{FULL}; {CLUSTERED}"
 OF_CONTROLS = {"shuffled": REFERENCE, "neighbours": SINGLE}  # what {doc}`controls` calls them
@@ -203,7 +203,7 @@ for other, tables in parts.items():
 # BM25 on the same sets: encoders that find less than half as much are no basis for a comparison.
 
 # %%
-from cde.book import gates
+from cde_book import gates
 
 
 def score_bm25(some_recipe, of_profile):
@@ -320,7 +320,7 @@ plots.table(pd.DataFrame([line for line in lines if line]))
 # is as it comes, with the rest in it.
 
 # %%
-from cde.experiments.variation import sources_of_variation, variation
+from cde_studies.results.variation import sources_of_variation, variation
 
 
 def vary():
@@ -342,8 +342,8 @@ plots.table(pd.DataFrame({"standard deviation, points": sources}).T)
 # work on the machine weighs on both sides.
 
 # %%
-from cde.experiments import timing
-from cde.experiments.steps import steps_to_time
+from cde_studies.encoder import timing
+from cde_studies.encoder.steps import steps_to_time
 
 
 def time_all():
@@ -365,12 +365,12 @@ plots.table(pd.DataFrame(columns).loc[[*ENCODERS, "64 tokens", "512 tokens"]].fi
 #
 # One epoch over 235 million pairs at 512 tokens, estimated from the config of the profile `paper`;
 # nothing is run. Operations are counted, the rest supposes an H100 at 40 % of its peak
-# (`cde.experiments.estimate`). The paper (§10.1) reports about one day for the bi-encoder and about
+# (`cde_studies.estimate`). The paper (§10.1) reports about one day for the bi-encoder and about
 # two for the contextual encoder, on eight H100 GPUs. Here each GPU has batches of its own, since a
 # batch that several share has each of them embed the whole context.
 
 # %%
-from cde.experiments.estimate import estimate
+from cde_studies.estimate import estimate
 
 epoch = {"steps": 235_000_000 // 512}
 large = {one: recipes.recipe("paper", **epoch, **ENCODERS[one]).base for one in ENCODERS}
@@ -540,8 +540,8 @@ page.in_numbers(
 )
 
 # %% tags=["hide-cell"]
-from cde.book.ledger import gates as known_gates
-from cde.book.verdicts import SCALES
+from cde_book.ledger import gates as known_gates
+from cde_book.verdicts import SCALES
 
 largest = min((profile, *longer), key=SCALES.index)
 one = every_gain.get((GAIN := next(iter(GAINS)), largest))

@@ -12,8 +12,8 @@
 # encoder.
 
 # %%
-from cde.book import charts, claims, gates, page, plots
-from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book import charts, claims, gates, page, plots
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("taught_to_read")
 
@@ -34,8 +34,8 @@ learning_rate: Rate | None = None
 long_run: bool = False  # train and test on $CDE_DATA, for an hour and more
 
 # %%
-from cde.experiments.frozen_encoder import PARAMETERS
-from cde.experiments.taught_reader import taught_recipe
+from cde_studies.results.frozen_encoder import PARAMETERS
+from cde_studies.results.taught_reader import taught_recipe
 
 settings = page.settings(
     globals(),
@@ -61,7 +61,7 @@ settings
 # There are two kinds of lessons, and a reader of its own for each. In *coarse* lessons all
 # boilerplate is alike: most documents hold each word, and it tells nothing. In *graded* lessons
 # each word has a document share of its own, from 3 to 75 %, and tells the less the commoner it is,
-# as words of real text do (`GradedBoilerplate` of `cde.experiments.boilerplate`).
+# as words of real text do (`GradedBoilerplate` of `cde_studies.encoder.boilerplate`).
 #
 # Two kinds of sets test a reader: corpora with boilerplate that no lesson had, from packages that
 # no lesson saw; and real collections. Each is searched in the context of its *own* documents and in
@@ -70,9 +70,9 @@ settings
 # %%
 import pandas as pd
 
-from cde.experiments.movement import moved_between_corpora
-from cde.experiments.sweeps import Sweep, score_references, sweep
 from cde.lexical import BM25
+from cde_studies.results.movement import moved_between_corpora
+from cde_studies.sweeps import Sweep, score_references, sweep
 
 TAUGHT, MINILM, LEXICAL = "taught to read", "MiniLM itself", "BM25"
 
@@ -103,10 +103,10 @@ def train_and_test(of):
 # %%
 from functools import partial
 
-from cde.book.differences import difference_table, in_words, sweeps_at_profiles
-from cde.book.records import records_at_other_profiles
 from cde.data import is_available
 from cde.intervals import table_interval
+from cde_book.differences import difference_table, in_words, sweeps_at_profiles
+from cde_book.records import records_at_other_profiles
 
 NAMES = {"coarse": "taught_to_read-sets", "graded": "taught_to_read-graded"}
 key, runs = settings.only("seeds"), {}

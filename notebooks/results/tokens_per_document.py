@@ -11,8 +11,8 @@
 # means fewer documents.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("tokens_per_document")
 
@@ -34,7 +34,7 @@ layers: Layers | None = None  # of the start's transformer, in either stage
 learning_rate: Rate | None = None
 
 # %%
-from cde.experiments import recipes
+from cde_studies import recipes
 
 settings = page.settings(
     globals(),
@@ -71,7 +71,7 @@ if len(VECTORS) < 2 or any(TOTAL % count or TOTAL // count < 2 for count in VECT
 recipe.base
 
 # %%
-from cde.experiments.sweeps import Sweep, sweep
+from cde_studies.sweeps import Sweep, sweep
 
 CACHED = {"architecture": "contextual", "attention": "cached", "batches": "cluster"}
 arms = {
@@ -206,7 +206,7 @@ plots.table(pd.DataFrame(lines, index=["measured", "with no true differences"]).
 # to choose by, and nothing is tested.
 
 # %%
-from cde.book import gates
+from cde_book import gates
 
 gates.of_recipe("tokens_per_document", recipe, results)
 

@@ -10,8 +10,8 @@
 # slightly noisy. It gives no numbers and does not name the encoder; this page takes the bi-encoder.
 
 # %%
-from cde.book import charts, claims, page, plots
-from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book import charts, claims, page, plots
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("tsp_packing")
 
@@ -33,7 +33,7 @@ layers: Layers | None = None  # of the start's transformer
 learning_rate: Rate | None = None
 
 # %%
-from cde.experiments import recipes
+from cde_studies import recipes
 
 settings = page.settings(
     globals(),
@@ -81,7 +81,7 @@ cells = [(order, size) for size in SIZES for order in ORDERS]
 arms = {name_of(order, size): {**BI, "order": order, "cluster_size": size} for order, size in cells}
 
 # %%
-from cde.experiments.sweeps import Sweep, sweep
+from cde_studies.sweeps import Sweep, sweep
 
 
 def train_all():
@@ -166,8 +166,8 @@ plots.show(
 # other sets at once.
 
 # %%
-from cde.book import gates
 from cde.intervals import table_interval
+from cde_book import gates
 
 gates.of_recipe("tsp_packing", recipe, results)
 

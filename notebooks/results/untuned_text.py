@@ -11,8 +11,8 @@
 # any choice: news, statutes, forums, papers, dictionaries, films.
 
 # %%
-from cde.book import claims, gates, page, plots
-from cde.book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
+from cde_book import claims, gates, page, plots
+from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("untuned_text")
 
@@ -36,7 +36,7 @@ context_size: Several | None = None
 learning_rate: Rate | None = None
 
 # %%
-from cde.experiments.frozen_encoder import PARAMETERS, with_reader
+from cde_studies.results.frozen_encoder import PARAMETERS, with_reader
 
 settings = page.settings(
     globals(),
@@ -65,7 +65,7 @@ settings
 # %%
 import cde
 from cde.data.pydocs import HELD_OUT
-from cde.experiments.recipes import EvaluationSet
+from cde_studies.recipes import EvaluationSet
 
 at_hand = [one.name for one in cde.list_sources() if one.name.startswith("pairs/")]
 names = settings.sources or at_hand or [f"pydocs/{name}" for name in HELD_OUT]
@@ -95,10 +95,10 @@ from dataclasses import replace
 
 import pandas as pd
 
-from cde.experiments.context_sources import search_in_every_context
-from cde.experiments.sweeps import score_references, sweep
-from cde.experiments.taught_reader import taught_recipe
 from cde.lexical import BM25
+from cde_studies.results.context_sources import search_in_every_context
+from cde_studies.results.taught_reader import taught_recipe
+from cde_studies.sweeps import score_references, sweep
 
 UNTAUGHT, COARSE, GRADED = "untaught", "coarse lessons", "graded lessons"
 FIXED, MINILM, LEXICAL = "fixed context", "MiniLM itself", "BM25"
@@ -132,7 +132,7 @@ def train_and_search():
 
 
 # %%
-from cde.experiments.sweeps import Sweep
+from cde_studies.sweeps import Sweep
 
 key = settings.only("seeds", "sources", "documents", "queries", "others")
 rows = page.experiment("untuned_text-arms", train_and_search, key, READERS[GRADED])
@@ -146,7 +146,7 @@ results = Sweep(rows)
 # BM25 with their document frequencies. The line is the mean over sources.
 
 # %%
-from cde.experiments.context_sources import own_corpus_gains
+from cde_studies.results.context_sources import own_corpus_gains
 
 rows_of = {arm: results.rows.query("arm == @arm") for arm in READERS}
 gains = pd.DataFrame({arm: own_corpus_gains(of) for arm, of in rows_of.items()})
@@ -183,7 +183,7 @@ plots.show(
 # Intervals are over other seeds and other sources at once (`cde.intervals.spread`).
 
 # %%
-from cde.book.differences import difference_table
+from cde_book.differences import difference_table
 
 OWN = {arm: {"arm": arm} for arm in READERS}
 OTHER = {arm: {"arm": arm, "context": "other"} for arm in READERS}
@@ -241,7 +241,7 @@ plots.table(by_name.sort_values(f"{LEXICAL}, own − other").round(1))
 # two is that the reader uses its context: {doc}`taught_to_read` measured how far it moves packages.
 
 # %%
-from cde.book.records import rows_of_record
+from cde_book.records import rows_of_record
 
 HELPS, USEFUL = "ours-untuned-text-half-a-point", "ours-untuned-text-over-minilm"
 FOLLOWS = "ours-untuned-gains-follow-counting"
@@ -260,7 +260,7 @@ claims.verdicts()
 
 
 # %% tags=["hide-input"]
-from cde.book.differences import in_words
+from cde_book.differences import in_words
 
 
 def said(difference):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cde.batching.graphs import communities, neighbour_graph, outliers, spectral_clusters
+from cde_studies.clustering.graphs import communities, neighbour_graph, outliers, spectral_clusters
 
 Vectors = NDArray[np.float32]
 CUTS: list[Callable[..., NDArray[np.int64]]] = [spectral_clusters, communities]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cde.batching.guarantees import cosine_bounds, negative_guarantees
+from cde_studies.batches.guarantees import cosine_bounds, negative_guarantees
 
 
 def unit(count: int, dim: int, seed: int) -> np.ndarray:

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from cde.batching.epochs import cut_clusters, mates_met_again
-from cde.batching.hardest import (
+from cde.batching.packing import pack_batches
+from cde.batching.statistics import batch_objective, mean_pair_distance, paired_distance
+from cde.batching.tour import cosines_along
+from cde_studies.batches.hardest import (
     all_partitions,
     direct_search,
     objective_bounds,
     partition_objectives,
     try_all,
 )
-from cde.batching.packing import pack_batches
-from cde.batching.statistics import batch_objective, mean_pair_distance, paired_distance
-from cde.batching.tour import cosines_along
 
 
 def unit_vectors(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cde.batching.filtering import false_negatives, removed_share
-from cde.batching.judging import KINDS, TextJudge
 from cde.data import Pairs
+from cde_studies.batches.judging import KINDS, TextJudge
 
 QUERIES = ["draw a line", "Draw a  line", "sort the rows", "rows of a table", "the of"]
 DOCUMENTS = ["plots points", "on a screen", "plots  POINTS", "in a database", "nothing else"]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cde.batching.naming import telling_terms
-from cde.book import plots
+from cde_book import plots
+from cde_studies.batches.naming import telling_terms
 
 WORDS = ["anchor", "basket", "candle", "dragon", "engine", "feather", "garden", "hammer", "island"]
 

@@ -9,8 +9,8 @@ import nbformat
 import pytest
 from docutils import nodes
 
-from cde.book.pages import _tags
-from cde.storage import project_root
+from cde_book.checkout import project_root
+from cde_book.pages import _tags
 
 PLACE = "<!-- the figure that shows the answer -->"
 
@@ -33,7 +33,7 @@ def output(markup: str) -> nodes.container:
 
 
 def figure(number: int, lead: bool = False) -> str:
-    """A figure as `cde.book.plots.show` writes it."""
+    """A figure as `cde_book.plots.show` writes it."""
     return f"<figure class='cde-figure{' cde-lead' if lead else ''}' id='figure-{number}'></figure>"
 
 

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 import yaml
 
-from cde.book import page
-from cde.book.chapters import Chapter, chapters, find_chapter
-from cde.book.claims import ledger, measure
-from cde.book.page import PROFILES, settings
-from cde.book.pages import PLACEHOLDER
-from cde.book.parameters import Parameter, parse_assignments
 from cde.hardware import half_precision
 from cde.intervals import Interval
 from cde.provenance import account
+from cde_book import page
+from cde_book.chapters import Chapter, chapters, find_chapter
+from cde_book.claims import ledger, measure
+from cde_book.page import PROFILES, settings
+from cde_book.pages import PLACEHOLDER
+from cde_book.parameters import Parameter, parse_assignments
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = '# %% [markdown]\n# # Toy\n\n# %% tags=["parameters"]\n'

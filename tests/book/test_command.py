@@ -19,9 +19,10 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 
-from cde.book import chapter_run
-from cde.book.chapters import find_chapter
-from cde.cli import main
+from cde_book import chapter_run
+from cde_book.chapters import find_chapter
+from cde_book.checkout import PACKAGES, python_path
+from cde_book.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTER = """# %% [markdown]
@@ -30,7 +31,7 @@ CHAPTER = """# %% [markdown]
 # *The answer stands in the last cells, and here on the rendered page.*
 
 # %%
-from cde.book.parameters import Profile, Seed
+from cde_book.parameters import Profile, Seed
 
 # %% tags=["parameters"]
 profile: Profile = "laptop"
@@ -43,8 +44,8 @@ seed: Seed = 0
 # ## Verdict
 
 # %%
-from cde.book import claims
-from cde.book import page
+from cde_book import claims
+from cde_book import page
 from cde.intervals import mean_interval
 
 claims.measure("cde-fig6-cluster-size", mean_interval([1.0, 1.1, 1.2 + seed]), "toy", role="test")
@@ -61,7 +62,7 @@ page.provenance("{name}")
 """
 DRAWING = """import pandas as pd
 
-from cde.book import plots
+from cde_book import plots
 
 with plots.figure() as (drawing, axes):
     axes.plot([1, 2], [3, 4])
@@ -72,8 +73,9 @@ plots.show(drawing, description, "A line.", pd.DataFrame({"y": [3, 4]}))"""
 class ToyBook:
     def __init__(self, root: Path) -> None:
         self.root = root
-        shutil.copytree(ROOT / "cde", root / "cde", ignore=shutil.ignore_patterns("__pycache__"))
-        (root / "book").mkdir()
+        for package in PACKAGES:
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / package, root / package, ignore=ignored)
         for name in (
             "claims.yml",
             "exhibits.yml",
@@ -109,13 +111,13 @@ class ToyBook:
             subprocess.run(["git", *words], cwd=self.root, check=True)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        environment = {**os.environ, "PYTHONPATH": str(self.root)}
+        environment = {**os.environ, "PYTHONPATH": python_path(self.root)}
         # a shell without job control starts what it puts in the background with Ctrl-C ignored, and
         # so do its children
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             return subprocess.Popen(
-                [sys.executable, "-m", "cde.cli", *arguments],
+                [sys.executable, "-m", "cde_book.cli", *arguments],
                 cwd=self.root,
                 env=environment,
                 text=True,
@@ -186,7 +188,7 @@ def test_a_page_that_plain_papermill_runs_again_tells_of_its_new_run(
     before = outputs_of(page)
     assert "The answer of words is 42." in before and "seed = 0" in before
     command = [sys.executable, "-m", "papermill", str(page), str(tmp_path / "again.ipynb")]
-    environment = {**os.environ, "PYTHONPATH": str(toy.root)}
+    environment = {**os.environ, "PYTHONPATH": python_path(toy.root)}
     subprocess.run(
         [*command, "-p", "seed", "7"],
         check=True,
@@ -205,7 +207,7 @@ def test_a_chapter_that_plain_jupytext_runs_tells_of_itself(toy: ToyBook, tmp_pa
     source = toy.root / "notebooks" / "toys" / "words.py"
     command = [sys.executable, "-m", "jupytext", "--set-kernel", "python3"]
     command += ["--to", "ipynb", "--execute"]
-    environment = {**os.environ, "PYTHONPATH": str(toy.root)}
+    environment = {**os.environ, "PYTHONPATH": python_path(toy.root)}
     output = tmp_path / "words.ipynb"
     subprocess.run(
         [*command, "--output", str(output), str(source)],
@@ -227,8 +229,8 @@ def test_nothing_runs_again_when_nothing_has_changed(toy: ToyBook) -> None:
 
 
 def test_an_edited_module_runs_exactly_the_chapters_that_use_it(toy: ToyBook) -> None:
-    assert "lexical.py" in toy.record("words")["modules"]
-    assert "lexical.py" not in toy.record("drawing")["modules"]
+    assert "cde/lexical.py" in toy.record("words")["modules"]
+    assert "cde/lexical.py" not in toy.record("drawing")["modules"]
     for module, users in (
         ("lexical.py", {"words"}),
         ("batching.py", set()),
@@ -310,7 +312,7 @@ def test_a_record_that_no_experiment_wrote_is_said(toy: ToyBook) -> None:
 
 EXPERIMENT = """import pandas as pd
 
-from cde.book import page
+from cde_book import page
 
 settings = page.settings(globals(), laptop={"size": 100}, smoke={"size": 3})
 
@@ -367,7 +369,7 @@ def test_a_miniature_is_computed_in_float32_whatever_the_record_was(
 
 GROWING = """import pandas as pd
 
-from cde.book import page
+from cde_book import page
 
 settings = page.settings(globals(), laptop={"seeds": 2}, smoke={"seeds": 1})
 
@@ -421,7 +423,7 @@ def test_a_failed_chapter_is_named_with_its_traceback_and_the_others_are_built(
 ) -> None:
     book = ToyBook(tmp_path / "toy")
     book.write(
-        broken='raise ArithmeticError("two and two are five")', sound="from cde.book import claims"
+        broken='raise ArithmeticError("two and two are five")', sound="from cde_book import claims"
     )
     finished = book.cde("book", "--profile", "smoke")
     assert finished.returncode == 1
@@ -433,7 +435,7 @@ def test_a_failed_chapter_is_named_with_its_traceback_and_the_others_are_built(
         "broken"
     )
     # a repaired chapter runs, the sound one does not run again
-    book.write(broken="from cde.book import claims", sound="from cde.book import claims")
+    book.write(broken="from cde_book import claims", sound="from cde_book import claims")
     repaired = book.cde("book", "--profile", "smoke")
     assert repaired.returncode == 0 and book.ran(repaired) == {"broken"}
 
@@ -444,7 +446,7 @@ def test_after_an_interruption_the_next_call_goes_on(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     # the second chapter tells that it has begun, and then waits for an answer that does not come
     waiting = f"open({str(pipe)!r}, 'w').write('begun')\nprint(open({str(pipe)!r}).read())"
-    book.write(first="from cde.book import claims", second=waiting)
+    book.write(first="from cde_book import claims", second=waiting)
     process = book.start("book", "--profile", "smoke", "--jobs", "1")
     assert pipe.read_text() == "begun"
     os.killpg(process.pid, signal.SIGINT)
@@ -453,7 +455,7 @@ def test_after_an_interruption_the_next_call_goes_on(tmp_path: Path) -> None:
     assert "Traceback" not in err
     raw = book.root / "book" / "executed" / "raw" / "smoke"
     assert sorted(path.name for path in raw.iterdir()) == ["first.ipynb", "first.json"]
-    book.write(first="from cde.book import claims", second="from cde.book import claims")
+    book.write(first="from cde_book import claims", second="from cde_book import claims")
     finished = book.cde("book", "--profile", "smoke")
     assert finished.returncode == 0, finished.stderr
     assert book.ran(finished) == {"second"}
@@ -466,7 +468,7 @@ def test_chapters_side_by_side_run_at_once_and_stop_at_once(tmp_path: Path) -> N
         os.mkfifo(pipe)
     tell = "import os\nopen({!r}, 'w').write(str(os.getpid()))\nprint(open({!r}).read())"
     first, last = (tell.format(str(pipe), str(pipe)) for pipe in pipes)
-    book.write(first=first, middle="from cde.book import claims", last=last)
+    book.write(first=first, middle="from cde_book import claims", last=last)
     process = book.start("book", "--profile", "smoke", "--jobs", "2")
     # both tell of themselves, and go on only when both have: one after the other they would not
     kernels = [int(pipe.read_text()) for pipe in pipes]
@@ -529,7 +531,7 @@ def test_help_is_a_chapter_s_wherever_its_name_stands(capsys: pytest.CaptureFixt
 
 
 def test_html_without_alt_text_with_dead_links_or_remote_scripts_is_refused(tmp_path: Path) -> None:
-    from cde.book.rendering import check_html
+    from cde_book.rendering import check_html
 
     (tmp_path / "good.html").write_text(
         '<h1 id="top">x</h1><img alt="a line" src="x.png"><a href="#top">top</a>'
@@ -554,7 +556,7 @@ def test_html_without_alt_text_with_dead_links_or_remote_scripts_is_refused(tmp_
 
 
 def test_a_page_that_joins_the_book_may_cite_what_no_page_cited(tmp_path: Path) -> None:
-    from cde.book.rendering import render
+    from cde_book.rendering import render
 
     root = ToyBook(tmp_path / "toy").root
     (root / "book" / "bibliography.md").write_text("# Bibliography\n\n```{bibliography}\n```\n")
@@ -570,8 +572,10 @@ def test_a_page_that_joins_the_book_may_cite_what_no_page_cited(tmp_path: Path) 
 
 def test_a_command_that_computes_nothing_imports_no_model() -> None:
     """`cde list`, `--help` and a refused parameter answer without torch, which takes seconds."""
-    modules = "cde.cli, cde.book.commands, cde.book.chapter_run"
-    heavy = "[name for name in ('torch', 'transformers', 'sklearn', 'faiss') if name in sys.modules]"
+    modules = "cde_book.cli, cde_book.commands, cde_book.chapter_run"
+    heavy = (
+        "[name for name in ('torch', 'transformers', 'sklearn', 'faiss') if name in sys.modules]"
+    )
     code = f"import sys, {modules}; sys.exit(', '.join({heavy}) or 0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, f"imported for nothing: {done.stderr}"

@@ -9,12 +9,12 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from cde.book.comparison import compared, numbered, read_run
-from cde.book.execution import Execution
-from cde.book.page import MIME
-from cde.book.verdicts import Measurement, to_json
 from cde.intervals import Interval
 from cde.storage.damage import write_json
+from cde_book.comparison import compared, numbered, read_run
+from cde_book.execution import Execution
+from cde_book.page import MIME
+from cde_book.verdicts import Measurement, to_json
 
 CLAIM, OTHER = "cde-fig6-cluster-size", "cde-fig6-batch-size"
 

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cde.book.cost import cost_page
-from cde.book.cost_reports import (
+from cde_book.checkout import project_root
+from cde_book.cost import cost_page
+from cde_book.cost_reports import (
     CLASSES,
     Comparison,
     CostReport,
@@ -21,8 +22,7 @@ from cde.book.cost_reports import (
     growth_exponent,
     read_cost_reports,
 )
-from cde.book.cost_targets import TARGETS, headlines, judged
-from cde.storage import project_root
+from cde_book.cost_targets import TARGETS, headlines, judged
 
 THEIRS = "sentence-transformers, as it comes"
 COMMITTED = read_cost_reports(project_root())
@@ -105,7 +105,11 @@ def test_the_best_arm_speaks_for_its_peer_but_what_is_not_one_thing_for_itself()
     ]
     steps = [
         comparison(question="training", peer="plain loop, float32", arm=arm, seconds=[took] * 3)
-        for arm, took in (("cached, float32", 2), ("cached, bfloat16", 1), ("not cached, float32", 3))
+        for arm, took in (
+            ("cached, float32", 2),
+            ("cached, bfloat16", 1),
+            ("not cached, float32", 3),
+        )
     ]
     found = headlines(CostReport(**report(comparisons=[slower, comparison(), *costs, *steps])))
     assert [one.arm for one in found] == [

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from cde import provenance
-from cde.book import execution
-from cde.book.chapters import Chapter
-from cde.book.execution import (
+from cde.storage import content_hash
+from cde.storage.damage import write_json
+from cde_book import execution
+from cde_book.chapters import Chapter
+from cde_book.execution import (
     Execution,
     load_execution,
     raw_notebook,
     stale_reasons,
     write_execution,
 )
-from cde.book.records import record_state
-from cde.storage import content_hash
-from cde.storage.damage import write_json
+from cde_book.records import record_state
 
 
 def digest(path: Path) -> str:
@@ -56,7 +56,7 @@ def built(tmp_path: Path) -> Chapter:
         notebook=content_hash([chapter.source]),
         lock=digest(tmp_path / "constraints.txt"),
         claims=content_hash([]),
-        modules={"lexical.py": digest(tmp_path / "cde/lexical.py")},
+        modules={"cde/lexical.py": digest(tmp_path / "cde/lexical.py")},
         sources={collection: execution._source_key(collection), "beir/absent": "missing"},
         records={
             "book/records/laptop/toy.json": record_state(tmp_path / "book/records/laptop/toy.json"),

@@ -12,7 +12,7 @@ import pytest
 from docutils import nodes
 from docutils.core import publish_doctree
 
-from cde.storage import project_root
+from cde_book.checkout import project_root
 
 ROOT = project_root()
 EXPECTED = """query; document; corpus; qrels; in-batch negatives; temperature; hard negatives;

@@ -7,10 +7,10 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cde.book.forest import Axis, axis, line
-from cde.book.ledger import ledger
-from cde.book.verdicts import Measurement, Role
 from cde.intervals import Interval
+from cde_book.forest import Axis, axis, line
+from cde_book.ledger import ledger
+from cde_book.verdicts import Measurement, Role
 
 CLAIM = ledger()["cde-table1-clustered-batches"]  # above 0, and the paper has a value
 NEAR = next(claim for claim in ledger().values() if "near" in claim.expect)

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cde.book.gates import bm25_scores, of_recipe, share_moved
 from cde.data import RetrievalSet
-from cde.experiments.recipes import EvaluationSet, recipe
-from cde.experiments.sweeps import Sweep
 from cde.provenance import account
+from cde_book.gates import bm25_scores, of_recipe, share_moved
+from cde_studies.recipes import EvaluationSet, recipe
+from cde_studies.sweeps import Sweep
 
 CORPUS = RetrievalSet(["a", "b"], ["red boats", "green houses"], ["q"], ["green"], {"q": {"b": 1}})
 

@@ -13,13 +13,13 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from cde.book.chapters import chapters
-from cde.book.landing import bars, claims_address, findings, highlights
-from cde.book.ledger import ledger
-from cde.book.ledger_pages import BY_CONSTRUCTION, Judged, judged
-from cde.book.openings import Card, cards, first_sentence, opening_pages, parts, read_list
-from cde.book.verdicts import VERDICTS, Verdict
-from cde.storage import project_root
+from cde_book.chapters import chapters
+from cde_book.checkout import project_root
+from cde_book.landing import bars, claims_address, findings, highlights
+from cde_book.ledger import ledger
+from cde_book.ledger_pages import BY_CONSTRUCTION, Judged, judged
+from cde_book.openings import Card, cards, first_sentence, opening_pages, parts, read_list
+from cde_book.verdicts import VERDICTS, Verdict
 
 ROOT = project_root()
 BOOK = ROOT / "book"

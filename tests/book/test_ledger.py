@@ -10,11 +10,11 @@ from pathlib import Path
 import jupytext
 import pytest
 
-from cde.book.chapters import chapters
-from cde.book.ledger import Claim, gates, ledger, read_ledger
-from cde.book.simulation import attainable
-from cde.book.verdicts import Measurement
 from cde.intervals import Interval, share_interval
+from cde_book.chapters import chapters
+from cde_book.ledger import Claim, gates, ledger, read_ledger
+from cde_book.simulation import attainable
+from cde_book.verdicts import Measurement
 
 GOOD = """- id: toy
   paper: cde

@@ -10,14 +10,14 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup, Tag
 
-from cde.book import ledger_pages
-from cde.book.chapters import chapters
-from cde.book.ledger import PAPERS, SHORT, ledger
-from cde.book.ledger_pages import BY_CONSTRUCTION, claims_page, judged, map_page
-from cde.book.thumbnails import Figure
-from cde.book.verdicts import VERDICTS, Measurement, Reading
 from cde.intervals import Interval
-from cde.storage import project_root
+from cde_book import ledger_pages
+from cde_book.chapters import chapters
+from cde_book.checkout import project_root
+from cde_book.ledger import PAPERS, SHORT, ledger
+from cde_book.ledger_pages import BY_CONSTRUCTION, claims_page, judged, map_page
+from cde_book.thumbnails import Figure
+from cde_book.verdicts import VERDICTS, Measurement, Reading
 
 ROOT = project_root()
 NAMES = list(ledger())

@@ -10,14 +10,14 @@ import myst_nb
 import pytest
 from markdown_it import MarkdownIt
 
-from cde.book import ledger_pages, page, reproducibility
-from cde.book.execution import Execution
-from cde.book.ledger import ledger
-from cde.book.ledger_pages import claims_page
-from cde.book.markup import inert
-from cde.book.pages import failure
-from cde.book.rendering import check_html
-from cde.storage import project_root
+from cde_book import ledger_pages, page, reproducibility
+from cde_book.checkout import project_root
+from cde_book.execution import Execution
+from cde_book.ledger import ledger
+from cde_book.ledger_pages import claims_page
+from cde_book.markup import inert
+from cde_book.pages import failure
+from cde_book.rendering import check_html
 
 HOSTILE = '<script>alert("it\'s & it was")</script>'
 

@@ -10,7 +10,7 @@ import matplotlib as mpl
 import pandas as pd
 import pytest
 
-from cde.book import plots
+from cde_book import plots
 
 ALT = "Line chart of one rising line from 3 to 4, with its axes named."
 DATA = pd.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.123456]})

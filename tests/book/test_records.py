@@ -16,11 +16,11 @@ import pytest
 import torch
 
 from cde import hardware
-from cde.book import page, records
-from cde.book.proofs import differences, experiment_digest
-from cde.book.records import proof_states, recorded, records_at_other_profiles
 from cde.data import load_pairs
 from cde.provenance import account
+from cde_book import page, records
+from cde_book.proofs import differences, experiment_digest
+from cde_book.records import proof_states, recorded, records_at_other_profiles
 
 ROWS = pd.DataFrame({"collection": ["a", "b"], "score": [0.25, 0.5]})
 

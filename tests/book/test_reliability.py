@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cde.book.reliability import hashed_files, read_reports, reliability_page
-from cde.storage import project_root
+from cde_book.checkout import project_root
+from cde_book.reliability import hashed_files, read_reports, reliability_page
 
 ABOUT = {
     "what": "toy",

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cde.book.scale import PAIRS, fit, scale_page
-from cde.storage import project_root
+from cde_book.checkout import project_root
+from cde_book.scale import PAIRS, fit, scale_page
 
 
 @pytest.mark.parametrize("power", [0.0, 1.0, 2.0])

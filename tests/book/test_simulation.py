@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from cde.book.ledger import Claim, ledger
-from cde.book.simulation import chances, simulated
-from cde.book.verdicts import Measurement
 from cde.intervals import Interval, run_interval, share_interval, smallest_effect
+from cde_book.ledger import Claim, ledger
+from cde_book.simulation import chances, simulated
+from cde_book.verdicts import Measurement
 
 CLAIM = replace(
     ledger()["cde-table1-clustered-batches"], expect={"above": 0.0}, paper_effect=None, gates=()

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from cde.book.plots import figure
-from cde.book.sketches import CONTEXT, TEXT, attention_pairs, two_stages
+from cde_book.plots import figure
+from cde_book.sketches import CONTEXT, TEXT, attention_pairs, two_stages
 
 
 def test_a_square_for_each_pair_that_sees_each_other_coloured_by_what_is_seen() -> None:

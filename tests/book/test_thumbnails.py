@@ -11,8 +11,8 @@ import nbformat
 import pandas as pd
 import pytest
 
-from cde.book.plots import figure, show
-from cde.book.thumbnails import FOLDER, Figure, lead_figure, write_figures
+from cde_book.plots import figure, show
+from cde_book.thumbnails import FOLDER, Figure, lead_figure, write_figures
 
 
 def drawn(title: str, alt: str, lead: bool = False) -> str:

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from cde.book.claims import badges, measure, told
-from cde.book.ledger import ledger
 from cde.intervals import Interval
 from cde.provenance import account
+from cde_book.claims import badges, measure, told
+from cde_book.ledger import ledger
 
 #: two claims that hold above zero and have no gates
 POSITIVE = [

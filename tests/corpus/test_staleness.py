@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cde.corpus.staleness import context_is_stale, moved, vector_drift, vocabulary_drift
+from cde_studies.results.staleness import context_is_stale, moved, vector_drift, vocabulary_drift
 
 RANDOM = np.random.default_rng(0)
 SEA = [f"word{a} sea{b} boat{c}" for a, b, c in RANDOM.integers(0, 12, (240, 3))]

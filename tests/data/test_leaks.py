@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cde.data import Pairs, RetrievalSet
-from cde.data.leaks import shared_with_training
+from cde_studies.leaks import shared_with_training
 
 GENERATOR = np.random.default_rng(0)
 WORDS = [f"{a}{b}" for a in "bcdfghjklm" for b in ("at", "en", "ig", "op", "un")]

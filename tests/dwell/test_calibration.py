@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from cde.dwell.calibration import BothOrders, calibrated, even_out
 from cde.models import BiEncoder
 from cde.models.pooling import mean_of_tokens, mean_of_unit_parts
+from cde_studies.dwell.calibration import BothOrders, calibrated, even_out
 
 TEXTS = [
     "red boats lie in the harbour while the tide runs out and gulls wait on the wall",

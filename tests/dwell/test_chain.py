@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from cde.data import Pairs
-from cde.dwell import chain as phases
-from cde.dwell.chain import Phase, crop_pairs, shuffle_segments, train_phase
-from cde.dwell.encoder_decoder import EncoderDecoder
-from cde.dwell.recipe import CHAINS, dwell_recipe
 from cde.models.encoder import load_tokenizer
 from cde.training import Trainer
+from cde_studies.dwell import chain as phases
+from cde_studies.dwell.chain import Phase, crop_pairs, shuffle_segments, train_phase
+from cde_studies.dwell.encoder_decoder import EncoderDecoder
+from cde_studies.dwell.recipe import CHAINS, dwell_recipe
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

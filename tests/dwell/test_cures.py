@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from cde.data.pydocs import HELD_OUT
-from cde.dwell.cures import ARMS, REFERENCES, cure_recipe, source_of, thirds
-from cde.dwell.placement import PLACES
-from cde.dwell.probes import scores_by_place
+from cde_studies.dwell.cures import ARMS, REFERENCES, cure_recipe, source_of, thirds
+from cde_studies.dwell.placement import PLACES
+from cde_studies.dwell.probes import scores_by_place
 
 SMOKE = cure_recipe("smoke")
 

@@ -14,15 +14,15 @@ from safetensors.torch import load_file
 from transformers import T5Config, T5ForConditionalGeneration
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from cde.dwell.encoder_decoder import (
+from cde.models.encoder import load_tokenizer
+from cde.training.loss import contrastive_loss
+from cde.training.step import BatchTexts, backward
+from cde_studies.dwell.encoder_decoder import (
     EncoderDecoder,
     EncoderDecoderConfig,
     Rotation,
     rotary_frequencies,
 )
-from cde.models.encoder import load_tokenizer
-from cde.training.loss import contrastive_loss
-from cde.training.step import BatchTexts, backward
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

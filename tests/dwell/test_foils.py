@@ -1,5 +1,4 @@
-"""Foils: they never hold the answer, and each bias that an encoder was built with shows in its own.
-"""
+"""Foils: they never hold the answer, and each bias that an encoder was built with shows in its own."""
 
 from __future__ import annotations
 
@@ -10,11 +9,11 @@ import pytest
 from biased_encoders import ALL, FIRST, Bag
 
 from cde.data import RetrievalSet
-from cde.dwell.cures import source_of
-from cde.dwell.foils import FOILS, foil_rows, foils
-from cde.dwell.passages import Passages
 from cde.lexical import BM25
 from cde.models.encoder import load_tokenizer
+from cde_studies.dwell.cures import source_of
+from cde_studies.dwell.foils import FOILS, foil_rows, foils
+from cde_studies.dwell.passages import Passages
 
 
 @pytest.fixture(scope="module")

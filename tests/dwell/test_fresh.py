@@ -10,12 +10,12 @@ import pytest
 from biased_encoders import ALL, FIRST, LAST, Bag, marked_passages
 
 from cde.data import is_available
-from cde.dwell.fresh import Probed, fresh_passages, length_group, rows_with_clusters
-from cde.dwell.passages import load_passages
-from cde.dwell.probes import moved_passage
-from cde.dwell.recipe import dwell_recipe
 from cde.lexical import BM25
 from cde.models.encoder import load_tokenizer
+from cde_studies.dwell.fresh import Probed, fresh_passages, length_group, rows_with_clusters
+from cde_studies.dwell.passages import load_passages
+from cde_studies.dwell.probes import moved_passage
+from cde_studies.dwell.recipe import dwell_recipe
 
 
 def rows_of(kind: Any) -> pd.DataFrame:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cde.data import RetrievalSet, is_available
-from cde.dwell.longer_documents import join_paragraphs
-from cde.dwell.passages import Passages, load_passages
+from cde_studies.dwell.longer_documents import join_paragraphs
+from cde_studies.dwell.passages import Passages, load_passages
 
 WORDS = ("red", "boats", "sail", "well", "in", "wind", "and", "rain")
 

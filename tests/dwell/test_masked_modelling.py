@@ -11,11 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cde.dwell import masked_modelling
-from cde.dwell.language_modelling import bare_ids
-from cde.dwell.masked_modelling import Masked, mask_tokens, masked_loss, pretrain_masked
 from cde.models import BiEncoder, BiEncoderConfig
 from cde.models.encoder import load_tokenizer
+from cde_studies.dwell import masked_modelling
+from cde_studies.dwell.language_modelling import bare_ids
+from cde_studies.dwell.masked_modelling import Masked, mask_tokens, masked_loss, pretrain_masked
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

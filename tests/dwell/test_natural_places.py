@@ -11,11 +11,11 @@ import pytest
 from biased_encoders import ALL, FIRST, Bag, marked_passages
 
 from cde.data import RetrievalSet
-from cde.dwell.fresh import Probed
-from cde.dwell.natural_places import by_written_place, tables_of_scores, written_place
-from cde.dwell.passages import Passages
-from cde.dwell.sensitivity import index_share, position_sensitivity
 from cde.models.encoder import load_tokenizer
+from cde_studies.dwell.fresh import Probed
+from cde_studies.dwell.natural_places import by_written_place, tables_of_scores, written_place
+from cde_studies.dwell.passages import Passages
+from cde_studies.dwell.sensitivity import index_share, position_sensitivity
 
 
 def harder_late(passages: Passages) -> Passages:

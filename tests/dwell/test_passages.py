@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cde.data import RetrievalSet, is_available
-from cde.dwell.passages import Passages, load_passages, match_passages
-from cde.dwell.sections import split_sections
+from cde_studies.dwell.passages import Passages, load_passages, match_passages
+from cde_studies.dwell.sections import split_sections
 
 DOCSTRING = """Long words first.
 

@@ -9,10 +9,10 @@ import pytest
 
 from cde.data import RetrievalSet
 from cde.data.pydocs import HELD_OUT
-from cde.dwell.passages import Passages, load_passages
-from cde.dwell.placement import PLACES, Placed, at_the_beginning, halves, placed_pairs
-from cde.dwell.substrings import token_spans
 from cde.models.encoder import load_tokenizer
+from cde_studies.dwell.passages import Passages, load_passages
+from cde_studies.dwell.placement import PLACES, Placed, at_the_beginning, halves, placed_pairs
+from cde_studies.dwell.substrings import token_spans
 
 
 def source_of(name: str) -> str:

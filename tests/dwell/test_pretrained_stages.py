@@ -14,9 +14,12 @@ import torch
 from tiny_encoders import bi_encoder
 
 from cde.data.pydocs import HELD_OUT
-from cde.dwell import pretrained_stages as stages
-from cde.dwell.cures import source_of, thirds
-from cde.dwell.pretrained_stages import (
+from cde.lexical import BM25
+from cde.models import BiEncoder
+from cde.training.runs import Run
+from cde_studies.dwell import pretrained_stages as stages
+from cde_studies.dwell.cures import source_of, thirds
+from cde_studies.dwell.pretrained_stages import (
     CHAINS,
     CROPS,
     HALVES,
@@ -28,11 +31,8 @@ from cde.dwell.pretrained_stages import (
     pretrained_stages,
     with_new_positions,
 )
-from cde.dwell.segment_orders import STEPS, rows_of_orders
-from cde.dwell.tables import decline_by_order
-from cde.experiments.runs import Run
-from cde.lexical import BM25
-from cde.models import BiEncoder
+from cde_studies.dwell.segment_orders import STEPS, rows_of_orders
+from cde_studies.dwell.tables import decline_by_order
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -17,11 +17,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from cde.data import RetrievalSet
-from cde.dwell.passages import Passages
-from cde.dwell.probes import move_passage, moved_passage
-from cde.dwell.substrings import segments, substring_similarity, token_spans
 from cde.lexical import BM25
 from cde.models.encoder import load_tokenizer
+from cde_studies.dwell.passages import Passages
+from cde_studies.dwell.probes import move_passage, moved_passage
+from cde_studies.dwell.substrings import segments, substring_similarity, token_spans
 
 WORDS = [
     f"{a}{b}"

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cde.dwell.readers import Kept, Prompted, reader
-from cde.dwell.recipe import dwell_recipe
 from cde.lexical import BM25
 from cde.models import BiEncoder
 from cde.models.encoder import load_tokenizer
 from cde.retrieval import Encoder
+from cde_studies.dwell.readers import Kept, Prompted, reader
+from cde_studies.dwell.recipe import dwell_recipe
 
 
 @pytest.mark.parametrize(("longest", "expected"), [(100, 100), (2046, 510)])

@@ -12,9 +12,9 @@ from biased_encoders import ALL, FIRST, LAST, Bag, marked_passages
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cde.dwell.probes import moved_passage
-from cde.dwell.sensitivity import index_of_means, index_share, position_sensitivity
 from cde.models.encoder import load_tokenizer
+from cde_studies.dwell.probes import moved_passage
+from cde_studies.dwell.sensitivity import index_of_means, index_share, position_sensitivity
 
 
 def natural(groups: Any, scores: Any, names: str) -> pd.DataFrame:

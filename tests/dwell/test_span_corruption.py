@@ -12,9 +12,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cde.dwell import span_corruption
-from cde.dwell.encoder_decoder import EncoderDecoder
-from cde.dwell.span_corruption import (
+from cde.models.encoder import load_tokenizer
+from cde_studies.dwell import span_corruption
+from cde_studies.dwell.encoder_decoder import EncoderDecoder
+from cde_studies.dwell.span_corruption import (
     Corrupted,
     corrupt,
     pretrain,
@@ -22,7 +23,6 @@ from cde.dwell.span_corruption import (
     span_accuracy,
     windows_corrupted,
 )
-from cde.models.encoder import load_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 
 from cde.data import RetrievalSet
-from cde.dwell.passages import Passages
-from cde.dwell.substrings import Similarities
-from cde.dwell.tables import (
+from cde.intervals import mean_interval
+from cde_studies.dwell.passages import Passages
+from cde_studies.dwell.substrings import Similarities
+from cde_studies.dwell.tables import (
     best_by_others,
     changes,
     declines,
@@ -18,7 +19,6 @@ from cde.dwell.tables import (
     rows_by_segment,
     starts_row,
 )
-from cde.intervals import mean_interval
 
 
 @pytest.fixture

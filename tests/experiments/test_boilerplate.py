@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from cde.data.pydocs import load_pairs
-from cde.experiments.boilerplate import (
+from cde.models import ContextualEncoder
+from cde_studies.encoder.boilerplate import (
     Boilerplate,
     BoilerplateRecipe,
     GradedBoilerplate,
     search_by_counting,
 )
-from cde.experiments.recipes import EvaluationSet, recipe
-from cde.experiments.sweeps import evaluate_in_contexts
-from cde.experiments.text_game import of_test, text_words
-from cde.models import ContextualEncoder
-from cde.models.untrained import on_purpose
+from cde_studies.encoder.text_game import of_test, text_words
+from cde_studies.encoder.untrained import on_purpose
+from cde_studies.recipes import EvaluationSet, recipe
+from cde_studies.sweeps import evaluate_in_contexts
 
 PACKAGES = ("rich", "tornado", "sphinx", "networkx", "pandas")
 RULES = Boilerplate(PACKAGES)

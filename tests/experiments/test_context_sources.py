@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import cde
-from cde.experiments.context_sources import follows_statistics, search_in_every_context
-from cde.experiments.recipes import EvaluationSet
 from cde.models import ContextualEncoder
+from cde_studies.recipes import EvaluationSet
+from cde_studies.results.context_sources import follows_statistics, search_in_every_context
 
 
 @pytest.fixture(scope="module")

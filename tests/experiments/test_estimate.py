@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from cde.experiments.estimate import estimate
-from cde.experiments.recipes import recipe
 from cde.models import BiEncoder
 from cde.training import TrainConfig, build_model
 from cde.training.loss import contrastive_loss
 from cde.training.step import BatchTexts, backward
+from cde_studies.estimate import estimate
+from cde_studies.recipes import recipe
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

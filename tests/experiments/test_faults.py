@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from cde.experiments.faults import ARMS, Task, Unsynchronised, add_noise, train_arms
 from cde.training import TrainConfig
+from cde_studies.encoder.faults import ARMS, Task, Unsynchronised, add_noise, train_arms
 
 CONFIG = TrainConfig(
     architecture="bi-encoder",

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import cde
-from cde.experiments.clustering_recipe import ClusteringRecipe, clustering_recipe
-from cde.experiments.groupings import Material, train_way, ways
+from cde_studies.clustering.clustering_recipe import ClusteringRecipe, clustering_recipe
+from cde_studies.clustering.groupings import Material, train_way, ways
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,10 +13,14 @@ from hypothesis import strategies as st
 from sklearn.covariance import ledoit_wolf
 
 import cde
-from cde.book.proofs import stored_rows
 from cde.data import RetrievalSet
-from cde.experiments.corpus_statistics import Counts, Moments, shrunk_covariance
-from cde.experiments.headroom import (
+from cde.intervals import correlation_interval, run_interval, smallest_effect
+from cde.lexical import document_frequencies
+from cde.models.encoder import load_tokenizer
+from cde.retrieval import score_queries
+from cde_book.proofs import stored_rows
+from cde_studies.motivation.corpus_statistics import Counts, Moments, shrunk_covariance
+from cde_studies.motivation.headroom import (
     GENERAL,
     NONE,
     OTHERS,
@@ -26,12 +30,12 @@ from cde.experiments.headroom import (
     headroom,
     whiten,
 )
-from cde.experiments.headroom_readings import Headroom, correlation_over_pairs, mean_over_pairs
-from cde.experiments.score_matrices import JudgedMatrix
-from cde.intervals import correlation_interval, run_interval, smallest_effect
-from cde.lexical import document_frequencies
-from cde.models.encoder import load_tokenizer
-from cde.retrieval import score_queries
+from cde_studies.motivation.headroom_readings import (
+    Headroom,
+    correlation_over_pairs,
+    mean_over_pairs,
+)
+from cde_studies.motivation.score_matrices import JudgedMatrix
 
 WORDS = ("boat", "hill", "stone", "river", "lamp", "red", "the")
 TEXT = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 
 import cde
 from cde.data.pydocs import HELD_OUT
-from cde.experiments import pretrained_reader as module
-from cde.experiments.frozen_encoder import with_reader
+from cde.training import pretrained_reader as module
+from cde_studies.results.frozen_encoder import with_reader
 
 TEXTS = ["a red boat", "green trees by the water", "the shortest path between two nodes"]
 

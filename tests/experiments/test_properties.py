@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from cde.data import RetrievalSet
-from cde.experiments import properties, published_parts
-from cde.models.untrained import untrained_arms, untrained_encoder, untrained_published
+from cde_studies.encoder import properties, published_parts
+from cde_studies.encoder.untrained import untrained_arms, untrained_encoder, untrained_published
 
 IDS = torch.arange(1000, 1024).reshape(3, 8)
 TEXT = (IDS, torch.ones_like(IDS))

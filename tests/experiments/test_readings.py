@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
-from cde.experiments.movement import movement, nearest
-from cde.experiments.shortcut import FULL, Shortcut, search_by_depth
-from cde.experiments.squares import APART, NULL, OTHERS, Squares
+from cde_studies.results.movement import movement, nearest
+from cde_studies.results.shortcut import FULL, Shortcut, search_by_depth
+from cde_studies.results.squares import APART, NULL, OTHERS, Squares
 
 # --- squares
 

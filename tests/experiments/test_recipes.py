@@ -12,11 +12,11 @@ import pytest
 
 from cde import experiments
 from cde.data import RetrievalSet, load_pairs, load_retrieval
-from cde.experiments.recipes import EvaluationSet, own_tests, profile_values, recipe, training_pairs
-from cde.experiments.sizes import sweep_sizes
-from cde.experiments.sweeps import evaluate_in_contexts, sweep
 from cde.models import BiEncoder
 from cde.training import Trainer
+from cde_studies.recipes import EvaluationSet, own_tests, profile_values, recipe, training_pairs
+from cde_studies.results.sizes import sweep_sizes
+from cde_studies.sweeps import evaluate_in_contexts, sweep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -220,7 +220,7 @@ def test_every_cell_of_the_sweep_sees_equally_many_pairs(monkeypatch: pytest.Mon
         asked.update(arms)
         return pd.DataFrame({"arm": list(arms), "seed": 0, "ndcg": 0.5})
 
-    monkeypatch.setattr("cde.experiments.sizes.sweep", no_training)
+    monkeypatch.setattr("cde_studies.results.sizes.sweep", no_training)
     cells = sweep_sizes(recipe("smoke"), [16, 8], [8, 32], 64, "cached", 0, 1)
     assert len(asked) == len(cells) == 2 * 2 * 2 * 2
     assert {arm["steps"] * arm["batch_size"] for arm in asked.values()} == {64}
@@ -256,7 +256,7 @@ def test_no_query_of_a_test_set_is_in_the_training_pairs() -> None:
 def test_data_without_two_test_sets_are_refused_before_anything_is_trained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("cde.experiments.recipes.is_available", lambda name: name == "beir/med")
+    monkeypatch.setattr("cde_studies.recipes.is_available", lambda name: name == "beir/med")
     with pytest.raises(ValueError, match="of which 1 are here and two are needed: scifact"):
         recipe("smoke", data="pairs/*").tests()
 
@@ -266,10 +266,10 @@ def test_a_record_on_other_data_depends_on_the_collections_at_hand(
 ) -> None:
     here = recipe("smoke", data="pairs/*")
     monkeypatch.setattr(
-        "cde.experiments.recipes.is_available", lambda name: name in ("beir/med", "beir/cisi")
+        "cde_studies.recipes.is_available", lambda name: name in ("beir/med", "beir/cisi")
     )
     two = here.record_key()
-    monkeypatch.setattr("cde.experiments.recipes.is_available", lambda name: True)
+    monkeypatch.setattr("cde_studies.recipes.is_available", lambda name: True)
     assert two["tests"] == ["beir/med", "beir/cisi"] != here.record_key()["tests"]
     assert "tests" not in recipe("smoke").record_key()
 
@@ -288,7 +288,7 @@ def own_pairs(folder: Path) -> str:
 def test_ones_own_pairs_are_trained_on_and_tested_on_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cde.experiments.recipes.is_available", lambda name: False)
+    monkeypatch.setattr("cde_studies.recipes.is_available", lambda name: False)
     here = recipe("smoke", data=own_pairs(tmp_path), pairs=1000)
     every, test = load_pairs(here.base.data), load_pairs(here.base.data, split="test")
     assert not set(here.pairs.documents) & set(test.documents)

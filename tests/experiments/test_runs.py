@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from cde.data import Pairs
-from cde.dwell import chain
-from cde.dwell.chain import Phase
-from cde.experiments import runs
-from cde.training import TrainConfig, Trainer, build_model
+from cde.training import TrainConfig, Trainer, build_model, runs
+from cde_studies.dwell import chain
+from cde_studies.dwell.chain import Phase
 
 SUBJECTS = ("boats", "hills", "lamps", "rivers", "stones", "gardens", "engines", "bridges")
 DEEDS = ("are red", "are painted", "stand still", "are sold", "fall down", "were built", "shine")

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from cde.experiments.difficulty import correlations, loss_and_score, r_of_runs, r_of_seeds
-from cde.experiments.sizes import SizeSweep, domains_below
+from cde_studies.results.difficulty import correlations, loss_and_score, r_of_runs, r_of_seeds
+from cde_studies.results.sizes import SizeSweep, domains_below
 
 ENCODERS = ("bi-encoder", "contextual")
 

@@ -8,16 +8,16 @@ import pytest
 
 import cde
 from cde.data import RetrievalSet
-from cde.experiments.recipes import EvaluationSet
-from cde.experiments.stale_context import (
+from cde.lexical import BM25
+from cde.models import ContextualEncoder
+from cde_studies.recipes import EvaluationSet
+from cde_studies.results.stale_context import (
     WAYS,
     largest_catching_limit,
     lose_context,
     replaced,
     trigger_elsewhere,
 )
-from cde.lexical import BM25
-from cde.models import ContextualEncoder
 
 
 def corpus(word: str, size: int = 12) -> RetrievalSet:

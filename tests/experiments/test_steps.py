@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
-from cde.experiments.recipes import recipe
-from cde.experiments.steps import random_step, step_memory, steps_to_time
-from cde.experiments.timing import in_own_processes, memory_is_measured
+from cde_studies.encoder.steps import random_step, step_memory, steps_to_time
+from cde_studies.encoder.timing import in_own_processes, memory_is_measured
+from cde_studies.recipes import recipe
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ENCODERS = {

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cde.experiments.sweeps import Sweep
+from cde_studies.sweeps import Sweep
 
 CONTEXTS = {"bi-encoder": ("none",), "contextual": ("own", "other", "null")}
 ROWS = [

@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 from cde.data import Pairs, RetrievalSet
-from cde.experiments.recipes import EvaluationSet, Recipe
-from cde.experiments.runs import Run
-from cde.experiments.sweeps import sweep
 from cde.storage import content_hash
 from cde.surrogate import Surrogate
 from cde.surrogate.parts import embed_in_parts
 from cde.training import TrainConfig
+from cde.training.runs import Run
+from cde_studies.recipes import EvaluationSet, Recipe
+from cde_studies.sweeps import sweep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -76,7 +76,9 @@ def test_a_sweep_in_two_processes_has_the_numbers_of_one(
         monkeypatch.setenv("CDE_CACHE", str(tmp_path / f"cache-{jobs}"))
         recipe = Deadly(str(tmp_path / "died") if jobs == 2 else "", SMALL, (8, 8), {})
         tests = [EvaluationSet("words", TEST, "out")]
-        rows[jobs] = sweep(arms, (0, 1), recipe, tests=tests, jobs=jobs).drop(columns="step_seconds")
+        rows[jobs] = sweep(arms, (0, 1), recipe, tests=tests, jobs=jobs).drop(
+            columns="step_seconds"
+        )
         surrogate = Surrogate(max_tokens=8, batch_size=4)
         texts = [*PAIRS.queries, *PAIRS.documents]
         vectors[jobs] = embed_in_parts(surrogate, texts, jobs, portion=64)

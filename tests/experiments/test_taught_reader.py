@@ -11,13 +11,13 @@ import pytest
 
 from cde.data import RetrievalSet, load_pairs
 from cde.data.pydocs import HELD_OUT
-from cde.experiments.boilerplate import GradedBoilerplate
-from cde.experiments.movement import moved_between_corpora
-from cde.experiments.recipes import EvaluationSet
-from cde.experiments.taught_reader import taught_recipe
 from cde.models import ContextualEncoder
 from cde.models.encoder import load_tokenizer
 from cde.training.preparation import Preparation
+from cde_studies.encoder.boilerplate import GradedBoilerplate
+from cde_studies.recipes import EvaluationSet
+from cde_studies.results.movement import moved_between_corpora
+from cde_studies.results.taught_reader import taught_recipe
 
 SMALL = taught_recipe("smoke")
 

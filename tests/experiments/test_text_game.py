@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from cde.data.pydocs import load_pairs
-from cde.experiments.game_players import (
+from cde_studies.encoder.game_players import (
     FIRST_WORD,
     GameSettings,
     game_encoder,
     reference,
     text_variants,
 )
-from cde.experiments.text_game import TextGame, text_words
+from cde_studies.encoder.text_game import TextGame, text_words
 
 PACKAGES = ("rich", "tornado", "sphinx", "networkx", "pandas")
 GAME = TextGame(PACKAGES)

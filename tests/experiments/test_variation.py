@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cde.experiments.recipes import recipe
-from cde.experiments.variation import sources_of_variation, variation
+from cde_studies.recipes import recipe
+from cde_studies.results.variation import sources_of_variation, variation
 
 
 def rows(seed: float, collection: float, arithmetic: float, query: float) -> pd.DataFrame:

@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from cde.data import RetrievalSet
-from cde.experiments.game_players import (
+from cde.retrieval import score_queries
+from cde_studies.encoder.game_players import (
     GameSettings,
     game_encoder,
     match_queries_to_keys,
     reference,
     variants,
 )
-from cde.experiments.game_training import play
-from cde.experiments.word_game import WordGame, mean_ndcg
-from cde.retrieval import score_queries
+from cde_studies.encoder.game_training import play
+from cde_studies.encoder.word_game import WordGame, mean_ndcg
 
 SMALL = GameSettings(
     dim=16, context_size=16, batch_size=16, steps=4, every=2, test_corpora=2, test_pairs=32

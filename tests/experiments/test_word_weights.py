@@ -8,8 +8,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from cde.experiments.word_weights import DocumentShares, shares_read, word_weights
 from cde.models import ContextualEncoder
+from cde_studies.results.word_weights import DocumentShares, shares_read, word_weights
 
 
 class WordCounts:

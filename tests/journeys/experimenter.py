@@ -23,11 +23,11 @@ from typing import Any
 import nbformat
 from reader import ENVIRONMENT, QUICK, ROOT, need, none_of, run, step
 
-from cde.book.chapters import chapters, find_chapter
-from cde.book.comparison import numbered, read_run
-from cde.book.execution import load_execution
-from cde.book.page import MIME
 from cde.storage import content_hash
+from cde_book.chapters import chapters, find_chapter
+from cde_book.comparison import numbered, read_run
+from cde_book.execution import load_execution
+from cde_book.page import MIME
 
 CDE, PAPERMILL = str(ENVIRONMENT / "bin" / "cde"), str(ENVIRONMENT / "bin" / "papermill")
 RUN = [CDE, "run", QUICK, "--profile", "smoke"]

@@ -32,9 +32,10 @@ import nbformat
 import yaml
 from bs4 import BeautifulSoup, Tag
 
-from cde.book.chapters import find_chapter
-from cde.book.parameters import declared_parameters, parse_assignments
-from cde.book.rendering import check_html
+from cde_book.chapters import find_chapter
+from cde_book.checkout import python_path
+from cde_book.parameters import declared_parameters, parse_assignments
+from cde_book.rendering import check_html
 
 ROOT = Path(__file__).resolve().parents[2]
 #: of the virtual environment that runs this; the path of its `python` may be a link that leads out
@@ -289,7 +290,9 @@ def journey(checkout: Path, only: Sequence[str]) -> None:
     with step("git clone of this repository"):
         head = clone(checkout)
     before = os.environ.get("PYTHONPATH")
-    variables = {"PYTHONPATH": os.pathsep.join([str(checkout), *([before] if before else [])])}
+    variables = {
+        "PYTHONPATH": os.pathsep.join([python_path(checkout), *([before] if before else [])])
+    }
     with step("the clone's package is the one that is imported"):
         show = [sys.executable, "-c", "import cde; print(cde.__file__)"]
         place = Path(run(show, checkout.parent, variables).stdout.strip())

@@ -35,8 +35,8 @@ import cde.models.encoder
 from cde.data import RetrievalSet
 from cde.models import ContextualConfig, ContextualEncoder, CorpusEncoder
 from cde.models.corpus import draw_context
-from cde.models.untrained import on_purpose
 from cde.surrogate import minilm_folder
+from cde_studies.encoder.untrained import on_purpose
 
 Vectors = NDArray[np.float32]
 

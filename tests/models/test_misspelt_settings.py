@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cde.dwell.encoder_decoder import EncoderDecoder
 from cde.models import BiEncoder, ContextualEncoder
+from cde_studies.dwell.encoder_decoder import EncoderDecoder
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cde.models.untrained import UNTRAINED_FAMILIES, untrained_encoder, untrained_published
+from cde_studies.encoder.untrained import UNTRAINED_FAMILIES, untrained_encoder, untrained_published
 
 
 @pytest.mark.parametrize("family", UNTRAINED_FAMILIES)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cde.models import ContextualEncoder
-from cde.models.untrained import on_purpose
+from cde_studies.encoder.untrained import on_purpose
 
 CORPUS = ["red boats in the harbour", "a green house", "soup with leeks"]
 

@@ -37,14 +37,14 @@ from safetensors.torch import save
 import cde
 from cde.batching.clustering import cluster_vectors
 from cde.batching.packing import BatchSampler, stratified_batches
-from cde.book.ledger import read_ledger
-from cde.book.parameters import Parameter, declared_parameters, parse_assignments
 from cde.corpus.files import read_texts
 from cde.data import RetrievalSet
 from cde.models import BiEncoderConfig, ContextualConfig
 from cde.models.weights import read_config, read_weights
 from cde.retrieval import rerank, score_queries
 from cde.training.loss import contrastive_loss
+from cde_book.ledger import read_ledger
+from cde_book.parameters import Parameter, declared_parameters, parse_assignments
 
 PACKAGE = Path(cde.__file__).resolve().parent
 REPORT = PACKAGE.parent / "book" / "reliability" / "bad_input.json"

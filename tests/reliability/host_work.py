@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from cde.experiments.runs import train
 from cde.storage.damage import digest_of
 from cde.surrogate import Surrogate
 from cde.training import TrainConfig, Trainer
+from cde.training.runs import train
 
 
 def watch(begun: list[int], end: signal.Signals | None, at: int) -> None:

@@ -44,7 +44,9 @@ SHARES = {
     "executing": 0.07,
     "rendering": 0.04,
 }
-_TEMPORARY = re.compile(r"\..*\.cde-[0-9a-f]{8,16}(\..*)?|.*-journal$|\.lock$|\.checkpoint.*|.*damaged.*")
+_TEMPORARY = re.compile(
+    r"\..*\.cde-[0-9a-f]{8,16}(\..*)?|.*-journal$|\.lock$|\.checkpoint.*|.*damaged.*"
+)
 _SHARED_MEMORY = Path("/dev/shm")
 
 

@@ -138,10 +138,11 @@ def run_tests(tree: Path, cache: Path, tests: Sequence[str], told: Path, options
     log = os.open(told.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    os.environ.update({"CDE_CACHE": str(cache), "PYTHONPATH": str(tree)})
+    places = [tree, tree / "book", tree / "notebooks"]
+    os.environ.update({"CDE_CACHE": str(cache), "PYTHONPATH": os.pathsep.join(map(str, places))})
     # the copy's own byte code is checked by content, and none is written
     sys.dont_write_bytecode = True
-    sys.path[:] = [str(tree), *(path for path in sys.path if Path(path).resolve() != ROOT)]
+    sys.path[:] = [*map(str, places), *(path for path in sys.path if Path(path).resolve() != ROOT)]
     os.chdir(tree)
     import cde
 

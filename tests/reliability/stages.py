@@ -157,11 +157,12 @@ def own_copy(shared: Path, folder: Path) -> Path:
 
 def executing(shared: Path) -> Work:
     """A chapter of a toy book, in a kernel of its own."""
-    from cde.book.chapters import Chapter
-    from cde.book.execution import execute, load_execution, raw_notebook, stale_reasons
+    from cde_book.chapters import Chapter
+    from cde_book.checkout import python_path
+    from cde_book.execution import execute, load_execution, raw_notebook, stale_reasons
 
     toy_book(shared / "toy")
-    os.environ["PYTHONPATH"] = str(shared / "toy")  # of the kernel
+    os.environ["PYTHONPATH"] = python_path(shared / "toy")  # of the kernel
 
     def work(folder: Path) -> list[Any]:
         root = own_copy(shared, folder)
@@ -184,13 +185,14 @@ def executing(shared: Path) -> Work:
 
 def rendering(shared: Path) -> Work:
     """The pages of a toy book, its chapters executed before, by Jupyter Book."""
-    from cde.book.chapters import chapters
-    from cde.book.execution import execute, raw_notebook
-    from cde.book.pages import write_pages
-    from cde.book.rendering import render
+    from cde_book.chapters import chapters
+    from cde_book.checkout import python_path
+    from cde_book.execution import execute, raw_notebook
+    from cde_book.pages import write_pages
+    from cde_book.rendering import render
 
     book = toy_book(shared / "toy")
-    os.environ["PYTHONPATH"] = str(book.root)
+    os.environ["PYTHONPATH"] = python_path(book.root)
     for chapter in chapters(book.root):
         path = raw_notebook(chapter, "smoke", book.root)
         execute(chapter, {"profile": "smoke"}, path, book.root)

@@ -18,14 +18,14 @@ from safetensors.torch import load_file, save_file
 from tiny_encoders import bi_encoder, contextual
 
 import cde
-from cde.book.ledger import read_ledger
 from cde.data.folder import load_pairs, load_retrieval
 from cde.data.judgements import LARGEST_GRADE
-from cde.dwell.span_corruption import windows_corrupted
 from cde.models.weights import read_weights
 from cde.retrieval import rank, rerank, score_queries
 from cde.training.loss import contrastive_loss
 from cde.validation.groups import group_numbers
+from cde_book.ledger import read_ledger
+from cde_studies.dwell.span_corruption import windows_corrupted
 
 Vectors = np.ndarray[Any, Any]
 WriteBeir = Callable[..., Path]

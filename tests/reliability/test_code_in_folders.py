@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from tiny_encoders import backbone_folder
 
-from cde.dwell.encoder_decoder import EncoderDecoder
 from cde.models import BiEncoder, ContextualEncoder
 from cde.models.encoder import load_tokenizer
 from cde.surrogate import Surrogate
+from cde_studies.dwell.encoder_decoder import EncoderDecoder
 
 OF_ITS_OWN = {
     "AutoConfig": "model.Config",

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from stages import TEXTS
 from tiny_encoders import bi_encoder
 
-from cde.book import records
 from cde.corpus import Index, build_index, building, saving
 from cde.data import pydocs, sources
 from cde.storage import content_hash, damage
 from cde.storage.damage import DamageWarning, read_json, read_sealed, write_json, write_sealed
+from cde_book import records
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -20,10 +20,9 @@ from tiny_encoders import backbone_folder
 
 import cde
 from cde.data import Pairs
-from cde.experiments import runs
-from cde.experiments.runs import Run, train
 from cde.storage.damage import DamageWarning
-from cde.training import Trainer
+from cde.training import Trainer, runs
+from cde.training.runs import Run, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -232,7 +231,7 @@ import resource, signal, sys
 from pathlib import Path
 sys.path[:0] = {paths!r}
 import test_damaged_runs
-from cde.experiments.runs import train
+from cde.training.runs import train
 import cde
 config = cde.TrainConfig.from_dict({config!r})
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

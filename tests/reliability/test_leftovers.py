@@ -224,7 +224,7 @@ def test_the_command_tells_of_a_disk_in_one_line(
     def fails(_: object) -> int:
         raise error
 
-    monkeypatch.setattr("cde.cli._dispatch", fails)
+    monkeypatch.setattr("cde_book.commands.list_chapters", fails)
     assert main(["list"]) == 2
     out, err = capsys.readouterr()
     assert err.startswith("cde list: ") and said in err and err.count("\n") == 1 and out == ""
@@ -236,7 +236,7 @@ def test_the_command_tells_of_a_store_of_vectors_that_is_locked_in_one_line(
     def fails(_: object) -> int:
         raise sqlite3.OperationalError("database is locked")
 
-    monkeypatch.setattr("cde.cli._dispatch", fails)
+    monkeypatch.setattr("cde_book.commands.list_chapters", fails)
     assert main(["list"]) == 2
     err = capsys.readouterr().err
     assert str(private_cache / "embeddings") in err and "CDE_CACHE" in err and err.count("\n") == 1

@@ -21,11 +21,12 @@ from stages import TEXTS
 from test_command import EXPERIMENT, ROOT, ToyBook
 from tiny_encoders import bi_encoder
 
-from cde.book import chapter_run
-from cde.book.chapters import Chapter
 from cde.corpus import Index, build_index
 from cde.corpus.saving import locked
 from cde.storage import alone
+from cde_book import chapter_run
+from cde_book.chapters import Chapter
+from cde_book.checkout import python_path
 
 #: forks two children for each line of arguments, after imports that both share
 TWICE = """
@@ -57,7 +58,11 @@ class Twice:
         self.process = subprocess.Popen(
             [sys.executable, "-c", TWICE.format(paths=paths, imports=imports)],
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"},
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{folder}{os.pathsep}{python_path(ROOT)}",
+                "OMP_NUM_THREADS": "1",
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -93,8 +98,8 @@ class Twice:
 
 
 COMMAND = """
-from cde.cli import main
-import cde.book.commands
+from cde_book.cli import main
+import cde_book.commands
 def work(number, arguments):
     return main(arguments)
 """

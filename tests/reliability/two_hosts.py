@@ -200,9 +200,7 @@ def _wait_for(folder: Path, name: str, patience: float) -> None:
         time.sleep(0.02)
 
 
-def _ends(
-    started: Sequence[subprocess.Popen[bytes]], begun: float, patience: float
-) -> list[float]:
+def _ends(started: Sequence[subprocess.Popen[bytes]], begun: float, patience: float) -> list[float]:
     """Seconds until each launcher has ended; those that do not are killed."""
     ended = [0.0] * len(started)
     while any(one.poll() is None for one in started):

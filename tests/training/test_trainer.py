@@ -14,12 +14,12 @@ import torch
 import cde
 from cde.batching.clustering import cluster_pairs, cluster_vectors
 from cde.data import Pairs, pydocs
-from cde.experiments.runs import run_key, train
 from cde.training import Preparation, TrainConfig, Trainer, build_model, mine_hard_negatives
 from cde.training import trainer as trainer_module
 from cde.training.loss import contrastive_loss
 from cde.training.preparation import fixed_context
 from cde.training.processes import Processes
+from cde.training.runs import run_key, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -585,7 +585,7 @@ def test_what_changes_a_run_changes_its_key(
     tested = dataclasses.replace(config, evaluate_every=2)
     toys = [cde.RetrievalSet.from_pairs(pairs, count) for count in (3, 4)]
     keys += [run_key(tested, pairs, tests=tests) for tests in ((), toys[:1], toys)]
-    monkeypatch.setattr("cde.experiments.runs.PROCEDURE", 0)
+    monkeypatch.setattr("cde.training.runs.PROCEDURE", 0)
     keys.append(run_key(config, pairs))
     for precision in ("float32", "bfloat16"):
         monkeypatch.setenv("CDE_PRECISION", precision)

@@ -1,0 +1,115 @@
+"""Boxes of a page that are neither figure nor table of measurements: HTML with its text beside it.
+
+Where numbers come from, what tests share with training, and settings as a table of what was
+changed. A box works in JupyterLab as in the rendered book; a reader without a browser gets its
+text.
+
+Cost: none to speak of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, Field, fields
+from typing import Any
+
+import pandas as pd
+
+from cde_book import plots
+from cde_book.markup import render
+
+__all__ = ["Box", "show_configurations_as_tables", "show_shared", "show_source"]
+
+
+class Box:
+    """HTML, with its text for readers without a browser."""
+
+    def __init__(self, markup: str, text: str) -> None:
+        self.markup, self.text = markup, text
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/html": self.markup, "text/plain": self.text}
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def show_source(note: str) -> None:
+    """Say below the cell where its numbers come from: the first words, and the rest folded unless
+    a record is stale.
+
+    Args:
+        note: sentences; nothing is shown where there are none.
+
+    Example:
+        >>> show_source("Read from the record of Monday, not computed here. Its proof holds.")
+        Read from the record of Monday, not computed here. Its proof holds.
+    """
+    from IPython.display import display
+
+    if not note:
+        return
+    head, found, _ = note.partition(", not computed here")
+    if not found:
+        head = note.partition(": ")[0].partition(". ")[0]
+    markup = render("source.html.j2", head=head, note=note, open="STALE" in note)
+    display(Box(markup, note))  # type: ignore[no-untyped-call]
+
+
+def show_shared(counted: pd.DataFrame) -> None:
+    """Say below the cell what the tests share with training: the sum, and a folded table by set.
+
+    Args:
+        counted: as a recipe's `shared` gives it.
+
+    Example:
+        >>> show_shared(pd.DataFrame({"documents": [20, 10], "queries": [3, 2], "near documents":
+        ...     [0, 4], "answers": [0, 1], "where": ["out", "in"]}, index=["a", "b"]))
+        Training and tests share: out of domain 0 of 20 documents, 0 of 3 queries' answers; in
+        domain 4 of 10 documents, 1 of 2 queries' answers.
+    """
+    from IPython.display import display
+
+    parts = []
+    for where, name in (("out", "out of domain"), ("in", "in domain")):
+        sums = counted[counted["where"] == where].sum(numeric_only=True)
+        if len(counted[counted["where"] == where]):
+            parts.append(
+                f"{name} {sums['near documents']:,.0f} of {sums['documents']:,.0f} documents, "
+                f"{sums['answers']:,.0f} of {sums['queries']:,.0f} queries' answers"
+            )
+    told = f"Training and tests share: {'; '.join(parts)}."
+    body = plots.table(counted).markup
+    display(Box(render("fold.html.j2", title=told, body=body), told))  # type: ignore[no-untyped-call]
+
+
+def show_configurations_as_tables() -> None:
+    """Have IPython show a `TrainConfig` by what differs from its defaults: as one line it is wider
+    than any page. Elsewhere than in IPython nothing happens.
+    """
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    if shell is not None:
+        formatter = shell.display_formatter.formatters["text/html"]
+        formatter.for_type_by_name("cde.training.configuration", "TrainConfig", changed_fields)
+
+
+def changed_fields(config: Any) -> str:
+    """An HTML table of the fields of a dataclass that differ from their defaults.
+
+    Example:
+        >>> from cde import TrainConfig
+        >>> "steps" in changed_fields(TrainConfig(steps=7))
+        True
+    """
+    values = {one.name: getattr(config, one.name) for one in fields(config)}
+    changed = {
+        one.name: repr(values[one.name])
+        for one in fields(config)
+        if values[one.name] != _default(one)
+    }
+    return plots.table(pd.DataFrame({"other than the default": changed})).markup
+
+
+def _default(one: Field[Any]) -> Any:
+    return one.default if one.default_factory is MISSING else one.default_factory()

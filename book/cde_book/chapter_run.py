@@ -1,0 +1,317 @@
+"""One chapter with one's own parameters: `cde run`, its rehearsal, its help, and making records.
+
+A record gets its proof as soon as it is made: the chapter's miniature runs after it, and what the
+same experiments give there is kept beside the record's rows. Cost: the chapter, and for a record
+its smoke run once more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from cde.hardware import compute_device
+from cde.provenance import PROFILES, commit, now
+from cde.storage import alone, atomic_path, cache_folder, content_hash, temporary_folder
+from cde_book.chapters import Chapter, find_chapter
+from cde_book.checkout import project_root
+from cde_book.comparison import compared, numbered, read_run, runs_of
+from cde_book.execution import Execution, execute, load_execution, write_execution
+from cde_book.ledger import ledger
+from cde_book.pages import chapter_notebook
+from cde_book.parameters import parse_assignments
+from cde_book.records import proof_states
+from cde_book.verdicts import decide
+
+__all__ = ["describe_chapter", "run", "tell_of_failure"]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Execute one chapter; with `--record`, write its records and their proof."""
+    chapter = find_chapter(options.chapter)
+    parameters = parse_assignments(options.parameter)
+    if options.profile is not None:
+        parameters["profile"] = options.profile
+    parameters = chapter.check_parameters(parameters)
+    output: Path = options.out or _readable_path(chapter, parameters)
+    _check_output(output)
+    asked = options.record if options.record not in (None, "1") else ""
+    if asked and not re.fullmatch(r"[\w-]+/[\w-]+", asked):
+        raise ValueError(
+            "--record takes a record's profile and name, such as laptop/table1-arms; it is "
+            f"{asked!r}"
+        )
+    if options.record and commit()[1] and not options.dirty:
+        raise ValueError(
+            "a record names the commit that made it, and there are uncommitted changes: commit "
+            "them, or give --dirty"
+        )
+    if options.add and not (project_root() / "book" / "records" / f"{asked or '?'}.json").exists():
+        raise ValueError(
+            "--add adds seeds to a record that is there: give --record PROFILE/NAME, such as "
+            "laptop/table1-arms"
+        )
+    if options.dry_run:
+        return _rehearse(chapter, parameters, output)
+    begun, before = now(), _records()
+    with _one_at_a_time(chapter, output, bool(options.record)) as waited:
+        if waited and _is_done(begun, before, chapter, parameters, output, options):
+            print(f"{output}: another process has just made it")
+            return 0
+        return _run_now(chapter, parameters, output, options, asked)
+
+
+def _one_at_a_time(chapter: Chapter, output: Path, records: bool) -> AbstractContextManager[bool]:
+    """Of the runs that write one notebook; and of those that record a chapter, which would write
+    one file, and prove it.
+    """
+    what = f"the records of {chapter.name}" if records else str(output)
+    mark = [str(project_root()), chapter.name] if records else [str(output.absolute())]
+    return alone(cache_folder("locks") / f"{content_hash(mark)}.lock", what)
+
+
+def _is_done(
+    begun: str,
+    before: dict[str, int],
+    chapter: Chapter,
+    parameters: dict[str, Any],
+    output: Path,
+    options: argparse.Namespace,
+) -> bool:
+    """Whether another process has made meanwhile what was asked for, records and proof too."""
+    try:
+        log = read_run(str(output))
+    except (FileNotFoundError, ValueError):
+        return False
+    if (log.chapter, log.parameters, log.recorded) != (
+        chapter.name,
+        parameters,
+        _recorded(options),
+    ):
+        return False
+    ended = datetime.fromisoformat(log.started) + timedelta(seconds=log.seconds)
+    new = [name for name, changed in _records().items() if before.get(name) != changed]
+    proved = not options.record or (new != [] and _holding(new) == set(new))
+    fresh = log.notebook == content_hash([chapter.source]) and ended.isoformat() >= begun
+    return fresh and proved and not log.error
+
+
+def _recorded(options: argparse.Namespace) -> str:
+    return f"{options.record or ''}{' and more seeds' if options.add else ''}"
+
+
+def _run_now(
+    chapter: Chapter,
+    parameters: dict[str, Any],
+    output: Path,
+    options: argparse.Namespace,
+    asked: str,
+) -> int:
+    if options.add and not _stands(chapter, asked):
+        print(
+            f"cde run: the proof of {asked} does not hold here, so that other seeds would not be "
+            "of the same experiment: make the record anew, without --add",
+            file=sys.stderr,
+        )
+        return 1
+    if options.record:
+        os.environ["CDE_RECORD"] = options.record
+        os.environ["CDE_RECORD_ADD"] = "1" if options.add else ""
+    before = _records()
+    notebook, log = execute(chapter, parameters, output)
+    with atomic_path(output) as temporary:
+        nbformat.write(chapter_notebook(chapter, notebook, log), temporary)
+    log.recorded = _recorded(options)
+    write_execution(log, output)
+    tell_of_failure(chapter.name, log.error)
+    if not log.error:
+        _print_verdicts(chapter, log)
+    print(f"{output} ({log.seconds:.0f} s); a log of what it used is beside it, as JSON")
+    written = sorted(name for name, changed in _records().items() if before.get(name) != changed)
+    if asked and not log.error and asked not in written:
+        path = f"book/records/{asked}.json"
+        print(f"cde run: no experiment of {chapter.name} wrote {path}", file=sys.stderr)
+        return 1
+    if options.record and not log.error:
+        if options.add:  # its proof is the one that it had
+            return 0 if _stands(chapter, asked) else 1
+        return _prove(chapter, written)
+    return 1 if log.error else 0
+
+
+def _rehearse(chapter: Chapter, parameters: dict[str, Any], output: Path) -> int:
+    """Say what would run, and what is known of its time and memory; nothing runs."""
+    default = {"profile": chapter.parameters["profile"].default}
+    settings = chapter.settings(parameters)
+    training = _training(settings) if "recipes.recipe_of(settings)" in chapter.source else ""
+    print(f"{chapter.name}: {chapter.title}")
+    for name, value in (default | settings | parameters).items():
+        if value is not None:
+            print(f"  {name} = {value!r}{'  (given)' if name in parameters else ''}")
+    print(f"to {output}")
+    logs = runs_of(chapter)
+    same = [log for log in logs if default | log.parameters == default | parameters]
+    if same:
+        print(f"a run with these settings {_took(same[0])} (measured, whatever was cached then)")
+    else:
+        print("time and memory: nothing is known here yet of a run with these settings")
+        for log in {log.profile: log for log in reversed(logs)}.values():
+            own = ", ".join(f"{name} = {value!r}" for name, value in log.parameters.items())
+            read = sum(digest != "missing" for digest in log.records.values())
+            records = f"; it read from {read} records" if read else ""
+            print(f"  one with {own} {_took(log)}{records}")
+    print(training, end="")
+    return 0
+
+
+def _took(log: Execution) -> str:
+    """What a run cost, in words."""
+    memory = f" and {log.memory:.1f} GiB of memory in its kernel" if log.memory else ""
+    return f"took {log.seconds:.0f} s{memory}, on {log.device}"
+
+
+def _training(settings: dict[str, Any]) -> str:
+    """What one training of a page's recipe is, from its config alone."""
+    from cde_studies.estimate import estimate
+    from cde_studies.recipes import recipe_of
+
+    config = recipe_of(argparse.Namespace(**settings)).base
+    cost = estimate(config)
+    memory = f", {cost.memory:.0f} GiB on a GPU" if compute_device().startswith("cuda") else ""
+    return (
+        f"a training of its recipe, from which arms depart: {cost.steps:,} steps of "
+        f"{cost.tokens:,} tokens, {cost.parameters / 1e6:.0f} million weights{memory} (computed "
+        f"from its config)\n  {config}\n"
+    )
+
+
+def _readable_path(chapter: Chapter, parameters: dict[str, Any]) -> Path:
+    """Where a rerun goes: its name says what was set, as far as that is short."""
+    said = "-".join(f"{name}={value}" for name, value in sorted(parameters.items()))
+    said = re.sub(r"[^\w=.,-]+", "_", said)
+    if len(said) > 80:
+        said = f"{said[:70]}-{content_hash([json.dumps(parameters, sort_keys=True)], 8)}"
+    stem = f"{chapter.name}-{said}" if said else chapter.name
+    return project_root() / "book" / "reruns" / f"{stem}.ipynb"
+
+
+def _check_output(output: Path) -> None:
+    """Before anything runs: whether the notebook can be written there."""
+    if output.suffix != ".ipynb" or output.is_dir():
+        raise ValueError(f"--out must name a notebook, FILE.ipynb; it is {output}")
+    folder = next(one for one in output.absolute().parents if one.exists())
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = f"{folder} is no folder that can be written to ({error.strerror})"
+        raise PermissionError(f"--out {output}: {reason}") from None
+
+
+def _records() -> dict[str, int]:
+    """The committed records, and when each was last written."""
+    paths = (project_root() / "book" / "records").glob("*/*.json")
+    return {f"{path.parent.name}/{path.stem}": path.stat().st_mtime_ns for path in paths}
+
+
+def _miniature(chapter: Chapter) -> bool:
+    """Run a chapter's miniature, the page's own parameters at the profile `smoke`, which compares
+    the proofs of its records; whether it ran to its end.
+    """
+    for switch in ("CDE_RECORD", "CDE_RECORD_ADD"):
+        os.environ.pop(switch, None)
+    own = os.environ.get("CDE_PRECISION")
+    os.environ["CDE_PRECISION"] = "float32"  # proofs are, whatever the record was computed in
+    try:
+        with temporary_folder() as folder:
+            _, log = execute(chapter, {"profile": "smoke"}, folder / f"{chapter.name}.ipynb")
+    finally:
+        os.environ.pop("CDE_PRECISION")
+        os.environ.update({} if own is None else {"CDE_PRECISION": own})
+    tell_of_failure(chapter.name, log.error)
+    return not log.error
+
+
+def _holding(names: list[str]) -> set[str]:
+    """Which of these records have a proof that holds here."""
+    return {one.record for one in proof_states() if one.record in names and one.state == "holds"}
+
+
+def _stands(chapter: Chapter, name: str) -> bool:
+    """Whether a record's proof holds here today."""
+    return _miniature(chapter) and bool(_holding([name]))
+
+
+def _prove(chapter: Chapter, names: list[str]) -> int:
+    """Give records their proof: the chapter's miniature."""
+    os.environ["CDE_PROVE"] = ",".join(names)
+    ran = _miniature(chapter)
+    without = sorted({*names} - _holding(names))
+    if without:
+        print(
+            f"cde run: no miniature was computed for {', '.join(without)}: they have no proof",
+            file=sys.stderr,
+        )
+    return 1 if without or not ran else 0
+
+
+def tell_of_failure(chapter: str, error: str) -> None:
+    """Say on stderr in which cell a chapter failed; nothing where it did not.
+
+    Example:
+        >>> tell_of_failure("packing", "")
+    """
+    if error:
+        print(f"\nchapter {chapter} failed in {error}\n", file=sys.stderr)
+
+
+def _print_verdicts(chapter: Chapter, log: Execution) -> None:
+    """Each claim's verdict, with our numbers and the built book's beside them."""
+    page = load_execution(chapter, log.profile)
+    runs = {"this run": log} | ({} if page is None else {"the book": page})
+    differing, numbers = compared(runs)
+    for name, row in numbers.iterrows():
+        if name in ledger():
+            decided = decide(ledger()[str(name)], numbered(log).values())
+            print(f"  {row['this run']:<24} {ledger()[str(name)].wording} ({decided.reason})")
+        else:
+            beside = f"; the book: {row['the book']}" if row.get("the book") else ""
+            print(f"  {'':<24} {name}: {row['this run']}{beside}")
+    if len(runs) > 1 and len(differing):
+        print(f"  what differs from the book: {', '.join(map(str, differing.index))}")
+
+
+def describe_chapter(name: str) -> str:
+    """A chapter's question, parameters and time, for `cde run CHAPTER --help`.
+
+    Raises:
+        ValueError: there is no such chapter.
+
+    Example:
+        >>> "seed" in describe_chapter("idf_divergence")
+        True
+    """
+    chapter = find_chapter(name)
+    lines = [f"cde run {chapter.name} [-p NAME VALUE]…", "", chapter.title, "", "parameters:"]
+    for parameter in chapter.parameters.values():
+        default = "the profile's" if parameter.default is None else f"{parameter.default!r}"
+        meaning = f"  {parameter.meaning}" if parameter.meaning else ""
+        lines.append(
+            f"  {parameter.name:<24} {parameter.accepted}; default: {default}{meaning and ';'}"
+            f"{meaning}"
+        )
+    for profile in PROFILES:
+        log = load_execution(chapter, profile)
+        if log is not None:
+            lines.append(f"at {profile} it {_took(log)}")
+    return "\n".join(lines)

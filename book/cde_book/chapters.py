@@ -1,0 +1,184 @@
+"""Chapters: jupytext notebooks in `notebooks/<part>/<chapter>.py`, and their parameters.
+
+A chapter's parameters are the annotated assignments of its cell tagged `parameters`. They are read
+without running anything, so that a misspelt name or a value of the wrong type is an error before
+the first cell, not a warning after the last.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jupytext
+from nbformat import NotebookNode
+
+from cde.data import list_sources
+from cde.validation import unknown
+from cde_book.checkout import project_root
+from cde_book.parameters import Parameter, declared_parameters
+
+__all__ = ["Chapter", "chapters", "find_chapter"]
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A notebook of the book."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The file's stem, which is the chapter's name everywhere."""
+        return self.path.stem
+
+    @property
+    def part(self) -> str:
+        """The part of the book: the folder that the notebook is in."""
+        return self.path.parent.name
+
+    @cached_property
+    def source(self) -> str:
+        """The notebook's text."""
+        return self.path.read_text(encoding="utf-8")
+
+    def notebook(self) -> NotebookNode:
+        """The notebook, parsed by jupytext; a new object on each call."""
+        return jupytext.reads(self.source, fmt="py:percent")
+
+    @cached_property
+    def title(self) -> str:
+        """The text of the page's one H1."""
+        for line in self.source.splitlines():
+            if line.startswith("# # "):
+                return line.removeprefix("# # ").strip()
+        raise ValueError(f"{self.path} has no title: its first cell must begin with '# # …'")
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """The chapter's parameters, by name.
+
+        Raises:
+            ValueError: there is no cell tagged `parameters`, or it holds something else than
+                annotated assignments of literal values.
+        """
+        for cell in self.notebook().cells:
+            if "parameters" in cell.metadata.get("tags", []):
+                return declared_parameters(cell.source, str(self.path))
+        raise ValueError(f"{self.path} has no cell tagged 'parameters'")
+
+    def check_parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Check given values against the chapter's parameters, by name and type.
+
+        Raises:
+            ValueError: an unknown name (the closest are offered), a value of another type or range
+                than the parameter's, or collections that `$CDE_DATA` does not have.
+        """
+        for name in values:
+            if name not in self.parameters:
+                close = difflib.get_close_matches(name, self.parameters, n=2)
+                hint = f"did you mean {' or '.join(close)}? " if close else ""
+                raise ValueError(
+                    f"chapter {self.name} has no parameter {name!r}: {hint}It has "
+                    f"{', '.join(self.parameters)}"
+                )
+        checked = {name: self.parameters[name].check(value) for name, value in values.items()}
+        _check_collections(checked.get("collections") or [])
+        return checked
+
+    def settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Every setting of a run, by name: what the page's own cell of settings makes of given
+        parameters. That cell runs as far as its last check, and nothing else does.
+
+        Args:
+            values: parameters, checked.
+
+        Returns:
+            name → value; empty for a page without such a cell.
+
+        Raises:
+            ValueError: what that cell refuses.
+
+        Example:
+            >>> find_chapter("packing").settings({"profile": "smoke"})["batch_sizes"]
+            [8, 16, 64]
+        """
+        from cde_book import page
+
+        given = {name: parameter.default for name, parameter in self.parameters.items()}
+        for cell in self.notebook().cells:
+            if cell.cell_type != "code" or "\nsettings = page.settings(" not in f"\n{cell.source}":
+                continue
+            parts = ast.parse(cell.source).body
+            shown = [place for place, part in enumerate(parts) if isinstance(part, ast.Expr)]
+            program = ast.Module(parts[: shown[0]] if shown else parts, [])
+            names = {"page": page, **given, **values}
+            exec(compile(program, str(self.path), "exec"), names)
+            return dict(vars(names["settings"]))
+        return {}
+
+
+def _check_collections(names: Sequence[str]) -> None:
+    """Refuse collections that are not in `$CDE_DATA/beir`: a page would leave them out, and say so
+    only in its text.
+    """
+    below = [one.name for one in list_sources() if one.name.startswith("beir/")] if names else []
+    known = [name.removeprefix("beir/") for name in below]
+    if names and not known:
+        given = os.environ.get("CDE_DATA")
+        state = f"it is {given}, which has none" if given else "it is not set"
+        raise ValueError(
+            f"parameter collections needs data: CDE_DATA must name a folder with beir/ in it; "
+            f"{state}"
+        )
+    if strange := set(names) - set(known):
+        raise ValueError(
+            f"parameter collections: {unknown(strange, known, 'collection of $CDE_DATA')}"
+        )
+
+
+def chapters(root: Path | None = None) -> list[Chapter]:
+    """Every chapter, part by part, in the order of the table of contents.
+
+    Args:
+        root: the checkout; by default the one this package is installed from.
+    """
+    root = root or project_root()
+    found = sorted((root / "notebooks").glob("*/*.py"))
+    by_name = {path.stem: Chapter(path) for path in found if path.parent.name != "cde_studies"}
+    contents = (
+        (root / "_toc.yml").read_text(encoding="utf-8") if (root / "_toc.yml").exists() else ""
+    )
+    order = [
+        Path(line.partition("file:")[2].strip()).name
+        for line in contents.splitlines()
+        if "file:" in line
+    ]
+    return sorted(
+        by_name.values(),
+        key=lambda c: (order.index(c.name) if c.name in order else len(order), c.name),
+    )
+
+
+def find_chapter(name: str, root: Path | None = None) -> Chapter:
+    """The chapter of that name.
+
+    Raises:
+        ValueError: there is none (the closest names are offered).
+
+    Example:
+        >>> find_chapter("table1").part
+        'results'
+    """
+    by_name = {chapter.name: chapter for chapter in chapters(root)}
+    if name not in by_name:
+        close = difflib.get_close_matches(name, by_name, n=3)
+        hint = f"did you mean {' or '.join(close)}? " if close else ""
+        raise ValueError(f"no chapter is called {name!r}: {hint}There are {', '.join(by_name)}")
+    return by_name[name]

@@ -1,0 +1,57 @@
+"""The checkout of the book: the folder with `book/` and `notebooks/`, and its lock."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from pathlib import Path
+
+__all__ = ["PACKAGES", "project_root", "python_path", "version_differences"]
+
+#: the packages of a checkout, from its root: the library, the book beside it, its studies
+PACKAGES = ("cde", "book/cde_book", "notebooks/cde_studies")
+
+
+def project_root() -> Path:
+    """The checkout that this package is installed from.
+
+    Raises:
+        FileNotFoundError: it is installed without the book's sources, which the ledger and the
+            runner need.
+    """
+    root = Path(__file__).resolve().parents[2]
+    if not (root / "book" / "claims.yml").exists():
+        raise FileNotFoundError(
+            f"{root} has no book/claims.yml: the ledger and the chapters come with a checkout of "
+            "the book; install from one (pip install -e '.[book]')"
+        )
+    return root
+
+
+def python_path(root: Path) -> str:
+    """The `PYTHONPATH` with which a process takes its packages from this checkout."""
+    return os.pathsep.join(str((root / package).parent) for package in PACKAGES)
+
+
+def _lock() -> dict[str, str]:
+    lines = (project_root() / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return dict(line.split("==", 1) for line in lines if "==" in line and not line.startswith("#"))
+
+
+def version_differences() -> list[str]:
+    """Installed distributions whose version is not the lock's; what is not installed does not
+    count.
+
+    Example:
+        >>> all("lock" in line for line in version_differences())
+        True
+    """
+    differences = []
+    for name, locked in _lock().items():
+        try:
+            installed = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if installed.partition("+")[0] != locked:
+            differences.append(f"{name} {installed} (lock: {locked})")
+    return differences

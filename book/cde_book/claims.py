@@ -1,0 +1,290 @@
+"""What a chapter measures: gates, then claims, then the verdicts that follow by rule.
+
+`cde_book.ledger` has the claims and their rules, `cde_book.verdicts` decides. A chapter enters what
+it measured in the account of its process; the last cell hands the account over to the runner.
+
+Cost: none to speak of.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from cde.intervals import Interval, run_interval, table_interval
+from cde.provenance import account
+from cde_book.ledger import gates, ledger
+from cde_book.markup import render
+from cde_book.verdicts import VERDICTS, Measurement, Reading, Role, Verdict, decide, outcome
+
+__all__ = [
+    "badges",
+    "css",
+    "gate",
+    "measure",
+    "measure_runs",
+    "reason",
+    "told",
+    "verdict",
+    "verdict_table",
+    "verdicts",
+]
+
+
+def gate(name: str, value: float | None, what: str, scale: str | None = None) -> Reading:
+    """Enter what a gate showed; measurements of claims that name it, entered later, carry it.
+
+    Args:
+        name: id of the gate, in `book/gates.yml`.
+        value: the measured quantity; None where it was not measured.
+        what: on what it was measured.
+        scale: profile whose runs were measured; by default the page's.
+
+    Raises:
+        KeyError: a gate that is not in the file.
+
+    Example:
+        >>> gate("enough-updates", 50, "the recipe").passed
+        False
+    """
+    if name not in gates():
+        raise KeyError(f"book/gates.yml has no gate {name!r}; it has {', '.join(gates())}")
+    reading = Reading(name, None if value is None else float(value), what)
+    account.gates[scale or account.profile, name] = reading
+    return reading
+
+
+def measure(
+    claim: str, interval: Interval, what: str, role: Role = "test", scale: str | None = None
+) -> Measurement:
+    """Enter a measurement in this chapter's account; `verdicts` shows the account.
+
+    Args:
+        claim: its id.
+        interval: the estimate and its interval, in the claim's unit.
+        what: what was measured, in words.
+        role: see `cde_book.verdicts.Measurement`; what tests is a rehearsal at `smoke`.
+        scale: profile whose runs were measured; by default the page's.
+
+    Raises:
+        KeyError: a claim that is not in the ledger.
+    """
+    if claim not in ledger():
+        raise KeyError(f"the ledger book/claims.yml has no claim {claim!r}")
+    scale = scale or account.profile
+    readings = tuple(
+        account.gates.get((scale, name), Reading(name, None)) for name in ledger()[claim].gates
+    )
+    made = Measurement(claim, what, interval, _counted(role), scale, readings)
+    # a cell that is run again replaces what it entered before
+    place = (claim, what, scale)
+    others = [one for one in account.measured if (one.claim, one.what, one.scale) != place]
+    account.measured = [*others, made]
+    return made
+
+
+def _counted(role: Role) -> Role:
+    """What a measurement counts as: a test at the profile `smoke` is a rehearsal."""
+    return "rehearsal" if role == "test" and account.profile == "smoke" else role
+
+
+def measure_runs(
+    claim: str,
+    values: ArrayLike | pd.Series[float],
+    what: str,
+    role: Role = "test",
+    scale: str | None = None,
+) -> Interval:
+    """Enter the numbers of training runs with the interval that decides: over other seeds and other
+    collections at once where there are two or more of each, else over what there are several of. A
+    single run is entered as exploratory.
+
+    Args:
+        claim: its id.
+        values: in the claim's unit: a number a run, or a series by seed and set (`Sweep.gain(...,
+            by=["seed", "set"])`).
+        what: what was measured, in words.
+        role: as for `measure`.
+        scale: as for `measure`.
+
+    Returns:
+        The interval; of a single number, that alone.
+
+    Example:
+        >>> print(measure_runs("cde-table1-clustered-batches", [1.5], "one seed"))
+        1.5 [1.5, 1.5]
+    """
+    if isinstance(values, pd.Series) and values.index.nlevels > 1:
+        values = values.dropna()
+        interval, runs = table_interval(values), values.index.get_level_values(0).nunique()
+    else:
+        values = np.asarray(values, dtype=np.float64).ravel()
+        runs = len(values)
+        interval = run_interval(values) if runs > 1 else None
+    if interval is None:
+        one = float(np.asarray(values)[0])
+        interval, what = (
+            Interval(one, one, one, 1, "one run: no interval"),
+            f"{what} (one run: no interval)",
+        )
+    if runs == 1 and _counted(role) == "test":
+        role = "exploratory"
+    measure(claim, interval, what, role, scale)
+    return interval
+
+
+def verdict(claim: str) -> str:
+    """The verdict on a claim, in a word or three, from what this chapter has measured so far; with
+    its scale, where that is not the page's profile.
+
+    Raises:
+        KeyError: a claim that is not in the ledger.
+
+    Example:
+        >>> verdict("cde-fig6-cluster-size")
+        'not tested'
+    """
+    decided = _decided(claim)
+    elsewhere = decided.scale not in ("", account.profile)
+    return f"{decided.verdict} (at {decided.scale})" if elsewhere else decided.verdict
+
+
+def reason(claim: str) -> str:
+    """Why the verdict on a claim is what it is, in a few words.
+
+    Raises:
+        KeyError: a claim that is not in the ledger.
+
+    Example:
+        >>> reason("cde-fig6-cluster-size")
+        'its chapter did not measure it'
+    """
+    return _decided(claim).reason
+
+
+def told(claim: str, holds: str, contradicted: str, otherwise: str) -> str:
+    """The sentence that the verdict on a claim makes true: what a page's answer is put together
+    of, so that it stays true when the numbers change.
+
+    Args:
+        claim: its id.
+        holds: said if the claim holds.
+        contradicted: said if it is contradicted.
+        otherwise: said of every other verdict.
+
+    Raises:
+        KeyError: a claim that is not in the ledger.
+
+    Example:
+        >>> told("cde-fig6-cluster-size", "Smaller.", "Larger.", "Which one, is open.")
+        'Which one, is open.'
+    """
+    return {"holds": holds, "contradicted": contradicted}.get(_decided(claim).verdict, otherwise)
+
+
+def badges() -> str:
+    """The verdicts of this chapter's claims as one line of HTML, equal ones as one badge that
+    leads to the section *Verdict*. Where the chapter has measured nothing, its claims as they are
+    then: not tested; empty in a notebook that has no name.
+    """
+    groups: dict[tuple[str, str], list[str]] = {}
+    chapter = Path(os.environ.get("CDE_CHAPTER", "")).stem
+    own = [claim.id for claim in ledger().values() if claim.chapter == chapter]
+    for name in dict.fromkeys([one.claim for one in account.measured] or own):
+        decided = _decided(name)
+        groups.setdefault((decided.verdict, decided.scale), []).append(ledger()[name].wording)
+    order = sorted(groups, key=lambda one: VERDICTS.index(one[0]))
+    listed = [(*key, css(key[0]), groups[key]) for key in order]
+    return " ".join(render("badges.html.j2", badges=listed).split()) if listed else ""
+
+
+def _decided(claim: str) -> Verdict:
+    return decide(ledger()[claim], account.measured)
+
+
+class _Account:
+    """The verdicts of a chapter, as a table for people and as JSON for the runner."""
+
+    def __init__(self, entries: list[Measurement]) -> None:
+        self.entries = entries
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/html": verdict_table(self.entries), "text/plain": self._text()}
+
+    def _text(self) -> str:
+        names = dict.fromkeys(entry.claim for entry in self.entries)
+        return "\n".join(
+            f"{name}: {decide(ledger()[name], self.entries).verdict}" for name in names
+        )
+
+    def __repr__(self) -> str:
+        return self._text()
+
+
+def verdicts() -> _Account:
+    """This chapter's claims with the paper's value, ours, and the verdict: the last cell of a
+    chapter shows it.
+    """
+    return _Account(list(account.measured))
+
+
+def verdict_table(entries: list[Measurement]) -> str:
+    """An HTML table of measurements, grouped by claim, with a verdict for each claim."""
+    groups = []
+    for name in dict.fromkeys(entry.claim for entry in entries):
+        claim, own = ledger()[name], [entry for entry in entries if entry.claim == name]
+        decided = decide(claim, own)
+        rows = [
+            (one, outcome(claim, one.interval) if one.role == "test" else one.role) for one in own
+        ]
+        closed = {r.reason: r for one in own for r in one.gates if not r.passed}
+        groups.append(
+            {
+                "claim": claim,
+                "verdict": decided,
+                "style": css(decided.verdict),
+                "power": power_in_words(name, decided),
+                "rows": rows,
+                "closed": list(closed),
+            }
+        )
+    return render("verdicts.html.j2", groups=groups)
+
+
+def power_in_words(claim: str, decided: Verdict) -> str:
+    """What a null means: the smallest effect that would have been seen, beside the paper's.
+
+    Empty for other verdicts, and where a gate decides.
+
+    Args:
+        claim: its id.
+        decided: the verdict on it.
+    """
+    if decided.verdict != "inconclusive" or decided.smallest is None:
+        return ""
+    known = ledger()[claim]
+    if np.isinf(decided.smallest):
+        return "no outcome of this measurement could have shown it"
+    if "near" in known.expect:
+        return f"would have shown equality within {decided.smallest:.2g}"
+    low, high = known.range
+    ((kind, bound),) = known.expect.items()
+    end = high if kind == "above" else low
+    if end is not None and decided.smallest > abs(end - bound):
+        return "nothing that the quantity can be would have been shown with such a spread"
+    text = f"a distance of {decided.smallest:.2g} from the bound would mostly have been seen"
+    beyond = known.beyond
+    if beyond is not None:
+        other = ", and the paper's own number lies on the other side of it"
+        text += f", and the paper has {beyond:.2g}" if beyond > 0 else other
+    return text
+
+
+def css(verdict: str) -> str:
+    """The style class of a verdict."""
+    return "verdict-" + verdict.replace(" ", "-")

@@ -1,0 +1,185 @@
+"""The book's commands: run a chapter, build the book, print the ledger.
+
+cde run CHAPTER [-p name value]… [--profile P] [--out FILE.ipynb]
+        [--record [PROFILE/NAME] [--add]]
+cde book [--profile P] [--only CHAPTER]… [--fresh]
+cde claims [--json | --simulate] [--profile P]
+cde compare RERUN [RERUN]… [--profile P]
+cde list
+
+`cde run CHAPTER --help` lists a chapter's parameters; `-p name=value` works as well. Nothing heavy
+is imported before it is needed: the parsers are part of every call of `cde`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import io
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import cde.cli
+from cde.provenance import PROFILES
+
+__all__ = ["add_parsers", "checks", "main"]
+
+
+def add_parsers(commands: Any) -> None:
+    """Add the book's commands to the parser of `cde`."""
+    _add_run(commands)
+    _add_book(commands)
+    ledger = commands.add_parser("claims", help="print each claim of the papers with its verdict")
+    ledger.add_argument("--simulate", action="store_true", help="what each rule could have said")
+    ledger.add_argument("--json", action="store_true", help="as JSON, with every measurement")
+    ledger.add_argument(
+        "--profile", choices=PROFILES, help="whose measurements (default: the last built)"
+    )
+    ledger.set_defaults(do=_later("cde_book.commands", "claims"))
+    compare = commands.add_parser("compare", help="two or more runs of a chapter, side by side")
+    compare.add_argument(
+        "runs",
+        nargs="+",
+        metavar="RERUN",
+        help="a notebook of cde run, or a chapter's name for its page; one alone is held against "
+        "its page",
+    )
+    compare.add_argument("--profile", choices=PROFILES, help="of the book's pages")
+    compare.set_defaults(do=_later("cde_book.commands", "compare"))
+    listed = commands.add_parser(
+        "list", help="list the chapters, their questions, and how long they took"
+    )
+    listed.set_defaults(do=_later("cde_book.commands", "list_chapters"))
+
+
+def _add_run(commands: Any) -> None:
+    run = commands.add_parser("run", help="execute one chapter with your own parameters")
+    run.add_argument("chapter", help="the file's stem, such as idf_divergence")
+    run.add_argument(
+        "-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE")
+    )
+    run.add_argument(
+        "--profile",
+        choices=PROFILES,
+        help="scale of every setting that is not given (default: laptop)",
+    )
+    run.add_argument(
+        "--dirty",
+        action="store_true",
+        help="allow --record with uncommitted changes; the page says so",
+    )
+    run.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="check everything, say settings, time and memory, run nothing",
+    )
+    run.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE.ipynb",
+        help="the executed notebook (default: book/reruns/)",
+    )
+    run.add_argument(
+        "--record",
+        nargs="?",
+        const="1",
+        metavar="PROFILE/NAME",
+        help="also write the chapter's records, or this one of them, such as hours/table1-arms",
+    )
+    run.add_argument(
+        "--add",
+        action="store_true",
+        help="with --record PROFILE/NAME: add these seeds to those that the record has",
+    )
+    run.set_defaults(do=_later("cde_book.chapter_run", "run"))
+    run.parse_known_args = _with_chapters_help(run.parse_known_args)
+
+
+def _add_book(commands: Any) -> None:
+    book = commands.add_parser("book", help="execute the stale chapters and render the book")
+    book.add_argument("--profile", choices=PROFILES, default="laptop")
+    book.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="CHAPTER",
+        help="only this chapter; repeatable",
+    )
+    book.add_argument(
+        "--fresh",
+        action="store_true",
+        help="execute every chapter, stale or not, and use no record",
+    )
+    book.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="chapters at once, each with its share of the threads (default: 2 where there are two "
+        "cores, 1 on a GPU)",
+    )
+    book.set_defaults(do=_later("cde_book.commands", "book"))
+
+
+def _later(module: str, name: str) -> Callable[[argparse.Namespace], int]:
+    """A function of another module, which is imported when it is called."""
+    return lambda options: int(getattr(importlib.import_module(module), name)(options))
+
+
+def _with_chapters_help(parse: Callable[..., Any]) -> Callable[..., Any]:
+    """`-p name=value` is read as `-p name value`, and `--help` tells of the chapter named."""
+
+    def parsed(arguments: Sequence[str], namespace: Any = None) -> Any:
+        given = _separated(arguments)
+        asked = [one for one in given if one not in ("-h", "--help")]
+        if len(asked) < len(given):
+            chapter = ""
+            with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
+                chapter = str(parse(asked, None)[0].chapter)
+            if chapter:
+                from cde_book.chapter_run import describe_chapter
+
+                print(describe_chapter(chapter))
+                raise SystemExit(0)
+        return parse(given, namespace)
+
+    return parsed
+
+
+def _separated(arguments: Sequence[str]) -> list[str]:
+    """`-p name=value` as `-p name value`."""
+    parts: list[str] = []
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        follows = parts[-1:] in (["-p"], ["--parameter"])
+        parts += [name, value] if follows and equals and name.isidentifier() else [argument]
+    return parts
+
+
+def checks() -> Iterator[tuple[str, bool, str]]:
+    """What `cde doctor` looks at beside the library: versions against the lock, and the records."""
+    from cde_book.checkout import version_differences
+    from cde_book.records import proof_states
+
+    differences = version_differences()
+    yield "lock", not differences, ", ".join(differences[:5]) or "versions as the lock says"
+    states = proof_states()
+    stale = [one.record for one in states if one.state == "stale"]
+    held = sum(one.state == "holds" for one in states)
+    waiting = len(states) - held - len(stale)
+    later = f", {waiting} not compared here yet (`cde book --profile smoke`)" if waiting else ""
+    gone = "".join(f"; STALE: {name}" for name in stale)
+    yield "records", not stale, f"{held} proofs hold{later}{gone}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command `cde` with the book's commands, installed or on the path alone."""
+    return cde.cli.main(arguments, [sys.modules[__name__]])
+
+
+if __name__ == "__main__":
+    import cde_book.cli  # under its own name: the entry point finds the same module
+
+    sys.exit(cde_book.cli.main())

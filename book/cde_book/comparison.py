@@ -1,0 +1,195 @@
+"""Runs of one chapter side by side: what was set, what was used, what was measured.
+
+A measurement is told by its claim and by its place among the chapter's measurements of that claim:
+its words may name the very settings that differ.
+
+Cost: that of reading the logs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pandas as pd
+
+from cde_book.chapters import Chapter, find_chapter
+from cde_book.checkout import project_root
+from cde_book.execution import Execution, load_execution, parsed_execution
+from cde_book.ledger import ledger
+from cde_book.page import MIME
+from cde_book.parameters import declared_parameters
+from cde_book.verdicts import Measurement, decide, from_json
+
+__all__ = ["compared", "numbered", "read_run", "runs_of"]
+
+
+def read_run(place: str, profile: str = "laptop") -> Execution:
+    """The log of a run.
+
+    Args:
+        place: an executed notebook: one that `cde run` wrote, its log beside it, or a page that
+            papermill, jupytext or JupyterLab has run; or the name of a chapter: the page of the
+            built book.
+        profile: profile of the book, for a chapter's name.
+
+    Raises:
+        FileNotFoundError: no run there.
+        ValueError: a file that is no log of a run, a notebook that has not run to its end, or an
+            unknown chapter.
+    """
+    path = Path(place)
+    if path.suffix not in (".ipynb", ".json"):
+        log = load_execution(find_chapter(place), profile)
+        if log is None:
+            raise FileNotFoundError(
+                f"the book has no run of {place} at {profile}: make it with cde book --profile "
+                f"{profile} --only {place}"
+            )
+        return log
+    beside = path.with_suffix(".json")
+    if not beside.exists() and path.suffix == ".ipynb" and path.exists():
+        return _told_by(path)
+    try:
+        return parsed_execution(beside.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{beside} is not there: `cde run` writes it beside the notebook"
+        ) from None
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path.with_suffix('.json')} is no log of a run: {error}") from None
+
+
+def _told_by(path: Path) -> Execution:
+    """The log of a page that another tool has run, from what its own cells tell of the run."""
+    notebook = nbformat.read(path, as_version=4)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    handed = [output.data[MIME] for output in outputs if MIME in output.get("data", {})]
+    source = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    name = re.search(r"page\.provenance\(\s*[\"'](\w+)", source)
+    if not handed or name is None:
+        raise ValueError(
+            f"{path} tells of no run, and has no log beside it: only a page of the book that has "
+            "run to its last cell can be compared"
+        )
+    texts = "\n".join(str(output.get("data", {}).get("text/plain", "")) for output in outputs)
+    commit = re.search(r"^commit: (\w+)", texts, re.MULTILINE)
+    ran = notebook.metadata.get("papermill", {})
+    parameters = _parameters_of(notebook, str(path)) | dict(ran.get("parameters", {}))
+    return Execution(
+        chapter=name[1],
+        profile=str(parameters.get("profile", "")),
+        parameters=parameters,
+        started=str(ran.get("start_time", "")),
+        seconds=float(ran.get("duration") or 0),
+        commit=commit[1] if commit else "",
+        dirty="with uncommitted changes" in texts,
+        notebook="",
+        lock="",
+        **{key: handed[-1][key] for key in ("answer", "data", "device", "measurements")},
+    )
+
+
+def _parameters_of(notebook: Any, where: str) -> dict[str, Any]:
+    """The values in a page's own cell of parameters that are not left to the profile."""
+    tagged = [one for one in notebook.cells if "parameters" in one.metadata.get("tags", [])]
+    declared = declared_parameters("\n".join(cell.source for cell in tagged), where)
+    return {one.name: one.default for one in declared.values() if one.default is not None}
+
+
+def runs_of(chapter: Chapter, root: Path | None = None) -> list[Execution]:
+    """Every run of a chapter that has ended well on this machine, the latest first: the pages of
+    the built book, and the reruns beside it.
+
+    Args:
+        chapter: the chapter.
+        root: the checkout; by default the one this package is installed from.
+    """
+    book = (root or project_root()) / "book"
+    logs = []
+    for path in [
+        *book.glob(f"executed/raw/*/{chapter.name}.json"),
+        *book.glob(f"reruns/{chapter.name}*.json"),
+    ]:
+        with contextlib.suppress(ValueError):  # of an older form
+            logs.append(read_run(str(path)))
+    ended = [log for log in logs if log.chapter == chapter.name and not log.error]
+    return sorted(ended, key=lambda log: log.started, reverse=True)
+
+
+def numbered(log: Execution) -> dict[tuple[str, int], Measurement]:
+    """The measurements of a run, by claim and place among that claim's.
+
+    Example:
+        >>> numbered(Execution("toy", "laptop", {}, "", 1, "", False, "", ""))
+        {}
+    """
+    places: dict[tuple[str, int], Measurement] = {}
+    for entry in from_json(json.dumps(log.measurements)):
+        if entry.claim not in ledger():  # an older log, of a claim that is gone
+            continue
+        place = sum(claim == entry.claim for claim, _ in places)
+        places[entry.claim, place] = entry
+    return places
+
+
+def compared(runs: Mapping[str, Execution]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Settings that differ, and numbers side by side.
+
+    Args:
+        runs: name → log; all of one chapter.
+
+    Returns:
+        Two frames with a column for each run. The first has a row for each setting, data set or
+        machine that is not the same in all of them. The second has, for each claim, its verdict and
+        its measurements.
+
+    Raises:
+        ValueError: runs of different chapters.
+
+    Example:
+        >>> log = Execution("toy", "laptop", {"seed": 1}, "", 1, "", False, "", "")
+        >>> settings, _ = compared({"one": log, "other": Execution(**{**vars(log),
+        ...     "parameters": {"seed": 2}})})
+        >>> settings.loc["seed"].tolist()
+        ['1', '2']
+    """
+    names = {log.chapter for log in runs.values()}
+    if len(names) != 1:
+        raise ValueError(f"only runs of one chapter can be compared; these are of {sorted(names)}")
+    facts = pd.DataFrame({name: pd.Series(_facts(log)) for name, log in runs.items()}).fillna("")
+    differing = facts[facts.ne(facts.iloc[:, 0], axis=0).any(axis=1)]
+    return differing, _numbers(runs)
+
+
+def _facts(log: Execution) -> dict[str, str]:
+    facts: dict[str, Any] = {"profile": log.profile, **log.parameters, **log.data}
+    facts |= {"device": log.device, "commit": log.commit[:12], "seconds": round(log.seconds)}
+    return {name: str(value) for name, value in facts.items()}
+
+
+def _numbers(runs: Mapping[str, Execution]) -> pd.DataFrame:
+    places = {name: numbered(log) for name, log in runs.items()}
+    labels: list[str] = []
+    rows: list[dict[str, str]] = []
+    for claim in dict.fromkeys(claim for of in places.values() for claim, _ in of):
+        labels.append(claim)
+        rows.append({name: _verdict(claim, list(of.values())) for name, of in places.items()})
+        most = max(sum(one == claim for one, _ in of) for of in places.values())
+        for place in range(most):
+            of_run = {name: of.get((claim, place)) for name, of in places.items()}
+            words = next(one.what for one in of_run.values() if one is not None)
+            labels.append(f"  {place + 1}. {words}")
+            shown = {name: str(one.interval) if one else "" for name, one in of_run.items()}
+            rows.append(shown)
+    return pd.DataFrame(rows, index=labels, columns=list(runs))
+
+
+def _verdict(claim: str, entries: Sequence[Measurement]) -> str:
+    decided = decide(ledger()[claim], entries)
+    return f"{decided.verdict}{f' at {decided.scale}' if decided.scale else ''}"

@@ -1,0 +1,106 @@
+"""Differences of arms at every profile that has runs of them: drawn, as a table, and in words.
+
+A difference is named, and is a pair of selections of rows (`cde_studies.sweeps.Sweep`): what is
+compared, and with what. Its interval is over other seeds and other sets at once; with a single seed
+or set there is none, and the mean stands alone.
+
+Cost: milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from cde.intervals import smallest_effect
+from cde.provenance import account
+from cde_book.boxes import show_source
+from cde_book.records import records_at_other_profiles
+from cde_studies.sweeps import Sweep
+
+__all__ = ["Differences", "difference_table", "in_words", "sweeps_at_profiles"]
+
+#: name → what is compared, with what: arguments of `Sweep.score`
+Differences = Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]]
+
+
+def sweeps_at_profiles(name: str, rows: pd.DataFrame) -> dict[str, Sweep]:
+    """The reader's own sweep, and those of the records of other profiles; says where these are
+    from.
+
+    Args:
+        name: of the experiment.
+        rows: the reader's own.
+
+    Returns:
+        profile → sweep, the reader's own first.
+
+    Example:
+        >>> list(sweeps_at_profiles("no such experiment", pd.DataFrame())) == [account.profile]
+        True
+    """
+    found = {account.profile: Sweep(rows)}
+    for profile, record in records_at_other_profiles(name, account.profile).items():
+        found[profile] = Sweep(record.rows)
+        show_source(f"{profile}: {record.note}")
+    return found
+
+
+def difference_table(
+    runs: Mapping[str, Sweep], differences: Differences, /, **common: Any
+) -> pd.DataFrame:
+    """A line for each profile and difference: points of NDCG@10 with their interval, and the
+    smallest effect that would have been seen with 80 % power.
+
+    Args:
+        runs: profile → sweep; a profile without rows of a difference has no line of it.
+        differences: what is compared.
+        common: arguments of `Sweep.score` for both sides.
+
+    Example:
+        >>> rows = pd.DataFrame({"arm": ["a", "b"] * 4, "seed": [0, 0, 0, 0, 1, 1, 1, 1],
+        ...     "set": ["s", "s", "t", "t"] * 2, "where": "out", "context": "none",
+        ...     "ndcg": [0.5, 0.4, 0.5, 0.3, 0.6, 0.5, 0.5, 0.3]})
+        >>> arms = {"a − b": ({"arm": "a"}, {"arm": "b"})}
+        >>> difference_table({"laptop": Sweep(rows)}, arms).loc[0, "points"]
+        '15 [-49, 79]'
+    """
+    lines = []
+    for profile, sweep in runs.items():
+        for name, pair in differences.items():
+            gains = sweep.gain(*pair, by=["seed", "set"], **common).dropna()
+            if gains.empty:
+                continue
+            found = sweep.crossed_gain(*pair, **common)
+            units = {unit: gains.index.get_level_values(unit).nunique() for unit in ("seed", "set")}
+            lines.append(
+                {
+                    "profile": profile,
+                    "difference": name,
+                    "points": str(found) if found else f"{gains.mean():.2f}",
+                    "seen with 80 % power": f"{smallest_effect(found):.2g}" if found else "",
+                    "seeds": units["seed"],
+                    "sets": units["set"],
+                }
+            )
+    return pd.DataFrame(lines)
+
+
+def in_words(
+    sweep: Sweep, pair: tuple[Mapping[str, Any], Mapping[str, Any]], /, **common: Any
+) -> str:
+    """A difference for a sentence, to a tenth of a point: the mean and its interval.
+
+    Example:
+        >>> rows = pd.DataFrame({"arm": ["a", "b"], "seed": 0, "set": "s", "where": "out",
+        ...     "context": "none", "ndcg": [0.5, 0.4]})
+        >>> in_words(Sweep(rows), ({"arm": "a"}, {"arm": "b"}))
+        '10.0'
+    """
+    found = sweep.crossed_gain(*pair, **common)
+    if found is None:
+        return f"{sweep.gain(*pair, **common).mean():.1f}"
+    numbers = (round(value, 1) + 0.0 for value in (found.estimate, found.low, found.high))
+    return "{} [{}, {}]".format(*numbers)  # no "-0.0"

@@ -1,0 +1,136 @@
+"""The gates that chapters of results measure: is the encoder trained far enough to be asked?
+
+`book/gates.yml` has their bounds, `cde_book.claims.gate` enters them. Three follow from the recipe
+and from scores that a chapter has in any case. Whether the encoder reads its context is read from
+the record of the chapter `context_moves_embeddings`, whose encoders are those of the same recipe.
+
+Cost: BM25 on each test set, a few seconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pandas as pd
+
+from cde.lexical import BM25
+from cde.models.configuration import ContextualConfig
+from cde.provenance import account
+from cde.retrieval import evaluate
+from cde_book import plots
+from cde_book.boxes import Box
+from cde_book.claims import gate
+from cde_book.ledger import gates, ledger
+from cde_book.markup import render
+from cde_book.records import rows_of_record
+from cde_book.verdicts import Reading
+from cde_studies.recipes import EvaluationSet, Recipe
+from cde_studies.sweeps import Sweep
+
+__all__ = ["bm25_scores", "of_recipe", "share_moved", "show"]
+
+#: settings in which arms of one recipe may differ and still be its encoders
+_OF_ARMS = {"seed", "batches", "architecture", "attention", "filter_epsilon"}
+
+
+def of_recipe(
+    chapter: str,
+    recipe: Recipe,
+    results: Sweep | None = None,
+    *,
+    scale: str | None = None,
+    bm25: float | None = None,
+    updates: int | None = None,
+) -> Any:
+    """Enter every gate that can be told of a recipe's runs; the table of what they showed.
+
+    Args:
+        chapter: its name; gates that none of its claims names are entered and not shown.
+        recipe: what was trained.
+        results: scores of its arms, for the floor; without them it is not measured.
+        scale: profile of the runs; by default the page's.
+        bm25: mean NDCG@10 of BM25 on the test sets in points; by default computed here.
+        updates: fewest steps of the optimiser in any arm; by default the recipe's.
+
+    Example:
+        >>> from cde_studies.recipes import recipe
+        >>> of_recipe("context_size", recipe("smoke")) is not None
+        True
+    """
+    base = recipe.base
+    what, steps = f"{base.steps} steps of {base.batch_size}", updates or base.steps
+    dropout = base.model.get("sequence_dropout", ContextualConfig().sequence_dropout)
+    readings = [
+        gate("enough-updates", steps, f"{steps} steps", scale),
+        gate("null-trained", base.steps * base.context_size * dropout, what, scale),
+        gate("reads-context", share_moved(recipe, scale or account.profile), what, scale),
+    ]
+    if results is not None:
+        scores = results.score(by="arm")
+        reference = bm25_scores(recipe.tests()).mean() if bm25 is None else bm25
+        weakest = float(scores.min() / reference)
+        readings.append(gate("above-floor", weakest, f"the arm {scores.idxmin()}", scale))
+    named = {name for one in ledger().values() if one.chapter == chapter for name in one.gates}
+    return show([one for one in readings if one.gate in named])
+
+
+def bm25_scores(tests: Iterable[EvaluationSet]) -> pd.Series[float]:
+    """NDCG@10 of BM25 in points, by set out of domain.
+
+    Example:
+        >>> from cde.data import RetrievalSet
+        >>> toy = RetrievalSet(["d"], ["a red boat"], ["q"], ["boat"], {"q": {"d": 1}})
+        >>> bm25_scores([EvaluationSet("toy", toy, "out")]).to_dict()
+        {'toy': 100.0}
+    """
+    outside = [test for test in tests if test.where == "out"]
+    return pd.Series(
+        {test.name: 100 * evaluate(BM25(), test.collection)["ndcg@10"] for test in outside}
+    )
+
+
+def share_moved(recipe: Recipe, profile: str) -> float | None:
+    """How far documents move from their own to another corpus' context, as a share of the distance
+    between documents; None without a record of this recipe's encoders.
+
+    Args:
+        recipe: what was trained.
+        profile: profile of the record.
+
+    Example:
+        >>> from cde_studies.recipes import recipe
+        >>> share_moved(recipe("laptop", steps=7), "laptop") is None
+        True
+    """
+    record = rows_of_record("context_moves_embeddings-distances", profile)
+    ours = json.loads(json.dumps(recipe.base.to_dict()))
+    if record is None or any(
+        record.settings.get(name) != value for name, value in ours.items() if name not in _OF_ARMS
+    ):
+        return None
+    rows = record.rows.query("what == 'distance' and kind == 'own and other'")
+    rows = rows.groupby("attention")[["moved", "between"]].mean()
+    return float((rows["moved"] / rows["between"]).min())  # of the attention that reads least
+
+
+def show(readings: Sequence[Reading]) -> Any:
+    """A folded table of gates: what must be true, what was measured, and whether it is passed; how
+    many of them are passed stays to be seen.
+    """
+    lines = [
+        {
+            "gate": gates()[one.gate].wording,
+            "measured": "not measured" if one.value is None else f"{one.value:.3g}",
+            "must exceed": f"{gates()[one.gate].above:g}",
+            "passed": "yes" if one.passed else "no",
+            "on": one.what,
+        }
+        for one in readings
+    ]
+    shown = plots.table(pd.DataFrame(lines).set_index("gate"))
+    passed = sum(one.passed for one in readings)
+    names = "; ".join(dict.fromkeys(gates()[one.gate].wording for one in readings))
+    title = f"Gates, {passed} of {len(readings)} passed: {names}"
+    return Box(render("fold.html.j2", title=title, body=shown.markup), shown.text)

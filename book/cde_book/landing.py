@@ -1,0 +1,213 @@
+"""The landing page's computed parts: a chart of all verdicts, and the most surprising results.
+
+The chart has a bar for each paper and scale; a segment is a verdict, its width the number of
+claims, and a link to those claims. `book/highlights.yml` names results that are worth a picture,
+each with the verdicts at which its sentence is true; where this build came out otherwise, the
+chapter's own answer stands in the sentence's place.
+
+Cost: reading the chapters' logs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from cde_book.claims import css
+from cde_book.ledger import PAPERS, SHORT
+from cde_book.ledger_pages import Judged, judged
+from cde_book.markup import render
+from cde_book.openings import Card, cards, opening_pages, read_list
+from cde_book.thumbnails import Figure
+from cde_book.verdicts import SCALES, VERDICTS
+
+__all__ = [
+    "Bar",
+    "Highlight",
+    "Segment",
+    "bars",
+    "claims_address",
+    "findings",
+    "highlights",
+    "landing_pages",
+]
+
+
+def claims_address(**choices: str) -> str:
+    """The page *Claims*, seen from the landing page, filtered by what is chosen.
+
+    Args:
+        choices: of verdict, paper, part and scale; what is empty is left out.
+
+    Example:
+        >>> claims_address(verdict="holds in part", paper="cde", scale="")
+        'generated/claims.html?verdict=holds+in+part&paper=cde'
+    """
+    chosen = urlencode({name: value for name, value in choices.items() if value})
+    return f"generated/claims.html?{chosen}" if chosen else "generated/claims.html"
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Claims of one paper, scale and verdict: how many, and where they stand."""
+
+    verdict: str
+    count: int
+    address: str
+    description: str
+
+    @property
+    def style(self) -> str:
+        """Style class of the verdict."""
+        return css(self.verdict)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """The claims of one paper whose evidence has one scale ("": no evidence)."""
+
+    paper: str
+    scale: str
+    segments: Sequence[Segment]
+
+    @property
+    def count(self) -> int:
+        """How many claims there are."""
+        return sum(segment.count for segment in self.segments)
+
+
+def bars(entries: Sequence[Judged]) -> list[Bar]:
+    """The chart: bars by paper, then by scale, the largest scale first, each claim once; facts of
+    construction are left out.
+
+    Args:
+        entries: the ledger, from `cde_book.ledger_pages.judged`.
+
+    Example:
+        >>> bars([])
+        []
+    """
+    tally = Counter(
+        (one.claim.paper, one.verdict.scale, one.verdict.verdict)
+        for one in entries
+        if not one.claim.by_construction
+    )
+    drawn = []
+    for paper, title in PAPERS.items():
+        scales = {scale for of, scale, _ in tally if of == paper}
+        for scale in sorted(scales, key=lambda one: (_place(one), one)):
+            words = f"{title}, {f'evidence at {scale}' if scale else 'no evidence'}"
+            segments = [
+                Segment(
+                    verdict,
+                    count,
+                    claims_address(verdict=verdict, paper=paper, scale=scale),
+                    f"{words}: {count} {'claim' if count == 1 else 'claims'}, {verdict}",
+                )
+                for verdict in VERDICTS
+                if (count := tally[paper, scale, verdict])
+            ]
+            drawn.append(Bar(paper, scale, segments))
+    return drawn
+
+
+def _place(scale: str) -> int:
+    """Place of a scale among all, no scale being the last."""
+    return SCALES.index(scale) if scale in SCALES else len(SCALES) + (not scale)
+
+
+@dataclass(frozen=True)
+class Highlight:
+    """A result with a picture and one sentence.
+
+    Attributes:
+        card: the chapter's.
+        sentence: what is said: the sentence of `book/highlights.yml` where all its verdicts are
+            those of this build, else the chapter's own answer.
+        stands: whether it is the former.
+        entries: the claims that it rests on.
+    """
+
+    card: Card
+    sentence: str
+    stands: bool
+    entries: Sequence[Judged]
+
+
+def highlights(path: Path, shown: Mapping[str, Card], entries: Sequence[Judged]) -> list[Highlight]:
+    """The results of a file of highlights, as this build supports them.
+
+    Args:
+        path: of `highlights.yml`; without it there are none.
+        shown: by chapter, from `cde_book.openings.cards`.
+        entries: the ledger, from `cde_book.ledger_pages.judged`.
+
+    Raises:
+        KeyError: a highlight names a chapter or a claim that does not exist.
+    """
+    by_claim = {one.claim.id: one for one in entries}
+    told = []
+    for entry in read_list(path):
+        card, when = shown[entry["chapter"]], entry["when"]
+        stands = all(by_claim[name].verdict.verdict == verdict for name, verdict in when.items())
+        sentence = entry["sentence"] if stands else card.answer
+        told.append(Highlight(card, sentence, stands, [by_claim[name] for name in when]))
+    return told
+
+
+def findings(path: Path, shown: Mapping[str, Card], entries: Sequence[Judged]) -> str:
+    """What the chapters show beyond the papers, by theme, with the verdicts of the claims that bear
+    on it.
+
+    Args:
+        path: of `findings.yml`; without it there are none.
+        shown: by chapter, from `cde_book.openings.cards`.
+        entries: the ledger, from `cde_book.ledger_pages.judged`.
+    """
+    by_claim = {one.claim.id: one for one in entries}
+    themes: dict[str, list[Any]] = {}
+    for entry in read_list(path):
+        bearing = [by_claim[name] for name in entry["claims"]]
+        themes.setdefault(entry["theme"], []).append((entry, shown[entry["chapter"]], bearing))
+    return render("findings.md.j2", themes=themes)
+
+
+def landing_pages(
+    profile: str, root: Path, figures: Mapping[str, Sequence[Figure]]
+) -> dict[str, str]:
+    """What the landing page and the parts' opening pages include, by file name below
+    `book/generated`.
+
+    Args:
+        profile: profile of this build.
+        root: folder of the checkout.
+        figures: by chapter, from `cde_book.thumbnails.chapter_figures`.
+    """
+    entries = judged(profile, root)
+    shown = cards(profile, root, entries, figures)
+    drawn = bars(entries)
+    open_ones = [one for one in entries if not one.claim.by_construction]
+    tally = Counter(one.verdict.verdict for one in open_ones)
+    chart = render(
+        "verdict_chart.html.j2",
+        profile=profile,
+        total=len(open_ones),
+        tested=sum(one.is_tested for one in open_ones),
+        constructed=len(entries) - len(open_ones),
+        bars=drawn,
+        longest=max((bar.count for bar in drawn), default=1),
+        short=SHORT,
+        address=claims_address,
+        tally=[(name, tally[name], css(name)) for name in VERDICTS],
+    )
+    told = highlights(root / "book" / "highlights.yml", shown, entries)
+    return {
+        "landing/verdicts.md": f"```{{raw}} html\n{chart}\n```\n",
+        "landing/highlights.md": render("highlights.md.j2", told=told),
+        "landing/findings.md": findings(root / "book" / "findings.yml", shown, entries),
+        **opening_pages(shown, entries, root),
+    }

@@ -1,0 +1,355 @@
+"""The pages made from the ledger: *Claims*, *How verdicts are decided*, *Map*.
+
+This module gathers what a page says; the folder `templates` holds how it is marked up.
+
+Cost: seconds, for the rule simulator; the rest is reading the chapters' logs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from scipy import stats
+
+from cde.intervals import Interval, false_discovery, smallest_effect
+from cde.intervals.estimates import STUDENT
+from cde_book.chapters import Chapter, chapters
+from cde_book.claims import css, power_in_words
+from cde_book.execution import load_execution
+from cde_book.forest import Axis, Line, axis, line
+from cde_book.ledger import PAPERS, SHORT, Claim, gates, ledger
+from cde_book.markup import render
+from cde_book.simulation import TRUTHS, attainable, chances
+from cde_book.thumbnails import Figure, chapter_figures
+from cde_book.verdicts import SCALES, VERDICTS, Measurement, Verdict, decide, from_json
+
+__all__ = ["Judged", "claims_page", "collect_measurements", "judged", "map_page", "rules_page"]
+
+
+#: stands in a verdict's place where no experiment could have come out otherwise
+BY_CONSTRUCTION = "by construction"
+
+
+def collect_measurements(profile: str, root: Path) -> dict[str, list[Measurement]]:
+    """The measurements of every executed chapter, by chapter."""
+    measurements = {}
+    for chapter in chapters(root):
+        log = load_execution(chapter, profile, root)
+        if log is not None:
+            measurements[chapter.name] = from_json(json.dumps(log.measurements))
+    return measurements
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim with its verdict, its measurements, and the chapters that made them (or will).
+
+    Attributes:
+        claim: the ledger's entry.
+        verdict: the verdict, by rule.
+        measurements: all of them, the largest scale first.
+        chapters: chapters that measured it; without any the one that is planned.
+        discovery: the p-value after Benjamini and Hochberg's correction over the ledger; None where
+            nothing was tested.
+    """
+
+    claim: Claim
+    verdict: Verdict
+    measurements: list[Measurement]
+    chapters: list[Chapter]
+    discovery: float | None = None
+
+    @property
+    def paper(self) -> str:
+        """Title of the paper."""
+        return PAPERS[self.claim.paper]
+
+    @property
+    def place(self) -> str:
+        """Where the paper says it: its short name and the place."""
+        return f"{SHORT[self.claim.paper]}, {self.claim.place}"
+
+    @property
+    def style(self) -> str:
+        """Style class of the verdict."""
+        return css(self.verdict.verdict)
+
+    @property
+    def group(self) -> str:
+        """What the page can be filtered by: the verdict, but for facts of construction."""
+        return BY_CONSTRUCTION if self.claim.by_construction else self.verdict.verdict
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether a measurement behind open gates tests it, and could have come out otherwise."""
+        return bool(self.tests) and not self.claim.by_construction
+
+    @property
+    def survives(self) -> bool:
+        """Whether a decided verdict is still one after the correction over the ledger."""
+        return (self.discovery or 0.0) <= 0.05
+
+    @property
+    def power(self) -> str:
+        """What a null means, in words."""
+        return power_in_words(self.claim.id, self.verdict)
+
+    @property
+    def tests(self) -> list[Measurement]:
+        """Measurements that the verdict rests on."""
+        return [
+            one
+            for one in self.measurements
+            if one.role == "test"
+            and one.scale == self.verdict.scale
+            and all(reading.passed for reading in one.gates)
+        ]
+
+    @property
+    def gates(self) -> list[str]:
+        """What the gates of its measurements showed, in words with their scale, each once."""
+        return list(
+            dict.fromkeys(
+                f"at {one.scale}: {reading.reason}"
+                for one in self.measurements
+                for reading in one.gates
+                if reading.value is not None
+            )
+        )
+
+    @property
+    def drawn(self) -> Line | None:
+        """The leading measurement, for a small drawing; None without one."""
+        leading = self.verdict.leading
+        if leading is None:
+            return None
+        return line(self.claim, leading.interval, axis(self.claim, [leading]))
+
+    @property
+    def axis(self) -> Axis:
+        """The scale that all its measurements share."""
+        return axis(self.claim, self.measurements)
+
+    @property
+    def forest(self) -> list[tuple[Measurement, Line]]:
+        """Each measurement with its line, all on one scale."""
+        on = self.axis if self.measurements else None
+        return [(one, line(self.claim, one.interval, on)) for one in self.measurements if on]
+
+
+def judged(profile: str, root: Path) -> list[Judged]:
+    """The whole ledger, in its order.
+
+    Example:
+        >>> from cde.storage import project_root
+        >>> len(judged("a profile of nobody", project_root())) == len(ledger())
+        True
+    """
+    known = {chapter.name: chapter for chapter in chapters(root)}
+    by_chapter = collect_measurements(profile, root)
+    every = [(name, entry) for name, entries in by_chapter.items() for entry in entries]
+    order = {scale: place for place, scale in enumerate(SCALES)}
+    entries = []
+    for identifier, claim in ledger().items():
+        measured = [(name, entry) for name, entry in every if entry.claim == identifier]
+        measured.sort(key=lambda one: (order.get(one[1].scale, 99), one[1].role != "test"))
+        names = list(dict.fromkeys(name for name, _ in measured)) or [claim.chapter or ""]
+        entries.append(
+            Judged(
+                claim=claim,
+                verdict=decide(claim, [entry for _, entry in measured]),
+                measurements=[entry for _, entry in measured],
+                chapters=[known[name] for name in names if name in known],
+            )
+        )
+    return _with_discoveries(entries)
+
+
+def _with_discoveries(entries: list[Judged]) -> list[Judged]:
+    """The same with p-values corrected over all claims that were tested."""
+    tested = [entry for entry in entries if entry.verdict.p is not None and entry.is_tested]
+    corrected = false_discovery([entry.verdict.p or 0.0 for entry in tested])
+    by_claim = {one.claim.id: float(q) for one, q in zip(tested, corrected, strict=True)}
+    return [
+        Judged(one.claim, one.verdict, one.measurements, one.chapters, by_claim.get(one.claim.id))
+        for one in entries
+    ]
+
+
+def claims_page(profile: str, root: Path) -> str:
+    """The page *Claims*: every claim of the ledger with its verdict, to be filtered by paper, part,
+    verdict, scale and words, and sorted; at first those that hold, at last those that were not
+    tested.
+    """
+    places = {identifier: place for place, identifier in enumerate(ledger())}
+    entries = sorted(judged(profile, root), key=lambda one: VERDICTS.index(one.verdict.verdict))
+    tally = Counter(entry.group for entry in entries)
+    return render(
+        "claims.md.j2",
+        profile=profile,
+        judged=entries,
+        places=places,
+        counts=", ".join(
+            f"{tally[name]} {name.replace('holds', 'hold')}" for name in VERDICTS if tally[name]
+        ),
+        constructed=tally[BY_CONSTRUCTION],
+        filters=_filters(entries),
+    )
+
+
+def _filters(entries: Sequence[Judged]) -> dict[str, dict[str, str]]:
+    """What the page can be filtered by: per parameter of its address the values and their words."""
+    counted = {
+        "verdict": Counter(entry.group for entry in entries),
+        "paper": Counter(entry.claim.paper for entry in entries),
+        "part": Counter(entry.claim.part for entry in entries),
+        "scale": Counter(entry.verdict.scale for entry in entries if entry.verdict.scale),
+    }
+    order = {
+        "verdict": (*VERDICTS, BY_CONSTRUCTION),
+        "paper": tuple(PAPERS),
+        "part": tuple(dict.fromkeys(claim.part for claim in ledger().values())),
+        "scale": SCALES,
+    }
+    return {
+        name: {
+            value: f"{PAPERS.get(value, value)} ({count[value]})"
+            for value in order[name]
+            if count[value] or name == "verdict"
+        }
+        for name, count in counted.items()
+    }
+
+
+def rules_page(profile: str, root: Path) -> str:
+    """The page *How verdicts are decided*: rules, gates, power, and what each rule could have said.
+
+    Example:
+        >>> from cde.storage import project_root
+        >>> "## Gates" in rules_page("a profile of nobody", project_root())
+        True
+    """
+    entries = judged(profile, root)
+    tested = [entry for entry in entries if entry.is_tested]
+    simulated = []
+    for entry in tested:
+        counted = chances(entry.claim, entry.tests)
+        shares = {
+            truth: {name: round(of[name] / of.total() * 100) for name in VERDICTS}
+            for truth, of in counted.items()
+        }
+        simulated.append((entry, shares))
+    stuck = [
+        entry
+        for entry, shares in simulated
+        if not _could_go_either_way(entry)
+        or shares[TRUTHS[0]]["holds"] + shares[TRUTHS[0]]["holds in part"] < 5
+    ]
+    decided = [entry for entry in tested if entry.verdict.verdict in ("holds", "contradicted")]
+    return render(
+        "rules.md.j2",
+        names=[chapter.name for chapter in chapters(root)],
+        gates=list(gates().values()),
+        power=[_power_of(n) for n in (3, 5, 10, 20)],
+        claims=list(ledger().values()),
+        simulated=simulated,
+        truths=TRUTHS,
+        decided=decided,
+        stuck=stuck,
+        gated=sum(bool(claim.gates) for claim in ledger().values()),
+        surviving=[entry for entry in decided if entry.survives],
+        constructed=[entry for entry in entries if entry.claim.by_construction],
+        orders=Counter(claim.fixed["order"] for claim in ledger().values()),
+    )
+
+
+def _could_go_either_way(entry: Judged) -> bool:
+    """Whether measurements of this size can support the claim, and can contradict it."""
+    possible = set[str]().union(*(attainable(entry.claim, one) for one in entry.tests))
+    return {"supports", "contradicts"} <= possible
+
+
+def _power_of(n: int) -> dict[str, float]:
+    """What n runs can show, in standard deviations of a single run's difference."""
+    half = float(stats.t.ppf(0.975, n - 1)) / math.sqrt(n)
+    interval = Interval(0.0, -half, half, n, STUDENT)
+    factor = math.sqrt((n - 1) / float(stats.chi2.ppf(0.025, n - 1)))
+    return {"n": n, "half": half, "effect": smallest_effect(interval), "factor": factor}
+
+
+@dataclass(frozen=True)
+class _Exhibit:
+    """A table or figure of a paper, and its chapter, or what is said in the chapter's place.
+
+    `figure` is the chapter's figure that answers it, or stands for the chapter, and `number` that
+    figure's among the chapter's.
+    """
+
+    exhibit: str
+    title: str
+    chapter: Chapter | None
+    without_chapter: str
+    note: str
+    figure: Figure | None
+    number: int
+
+
+def _exhibit(
+    entry: dict[str, Any], known: dict[str, Chapter], shown: Mapping[str, Sequence[Figure]]
+) -> _Exhibit:
+    """An entry of `book/exhibits.yml`."""
+    name, note = entry["chapter"] or "", entry.get("note") or ""
+    without_chapter = f"not yet (planned: {name})" if name else "not yet"
+    if "nothing to reproduce" in note:
+        without_chapter = "nothing to reproduce"
+    figures = shown.get(name, ())
+    paper = SHORT[entry["paper"]]
+    own = [one.is_of(paper, entry["exhibit"]) for one in figures]
+    index = own.index(True) if any(own) else 0
+    return _Exhibit(
+        entry["exhibit"],
+        entry["title"],
+        known.get(name),
+        without_chapter,
+        note,
+        figures[index] if figures else None,
+        index + 1,
+    )
+
+
+def map_page(profile: str, root: Path) -> str:
+    """The page *Map*: each table and figure of the three papers, and the chapter that answers it,
+    with its figure.
+
+    Example:
+        >>> from cde.storage import project_root
+        >>> "## From chapter to paper" in map_page("smoke", project_root())
+        True
+    """
+    known = {chapter.name: chapter for chapter in chapters(root)}
+    shown = chapter_figures(profile, root)
+    entries = yaml.safe_load((root / "book" / "exhibits.yml").read_text(encoding="utf-8"))
+    answers: dict[str, list[str]] = {name: [] for name in known}
+    for entry in entries:
+        if entry["chapter"] in known:
+            answers[entry["chapter"]].append(f"{PAPERS[entry['paper']]} {entry['exhibit']}")
+    return render(
+        "map.md.j2",
+        answered=sum(map(len, answers.values())),
+        total=len(entries),
+        papers={
+            title: [_exhibit(entry, known, shown) for entry in entries if entry["paper"] == paper]
+            for paper, title in PAPERS.items()
+            if any(entry["paper"] == paper for entry in entries)
+        },
+        backwards=[
+            (chapter, ", ".join(answers[name]) or "none") for name, chapter in known.items()
+        ],
+    )

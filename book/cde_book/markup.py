@@ -1,0 +1,126 @@
+"""Markup: the Jinja2 templates of the folder `templates`, filled with what a page says.
+
+A template `*.html.j2` escapes every value. One of Markdown, `*.md.j2`, inserts values as Markdown
+in which HTML is shown and not obeyed, and includes one of HTML where it needs a table. So a text
+from data cannot become markup of a page. A value that a template names and is not given is an
+error.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shlex
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import (
+    Environment,
+    FileSystemLoader,
+    StrictUndefined,
+    pass_eval_context,
+    select_autoescape,
+)
+from jinja2.nodes import EvalContext
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markupsafe import Markup
+
+__all__ = ["inert", "render"]
+
+#: where a tag, a comment or an address in angle brackets may begin
+_OPENING = re.compile(r"<(?=[A-Za-z/!?])")
+#: a text with more of them has each escaped, in code spans, too
+_MOST = 50
+#: what means something in Markdown's text, or in a table's cell
+_SIGNS = {ord(sign): f"&#{ord(sign)};" for sign in "`*_[]{}|\\\n$"}
+
+
+def _fence(text: str) -> str:
+    """What fences a text in Markdown: four backticks, or one more than any row of them in it."""
+    return "`" * max([4, *(len(row) + 1 for row in re.findall("`+", text))])
+
+
+def _quoted(value: Any) -> str:
+    """A parameter's value as one word of a shell's command line."""
+    return shlex.quote(value if isinstance(value, str) else json.dumps(value))
+
+
+def _literal(value: Any) -> str:
+    """A value as text in Markdown, none of whose signs means anything."""
+    return Markup(html.escape(str(value)).translate(_SIGNS))
+
+
+@lru_cache(maxsize=1)
+def _markdown() -> MarkdownIt:
+    return MarkdownIt("commonmark")
+
+
+def _tags(tokens: list[Token]) -> list[str]:
+    every = [one for token in tokens for one in (token, *(token.children or ()))]
+    return [one.content for one in every if one.type in ("html_block", "html_inline")]
+
+
+def inert(text: str) -> str:
+    """Markdown whose HTML is shown as text; nothing else of it changes.
+
+    Args:
+        text: Markdown, in which values from data may stand.
+
+    Example:
+        >>> inert("*ahead* of <b>`<i>`</b>, p < 0.05")
+        '*ahead* of &lt;b>`<i>`&lt;/b>, p < 0.05'
+    """
+    places = [match.start() for match in _OPENING.finditer(text)]
+    tags = _tags(_markdown().parse(text)) if places else []
+    if not tags:
+        return text
+    mended = text
+    for place in reversed(places if len(places) <= _MOST else ()):
+        tried = f"{mended[:place]}&lt;{mended[place + 1 :]}"
+        if (left := _tags(_markdown().parse(tried))) != tags:  # it begins no code span's text
+            mended, tags = tried, left
+    return _OPENING.sub("&lt;", text) if tags else mended
+
+
+@pass_eval_context
+def _inserted(context: EvalContext, value: Any) -> Any:
+    plain = isinstance(value, str) and not isinstance(value, Markup)
+    return inert(value) if plain and not context.autoescape else value
+
+
+_ENVIRONMENT = Environment(
+    loader=FileSystemLoader(Path(__file__).with_name("templates")),
+    autoescape=select_autoescape(enabled_extensions=("html.j2",)),
+    finalize=_inserted,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+_ENVIRONMENT.filters["fence"] = _fence
+_ENVIRONMENT.filters["literal"] = _literal
+_ENVIRONMENT.filters["quoted"] = _quoted
+
+
+def render(template: str, **values: Any) -> str:
+    """Fill a template.
+
+    Args:
+        template: the name of a file in `book/cde_book/templates`.
+        values: what the template names.
+
+    Returns:
+        Markdown or HTML, as the template's name says.
+
+    Raises:
+        jinja2.TemplateNotFound: there is no such template.
+        jinja2.UndefinedError: the template names a value that was not given.
+
+    Example:
+        >>> render("status_table.md.j2", rows=[]).splitlines()[0]
+        '| chapter | verdicts | seconds | GiB | commit |'
+    """
+    return _ENVIRONMENT.get_template(template).render(values)

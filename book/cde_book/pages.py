@@ -1,0 +1,188 @@
+"""Pages: executed notebooks with their answer and provenance, and what is written of all of them.
+
+This module gathers what a page says; the folder `templates` holds how it is marked up. Everything
+here is cheap and is redone on each build; nothing here runs a chapter again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbformat import NotebookNode
+
+from cde.storage import atomic_path
+from cde_book.chapters import Chapter, chapters
+from cde_book.cost import cost_page
+from cde_book.execution import Execution, load_execution, raw_notebook
+from cde_book.landing import landing_pages
+from cde_book.ledger_pages import claims_page, map_page, rules_page
+from cde_book.markup import render
+from cde_book.reference import names_used, reference_pages
+from cde_book.reliability import reliability_page
+from cde_book.thumbnails import chapter_figures, write_figures
+
+__all__ = ["chapter_notebook", "write_pages"]
+
+#: what a chapter's page says until it has run
+PLACEHOLDER = "*The answer stands in the last cells, and here on the rendered page.*"
+#: the output of the cell that makes the answer
+GLUED = "```{glue:md} answer\n:format: myst\n```"
+#: where `book/_ext/answer_first.py` puts the figure that shows the answer
+FIGURE_PLACE = "```{raw} html\n<!-- the figure that shows the answer -->\n```"
+#: a cell with more lines of code than this is folded
+_OPEN_LINES = 12
+#: what a folded cell is called, by what stands in it
+_LABELS = {
+    "profile: Profile": "The parameters, to be set with -p",
+    "page.settings(": "The settings of each profile, and this page's",
+}
+#: what draws or words what a reader sees anyway
+_HOUSEKEEPING = ("plots.figure", "plots.show", "plots.table", "page.", "claims.", "gates.show")
+
+
+def failure(log: Execution) -> str:
+    """A box that says that the chapter failed, and where."""
+    return render("failure.md.j2", log=log)
+
+
+def chapter_notebook(chapter: Chapter, raw: NotebookNode, log: Execution) -> NotebookNode:
+    """The page of an executed chapter: its answer below its title, code folded that only draws, and
+    the page's parameters where the chapter has its own.
+
+    What was found stands in outputs of cells alone, so that the page, run again by any tool, tells
+    of its new run: the answer below the title is glued from the cell that makes it.
+
+    Args:
+        chapter: the chapter.
+        raw: its notebook as papermill has left it.
+        log: what that execution used and found.
+
+    Example:
+        >>> cell = nbformat.v4.new_code_cell("plots.show(drawing)")
+        >>> log = Execution("toy", "smoke", {}, "today", 1, "", False, "", "", answer="Yes.")
+        >>> page = chapter_notebook(chapters()[0], nbformat.v4.new_notebook(cells=[cell]), log)
+        >>> page.cells[0].metadata["tags"]
+        ['hide-input']
+    """
+    notebook = nbformat.from_dict(raw)
+    glued = f"{GLUED}\n\n{FIGURE_PLACE}"
+    answer = glued if log.answer else failure(log) if log.error else PLACEHOLDER
+    marked = False
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            marked = marked or PLACEHOLDER in cell.source
+            cell.source = cell.source.replace(PLACEHOLDER, answer)
+        else:
+            cell.metadata["tags"] = _tags(cell)
+            if "hide-cell" in cell.metadata["tags"]:
+                label = next((one for sign, one in _LABELS.items() if sign in cell.source), "")
+                cell.metadata["mystnb"] = {"code_prompt_show": label} if label else {}
+    if log.error and not log.answer and not marked:
+        # cells made here have fixed names: with random ones the page would be new on each build
+        notebook.cells.insert(0, nbformat.v4.new_markdown_cell(failure(log), id="failure"))
+    return _with_parameters(notebook, log.parameters)
+
+
+def _with_parameters(notebook: NotebookNode, values: Mapping[str, Any]) -> NotebookNode:
+    """The page's values as the defaults of its parameters, in place of papermill's cell of them: a
+    rerun of the page with others keeps those that it does not name.
+    """
+    tagged = [(set(cell.metadata.get("tags", [])), cell) for cell in notebook.cells]
+    for tags, cell in tagged:
+        if "parameters" in tags:
+            for name, value in values.items():
+                pattern = rf"(?m)^({re.escape(name)}: [^=\n]+?) = .*?(  #.*)?$"
+                cell.source = re.sub(pattern, partial(_assigned, value), cell.source)
+    notebook.cells = [cell for tags, cell in tagged if "injected-parameters" not in tags]
+    return notebook
+
+
+def _assigned(value: Any, match: re.Match[str]) -> str:
+    return f"{match[1]} = {value!r}{match[2] or ''}"
+
+
+def _tags(cell: NotebookNode) -> list[str]:
+    """The tags of a code cell on its page: papermill's own cells and the one that words the answer
+    are left out, and code is folded that is long, sets parameters, draws, or words a verdict.
+    """
+    tags = list(cell.metadata.get("tags", []))
+    if "papermill-error-cell-tag" in tags or "page.answer(" in cell.source:
+        return [*tags, "remove-cell"]
+    if any(tag.startswith(("hide-", "remove-")) for tag in tags):
+        return tags
+    if "parameters" in tags or "page.settings(" in cell.source:
+        return [*tags, "hide-cell"]
+    lines = [line for line in cell.source.splitlines() if line.strip()]
+    folded = len(lines) > _OPEN_LINES or any(name in cell.source for name in _HOUSEKEEPING)
+    return [*tags, "hide-input"] if folded else tags
+
+
+def _code_used(chapter: Chapter, contents: str) -> list[NotebookNode]:
+    """A cell that leads to the names of `cde` that the chapter calls, where the book has a page of
+    them.
+    """
+    entries = [entry for entry in names_used(chapter) if entry.page in contents]
+    text = render("code_used.html.j2", entries=entries)
+    return [nbformat.v4.new_markdown_cell(text, id="code-used")] if entries else []
+
+
+def _as_a_notebook(chapter: Chapter, log: Execution) -> NotebookNode:
+    """A cell that leads to the executed notebook, and says how other tools run it again."""
+    text = render(
+        "rerun.html.j2",
+        chapter=chapter,
+        profile=log.profile,
+        seconds=log.seconds,
+        seed=int(log.parameters.get("seed", 0)),
+    )
+    return nbformat.v4.new_markdown_cell(text, id="as-a-notebook")
+
+
+def _missing_page(chapter: Chapter, profile: str) -> NotebookNode:
+    text = render("missing.md.j2", chapter=chapter, profile=profile)
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text, id="missing")])
+
+
+def write_pages(profile: str, root: Path) -> None:
+    """Write every generated page: one per chapter, *Claims*, *Map*, *Reproducibility*,
+    *Reliability*, *Scale*, and the reference.
+    """
+    # these two import torch and transformers, which a command that writes no page can do without
+    from cde_book.reproducibility import reproducibility_page
+    from cde_book.scale import scale_page
+
+    contents = (root / "_toc.yml").read_text(encoding="utf-8")
+    for chapter in chapters(root):
+        path = raw_notebook(chapter, profile, root)
+        log = load_execution(chapter, profile, root)
+        target = root / "book" / "executed" / chapter.part / f"{chapter.name}.ipynb"
+        page: Any = _missing_page(chapter, profile)
+        if log is not None and path.exists():
+            page = chapter_notebook(chapter, nbformat.read(path, as_version=4), log)
+            page.cells.append(_as_a_notebook(chapter, log))
+        page.cells.extend(_code_used(chapter, contents))
+        _write(target, nbformat.writes(page))
+    generated = root / "book" / "generated"
+    figures = chapter_figures(profile, root)
+    write_figures(figures, root)
+    _write(generated / "claims.md", claims_page(profile, root))
+    _write(generated / "map.md", map_page(profile, root))
+    _write(generated / "rules.md", rules_page(profile, root))
+    _write(generated / "reproducibility.md", reproducibility_page(profile, root))
+    _write(generated / "reliability.md", reliability_page(root))
+    _write(generated / "scale.md", scale_page(root))
+    _write(generated / "cost.md", cost_page(root))
+    for name, text in {**landing_pages(profile, root, figures), **reference_pages(root)}.items():
+        _write(generated / name, text)
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file unless it holds that text already: Sphinx reads again what has a new date."""
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        with atomic_path(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")

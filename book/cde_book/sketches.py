@@ -1,0 +1,143 @@
+"""Drawings that explain and measure nothing: the two-stage model, and which token attends to which.
+
+Each draws on axes that `cde_book.plots.figure` has opened: orange is the context, blue the text,
+green what holds both.
+
+Cost: milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyArrowPatch, Rectangle
+from numpy.typing import NDArray
+
+from cde.models.attention import visibility
+from cde_book.plots import COLORS, MUTED, figure
+
+__all__ = ["attention_pairs", "contextual_model", "two_stages"]
+
+TEXT, CONTEXT, BOTH = COLORS[:3]
+
+
+def contextual_model(context: int, text: int) -> tuple[Any, pd.DataFrame]:
+    """Draw the two-stage model, and beside it which tokens attend to which in its two patterns.
+
+    Args:
+        context, text: how many tokens of each the patterns are drawn with.
+
+    Returns:
+        The figure, for `cde_book.plots.show`; and of each pattern how many pairs of tokens there
+        are, by what looks and what is looked at.
+
+    Example:
+        >>> contextual_model(1, 2)[1]["cached"].tolist()
+        [1, 0, 2, 4]
+    """
+    one_way = visibility(None, text, context, context, context_sees_text=False)
+    assert one_way is not None
+    tokens = context + text
+    seen = {"full": np.ones((tokens, tokens), np.bool_), "cached": one_way[0, 0].numpy()}
+    with figure(1, 3, width=9.6, height=3.4, width_ratios=[2.6, 1, 1]) as (drawing, axes):
+        two_stages(axes[0])
+        axes[0].set_title("two stages")
+        for axis, (name, pairs) in zip(axes[1:], seen.items(), strict=True):
+            attention_pairs(axis, pairs, context)
+            axis.set_title(name)
+        axes[1].set_ylabel("attends")
+    parts = {"context": slice(context), "text": slice(context, None)}
+    counts = {
+        f"{one} tokens see {other} tokens": {
+            name: int(pairs[rows, columns].sum()) for name, pairs in seen.items()
+        }
+        for one, rows in parts.items()
+        for other, columns in parts.items()
+    }
+    return drawing, pd.DataFrame(counts).T
+
+
+def two_stages(axis: Axes) -> None:
+    """Draw the model of CDE Fig. 1: context documents through the first stage, their vectors and a
+    text's tokens through the second.
+
+    Args:
+        axis: axes to draw on; its ticks and frame are taken away.
+
+    Example:
+        >>> from cde_book.plots import figure
+        >>> with figure() as (drawing, axis):
+        ...     two_stages(axis)
+    """
+    for place, name in enumerate(["$d^1$", "$d^2$", "$d^J$"]):
+        left, middle = place * 1.25, place * 1.25 + 0.5
+        _box(axis, (left, 0), (1, 0.7), name, CONTEXT)
+        _box(axis, (left + 0.15, 2.7), (0.7, 0.6), "", CONTEXT)
+        for low, high in ((0.7, 1.3), (2.1, 2.7), (3.3, 3.9)):
+            _arrow(axis, middle, low, high)
+    for place in range(4):
+        left = 4.2 + place * 0.85
+        _box(axis, (left, 2.7), (0.7, 0.6), f"$d'_{{{place + 1}}}$", TEXT)
+        _arrow(axis, left + 0.35, 3.3, 3.9)
+    for low, high in ((0.7, 2.7), (4.7, 5.3)):
+        _arrow(axis, 5.8, low, high)
+    _box(axis, (0, 1.3), (3.5, 0.8), "first stage $M_1$", CONTEXT)
+    _box(axis, (4.2, 0), (3.25, 0.7), "text $d'$, or query $q$", TEXT)
+    _box(axis, (0, 3.9), (7.45, 0.8), "second stage $M_2$", BOTH)
+    _box(axis, (4.2, 5.3), (3.25, 0.7), "mean over text tokens", TEXT)
+    axis.text(3.6, 2.95, "+", ha="center", va="center", fontsize=9)
+    axis.set(xlim=(-0.2, 7.7), ylim=(-0.2, 6.2), xticks=[], yticks=[])
+    axis.grid(False)
+    for side in axis.spines.values():
+        side.set_visible(False)
+
+
+def _box(
+    axis: Axes, corner: tuple[float, float], size: tuple[float, float], label: str, colour: str
+) -> None:
+    axis.add_patch(Rectangle(corner, *size, fill=False, ec=colour, lw=1.6))
+    middle = (corner[0] + size[0] / 2, corner[1] + size[1] / 2)
+    axis.text(*middle, label, ha="center", va="center", fontsize=8)
+
+
+def _arrow(axis: Axes, x: float, low: float, high: float) -> None:
+    ends = ((x, low), (x, high))
+    axis.add_patch(
+        FancyArrowPatch(*ends, arrowstyle="-|>", mutation_scale=9, linewidth=1.1, color=MUTED)
+    )
+
+
+def attention_pairs(axis: Axes, seen: NDArray[np.bool_], context: int) -> None:
+    """Draw which token attends to which, as a grid: a line for each token that looks, a column for
+    each that is looked at.
+
+    Args:
+        axis: axes to draw on.
+        seen: `(tokens, tokens)`, as `cde.models.attention.visibility` gives it.
+        context: how many of the tokens, from the first on, are the context's.
+
+    Raises:
+        ValueError: a grid that is not square, or has fewer tokens than the context.
+
+    Example:
+        >>> from cde_book.plots import figure
+        >>> with figure() as (drawing, axis):
+        ...     attention_pairs(axis, np.ones((3, 3), bool), context=1)
+    """
+    tokens = len(seen)
+    if seen.shape != (tokens, tokens) or not 0 <= context <= tokens:
+        raise ValueError(
+            f"seen must be a square of {context} or more tokens; its shape is {seen.shape}"
+        )
+    for row, column in np.argwhere(seen):
+        colour = CONTEXT if column < context else TEXT
+        axis.add_patch(Rectangle((column, row), 0.86, 0.86, color=colour, lw=0))
+    middles = [context / 2, context + (tokens - context) / 2]
+    axis.set_xticks(middles, ["context", "text"])
+    axis.set_yticks(middles, ["context", "text"], rotation=90, va="center")
+    axis.set(xlim=(-0.3, tokens + 0.2), ylim=(tokens + 0.2, -0.3), aspect="equal")
+    axis.set_xlabel("may be attended to")
+    axis.grid(False)

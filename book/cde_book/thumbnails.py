@@ -1,0 +1,220 @@
+"""The chapters' figures, in light and in dark, as files that other pages show small.
+
+A chapter's executed notebook holds each figure as two SVG images within the page
+(`cde_book.plots.show`). A page that shows many of them, such as the map, would grow by megabytes.
+So each figure is written to a file of its own, and a page links to it; a browser fetches it when it
+comes into sight. The template `thumbnail.html.j2` holds the markup.
+
+Cost: a second for the whole book, which is the reading of its notebooks.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from cde.storage import atomic_path
+from cde_book.chapters import chapters
+from cde_book.checkout import project_root
+from cde_book.execution import raw_notebook
+
+__all__ = [
+    "FOLDER",
+    "LEAD",
+    "Figure",
+    "chapter_figures",
+    "figures_of",
+    "lead_figure",
+    "lead_figures",
+    "write_figures",
+]
+
+#: where the files are, below the checkout; Sphinx copies what is in it to `_static`
+FOLDER = Path("book") / "generated" / "figures"
+#: the class of a figure that stands for its chapter
+LEAD = "cde-lead"
+_ENCODED = "data:image/svg+xml;base64,"
+#: in a caption: the figure's number, and where it comes from
+_ASIDE = ("b", "small")
+THEMES = ("light", "dark")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a chapter.
+
+    Attributes:
+        light, dark: the SVG, as text, for a light and for a dark page.
+        alt: its alternative text.
+        caption: its caption, as text, without its number and provenance.
+        answers: the exhibits of a paper that it answers, such as "CDE Figs. 3 and 9".
+    """
+
+    light: str
+    dark: str
+    alt: str
+    caption: str = ""
+    answers: str = ""
+
+    def is_of(self, paper: str, exhibit: str) -> bool:
+        """Whether it answers an exhibit.
+
+        Args:
+            paper: short name of the paper.
+            exhibit: such as "Fig. 3" or "Table 9 of the supplement".
+
+        Example:
+            >>> shown = Figure("", "", "", answers="CDE Figs. 3 and 9")
+            >>> shown.is_of("CDE", "Fig. 9"), shown.is_of("CDE", "Table 9")
+            (True, False)
+        """
+        kind, number = (*exhibit.split(), "")[:2]
+        named = re.findall(rf"{kind.rstrip('.')}s?\.? ((?:\d+|, | and )+)", self.answers)
+        numbers = {one for group in named for one in re.findall(r"\d+", group)}
+        return self.answers.startswith(f"{paper} ") and number in numbers
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height, in the drawing's own unit.
+
+        Example:
+            >>> Figure("<svg viewBox='0 0 504 259.2'/>", "", "").size
+            (504, 259)
+        """
+        found = re.search(r"viewBox=[\"']([^\"']*)[\"']", self.light)
+        _, _, width, height = map(float, found[1].split()) if found else (0, 0, 7, 4)
+        return round(width), round(height)
+
+
+class _Figures(HTMLParser):
+    """The figures of a piece of HTML: per figure its classes, images and caption."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.found: list[dict[str, Any]] = []
+        self._in_caption = self._aside = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = {name: value or "" for name, value in attrs}
+        classes = attributes.get("class", "").split()
+        if "cde-figure" in classes:
+            self.found.append({"classes": classes, "caption": ""})
+        if not self.found:
+            return
+        if tag == "img" and attributes.get("src", "").startswith(_ENCODED):
+            encoded = attributes["src"].removeprefix(_ENCODED)
+            for theme in THEMES:
+                if f"cde-{theme}" in classes:
+                    self.found[-1][theme] = base64.b64decode(encoded).decode()
+                    self.found[-1]["alt"] = attributes.get("alt", "")
+        self._in_caption = self._in_caption or tag == "figcaption"
+        self._aside = self._aside or tag in _ASIDE
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_caption = self._in_caption and tag != "figcaption"
+        self._aside = self._aside and tag not in _ASIDE
+
+    def handle_data(self, data: str) -> None:
+        if self._in_caption and not self._aside:
+            self.found[-1]["caption"] += data
+
+
+def _figures(notebook: Mapping[str, Any]) -> Iterator[tuple[list[str], Figure]]:
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", []):
+            markup = "".join(output.get("data", {}).get("text/html", ""))
+            if "cde-figure" not in markup:
+                continue
+            parser = _Figures()
+            parser.feed(markup)
+            for one in parser.found:
+                if all(theme in one for theme in THEMES):
+                    caption, _, answers = " ".join(one["caption"].split()).partition(" Answers ")
+                    texts = one["alt"], caption, answers.removesuffix(".")
+                    yield one["classes"], Figure(one["light"], one["dark"], *texts)
+
+
+def figures_of(notebook: Mapping[str, Any]) -> list[Figure]:
+    """A chapter's figures; at first the one that stands for it, which its class `cde-lead` marks or
+    which comes first.
+
+    Args:
+        notebook: an executed notebook, as nbformat or JSON reads it.
+    """
+    figures = sorted(_figures(notebook), key=lambda found: LEAD not in found[0])
+    return [figure for _, figure in figures]
+
+
+def lead_figure(notebook: Mapping[str, Any]) -> Figure | None:
+    """The figure that stands for a chapter; None without any.
+
+    Args:
+        notebook: an executed notebook, as nbformat or JSON reads it.
+
+    Example:
+        >>> image = "<img class='cde-{0}' alt='A line.' src='data:image/svg+xml;base64,PHN2Zy8+'>"
+        >>> shown = "<figure class='cde-figure'>" + image.format("light") + image.format("dark")
+        >>> lead_figure({"cells": [{"outputs": [{"data": {"text/html": shown}}]}]}).alt
+        'A line.'
+    """
+    return next(iter(figures_of(notebook)), None)
+
+
+def chapter_figures(profile: str, root: Path | None = None) -> dict[str, list[Figure]]:
+    """The figures of the executed chapters, by chapter, each as `figures_of` orders them.
+
+    Example:
+        >>> chapter_figures("a profile of nobody")
+        {}
+    """
+    root = root or project_root()
+    figures = {}
+    for chapter in chapters(root):
+        path = raw_notebook(chapter, profile, root)
+        if path.exists():
+            figures[chapter.name] = figures_of(json.loads(path.read_text(encoding="utf-8")))
+    return figures
+
+
+def lead_figures(profile: str, root: Path | None = None) -> dict[str, Figure]:
+    """The figures that stand for the executed chapters, by chapter; one without a figure is left
+    out.
+
+    Example:
+        >>> lead_figures("a profile of nobody")
+        {}
+    """
+    return {name: shown[0] for name, shown in chapter_figures(profile, root).items() if shown}
+
+
+def write_figures(figures: Mapping[str, Sequence[Figure]], root: Path) -> None:
+    """Write each chapter's first figure to `<chapter>-light.svg` and `<chapter>-dark.svg` in
+    `FOLDER`, its second one to `<chapter>-2-light.svg` and so on; what was there of others is
+    removed.
+
+    Args:
+        figures: by chapter, from `chapter_figures`.
+        root: folder of the checkout.
+    """
+    folder = root / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {
+        f"{name}{'' if number == 1 else f'-{number}'}-{theme}.svg": getattr(figure, theme)
+        for name, shown in figures.items()
+        for number, figure in enumerate(shown, start=1)
+        for theme in THEMES
+    }
+    for path in folder.glob("*.svg"):
+        if path.name not in texts:
+            path.unlink()
+    for name, text in texts.items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            with atomic_path(path) as temporary:
+                temporary.write_text(text, encoding="utf-8")

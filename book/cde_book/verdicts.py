@@ -1,0 +1,254 @@
+"""From measurements to a verdict, by rule alone: a chapter measures and cannot overrule it.
+
+- A measurement **supports** a claim if its whole 95 % interval lies where the rule says,
+  **contradicts** it if the whole interval lies elsewhere, and leaves it **undecided** otherwise.
+  It says nothing if a gate of the claim is not passed, or was not measured.
+- At one scale a claim **holds** if every measurement that tests it supports it, and is
+  **contradicted** if every one contradicts it. It **holds in part** if more support it than
+  contradict it, and is **mixed** if some support it and as many or more contradict it. Anything
+  else is **inconclusive**, with the smallest effect that would have been seen with a power of 80 %.
+- Where all gates are closed it is **not testable here**, with the gates as the reason.
+- The largest scale whose gates are passed gives the claim's verdict, and is named with it.
+- **Not tested** is what no measurement tests, with the reason.
+
+Exploratory measurements are shown and do not count.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from cde.intervals import Interval, p_value, smallest_effect, smallest_tolerance
+from cde_book.ledger import Claim, gates
+
+__all__ = [
+    "SCALES",
+    "VERDICTS",
+    "Measurement",
+    "Reading",
+    "Verdict",
+    "decide",
+    "from_json",
+    "of_outcomes",
+    "outcome",
+    "to_json",
+]
+
+Outcome = Literal["supports", "contradicts", "undecided"]
+Role = Literal["test", "exploratory", "rehearsal"]
+VERDICTS = (
+    "holds",
+    "holds in part",
+    "mixed",
+    "contradicted",
+    "inconclusive",
+    "not testable here",
+    "not tested",
+)
+#: from the largest down; a scale that is not named here comes last
+SCALES = ("paper", "gpu", "hours", "laptop", "smoke")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a gate showed: its id, the value (None: not measured) and on what."""
+
+    gate: str
+    value: float | None
+    what: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the value exceeds the gate's bound."""
+        known = gates().get(self.gate)  # an older log may name one that is gone
+        return known is not None and self.value is not None and self.value > known.above
+
+    @property
+    def reason(self) -> str:
+        """Why the gate is not passed, in words; what it showed, if it is."""
+        gate = gates().get(self.gate)
+        if gate is None:
+            return f"there is no gate {self.gate} any more"
+        if self.value is None:
+            return f"it was not measured whether {gate.wording}"
+        said = gate.wording if self.passed else gate.otherwise
+        return f"{said} ({self.value:.3g}; asked for is more than {gate.above:g})"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a chapter measured for a claim.
+
+    Attributes:
+        claim: the claim's id.
+        what: on what, with what ("MiniLM on pydocs, Pearson").
+        interval: the estimate and its interval.
+        role: "test" counts for the verdict; "exploratory" is shown beside it; "rehearsal" is a
+            measurement at the smoke profile, too small to mean anything.
+        scale: profile whose runs were measured, such as "laptop" or "hours".
+        gates: what the claim's gates showed there.
+    """
+
+    claim: str
+    what: str
+    interval: Interval
+    role: Role = "test"
+    scale: str = "laptop"
+    gates: tuple[Reading, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A verdict and what stands behind it.
+
+    Attributes:
+        verdict: one of `VERDICTS`.
+        reason: why, in words.
+        scale: scale of the evidence; "" without any.
+        leading: the measurement that is shown first.
+        smallest: of "inconclusive": the distance from the bound (with `near`: the tolerance) that
+            would have been shown with a power of 80 %, in the claim's unit.
+        p: of the measurements that test, the largest two-sided p-value of "it is the bound"; None
+            behind a gate, for a fact without spread, and where some support and others contradict.
+    """
+
+    verdict: str
+    reason: str
+    scale: str = ""
+    leading: Measurement | None = None
+    smallest: float | None = None
+    p: float | None = None
+
+
+def outcome(claim: Claim, interval: Interval) -> Outcome:
+    """Whether an interval supports a claim, contradicts it, or leaves it undecided.
+
+    Example:
+        >>> from cde_book.ledger import ledger
+        >>> claim = ledger()["cde-fig6-cluster-size"]
+        >>> outcome(claim, Interval(0.1, 0.05, 0.15, 1000, "bootstrap"))
+        'supports'
+    """
+    lower, upper = claim.bounds
+    # a bound that the rule states is not itself where the claim says: "above 0" is not 0
+    inside = lower < interval.low and interval.high < upper
+    if "near" in claim.expect:
+        inside = lower <= interval.low and interval.high <= upper
+    if inside:
+        return "supports"
+    outside = interval.high <= lower or interval.low >= upper
+    return "contradicts" if outside else "undecided"
+
+
+def of_outcomes(outcomes: Sequence[Outcome]) -> str:
+    """The verdict of one scale's measurements.
+
+    Example:
+        >>> of_outcomes(["supports", "undecided"]), of_outcomes(["contradicts", "undecided"])
+        ('holds in part', 'inconclusive')
+    """
+    kinds = set(outcomes)
+    if kinds == {"supports"}:
+        return "holds"
+    if "supports" in kinds:
+        against = outcomes.count("contradicts")
+        return "mixed" if against >= outcomes.count("supports") else "holds in part"
+    return "contradicted" if kinds == {"contradicts"} else "inconclusive"
+
+
+def decide(claim: Claim, measurements: Iterable[Measurement]) -> Verdict:
+    """The verdict on a claim, from the measurements that test it.
+
+    Example:
+        >>> from cde_book.ledger import ledger
+        >>> decide(ledger()["cde-fig6-cluster-size"], []).verdict
+        'not tested'
+    """
+    made = [one for one in measurements if one.claim == claim.id]
+    tests = [one for one in made if one.role == "test"]
+    if not tests:
+        return Verdict("not tested", _untested(claim, {one.role for one in made}))
+    scales = sorted({one.scale for one in tests}, key=_order)
+    by_scale = [_at(claim, [one for one in tests if one.scale == scale]) for scale in scales]
+    meaningful = [one for one in by_scale if one.smallest is not None]
+    return (meaningful or by_scale)[0]
+
+
+def _order(scale: str) -> int:
+    return SCALES.index(scale) if scale in SCALES else len(SCALES)
+
+
+def _untested(claim: Claim, roles: set[Role]) -> str:
+    if "rehearsal" in roles:
+        return "measured at the smoke profile only"
+    if roles:
+        return "exploratory measurements only"
+    return "its chapter did not measure it" if claim.chapter else "no chapter measures it yet"
+
+
+def _at(claim: Claim, tests: Sequence[Measurement]) -> Verdict:
+    """The verdict at one scale."""
+    closed = [one for one in tests if not all(reading.passed for reading in one.gates)]
+    meaningful = [one for one in tests if one not in closed]
+    scale = tests[0].scale
+    if not meaningful:
+        failed = dict.fromkeys(r.reason for one in closed for r in one.gates if not r.passed)
+        return Verdict("not testable here", "; ".join(failed), scale, tests[0], None, None)
+    outcomes = [outcome(claim, one.interval) for one in meaningful]
+    verdict = of_outcomes(outcomes)
+    spread = all(one.interval.standard_error > 0 for one in meaningful)
+    at_odds = {"supports", "contradicts"} <= set(outcomes)
+    p = max(_p(claim, one.interval) for one in meaningful) if spread and not at_odds else None
+    leading = meaningful[0]
+    smallest = max(_smallest(claim, one.interval) for one in meaningful)
+    reason = _reason(outcomes)
+    if closed:
+        reason += f"; {len(closed)} more behind a gate"
+    return Verdict(verdict, reason, scale, leading, smallest, p)
+
+
+def _reason(outcomes: Sequence[Outcome]) -> str:
+    if len(outcomes) == 1:
+        return {
+            "supports": "the interval lies where the claim says",
+            "contradicts": "the interval lies on the other side of the bound",
+            "undecided": "the interval holds the bound",
+        }[outcomes[0]]
+    words = {"supports": "support it", "contradicts": "contradict it", "undecided": "cannot tell"}
+    parts = [f"{outcomes.count(kind)} {words[kind]}" for kind in words if kind in outcomes]
+    return f"of {len(outcomes)} measurements, {', '.join(parts)}"
+
+
+def _p(claim: Claim, interval: Interval) -> float:
+    """Of "the truth is the bound": of two bounds the nearer one."""
+    return max(p_value(interval, bound) for bound in claim.bounds if math.isfinite(bound))
+
+
+def _smallest(claim: Claim, interval: Interval) -> float:
+    if "near" in claim.expect:
+        return smallest_tolerance(interval)
+    bound = next(one for one in claim.bounds if math.isfinite(one))
+    return smallest_effect(interval, bound)
+
+
+def to_json(entries: Iterable[Measurement]) -> str:
+    """Measurements as JSON; `from_json` reads them back."""
+    return json.dumps([asdict(entry) for entry in entries])
+
+
+def from_json(text: str) -> list[Measurement]:
+    """Measurements from `to_json`."""
+    return [
+        Measurement(
+            **{
+                **entry,
+                "interval": Interval(**entry["interval"]),
+                "gates": tuple(Reading(**reading) for reading in entry.get("gates", ())),
+            }
+        )
+        for entry in json.loads(text)
+    ]

@@ -1,0 +1,224 @@
+"""MiniLM with a reader of the corpus, trained once on docstrings and kept: an encoder that reads
+its context out of the box, offline.
+
+MiniLM is frozen, and a gated reader (`cde.models.reader`) is trained: batches of one package,
+context drawn from the batch. Without
+context the encoder is MiniLM, to the bit. The reader's weights are a megabyte; MiniLM's are those
+of the package that the lock pins, and are not written again.
+
+Two precautions are taken against harm on text unlike docstrings: training is short, and what the
+reader adds is multiplied by `GATE` afterwards, which was chosen on validation text before any test
+collection was searched. They do not suffice to rule out a harm of 0.3 points on every collection
+(the chapter `pretrained_reader`). So the reader is offered under its name, and is no default.
+
+The training text is docstrings of installed packages (`pydocs`): no more than the lock brings. The
+packages in `VALIDATION` and those that `pydocs` holds out have no part in it.
+
+Cost: 100 steps of 64 pairs, once: some minutes on two cores. It is kept in the store of
+runs, and read back in a second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from cde.data import Pairs
+from cde.data.pydocs import TRAINING
+from cde.data.pydocs import load_pairs as load_docstrings
+from cde.hardware import Precision, chosen_precision
+from cde.models import ContextualEncoder
+from cde.storage import atomic_path, content_hash
+from cde.training import TrainConfig, Trainer
+from cde.training.runs import run_key, stored
+from cde.training.trainer import build_model
+
+__all__ = [
+    "GATE",
+    "GATES",
+    "VALIDATION",
+    "VALIDATION_SOURCES",
+    "pretrained_reader",
+    "reader_config",
+    "reading_pairs",
+    "train_reader",
+    "with_trained_reader",
+]
+
+#: what the reader adds is multiplied by this after training
+GATE = 0.25
+#: packages on which `GATE` was chosen; the reader has not seen them
+VALIDATION = ("matplotlib", "tornado")
+#: sources of pairs of `$CDE_DATA` on which it was chosen, too
+VALIDATION_SOURCES = ("stackexchange-beer", "wordnet-definitions", "scitldr", "medquad-medical")
+#: gates that there were to choose from
+GATES = (0.5, 0.25)
+_MAX_TOKENS = 256
+_FILE = "reader.safetensors"
+
+
+def train_reader(config: TrainConfig, pairs: Pairs) -> Path:
+    """The folder with a reader's weights; it is trained first if the store lacks it.
+
+    Args:
+        config: with `trains="reader"`.
+        pairs: to train on.
+
+    Returns:
+        A folder with `reader.safetensors` and `run.json`: the config, the data's fingerprint, the
+        metrics of each step, the provenance.
+
+    Raises:
+        ValueError: a config that trains more than a reader, or does not fit the data.
+
+    Example:
+        >>> config = TrainConfig(attention="gated", trains="reader", layers=1, first_stage_layers=0,
+        ...     batches="random", filter_epsilon=None, batch_size=8, context_size=4, steps=2,
+        ...     query_tokens=8, document_tokens=8)
+        >>> folder = train_reader(config, load_docstrings(["rich"]))
+        >>> sorted(load_file(folder / "reader.safetensors"))[:2]
+        ['direction', 'gate']
+    """
+    if config.trains != "reader":
+        raise ValueError(
+            "only a reader's weights are kept, and config trains all: set trains='reader'"
+        )
+
+    def make(folder: Path) -> dict[str, Any]:
+        model, metrics = Trainer(config, pairs, folder).run()
+        reader = model.get_submodule("second_stage.reader")
+        weights = {name: tensor.detach().cpu() for name, tensor in reader.state_dict().items()}
+        with atomic_path(folder / _FILE) as temporary:
+            save_file(weights, temporary)
+        used = {"data": pairs.fingerprint, "source": pairs.name}
+        return {"config": config.to_dict(), **used, "metrics": metrics}
+
+    return stored(content_hash(["reader alone", run_key(config, pairs)]), make, config.seed)
+
+
+_CONFIG = TrainConfig(
+    attention="gated",
+    first_stage_layers=0,
+    vectors_per_document=6,
+    model={"tie_token_embeddings": True},
+    trains="reader",
+    batches="domain",
+    cluster_size=128,
+    surrogate_tokens=48,
+    filter_epsilon=None,
+    batch_size=64,
+    uncached_tokens=65536,
+    temperature=0.05,
+    learning_rate=1e-3,
+    steps=100,
+    query_tokens=20,
+    document_tokens=48,
+    context_tokens=48,
+    checkpoint_every=0,
+)
+_MINIATURE: dict[str, Any] = {
+    "layers": 1,
+    "context_size": 8,
+    "cluster_size": 16,
+    "surrogate_tokens": 12,
+    "batch_size": 8,
+    "uncached_tokens": TrainConfig().uncached_tokens,
+    "steps": 3,
+    "query_tokens": 8,
+    "document_tokens": 12,
+    "context_tokens": 12,
+}
+
+
+def reader_config(profile: str = "laptop") -> TrainConfig:
+    """How the reader is trained: the same at every profile, but for `smoke`, in miniature.
+
+    Example:
+        >>> reader_config().steps, reader_config("smoke").steps
+        (100, 3)
+    """
+    return replace(_CONFIG, **_MINIATURE) if profile == "smoke" else _CONFIG
+
+
+def reading_pairs() -> Pairs:
+    """The docstrings that the reader is trained on: no package that it is tested or tuned on.
+
+    Example:
+        >>> "tornado" in reading_pairs().domains
+        False
+    """
+    return load_docstrings([one for one in TRAINING if one not in VALIDATION], "train")
+
+
+def with_trained_reader(
+    config: TrainConfig,
+    pairs: Pairs,
+    gate: float,
+    *,
+    max_tokens: int = _MAX_TOKENS,
+    device: str | None = None,
+    precision: Precision = "auto",
+) -> ContextualEncoder:
+    """The encoder of a config with its reader, trained or read from the store.
+
+    Args:
+        config, pairs: as for `train_reader`.
+        gate, max_tokens, device, precision: as for `pretrained_reader`.
+
+    Raises:
+        ValueError: a gate outside 0 to 1, or what `train_reader` refuses.
+    """
+    if not 0 <= gate <= 1:
+        raise ValueError(f"gate must be from 0 (MiniLM) to 1 (the reader as trained); it is {gate}")
+    chosen_precision(precision)
+    weights = load_file(train_reader(config, pairs) / _FILE)
+    settings = {**config.model, "max_tokens": max_tokens}
+    place = None if device is None else torch.device(device)
+    model = build_model(replace(config, model=settings), place)
+    model.precision = precision
+    reader = model.get_submodule("second_stage.reader")
+    reader.load_state_dict(weights)
+    with torch.no_grad():
+        reader.get_parameter("gate").mul_(gate)
+    return model
+
+
+def pretrained_reader(
+    gate: float = GATE,
+    *,
+    max_tokens: int = _MAX_TOKENS,
+    device: str | None = None,
+    precision: Precision = "auto",
+) -> ContextualEncoder:
+    """MiniLM that reads its corpus, ready to be bound to one with `with_context`.
+
+    The first call trains the reader, in some minutes on two cores; later ones read it back.
+    The book's chapter `pretrained_reader` is its model card: data, licence, what it gains and loses
+    on each collection, and whether it does harm.
+
+    Args:
+        gate: multiplies what the reader adds to each token: 0 is MiniLM, 1 what training gave.
+        max_tokens: texts are cut to so many tokens, as MiniLM's are.
+        device: device to run on; by default CUDA where there is one.
+        precision: precision of embedding.
+
+    Raises:
+        ValueError: a gate outside 0 to 1.
+
+    Example:
+        >>> pretrained_reader(gate=2)
+        Traceback (most recent call last):
+        ValueError: gate must be from 0 (MiniLM) to 1 (the reader as trained); it is 2
+    """
+    return with_trained_reader(
+        reader_config(),
+        reading_pairs(),
+        gate,
+        max_tokens=max_tokens,
+        device=device,
+        precision=precision,
+    )

@@ -1,0 +1,331 @@
+"""A store of training runs, addressed by what they are: the same call again reads the result back.
+
+A run lies in the cache folder under a hash of four things: its config, the precision that "auto" is
+here, the content of its data, and the declared version of the training procedure (`PROCEDURE`). So
+an edit that changes no number retrains nothing. Two processes that ask for the same run do the work
+once: the second waits for the first. A run that was interrupted, by SIGKILL at any moment too, goes
+on from its last checkpoint. Each run carries its provenance, and the sha256 of its files, which are
+checked whenever it is asked for: a damaged run is told of, set aside and made again. Processes on
+several machines train one run in the store of process 0; it is sent to the stores that lack it::
+
+    runs/<key>/run.json        config, data, metrics, provenance, digests; written last: it is done
+    runs/<key>/model/          the trained encoder, for `from_pretrained`; word embeddings that are
+                               still MiniLM's are left out (`cde.models.known_rows`)
+    runs/<key>/checkpoint.pt   while it trains
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from filelock import FileLock
+
+from cde.data import Pairs, RetrievalSet, load_pairs
+from cde.hardware import describe, trained_in
+from cde.models import BiEncoder, ContextualEncoder
+from cde.models.known_rows import without_known_rows
+from cde.provenance import commit, libraries, now
+from cde.retrieval import evaluate
+from cde.storage import atomic_path, cache_folder, content_hash, remove_leftovers
+from cde.storage.damage import differing_file, digest_of, read_json, set_aside, write_json
+from cde.training import Processes, TrainConfig, Trainer
+from cde.training.loop import CHECKPOINT
+
+__all__ = ["PROCEDURE", "Run", "provenance", "run_key", "stored", "train"]
+
+#: the version of the training procedure: a run of another version is another run. Raise it when the
+#: numbers of a run change; `tests/experiments/test_runs.py` holds the losses of a few steps, and
+#: fails when they move and this has not
+PROCEDURE = 1
+
+_MANIFEST = "run.json"
+#: temporary files of a version that did not say whose they were
+_EARLIER = (".checkpoint-????????.pt", ".run-????????.json", "model/.saving-????????")
+
+
+def run_key(
+    config: TrainConfig,
+    pairs: Pairs,
+    hard_negatives: Any = None,
+    plan: Any = None,
+    tests: Sequence[RetrievalSet] = (),
+) -> str:
+    """The address of a run: a hash of its config, its precision here, its data and the procedure's
+    version.
+
+    A run that starts from another run's folder depends on that run's weights.
+    """
+    parts = [
+        json.dumps(config.to_dict(), sort_keys=True),
+        pairs.fingerprint,
+        f"procedure {PROCEDURE}",
+    ]
+    parts.append(trained_in(config.precision))
+    weights = Path(config.start) / "model.safetensors"
+    if weights.is_file():
+        parts.append(content_hash([weights.read_bytes()]))
+    if hard_negatives is not None:
+        parts.append(content_hash([hard_negatives.tobytes()]))
+    if plan is not None:
+        parts.append(content_hash(["plan", np.ascontiguousarray(plan).tobytes()]))
+    if tests and config.evaluate_every:
+        parts.append(content_hash(["tests", *(test.fingerprint for test in tests)]))
+    return content_hash(parts)
+
+
+def provenance(seconds: float, seed: int) -> dict[str, Any]:
+    """Where numbers come from: time, machine, libraries and commit.
+
+    Example:
+        >>> sorted(provenance(1.0, 0))[:3]
+        ['commit', 'device', 'dirty']
+    """
+    head, dirty = commit()
+    return {
+        "time": now(),
+        "seconds": round(seconds, 1),
+        "device": describe(),
+        "threads": torch.get_num_threads(),
+        "libraries": libraries(),
+        "commit": head,
+        "dirty": dirty,
+        "seed": seed,
+    }
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished training run.
+
+    Attributes:
+        key: its address.
+        folder: where it lies.
+        config: its settings.
+        metrics: a row for each step: loss, accuracy, share of masked negatives, learning rate,
+            lengths of gradients (`cde.training.trainer.gradient_norms`), seconds.
+        provenance: time, machine, libraries, commit, seed.
+        data: fingerprint of the pairs.
+        source: name of the pairs: `config.data`, unless others were given to `train`.
+    """
+
+    key: str
+    folder: Path
+    config: TrainConfig
+    metrics: pd.DataFrame
+    provenance: dict[str, Any]
+    data: str
+    source: str = ""
+
+    def __repr__(self) -> str:
+        last = self.metrics.iloc[-1]["loss"] if len(self.metrics) else float("nan")
+        what = f"{self.config.architecture} on {self.source or self.config.data}"
+        return f"Run({self.key}: {what}, {len(self.metrics)} steps, loss {last:.3g})"
+
+    def model(self) -> Any:
+        """The trained encoder, read from the store.
+
+        Raises:
+            ValueError: a damaged file.
+        """
+        files = (read_json(self.folder / _MANIFEST, since="files") or {}).get("files", {})
+        if damaged := differing_file(self.folder, files):
+            raise ValueError(
+                f"{self.folder / damaged[0]} {damaged[1]}: train with the same config again, which "
+                "makes the run anew"
+            )
+        kind: Any = BiEncoder if self.config.architecture == "bi-encoder" else ContextualEncoder
+        return kind.from_pretrained(self.folder / "model", precision=self.config.precision)
+
+    @classmethod
+    def read(cls, folder: Path) -> Run:
+        """A run from its folder.
+
+        Raises:
+            FileNotFoundError: no finished run in it, or one whose `run.json` is damaged.
+        """
+        values = read_json(folder / _MANIFEST, since="files")
+        if values is None:
+            raise FileNotFoundError(f"{folder} holds no finished run: there is no run.json in it")
+        return cls(
+            values["key"],
+            folder,
+            TrainConfig.from_dict(values["config"]),
+            pd.DataFrame(values["metrics"]),
+            values["provenance"],
+            values["data"],
+            values.get("source", ""),
+        )
+
+
+def stored(key: str, make: Callable[[Path], dict[str, Any]], seed: int) -> Path:
+    """The folder of a finished training; it is made first if the store lacks it.
+
+    Args:
+        key: its address.
+        make: trains; leaves weights in the folder that it is given, and returns what `run.json`
+            shall say beside its provenance.
+        seed: seed of the training, for its provenance.
+
+    Raises:
+        ValueError: processes that would make different runs.
+
+    Example:
+        >>> folder = stored("example", lambda folder: {"metrics": []}, seed=0)
+        >>> (folder / "run.json").is_file()
+        True
+    """
+    folder, processes = cache_folder("runs", key), Processes.connect()
+    _check_that_all_want(key, processes)
+    if processes.rank > 0:  # process 0 holds the lock for all; whether the work is done is its word
+        return _shared(folder, make, seed, processes)
+    with FileLock(folder / ".lock"):
+        return _shared(folder, make, seed, processes)
+
+
+def _shared(
+    folder: Path, make: Callable[[Path], dict[str, Any]], seed: int, processes: Processes
+) -> Path:
+    here = float(processes.rank == 0 and _is_whole(folder))
+    if not processes.mean(here) > 0:
+        begun = time.perf_counter()
+        values = make(folder)
+        if processes.rank == 0:
+            made = provenance(time.perf_counter() - begun, seed) | {"processes": processes.count}
+            values = {"key": folder.name, **values, "provenance": made}
+            write_json(folder / _MANIFEST, {**values, "files": _digests(folder)})
+            (folder / CHECKPOINT).unlink(missing_ok=True)
+    if processes.count > 1:
+        _send_to_all(folder, processes)
+    return folder
+
+
+def _check_that_all_want(key: str, processes: Processes) -> None:
+    """Machines may differ in what "auto" is there, and in their data."""
+    wanted = processes.of_all((key, trained_in("auto")))
+    for rank, (other, precision) in enumerate(wanted):
+        if other != wanted[0][0]:
+            raise ValueError(
+                f"process {rank} wants the run {other}, process 0 the run {wanted[0][0]}: their "
+                'config, data, starting weights or precision differ ("auto" is '
+                f"{precision} for the one, {wanted[0][1]} for the other). Give all machines the "
+                "same lock, data and settings; CDE_PRECISION=float32 works on every machine"
+            )
+
+
+def _send_to_all(folder: Path, processes: Processes) -> None:
+    """Give the run that process 0 has made to the processes whose machines lack it."""
+    manifest = folder / _MANIFEST
+    files = processes.of_first((read_json(manifest) or {})["files"] if not processes.rank else {})
+    lacking = not manifest.is_file() or differing_file(folder, files) is not None
+    if not any(processes.of_all(lacking)):
+        return
+    for name in (*files, _MANIFEST):  # as when it is made, the manifest comes last
+        content = processes.of_first(b"" if processes.rank else (folder / name).read_bytes())
+        if lacking:
+            with atomic_path(folder / name) as temporary:
+                temporary.write_bytes(content)
+    processes.mean(0.0)  # the others wait until it is written
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a finished run lies in a folder, whose lock is held; a damaged one is set aside."""
+    for part in (folder, folder / "model"):
+        remove_leftovers(part)
+    for old in _EARLIER:  # nobody else writes here: they are of a writer that is gone
+        for path in folder.glob(old):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    values = read_json(folder / _MANIFEST, since="files")
+    if values is None:
+        return False
+    if "files" not in values:  # of a version that kept no digests: from now on they are known
+        values["files"] = _digests(folder)
+        write_json(folder / _MANIFEST, values)
+    if damaged := differing_file(folder, values["files"]):
+        name, how = damaged
+        path = folder / name
+        set_aside(path if path.exists() else folder / _MANIFEST, f"{name} {how}")
+        (folder / _MANIFEST).unlink(missing_ok=True)  # without it, the run is not done
+        return False
+    (folder / CHECKPOINT).unlink(missing_ok=True)
+    return True
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """sha256 of what a finished run is made of."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = {path.relative_to(folder).as_posix(): path for path in files}
+    others = re.compile(rf"(.*/)?\.[^/]*|.*\.damaged-\d+(/.*)?|{_MANIFEST}|{CHECKPOINT}")
+    return {name: digest_of(path) for name, path in names.items() if not others.fullmatch(name)}
+
+
+def train(
+    config: TrainConfig,
+    pairs: Pairs | None = None,
+    hard_negatives: Any = None,
+    plan: Any = None,
+    tests: Sequence[RetrievalSet] = (),
+) -> Run:
+    """Train an encoder, or read the run back if the store has it.
+
+    Args:
+        config: the settings.
+        pairs: to train on; by default `cde.load_pairs(config.data)`, of which `config.pairs` are
+            drawn.
+        hard_negatives: `(n, h)` positions of documents; by default mined, as the config asks.
+        plan: `(steps, batch_size)` positions of the pairs of each step, in place of the config's
+            batches (`cde.batching.plans`).
+        tests: collections on which an encoder without context is tested on the way, where
+            `config.evaluate_every` asks for it: NDCG@10 is in the metrics of the step, under
+            "ndcg@10 " and the collection's name. The context of a contextual encoder is null.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        ValueError: settings that do not fit each other or the data.
+        FloatingPointError: a loss that is not finite.
+
+    Several processes: start the same script with `torchrun --nproc-per-node 2`; each process gets
+    the run. Several machines, which may share a cache folder or not: on each of them, with its
+    number, `torchrun --nnodes 2 --node-rank 0 --nproc-per-node 1 --master-addr ADDRESS` and the
+    address of the first.
+
+    Example:
+        >>> config = TrainConfig(data="pydocs/rich", architecture="bi-encoder", layers=1,
+        ...     batches="random",
+        ...     filter_epsilon=None, batch_size=8, steps=2, warmup_steps=1, query_tokens=8,
+        ...     document_tokens=8)
+        >>> run = train(config)
+        >>> len(run.metrics), run.model().dim
+        (2, 384)
+    """
+    pairs = pairs if pairs is not None else load_pairs(config.data)
+    if config.pairs is not None:
+        pairs = pairs.sample(config.pairs, config.seed)
+
+    def evaluate_all(model: Any) -> dict[str, float]:
+        bound = model.with_context(None) if getattr(model, "reads_context", False) else model
+        return {f"ndcg@10 {test.name}": evaluate(bound, test)["ndcg@10"] for test in tests}
+
+    def make(folder: Path) -> dict[str, Any]:
+        trainer = Trainer(
+            config, pairs, folder, None, None, hard_negatives, plan, evaluate_all if tests else None
+        )
+        model, metrics = trainer.run()
+        if trainer.processes.rank == 0:
+            model.save_pretrained(folder / "model", without_known_rows(model.state_dict()))
+        used = {"data": pairs.fingerprint, "source": pairs.name}
+        return {"config": config.to_dict(), **used, "metrics": metrics}
+
+    key = run_key(config, pairs, hard_negatives, plan, tests)
+    return Run.read(stored(key, make, config.seed))

@@ -1,0 +1,131 @@
+"""What the triangle inequality promises about in-batch negatives (clustering paper §4.3 and §4.4).
+
+A query q lies at an angle a from its own document d, and d at an angle b from another document d'.
+Angles on the sphere obey the triangle inequality: the angle of q and d' is at least the difference
+of a and b, and at most their sum.
+So a cluster in which documents lie close together promises that its members are near the query,
+whatever the query is. How much it promises depends on a and b alone; `negative_guarantees` counts
+how often that is of use.
+
+A negative counts as useful if its cosine with the query is above the query's mean cosine with all
+documents: it is then harder than one that is drawn at random. It is *guaranteed* so if its lowest
+possible cosine already is.
+
+Cost: two products of `(queries, dim)` with `(dim, n)`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["cosine_bounds", "negative_guarantees"]
+
+Vectors = NDArray[np.float32]
+Positions = NDArray[np.int64]
+Cosines = NDArray[np.float64]
+
+
+def cosine_bounds(first: ArrayLike, second: ArrayLike) -> tuple[Cosines, Cosines]:
+    """The lowest and the highest cosine of two vectors, given their cosines with a third one.
+
+    Args:
+        first: cosine of the third vector with the first, −1 to 1 (rounding may pass them).
+        second: with the second; shapes broadcast.
+
+    Returns:
+        cos(a + b), with the sum of angles at most π, and cos(a − b).
+
+    Raises:
+        ValueError: a cosine that is no number, or clearly beyond −1 to 1.
+
+    Clustering paper Fig. 3.
+
+    Example:
+        >>> low, high = cosine_bounds(0.6, [0.6, 1.0])
+        >>> low.round(6).tolist(), high.round(6).tolist()
+        ([-0.28, 0.6], [1.0, 0.6])
+    """
+    angles = []
+    for name, given in (("first", first), ("second", second)):
+        cosines = np.asarray(given, dtype=np.float64)
+        if not (np.abs(cosines) <= 1 + 1e-3).all():
+            raise ValueError(f"{name} must hold cosines, −1 to 1: vectors have to have length 1")
+        angles.append(np.arccos(np.clip(cosines, -1, 1)))
+    return np.cos(np.minimum(angles[0] + angles[1], np.pi)), np.cos(angles[0] - angles[1])
+
+
+def negative_guarantees(
+    query_vectors: Vectors,
+    document_vectors: Vectors,
+    labels: Positions,
+    drawn: Positions | None = None,
+    hardest: int = 10,
+) -> pd.DataFrame:
+    """How hard the negatives inside a query's cluster are, and how hard they must be.
+
+    Negatives are the documents of other pairs. Copies of the own document (cosine above 0.9999) are
+    left out: they are right answers.
+
+    Args:
+        query_vectors, document_vectors: `(n, dim)` float32 unit vectors of all pairs.
+        labels: `(n,)` int64, the cluster of each pair.
+        drawn: positions of the queries to look at; by default all.
+        hardest: how many of a query's hardest negatives, in the whole set, are looked for in its
+            cluster.
+
+    Returns:
+        A row for each query whose cluster has a negative and whose own cluster is not all there is:
+
+        - guaranteed: share of in-cluster negatives whose lowest possible cosine is above the
+          query's mean with all documents;
+        - harder: share of them whose cosine is above it in fact;
+        - ruled_out: share of the negatives of other clusters whose highest possible cosine is below
+          that mean;
+        - inside, outside: mean cosine with negatives of the cluster, and of other ones;
+        - hardest_inside: share of its hardest negatives that lie in its cluster;
+        - by_chance: share of all negatives that do.
+
+    Raises:
+        ValueError: shapes differ, or labels for another number of pairs.
+
+    Clustering paper §4.4 and §5.2.
+
+    Example:
+        >>> vectors = np.array([[1, 0], [0.96, 0.28], [0, 1], [0.28, 0.96]], np.float32)
+        >>> found = negative_guarantees(vectors, vectors, np.array([0, 0, 1, 1]), hardest=1)
+        >>> found[["guaranteed", "hardest_inside"]].mean().tolist()
+        [1.0, 1.0]
+    """
+    if query_vectors.shape != document_vectors.shape or len(labels) != len(query_vectors):
+        raise ValueError(
+            f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} "
+            f"must both be (n, dim), with a label for each pair; there are {len(labels)}"
+        )
+    rows = []
+    for query in range(len(labels)) if drawn is None else drawn:
+        scores = document_vectors @ query_vectors[query]
+        of_own = document_vectors @ document_vectors[query]
+        negative = of_own <= 0.9999
+        negative[query] = False
+        inside = negative & (labels == labels[query])
+        outside = negative & ~inside
+        if not inside.any() or not outside.any():
+            continue
+        low, high = cosine_bounds(scores[query], of_own)
+        mean, found = scores.mean(), np.where(negative, scores, -np.inf)
+        most = min(hardest, int(negative.sum()))
+        nearest = np.argpartition(-found, most - 1)[:most]
+        rows.append(
+            {
+                "guaranteed": (low[inside] > mean).mean(),
+                "harder": (scores[inside] > mean).mean(),
+                "ruled_out": (high[outside] < mean).mean(),
+                "inside": scores[inside].mean(),
+                "outside": scores[outside].mean(),
+                "hardest_inside": inside[nearest].mean(),
+                "by_chance": inside.sum() / negative.sum(),
+            }
+        )
+    return pd.DataFrame(rows, dtype=float)

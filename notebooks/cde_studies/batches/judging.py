@@ -1,0 +1,276 @@
+"""What the texts alone tell of the documents that the filter removes from a batch (CDE §4.1).
+
+Nobody has judged which documents of a batch answer a query besides the labelled one. Two rules
+decide some:
+
+- a **known false negative** has the same text as the labelled document, or nearly the same, or
+  stands in its own pair under the same summary line as the query;
+- a **called true negative** comes from another domain, is no known false negative, and neither it
+  nor its own query has a word in common with the query, frequent words aside. The rule condemns
+  answers too: how many, the labelled documents tell, which are answers by definition.
+
+All else is open. Vectors are looked at by the filter only, never by the judge.
+
+Cost: a product of two sparse matrices of words a batch.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from cde.batching.filtering import false_negatives
+from cde.data import Pairs
+from cde.progress import progress
+
+__all__ = ["KINDS", "Account", "TextJudge"]
+
+#: kinds of known false negatives; each is of the first that fits
+KINDS = ("same text", "similar text", "same summary line")
+_TITLES = {"known": "known false negative", "negative": "called true negative", "open": "open"}
+
+Vectors = NDArray[np.float32]
+Positions = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Account:
+    """How many documents of each class are in a query's batch, and how many of them are removed.
+
+    Attributes:
+        counts: a row for each query. `batch` is its number, `query` the query's position, and
+            `removed` counts the documents removed. For each class it tells how many are there, and
+            how many are removed (`known, removed`). The classes are those of `KINDS`, `known` for
+            all of them, `negative` and `open`. `wrongly` counts the documents removed if the judge
+            condemns the query's own labelled document, else it is 0.
+    """
+
+    counts: pd.DataFrame
+
+    def recall(self, name: str = "known") -> NDArray[np.float64]:
+        """The share removed of a class, for each query that has some of it in its batch."""
+        some = self.counts[self.counts[name] > 0]
+        return np.asarray(some[f"{name}, removed"] / some[name], dtype=np.float64)
+
+    def of_removed(self, name: str) -> NDArray[np.float64]:
+        """The share that a class has of what is removed, for each batch that something is."""
+        sums = self._by_batch()
+        return np.asarray(sums[f"{name}, removed"] / sums["removed"], dtype=np.float64)
+
+    def lower_bound(self) -> NDArray[np.float64]:
+        """The share of true negatives that no condemned answer explains, for each batch.
+
+        If the judge condemns a share r of the answers, at least (share condemned) − r of what is
+        removed are true negatives. For r the labelled documents of the same queries serve. The
+        bound may lie below zero.
+        """
+        sums = self._by_batch()
+        correct = sums["negative, removed"] - sums["wrongly"]
+        return np.asarray(correct / sums["removed"], dtype=np.float64)
+
+    def summary(self) -> dict[str, float]:
+        """All queries together: what is removed, the recall of each kind, and what else goes."""
+        sums = self.counts.sum()
+        shares = {}
+        for kind in KINDS:
+            recall = self.recall(kind)
+            shares[f"recall, {kind}"] = float(recall.mean()) if len(recall) else float("nan")
+        most = max(int(sums["removed"]), 1)
+        return {
+            "removed": int(sums["removed"]),
+            **shares,
+            "known of removed": sums["known, removed"] / most,
+            "called negative of removed": sums["negative, removed"] / most,
+            "called negatives lost": sums["negative, removed"] / max(int(sums["negative"]), 1),
+        }
+
+    def _by_batch(self) -> pd.DataFrame:
+        sums = self.counts.groupby("batch").sum()
+        return sums[sums["removed"] > 0]
+
+
+class TextJudge:
+    """What texts tell of the unlabelled documents of a batch, by the two rules of this module.
+
+    Args:
+        pairs: all pairs; their queries are summary lines.
+        alike: `(n,)` the same number for documents that are equal or resemble each other, as
+            `cde.data.duplicates.first_occurrences` gives them.
+        common: words in a larger share of the pairs than this say nothing.
+
+    Attributes:
+        asks: `(n,)` bool, queries with a word that is not frequent.
+        condemned: `(n,)` bool, queries that have no such word in common with their own labelled
+            document: the rule would condemn it.
+
+    Raises:
+        ValueError: `alike` for another number of pairs.
+
+    Example:
+        >>> texts = (["red boat", "red boat", "green car"], ["it floats", "on water", "on wheels"])
+        >>> judge = TextJudge(Pairs(*texts, ["a", "a", "b"], ["1", "2", "3"]), [0, 1, 2], 1.0)
+        >>> batch = np.arange(3)
+        >>> judge.classes(batch)["same summary line"].astype(int).tolist()
+        [[0, 1, 0], [1, 0, 0], [0, 0, 0]]
+        >>> judge.classes(batch)["negative"].astype(int).tolist()
+        [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
+    """
+
+    def __init__(self, pairs: Pairs, alike: ArrayLike, common: float) -> None:
+        from sklearn.feature_extraction.text import CountVectorizer
+
+        if len(np.asarray(alike)) != len(pairs):
+            raise ValueError(f"alike must hold one number for each of {len(pairs)} pairs")
+        self.pairs = pairs
+        text, summary = (_numbered(map(_plain, some)) for some in (pairs.documents, pairs.queries))
+        self._same = (text, np.asarray(alike), summary)
+        self._domains = _numbered(pairs.domains)
+        counter: Any = CountVectorizer(binary=True, token_pattern=r"[A-Za-z]{2,}", dtype=np.float32)
+        words = counter.fit_transform([f"{query} {document}" for query, document in pairs])
+        self._words = words, counter.transform(pairs.queries), counter.transform(pairs.documents)
+        self._narrow(common)
+
+    def _narrow(self, common: float) -> None:
+        telling = np.asarray(self._words[0].mean(axis=0)).ravel() <= common
+        self._of_pairs, self._asked, self._answered = (some[:, telling] for some in self._words)
+        every = np.arange(len(self.pairs))
+        self.asks: Flags = np.asarray(self._asked.sum(axis=1)).ravel() > 0
+        self.condemned: Flags = self.asks & self.apart(every, every)
+
+    def with_common(self, common: float) -> TextJudge:
+        """The same judge with another bound for frequent words."""
+        other = copy.copy(self)
+        other._narrow(common)
+        return other
+
+    def apart(self, queries: Positions, documents: Positions) -> Flags:
+        """Whether the first query has no telling word in common with the first document, and so on.
+
+        Args:
+            queries, documents: `(m,)` positions.
+        """
+        both = self._asked[queries].multiply(self._answered[documents])
+        return np.asarray(np.asarray(both.sum(axis=1)).ravel() == 0)
+
+    def known_pairings(self) -> tuple[Positions, Positions]:
+        """Query and document of every known false negative of all pairs: `(m,)` positions each."""
+        pairings: set[tuple[int, int]] = set()
+        for values in self._same:
+            for members in pd.Series(np.arange(len(values))).groupby(values).indices.values():
+                pairings |= {(int(i), int(j)) for i in members for j in members if i != j}
+        asking, answering = np.array(sorted(pairings), np.int64).reshape(-1, 2).T
+        return asking, answering
+
+    def in_other_domains(self, queries: Positions, documents: Positions) -> Flags:
+        """Whether query and document come from two domains, for each two."""
+        return np.asarray(self._domains[queries] != self._domains[documents])
+
+    def classes(self, batch: Positions) -> dict[str, Flags]:
+        """The class of each document for each query of a batch, a matrix of every class.
+
+        Args:
+            batch: `(b,)` positions.
+
+        Returns:
+            Each of `KINDS`, `known` for all of these, `negative` and `open`: `(b, b)` bool, a row
+            for each query. A query's own document is in `open`; no filter removes it.
+        """
+        others = ~np.eye(len(batch), dtype=bool)
+        equal, near, headed = (
+            (values[batch][:, None] == values[batch]) & others for values in self._same
+        )
+        known = equal | near | headed
+        kinds = (equal, near & ~equal, headed & ~near & ~equal)
+        overlap = (self._asked[batch] @ self._of_pairs[batch].T).toarray() > 0
+        foreign = self._domains[batch][:, None] != self._domains[batch]
+        negative = foreign & ~overlap & self.asks[batch][:, None] & ~known
+        rest = {"known": known, "negative": negative, "open": ~known & ~negative}
+        return {**dict(zip(KINDS, kinds, strict=True)), **rest}
+
+    def account(
+        self,
+        query_vectors: Vectors,
+        document_vectors: Vectors,
+        batches: Sequence[Positions],
+        **rule: Any,
+    ) -> Account:
+        """What a filter removes from batches, counted for each query.
+
+        Args:
+            query_vectors, document_vectors: `(n, dim)` of all pairs.
+            batches: positions of the pairs of each.
+            rule: `epsilon` or `threshold` of `false_negatives`.
+        """
+        tables = []
+        for number, batch in enumerate(progress(batches, "judging", unit="batches")):
+            removed = false_negatives(query_vectors[batch], document_vectors[batch], **rule)
+            counts = {"batch": number, "query": batch, "removed": removed.sum(axis=1)}
+            for name, those in self.classes(batch).items():
+                counts[name] = those.sum(axis=1)
+                counts[f"{name}, removed"] = (those & removed).sum(axis=1)
+            counts["wrongly"] = removed.sum(axis=1) * self.condemned[batch]
+            tables.append(pd.DataFrame(counts))
+        return Account(pd.concat(tables, ignore_index=True))
+
+    def examples(
+        self,
+        query_vectors: Vectors,
+        document_vectors: Vectors,
+        batches: Sequence[Positions],
+        count: int,
+        seed: int = 0,
+    ) -> pd.DataFrame:
+        """Documents that the filter (ε = 0) removes, drawn at random, for a reader to judge.
+
+        Args:
+            query_vectors, document_vectors, batches: as for `account`.
+            count: documents of each class: known false negatives, called true negatives, open.
+            seed: seed of the draw.
+
+        Returns:
+            Columns class, query, labelled document, its score, removed document, of, score.
+        """
+        generator, rows = np.random.default_rng(seed), []
+        for name, title in _TITLES.items():
+            removals: list[tuple[int, int]] = []
+            for batch in progress(batches, f"drawing {title}", unit="batches"):
+                removed = false_negatives(query_vectors[batch], document_vectors[batch])
+                query, document = np.nonzero(self.classes(batch)[name] & removed)
+                removals.extend(zip(batch[query], batch[document], strict=True))
+            size = min(count, len(removals))
+            for place in generator.choice(len(removals), size, replace=False) if size else ():
+                asked, given = removals[place]
+                own = float(query_vectors[asked] @ document_vectors[asked])
+                other = float(query_vectors[asked] @ document_vectors[given])
+                rows.append(
+                    {
+                        "class": title,
+                        "query": self.pairs.queries[asked],
+                        "labelled document": self._start(asked),
+                        "its score": round(own, 3),
+                        "removed document": self._start(given),
+                        "of": self.pairs.ids[given],
+                        "score": round(other, 3),
+                    }
+                )
+        return pd.DataFrame(rows)
+
+    def _start(self, row: int) -> str:
+        document = " ".join(self.pairs.documents[row].split())
+        return document[:120] + (" …" if len(document) > 120 else "")
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _numbered(values: Iterable[str]) -> Positions:
+    """The same number for the same value."""
+    return np.asarray(pd.factorize(np.array(list(values), dtype=object))[0], dtype=np.int64)

@@ -1,0 +1,141 @@
+"""What the draw of a context, and the protocol of the draw, move in scores of mteb's tasks.
+
+Rows are those of `cde.benchmark.evaluate_tasks`, with a column `seed` of the training run.
+
+Cost: none to speak of, but for `protocol_rows`, which evaluates each task two to four times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pandas as pd
+from mteb.abstasks import AbsTask
+
+from cde.benchmark import OURS, WRAPPER, Protocol, evaluate_tasks
+from cde.benchmark.contexts import is_trained_on
+from cde.progress import progress
+
+__all__ = ["context_gains", "draw_spread", "gain_by_draw", "protocol_effects", "protocol_rows"]
+
+_PAIRED = ("STS", "PairClassification")
+
+
+def context_gains(rows: pd.DataFrame, one: str, other: str) -> pd.DataFrame:
+    """Points that one context has more than another on each task: `(seeds, tasks)`.
+
+    Args:
+        rows: columns task, context, draw, subset, seed and score (0 to 1).
+        one, other: names of the contexts.
+
+    Example:
+        >>> rows = pd.DataFrame({"task": "a", "context": ["own", "random"], "draw": 0,
+        ...     "subset": "default", "seed": 0, "score": [0.5, 0.4]})
+        >>> context_gains(rows, "own", "random").round(1).to_numpy().tolist()
+        [[10.0]]
+    """
+    means = 100 * rows.groupby(["context", "seed", "task"], sort=False)["score"].mean()
+    table: pd.DataFrame = (
+        (means[one] - means[other]).reset_index().pivot_table("score", "seed", "task", sort=False)
+    )
+    return table
+
+
+def gain_by_draw(rows: pd.DataFrame, one: str, other: str) -> pd.DataFrame:
+    """Points that each draw of one context has more than the other's mean: `(seeds, draws)`.
+
+    Args:
+        rows: as for `context_gains`; the mean over their tasks and subsets is taken.
+        one, other: names of the contexts.
+    """
+    means = 100 * rows.groupby(["context", "seed", "draw"])["score"].mean()
+    base = means[other].groupby("seed").mean()
+    table: pd.DataFrame = (
+        means[one].sub(base, level="seed").reset_index().pivot_table("score", "seed", "draw")
+    )
+    return table
+
+
+def draw_spread(rows: pd.DataFrame, context: str) -> pd.Series[float]:
+    """Standard deviation of each task's score from draw to draw of a context, in points; the root
+    of the mean square over seeds. Subsets are averaged first.
+
+    Example:
+        >>> rows = pd.DataFrame({"task": "a", "context": "own", "draw": [0, 1], "subset": "default",
+        ...     "seed": 0, "score": [0.5, 0.52]})
+        >>> float(draw_spread(rows, "own")["a"].round(3))
+        1.414
+    """
+    chosen = rows[rows["context"] == context]
+    of_draws = 100 * chosen.groupby(["task", "seed", "draw"], sort=False)["score"].mean()
+    squared = of_draws.groupby(["task", "seed"], sort=False).var()
+    spread: pd.Series[float] = squared.groupby("task", sort=False).mean() ** 0.5
+    return spread
+
+
+def protocol_rows(model: Any, tasks: Sequence[AbsTask], draws: int) -> pd.DataFrame:
+    """A contextual encoder on each task, in its own context, under every protocol that makes a
+    difference there: the way of the authors and of mteb's wrapper for each of `Protocol`'s
+    settings.
+
+    Args:
+        model: the encoder.
+        tasks: the tasks.
+        draws: draws of each context, with the same seeds under every protocol.
+
+    Returns:
+        The rows of `evaluate_tasks`, with columns prefix, inputs and split.
+    """
+    jobs = [(task, protocol) for task in tasks for protocol in _protocols(task)]
+    parts = [
+        evaluate_tasks(model, "protocol", [task], ["own"], draws, protocol).assign(
+            prefix=protocol.prefix, inputs=protocol.inputs, split=protocol.split
+        )
+        for task, protocol in progress(jobs, "tasks under each protocol", unit="evaluations")
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def _protocols(task: AbsTask) -> list[Protocol]:
+    """Those that differ on a task: pairs have two columns, classifiers two splits."""
+    inputs = [OURS.inputs, WRAPPER.inputs] if task.metadata.type in _PAIRED else [OURS.inputs]
+    splits = [OURS.split, WRAPPER.split] if is_trained_on(task) else [OURS.split]
+    return [
+        replace(OURS, prefix=prefix, inputs=given, split=split)
+        for prefix, given, split in product([OURS.prefix, WRAPPER.prefix], inputs, splits)
+    ]
+
+
+def protocol_effects(rows: pd.DataFrame) -> pd.DataFrame:
+    """What mteb's way of drawing adds to the authors', setting by setting, in points of each task.
+
+    Args:
+        rows: of `protocol_rows`, of one model or of several with a column seed.
+
+    Returns:
+        A row for each task; columns prefix, inputs and split: the mean difference over draws and
+        the other settings, NaN where a task has one way alone; and seed: the standard deviation
+        from draw to draw.
+
+    Example:
+        >>> rows = pd.DataFrame({"task": "a", "draw": 0, "inputs": "all", "split": "evaluated",
+        ...     "seed": 0, "context": "own", "prefix": ["task", "document"], "score": [0.5, 0.6]})
+        >>> float(protocol_effects(rows).loc["a", "prefix"].round(1))
+        10.0
+    """
+    columns = {}
+    for factor in ("prefix", "inputs", "split"):
+        base, changed = getattr(OURS, factor), getattr(WRAPPER, factor)
+        means = rows.groupby(["task", factor], sort=False)["score"].mean().reset_index()
+        wide = means.pivot_table("score", "task", factor, sort=False).reindex(
+            columns=[base, changed]
+        )
+        columns[factor] = 100 * (wide[changed] - wide[base])
+    settings = [one for one in ("prefix", "inputs", "split", "seed") if one in rows]
+    of_draws = 100 * rows.groupby(["task", *settings, "draw"], sort=False)["score"].mean()
+    variance = of_draws.groupby(["task", *settings], sort=False).var()
+    columns["seed"] = variance.groupby("task", sort=False).mean() ** 0.5
+    return pd.DataFrame(columns).reindex(rows["task"].unique())

@@ -1,0 +1,167 @@
+"""How the chapters on *Embedding and clustering your data* train (its appendix A).
+
+The optimiser is the paper's: AdamW with PyTorch's defaults, a warm-up over an eighth of the steps
+(50 of some 370 there), linear decay to a tenth of the rate, gradients cut to length 1, τ = 0.02, no
+filter, three epochs. Data and encoder are the profile's. On a CPU the encoder is a mean of word
+embeddings, without any layer: it trains in a minute, so that many arms can have many seeds. From
+`gpu` on it has layers, and a text's vector is that of [CLS], as in the paper.
+
+The learning rate on a CPU was chosen on shuffled batches alone: of 4e-4, 1e-3, 3e-3 and 1e-2, the
+least that came within a tenth of a point of the best on nine collections.
+
+Cost: that of the runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cde.data import Pairs, RetrievalSet
+from cde.surrogate import Surrogate
+from cde.training.runs import Run, train
+from cde_studies.recipes import EvaluationSet, Recipe, profile_values, recipe, training_pairs
+
+__all__ = ["PARAMETERS", "ClusteringRecipe", "clustering_recipe"]
+
+#: settings that a chapter's parameters of the same name replace
+PARAMETERS = ("data", "pairs", "epochs", "batch_size", "layers", "learning_rate")
+_APPENDIX_A: dict[str, Any] = {
+    "architecture": "bi-encoder",
+    "layers": 0,
+    "first_stage_layers": None,
+    "batches": "random",
+    "filter_epsilon": None,
+    "temperature": 0.02,
+    "weight_decay": 0.01,
+    "final_rate": 0.1,
+    "clip_gradients": 1.0,
+    "warmup_steps": None,
+    "checkpoint_every": 0,
+    "chunk_tokens": None,
+    "uncached_tokens": None,
+    "context_size": 1,
+}
+
+
+@dataclass(frozen=True)
+class ClusteringRecipe(Recipe):
+    """A recipe with pairs that are kept for a test in domain.
+
+    Attributes:
+        epochs: times that each pair is seen.
+        kept: how many pairs are held out.
+    """
+
+    epochs: float
+    kept: int
+
+    @cached_property
+    def _split(self) -> tuple[Pairs, Pairs]:
+        every = training_pairs(self.base.data)
+        wanted = len(every) if self.base.pairs is None else self.base.pairs + self.kept
+        drawn = every.sample(wanted, 0)
+        order = np.random.default_rng(0).permutation(len(drawn))
+        held, rest = np.sort(order[: self.kept]), np.sort(order[self.kept :])
+        return drawn.select(rest), drawn.select(held)
+
+    @property
+    def pairs(self) -> Pairs:
+        """The pairs that every run trains on, whatever its seed."""
+        return self._split[0]
+
+    @property
+    def as_one_source(self) -> Pairs:
+        """The same, as if all came from one source: the paper's data do (MS MARCO)."""
+        return replace(self.pairs, domains=["one source"] * len(self.pairs))
+
+    @cached_property
+    def of_large_sources(self) -> Pairs:
+        """Those of sources that fill a batch: no way of making batches leaves any of them out."""
+        pairs = self.pairs
+        _, places, counts = np.unique(pairs.domains, return_inverse=True, return_counts=True)
+        return pairs.select(counts[places] >= self.base.batch_size)
+
+    @cached_property
+    def vectors(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The surrogate's vectors of the pairs' queries and documents, `(n, dim)` each."""
+        return self.vectors_of(self.pairs)
+
+    def vectors_of(self, pairs: Pairs) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The surrogate's vectors of queries and documents, `(n, dim)` each."""
+        surrogate = Surrogate(max_tokens=self.base.surrogate_tokens)
+        return surrogate.encode_queries(pairs.queries), surrogate.encode_documents(pairs.documents)
+
+    def train_on(
+        self, pairs: Pairs, arm: Mapping[str, Any], seed: int, plan: Any = None, tests: Any = ()
+    ) -> Run:
+        """The run of an arm on these pairs, for the recipe's epochs of its own batches.
+
+        Args:
+            pairs: `pairs`, `as_one_source` or `of_large_sources`.
+            arm: settings in which it departs from the recipe; `steps` is one of them.
+            seed: seed of training.
+            plan, tests: as for `cde.training.runs.train`.
+
+        Raises:
+            ValueError: settings that do not fit each other or the data.
+        """
+        config = replace(self.base, **{**arm, "pairs": None, "seed": seed})
+        return train(config, pairs, plan=plan, tests=tests)
+
+    def record_key(self, **chapter: Any) -> dict[str, Any]:
+        """What a record of this recipe depends on; see `Recipe.record_key`.
+
+        Example:
+            >>> clustering_recipe("smoke").record_key(seeds=2)["held_out"]
+            60
+        """
+        return super().record_key(**chapter, epochs=self.epochs, held_out=self.kept)
+
+    def tests(self) -> list[EvaluationSet]:
+        """The recipe's sets out of domain, and one in domain: the pairs that were held out.
+
+        Raises:
+            ValueError: fewer than two sets out of domain.
+        """
+        documents, queries = self.sizes
+        held = self._split[1].sample(documents, 0)
+        own = EvaluationSet("held-out pairs", RetrievalSet.from_pairs(held, queries), "in")
+        return [*(test for test in super().tests() if test.where == "out"), own]
+
+
+def clustering_recipe(profile: str, settings: Any = None) -> ClusteringRecipe:
+    """The recipe of a profile, after the clustering paper's appendix A.
+
+    Args:
+        profile: as for `cde_studies.recipes.recipe`.
+        settings: a page's, with any of `PARAMETERS`; None leaves the profile's.
+
+    Raises:
+        ValueError: a value that does not fit.
+
+    Example:
+        >>> of = clustering_recipe("laptop")
+        >>> of.base.layers, of.base.steps, of.base.warmup
+        (0, 281, 35)
+    """
+    values = profile_values(Path(__file__).with_suffix(".yml"), profile)
+    given = {name: getattr(settings, name, None) for name in PARAMETERS}
+    given = {name: value for name, value in given.items() if value is not None}
+    epochs = float(given.pop("epochs", values["epochs"]))
+    of = recipe(profile, data=given.get("data"))
+    first = {**_APPENDIX_A, **values["first"], **given, "data": of.base.data}
+    config = replace(of.base, **first)
+    kept = int(values["held_out"])
+    pairs = config.pairs or len(training_pairs(config.data)) - kept
+    steps = max(1, int(epochs * pairs / config.batch_size))
+    base = replace(config, steps=steps, warmup_steps=steps // 8)
+    return ClusteringRecipe(
+        profile, base, tuple(values["sizes"]), of.second, epochs=epochs, kept=kept
+    )

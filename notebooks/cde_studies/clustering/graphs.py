@@ -1,0 +1,256 @@
+"""Clusters from a graph of neighbouring pairs: two rivals of k-means (CDE Eq. 2; Cho et al. 2024;
+B3, arXiv 2505.11293).
+
+Both begin with the same graph. Its nodes are pairs, and each is linked with those that it is most
+easily confused with: large f(d, q') + f(d', q) (Eq. 2), by the surrogate f.
+
+*Spectral* (`spectral_clusters`, Cho et al.): an edge weighs the contrastive loss that a batch of
+just these two pairs has, and a normalised cut leaves as little of it as possible between clusters.
+scikit-learn makes the cut.
+
+*Communities* (`communities`, B3): edges go to the pairs at ranks `skip` … `skip + neighbours`, for
+those at the very top may be right answers too. The authors cut the graph with METIS into parts of
+one size. Here NetworkX finds communities (Louvain), and those larger than `cluster_size` are cut
+again, as long as they come apart.
+
+Cost for a domain of n pairs: n² · 2 · dim multiply-adds for the graph, then for the cut that of k
+eigenvectors of a sparse matrix, or of some passes over the edges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array
+
+from cde.batching.clustering import check_pairs, domain_shards
+from cde.progress import progress
+
+__all__ = ["communities", "neighbour_graph", "outliers", "spectral_clusters"]
+
+Vectors = NDArray[np.float32]
+Labels = NDArray[np.int64]
+_BLOCK = 1024
+
+
+def neighbour_graph(
+    query_vectors: Vectors, document_vectors: Vectors, neighbours: int, skip: int = 0
+) -> csr_array:
+    """Which pairs are most easily confused with each other.
+
+    Args:
+        query_vectors, document_vectors: `(n, dim)` float32 unit vectors.
+        neighbours: links from each pair; all others where there are fewer.
+        skip: the nearest so many are left out. No more than leaves each pair a link.
+
+    Returns:
+        `(n, n)` symmetric sparse matrix of (f(d, q') + f(d', q)) / 2, where one of the two is among
+        the other's.
+
+    Raises:
+        ValueError: shapes differ, or a number of links below 1 or of skipped ones below 0.
+
+    Example:
+        >>> vectors = np.array([[1, 0], [0.8, 0.6], [0, 1]], np.float32)
+        >>> neighbour_graph(vectors, vectors, 1).toarray().round(1).tolist()
+        [[0.0, 0.8, 0.0], [0.8, 0.0, 0.6], [0.0, 0.6, 0.0]]
+    """
+    check_pairs(query_vectors, document_vectors)
+    if neighbours < 1 or skip < 0:
+        raise ValueError(
+            f"neighbours must be 1 or more and skip 0 or more; they are {neighbours} and {skip}"
+        )
+    n = len(query_vectors)
+    if n == 1:
+        return csr_array((1, 1))
+    skip = min(skip, n - 2)
+    last = min(skip + neighbours, n - 1)
+    rows = np.repeat(np.arange(n), last - skip)
+    columns = np.empty((n, last - skip), np.int64)
+    for start in range(0, n, _BLOCK):
+        block = np.arange(start, min(start + _BLOCK, n))
+        scores = query_vectors[block] @ document_vectors.T
+        scores += document_vectors[block] @ query_vectors.T
+        scores[np.arange(len(block)), block] = -np.inf
+        nearest = np.argpartition(-scores, last - 1, axis=1)[:, :last]
+        order = np.argsort(-np.take_along_axis(scores, nearest, axis=1), axis=1, kind="stable")
+        columns[block] = np.take_along_axis(nearest, order, axis=1)[:, skip:]
+    ends = np.stack([rows, columns.ravel()])
+    first, second = np.unique(np.hstack([ends, ends[::-1]]), axis=1)  # each link once
+    cosines = np.einsum("ij,ij->i", query_vectors[first], document_vectors[second])
+    cosines += np.einsum("ij,ij->i", query_vectors[second], document_vectors[first])
+    return csr_array(coo_array((cosines.astype(np.float64) / 2, (first, second)), (n, n)))
+
+
+def spectral_clusters(
+    query_vectors: Vectors,
+    document_vectors: Vectors,
+    cluster_size: int = 256,
+    domains: Sequence[str] | None = None,
+    neighbours: int = 20,
+    temperature: float = 0.1,
+    seed: int = 0,
+) -> Labels:
+    """Clusters with much contrastive loss inside, by a normalised cut (Cho et al. 2024).
+
+    Args:
+        query_vectors, document_vectors: `(n, dim)` float32 unit vectors of the pairs.
+        cluster_size: pairs a cluster, on average: a domain of n pairs gets ⌈n / cluster_size⌉.
+        domains: the domain of each pair; clusters never cross it. By default all are one.
+        neighbours: links of each pair in the graph.
+        temperature: τ of the loss of two pairs. At a small one few edges have any weight.
+        seed: seed of the eigenvectors' start.
+
+    Returns:
+        `(n,)` int64 labels, numbered domain after domain.
+
+    Raises:
+        ValueError: as `neighbour_graph`; sizes below 1, or domains for another number of pairs.
+
+    Example:
+        >>> vectors = np.repeat(np.eye(2, dtype=np.float32), 4, axis=0)
+        >>> labels = spectral_clusters(vectors, vectors, cluster_size=4, neighbours=4)
+        >>> len(set(labels[:4])), len(set(labels[4:])), len(set(labels))
+        (1, 1, 2)
+    """
+    from sklearn.cluster import SpectralClustering
+
+    def cut(queries: Vectors, documents: Vectors) -> Labels:
+        count = math.ceil(len(queries) / cluster_size)
+        if count == 1:
+            return np.zeros(len(queries), np.int64)
+        graph = neighbour_graph(queries, documents, neighbours).tocoo()
+        own = (queries * documents).sum(axis=1)
+        rows, columns = graph.row, graph.col
+        there = (queries[rows] * documents[columns]).sum(axis=1)
+        back = (queries[columns] * documents[rows]).sum(axis=1)
+        # −log softmax of two: each of the two queries against each other's document, and of the
+        # two documents against each other's query
+        losses = [
+            np.logaddexp(0, (other - own[side]) / temperature)
+            for side, other in ((rows, there), (columns, back), (rows, back), (columns, there))
+        ]
+        weights = csr_array((np.mean(losses, axis=0), (rows, columns)), graph.shape)
+        affinity = csr_array((weights + weights.T) / 2 + _faint_ring(len(queries)))
+        for indices in ("indices", "indptr"):  # scikit-learn takes no others
+            setattr(affinity, indices, getattr(affinity, indices).astype(np.int32))
+        found = SpectralClustering(
+            count, affinity="precomputed", assign_labels="cluster_qr", random_state=seed
+        ).fit_predict(affinity)
+        return np.unique(found, return_inverse=True)[1].astype(np.int64)
+
+    return _within_domains(cut, query_vectors, document_vectors, cluster_size, domains, "cutting")
+
+
+def _faint_ring(n: int) -> csr_array:
+    """Links so weak that they decide nothing, which make one graph of parts that have none."""
+    ring = coo_array((np.full(n, 1e-6), (np.arange(n), np.roll(np.arange(n), 1))), (n, n)).tocsr()
+    return csr_array(ring + ring.T)
+
+
+def communities(
+    query_vectors: Vectors,
+    document_vectors: Vectors,
+    cluster_size: int = 256,
+    domains: Sequence[str] | None = None,
+    neighbours: int = 20,
+    skip: int = 0,
+    seed: int = 0,
+) -> Labels:
+    """Communities of a graph of ranks (B3), none larger than asked for where it comes apart.
+
+    Args:
+        query_vectors, document_vectors, domains, neighbours: as for `spectral_clusters`.
+        cluster_size: communities of more pairs are cut again.
+        skip: ranks at the top that get no link: they may be right answers.
+        seed: seed of the order in which Louvain visits pairs.
+
+    Returns:
+        `(n,)` int64 labels, numbered domain after domain. A community that Louvain cannot cut stays
+        larger than `cluster_size`.
+
+    Raises:
+        ValueError: as `spectral_clusters`.
+
+    Example:
+        >>> vectors = np.repeat(np.eye(2, dtype=np.float32), 4, axis=0)
+        >>> labels = communities(vectors, vectors, cluster_size=4, neighbours=3)
+        >>> len(set(labels[:4])), len(set(labels[4:])), len(set(labels))
+        (1, 1, 2)
+    """
+    import networkx
+
+    def cut(queries: Vectors, documents: Vectors) -> Labels:
+        graph = neighbour_graph(queries, documents, neighbours, skip)
+        whole = networkx.from_scipy_sparse_array(graph.maximum(0))
+        labels, count = np.zeros(len(queries), np.int64), 0
+        waiting = [whole]
+        while waiting:
+            part = waiting.pop()
+            found = [set(part)]
+            if len(part) > cluster_size:
+                found = networkx.community.louvain_communities(part, seed=seed)
+            if len(found) > 1:
+                waiting += [part.subgraph(members).copy() for members in found]
+            else:
+                labels[list(part)] = count
+                count += 1
+        return labels
+
+    return _within_domains(cut, query_vectors, document_vectors, cluster_size, domains, "linking")
+
+
+def outliers(
+    query_vectors: Vectors,
+    document_vectors: Vectors,
+    share: float = 0.2,
+    domains: Sequence[str] | None = None,
+) -> NDArray[np.bool_]:
+    """Pairs that have no near neighbour in their domain (clustering paper §7.3).
+
+    Args:
+        query_vectors, document_vectors: `(n, dim)` float32 unit vectors of the pairs.
+        share: of each domain's pairs, those whose nearest pair is farthest.
+        domains: the domain of each pair; by default all are one.
+
+    Returns:
+        `(n,)` bool.
+
+    Raises:
+        ValueError: a share outside 0 … 1, or as `neighbour_graph`.
+
+    Example:
+        >>> vectors = np.array([[1, 0], [0.96, 0.28], [0, 1]], np.float32)
+        >>> outliers(vectors, vectors, share=0.34).tolist()
+        [False, False, True]
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"share must be between 0 and 1; it is {share}")
+    check_pairs(query_vectors, document_vectors)
+    far = np.zeros(len(query_vectors), bool)
+    for rows in domain_shards(len(far), 1, domains):
+        graph = neighbour_graph(query_vectors[rows], document_vectors[rows], 1)
+        nearest = graph.max(axis=1).toarray().ravel()
+        far[rows[np.argsort(nearest, kind="stable")[: int(share * len(rows))]]] = True
+    return far
+
+
+def _within_domains(
+    cut: Callable[[Vectors, Vectors], Labels],
+    query_vectors: Vectors,
+    document_vectors: Vectors,
+    cluster_size: int,
+    domains: Sequence[str] | None,
+    what: str,
+) -> Labels:
+    queries, documents = np.asarray(query_vectors), np.asarray(document_vectors)
+    check_pairs(queries, documents)
+    shards = domain_shards(len(queries), cluster_size, domains)
+    labels, offset = np.zeros(len(queries), np.int64), 0
+    for rows in progress(shards, f"{what} {len(queries):,} pairs", unit="domains"):
+        labels[rows] = cut(queries[rows], documents[rows]) + offset
+        offset = int(labels[rows].max()) + 1
+    return labels

@@ -1,0 +1,173 @@
+"""Cures for a trained encoder: attention that is spread evenly over a text, and two orders of the
+same text. Neither of them trains.
+
+- `calibrated`: in some layers, attention is evened out over baskets of neighbouring tokens
+  (arXiv 2606.02737): of a head's weights w, the basket with the share m of all weight is multiplied
+  by (1 - s) + s / (b m), for b baskets and a strength s. At s = 1 every basket gets 1 / b. Its
+  authors even out the row of the token that is pooled; with mean pooling every row is pooled, and
+  all are evened out here.
+- `BothOrders`: a document's vector and that of the document with its halves exchanged, added.
+
+Cost: `calibrated` writes all scores down, about twice the time of fused attention; `BothOrders`
+embeds documents twice. (A third cure, pooling in chunks, is `pooling="chunks"` of a bi-encoder.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import ceil
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from cde.models import BiEncoder
+from cde.retrieval import Encoder
+from cde_studies.dwell.substrings import segments
+
+__all__ = ["BothOrders", "calibrated", "even_out"]
+
+_NAME = "evened out"
+
+
+def even_out(weights: Tensor, mask: Tensor | None, basket: int, strength: float) -> Tensor:
+    """Attention weights with every basket of keys drawn towards the same share.
+
+    Args:
+        weights: `(batch, heads, queries, keys)`, rows that sum to 1.
+        mask: `(batch or 1, 1, queries or 1, keys)` bool, false on keys that nobody sees; or None.
+        basket: tokens a basket; the last one may be smaller, and counts by its tokens.
+        strength: 0 leaves the weights, 1 gives every token's basket the same weight a token.
+
+    Returns:
+        `(batch, heads, queries, keys)`; rows sum to 1.
+
+    Raises:
+        ValueError: a basket of no token, or a strength outside 0 to 1.
+
+    Example:
+        >>> even_out(torch.tensor([[[[0.5, 0.25, 0.125, 0.125]]]]), None, 2, 1.0).tolist()
+        [[[[0.3333333432674408, 0.1666666716337204, 0.25, 0.25]]]]
+    """
+    if basket < 1 or not 0 <= strength <= 1:
+        raise ValueError(
+            f"a basket has one token or more, and the strength is from 0 to 1; they are {basket} "
+            f"and {strength}"
+        )
+    keys = weights.shape[-1]
+    of_basket = torch.arange(keys, device=weights.device) // basket
+    member = nn.functional.one_hot(of_basket).to(weights.dtype)  # (keys, baskets)
+    seen = torch.ones_like(weights[:1, :1, :1]) if mask is None else mask.to(weights.dtype)
+    tokens = seen @ member
+    wanted = tokens / tokens.sum(dim=-1, keepdim=True)
+    has = weights @ member
+    factor = (1 - strength) + strength * wanted / has.clamp(min=1e-12)
+    changed = weights * (factor @ member.T)
+    return changed / changed.sum(dim=-1, keepdim=True).clamp(min=1e-12)
+
+
+def _attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    basket: int = 0,
+    strength: float = 0.0,
+    layers: frozenset[nn.Module] = frozenset(),
+    **_: Any,
+) -> tuple[Tensor, Tensor | None]:
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scores = (query @ key.transpose(-2, -1)).float() * scale
+    if attention_mask is not None:
+        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    weights = scores.softmax(dim=-1)
+    if module in layers:
+        weights = even_out(weights, attention_mask, basket, strength)
+    return (weights.to(value.dtype) @ value).transpose(1, 2).contiguous(), weights
+
+
+ALL_ATTENTION_FUNCTIONS.register(_NAME, _attend)
+
+
+@contextmanager
+def calibrated(
+    encoder: BiEncoder, basket: int = 128, strength: float = 0.5, depth: float = 0.5
+) -> Iterator[BiEncoder]:
+    """An encoder whose attention is evened out over baskets of tokens, for as long as it is used.
+
+    Args:
+        encoder: a bi-encoder; it gets its own attention back at the end.
+        basket: tokens a basket; the authors' 128.
+        strength: from 0, none, to 1, all; the authors' 0.5.
+        depth: the share of the layers, from the last one, that are evened out, rounded up; the
+            authors' 0.5.
+
+    Raises:
+        ValueError: see `even_out`; a depth outside 0 to 1.
+
+    Example:
+        >>> encoder = BiEncoder.from_backbone("minilm", layers=2)
+        >>> before = encoder.encode_documents(["red boats lie in the harbour"])
+        >>> with calibrated(encoder, basket=4, strength=0.0) as same:
+        ...     bool(np.allclose(same.encode_documents(["red boats lie in the harbour"]), before,
+        ...         atol=0.02))
+        True
+    """
+    if not 0 <= depth <= 1:
+        raise ValueError(f"depth is a share of the layers, from 0 to 1; it is {depth}")
+    even_out(torch.ones(1, 1, 1, 1), None, basket, strength)  # bad settings are told here
+    own: Any = encoder.backbone.get_submodule(encoder.family.layers)
+    kept = list(own)[len(own) - ceil(depth * len(own)) :]
+    before = encoder.attention
+    encoder.attention = {
+        "implementation": _NAME,
+        "basket": basket,
+        "strength": strength,
+        "layers": frozenset(part for layer in kept for part in layer.modules()),
+    }
+    try:
+        yield encoder
+    finally:
+        encoder.attention = before
+
+
+class BothOrders:
+    """An encoder that reads each document in two orders, and adds the vectors: as it is, and with
+    its second half first. What stood late stands early in one of them.
+
+    Args:
+        encoder: an encoder of queries and documents.
+        tokenizer: the encoder's (fast); halves have equally many of its tokens, to the nearest
+            whole word.
+
+    Example:
+        >>> encoder = BiEncoder.from_backbone("minilm", layers=1)
+        >>> both = BothOrders(encoder, encoder.tokenizer)
+        >>> vectors = both.encode_documents(["red boats, leek soup", "leek soup, red boats"])
+        >>> bool(vectors[0] @ vectors[1] > 0.9)
+        True
+    """
+
+    def __init__(self, encoder: Encoder, tokenizer: Any) -> None:
+        self.encoder = encoder
+        self.tokenizer = tokenizer
+
+    def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors of queries, `(n, dim)`, as the encoder gives them."""
+        return self.encoder.encode_queries(texts)
+
+    def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors of documents, `(n, dim)`; a document of one word is read once."""
+        vectors = self.encoder.encode_documents([*texts, *map(self._turned, texts)])
+        both = vectors[: len(texts)] + vectors[len(texts) :]
+        return np.asarray(both / np.linalg.norm(both, axis=1, keepdims=True), dtype=np.float32)
+
+    def _turned(self, text: str) -> str:
+        parts = segments(text, self.tokenizer, 2)
+        return text if isinstance(parts, str) else f"{parts[1].strip()} {parts[0].strip()}"

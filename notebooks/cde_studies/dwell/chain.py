@@ -1,0 +1,279 @@
+"""Three phases of training make a retriever of an encoder–decoder (Dwell §3.2): a chain of stored
+runs. (The paper calls them stages; here a stage is a part of the contextual encoder.)
+
+- `restore`: span corruption: 15 % of the tokens, mean span 3.
+- `crops`: contrastive: two independent crops of a document, 10 to 50 % of it each, are a pair.
+- `tune`: contrastive: queries and their documents with hard negatives; an episode each. Negatives
+  are mined anew before each one with the model that it starts from (ANCE), for the first with the
+  surrogate. What scores above the labelled document is no negative.
+
+A `Phase` names what it goes on from, so that a table of "with and without" is a few chains that
+share their beginnings; what two chains have in common is trained once. Contrastive phases are
+`cde.training.Trainer` on our encoder–decoder: its loss, its gradient cache, its checkpoints.
+
+Cost: that of the training. A phase lies in the store of runs (`cde.training.runs`) under a hash
+of its settings, its data, what it goes on from, and the versions of the procedures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from cde.data import Pairs
+from cde.hardware import trained_in
+from cde.progress import progress
+from cde.storage import content_hash
+from cde.training import Processes, TrainConfig, Trainer
+from cde.training.preparation import mine_hard_negatives
+from cde.training.runs import PROCEDURE as TRAINING
+from cde.training.runs import stored
+from cde_studies.dwell.encoder_decoder import EncoderDecoder
+from cde_studies.dwell.span_corruption import pretrain
+from cde_studies.dwell.substrings import segments, token_spans
+
+__all__ = ["Phase", "crop_pairs", "shuffle_segments", "train_phase"]
+
+#: the version of the procedure of each phase, beside that of every training run; see
+#: `cde.training.runs.PROCEDURE`
+PROCEDURE = 1
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase of training and what it goes on from.
+
+    Attributes:
+        kind: "start" (no training), "restore", "crops" or "tune".
+        settings: for "start" those of `EncoderDecoder.small`, or `model`, a T5 for
+            `EncoderDecoder.from_backbone`. For "restore" they are those of `pretrain`, for "crops"
+            and "tune" those of `TrainConfig`. Three belong to "crops" alone: `placement`
+            (`crop_pairs`), `shuffled` (documents with their segments shuffled), `pooling` (from
+            here on).
+        after: the phase before; None for "start" alone.
+
+    Example:
+        >>> start = Phase("start", {"layers": 1})
+        >>> Phase("restore", {"steps": 2}, start).chain
+        ['start', 'restore']
+    """
+
+    kind: Literal["start", "restore", "crops", "tune"]
+    settings: dict[str, Any] = field(default_factory=dict)
+    after: Phase | None = None
+
+    def __post_init__(self) -> None:
+        if (self.kind == "start") != (self.after is None):
+            raise ValueError(
+                "a chain begins with the phase 'start' and has it nowhere else; this is "
+                f"{self.kind!r}"
+            )
+
+    @property
+    def chain(self) -> list[str]:
+        """The kinds of all phases, the first one first."""
+        return [*(self.after.chain if self.after else []), self.kind]
+
+
+def _slice(text: str, spans: np.ndarray, low: int, high: int) -> str:
+    """The text from token `low` to before token `high`, widened to whole words."""
+    start, end = int(spans[low][0]), int(spans[high - 1][1])
+    while start > 0 and not text[start - 1].isspace():
+        start -= 1
+    while end < len(text) and not text[end].isspace():
+        end += 1
+    return text[start:end].strip()
+
+
+def crop_pairs(
+    texts: Sequence[str],
+    tokenizer: Any,
+    count: int,
+    seed: int = 0,
+    shares: tuple[float, float] = (0.1, 0.5),
+    placement: Literal["inside", "around"] = "inside",
+) -> Pairs:
+    """Pairs of two independent random crops of a document.
+
+    Args:
+        texts: documents; each is drawn once before any is drawn twice. Those of fewer than 10
+            tokens are left out.
+        tokenizer: by whose tokens a crop is measured (fast).
+        count: of pairs.
+        seed: of the draws.
+        shares: least and most share of the document's tokens.
+        placement: "inside", as the paper, or "around". Inside, a crop begins anywhere it fits, so
+            that the document's ends are seen less often than its middle. Around, it may run over
+            the end and go on at the beginning, so that every token is seen equally often.
+
+    Raises:
+        ValueError: no text that is long enough, or shares outside 0 to 1.
+
+    Example:
+        >>> from cde.models.encoder import load_tokenizer
+        >>> text = "a b c d e f g h i j k l"
+        >>> pair = crop_pairs([text], load_tokenizer("minilm"), 1)
+        >>> pair.queries[0] in text and pair.documents[0] in text
+        True
+    """
+    low, high = shares
+    if not 0 < low <= high <= 1:
+        raise ValueError(
+            f"shares must be two numbers above 0, up to 1, in order; they are {shares}"
+        )
+    generator = np.random.default_rng(seed)
+    shown = progress(texts, "cropping", unit="documents")
+    places = [(text, token_spans(text, tokenizer)[1]) for text in shown]
+    long = [(text, spans) for text, spans in places if len(spans) >= 10]
+    if not long:
+        raise ValueError(f"none of {len(texts)} texts has 10 tokens or more")
+    order = np.concatenate(
+        [generator.permutation(len(long)) for _ in range(-(-count // len(long)))]
+    )[:count]
+    sides: tuple[list[str], list[str]] = ([], [])
+    for row in order:
+        text, spans = long[row]
+        for side in sides:
+            size = max(1, round(generator.uniform(low, high) * len(spans)))
+            if placement == "inside":
+                start = int(generator.integers(0, len(spans) - size + 1))
+                side.append(_slice(text, spans, start, start + size))
+            else:
+                start = int(generator.integers(0, len(spans)))
+                over = start + size - len(spans)
+                parts = [_slice(text, spans, start, min(start + size, len(spans)))]
+                side.append(" ".join(parts + ([_slice(text, spans, 0, over)] if over > 0 else [])))
+    ids = [f"crop/{number}" for number in range(count)]
+    return Pairs(*sides, domains=["crops"] * count, ids=ids, name=f"crops, {placement}")
+
+
+def shuffle_segments(
+    texts: Sequence[str], tokenizer: Any, parts: int = 10, seed: int = 0
+) -> list[str]:
+    """Documents with their ten segments in random order; those that cannot be cut stay as they are.
+
+    What is written first no longer stands first: if the bias comes from how documents are written,
+    it should go.
+    """
+    generator = np.random.default_rng(seed)
+    shuffled = []
+    for text in progress(texts, "shuffling segments", unit="documents"):
+        pieces = segments(text, tokenizer, parts)
+        order = generator.permutation(parts)
+        shuffled.append(
+            text if isinstance(pieces, str) else " ".join(pieces[place].strip() for place in order)
+        )
+    return shuffled
+
+
+def train_phase(phase: Phase, texts: Sequence[str], pairs: Pairs, seed: int = 0) -> Path:
+    """Train a phase and those before it, as far as the store lacks them.
+
+    Args:
+        phase: the last one.
+        texts: documents, for "restore" and "crops".
+        pairs: pairs, for "tune".
+        seed: seed of weights and draws.
+
+    Returns:
+        The folder: `model/` for `EncoderDecoder.from_pretrained`, and `run.json` with settings,
+        metrics and provenance.
+
+    Raises:
+        ValueError: settings that do not fit.
+    """
+    before = train_phase(phase.after, texts, pairs, seed) if phase.after else None
+    data = content_hash(texts) if phase.kind in ("restore", "crops") else pairs.fingerprint
+    key = content_hash(
+        [
+            phase.kind,
+            json.dumps(phase.settings, sort_keys=True),
+            str(before.name if before else ""),
+            str(seed),
+            data if phase.kind != "start" else "",
+            f"procedure {TRAINING} {PROCEDURE}",
+            trained_in("auto"),
+        ]
+    )
+
+    def make(folder: Path) -> dict[str, Any]:
+        torch.manual_seed(seed)
+        metrics: list[dict[str, float]] = []
+        if before is None:
+            model = _untrained(**phase.settings)
+        else:
+            start = EncoderDecoder.from_pretrained(before / "model")
+            model, metrics = _TRAINED_BY[phase.kind](start, phase, texts, pairs, seed, folder)
+        if Processes.connect().rank == 0:
+            model.save_pretrained(folder / "model")
+        return {"phase": asdict(phase), "metrics": metrics}
+
+    return stored(key, make, seed)
+
+
+def _untrained(model: str | None = None, **settings: Any) -> EncoderDecoder:
+    if model:
+        return EncoderDecoder.from_backbone(model, **settings)
+    return EncoderDecoder.small(**settings)
+
+
+Trained = tuple[EncoderDecoder, list[dict[str, float]]]
+
+
+def _restore(
+    model: EncoderDecoder, phase: Phase, texts: Sequence[str], pairs: Pairs, seed: int, folder: Path
+) -> Trained:
+    return model, pretrain(model, texts, folder, seed=seed, **phase.settings)
+
+
+def _crops(
+    model: EncoderDecoder, phase: Phase, texts: Sequence[str], pairs: Pairs, seed: int, folder: Path
+) -> Trained:
+    settings = dict(phase.settings)
+    placement = settings.pop("placement", "inside")
+    model.config.pooling = settings.pop("pooling", model.config.pooling)
+    if settings.pop("shuffled", False):
+        texts = shuffle_segments(texts, model.tokenizer, seed=seed)
+    count = settings["steps"] * settings["batch_size"]
+    crops = crop_pairs(texts, model.tokenizer, count, seed, placement=placement)
+    return _contrastive(model, settings, crops, seed, folder)
+
+
+def _tune(
+    model: EncoderDecoder, phase: Phase, texts: Sequence[str], pairs: Pairs, seed: int, folder: Path
+) -> Trained:
+    episode, hard = phase.chain[:-1].count("tune"), None
+    pairs = replace(pairs, domains=["all"] * len(pairs))  # negatives of the whole collection
+    if episode and phase.settings.get("hard_negatives"):
+        # by the surrogate's rule: documents that score above the labelled one may answer as well
+        vectors = model.encode_queries(pairs.queries), model.encode_documents(pairs.documents)
+        hard = mine_hard_negatives(*vectors, phase.settings["hard_negatives"])
+    # another episode sees other batches
+    return _contrastive(model, phase.settings, pairs, seed + 1000 * episode, folder, hard)
+
+
+_TRAINED_BY = {"restore": _restore, "crops": _crops, "tune": _tune}
+
+
+def _contrastive(
+    model: EncoderDecoder,
+    settings: dict[str, Any],
+    pairs: Pairs,
+    seed: int,
+    folder: Path,
+    hard_negatives: Any = None,
+) -> Trained:
+    base = TrainConfig(
+        architecture="bi-encoder", batches="random", filter_epsilon=None, warmup_steps=0
+    )
+    config = replace(base, **settings, seed=seed)
+    trainer = Trainer(config, pairs, folder, model=model, hard_negatives=hard_negatives)
+    trained, metrics = trainer.run()
+    assert isinstance(trained, EncoderDecoder)
+    return trained, metrics

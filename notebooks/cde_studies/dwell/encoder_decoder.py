@@ -1,0 +1,399 @@
+"""An encoder–decoder as text encoder: T5's layers from `transformers`, rotary positions, the
+decoder as pooler.
+
+The model under study in *Dwell in the Beginning* (§3.1) is T5-base with its relative position
+biases replaced by rotary positions, scaled by dynamic NTK beyond the length it was trained at. One
+decoder step over the start token pools the text (Ni et al. 2022); the mean over the encoder's
+tokens is the alternative. The same weights are a language model, for span corruption
+(`cde_studies.dwell.span_corruption`).
+
+Nothing of T5 is written again. Its attention layers look their kernel up by name; the one
+registered here turns queries and keys by their positions and hands over to torch's. A text's
+rotation depends on its own length alone, never on what else is in the batch.
+
+Cost: an encoder pass, and one token through the decoder. `EncoderDecoder` is an encoder like any
+other to the trainer: gradient cache, checkpoints and hard negatives are the same.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedConfig, T5Config
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, sdpa_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+from cde.hardware import Precision
+from cde.models.configuration import check_settings
+from cde.models.encoder import TextEncoder, load_tokenizer, save_folder
+from cde.models.pooling import mean_of_tokens, to_the_left
+from cde.models.weights import fetch_folder, fill, read_config, read_weights
+
+__all__ = ["EncoderDecoder", "EncoderDecoderConfig", "Rotation", "rotary_frequencies"]
+
+_NAME = "cde_rotary"
+
+
+def rotary_frequencies(dim: int, lengths: Tensor, base: float, trained: int) -> Tensor:
+    """Angles a position, for texts of given lengths: rotary positions with dynamic NTK scaling.
+
+    A text of at most `trained` tokens turns dimension pair i by base^(−2i / dim) a position. For
+    one of n > trained tokens the base grows by (n / trained)^(dim / (dim − 2)), so that the slowest
+    pair turns over n as it did over `trained`, and the fastest as before.
+
+    Args:
+        dim: width of an attention head; even.
+        lengths: `(batch,)` tokens of each text.
+        base: base of the geometric series.
+        trained: tokens that the model was trained at.
+
+    Returns:
+        `(batch, dim / 2)` float32, radians.
+
+    Example:
+        >>> rotary_frequencies(4, torch.tensor([8, 32]), base=100.0, trained=8).tolist()
+        [[1.0, 0.10000000149011612], [1.0, 0.02500000037252903]]
+    """
+    stretch = (lengths.float() / trained).clamp(min=1.0)
+    bases = base * stretch ** (dim / (dim - 2))
+    exponents = torch.arange(0, dim, 2, device=lengths.device).float() / dim
+    return bases[:, None] ** -exponents[None]
+
+
+class Rotation:
+    """The rotation of a batch's tokens, shared by the self-attention layers of one stack; set
+    before each pass.
+    """
+
+    def __init__(self, dim: int, base: float, trained: int) -> None:
+        self.dim, self.base, self.trained = dim, base, trained
+        self.cosine = self.sine = torch.empty(0)
+
+    def set(self, lengths: Tensor, width: int) -> None:
+        """Prepare for texts of `lengths` tokens, padded to `width`."""
+        angles = rotary_frequencies(self.dim, lengths, self.base, self.trained)
+        turned = torch.arange(width, device=lengths.device).float()[None, :, None] * angles[:, None]
+        both = torch.cat([turned, turned], dim=-1)
+        self.cosine, self.sine = both.cos(), both.sin()
+
+    def __call__(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Turn queries and keys `(batch, heads, tokens, dim)`."""
+        turned = apply_rotary_pos_emb(query.float(), key.float(), self.cosine, self.sine)
+        return turned[0].to(query.dtype), turned[1].to(key.dtype)
+
+
+def _attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    rotation: Rotation | None = getattr(module, "rotation", None)
+    causal = False
+    if rotation is not None:  # self-attention
+        query, key = rotation(query, key)
+        causal = module.is_decoder and mask is None and query.shape[2] > 1
+    attended = nn.functional.scaled_dot_product_attention(
+        query, key, value.to(query.dtype), mask, dropout, is_causal=causal, scale=scaling
+    )
+    return attended.transpose(1, 2).contiguous(), None
+
+
+ALL_ATTENTION_FUNCTIONS.register(_NAME, _attention)
+ALL_MASK_ATTENTION_FUNCTIONS.register(_NAME, sdpa_mask)
+
+
+class EncoderDecoderConfig(PreTrainedConfig):  # type: ignore[misc]
+    """Config of `EncoderDecoder`.
+
+    Args:
+        backbone: config dictionary of a T5.
+        positions: "rotary", or "relative": T5's own biases.
+        pooling: "decoder" or "mean".
+        rotary_base: base of the rotation's frequencies.
+        trained_tokens: length beyond which dynamic NTK sets in.
+        max_tokens: texts are cut to so many tokens.
+        query_prefix, document_prefix: text put before every query and document.
+
+    Raises:
+        ValueError: a setting outside what is accepted.
+
+    Example:
+        >>> EncoderDecoderConfig(pooling="mean").pooling
+        'mean'
+    """
+
+    model_type = "cde-encoder-decoder"
+
+    def __init__(
+        self,
+        backbone: dict[str, Any] | None = None,
+        positions: Literal["rotary", "relative"] = "rotary",
+        pooling: Literal["decoder", "mean"] = "decoder",
+        rotary_base: float = 10_000.0,
+        trained_tokens: int = 512,
+        max_tokens: int = 512,
+        query_prefix: str = "",
+        document_prefix: str = "",
+        **rest: Any,
+    ) -> None:
+        if positions not in ("rotary", "relative") or pooling not in ("decoder", "mean"):
+            raise ValueError(
+                "positions must be 'rotary' or 'relative' and pooling 'decoder' or 'mean'; they "
+                f"are {positions!r} and "
+                f"{pooling!r}"
+            )
+        if min(trained_tokens, max_tokens) < 1 or rotary_base <= 1:
+            raise ValueError(
+                "trained_tokens and max_tokens must be 1 or more and rotary_base above 1; they "
+                f"are {trained_tokens}, "
+                f"{max_tokens} and {rotary_base}"
+            )
+        self.backbone = backbone or T5Config().to_dict()
+        self.positions, self.pooling = positions, pooling
+        self.rotary_base, self.trained_tokens = rotary_base, trained_tokens
+        self.max_tokens = max_tokens
+        self.query_prefix, self.document_prefix = query_prefix, document_prefix
+        super().__init__(**rest)
+
+
+class EncoderDecoder(TextEncoder):
+    """A T5 with rotary positions that embeds texts and restores spans.
+
+    Args:
+        config: its settings; weights are random. `small` and `from_backbone` start from pretrained
+            ones.
+
+    Example:
+        >>> model = EncoderDecoder.small(layers=1)
+        >>> model.encode_documents(["red boats"]).shape
+        (1, 384)
+    """
+
+    config_class = EncoderDecoderConfig
+
+    def __init__(self, config: EncoderDecoderConfig) -> None:
+        super().__init__(config)
+        rotary = config.positions == "rotary"
+        values = T5Config.from_dict({**config.backbone, "use_cache": False})
+        self.model = AutoModelForSeq2SeqLM.from_config(
+            values, attn_implementation=_NAME if rotary else "eager"
+        )
+        self.stacks: dict[str, Rotation] = {}
+        if rotary:
+            for name in ("encoder", "decoder"):
+                rotation = Rotation(values.d_kv, config.rotary_base, config.trained_tokens)
+                self.stacks[name] = rotation
+                for block in getattr(self.model, name).block:
+                    attention = block.layer[0].SelfAttention
+                    attention.rotation = rotation
+                    # its weights would never be used, and so never be trained
+                    attention.has_relative_attention_bias = False
+                    attention.relative_attention_bias = None
+        self.post_init()
+
+    @classmethod
+    def small(
+        cls,
+        layers: int = 3,
+        decoder_layers: int = 1,
+        tokenizer: str = "minilm",
+        *,
+        device: str | None = None,
+        precision: Precision = "auto",
+        **settings: Any,
+    ) -> EncoderDecoder:
+        """A small model for a CPU: random layers (of torch's current seed) over MiniLM's word
+        embeddings.
+
+        Args:
+            layers, decoder_layers: layers of the two stacks.
+            tokenizer: model whose tokenizer and word embeddings are taken; "minilm" or a folder of
+                such a model.
+            settings: settings of `EncoderDecoderConfig`.
+        """
+        check_settings(EncoderDecoderConfig, settings, ["layers", "decoder_layers", "tokenizer"])
+        weights = read_weights(fetch_folder(tokenizer))
+        words = next(
+            value for name, value in weights.items() if name.endswith("word_embeddings.weight")
+        ).float()
+        count, dim = words.shape
+        backbone = T5Config(
+            vocab_size=count,
+            d_model=dim,
+            d_kv=32,
+            num_heads=dim // 32,
+            d_ff=4 * dim,
+            num_layers=layers,
+            num_decoder_layers=decoder_layers,
+            dropout_rate=0.0,
+            decoder_start_token_id=0,
+            pad_token_id=0,
+        )
+        model = cls(EncoderDecoderConfig(backbone=backbone.to_dict(), **settings))
+        with torch.no_grad():
+            # T5 expects embeddings of unit variance, BERT's are smaller
+            model.model.shared.weight.copy_(words / words.std())
+        return model.ready(load_tokenizer(tokenizer), "sdpa", device, precision)  # type: ignore[no-any-return]
+
+    @classmethod
+    def from_backbone(
+        cls,
+        path_or_repository: str | Path,
+        *,
+        device: str | None = None,
+        precision: Precision = "auto",
+        **settings: Any,
+    ) -> EncoderDecoder:
+        """A model that starts from a pretrained T5 ("t5-base", a folder); its position biases stay
+        only if `relative`.
+
+        Raises:
+            ConnectionError: no such model, here or on the Hub.
+            ValueError: a model that is no T5, or a setting that is not accepted.
+        """
+        check_settings(EncoderDecoderConfig, settings, ["device", "precision"])
+        folder = fetch_folder(path_or_repository)
+        # read, not loaded: a folder may name code of its own, which is never run
+        if (named := read_config(folder).get("model_type")) != "t5":
+            raise ValueError(f"{path_or_repository} is of the type {named!r}; a t5 is needed")
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        model = cls(EncoderDecoderConfig(backbone=config.to_dict(), **settings))
+        tensors = AutoModelForSeq2SeqLM.from_pretrained(
+            folder, trust_remote_code=False
+        ).state_dict()
+        if model.config.positions == "rotary":
+            tensors = {
+                name: value
+                for name, value in tensors.items()
+                if "relative_attention_bias" not in name
+            }
+        fill(model.model, tensors, str(path_or_repository))
+        return model.ready(load_tokenizer(folder), "sdpa", device, precision)  # type: ignore[no-any-return]
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path_or_repository: str | Path,
+        *,
+        device: str | None = None,
+        precision: Precision = "auto",
+        **_: Any,
+    ) -> EncoderDecoder:
+        """A model that `save_pretrained` wrote.
+
+        Raises:
+            ConnectionError: no such model, here or on the Hub.
+            ValueError: another kind of model, or weights that do not fit it.
+        """
+        folder = fetch_folder(path_or_repository)
+        values = read_config(folder)
+        if values.get("model_type") != EncoderDecoderConfig.model_type:
+            raise ValueError(
+                f"{folder} holds a model of type {values.get('model_type')!r}, not "
+                f"{EncoderDecoderConfig.model_type!r}"
+            )
+        model = cls(EncoderDecoderConfig.from_dict(values))
+        tensors = read_weights(folder)
+        fill(
+            model,
+            {**tensors, **{name: tensors[first] for name, first in model._tied().items()}},
+            str(folder),
+        )
+        return model.ready(load_tokenizer(folder), "sdpa", device, precision)  # type: ignore[no-any-return]
+
+    def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
+        """Write config, weights (or those of `state_dict`; tied ones once) and tokenizer, for
+        `from_pretrained`.
+        """
+        tied = self._tied()
+        tensors = {
+            name: value
+            for name, value in (state_dict or self.state_dict()).items()
+            if name not in tied
+        }
+        save_folder(save_directory, self.config, tensors, self.tokenizer)
+
+    def _tied(self) -> dict[str, str]:
+        """Weights that are the same as one named before them, with that one's name."""
+        first: dict[int, str] = {}
+        state = self.state_dict(keep_vars=True)
+        return {
+            name: first[id(value)]
+            for name, value in state.items()
+            if first.setdefault(id(value), name) != name
+        }
+
+    @property
+    def dim(self) -> int:
+        """Length of the vectors."""
+        return int(self.model.config.d_model)
+
+    @property
+    def longest(self) -> int | None:
+        """None: neither kind of position ends."""
+        return None
+
+    def set_attention(self, implementation: str) -> None:
+        """Only "sdpa": the rotation is part of this model's kernel.
+
+        Raises:
+            ValueError: another one.
+        """
+        if implementation != "sdpa":
+            raise ValueError(
+                f"an encoder–decoder has attn_implementation 'sdpa' alone; it is {implementation!r}"
+            )
+
+    def _turn(self, stack: str, mask: Tensor | None, batch: int, width: int) -> None:
+        if stack in self.stacks:
+            full = torch.full((batch,), width, device=self.device)
+            self.stacks[stack].set(full if mask is None else mask.sum(dim=1), width)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Vectors of texts before normalisation: `(batch, T)` ids and mask to `(batch, dim)`
+        float32.
+        """
+        input_ids, mask = to_the_left(input_ids, attention_mask)
+        batch, width = input_ids.shape
+        self._turn("encoder", mask, batch, width)
+        hidden = self.model.encoder(input_ids=input_ids, attention_mask=mask).last_hidden_state
+        if self.config.pooling == "mean":
+            return mean_of_tokens(hidden, mask)
+        self._turn("decoder", None, batch, 1)
+        start = torch.full((batch, 1), self.model.config.decoder_start_token_id, device=self.device)
+        pooled = self.model.decoder(
+            input_ids=start, encoder_hidden_states=hidden, encoder_attention_mask=mask
+        )
+        return pooled.last_hidden_state[:, 0].float()  # type: ignore[no-any-return]
+
+    def restore(self, input_ids: Tensor, attention_mask: Tensor | None, labels: Tensor) -> Tensor:
+        """Scores of each next token of the target, as a language model.
+
+        Args:
+            input_ids, attention_mask: `(batch, T)` texts with sentinels in place of spans; padded
+                on the right.
+            labels: `(batch, U)` targets; −100 where there is none.
+
+        Returns:
+            `(batch, U, vocabulary)` logits.
+        """
+        batch, width = input_ids.shape
+        self._turn(
+            "encoder", None if attention_mask is None else attention_mask.bool(), batch, width
+        )
+        self._turn("decoder", None, batch, labels.shape[1])
+        # not `labels`: with them the model would compute a loss of its own as well
+        targets = self.model.prepare_decoder_input_ids_from_labels(labels)
+        output = self.model(
+            input_ids=input_ids, attention_mask=attention_mask, decoder_input_ids=targets
+        )
+        return output.logits  # type: ignore[no-any-return]

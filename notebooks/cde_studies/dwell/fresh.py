@@ -1,0 +1,359 @@
+"""Probing at full power: all placed passages that an encoder reads whole, without the queries that
+were looked at before.
+
+The chapter `passage_position` first probed 150 queries of each collection, and those were seen.
+What is tested is tested on others: `fresh_passages` leaves the 150 out. Names of collections are
+those of `cde_studies.dwell.passages`, without "beir/"; "… joined" has neighbouring paragraphs in
+longer documents (`cde_studies.dwell.longer_documents`), for docstrings those of one module.
+COVID-QA's paragraphs are long as they are: few would have room for a neighbour.
+
+Queries about one document are not independent. Every interval is a bootstrap of whole documents,
+and the best place is named by one half of the documents and read from the other.
+
+Cost: eleven versions of each query's document, embedded once (`cde_studies.dwell.readers.Kept`):
+for 1,000 queries and documents of 160 tokens some minutes on one core, for 450 tokens three times
+as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cde.data import is_available
+from cde.data.pydocs import HELD_OUT
+from cde.intervals import Interval, clustered_interval
+from cde.lexical import BM25
+from cde.models import BiEncoder
+from cde.models.encoder import load_tokenizer
+from cde.progress import progress
+from cde.retrieval import Encoder, Ranker, score_queries
+from cde_studies.dwell.cures import source_of
+from cde_studies.dwell.longer_documents import join_paragraphs
+from cde_studies.dwell.passages import Passages, ask, load_passages
+from cde_studies.dwell.probes import moved_versions, scores_by_place
+from cde_studies.dwell.readers import Kept
+from cde_studies.dwell.recipe import dwell_recipe
+from cde_studies.dwell.substrings import token_spans
+
+__all__ = [
+    "COLLECTIONS",
+    "LENGTHS",
+    "Probed",
+    "at_hand",
+    "encoder_of",
+    "fresh_passages",
+    "length_group",
+    "probe_at_full_power",
+    "rows_with_clusters",
+    "unmoved",
+]
+
+_JOINED = " joined"
+#: what is probed, where it is at hand
+COLLECTIONS = ("squad-dev", "squad-dev joined", "covidqa-passages", "pydocs")
+#: groups of documents by length: name → fewest tokens
+LENGTHS = {"under 128": 0, "128 to 254": 128, "255 to 510": 255}
+#: tokens that MiniLM reads, without its own marks
+_LONGEST = 510
+
+
+def at_hand(names: Sequence[str] = COLLECTIONS) -> list[str]:
+    """Those of the collections that this machine has; pydocs is always there.
+
+    Example:
+        >>> at_hand(["pydocs joined"])
+        ['pydocs joined']
+    """
+    return [
+        name
+        for name in names
+        if name.startswith("pydocs") or is_available(f"beir/{name.removesuffix(_JOINED)}")
+    ]
+
+
+def length_group(tokens: int) -> str:
+    """The group of a document by its length.
+
+    Example:
+        >>> length_group(127), length_group(255)
+        ('under 128', '255 to 510')
+    """
+    return max((least, name) for name, least in LENGTHS.items() if least <= tokens)[1]
+
+
+@lru_cache(maxsize=1)
+def _tokenizer() -> Any:
+    return load_tokenizer("minilm")
+
+
+def _fits(text: str) -> bool:
+    return len(token_spans(text, _tokenizer())[0]) <= _LONGEST
+
+
+def _module(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def fresh_passages(
+    name: str, queries: int, words: Sequence[int] = (60, 400), packages: Sequence[str] | None = None
+) -> Passages:
+    """Queries of a collection that were not looked at before, with their places.
+
+    Args:
+        name: of `COLLECTIONS`.
+        queries: at most.
+        words: of a docstring, least and most ("pydocs").
+        packages: of pydocs; by default all.
+
+    Returns:
+        Of the documents that are asked for none has more than 510 tokens; longer ones stay in the
+        corpus.
+    """
+    every = _every_fresh(name, tuple(words), None if packages is None else tuple(packages))
+    return every.sample(queries, 0)
+
+
+@lru_cache(maxsize=8)
+def _every_fresh(name: str, words: tuple[int, ...], packages: tuple[str, ...] | None) -> Passages:
+    base, joined = name.removesuffix(_JOINED), name.endswith(_JOINED)
+    if base == "pydocs":
+        every = load_passages("pydocs", (words[0], words[1]), packages=packages)
+    else:
+        every = load_passages(f"beir/{base}")
+    unseen = base == "pydocs" and packages is not None and not set(packages) & set(HELD_OUT)
+    seen = frozenset() if unseen else _looked_at(base)  # only packages held out were looked at
+    left = [query for query in every.collection.query_ids if query not in seen]
+    reason = "looked at before"
+    passages = Passages(
+        ask(every.collection, left),
+        {query: every.spans[query] for query in left},
+        {**every.left_out, reason: len(every.spans) - len(left)},
+    )
+    if joined:
+        article = _module if base == "pydocs" else source_of(base)
+        return join_paragraphs(passages, article, _fits)
+    return passages.within(_fits, f"more than {_LONGEST} tokens", corpus=False)
+
+
+@lru_cache(maxsize=4)
+def _looked_at(base: str) -> frozenset[str]:
+    """The queries that the chapter's first record has probed, at `laptop`."""
+    first = dwell_recipe("laptop")
+    if base == "pydocs":
+        return frozenset(first.passages.spans)
+    short = load_passages(f"beir/{base}").within(first.fits, "longer", corpus=False)
+    return frozenset(short.sample(first.queries, 0).spans)
+
+
+@dataclass(frozen=True)
+class Probed:
+    """Fresh queries of a collection, and their documents in eleven versions.
+
+    Attributes:
+        name: of the collection.
+        passages: queries and places.
+    """
+
+    name: str
+    passages: Passages
+
+    @cached_property
+    def versions(self) -> Mapping[str, Sequence[str]]:
+        """Query → its document as it is, and with the passage at each of ten places."""
+        return moved_versions(self.passages, _tokenizer())[0]
+
+    @property
+    def queries(self) -> list[str]:
+        """The queries whose tokens stay the same when the passage is moved."""
+        return [query for query in self.passages.collection.query_ids if query in self.versions]
+
+    @property
+    def owners(self) -> list[str]:
+        """The document of each of the queries."""
+        return [self.passages.document_of(query) for query in self.queries]
+
+    @cached_property
+    def lengths(self) -> list[str]:
+        """The group by length of each query's document."""
+        return [
+            length_group(len(token_spans(self.versions[query][0], _tokenizer())[0]))
+            for query in self.queries
+        ]
+
+    def scores(self, encoder: Encoder | Ranker, most: int | None = None) -> dict[str, pd.DataFrame]:
+        """MRR@100 and NDCG@10 of each query: as it is (`default`), and at each place.
+
+        Args:
+            encoder: an encoder, or a ranker.
+            most: only the first so many queries.
+        """
+        some = {query: self.versions[query] for query in self.queries[:most]}
+        return scores_by_place(encoder, self.passages, some, ["mrr@100", "ndcg@10"])
+
+    def unchanged(self, encoder: Encoder | Ranker) -> pd.DataFrame:
+        """The same of documents as they are alone, a column for each metric."""
+        return unmoved(self.passages, encoder, self.queries)
+
+
+def unmoved(
+    passages: Passages, encoder: Encoder | Ranker, queries: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """MRR@100 and NDCG@10 of each query, in its document as it is: a row a query, a column each.
+
+    Args:
+        passages: queries and their documents; of no matter where passages stand.
+        encoder: an encoder, or a ranker.
+        queries: ids; by default all.
+
+    Example:
+        >>> from cde.data import RetrievalSet
+        >>> toy = RetrievalSet(["d", "e"], ["a red boat", "soup"], ["q"], ["red"], {"q": {"d": 1}})
+        >>> unmoved(Passages(toy, {"q": (2, 5)}, {}), BM25())["ndcg@10"].tolist()
+        [1.0]
+    """
+    names = list(passages.collection.query_ids if queries is None else queries)
+    asked, metrics = ask(passages.collection, names), ("mrr@100", "ndcg@10")
+    if isinstance(encoder, Encoder):
+        texts = dict(zip(asked.document_ids, asked.documents, strict=True))
+        own = {query: [texts[passages.document_of(query)]] for query in names}
+        tables = scores_by_place(encoder, passages, own, metrics)
+        by_metric = {metric: table["default"].loc[names] for metric, table in tables.items()}
+        return pd.DataFrame(by_metric)
+    rankings = {query: dict(one) for query, one in encoder.rank(asked, 100).items()}
+    scored = score_queries(rankings, asked, metrics, False)
+    return pd.DataFrame({metric: scored[metric].loc[names] for metric in metrics})
+
+
+def encoder_of(model: str) -> Encoder | Ranker:
+    """ "BM25", or "MiniLM" with up to 512 tokens, whose vectors are kept.
+
+    Raises:
+        ValueError: another name.
+
+    Example:
+        >>> encoder_of("BM25").k1
+        0.9
+    """
+    if model == "BM25":
+        return BM25()
+    if model == "MiniLM":
+        return Kept(BiEncoder.from_backbone("minilm", max_tokens=_LONGEST + 2))
+    raise ValueError(f"model must be 'BM25' or 'MiniLM'; it is {model!r}")
+
+
+def rows_with_clusters(
+    scores: Mapping[str, pd.DataFrame], documents: Sequence[Hashable], **head: Any
+) -> list[dict[str, Any]]:
+    """A row for each place of the passage, and one, place 0, for documents as they are.
+
+    Args:
+        scores: of `Probed.scores`.
+        documents: the document of each query.
+        head: columns of every row.
+
+    Returns:
+        place; mrr and ndcg, the means; change, low, high: of MRR@100 against place 0; and in each
+        row the same: ends, the first place minus the last; tail, the last minus the mean of places
+        4 to 7; later, the change at the best of places 2 to 10 as the other half of the documents
+        names it; each with its `_low` and `_high`; queries and documents. Intervals are bootstraps
+        of documents.
+
+    Example:
+        >>> table = pd.DataFrame({"default": [0.5, 0.5], **{place: [0.5, 0.25] for place in
+        ...     range(1, 11)}})
+        >>> rows = rows_with_clusters({"mrr@100": table, "ndcg@10": table}, ["a", "b"])
+        >>> [rows[1][name] for name in ("place", "change", "ends", "tail", "documents")]
+        [1, -0.125, 0.0, 0.0, 2]
+    """
+    reciprocal, gain = scores["mrr@100"], scores["ndcg@10"]
+    moved = reciprocal.drop(columns="default").sub(reciprocal["default"], axis=0)
+    of_all = {
+        "ends": moved[1] - moved[10],
+        "tail": moved[10] - moved[[4, 5, 6, 7]].mean(axis=1),
+        "later": _best_later(moved, documents),
+    }
+    shared: dict[str, Any] = {}
+    for name, values in of_all.items():
+        shared |= _named(clustered_interval(values, documents), name)
+    shared |= {"queries": len(reciprocal), "documents": len(set(documents))}
+    rows = []
+    for place, column in enumerate(reciprocal.columns):
+        change = clustered_interval(reciprocal[column] - reciprocal["default"], documents)
+        means = {"mrr": float(reciprocal[column].mean()), "ndcg": float(gain[column].mean())}
+        of_place = {"change": change.estimate, "low": change.low, "high": change.high}
+        rows.append({**head, "place": place, **means, **of_place, **shared})
+    return rows
+
+
+def _named(interval: Interval, name: str) -> dict[str, float]:
+    return {name: interval.estimate, f"{name}_low": interval.low, f"{name}_high": interval.high}
+
+
+def _best_later(moved: pd.DataFrame, documents: Sequence[Hashable]) -> pd.Series[float]:
+    """The change of each query at the later place that is best for the other half of documents."""
+    names = list(dict.fromkeys(documents))
+    half = set(np.random.default_rng(0).permutation(len(names))[: len(names) // 2].tolist())
+    numbers = {name: number for number, name in enumerate(names)}
+    first = np.array([numbers[name] in half for name in documents])
+    later = moved.drop(columns=1)
+    best = np.zeros(len(moved))
+    for side in (first, ~first):
+        chosen = int(later[~side].mean().to_numpy().argmax())
+        best[side] = later.to_numpy()[side, chosen]
+    return pd.Series(best, index=moved.index)
+
+
+def probe_at_full_power(
+    queries: Mapping[str, int],
+    sample: int,
+    words: Sequence[int] = (60, 400),
+    packages: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """BM25 and MiniLM on fresh queries of several collections, by place and length.
+
+    Args:
+        queries: collection → queries at most.
+        sample: queries for BM25, which needs a corpus for each place.
+        words, packages: see `fresh_passages`.
+
+    Returns:
+        Rows of `rows_with_clusters` with `collection`, `model`, `group` (of `LENGTHS`, or "all");
+        `bm25`, MRR@100 of BM25 on the same queries; `moved`, the greatest change of any query at
+        any place; `asked` and `distinct`, texts that vectors of MiniLM were asked for, and the
+        different ones among them.
+    """
+    rows: list[dict[str, Any]] = []
+    for name, most in progress(queries.items(), "probing at full power", unit="collections"):
+        probed = Probed(name, fresh_passages(name, most, words, packages))
+        owners, lengths = probed.owners, np.array(probed.lengths)
+        reference = probed.unchanged(BM25())["mrr@100"].to_numpy()
+        kept = Kept(BiEncoder.from_backbone("minilm", max_tokens=_LONGEST + 2))
+        for model, encoder, some in (("MiniLM", kept, None), ("BM25", BM25(), sample)):
+            scores = {
+                metric: table.loc[probed.queries[:some]]
+                for metric, table in probed.scores(encoder, some).items()
+            }
+            table = scores["mrr@100"]
+            for group in ("all", *LENGTHS):
+                here = np.array([group in ("all", one) for one in lengths[: len(table)]])
+                of = [owner for owner, inside in zip(owners, here, strict=False) if inside]
+                if len(set(of)) < 2:
+                    continue
+                head = {"collection": name, "model": model, "group": group}
+                apart = table[here].sub(table["default"][here], axis=0).abs().to_numpy()
+                also = {
+                    "bm25": float(reference[: len(table)][here].mean()),
+                    "moved": float(apart.max()),
+                }
+                parts = {metric: one[here] for metric, one in scores.items()}
+                rows += [row | also for row in rows_with_clusters(parts, of, **head)]
+        for row in rows:
+            if row["collection"] == name:
+                row |= {"asked": kept.asked, "distinct": len(kept.distinct)}
+    return pd.DataFrame(rows)

@@ -1,0 +1,182 @@
+"""Masked modelling, BERT's language-model task: name the tokens that a text lacks.
+
+*Masking* (Devlin et al. 2019, §3.1). Of n tokens, round(0.15 n) are asked for. Of these 80 % are
+replaced by the mask and 10 % by a random token; 10 % stay, so that a token that is there has to be
+understood too. A token is named by the product of its place's state with the word embeddings, and a
+bias that is thrown away after training. The loss is the mean over all tokens asked for.
+
+It stands between a transformer with new positions and its training as an encoder, where the paper's
+T5 has span corruption (`cde_studies.dwell.span_corruption`).
+
+Cost: that of the encoder, and for each token asked for one product with the whole vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, linear
+
+from cde.hardware import half_precision
+from cde.models import BiEncoder
+from cde.models.encoding import padded, tokenise
+from cde_studies.dwell.language_modelling import bare_ids, train_on_stretches
+
+__all__ = ["Masked", "mask_tokens", "masked_loss", "pretrain_masked"]
+
+Ids = NDArray[np.int32]
+
+
+class Masked(NamedTuple):
+    """A text of which some tokens are asked for.
+
+    Attributes:
+        text: `(n,)` tokens as the encoder reads them.
+        places: `(m,)` places of the tokens asked for, in order.
+        target: `(m,)` those tokens.
+    """
+
+    text: Ids
+    places: NDArray[np.int64]
+    target: Ids
+
+
+def mask_tokens(
+    ids: Ids, words: Ids, mark: int, generator: np.random.Generator, rate: float = 0.15
+) -> Masked:
+    """Ask for some of a text's tokens.
+
+    Args:
+        ids: `(n,)` tokens, without special ones.
+        words: tokens that a random one is drawn from.
+        mark: the mask.
+        generator: source of the draws.
+        rate: share of the tokens that are asked for; one at least.
+
+    Raises:
+        ValueError: a text without tokens.
+
+    Example:
+        >>> ids = np.arange(10, 22, dtype=np.int32)
+        >>> masked = mask_tokens(ids, ids, 0, np.random.default_rng(0))
+        >>> masked.text.tolist()
+        [10, 11, 12, 13, 14, 15, 16, 0, 18, 0, 20, 21]
+        >>> masked.target.tolist()
+        [17, 19]
+    """
+    if not len(ids):
+        raise ValueError("a text without tokens has none to ask for")
+    count = max(1, round(rate * len(ids)))
+    places = np.sort(generator.choice(len(ids), count, replace=False))
+    kind, drawn = generator.random(count), generator.choice(words, count)
+    text = ids.copy()
+    text[places[kind < 0.8]] = mark
+    others = kind >= 0.9
+    text[places[others]] = drawn[others]
+    return Masked(text, places, ids[places])
+
+
+def masked_loss(
+    model: BiEncoder, rows: Sequence[Masked], bias: Tensor | None = None
+) -> tuple[Tensor, float]:
+    """Mean loss of a token asked for, in nats, and the share of them that is ranked first.
+
+    Args:
+        model: an encoder; texts get its tokenizer's special tokens at their ends.
+        rows: texts, and what is asked for.
+        bias: `(vocabulary,)`, added to the scores.
+    """
+    first, last = (row[None] for row in tokenise(model.tokenizer, [""], 2)[0])
+    whole = [np.concatenate([first, row.text, last]) for row in rows]
+    ids, mask = padded(whole, model.tokenizer.pad_token_id or 0, model.device)
+    which = np.repeat(np.arange(len(rows)), [len(row.places) for row in rows])
+    places = np.concatenate([row.places for row in rows]) + len(first)
+    target = torch.from_numpy(np.concatenate([row.target for row in rows]).astype(np.int64))
+    target = target.to(model.device)
+    half = half_precision(model.precision)
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=half):
+        states, _ = model.token_states(ids, mask)
+        words = model.backbone.get_input_embeddings().weight
+        scores = linear(states[torch.from_numpy(which), torch.from_numpy(places)], words, bias)
+    accuracy = float((scores.argmax(dim=-1) == target).float().mean())
+    return cross_entropy(scores.float(), target), accuracy
+
+
+class _Named(nn.Module):
+    """An encoder and the bias of its vocabulary: what the optimiser moves."""
+
+    def __init__(self, encoder: BiEncoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        size = encoder.backbone.get_input_embeddings().weight.shape[0]
+        self.bias = nn.Parameter(torch.zeros(size, device=encoder.device))
+
+
+def pretrain_masked(
+    model: BiEncoder,
+    texts: Sequence[str],
+    folder: Path,
+    *,
+    steps: int,
+    batch_size: int = 32,
+    tokens: int = 128,
+    learning_rate: float = 3e-4,
+    warmup: float = 0.1,
+    checkpoint_every: int = 100,
+    seed: int = 0,
+) -> list[dict[str, float]]:
+    """Train an encoder on masked modelling, in place; an interrupted call goes on from its last
+    checkpoint.
+
+    Args:
+        model: an encoder with a mask in its tokenizer.
+        texts: documents, of which each step draws `batch_size`, and of each longer one a stretch
+            of `tokens` anywhere in it; those without tokens are left out.
+        folder: folder of the checkpoint.
+        tokens: of a text, at most, without the special ones.
+        warmup: share of the steps over which the learning rate rises; it falls as a cosine
+            afterwards.
+        seed: seed of draws and masks.
+
+    Returns:
+        A row for each step: loss (nats a token), accuracy, seconds.
+
+    Raises:
+        FloatingPointError: a loss that is not finite.
+        ValueError: a tokenizer without a mask.
+    """
+    tokenizer = model.tokenizer
+    if tokenizer.mask_token_id is None:
+        raise ValueError(f"{type(tokenizer).__name__} has no mask: masked modelling needs one")
+    every = np.arange(len(tokenizer), dtype=np.int32)
+    words = np.setdiff1d(every, np.array(tokenizer.all_special_ids, dtype=np.int32))
+    trained = _Named(model)
+
+    def gradients(batch: list[Masked]) -> tuple[float, float]:
+        loss, accuracy = masked_loss(model, batch, trained.bias)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return float(loss.detach()), accuracy
+
+    return train_on_stretches(
+        trained,
+        [row for row in bare_ids(tokenizer, texts) if len(row)],
+        texts,
+        folder,
+        lambda ids, generator: mask_tokens(ids, words, tokenizer.mask_token_id, generator),
+        gradients,
+        task="masked modelling",
+        shown="masked modelling",
+        steps=steps,
+        batch_size=batch_size,
+        tokens=tokens,
+        learning_rate=learning_rate,
+        warmup=warmup,
+        checkpoint_every=checkpoint_every,
+        seed=seed,
+    )

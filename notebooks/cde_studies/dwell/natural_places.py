@@ -1,0 +1,159 @@
+"""Sensitivity to the place that a passage was written at, and to the place that it is moved to.
+
+Grouping questions by where their answers were written, as SQuAD-PosQ does (arXiv 2505.13950),
+compares different questions: what is said first may be asked otherwise. Four indices tell the two
+apart, on the same questions:
+
+- *natural*: documents as they are, questions by where their passage was written;
+- *question*: the same groups, but each question has its mean over ten places of its passage, so
+  that the groups differ in what is asked alone;
+- *moved*: the ten places of the same passage;
+- *natural, all*: as *natural*, of all placed passages, not only of those that were moved.
+
+Cost: that of `cde_studies.dwell.fresh`, whose vectors are used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cde.progress import progress
+from cde.retrieval import Encoder, Ranker
+from cde_studies.dwell.fresh import Probed, encoder_of, fresh_passages, unmoved
+from cde_studies.dwell.passages import Passages
+from cde_studies.dwell.sensitivity import index_share, position_sensitivity
+
+__all__ = ["STARTS", "by_written_place", "sensitivity_rows", "tables_of_scores", "written_place"]
+
+#: characters at which a group begins, as in SQuAD-PosQ
+STARTS = (0, 100, 200, 300, 400, 500)
+_THIRDS = ("beginning", "middle", "end")
+METRIC = "ndcg@10"
+
+
+def written_place(passages: Passages, query: str, thirds: bool) -> str:
+    """The group of a question by where its passage was written.
+
+    Args:
+        passages: queries and places.
+        query: its id.
+        thirds: by a share of where it could start; otherwise by characters from the document's
+            start (`STARTS`).
+
+    Example:
+        >>> from cde.data import RetrievalSet
+        >>> toy = RetrievalSet(["d"], ["x" * 300], ["q"], ["?"], {"q": {"d": 1}})
+        >>> some = Passages(toy, {"q": (250, 260)}, {})
+        >>> written_place(some, "q", thirds=False), written_place(some, "q", thirds=True)
+        ('200 to 299', 'end')
+    """
+    start, end = passages.spans[query]
+    if thirds:
+        document = passages.collection.document_ids.index(passages.document_of(query))
+        room = len(passages.collection.documents[document]) - (end - start)
+        return _THIRDS[min(2, int(3 * start / max(room, 1)))]
+    return _group_of(start)
+
+
+def _group_of(start: int) -> str:
+    least = max(one for one in STARTS if one <= start)
+    return f"{least} on" if least == STARTS[-1] else f"{least} to {least + 99}"
+
+
+def by_written_place(scores: pd.Series[float], groups: Sequence[str]) -> pd.DataFrame:
+    """A table with a column for each group, in which each question has its score in its own group.
+
+    Example:
+        >>> by_written_place(pd.Series([0.5, 1.0]), ["end", "beginning"]).columns.tolist()
+        ['beginning', 'end']
+    """
+    order = [*(_group_of(start) for start in STARTS), *_THIRDS]
+    names = sorted(set(groups), key=order.index)
+    values = np.full((len(scores), len(names)), np.nan)
+    values[np.arange(len(scores)), [names.index(group) for group in groups]] = scores
+    return pd.DataFrame(values, index=scores.index, columns=names)
+
+
+def sensitivity_rows(
+    queries: Mapping[str, int],
+    models: Sequence[str] = ("BM25", "MiniLM"),
+    words: Sequence[int] = (60, 400),
+    packages: Sequence[str] | None = None,
+    draws: int = 1000,
+) -> pd.DataFrame:
+    """Indices of models on fresh queries of several collections.
+
+    Args:
+        queries: collection → queries that are moved, at most; see `cde_studies.dwell.fresh`.
+        models: of `encoder_of`.
+        words, packages: of docstrings.
+        draws: see `position_sensitivity`.
+
+    Returns:
+        A row for each group with `collection`, `model`, `kind` (see above), `group`, `ndcg` (its
+        mean) and `queries`; and in each row the same: `index`, `low`, `high`, `without`, `limit`,
+        `p`, `documents`; of *question* also `share`, `share_low`, `share_high`, the index as a
+        share of *natural*.
+    """
+    rows: list[dict[str, Any]] = []
+    for name, most in progress(queries.items(), "measuring sensitivity", unit="collections"):
+        joined = name.endswith("joined")
+        probed = Probed(name, fresh_passages(name, most, words, packages))
+        every = fresh_passages(name, 10**9, words, packages)
+        for model in models:
+            tables = tables_of_scores(probed, every, encoder_of(model), joined)
+            for kind, (table, owners) in tables.items():
+                if table.shape[1] < 2:
+                    continue
+                found = position_sensitivity(table, owners, draws)
+                head = {"collection": name, "model": model, "kind": kind}
+                of_all = {
+                    "index": found.index,
+                    "low": found.low,
+                    "high": found.high,
+                    "without": found.without,
+                    "limit": found.limit,
+                    "p": found.p,
+                    "documents": found.documents,
+                }
+                if kind == "question":
+                    share = index_share(table, tables["natural"][0], owners, draws)
+                    ends = {"share_low": share.low, "share_high": share.high}
+                    of_all |= {"share": share.estimate, **ends}
+                counts = table.notna().sum().tolist()
+                for (group, mean), count in zip(found.groups.items(), counts, strict=True):
+                    own = {"group": str(group), "ndcg": mean, "queries": count}
+                    rows.append({**head, **own, **of_all})
+    return pd.DataFrame(rows)
+
+
+def tables_of_scores(
+    probed: Probed, every: Passages, encoder: Encoder | Ranker, thirds: bool
+) -> dict[str, tuple[pd.DataFrame, list[str]]]:
+    """For each kind the table of NDCG@10 and the document of each query.
+
+    Args:
+        probed: queries whose passages are moved.
+        every: all placed queries.
+        encoder: an encoder, or a bag of words, which has the same score at every place.
+        thirds: see `written_place`.
+    """
+    unchanged = probed.unchanged(encoder)[METRIC]
+    if isinstance(encoder, Encoder):
+        moved = probed.scores(encoder)[METRIC].drop(columns="default").loc[probed.queries]
+    else:
+        moved = pd.DataFrame(dict.fromkeys(range(1, 11), unchanged))
+    of_all = unmoved(every, encoder)[METRIC]
+    owners = [every.document_of(query) for query in of_all.index]
+    here = [written_place(probed.passages, query, thirds) for query in probed.queries]
+    there = [written_place(every, query, thirds) for query in of_all.index]
+    return {
+        "natural, all": (by_written_place(of_all, there), owners),
+        "natural": (by_written_place(unchanged, here), probed.owners),
+        "question": (by_written_place(moved.mean(axis=1), here), probed.owners),
+        "moved": (moved, probed.owners),
+    }

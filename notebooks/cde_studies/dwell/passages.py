@@ -1,0 +1,393 @@
+"""Where in its document the passage stands that answers a query.
+
+Sources, all real text:
+
+- `pydocs` (offline): long docstrings with sections. A section's first sentence is taken out of the
+  document and becomes the query (an inverse cloze task, Lee et al. 2019); the rest of the section
+  is the passage.
+- `beir/squad-dev` and `beir/covidqa-passages` of `$CDE_DATA`: the sentence that holds the answer,
+  if that occurs once.
+- `beir/covidqa-docs` with `beir/covidqa-passages`: the passage of the long article, found by exact
+  matching, as the paper finds those of MS MARCO (Dwell §4.2).
+- any two retrieval sets that ask the same queries, one of documents and one of their passages, by
+  exact matching too: MS MARCO's from the Hub (`MSMARCO`), or your own folders.
+
+What cannot be placed is counted by reason, never dropped in silence.
+
+Cost: reading; a second for ten thousand documents.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cde.data import RetrievalSet, load_pairs, load_retrieval
+from cde.progress import progress
+from cde_studies.dwell.sections import SENTENCE, Span, split_sections
+
+__all__ = ["MSMARCO", "Passages", "ask", "load_passages", "match_passages"]
+
+#: MS MARCO on the Hub, for `load_passages`: its documents, and its passages, which ask the same
+#: queries
+MSMARCO = {
+    "name": "hub:michaeldinzinger/msmarco-document",
+    "answers": "hub:mteb/msmarco",
+    "split": "dev",
+}
+
+#: words of a query and of a passage at least; fewer say too little to be found by
+_WORDS = (5, 10)
+
+
+@dataclass(frozen=True)
+class Passages:
+    """A retrieval set of one relevant document a query, and where in it the passage stands.
+
+    Attributes:
+        collection: corpus, queries and judgements.
+        spans: query id → start and end (exclusive) of the passage, in characters of its document.
+        left_out: reason → how many queries were not placed.
+    """
+
+    collection: RetrievalSet
+    spans: Mapping[str, Span]
+    left_out: Mapping[str, int]
+
+    def document_of(self, query: str) -> str:
+        """The id of the document that holds a query's passage."""
+        return next(name for name, grade in self.collection.qrels[query].items() if grade > 0)
+
+    def starts(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Where passages start, in the order of the queries, without those that fill their
+        document.
+
+        Returns:
+            `(n,)` int64, in characters; and `(n,)` float64 as a share of the characters that are
+            not the passage's: 0 at the document's start, 1 where the passage ends with the
+            document. Of passages placed at random the median share is a half, however long they
+            are; as a share of the document it would be less.
+        """
+        texts = _texts(self.collection)
+        spans = np.array(
+            [self.spans[query] for query in self.collection.query_ids], dtype=np.int64
+        ).reshape(-1, 2)
+        lengths = np.array(
+            [len(texts[self.document_of(query)]) for query in self.collection.query_ids]
+        )
+        room = lengths - (spans[:, 1] - spans[:, 0])
+        begins, room = spans[room > 0, 0], room[room > 0]
+        return begins, np.asarray(begins / room, dtype=np.float64)
+
+    def within(self, fits: Callable[[str], bool], reason: str, corpus: bool = True) -> Passages:
+        """The documents that fit, and the queries whose passages they hold; the other queries are
+        counted.
+
+        Args:
+            fits: whether a document's text fits.
+            reason: what queries whose documents do not fit are counted under.
+            corpus: leave them out of the corpus as well; else only the documents that are asked for
+                are looked at.
+
+        Example:
+            >>> toy = RetrievalSet(["d", "e"], ["a b c", "a"], ["q"], ["a?"], {"q": {"d": 1}})
+            >>> passages = Passages(toy, {"q": (0, 1)}, {})
+            >>> passages.within(lambda text: len(text) < 3, "too long").left_out
+            {'too long': 1}
+        """
+        asked = {self.document_of(query) for query in self.collection.query_ids}
+        named = _texts(self.collection).items()
+        texts = {name: text for name, text in named if (corpus or name in asked) and fits(text)}
+        queries = [query for query in self.collection.query_ids if self.document_of(query) in texts]
+        kept = ask(self.collection, queries)
+        if corpus:
+            kept = replace(kept, document_ids=list(texts), documents=list(texts.values()))
+        dropped = len(self.collection.query_ids) - len(queries)
+        return Passages(
+            kept,
+            {query: self.spans[query] for query in queries},
+            {**self.left_out, reason: dropped},
+        )
+
+    def sample(self, queries: int, seed: int = 0) -> Passages:
+        """The same corpus with so many queries, drawn without replacement, or with all."""
+        kept = self.collection.select_queries(queries, seed)
+        return replace(
+            self, collection=kept, spans={query: self.spans[query] for query in kept.query_ids}
+        )
+
+
+def _texts(collection: RetrievalSet) -> dict[str, str]:
+    return dict(zip(collection.document_ids, collection.documents, strict=True))
+
+
+def _words(text: str) -> int:
+    return sum(word[:1].isalpha() for word in text.split())
+
+
+def _cloze(text: str, generator: np.random.Generator) -> tuple[str, str, Span] | None:
+    """Query, document without it, and the passage in that document; None if no section has both."""
+    for place in generator.permutation(len(sections := split_sections(text))):
+        start, end = sections[place]
+        for match in SENTENCE.finditer(text, start, end):
+            sentence = match.group()
+            if _words(sentence) < _WORDS[0] or ">>>" in sentence:
+                continue
+            before, after = text[: match.start()], text[match.end() :]
+            rest = (len(before), end - len(sentence))
+            document = before + after
+            if _words(document[rest[0] : rest[1]]) >= _WORDS[1]:
+                return " ".join(sentence.split()), document, _trimmed(document, rest)
+            break
+    return None
+
+
+def _trimmed(text: str, span: Span) -> Span:
+    """The span without white space at its ends."""
+    start, end = span
+    inside = text[start:end]
+    return start + len(inside) - len(inside.lstrip()), end - len(inside) + len(inside.rstrip())
+
+
+def _pydocs(words: tuple[int, int], seed: int, packages: Sequence[str] | None) -> Passages:
+    pairs = load_pairs("pydocs/*")
+    if packages is not None:
+        pairs = pairs.select(np.isin(np.asarray(pairs.domains), list(packages)))
+    generator = np.random.default_rng(seed)
+    ids, documents, queries, spans = [], [], [], {}
+    left_out: Counter[str] = Counter()
+    texts = zip(pairs.ids, pairs.documents, strict=True)
+    for name, text in progress(texts, "choosing passages", len(pairs), "documents"):
+        if not words[0] <= len(text.split()) <= words[1]:
+            left_out["shorter or longer than asked for"] += 1
+            continue
+        cloze = _cloze(text, generator)
+        if cloze is None:
+            left_out["no section with a sentence and more"] += 1
+            continue
+        query, document, spans[name] = cloze
+        ids.append(name)
+        documents.append(document)
+        queries.append(query)
+    qrels = {name: {name: 1} for name in ids}
+    return Passages(
+        RetrievalSet(ids, documents, ids, queries, qrels, name="pydocs sections"),
+        spans,
+        dict(left_out),
+    )
+
+
+def match_passages(collection: RetrievalSet, passages: Mapping[str, str]) -> Passages:
+    """The queries whose passage occurs once in their one relevant document; white space counts as
+    one blank.
+
+    Args:
+        collection: documents and queries; a query's one relevant document should hold its passage.
+        passages: query id → text.
+
+    Example:
+        >>> toy = RetrievalSet(["d"], ["one two  three"], ["q"], ["what?"], {"q": {"d": 1}})
+        >>> match_passages(toy, {"q": "two three"}).spans
+        {'q': (4, 13)}
+    """
+    texts = {name: " ".join(text.split()) for name, text in _texts(collection).items()}
+    spans: dict[str, Span] = {}
+    left_out: Counter[str] = Counter()
+    for query in collection.query_ids:
+        relevant = [name for name, grade in collection.qrels.get(query, {}).items() if grade > 0]
+        passage = " ".join(passages.get(query, "").split())
+        if len(relevant) != 1:
+            left_out["not one relevant document"] += 1
+        elif not passage:
+            left_out["no passage given"] += 1
+        elif (count := texts[relevant[0]].count(passage)) != 1:
+            left_out[
+                "passage not in its document"
+                if count == 0
+                else "passage more than once in its document"
+            ] += 1
+        else:
+            start = texts[relevant[0]].index(passage)
+            spans[query] = (start, start + len(passage))
+    placed = [query for query in collection.query_ids if query in spans]
+    plain = replace(collection, documents=list(texts.values()))
+    return Passages(ask(plain, placed), spans, dict(left_out))
+
+
+def ask(collection: RetrievalSet, queries: Sequence[str]) -> RetrievalSet:
+    """The same corpus with some of its queries, by id and in the given order.
+
+    Example:
+        >>> toy = RetrievalSet(["d"], ["a text"], ["q1", "q2"], ["one?", "two?"], {"q1": {"d": 1},
+        ...     "q2": {"d": 1}})
+        >>> ask(toy, ["q2"]).queries
+        ['two?']
+    """
+    texts = dict(zip(collection.query_ids, collection.queries, strict=True))
+    return replace(
+        collection,
+        query_ids=list(queries),
+        queries=[texts[query] for query in queries],
+        qrels={query: collection.qrels[query] for query in queries},
+    )
+
+
+def _positions(name: str) -> Iterator[dict[str, str]]:
+    path = Path(os.environ.get("CDE_DATA", "")) / name / "positions.tsv"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path} is not there: where the answers of {name} stand is read from it"
+        )
+    with path.open(encoding="utf-8", newline="") as lines:
+        yield from csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+
+
+#: a query, the text of its document, where that begins below the title, and the answers that occur
+#: in it once
+Answered = tuple[str, str, int, list[tuple[int, str]]]
+
+
+def _squad(collection: RetrievalSet) -> Iterator[Answered]:
+    texts = _texts(collection)
+    for row in _positions("beir/squad-dev"):
+        text = texts[row["corpus-id"]]
+        shift = len(text) - int(row["doc_chars"])  # a title stands before the text
+        once = [
+            (start + shift, answer)
+            for start, answer, count in json.loads(row["answers"])
+            if count == 1
+        ]
+        yield row["query-id"], text, shift, [one for one in once if text.startswith(one[1], one[0])]
+
+
+def _covidqa_paragraphs(collection: RetrievalSet) -> Iterator[Answered]:
+    articles, parts = _texts(load_retrieval("beir/covidqa-docs")), _texts(collection)
+    for row in _positions("beir/covidqa-docs"):
+        article, part = articles[row["corpus-id"]], parts[row["passage-id"]]
+        shift = len(article) - int(row["doc_chars"])
+        answer = article[int(row["answer_start"]) + shift : int(row["answer_end"]) + shift].strip()
+        # each paragraph repeats the article's title
+        below = shift if part.startswith(article[:shift]) else 0
+        once = [(part.index(answer), answer)] if part.count(answer) == 1 else []
+        yield row["query-id"], part, below, once
+
+
+def _sentences(name: str) -> Passages:
+    """The sentences that hold the answers."""
+    collection = load_retrieval(name)
+    spans: dict[str, Span] = {}
+    left_out: Counter[str] = Counter()
+    for query, text, below, once in (_squad if name == "beir/squad-dev" else _covidqa_paragraphs)(
+        collection
+    ):
+        if not once:
+            left_out["answer more than once, or not at its offset"] += 1
+            continue
+        start, answer = once[0]
+        around = next(
+            (one for one in SENTENCE.finditer(text, below) if one.start() <= start < one.end()),
+            None,
+        )
+        if around is None or around.end() < start + len(answer):
+            left_out["answer in no single sentence"] += 1
+            continue
+        spans[query] = _trimmed(text, around.span())
+    return Passages(ask(collection, list(spans)), spans, dict(left_out))
+
+
+def _covidqa() -> Passages:
+    collection, passages = (
+        load_retrieval("beir/covidqa-docs"),
+        load_retrieval("beir/covidqa-passages"),
+    )
+    articles, parts = (
+        {name: " ".join(text.split()) for name, text in _texts(one).items()}
+        for one in (collection, passages)
+    )
+    texts = {}
+    for row in _positions(collection.name):
+        article, part = articles[row["corpus-id"]], parts.get(row["passage-id"], "")
+        # a passage carries its article's title, which stands in the article once, at its head
+        shared = next(
+            (
+                place
+                for place, both in enumerate(zip(article, part, strict=False))
+                if len(set(both)) > 1
+            ),
+            0,
+        )
+        texts[row["query-id"]] = part if part in article else part[shared:]
+    return match_passages(collection, texts)
+
+
+def _of_two_sets(name: str, answers: str, split: str) -> Passages:
+    """The passages of one set in the documents of another, for the queries that both ask."""
+    documents, passages = (
+        load_retrieval(one, split=split, drop_unknown=True) for one in (name, answers)
+    )
+    texts = _texts(passages)
+    relevant = {
+        query: [one for one, grade in grades.items() if grade > 0]
+        for query, grades in passages.qrels.items()
+    }
+    one_each = {query: texts[names[0]] for query, names in relevant.items() if len(names) == 1}
+    if not set(one_each) & set(documents.query_ids):
+        raise ValueError(
+            f"{name} and {answers} have no query id in common with a single relevant passage"
+        )
+    return match_passages(documents, one_each)
+
+
+def load_passages(
+    name: str = "pydocs",
+    words: tuple[int, int] = (120, 360),
+    seed: int = 0,
+    packages: Sequence[str] | None = None,
+    answers: str | None = None,
+    split: str = "test",
+) -> Passages:
+    """Queries whose passage has a known place in its document.
+
+    Args:
+        name: "pydocs", "beir/squad-dev", "beir/covidqa-passages", "beir/covidqa-docs"; with
+            `answers` any set.
+        words: least and most words of a document ("pydocs").
+        seed: seed of the choice of sections ("pydocs").
+        packages: packages whose documents are taken ("pydocs"); by default all.
+        answers: a retrieval set of passages that asks the same queries by id; those with one
+            relevant passage count.
+        split: split of the judgements of both sets (`answers`).
+
+    Raises:
+        ValueError: another name; two sets without a query in common.
+        FileNotFoundError: `$CDE_DATA` has no such positions.
+        ConnectionError: a set of the Hub, which is out of reach.
+
+    Example:
+        >>> passages = load_passages("pydocs", words=(300, 320))
+        >>> start, end = passages.spans[passages.collection.query_ids[0]]
+        >>> start < end
+        True
+    """
+    if answers is not None:
+        return _of_two_sets(name, answers, split)
+    known = {
+        "pydocs": lambda: _pydocs(words, seed, packages),
+        "beir/squad-dev": lambda: _sentences(name),
+        "beir/covidqa-passages": lambda: _sentences(name),
+        "beir/covidqa-docs": _covidqa,
+    }
+    if name not in known:
+        raise ValueError(
+            f"passages are known for {', '.join(known)}, and of any set with `answers`; the name "
+            f"is {name!r}"
+        )
+    return known[name]()

@@ -1,0 +1,253 @@
+"""Moved passages (Dwell §4.2), for anything that encodes texts, ours or a Hub's.
+
+A document's tokens without the passage are R. The passage P is put before token
+`round(k |R| / 9)` of them, k = 0 … 9. Where that token begins no word, the nearest one that does
+takes its place, since a cut word would be other tokens. The whole collection is searched each time;
+of the query's own document the moved version counts, all others are unchanged. (A ranker without
+vectors needs whole corpora: there the documents of other queries are moved as well, as in the
+paper.) A bag of words cannot tell the versions apart: BM25 is the control.
+
+A moved document must have the document's tokens, with the passage's in one piece. Texts for which a
+tokenizer does not give that are left out and counted.
+
+Cost: points × queries documents are embedded once more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cde.data import RetrievalSet
+from cde.progress import progress
+from cde.retrieval import Encoder, Ranker, score_queries, search
+from cde.validation.vectors import encoded
+from cde_studies.dwell.passages import Passages, ask
+from cde_studies.dwell.substrings import begins_word, leading_blank, token_spans
+
+__all__ = ["move_passage", "moved_passage", "moved_versions", "scores_by_place"]
+
+Span = tuple[int, int]
+
+
+def move_passage(text: str, passage: Span, tokenizer: Any, points: int = 10) -> list[str]:
+    """The document with its passage at each of several places from the first to the last.
+
+    Args:
+        text: the document.
+        passage: start and end in characters; widened to whole words.
+        tokenizer: a fast tokenizer of transformers.
+        points: places, two or more.
+
+    Returns:
+        A text for each place, or an empty list if one of them does not have the document's tokens
+        with the passage's in one piece: the tokenizer does not round-trip.
+
+    Raises:
+        ValueError: an empty passage, one outside the text, or fewer than two points.
+
+    Example:
+        >>> from cde.models.encoder import load_tokenizer
+        >>> move_passage("one two three four", (4, 7), load_tokenizer("minilm"), points=2)
+        ['two one three four', 'one three four two']
+    """
+    start, end = passage
+    if not 0 <= start < end <= len(text) or points < 2:
+        raise ValueError(
+            f"the passage must lie in the text's {len(text)} characters, with two points or more; "
+            f"it is {start} to "
+            f"{end}, with {points}"
+        )
+    while start > 0 and not text[start - 1].isspace():
+        start -= 1
+    while end < len(text) and not text[end].isspace():
+        end += 1
+    moved = " ".join(text[start:end].split())
+    rest = " ".join([*text[:start].split(), *text[end:].split()])
+    lead = leading_blank(moved, tokenizer)
+    moved, rest = lead + moved, lead + rest
+    passage_ids, _ = token_spans(moved, tokenizer)
+    rest_ids, places = token_spans(rest, tokenizer)
+    whole, _ = token_spans(lead + " ".join(text.split()), tokenizer)
+    if not len(places) or Counter(whole) != Counter(rest_ids + passage_ids):
+        return []
+    words = [number for number, (begin, _) in enumerate(places) if begins_word(rest, begin)] + [
+        len(places)
+    ]
+    versions = []
+    for point in range(points):
+        wanted = round(point * len(places) / (points - 1))
+        cut = min(words, key=lambda word: (abs(word - wanted), word))
+        at = len(rest) if cut == len(places) else int(places[cut][0])
+        version = lead + " ".join(
+            part for part in (rest[:at].strip(), moved.strip(), rest[at:].strip()) if part
+        )
+        if token_spans(version, tokenizer)[0] != rest_ids[:cut] + passage_ids + rest_ids[cut:]:
+            return []
+        versions.append(version)
+    return versions
+
+
+def moved_passage(
+    encoder: Encoder | Ranker,
+    passages: Passages,
+    tokenizer: Any,
+    points: int = 10,
+    metric: str = "mrr@100",
+    longest: int | None = None,
+) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Score each query with its document unchanged, and with the passage moved to each place.
+
+    Args:
+        encoder: an encoder, or a ranker such as BM25.
+        passages: queries, and where their passages stand.
+        tokenizer: the encoder's (fast); of a ranker any.
+        points: insertion points.
+        metric: a metric of `score_queries`.
+        longest: leave out queries whose document has more tokens, which the encoder would not read
+            to the end.
+
+    Returns:
+        A row for each query: `default`, and a column 1 … points; and how many queries were left
+        out, by reason.
+    """
+    versions, left_out = moved_versions(passages, tokenizer, points, longest)
+    by_place = scores_by_place(encoder, passages, versions, (metric,))
+    return by_place[metric], left_out
+
+
+def moved_versions(
+    passages: Passages, tokenizer: Any, points: int = 10, longest: int | None = None
+) -> tuple[dict[str, list[str]], dict[str, int]]:
+    """Each query's document as it is, and with the passage at each place; white space is one blank
+    in every version.
+
+    Returns:
+        query → 1 + `points` texts; and how many queries were left out, by reason.
+
+    Raises:
+        ValueError: no query is left.
+    """
+    collection = passages.collection
+    texts = dict(zip(collection.document_ids, collection.documents, strict=True))
+    versions: dict[str, list[str]] = {}
+    left_out: Counter[str] = Counter(passages.left_out)
+    for query in progress(collection.query_ids, "moving passages", unit="queries"):
+        text = texts[passages.document_of(query)]
+        if longest is not None and len(token_spans(text, tokenizer)[0]) > longest:
+            left_out[f"document of more than {longest} tokens"] += 1
+            continue
+        made = move_passage(text, passages.spans[query], tokenizer, points)
+        if made:
+            versions[query] = [" " * made[0].startswith(" ") + " ".join(text.split()), *made]
+        else:
+            left_out["tokens change when the passage is moved"] += 1
+    if not versions:
+        raise ValueError(f"no query is left to probe with: {dict(left_out)}")
+    return versions, dict(left_out)
+
+
+def scores_by_place(
+    encoder: Encoder | Ranker,
+    passages: Passages,
+    versions: Mapping[str, Sequence[str]],
+    metrics: Sequence[str] = ("ndcg@10", "mrr@100"),
+) -> dict[str, pd.DataFrame]:
+    """Score each query with every version of its document; the other documents stay as they are.
+
+    Args:
+        encoder: an encoder, or a ranker such as BM25.
+        passages: queries, and which document holds their passage.
+        versions: query → its document as it is and with the passage at each place, from the first
+            to the last; queries without versions are left out.
+        metrics: metrics of `score_queries`.
+
+    Returns:
+        For each metric a table: a row for each query, `default`, and a column 1 … for the places.
+
+    Example:
+        >>> from cde.data import RetrievalSet
+        >>> from cde.lexical import BM25
+        >>> toy = RetrievalSet(["d", "e"], ["a red boat", "soup"], ["q"], ["red"], {"q": {"d": 1}})
+        >>> some = Passages(toy, {"q": (2, 5)}, {})
+        >>> versions = {"q": ["a red boat", "red a boat", "a boat red"]}
+        >>> scores_by_place(BM25(), some, versions)["mrr@100"].to_dict("records")
+        [{'default': 1.0, 1: 1.0, 2: 1.0}]
+    """
+    asked = [query for query in passages.collection.query_ids if query in versions]
+    collection = ask(passages.collection, asked)
+    owners = {query: passages.document_of(query) for query in asked}
+    places = len(next(iter(versions.values())))
+    depth = max(int(metric.partition("@")[2]) for metric in metrics)
+    score = _encoder_rankings if isinstance(encoder, Encoder) else _ranker_rankings
+    tables: dict[str, dict[int | str, pd.Series[float]]] = {metric: {} for metric in metrics}
+    every = score(encoder, collection, owners, versions, depth)  # type: ignore[arg-type]
+    for place, rankings in enumerate(progress(every, "searching", unit="places", total=places)):
+        scores = score_queries(rankings, collection, tuple(metrics), False)
+        for metric in metrics:
+            tables[metric]["default" if place == 0 else place] = scores[metric]
+    return {metric: pd.DataFrame(table) for metric, table in tables.items()}
+
+
+def _encoder_rankings(
+    encoder: Encoder,
+    collection: RetrievalSet,
+    owners: Mapping[str, str],
+    versions: Mapping[str, Sequence[str]],
+    depth: int,
+) -> Iterator[dict[str, dict[str, float]]]:
+    """For each place, a ranking of each query with its own document in that version and the others
+    unchanged.
+    """
+    queries = encoded(encoder, collection.queries, "queries")
+    documents = encoded(encoder, collection.documents, "documents", queries.shape[1])
+    scores, places = search(queries, documents, depth + 1)
+    names = np.asarray(collection.document_ids, dtype=object)
+    others = {
+        query: {
+            names[place]: float(value)
+            for value, place in zip(row, where, strict=True)
+            if names[place] != owner
+        }
+        for (query, owner), row, where in zip(owners.items(), scores, places, strict=True)
+    }
+    for place in range(len(next(iter(versions.values())))):
+        own = encoded(encoder, [versions[query][place] for query in owners], "documents")
+        values = np.einsum("qd,qd->q", queries, own)
+        yield {
+            query: {**others[query], owner: float(value)}
+            for (query, owner), value in zip(owners.items(), values, strict=True)
+        }
+
+
+def _ranker_rankings(
+    ranker: Ranker,
+    collection: RetrievalSet,
+    owners: Mapping[str, str],
+    versions: Mapping[str, Sequence[str]],
+    depth: int,
+) -> Iterator[dict[str, dict[str, float]]]:
+    """The same for a ranker, which needs whole corpora; queries of other documents share one."""
+    rounds: list[dict[str, str]] = []  # document → query
+    for query, owner in owners.items():
+        free = next((one for one in rounds if owner not in one), None)
+        if free is None:
+            rounds.append(free := {})
+        free[owner] = query
+    for place in range(len(next(iter(versions.values())))):
+        rankings: dict[str, dict[str, float]] = {}
+        for one in rounds:
+            texts = [
+                versions[one[name]][place] if name in one else text
+                for name, text in zip(collection.document_ids, collection.documents, strict=True)
+            ]
+            some = replace(ask(collection, list(one.values())), documents=texts)
+            rankings |= {
+                query: dict(ranking) for query, ranking in ranker.rank(some, depth).items()
+            }
+        yield rankings

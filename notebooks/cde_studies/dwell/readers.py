@@ -1,0 +1,142 @@
+"""Models to probe, by name, each with its tokenizer and with how far it reads.
+
+A probe moves and cuts tokens, and must not ask a model about text that the model does not read.
+
+Cost: that of loading a model; of a chain that the store lacks, that of its training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cde.hardware import chosen_precision
+from cde.lexical import BM25
+from cde.models import BiEncoder
+from cde.models.encoder import load_tokenizer
+from cde.models.fingerprint import fingerprint
+from cde.retrieval import Encoder, Ranker
+from cde.surrogate.store import VectorStore
+from cde.validation.vectors import encoded
+from cde_studies.dwell.recipe import CHAINS, DwellRecipe
+
+__all__ = ["Kept", "Prompted", "Reader", "reader"]
+
+_PORTION = 512  # texts between two saves
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A model and how it reads.
+
+    Attributes:
+        encoder: what is probed.
+        tokenizer: the encoder's (fast); of BM25 that of MiniLM, by which passages are moved.
+        longest: tokens of a document, at most, that are read whole (and that the recipe allows).
+    """
+
+    encoder: Encoder | Ranker
+    tokenizer: Any
+    longest: int
+
+
+class Prompted:
+    """A sentence-transformers model with its own pooling, and its prompts for queries and
+    documents.
+
+    Args:
+        model: a `SentenceTransformer`.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors of queries, `(n, dim)`."""
+        return np.asarray(self.model.encode_query(list(texts), normalize_embeddings=True))
+
+    def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors of documents, `(n, dim)`."""
+        return np.asarray(self.model.encode_document(list(texts), normalize_embeddings=True))
+
+
+class Kept:
+    """An encoder whose vectors are kept on disk, so that no text is embedded twice.
+
+    Queries about one passage share every version of their document, and several probes ask for the
+    same versions. The first computation is kept: padded otherwise, a text's vector may differ in
+    its last digits.
+
+    Args:
+        encoder: a `BiEncoder`.
+
+    Attributes:
+        asked: texts that vectors were asked for.
+        distinct: the different ones among them.
+    """
+
+    def __init__(self, encoder: BiEncoder) -> None:
+        self.encoder = encoder
+        self.model = f"{fingerprint(encoder)}-{chosen_precision(encoder.precision)}"
+        self.asked = 0
+        self.distinct: set[str] = set()
+
+    def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors of queries, `(n, dim)`."""
+        return self._vectors(texts, "queries")
+
+    def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors of documents, `(n, dim)`."""
+        return self._vectors(texts, "documents")
+
+    def _vectors(
+        self, texts: Sequence[str], what: Literal["queries", "documents"]
+    ) -> NDArray[np.float32]:
+        distinct = sorted(set(texts), key=lambda text: (-len(text), text))
+        with VectorStore(f"{self.model}-{what}", self.encoder.dim) as store:
+            known = store.read(distinct)
+            missing = [text for text in distinct if text not in known]
+            for start in range(0, len(missing), _PORTION):
+                portion = missing[start : start + _PORTION]
+                vectors = encoded(self.encoder, portion, what)
+                store.write(portion, vectors)
+                known.update(zip(portion, vectors, strict=True))
+        self.asked += len(texts)
+        self.distinct |= set(distinct)
+        return np.stack([known[text] for text in texts])
+
+
+def reader(name: str, recipe: DwellRecipe, seed: int) -> Reader:
+    """A model to probe.
+
+    Args:
+        name: "BM25", "MiniLM", a chain of the recipe (`cde_studies.dwell.recipe.CHAINS`), or else a
+            sentence-transformers model, by its folder or its name on the Hub.
+        recipe: recipe with the chains, and the most tokens of a document.
+        seed: seed of the chain's training.
+
+    Raises:
+        OSError: a name of another kind, which sentence-transformers does not find.
+
+    Example:
+        >>> from cde_studies.dwell.recipe import dwell_recipe
+        >>> reader("MiniLM", dwell_recipe("smoke"), 0).longest
+        254
+    """
+    if name == "BM25":
+        return Reader(BM25(), load_tokenizer("minilm"), recipe.longest)
+    if name == "MiniLM":
+        encoder = BiEncoder.from_backbone("minilm", max_tokens=512)
+        return Reader(encoder, encoder.tokenizer, min(recipe.longest, 510))
+    if name in CHAINS:
+        chain = recipe.model(name, seed)
+        return Reader(chain, chain.tokenizer, recipe.longest)
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(name, trust_remote_code=False)
+    longest = min(recipe.longest, model.max_seq_length - 2)
+    return Reader(Prompted(model), model.tokenizer, longest)

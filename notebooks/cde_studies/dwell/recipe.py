@@ -1,0 +1,242 @@
+"""What the chapters on *Dwell in the Beginning* train and probe, at each profile: chains of phases,
+data, test sets.
+
+The encoder–decoder goes through the paper's three phases; the chains below are named by what they
+have been through. Every chain of a seed begins with the same weights, and what two chains have in
+common is trained once.
+
+=====================  =======  =========================================  ============
+chain                  restore  crops                                      tune
+=====================  =======  =========================================  ============
+`language model`       yes
+`crops`                yes      yes
+`tuned`                yes      yes                                        1 episode
+`tuned again`          yes      yes                                        all episodes
+`tuned without crops`  yes                                                 1 episode
+`tuned alone`                                                              1 episode
+`mean`                 yes      pooled by the mean
+`shuffled`             yes      of documents whose segments were shuffled
+`wrapping crops`       yes      that run over the end
+=====================  =======  =========================================  ============
+
+Training sees the documents of pydocs' training packages (or of `data`); probes and searches have
+those of packages that were held out. All documents are short enough to be read whole by every phase
+and every probe: an encoder whose training had cut the ends off would prefer the beginning for that
+alone.
+
+Cost: that of the phases; `run.json` in each one's folder says the seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from cde.data import Pairs, RetrievalSet, load_pairs
+from cde.data.pydocs import HELD_OUT
+from cde.models.encoder import load_tokenizer
+from cde.validation import unknown
+from cde_studies.dwell.chain import Phase, train_phase
+from cde_studies.dwell.encoder_decoder import EncoderDecoder
+from cde_studies.dwell.passages import Passages, load_passages
+from cde_studies.dwell.substrings import token_spans
+from cde_studies.leaks import kept_count
+from cde_studies.recipes import profile_values
+
+__all__ = ["CHAINS", "PARAMETERS", "DwellRecipe", "dwell_recipe", "dwell_recipe_of"]
+
+#: settings of the recipe that a chapter's parameters of the same name replace
+PARAMETERS = ("share_of_steps", "data", "documents", "queries", "episodes")
+#: names of the chains in the table above
+CHAINS = (
+    "language model",
+    "crops",
+    "tuned",
+    "tuned again",
+    "tuned without crops",
+    "tuned alone",
+    "mean",
+    "shuffled",
+    "wrapping crops",
+)
+
+
+@dataclass(frozen=True)
+class DwellRecipe:
+    """Data and chains of a profile.
+
+    Attributes:
+        start, restore, crops, tune: settings of the phases.
+        episodes: episodes of `tuned again`.
+        documents: documents for training, at most.
+        words: least and most words of a document.
+        longest: most tokens of a document.
+        queries: queries with a known passage, at most.
+        data: pairs to train on (`load_pairs`).
+    """
+
+    start: dict[str, Any]
+    restore: dict[str, Any]
+    crops: dict[str, Any]
+    tune: dict[str, Any]
+    episodes: int
+    documents: int
+    words: tuple[int, int]
+    longest: int
+    queries: int
+    data: str = "pydocs"
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """Summaries and documents to train on, within the ranges of words and tokens."""
+        return self._fitting(load_pairs(self.data)).sample(self.documents, 0)
+
+    @cached_property
+    def passages(self) -> Passages:
+        """Queries with a known passage, in documents of packages that training never saw."""
+        every = load_passages("pydocs", self.words, packages=HELD_OUT)
+        return every.within(self.fits, f"document of more than {self.longest} tokens").sample(
+            self.queries, 0
+        )
+
+    @property
+    def probed(self) -> list[str]:
+        """The documents that hold the passages of `passages`, each once."""
+        passages = self.passages
+        asked = {passages.document_of(query) for query in passages.spans}
+        named = zip(passages.collection.document_ids, passages.collection.documents, strict=True)
+        return [text for name, text in named if name in asked]
+
+    @cached_property
+    def collection(self) -> RetrievalSet:
+        """Summaries to search with and documents to be found, of the same packages and lengths."""
+        every = load_pairs("pydocs/*")
+        held_out = every.select(np.isin(np.asarray(every.domains), HELD_OUT))
+        return RetrievalSet.from_pairs(self._fitting(held_out), self.queries)
+
+    def shared(self) -> pd.DataFrame:
+        """What the documents with passages and the collection share with the training pairs; see
+        `cde_studies.leaks`. Both are of packages that were held out.
+        """
+        tests = (self.passages.collection, self.collection)
+        names = ("documents with passages", "collection")
+        named = [replace(one, name=name) for one, name in zip(tests, names, strict=True)]
+        return kept_count(self.pairs, named).assign(where="out")
+
+    def fits(self, text: str) -> bool:
+        """Whether a document has no more than `longest` tokens."""
+        return len(token_spans(text, self._tokenizer)[0]) <= self.longest
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return load_tokenizer(self.start.get("model", "minilm"))
+
+    def _fitting(self, pairs: Pairs) -> Pairs:
+        low, high = self.words
+        return pairs.select(
+            np.array(
+                [low <= len(text.split()) <= high and self.fits(text) for text in pairs.documents]
+            )
+        )
+
+    def phase(self, chain: str) -> Phase:
+        """The last phase of a chain.
+
+        Raises:
+            ValueError: a chain of another name.
+
+        Example:
+            >>> dwell_recipe("smoke").phase("tuned").chain
+            ['start', 'restore', 'crops', 'tune']
+        """
+        start = Phase("start", self.start)
+        restored = Phase("restore", self.restore, start)
+        cropped = Phase("crops", self.crops, restored)
+        last = {
+            "language model": restored,
+            "crops": cropped,
+            "tuned": Phase("tune", self.tune, cropped),
+            "tuned without crops": Phase("tune", self.tune, restored),
+            "tuned alone": Phase("tune", self.tune, start),
+            "mean": Phase("crops", {**self.crops, "pooling": "mean"}, restored),
+            "shuffled": Phase("crops", {**self.crops, "shuffled": True}, restored),
+            "wrapping crops": Phase("crops", {**self.crops, "placement": "around"}, restored),
+        }
+        again = last["tuned"]
+        for _ in range(self.episodes - 1):
+            again = Phase("tune", self.tune, again)
+        last["tuned again"] = again
+        if chain not in last:
+            raise ValueError(f"chain must be one of {', '.join(CHAINS)}; it is {chain!r}")
+        return last[chain]
+
+    def folder(self, chain: str, seed: int) -> Path:
+        """Where a chain's last phase lies, trained or read from the store."""
+        return train_phase(self.phase(chain), self.pairs.documents, self.pairs, seed)
+
+    def model(self, chain: str, seed: int) -> EncoderDecoder:
+        """The model at the end of a chain."""
+        return EncoderDecoder.from_pretrained(self.folder(chain, seed) / "model")
+
+    def record_key(self, **chapter: Any) -> dict[str, Any]:
+        """What a record depends on: the recipe and the chapter's own settings."""
+        own = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {**own, "words": list(self.words), **chapter}
+
+
+def dwell_recipe(profile: str, share_of_steps: float | None = None, **changes: Any) -> DwellRecipe:
+    """The recipe of a profile.
+
+    Args:
+        profile: "smoke", "laptop", "gpu" or "paper".
+        share_of_steps: share of the profile's steps that each phase makes, one step at least: a
+            tenth for a quick look, 2 for longer training.
+        changes: attributes of `DwellRecipe` in place of the profile's; None leaves it.
+
+    Raises:
+        ValueError: an unknown profile, an attribute that there is not, or a share that is not above
+            0.
+
+    Example:
+        >>> dwell_recipe("laptop", share_of_steps=0.1, queries=10).restore["steps"]
+        15
+    """
+    values = profile_values(Path(__file__).with_suffix(".yml"), profile)
+    recipe = DwellRecipe(**{**values, "words": tuple(values["words"])})
+    given = {name: value for name, value in changes.items() if value is not None}
+    names = DwellRecipe.__dataclass_fields__
+    if strange := set(given) - set(names):
+        raise ValueError(unknown(strange, names))
+    if share_of_steps is not None:
+        if share_of_steps <= 0:
+            raise ValueError(f"share_of_steps must be above 0; it is {share_of_steps}")
+        for phase in ("restore", "crops", "tune"):
+            settings = given.get(phase, getattr(recipe, phase))
+            given[phase] = {**settings, "steps": max(1, round(share_of_steps * settings["steps"]))}
+    return replace(recipe, **given)
+
+
+def dwell_recipe_of(settings: Any) -> DwellRecipe:
+    """The recipe of a chapter: that of its profile, with the parameters that the reader has set in
+    their place.
+
+    Args:
+        settings: settings of the page (`cde_book.page.settings`): `profile`, and any of
+            `PARAMETERS`; None leaves the recipe's.
+
+    Raises:
+        ValueError: a value that does not fit.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> dwell_recipe_of(SimpleNamespace(profile="laptop", queries=10, data=None)).queries
+        10
+    """
+    return dwell_recipe(
+        settings.profile, **{name: getattr(settings, name, None) for name in PARAMETERS}
+    )

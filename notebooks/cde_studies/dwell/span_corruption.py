@@ -1,0 +1,293 @@
+"""Span corruption, T5's language-model task: restore short spans that were cut out of a text.
+
+*Corrupting* (Raffel et al. 2020, §3.1.4). Of n tokens, round(0.15 n) are taken out, in round(that /
+3) spans. Lengths of spans and of what lies between them are random compositions of the two totals,
+so that the mean length is 3. Each span leaves one sentinel; the target lists sentinel and span in
+turn and ends with one more sentinel.
+
+*Accuracy by position* (Dwell §4.4, Fig. 4). A document is divided into ten windows of equally many
+tokens. Spans of three tokens are cut out of one window at a time, and the share of their tokens
+that the model ranks first, given the target's earlier tokens, is that window's accuracy.
+
+Cost: training, that of the model; the probe, ten passes over each document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.functional import cross_entropy
+
+from cde.hardware import half_precision
+from cde.models.encoding import padded
+from cde.progress import progress
+from cde.validation import checked_whole
+from cde_studies.dwell.encoder_decoder import EncoderDecoder
+from cde_studies.dwell.language_modelling import bare_ids, train_on_stretches
+
+__all__ = ["Corrupted", "corrupt", "pretrain", "sentinels", "span_accuracy", "windows_corrupted"]
+
+Ids = NDArray[np.int32]
+
+
+class Corrupted(NamedTuple):
+    """A text with sentinels in place of its spans, and the target that restores them."""
+
+    text: Ids
+    target: Ids
+
+
+def sentinels(tokenizer: Any) -> Ids:
+    """The tokenizer's tokens that stand for a span: T5's `<extra_id_…>`, or BERT's `[unused…]`.
+
+    Raises:
+        ValueError: it has neither.
+
+    Example:
+        >>> from cde.models.encoder import load_tokenizer
+        >>> sentinels(load_tokenizer("minilm"))[:2].tolist()
+        [1, 2]
+    """
+    known = tokenizer.get_vocab()
+    for form in ("<extra_id_{}>", "[unused{}]"):
+        marks = [known[form.format(number)] for number in range(99) if form.format(number) in known]
+        if len(marks) > 1:
+            return np.array(marks, dtype=np.int32)
+    raise ValueError("the tokenizer has no sentinels: neither <extra_id_0> … nor [unused0] …")
+
+
+def _composition(total: int, parts: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """A random way to write `total` as a sum of so many positive whole numbers, each alike."""
+    cuts = np.sort(generator.choice(total - 1, parts - 1, replace=False) + 1)
+    return np.diff(np.concatenate([[0], cuts, [total]]))
+
+
+def _cut(ids: Ids, spans: Sequence[tuple[int, int]], marks: Ids) -> Corrupted:
+    """Take spans out, which lie in order and apart."""
+    text: list[Ids] = []
+    target: list[Ids] = []
+    before = 0
+    for (start, end), mark in zip(spans, marks, strict=False):
+        text += [ids[before:start], np.array([mark], dtype=np.int32)]
+        target += [np.array([mark], dtype=np.int32), ids[start:end]]
+        before = end
+    return Corrupted(
+        np.concatenate([*text, ids[before:]]),
+        np.concatenate([*target, marks[len(spans) : len(spans) + 1]]),
+    )
+
+
+def corrupt(
+    ids: Ids, marks: Ids, generator: np.random.Generator, rate: float = 0.15, span: float = 3.0
+) -> Corrupted:
+    """Take spans out of a text at random.
+
+    Args:
+        ids: `(n,)` tokens, without special ones; 4 or more.
+        marks: sentinels.
+        generator: source of the draw.
+        rate: share of the tokens that are taken out.
+        span: their mean length.
+
+    Raises:
+        ValueError: fewer than 4 tokens.
+
+    Example:
+        >>> text, target = corrupt(np.arange(10, 30), np.array([1, 2, 3]), np.random.default_rng(0))
+        >>> text.tolist()
+        [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 1, 27, 28, 29]
+        >>> target.tolist()
+        [1, 24, 25, 26, 2]
+    """
+    if len(ids) < 4:
+        raise ValueError(f"a text of {len(ids)} tokens is too short to be corrupted: 4 are needed")
+    out = min(max(1, round(rate * len(ids))), len(ids) - 2)
+    count = min(max(1, round(out / span)), len(marks) - 1, out, len(ids) - out - 1)
+    lengths = _composition(out, count, generator)
+    # as many gaps before spans, and one after the last
+    gaps = _composition(len(ids) - out, count + 1, generator)
+    starts = np.cumsum(gaps[:-1]) + np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    return _cut(
+        ids, [(int(at), int(at + size)) for at, size in zip(starts, lengths, strict=True)], marks
+    )
+
+
+def _loss(
+    model: EncoderDecoder, rows: Sequence[Corrupted], half: bool
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Mean loss a target token; of each row and place, the label and whether it is ranked first."""
+    padding = model.tokenizer.pad_token_id or 0
+    device = model.device
+    ids, mask = padded([row.text for row in rows], padding, device)
+    width = max(len(row.target) for row in rows)
+    labels = torch.full((len(rows), width), -100, dtype=torch.long)
+    for place, row in zip(labels, rows, strict=True):
+        place[: len(row.target)] = torch.from_numpy(row.target.astype(np.int64))
+    labels = labels.to(device)
+    with torch.autocast(device.type, torch.bfloat16, enabled=half):
+        scores = model.restore(ids, mask, labels)
+    loss = cross_entropy(scores.float().flatten(0, 1), labels.flatten(), ignore_index=-100)
+    return loss, labels, scores.argmax(dim=-1) == labels
+
+
+def pretrain(
+    model: EncoderDecoder,
+    texts: Sequence[str],
+    folder: Path,
+    *,
+    steps: int,
+    batch_size: int = 32,
+    chunk: int | None = None,
+    tokens: int = 128,
+    learning_rate: float = 1e-3,
+    warmup: float = 0.1,
+    checkpoint_every: int = 100,
+    seed: int = 0,
+) -> list[dict[str, float]]:
+    """Train a model on span corruption, in place; an interrupted call goes on from its last
+    checkpoint.
+
+    Args:
+        texts: documents, of which each step draws `batch_size`, and of each longer one a stretch
+            of `tokens` anywhere in it; those shorter than 4 tokens are left out.
+        folder: folder of the checkpoint.
+        chunk: texts whose activations are held at once (gradient accumulation); by default all of a
+            batch.
+        warmup: share of the steps over which the learning rate rises; it falls as a cosine
+            afterwards (Dwell, A.1.1).
+        seed: seed of draws and corruption.
+
+    Returns:
+        A row for each step: loss (nats a token), accuracy, seconds.
+
+    Raises:
+        FloatingPointError: a loss that is not finite.
+    """
+    marks = sentinels(model.tokenizer)
+    return train_on_stretches(
+        model,
+        [row for row in bare_ids(model.tokenizer, texts) if len(row) >= 4],
+        texts,
+        folder,
+        lambda ids, generator: corrupt(ids, marks, generator),
+        lambda batch: _gradients(model, batch, chunk or len(batch)),
+        task="span corruption",
+        shown="restoring spans",
+        steps=steps,
+        batch_size=batch_size,
+        tokens=tokens,
+        learning_rate=learning_rate,
+        warmup=warmup,
+        checkpoint_every=checkpoint_every,
+        seed=seed,
+    )
+
+
+def _gradients(
+    model: EncoderDecoder, batch: Sequence[Corrupted], chunk: int
+) -> tuple[float, float]:
+    """Loss and accuracy of a batch, whose gradients are added up chunk by chunk."""
+    half = half_precision(model.precision)
+    targets, total, share = sum(len(one.target) for one in batch), 0.0, 0.0
+    for start in range(0, len(batch), chunk):
+        loss, labels, right = _loss(model, batch[start : start + chunk], half)
+        # mean of all the batch's target tokens, not of the chunk's
+        loss = loss * (int((labels != -100).sum()) / targets)
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += float(loss.detach())
+        share += float(right.sum()) / targets
+    return total, share
+
+
+def windows_corrupted(
+    ids: Ids,
+    marks: Ids,
+    generator: np.random.Generator,
+    windows: int = 10,
+    rate: float = 0.15,
+    span: int = 3,
+) -> list[Corrupted] | str:
+    """A text corrupted in one window at a time; or, in words, why it cannot be.
+
+    Spans of `span` tokens, as many as come nearest to `rate` of the window and one at least, apart
+    from each other and from the window's ends.
+
+    Raises:
+        ValueError: windows or a span below 1.
+
+    Example:
+        >>> corrupted = windows_corrupted(np.arange(100, 160), np.array([1, 2, 3]),
+        ...     np.random.default_rng(0), windows=2)
+        >>> [len(one.target) for one in corrupted]  # two spans of three, and three sentinels
+        [9, 9]
+    """
+    windows, span = checked_whole(windows, "windows"), checked_whole(span, "span")
+    size = len(ids) // windows
+    if size < span + 2:
+        return f"fewer than {windows * (span + 2)} tokens"
+    count = min(max(1, round(rate * size / span)), (size - 1) // (span + 1), len(marks) - 1)
+    corrupted = []
+    for edges in np.array_split(np.arange(len(ids)), windows):
+        gaps = _composition(len(edges) - count * span, count + 1, generator)
+        starts = edges[0] + np.cumsum(gaps[:-1]) + span * np.arange(count)
+        corrupted.append(_cut(ids, [(int(at), int(at) + span) for at in starts], marks))
+    return corrupted
+
+
+def span_accuracy(
+    model: EncoderDecoder,
+    texts: Sequence[str],
+    windows: int = 10,
+    tokens: int = 512,
+    batch_size: int = 32,
+    seed: int = 0,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], dict[str, int]]:
+    """How well spans are restored in the first tenth of a document, in the second, and so on.
+
+    Args:
+        texts: documents; cut to `tokens`.
+        windows: number of windows of a document.
+        seed: seed of the places of spans.
+
+    Returns:
+        Three things. The first is the `(n, windows)` share of span tokens ranked first. The second
+        is the same for a model that always names the commonest token of these texts, and knows
+        nothing of what it reads. The third is how many documents were left out, by reason.
+
+    Raises:
+        ValueError: no document is long enough, or windows, tokens or a batch size below 1.
+    """
+    windows, tokens = checked_whole(windows, "windows"), checked_whole(tokens, "tokens")
+    batch_size = checked_whole(batch_size, "batch_size")
+    marks, half = sentinels(model.tokenizer), half_precision(model.precision)
+    rows: list[Corrupted] = []
+    left_out: dict[str, int] = {}
+    for number, ids in enumerate(bare_ids(model.tokenizer, texts)):
+        corrupted = windows_corrupted(
+            ids[:tokens], marks, np.random.default_rng([seed, number]), windows
+        )
+        if isinstance(corrupted, str):
+            left_out[corrupted] = left_out.get(corrupted, 0) + 1
+        else:
+            rows += corrupted
+    if not rows:
+        raise ValueError(f"no document can be probed: {left_out}")
+    training = model.training
+    model.eval()
+    commonest = int(np.bincount(np.concatenate([row.text for row in rows])).argmax())
+    shares: list[float] = []
+    guessed: list[float] = []
+    with torch.inference_mode():
+        for start in progress(range(0, len(rows), batch_size), "restoring spans", unit="batches"):
+            _, labels, right = _loss(model, rows[start : start + batch_size], half)
+            # sentinels are told by their order alone: only the spans' own tokens count
+            own = (labels != -100) & ~torch.isin(labels, torch.from_numpy(marks).to(labels))
+            shares += ((right & own).sum(dim=1) / own.sum(dim=1)).tolist()
+            guessed += (((labels == commonest) & own).sum(dim=1) / own.sum(dim=1)).tolist()
+    model.train(training)
+    return np.array(shares).reshape(-1, windows), np.array(guessed).reshape(-1, windows), left_out

@@ -1,0 +1,177 @@
+"""Sub-string similarity (Dwell §4.3): is a document's embedding nearer to its beginning?
+
+A document is cut into ten runs of equally many tokens, to the nearest whole word; the cosine of
+each run's embedding with the document's. A run must have those tokens that it was cut from: texts
+for which a tokenizer does not give that are left out and counted.
+
+Cost: the documents' tokens are embedded twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cde.progress import progress
+from cde.retrieval import Encoder
+from cde.validation.vectors import encoded
+
+__all__ = [
+    "Similarities",
+    "begins_word",
+    "leading_blank",
+    "segments",
+    "substring_similarity",
+    "token_spans",
+]
+
+
+def token_spans(text: str, tokenizer: Any) -> tuple[list[int], NDArray[np.int64]]:
+    """The tokens of a text and where each stands.
+
+    Args:
+        tokenizer: a fast tokenizer of transformers.
+
+    Returns:
+        ids, and `(n, 2)` int64: start and end of each in characters. Without special tokens, and
+        without truncation.
+
+    Raises:
+        ValueError: a tokenizer that does not know where its tokens stand.
+
+    Example:
+        >>> from cde.models.encoder import load_tokenizer
+        >>> token_spans("red  boats", load_tokenizer("minilm"))[1].tolist()
+        [[0, 3], [5, 10]]
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError(f"{type(tokenizer).__name__} gives no offsets: a fast tokenizer is needed")
+    tokens = tokenizer(
+        text, add_special_tokens=False, return_offsets_mapping=True, truncation=False, verbose=False
+    )
+    return list(tokens["input_ids"]), np.array(tokens["offset_mapping"], dtype=np.int64).reshape(
+        -1, 2
+    )
+
+
+def leading_blank(text: str, tokenizer: Any) -> str:
+    """A blank, for a tokenizer that has other tokens for a word at the very start (byte-level BPE);
+    else nothing.
+
+    Example:
+        >>> from cde.models.encoder import load_tokenizer
+        >>> leading_blank("red boats", load_tokenizer("minilm"))
+        ''
+    """
+    return " " if token_spans(" " + text, tokenizer)[0] != token_spans(text, tokenizer)[0] else ""
+
+
+def begins_word(text: str, start: int) -> bool:
+    """Whether a token that starts there begins a word.
+
+    Example:
+        >>> begins_word("red boats", 4), begins_word("red boats", 5)
+        (True, False)
+    """
+    # a sentencepiece token may hold the blank before its word
+    return start == 0 or text[start - 1].isspace() or text[start : start + 1].isspace()
+
+
+@dataclass(frozen=True)
+class Similarities:
+    """Cosines of runs of a document with the whole.
+
+    Attributes:
+        cosines: `(n, parts)` float32.
+        others: `(n, parts)` float32, with another document of the probe (NaN if there is none). A
+            space in which all texts lie close together leaves no room for a decline: this tells how
+            much room there is.
+        rows: `(n,)` which of the texts they belong to.
+        left_out: reason → how many texts have none.
+    """
+
+    cosines: NDArray[np.float32]
+    others: NDArray[np.float32]
+    rows: NDArray[np.int64]
+    left_out: Mapping[str, int]
+
+
+def segments(text: str, tokenizer: Any, parts: int = 10) -> list[str] | str:
+    """A text in `parts` runs of equally many tokens, to the nearest whole word; or, in words, why
+    it cannot be cut.
+
+    Example:
+        >>> from cde.models.encoder import load_tokenizer
+        >>> segments("one two three four", load_tokenizer("minilm"), parts=2)
+        ['one two', 'three four']
+    """
+    lead = leading_blank(text.strip(), tokenizer)
+    text = lead + text.strip()
+    ids, spans = token_spans(text, tokenizer)
+    words = [number for number, (begin, _) in enumerate(spans) if begins_word(text, begin)]
+    if len(words) < parts:
+        return f"fewer than {parts} words"
+    wanted = np.cumsum([len(some) for some in np.array_split(np.arange(len(ids)), parts)])[:-1]
+    edges = [
+        0,
+        *(min(words, key=lambda word: (abs(word - want), word)) for want in wanted),
+        len(ids),
+    ]
+    if len(set(edges)) <= parts:
+        return "a word longer than a run"
+    runs = []
+    for low, high in pairwise(edges):
+        run = lead + text[spans[low][0] : spans[high - 1][1]].strip()
+        if token_spans(run, tokenizer)[0] != ids[low:high]:
+            return "tokens change when the text is cut"
+        runs.append(run)
+    return runs
+
+
+def substring_similarity(
+    encoder: Encoder,
+    texts: Sequence[str],
+    tokenizer: Any,
+    parts: int = 10,
+    longest: int | None = None,
+) -> Similarities:
+    """Cosine of a document's embedding with those of its first tenth, its second tenth, and so on.
+
+    Args:
+        encoder: an encoder that gives unit vectors.
+        texts: documents.
+        tokenizer: the encoder's (fast).
+        parts: runs of a document.
+        longest: leave out documents of more tokens, which the encoder would not read to the end.
+
+    Raises:
+        ValueError: no text that can be cut.
+    """
+    left_out: Counter[str] = Counter()
+    rows, runs = [], []
+    for row, text in enumerate(progress(texts, "cutting documents", unit="documents")):
+        if longest is not None and len(token_spans(text, tokenizer)[0]) > longest:
+            left_out[f"more than {longest} tokens"] += 1
+            continue
+        runs_or_reason = segments(text, tokenizer, parts)
+        if isinstance(runs_or_reason, str):
+            left_out[runs_or_reason] += 1
+        else:
+            rows.append(row)
+            runs += runs_or_reason
+    if not rows:
+        raise ValueError(f"no text can be cut into {parts} runs: {dict(left_out)}")
+    whole = encoded(encoder, [texts[row] for row in rows], "documents")
+    part = encoded(encoder, runs, "documents", whole.shape[1]).reshape(len(rows), parts, -1)
+    cosines = np.einsum("nd,npd->np", whole, part).astype(np.float32)
+    others = np.einsum("nd,npd->np", np.roll(whole, 1, axis=0), part).astype(np.float32)
+    others[
+        [texts[row] == texts[other] for row, other in zip(rows, np.roll(rows, 1), strict=True)]
+    ] = np.nan
+    return Similarities(cosines, others, np.array(rows, dtype=np.int64), dict(left_out))

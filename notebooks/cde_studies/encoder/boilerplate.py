@@ -1,0 +1,273 @@
+"""Docstrings that can only be searched with their corpus: each corpus has boilerplate of its own.
+
+A corpus is a sample of docstrings, each the document of its own summary. Words of boilerplate are
+put between their words, and between those of the queries. They are the corpus' own: many stand in
+every text of it. They are drawn from words that tell documents apart elsewhere, so that no word is
+noise by itself. The corpora of the test have other boilerplate words than those of training, and
+docstrings of other packages.
+
+In `Boilerplate` all boilerplate words of a corpus are equally common, and tell nothing. In
+`GradedBoilerplate` each has a document share of its own, and tells the more the rarer it is.
+
+Every training batch is one corpus, and no corpus comes back: `batches="domain"` with a batch as
+large as a corpus. So all of it goes through `cde.train`, as in the chapters of results.
+
+Cost: a second for some hundred corpora.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cde.data import Pairs, RetrievalSet
+from cde.data.pydocs import PACKAGES, load_pairs
+from cde.models.encoder import load_tokenizer
+from cde_studies.encoder.text_game import PACKAGES_KEPT, of_test, text_words
+from cde_studies.motivation.corpus_statistics import Counts
+from cde_studies.motivation.headroom import TermMatrix
+from cde_studies.motivation.score_matrices import JudgedMatrix
+from cde_studies.recipes import EvaluationSet, Recipe
+
+__all__ = ["Boilerplate", "BoilerplateRecipe", "GradedBoilerplate", "search_by_counting"]
+
+_TEST_SEED = 10**6
+#: texts with fewer words of their own are left out
+_SHORTEST_QUERY, _SHORTEST_DOCUMENT = 3, 8
+
+
+@dataclass(frozen=True)
+class Boilerplate:
+    """The rules: how many words of each kind a text has.
+
+    Attributes:
+        packages: names of `pydocs`, every fifth for the test; by default all.
+        words: boilerplate words of a corpus.
+        in_document: of these in a document; a query has half as many.
+        document_words, query_words: words of the docstring, and of its summary, that are kept.
+
+    Raises:
+        ValueError: more boilerplate words in a document than the corpus has.
+
+    Example:
+        >>> rules = Boilerplate(("rich", "tornado", "sphinx", "networkx", "pandas"))
+        >>> corpus = rules.corpus(4, seed=0)
+        >>> len(corpus.queries[0].split()) <= rules.query_words + rules.in_document // 2
+        True
+    """
+
+    packages: tuple[str, ...] | None = None
+    words: int = 16
+    in_document: int = 12
+    document_words: int = 16
+    query_words: int = 8
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.in_document <= self.words:
+            raise ValueError(
+                f"a document needs 2 boilerplate words or more, and no more than the corpus has; "
+                f"of {self.words} it has {self.in_document}"
+            )
+
+    @property
+    def _packages(self) -> tuple[str, ...]:
+        return self.packages or tuple(PACKAGES)
+
+    def _docstrings(self, unseen: bool) -> Pairs:
+        kept = [
+            name
+            for place, name in enumerate(self._packages)
+            if (place % PACKAGES_KEPT == PACKAGES_KEPT - 1) is unseen
+        ]
+        # near duplicates are dropped across packages; `text_words` enters them in the account
+        pairs = load_pairs(kept, split="all")
+        long = [
+            len(query.split()) >= _SHORTEST_QUERY and len(document.split()) >= _SHORTEST_DOCUMENT
+            for query, document in pairs
+        ]
+        return pairs.select(np.array(long))
+
+    def corpus(self, pairs: int, seed: int, unseen: bool = False, corpora: int = 1) -> Pairs:
+        """Corpora of real text with boilerplate of their own.
+
+        Args:
+            pairs: of each.
+            seed: of every draw.
+            unseen: take the packages and the boilerplate words of the test.
+            corpora: how many; each is a domain of the result.
+
+        Raises:
+            ValueError: fewer docstrings than a corpus has pairs.
+        """
+        found, docstrings = text_words(self._packages), self._docstrings(unseen)
+        if len(docstrings) < pairs:
+            raise ValueError(
+                f"a corpus of {pairs} pairs was asked for; the packages have {len(docstrings)} "
+                "docstrings that are long enough"
+            )
+        pool = np.flatnonzero(of_test(len(found.words)).numpy() == unseen)
+        queries, documents, domains = [], [], []
+        for number in range(corpora):
+            generator = np.random.default_rng([seed, number])
+            insert = self._of_corpus(found.words, pool, generator)
+            for row in generator.choice(len(docstrings), pairs, replace=False):
+                query, document = insert(
+                    docstrings.queries[row].split()[: self.query_words],
+                    docstrings.documents[row].split()[: self.document_words],
+                )
+                queries.append(query)
+                documents.append(document)
+                domains.append(f"corpus {number}")
+        return Pairs(queries, documents, domains, name="pydocs with boilerplate")
+
+    def _of_corpus(
+        self, words: list[str], pool: NDArray[np.int64], generator: np.random.Generator
+    ) -> Callable[[list[str], list[str]], tuple[str, str]]:
+        """Draw a corpus' own words; what puts them into its queries and documents."""
+        own = [words[one] for one in generator.choice(pool, self.words, replace=False)]
+
+        def with_words(text: list[str], count: int) -> str:
+            chosen = generator.choice(len(own), count, replace=False)
+            return _inserted(text, [own[one] for one in chosen], generator)
+
+        def insert(query: list[str], document: list[str]) -> tuple[str, str]:
+            return with_words(query, self.in_document // 2), with_words(document, self.in_document)
+
+        return insert
+
+
+def _inserted(text: list[str], words: list[str], generator: np.random.Generator) -> str:
+    text = list(text)
+    for word in words:
+        text.insert(int(generator.integers(len(text) + 1)), word)
+    return " ".join(text)
+
+
+@dataclass(frozen=True)
+class GradedBoilerplate(Boilerplate):
+    """Boilerplate of which some words are rarer than others, and then tell something.
+
+    Each word of a corpus has a document share of its own, drawn evenly on a logarithmic scale. A
+    document holds each word with that probability. Its query repeats half of those that the
+    document holds, and of all words each with half its share, by chance. So a shared word is strong
+    evidence if it is rare in the corpus and weak if it is common, as in any text; how common, only
+    the corpus tells.
+
+    Attributes:
+        words: boilerplate words of a corpus at most; there are a quarter of them at least.
+            `in_document` says nothing here: the shares do.
+        shares: least and greatest document share of a word.
+
+    Raises:
+        ValueError: shares that are no probabilities, or not in order.
+
+    Example:
+        >>> rules = GradedBoilerplate(("rich", "tornado", "sphinx", "networkx", "pandas"))
+        >>> corpus = rules.corpus(4, seed=0)
+        >>> len(corpus), corpus.domains[0]
+        (4, 'corpus 0')
+    """
+
+    words: int = 64
+    shares: tuple[float, float] = (0.03, 0.75)
+
+    def __post_init__(self) -> None:
+        low, high = self.shares
+        if not 0 < low < high <= 1:
+            raise ValueError(
+                "shares are the least and the greatest share of documents that hold a word, above "
+                f"0 and at most 1; they are {low} and {high}"
+            )
+        super().__post_init__()
+
+    def _of_corpus(
+        self, words: list[str], pool: NDArray[np.int64], generator: np.random.Generator
+    ) -> Callable[[list[str], list[str]], tuple[str, str]]:
+        count = int(generator.integers(self.words // 4, self.words + 1))
+        own = np.array([words[one] for one in generator.choice(pool, count, replace=False)])
+        low, high = np.log(self.shares)
+        share = np.exp(generator.uniform(low, high, count))
+
+        def insert(query: list[str], document: list[str]) -> tuple[str, str]:
+            held = generator.random(count) < share
+            repeated = held & (generator.random(count) < 0.5)
+            by_chance = generator.random(count) < share / 2
+            of_query, of_document = list(own[repeated | by_chance]), list(own[held])
+            return _inserted(query, of_query, generator), _inserted(
+                document, of_document, generator
+            )
+
+        return insert
+
+
+@dataclass(frozen=True)
+class BoilerplateRecipe(Recipe):
+    """A recipe whose batches and tests are corpora with boilerplate of their own.
+
+    `sizes` are the pairs of a test corpus, and the number of these corpora.
+    """
+
+    rules: Boilerplate = Boilerplate()
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """A corpus for each step, as large as a batch."""
+        return self.rules.corpus(self.base.batch_size, 0, corpora=self.base.steps)
+
+    def tests(self) -> list[EvaluationSet]:
+        """Corpora of other packages, with other boilerplate."""
+        size, count = self.sizes
+        every = self.rules.corpus(size, _TEST_SEED, unseen=True, corpora=count)
+        domains, sets = np.asarray(every.domains), []
+        for name in dict.fromkeys(every.domains):
+            one = every.select(domains == name)
+            ids = [f"{place}" for place in range(len(one))]
+            qrels = {place: {place: 1} for place in ids}
+            corpus = RetrievalSet(
+                ids, list(one.documents), ids, list(one.queries), qrels, name=name
+            )
+            sets.append(EvaluationSet(name, corpus, "out"))
+        return sets
+
+    def record_key(self, **chapter: Any) -> dict[str, Any]:
+        """The recipe's settings, the rules, and the chapter's own."""
+        return {**super().record_key(**chapter), "rules": vars(self.rules)}
+
+
+def search_by_counting(tests: list[EvaluationSet]) -> dict[str, float]:
+    """NDCG@10 of BM25 on corpora, by where its word weights come from: no training.
+
+    Args:
+        tests: two or more.
+
+    Returns:
+        "equal": all words weigh alike. "own": by IDF in the corpus that is searched. "other": by
+        IDF in the next corpus.
+
+    Example:
+        >>> from cde_studies.recipes import recipe
+        >>> names = ("rich", "tornado", "sphinx", "networkx", "pandas")
+        >>> base = recipe("smoke").base
+        >>> small = BoilerplateRecipe("smoke", base, (60, 2), {}, Boilerplate(names))
+        >>> found = search_by_counting(small.tests())
+        >>> found["own"] > found["equal"]
+        True
+    """
+    tokenizer = load_tokenizer("minilm")
+    counts = [Counts.of(test.collection.documents, tokenizer, 64) for test in tests]
+    scores: dict[str, list[float]] = {"equal": [], "own": [], "other": []}
+    for place, test in enumerate(tests):
+        matrix, judged = TermMatrix.of(test.collection), JudgedMatrix.of(test.collection)
+        weights = {
+            "equal": np.ones(len(matrix.vocabulary)),
+            "own": counts[place].term_weights(matrix.vocabulary),
+            "other": counts[(place + 1) % len(tests)].term_weights(matrix.vocabulary),
+        }
+        for name, one in weights.items():
+            scores[name].append(float(judged.ndcg(matrix.scores(one)).mean()))
+    return {name: float(np.mean(values)) for name, values in scores.items()}

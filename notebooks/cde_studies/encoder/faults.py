@@ -1,0 +1,212 @@
+"""One model trained by one process and by two: rightly, and with each fault of §10.3 of the CDE
+paper.
+
+What each arm does differently:
+
+- "one process": nothing; it has the whole batch;
+- "two processes": they share negatives, and add up their gradients;
+- "own negatives": each process has the negatives of its own half of the batch alone;
+- "different weights": the second process' copy has noise on its weights from the start;
+- "no synchronisation": the two never add up their gradients.
+
+`train_arms` starts this module once with one process and once with two, which is::
+
+    torchrun --standalone --nproc-per-node=2 -m cde_studies.encoder.faults task.json
+
+Cost: that of five runs a seed, and some seconds to start the processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval
+from cde.progress import progress
+from cde.retrieval import evaluate
+from cde.training import Processes, TrainConfig, Trainer, build_model, differing_process
+
+__all__ = ["ARMS", "Task", "train_arms"]
+
+#: how many processes → the arms that they train
+ARMS = {
+    1: ("one process",),
+    2: ("two processes", "own negatives", "different weights", "no synchronisation"),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all arms train on, and what they are tested on.
+
+    Attributes:
+        config: settings of training; the seeds take the place of its own, and the arm "own
+            negatives" has `share_negatives` false.
+        pairs: how many of `pydocs`.
+        documents, queries: how many of the test set, `pydocs/networkx`.
+        noise: size of the noise in the arm "different weights", as a share of each matrix'
+            standard deviation.
+        seeds: seeds of the runs; each arm has a run for each.
+
+    Example:
+        >>> task = Task(TrainConfig(), pairs=64, documents=30, queries=10, noise=0.2, seeds=(0, 1))
+        >>> Task.from_json(task.to_json()) == task
+        True
+    """
+
+    config: TrainConfig
+    pairs: int
+    documents: int
+    queries: int
+    noise: float
+    seeds: tuple[int, ...]
+
+    def to_json(self) -> str:
+        """As text, for another process."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Task:
+        """From `to_json`."""
+        values = json.loads(text)
+        config, seeds = TrainConfig.from_dict(values.pop("config")), tuple(values.pop("seeds"))
+        return cls(config=config, seeds=seeds, **values)
+
+
+class Unsynchronised(Processes):
+    """Processes that keep their gradients to themselves."""
+
+    def add_gradients(self, parameters: Any) -> None:
+        """Add up nothing."""
+
+
+def train_arms(task: Task) -> pd.DataFrame:
+    """Train and test every arm with every seed, each arm in as many processes as it needs.
+
+    Returns:
+        A row for each arm and seed: `arm`, `seed`, `ndcg` (0 to 1) of the first process' copy, and
+        `loss` and `accuracy` of the last step. `detected` tells whether `differing_process` found
+        the copies unlike at the end. `gradient_difference` is the same in all rows: how far the
+        gradient of two processes is from that of one before the first step, relative to its length.
+
+    Raises:
+        RuntimeError: processes that fail, with the end of what they wrote.
+    """
+    rows, gradients = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "task.json"
+        path.write_text(task.to_json())
+        for count in progress(ARMS, "training in one process, then in two", unit="launches"):
+            _start(path, count)
+            rows += json.loads(path.with_suffix(f".{count}.json").read_text())
+            gradients.append(torch.load(path.with_suffix(f".{count}.pt")))
+    one, two = gradients
+    return pd.DataFrame(rows).assign(gradient_difference=relative_difference(one, two))
+
+
+def relative_difference(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
+    """The length of the difference of two gradients, as a share of the first one's length.
+
+    Example:
+        >>> relative_difference({"a": torch.tensor([3.0, 4.0])}, {"a": torch.tensor([3.0, 4.5])})
+        0.10000000149011612
+    """
+    apart = torch.stack([(other[name] - one[name]).norm() for name in one]).norm()
+    return float(apart / torch.stack([gradient.norm() for gradient in one.values()]).norm())
+
+
+def add_noise(model: nn.Module, share: float, seed: int) -> None:
+    """Add noise to every matrix of a model, of a share of the matrix' own standard deviation.
+
+    Example:
+        >>> layer = nn.Linear(2, 2)
+        >>> before = layer.weight.clone()
+        >>> add_noise(layer, 0.2, seed=0)
+        >>> bool(torch.equal(layer.weight, before))
+        False
+    """
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.add_(share * parameter.std() * torch.randn_like(parameter))
+
+
+def first_gradient(config: TrainConfig, pairs: Pairs, processes: Processes) -> dict[str, Tensor]:
+    """The gradient of the first batch in float32, by parameter; the learning rate is still 0."""
+    config = replace(config, precision="float32")
+    trainer = Trainer(config, pairs, model=build_model(config), processes=processes)
+    trainer._one(next(trainer.prepared.batches()), 0)
+    named = trainer.model.named_parameters()
+    return {name: one.grad.clone() for name, one in named if one.grad is not None}
+
+
+def train_arm(
+    arm: str,
+    config: TrainConfig,
+    task: Task,
+    pairs: Pairs,
+    test: RetrievalSet,
+    processes: Processes,
+) -> dict[str, Any]:
+    """Train and test one arm with the config's seed; a row as in `train_arms`."""
+    trainer = Trainer(config, pairs, model=build_model(config), processes=processes)
+    if arm == "different weights" and processes.rank:
+        add_noise(trainer.model, task.noise, config.seed)
+    model, metrics = trainer.run()
+    differing = differing_process(model, processes)
+    return {
+        "arm": arm,
+        "seed": config.seed,
+        # the other processes' copies are not tested
+        "ndcg": 0.0 if processes.rank else evaluate(model, test)["ndcg@10"],
+        "loss": metrics[-1]["loss"],
+        "accuracy": metrics[-1]["accuracy"],
+        "detected": differing is not None,
+    }
+
+
+def _start(path: Path, count: int) -> None:
+    """Start this module in so many processes, each with its share of the threads, and wait."""
+    launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
+    command = [sys.executable, "-m", *launcher, "-m", "cde_studies.encoder.faults", str(path)]
+    threads = max(1, torch.get_num_threads() // count)
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    if torch.cuda.device_count() < count:  # two processes cannot have one GPU each
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-3000:])
+
+
+def _work(path: Path) -> None:
+    """What each process does: its part of every arm; the first writes down what was found."""
+    task, processes = Task.from_json(path.read_text()), Processes.connect()
+    test = load_retrieval("pydocs/networkx").shrink(task.documents, task.queries, 0)
+    pairs = load_pairs("pydocs").sample(task.pairs, 0)
+    rows, exact = [], replace(task.config, seed=task.seeds[0])
+    gradient = first_gradient(exact, pairs, processes)
+    for arm in ARMS[processes.count]:
+        synchronised = arm != "no synchronisation"
+        these = processes if synchronised else Unsynchronised(*vars(processes).values())
+        for seed in task.seeds:
+            config = replace(task.config, seed=seed, share_negatives=arm != "own negatives")
+            rows.append(train_arm(arm, config, task, pairs, test, these))
+    if processes.rank == 0:
+        torch.save(gradient, path.with_suffix(f".{processes.count}.pt"))
+        path.with_suffix(f".{processes.count}.json").write_text(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    _work(Path(sys.argv[1]))

@@ -1,0 +1,288 @@
+"""What holds of a contextual encoder before any training: the order of the context, no context,
+fewer documents, and what context costs.
+
+Each function takes encoders that are there and gives a table of numbers; nothing is trained. A
+change is the largest absolute difference of any coordinate of any text, of vectors brought to
+length 1.
+
+Cost: that of embedding the texts, once for each draw.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from cde.models import BiEncoder, ContextualEncoder
+from cde.progress import progress
+from cde_studies.encoder.timing import in_turns, ratios
+from cde_studies.encoder.untrained import on_purpose
+
+__all__ = [
+    "exchanged",
+    "fewer_documents",
+    "largest_change",
+    "minilm_encoders",
+    "null_changes",
+    "order_changes",
+    "parameter_count",
+    "parameter_counts",
+    "relative_times",
+    "token_ids",
+]
+
+Tokens = tuple[Tensor, Tensor]
+Arms = Mapping[tuple[str, str], ContextualEncoder]
+
+_ARM = ["backbone", "attention"]
+
+
+def minilm_encoders(
+    context_size: int, seed: int = 0, **settings: Any
+) -> tuple[BiEncoder, dict[str, ContextualEncoder]]:
+    """MiniLM without context, and as both stages of a contextual encoder in each attention pattern.
+
+    Args:
+        context_size: context documents that the latter are made for.
+        seed: seed of the null token, which both patterns share; all else is pretrained.
+        settings: settings of both configs, or `layers` and `precision`.
+
+    Returns:
+        The bi-encoder; attention pattern → contextual encoder.
+
+    Example:
+        >>> bare, models = minilm_encoders(8, layers=1)
+        >>> bare.dim == models["cached"].dim
+        True
+    """
+    torch.manual_seed(seed)
+    bare = BiEncoder.from_backbone("minilm", **settings)
+    full, cached = (
+        on_purpose(
+            ContextualEncoder.from_backbone(
+                "minilm", attention=pattern, context_size=context_size, **settings
+            )
+        )
+        for pattern in ("full", "cached")
+    )
+    cached.second_stage.null_embedding = copy.deepcopy(full.second_stage.null_embedding)
+    return bare, {"full": full, "cached": cached}
+
+
+def parameter_counts(bare: BiEncoder, model: ContextualEncoder) -> pd.DataFrame:
+    """How many numbers an encoder without context holds, and each stage of one with; and how often
+    each runs.
+
+    Example:
+        >>> bare, models = minilm_encoders(8, layers=1)
+        >>> parameter_counts(bare, models["full"]).loc["bi-encoder", "runs"]
+        'once a text'
+    """
+    parts = {
+        "bi-encoder": (bare, "once a text"),
+        "first stage": (model.first_stage, "once a context document"),
+        "second stage (with the null token)": (model.second_stage, "once a text"),
+    }
+    rows = {name: (parameter_count(module), runs) for name, (module, runs) in parts.items()}
+    return pd.DataFrame.from_dict(rows, "index", columns=["parameters", "runs"])
+
+
+def parameter_count(module: torch.nn.Module) -> int:
+    """How many numbers a module holds.
+
+    Example:
+        >>> parameter_count(torch.nn.Linear(3, 2))
+        8
+    """
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def token_ids(encoder: Any, texts: Sequence[str], like: Any = None) -> Tokens:
+    """Token ids of texts, padded to one length, and their mask: `(texts, T)` int64 each.
+
+    Args:
+        encoder: encoder whose tokenizer, device and limit of tokens are taken.
+        texts: texts to cut into tokens.
+        like: another encoder, whose tokenizer is taken if it has one.
+
+    Example:
+        >>> ids, mask = token_ids(BiEncoder.from_backbone("minilm", 1), ["a red boat", "boats"])
+        >>> ids.shape == mask.shape, mask.sum(dim=1).tolist()
+        (True, [5, 3])
+    """
+    tokenizer = getattr(like, "tokenizer", None) or encoder.tokenizer
+    limits = {"padding": True, "truncation": True, "max_length": encoder.config.max_tokens}
+    encoded = tokenizer(list(texts), return_tensors="pt", **limits)
+    return encoded["input_ids"].to(encoder.device), encoded["attention_mask"].to(encoder.device)
+
+
+def largest_change(first: Tensor, second: Tensor) -> float:
+    """The largest absolute difference of a coordinate, of vectors brought to length 1.
+
+    Example:
+        >>> largest_change(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 3.0]]))
+        1.0
+    """
+    unit = torch.nn.functional.normalize
+    return float((unit(first, dim=-1) - unit(second, dim=-1)).abs().max())
+
+
+def exchanged(ids: Tensor) -> Tensor:
+    """Token ids, `(texts, T)`, in which the first two tokens of each text have changed places,
+    behind the mark that begins it.
+
+    Example:
+        >>> exchanged(torch.tensor([[101, 5, 6, 102]])).tolist()
+        [[101, 6, 5, 102]]
+    """
+    swapped = ids.clone()
+    swapped[:, [1, 2]] = ids[:, [2, 1]]
+    return swapped
+
+
+def order_changes(
+    arms: Arms, text: Tokens, context: Tokens, draws: int, generator: np.random.Generator
+) -> pd.DataFrame:
+    """What permuting the context changes; as a control, what exchanging two tokens of a text does.
+
+    Args:
+        arms: (backbone, attention) → encoder; all with the same vocabulary.
+        text, context: tokens as `token_ids` gives them; texts have four tokens or more.
+        draws: permutations an arm.
+        generator: draws the permutations.
+
+    Returns:
+        A row for each draw, indexed by arm (backbone, attention): "context permuted", and "two text
+        tokens exchanged", which is the same in all draws of an arm.
+
+    Example:
+        >>> from cde_studies.encoder.untrained import untrained_encoder
+        >>> arms = {("NomicBERT", "full"): untrained_encoder("NomicBERT", device="cpu")}
+        >>> ids = torch.arange(1000, 1012).reshape(2, 6)
+        >>> tokens = (ids, torch.ones_like(ids))
+        >>> rows = order_changes(arms, tokens, tokens, 2, np.random.default_rng(0))
+        >>> bool((rows["context permuted"] < 1e-4).all()), len(rows)
+        (True, 2)
+    """
+    (ids, mask), rows = text, []
+    with torch.inference_mode():
+        shown = progress(arms.items(), "permuting the context", unit="encoders")
+        for (backbone, attention), model in shown:
+            vectors = model.first_stage(*context)
+            embedded = model.second_stage(ids, mask, vectors)
+            control = model.second_stage(exchanged(ids), mask, vectors)
+            moved = largest_change(embedded, control)
+            for _ in range(draws):
+                order = torch.from_numpy(generator.permutation(len(vectors)))
+                permuted = model.second_stage(ids, mask, vectors[order])
+                rows.append((backbone, attention, largest_change(embedded, permuted), moved))
+    columns = [*_ARM, "context permuted", "two text tokens exchanged"]
+    return pd.DataFrame(rows, columns=columns).set_index(_ARM)
+
+
+def null_changes(arms: Arms, text: Tokens, contexts: Mapping[str, Tokens]) -> pd.DataFrame:
+    """What a context changes that null tokens replace, against no context at all.
+
+    Args:
+        arms, text: as for `order_changes`.
+        contexts: corpus → tokens of its documents, as many as the encoders are made for.
+
+    Returns:
+        A row for each corpus, indexed by arm (backbone, attention): corpus, change.
+
+    Example:
+        >>> from cde_studies.encoder.untrained import untrained_encoder
+        >>> model = untrained_encoder("NomicBERT", context_size=2, device="cpu")
+        >>> ids = torch.arange(1000, 1012).reshape(2, 6)
+        >>> tokens = (ids, torch.ones_like(ids))
+        >>> null_changes({("NomicBERT", "full"): model}, tokens, {"toy": tokens})["change"].item()
+        0.0
+    """
+    rows = []
+    with torch.inference_mode():
+        shown = progress(arms.items(), "replacing the context", unit="encoders")
+        for (backbone, attention), model in shown:
+            alone = model.second_stage(*text, None)
+            for corpus, context in contexts.items():
+                real = model.first_stage(*context)
+                replaced = model.second_stage(*text, real, null_context=True)
+                rows.append((backbone, attention, corpus, largest_change(alone, replaced)))
+    return pd.DataFrame(rows, columns=[*_ARM, "corpus", "change"]).set_index(_ARM)
+
+
+def fewer_documents(
+    models: Mapping[str, ContextualEncoder],
+    text: Tokens,
+    context: Tensor,
+    sizes: Sequence[int],
+    draws: int,
+    generator: np.random.Generator,
+) -> pd.DataFrame:
+    """How far fewer context documents carry texts: cosine to their embeddings in the whole context.
+
+    Args:
+        models: attention pattern → encoder.
+        text: tokens as `token_ids` gives them.
+        context: `(documents, dim)` of `embed_context`.
+        sizes: how many documents to keep.
+        draws: draws of the documents kept, for each size but 0.
+        generator: makes the draws.
+
+    Returns:
+        A row for each pattern, size, draw, and context, "shorter" or "filled" (with null tokens, to
+        the old length): attention, context, documents, draw, cosine (the mean over texts).
+    """
+    unit = torch.nn.functional.normalize
+    rows = []
+    with torch.inference_mode():
+        for attention, model in models.items():
+            target = unit(model.second_stage(*text, context), dim=-1)
+            length = model.config.context_size
+            null = model.second_stage.null_tokens(length)
+            drawn_sizes = [(kept, n) for kept in sizes for n in range(draws if kept else 1)]
+            for size, draw in progress(drawn_sizes, "shortening the context", unit="contexts"):
+                drawn = generator.choice(len(context), size, replace=False)
+                shorter = context[torch.from_numpy(drawn)]
+                filled = torch.cat([shorter, null[: length - size]])
+                for how, some in {"shorter": shorter, "filled": filled}.items():
+                    vectors = unit(model.second_stage(*text, some), dim=-1)
+                    cosine = float((vectors * target).sum(dim=-1).mean())
+                    rows.append((attention, how, size, draw, cosine))
+    return pd.DataFrame(rows, columns=["attention", "context", "documents", "draw", "cosine"])
+
+
+def relative_times(
+    bare: BiEncoder,
+    models: Mapping[str, ContextualEncoder],
+    context: Tensor,
+    ids: Tensor,
+    rounds: int = 7,
+) -> pd.DataFrame:
+    """How many times as long as without context one batch takes through the second stage.
+
+    Args:
+        bare: the same backbone, without context.
+        models: "full" and "cached"; the latter's keys and values are computed beforehand.
+        context: `(documents, dim)` of `embed_context`.
+        ids: `(texts, T)` tokens, none of them padding.
+        rounds: as for `in_turns`.
+
+    Returns:
+        A row for each round: "without context" (1), "full", "cached".
+    """
+    full, cached = (models[attention].second_stage for attention in ("full", "cached"))
+    with torch.inference_mode():
+        cache = cached.cache_context(context)
+        jobs = {
+            "without context": lambda: bare(ids),
+            "full": lambda: full(ids, None, context),
+            "cached": lambda: cached(ids, None, cache),
+        }
+        times = in_turns(jobs, rounds)
+    return pd.DataFrame({name: ratios(times, name, "without context") for name in jobs})

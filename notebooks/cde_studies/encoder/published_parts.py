@@ -1,0 +1,143 @@
+"""The parts of the authors' code that the paper does not mention, and their forward passes, before
+any training.
+
+`part_scores` adds freshly initialised parts to a pretrained model and searches with it;
+`pass_changes` tries one of the published forward passes on texts.
+
+Cost: that of embedding the collection, once for each part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from cde.data import RetrievalSet
+from cde.models import BiEncoder, ContextualEncoder
+from cde.retrieval import rank, score_queries
+from cde_studies.encoder.properties import Tokens, exchanged, largest_change, parameter_count
+from cde_studies.encoder.untrained import on_purpose, untrained_published
+
+__all__ = ["part_scores", "pass_changes", "published_passes"]
+
+
+def part_scores(
+    parts: Mapping[str, Mapping[str, Any]],
+    collection: RetrievalSet,
+    context: Sequence[str],
+    context_size: int,
+    seed: int = 0,
+    **settings: Any,
+) -> tuple[pd.DataFrame, dict[str, int]]:
+    """NDCG@10 of MiniLM with parts added that are freshly initialised and not trained.
+
+    Args:
+        parts: name → settings of `ContextualConfig`. Three more are known. `bi_encoder` takes the
+            encoder without context. `null_context` puts null tokens in the context's place.
+            `residual=False` lets the output projection take the place of what it projects, as the
+            authors' file for the Hub does.
+        collection: retrieval set to search.
+        context: texts of the corpus, to draw from.
+        context_size: how many of them are drawn.
+        seed: seed of the fresh weights, and of the draw of the context.
+        settings: settings of every encoder.
+
+    Returns:
+        `(queries, parts)` NDCG@10 of each query; part → how many parameters a contextual encoder
+        has with it that it does not have without (0 for the bi-encoder).
+
+    Example:
+        >>> toy = RetrievalSet(["d"], ["a red boat"], ["q"], ["boat"], {"q": {"d": 1}})
+        >>> parts = {"none": {}, "soft prompt": {"soft_prompt_tokens": 8}}
+        >>> scores, added = part_scores(parts, toy, ["a boat", "a ship"], 2, layers=1)
+        >>> scores["none"].tolist(), added["none"]
+        ([1.0], 0)
+    """
+    scores, added = {}, {}
+    contextual: dict[str, Any] = {**settings, "context_size": context_size}
+    plain = parameter_count(ContextualEncoder.from_backbone("minilm", **contextual))
+    for name, part in parts.items():
+        own = dict(part)
+        bound = None if own.pop("null_context", False) else context
+        residual = own.pop("residual", True)
+        torch.manual_seed(seed)
+        encoder: Any
+        if own.pop("bi_encoder", False):
+            encoder, added[name] = BiEncoder.from_backbone("minilm", **settings), 0
+        else:
+            model = on_purpose(ContextualEncoder.from_backbone("minilm", **contextual, **own))
+            stage = model.second_stage
+            stage.variant = replace(stage.variant, residual=residual)
+            encoder, added[name] = (
+                model.with_context(bound, seed=seed),
+                parameter_count(model) - plain,
+            )
+        ranked = rank(encoder, collection, depth=10)
+        scores[name] = score_queries(ranked, collection, ("ndcg@10",))["ndcg@10"].to_numpy()
+    return pd.DataFrame(scores), added
+
+
+def published_passes(
+    folder: str, context_size: int, seed: int = 0
+) -> Iterator[tuple[str, ContextualEncoder]]:
+    """The published forward passes, one after the other: variant and encoder, in evaluation mode.
+
+    Args:
+        folder: folder with jxm/cde-small-v1 or -v2, for the passes that fit its weights; "" for
+            small random weights in "hub", "train" and "v2".
+        context_size: context documents of the random ones.
+        seed: seed of their weights.
+
+    Example:
+        >>> [variant for variant, _ in published_passes("", context_size=4)]
+        ['hub', 'train', 'v2']
+    """
+    variants = ["hub", "train", "v2"]
+    if folder:
+        own = ContextualEncoder.from_pretrained(folder).config.variant
+        variants = ["v2"] if own == "v2" else ["hub", "train"]
+    for variant in variants:
+        if folder:
+            options: dict[str, Any] = {"variant": variant, "precision": "float32"}
+            yield variant, ContextualEncoder.from_pretrained(folder, **options)
+        else:
+            yield variant, untrained_published(variant, context_size, seed)
+
+
+def pass_changes(
+    model: ContextualEncoder, text: Tokens, context: Tokens
+) -> tuple[dict[str, float], Tensor]:
+    """What changes the vectors of a published forward pass, and the vectors.
+
+    Args:
+        model: the pass.
+        text: tokens as `token_ids` gives them.
+        context: tokens of the documents, which are repeated up to the number that the model is
+            made for.
+
+    Returns:
+        Changes by "context reversed", "two text tokens exchanged", "half of the context" (not a
+        number where the pass refuses a shorter context); vectors `(texts, dim)`.
+    """
+    ids, mask = text
+    with torch.inference_mode():
+        size = model.config.context_size
+        vectors = model.first_stage(*context)
+        vectors = vectors[torch.arange(size) % len(vectors)]
+        embedded = model.second_stage(ids, mask, vectors)
+        changes = {
+            "context reversed": model.second_stage(ids, mask, vectors.flip(0)),
+            "two text tokens exchanged": model.second_stage(exchanged(ids), mask, vectors),
+        }
+        largest = {name: largest_change(embedded, other) for name, other in changes.items()}
+        try:
+            half = model.second_stage(ids, mask, vectors[: size // 2])
+            largest["half of the context"] = largest_change(embedded, half)
+        except ValueError:
+            largest["half of the context"] = float("nan")
+    return largest, embedded

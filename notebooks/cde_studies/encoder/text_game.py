@@ -1,0 +1,252 @@
+"""The word game on real text: words of docstrings, boilerplate that differs from corpus to corpus.
+
+The word game's words are numbers, and its encoder starts from random embeddings. Here they are
+words of docstrings, with MiniLM's embeddings: a document is some of the words of a real docstring,
+and a query repeats two of them. Each corpus has boilerplate words of its own: many stand in every
+document and query of it. They are chosen among words that tell documents apart elsewhere, so that
+no word is noise by itself. The corpora of the test have other boilerplate words than those of
+training, and documents of other packages: nothing can be learned by heart.
+
+Embeddings are whitened (principal components, each of variance 1), so that two words are about as
+unlike as two words can be, and they are not trained.
+
+Cost: the vocabulary takes a few seconds once in a process, a corpus of 512 pairs milliseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cde.data import load_pairs
+from cde.data.pydocs import PACKAGES
+from cde.models.encoder import load_tokenizer
+from cde.models.weights import backbone_weights
+from cde.storage import content_hash
+from cde_studies.encoder.word_game import Corpus, choose
+
+__all__ = ["PACKAGES_KEPT", "TextGame", "TextWords", "of_test", "text_words"]
+
+_WORD = re.compile(r"[a-z]{2,}")
+#: documents that a word must stand in, and the share of documents that it may stand in
+_FEW, _MANY = 20, 0.03
+#: one package in so many is kept for the test
+PACKAGES_KEPT = 5
+#: and one word in so many
+_WORDS_KEPT = 4
+
+
+@dataclass(frozen=True)
+class TextWords:
+    """Words of docstrings, and which of them each docstring has.
+
+    Attributes:
+        words: MiniLM knows each as one token; it stands in 20 docstrings or more, and in no more
+            than 3 % of all.
+        tokens: MiniLM's number of each.
+        training, test: `(documents, longest)` int64, the words of docstrings of the packages for
+            training and for the test, filled up with -1.
+    """
+
+    words: list[str]
+    tokens: Tensor
+    training: Tensor
+    test: Tensor
+
+
+@cache
+def text_words(packages: tuple[str, ...] = tuple(PACKAGES)) -> TextWords:
+    """Read the words of docstrings.
+
+    Args:
+        packages: names of `pydocs`; every fifth is for the test.
+
+    Raises:
+        ValueError: fewer than five packages.
+
+    Example:
+        >>> found = text_words(("rich", "tornado", "sphinx", "networkx", "pandas"))
+        >>> "align" in found.words, "the" in found.words
+        (True, False)
+    """
+    if len(packages) < PACKAGES_KEPT:
+        raise ValueError(
+            f"text_words takes {PACKAGES_KEPT} packages or more, every fifth for the test; "
+            f"{len(packages)} were given"
+        )
+    known = load_tokenizer("minilm").get_vocab()
+    found = [
+        [
+            known.keys() & _WORD.findall(text.lower())
+            for text in load_pairs(f"pydocs/{name}").documents
+        ]
+        for name in packages
+    ]
+    counts = Counter(word for package in found for words in package for word in words)
+    most = _MANY * sum(map(len, found))
+    words = sorted(word for word, count in counts.items() if _FEW <= count <= most)
+    number = {word: place for place, word in enumerate(words)}
+
+    def rows(kept: bool) -> Tensor:
+        chosen = [
+            [number[word] for word in sorted(one) if word in number]
+            for place, package in enumerate(found)
+            for one in package
+            if (place % PACKAGES_KEPT == PACKAGES_KEPT - 1) is kept
+        ]
+        table = np.full((len(chosen), max(map(len, chosen))), -1)
+        for row, numbers in zip(table, chosen, strict=True):
+            row[: len(numbers)] = numbers
+        return torch.from_numpy(table)
+
+    return TextWords(words, torch.tensor([known[word] for word in words]), rows(False), rows(True))
+
+
+def of_test(words: int) -> Tensor:
+    """Which of so many words are boilerplate in the test alone, `(words,)` bool.
+
+    Example:
+        >>> of_test(5).tolist()
+        [False, False, False, True, False]
+    """
+    return torch.arange(words) % _WORDS_KEPT == _WORDS_KEPT - 1
+
+
+@dataclass(frozen=True)
+class TextGame:
+    """The rules: how many words of each kind a text has, and which corpora are drawn.
+
+    Attributes:
+        packages: names of `pydocs`; by default all.
+        boilerplate: words that are a corpus' boilerplate.
+        boilerplate_in_document: of these in a document; a query has half as many.
+        content_in_document: words of a docstring in a document; a query repeats two.
+        unseen: draw from the packages and the boilerplate words of the test.
+
+    Raises:
+        ValueError: more words in a text than there are of their kind.
+
+    Example:
+        >>> game = TextGame(packages=("rich", "tornado", "sphinx", "networkx", "pandas"))
+        >>> corpus = game.draw(4, 8, torch.Generator().manual_seed(0))
+        >>> tuple(corpus.documents.shape), tuple(corpus.queries.shape)
+        ((4, 9), (4, 5))
+    """
+
+    packages: tuple[str, ...] | None = None
+    boilerplate: int = 16
+    boilerplate_in_document: int = 6
+    content_in_document: int = 3
+    unseen: bool = False
+
+    def __post_init__(self) -> None:
+        if not (2 <= self.boilerplate_in_document <= self.boilerplate):
+            raise ValueError(
+                f"a document needs 2 boilerplate words or more, and no more than the corpus has; "
+                f"of {self.boilerplate} it has {self.boilerplate_in_document}"
+            )
+        if self.content_in_document < 2:
+            raise ValueError(
+                f"a query repeats two content words of its document, which has "
+                f"{self.content_in_document}"
+            )
+
+    @property
+    def _found(self) -> TextWords:
+        return text_words(self.packages or tuple(PACKAGES))
+
+    @property
+    def words(self) -> int:
+        """Size of the vocabulary."""
+        return len(self._found.words)
+
+    @property
+    def words_in_document(self) -> int:
+        """How many words a document has."""
+        return self.content_in_document + self.boilerplate_in_document
+
+    def vocabulary(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """A corpus' boilerplate words, drawn anew, and all words: content may be any."""
+        everything = torch.arange(self.words)
+        pool = everything[of_test(self.words) == self.unseen]
+        return pool[choose(len(pool), self.boilerplate, 1, generator)[0]], everything
+
+    def draw(
+        self,
+        pairs: int,
+        context: int,
+        generator: torch.Generator,
+        vocabulary: tuple[Tensor, Tensor] | None = None,
+    ) -> Corpus:
+        """A corpus: pairs, and context documents beside them.
+
+        Args:
+            pairs: how many.
+            context: how many context documents.
+            generator: of every draw.
+            vocabulary: its boilerplate words, and what `vocabulary` gives beside them; by default
+                drawn first.
+
+        Raises:
+            ValueError: fewer docstrings with so many words than are asked for.
+        """
+        boilerplate, _ = vocabulary or self.vocabulary(generator)
+        table = self._found.test if self.unseen else self._found.training
+        table = table[(table >= 0).sum(dim=1) >= self.content_in_document]
+        if len(table) < pairs + context:
+            raise ValueError(
+                f"{pairs + context} docstrings with {self.content_in_document} words of the "
+                f"vocabulary are needed; there are {len(table)}"
+            )
+        rows = table[choose(len(table), pairs + context, 1, generator)[0]]
+        order = torch.rand(rows.shape, generator=generator).masked_fill(rows < 0, -1.0)
+        content = rows.gather(1, order.topk(self.content_in_document, dim=1).indices)
+
+        def with_boilerplate(texts: Tensor, count: int) -> Tensor:
+            common = boilerplate[choose(len(boilerplate), count, len(texts), generator)]
+            both = torch.cat([texts, common], dim=1)
+            return both.gather(1, torch.rand(both.shape, generator=generator).argsort(dim=1))
+
+        documents = with_boilerplate(content, self.boilerplate_in_document)
+        queries = with_boilerplate(content[:pairs, :2], self.boilerplate_in_document // 2)
+        return Corpus(queries, documents[:pairs], documents[pairs:])
+
+    def of_test(self) -> TextGame:
+        """The game that is tested on: other packages, other boilerplate."""
+        return replace(self, unseen=True)
+
+    def fingerprint(self) -> str:
+        """What the vocabulary and the docstrings are known by."""
+        found = self._found
+        return content_hash(
+            [
+                *found.words,
+                found.training.numpy().tobytes().hex(),
+                found.test.numpy().tobytes().hex(),
+            ]
+        )
+
+    def embeddings(self, dim: int) -> Tensor:
+        """MiniLM's word embeddings, whitened: their first principal components, each of variance 1,
+        `(words, dim)` float32.
+
+        Raises:
+            ValueError: more components than MiniLM's vectors have.
+        """
+        _, weights = backbone_weights("minilm", 1)
+        [name] = [one for one in weights if one.endswith("word_embeddings.weight")]
+        vectors: Tensor = weights[name].float()[self._found.tokens]
+        if dim > vectors.shape[1]:
+            raise ValueError(
+                f"MiniLM's words have {vectors.shape[1]} components; {dim} were asked for"
+            )
+        vectors = vectors - vectors.mean(dim=0)
+        directions = torch.linalg.svd(vectors, full_matrices=False).Vh[:dim]
+        components: Tensor = vectors @ directions.T
+        return components / components.std(dim=0)

@@ -1,0 +1,147 @@
+"""Small contextual encoders with random weights: for properties that training does not change.
+
+Whether the order of the context matters, or whether two forward passes differ, is decided by the
+architecture. A small model of each family shows it without any download. Weights are drawn ten
+times as wide as usual, so that everything in them matters.
+
+Cost: milliseconds; four layers of 64 dimensions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from cde.hardware import compute_device
+from cde.models.configuration import ContextualConfig
+from cde.models.contextual import ContextualEncoder
+from cde.models.published import published_config
+
+__all__ = [
+    "UNTRAINED_FAMILIES",
+    "on_purpose",
+    "untrained_arms",
+    "untrained_encoder",
+    "untrained_published",
+]
+
+_SMALL = {
+    "vocab_size": 30528,  # of bert-base-uncased, so that MiniLM's tokenizer fits
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "num_hidden_layers": 4,
+    "pad_token_id": 0,
+    "initializer_range": 0.2,
+}
+_MARKS = {"bos_token_id": 101, "eos_token_id": 102, "cls_token_id": 101, "sep_token_id": 102}
+
+#: family → config of a small backbone
+UNTRAINED_FAMILIES: dict[str, dict[str, Any]] = {
+    "NomicBERT": {"model_type": "nomic_bert", **_SMALL},
+    "ModernBERT": {"model_type": "modernbert", **_SMALL, **_MARKS, "local_attention": 16},
+}
+
+# the same NomicBERT, in the keys of the published config, with a wider inner layer
+_PUBLISHED_NOMIC = {
+    "vocab_size": 30528,
+    "n_embd": 64,
+    "n_head": 4,
+    "n_layer": 4,
+    "n_inner": 256,
+    "n_positions": 2048,
+    "activation_function": "swiglu",
+    "rotary_emb_base": 1000,
+    "rotary_emb_fraction": 1.0,
+    "pad_token_id": 0,
+    "initializer_range": 0.2,
+}
+
+
+def untrained_encoder(
+    family: str, seed: int = 0, device: str | None = None, **settings: Any
+) -> ContextualEncoder:
+    """A small encoder of a family, both stages alike, in evaluation mode.
+
+    Args:
+        family: a key of `UNTRAINED_FAMILIES`.
+        seed: seed of the weights; two patterns of attention have the same weights.
+        device: device to run on; by default CUDA where there is one.
+        settings: settings of `ContextualConfig`.
+
+    Raises:
+        ValueError: an unknown family, or a setting that is not accepted.
+
+    Example:
+        >>> untrained_encoder("NomicBERT", attention="cached", context_size=8).dim
+        64
+    """
+    if family not in UNTRAINED_FAMILIES:
+        raise ValueError(f"family must be one of {', '.join(UNTRAINED_FAMILIES)}; it is {family!r}")
+    backbone = UNTRAINED_FAMILIES[family]
+    torch.manual_seed(seed)
+    config = ContextualConfig(
+        first_backbone=dict(backbone), second_backbone=dict(backbone), **settings
+    )
+    return ContextualEncoder(config).eval().to(compute_device(device))  # type: ignore[no-any-return]
+
+
+def on_purpose(model: ContextualEncoder) -> ContextualEncoder:
+    """The same encoder, of which `with_context` no longer warns that it is untrained.
+
+    Args:
+        model: an encoder of `ContextualEncoder.from_backbone`.
+
+    Example:
+        >>> model = on_purpose(ContextualEncoder.from_backbone("minilm", 1, context_size=2))
+        >>> model.with_context(["one boat", "two boats"])
+        CorpusEncoder(all 2 texts; 384 dimensions, attention full)
+    """
+    model._untrained = None
+    return model
+
+
+def untrained_arms(context_size: int, seed: int = 0) -> dict[tuple[str, str], ContextualEncoder]:
+    """A small encoder of each family in each attention pattern: (family, pattern) → encoder.
+
+    Example:
+        >>> list(untrained_arms(8))[:2]
+        [('NomicBERT', 'full'), ('NomicBERT', 'cached')]
+    """
+    return {
+        (family, pattern): untrained_encoder(
+            family, seed, attention=pattern, context_size=context_size
+        )
+        for family in UNTRAINED_FAMILIES
+        for pattern in ("full", "cached")
+    }
+
+
+def untrained_published(
+    variant: str, context_size: int, seed: int = 0, device: str | None = None
+) -> ContextualEncoder:
+    """A small encoder that runs one of the published forward passes, in evaluation mode.
+
+    Args:
+        variant: "hub" or "train" over NomicBERT, with the same weights; "v2" over ModernBERT.
+        context_size: context documents that it is made for.
+        seed: seed of the weights.
+        device: device to run on; by default CUDA where there is one.
+
+    Raises:
+        ValueError: an unknown variant.
+
+    Example:
+        >>> untrained_published("hub", context_size=8).config.variant
+        'hub'
+    """
+    described = {
+        "embedder": "nomic-ai/nomic-bert-2048",
+        "transductive_corpus_size": context_size,
+        "transductive_sequence_dropout_prob": 0.005,
+    }
+    backbone = UNTRAINED_FAMILIES["ModernBERT"] if variant == "v2" else _PUBLISHED_NOMIC
+    torch.manual_seed(seed)
+    model = ContextualEncoder(published_config(described, backbone, variant))
+    return model.eval().to(compute_device(device))  # type: ignore[no-any-return]

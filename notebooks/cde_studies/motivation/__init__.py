@@ -1,0 +1,1 @@
+"""What the chapters on the motivation run."""

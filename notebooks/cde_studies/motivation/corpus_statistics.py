@@ -1,0 +1,148 @@
+"""What a corpus says of itself: document frequencies, mean vector, covariance.
+
+They are taken of a corpus' documents alone, never of its queries:
+
+- `Counts`: how many documents hold each of BM25's terms, and each of MiniLM's word pieces;
+- `Moments`: the mean of the document vectors, and a root of the inverse of their covariance. The
+  covariance is shrunk towards its mean variance by the rule of Ledoit and Wolf (2004): nothing is
+  tuned.
+
+Several corpora together have both too, as one large corpus.
+
+Cost: one pass over the texts; one product of the vectors with themselves, and milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from cde.lexical import document_frequencies
+from cde.models.encoding import tokenise
+
+__all__ = ["Counts", "Moments", "inverse_document_frequency", "shrunk_covariance"]
+
+Vectors = NDArray[np.float32]
+
+
+def inverse_document_frequency(counts: NDArray[np.integer], size: int) -> NDArray[np.float64]:
+    """Lucene's IDF, that of `cde.BM25`: ln(1 + (N - df + 0.5) / (df + 0.5)), above 0 for every df.
+
+    Args:
+        counts: document frequencies df; 0 for what the corpus lacks.
+        size: documents N of the corpus.
+
+    Example:
+        >>> inverse_document_frequency(np.array([0, 1, 2]), 2).round(2).tolist()
+        [1.79, 0.69, 0.18]
+    """
+    weights = np.log1p((size - counts + 0.5) / (counts + 0.5))
+    return np.asarray(weights, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Document frequencies of a corpus, or of several as one.
+
+    Attributes:
+        size: how many documents were counted.
+        terms: how many of them hold each of BM25's terms.
+        pieces: how many hold each word piece, `(vocabulary,)` int64.
+
+    Example:
+        >>> from cde.models.encoder import load_tokenizer
+        >>> counts = Counts.of(["red boats", "a red house"], load_tokenizer("minilm"), 32)
+        >>> counts.size, counts.terms.to_dict(), counts.pieces.max().item()
+        (2, {'boat': 1, 'hous': 1, 'red': 2}, 2)
+    """
+
+    size: int
+    terms: pd.Series[int]
+    pieces: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, documents: Sequence[str], tokenizer: Any, max_tokens: int) -> Counts:
+        """Count the documents of a corpus; word pieces behind `max_tokens` are not seen."""
+        pieces = np.zeros(len(tokenizer), np.int64)
+        for row in tokenise(tokenizer, list(documents), max_tokens):
+            pieces[np.unique(row)] += 1
+        return cls(len(documents), document_frequencies(documents), pieces)
+
+    @classmethod
+    def together(cls, corpora: Sequence[Counts]) -> Counts:
+        """The counts of several corpora as one."""
+        return cls(
+            size=sum(one.size for one in corpora),
+            terms=pd.concat([one.terms for one in corpora]).groupby(level=0).sum(),
+            pieces=np.sum([one.pieces for one in corpora], axis=0),
+        )
+
+    def term_weights(self, vocabulary: list[str]) -> NDArray[np.float64]:
+        """IDF of these terms, `(terms,)`; a term that the corpus lacks has the largest."""
+        counts = self.terms.reindex(pd.Index(vocabulary), fill_value=0)
+        return inverse_document_frequency(counts.to_numpy(np.int64), self.size)
+
+    def piece_weights(self) -> Vectors:
+        """IDF of every word piece, `(vocabulary,)` float32."""
+        return inverse_document_frequency(self.pieces, self.size).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean and covariance of document vectors.
+
+    Attributes:
+        mean: `(dim,)` float32.
+        whitening: `(dim, dim)` float32: vectors less `mean` times this have about the same variance
+            in all directions.
+
+    Example:
+        >>> cross = np.array([[1, 0], [-1, 0], [0, 1], [0, -1]], np.float32)
+        >>> Moments.of(2 * cross).whitening.astype(float).round(2).tolist()
+        [[0.71, 0.0], [0.0, 0.71]]
+    """
+
+    mean: Vectors
+    whitening: Vectors
+
+    @classmethod
+    def of(cls, vectors: Vectors) -> Moments:
+        """The moments of vectors, `(n, dim)`."""
+        covariance = torch.from_numpy(shrunk_covariance(vectors))
+        # vectors that are all alike have no variance to divide by
+        precision = torch.linalg.inv(covariance + 1e-9 * torch.eye(len(covariance)))
+        return cls(vectors.mean(axis=0), torch.linalg.cholesky(precision).float().numpy())
+
+
+def shrunk_covariance(vectors: Vectors) -> NDArray[np.float64]:
+    """Covariance, shrunk towards its mean variance by as much as Ledoit and Wolf's rule says.
+
+    As `sklearn.covariance.ledoit_wolf`, with one product of the vectors in place of three.
+
+    Args:
+        vectors: `(n, dim)` float32.
+
+    Returns:
+        `(dim, dim)` float64.
+
+    Example:
+        >>> cross = np.array([[2, 0], [-2, 0], [0, 1], [0, -1]], np.float32)
+        >>> np.cov(cross.T, bias=True).tolist(), shrunk_covariance(cross).round(2).tolist()
+        ([[2.0, 0.0], [0.0, 0.5]], [[1.29, 0.0], [0.0, 1.21]])
+    """
+    centred = torch.from_numpy(vectors - vectors.mean(axis=0))
+    n, dim = centred.shape
+    covariance = (centred.T @ centred).double() / n
+    target = covariance.trace() / dim * torch.eye(dim)
+    apart = float(((covariance - target) ** 2).sum())
+    # how far single documents scatter around the covariance that they have together
+    lengths = (centred.double() ** 2).sum(dim=1)
+    noise = float((lengths**2).mean() - (covariance**2).sum()) / n
+    share = min(noise / apart, 1.0) if apart > 0 else 1.0
+    return np.asarray(((1 - share) * covariance + share * target).numpy())

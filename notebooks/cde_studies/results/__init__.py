@@ -1,0 +1,1 @@
+"""What the chapters of results run."""

@@ -1,0 +1,108 @@
+"""Every domain searched in the context of every other: one square each, and what the squares say.
+
+A domain is also searched in the context of its own documents that are not searched (`APART`), and
+with null tokens (`NULL`).
+
+Cost: milliseconds; the runs are the chapter's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from cde.intervals import holm
+
+__all__ = ["APART", "NULL", "OTHERS", "Squares"]
+
+#: the context of the domain that is searched, without any document that is searched
+APART = "apart"
+#: null tokens
+NULL = "null"
+#: the mean over all foreign domains
+OTHERS = "others"
+
+
+@dataclass(frozen=True)
+class Squares:
+    """Scores of domains by the source of the context, and ways to read them.
+
+    Attributes:
+        rows: one for each `seed`, domain and context, with its `ndcg` (0 to 1). `test` is the
+            domain that is searched. `where` is "in" for the domains of training, or "out".
+            `context` is a domain, `APART` or `NULL`. Of all seeds together there is the test
+            against the own context: `difference`, `low`, `high`, `p`.
+
+    Example:
+        >>> rows = [["a", "a", 0.5], ["a", "b", 0.4], ["b", "b", 0.3], ["b", "a", 0.2]]
+        >>> rows = pd.DataFrame(rows, columns=["test", "context", "ndcg"]).assign(seed=0)
+        >>> Squares(rows).own_minus(OTHERS).round(1).tolist()
+        [10.0, 10.0]
+    """
+
+    rows: pd.DataFrame
+
+    @property
+    def names(self) -> list[str]:
+        """The domains, in their order."""
+        return list(dict.fromkeys(self.rows["test"]))
+
+    def points(self, rows: pd.DataFrame | None = None) -> pd.DataFrame:
+        """NDCG@10 points, means over seeds: a row for each domain searched, a column a context."""
+        rows = self.rows if rows is None else rows
+        table = rows.pivot_table("ndcg", index="test", columns="context") * 100
+        table = table.reindex(columns=[*self.names, APART, NULL])
+        return table.reindex(index=self.names)
+
+    def foreign(self) -> pd.DataFrame:
+        """Squares with the context of another domain, a row each, by test and context.
+
+        `differs` says whether a square differs from the own context at 5 % after Holm's correction
+        over them all.
+        """
+        rows: pd.DataFrame = self.rows[self.rows["seed"] == self.rows["seed"].min()]
+        rows = rows[rows["context"].isin(self.names) & (rows["context"] != rows["test"])]
+        rows = rows.set_index(["test", "context"])
+        rows["differs"] = holm(rows["p"]) < 0.05
+        return rows
+
+    def within_a_point(self, rows: pd.DataFrame | None = None) -> pd.DataFrame:
+        """Whether a square comes within a point of the best domain's context."""
+        table = self.points(rows)[self.names]
+        return table.sub(table.max(axis=1), axis=0) >= -1
+
+    def counts(self) -> dict[str, int]:
+        """How many squares with a foreign context are what."""
+        tested, near = self.foreign(), self.within_a_point()
+        differs, difference = tested["differs"], tested["difference"]
+        return {
+            "squares with a foreign context": len(tested),
+            "within a point of the row's best": int(sum(near.loc[one] for one in tested.index)),
+            "worse than the own context, Holm": int((differs & (difference < 0)).sum()),
+            "better than the own context, Holm": int((differs & (difference > 0)).sum()),
+            "less than a point worse, by the interval": int((100 * tested["low"] > -1).sum()),
+        }
+
+    def own_minus(self, kind: str) -> pd.Series[float]:
+        """The own context's points minus those of a kind of context, by seed and domain.
+
+        Args:
+            kind: `OTHERS`, `APART` or `NULL`. A domain that was not searched in it is left out.
+        """
+        is_own = self.rows["context"] == self.rows["test"]
+        others = self.rows["context"].isin(self.names) & ~is_own
+        compared = others if kind == OTHERS else self.rows["context"] == kind
+        own, other = (
+            self.rows[some].groupby(["seed", "test"])["ndcg"].mean() for some in (is_own, compared)
+        )
+        return (100 * (own - other)).dropna()
+
+    def crossover(self) -> pd.Series[float]:
+        """For each seed, the share of squares with a foreign context within a point of the best."""
+        shares = {}
+        for seed, rows in self.rows.groupby("seed"):
+            near = self.within_a_point(rows).to_numpy()
+            shares[seed] = near[~np.eye(len(near), dtype=bool)].mean()
+        return pd.Series(shares)

@@ -1,0 +1,263 @@
+"""A corpus replaced bit by bit, under an encoder that goes on reading its first context.
+
+Documents of one corpus give way to those of another, and queries for them come along. An index has
+four ways to live with it:
+
+- *re-embedded*: the context is drawn from the corpus of today, and all documents are embedded in
+  it;
+- *stale*: everything is embedded in the first context;
+- *mixed, new queries*: documents that stayed keep their old vectors, those that came are embedded
+  in the new context, queries too;
+- *mixed, old queries*: the same documents, queries in the old context.
+
+What a way loses is the NDCG@10 of the first one minus its own, query by query. Beside it stand the
+numbers of `cde_studies.results.staleness`, which need no judgements: can they foretell the loss?
+
+Cost: for each share, one forward pass over the corpus and its queries.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cde.data import RetrievalSet
+from cde.models import ContextualEncoder
+from cde.progress import progress
+from cde.retrieval import score_queries, search
+from cde_studies.recipes import EvaluationSet
+from cde_studies.results.staleness import moved, vector_drift, vocabulary_drift
+
+__all__ = [
+    "MEASURES",
+    "STALE",
+    "WAYS",
+    "largest_catching_limit",
+    "lose_context",
+    "replaced",
+    "trigger_elsewhere",
+]
+
+Vectors = NDArray[np.float32]
+#: what can be done when the corpus has changed, as described above
+WAYS = ("re-embedded", "stale", "mixed, new queries", "mixed, old queries")
+#: the way that embeds nothing again
+STALE = WAYS[1]
+#: numbers that foretell a loss without judgements
+MEASURES = ("replaced", "vocabulary", "vectors", "moved")
+
+
+def replaced(old: RetrievalSet, new: RetrievalSet, share: float, seed: int = 0) -> RetrievalSet:
+    """A corpus of which a share of the documents has given way to another's.
+
+    Args:
+        old: the corpus at first.
+        new: where documents come from; it must have as many as are replaced.
+        share: of the documents of `old`. Those that a smaller share replaces, a larger one replaces
+            too.
+        seed: seed of the order in which documents go and come.
+
+    Returns:
+        As many documents as `old` has, ids with "old " or "new " before them, and the queries of
+        either corpus that one of these documents answers.
+
+    Raises:
+        ValueError: a share outside 0 to 1, or too few new documents.
+
+    Example:
+        >>> old = RetrievalSet(["a", "b"], ["boat", "ship"], ["q"], ["sea?"], {"q": {"b": 1}})
+        >>> new = RetrievalSet(["a", "b"], ["soup", "leek"], ["q"], ["eat?"],
+        ...     {"q": {"a": 1, "b": 1}})
+        >>> replaced(old, new, 1.0).queries, len(replaced(old, new, 0.5).documents)
+        (['eat?'], 2)
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"share must be from 0 to 1, of the documents; it is {share}")
+    count = round(share * len(old.documents))
+    if count > len(new.documents):
+        raise ValueError(
+            f"{count} documents are to be replaced, and {new.name} has {len(new.documents)}"
+        )
+    gone, come = (
+        np.random.default_rng(seed).permutation(len(one.documents))[:count] for one in (old, new)
+    )
+    kept = np.setdiff1d(np.arange(len(old.documents)), gone)
+    parts = [("old", old, kept), ("new", new, np.sort(come))]
+    ids = [f"{when} {one.document_ids[row]}" for when, one, rows in parts for row in rows]
+    texts = [one.documents[row] for _, one, rows in parts for row in rows]
+    there = set(ids)
+    queries, asked, qrels, excluded = [], [], {}, {}
+    for when, one, _ in parts:
+        for name, text in zip(one.query_ids, one.queries, strict=True):
+            judged = {f"{when} {doc}": grade for doc, grade in one.qrels.get(name, {}).items()}
+            left = {doc: grade for doc, grade in judged.items() if doc in there}
+            if any(grade > 0 for grade in left.values()):
+                asked.append(f"{when} {name}")
+                queries.append(text)
+                qrels[asked[-1]] = left
+                if never := one.excluded.get(name):
+                    excluded[asked[-1]] = frozenset(f"{when} {doc}" for doc in never)
+    name = f"{old.name}, {share:.0%} {new.name}"
+    return RetrievalSet(ids, texts, asked, queries, qrels, excluded=excluded, name=name)
+
+
+def lose_context(
+    model: ContextualEncoder,
+    corpora: Sequence[EvaluationSet],
+    shares: Sequence[float],
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Every corpus replaced by the next one, bit by bit, and what each way to live with it loses.
+
+    Args:
+        model: a contextual encoder.
+        corpora: two or more, of which each gives way to the next, the last one to the first.
+        shares: of the documents that are replaced.
+        seed: the old context is drawn with it, the new one with the next seed.
+
+    Returns:
+        A row for each corpus, share and way: `old`, `new`, `share`, `way`; `ndcg` (0 to 1);
+        `loss`, points of NDCG@10 less than re-embedded, and `error`, its standard error over
+        `queries`; the measures: `replaced` (the share again), `vocabulary`, `vectors`, `moved`; and
+        `seconds`, what the new context and the documents in it took to embed.
+
+    Raises:
+        ValueError: fewer than two corpora, or what `replaced` refuses.
+
+    Example:
+        >>> texts = ["a red boat", "a green house", "soup with leeks", "an old map"]
+        >>> toy = RetrievalSet(list("abcd"), texts, ["q"], ["boat"], {"q": {"a": 1}})
+        >>> two = [EvaluationSet(name, toy, "out") for name in ("harbour", "village")]
+        >>> model = ContextualEncoder.from_backbone("minilm", 1, attention="gated")
+        >>> rows = lose_context(model, two, [0.0])
+        >>> len(rows), float(rows["loss"].abs().max())
+        (8, 0.0)
+    """
+    if len(corpora) < 2:
+        raise ValueError(f"a corpus gives way to another: two are needed, {len(corpora)} was given")
+    rows = []
+    for place, old in enumerate(progress(list(corpora), "replacing corpora", unit="corpora")):
+        new = corpora[(place + 1) % len(corpora)]
+        rows.append(
+            _lose(model, old.collection, new.collection, shares, seed).assign(
+                old=old.name, new=new.name
+            )
+        )
+    return pd.concat(rows, ignore_index=True)
+
+
+def _lose(
+    model: ContextualEncoder,
+    old: RetrievalSet,
+    new: RetrievalSet,
+    shares: Sequence[float],
+    seed: int,
+) -> pd.DataFrame:
+    first = model.with_context(old.documents, seed=seed)
+    documents = [*old.documents, *new.documents]
+    in_first = dict(zip(documents, first.encode_documents(documents), strict=True))
+    queries = [*old.queries, *new.queries]
+    asked_first = dict(zip(queries, first.encode_queries(queries), strict=True))
+    at_first = np.stack([in_first[text] for text in old.documents])
+    rows: list[dict[str, Any]] = []
+    for share in shares:
+        now = replaced(old, new, share, seed)
+        begun = time.perf_counter()
+        today = model.with_context(now.documents, seed=seed + 1)
+        fresh = today.encode_documents(now.documents)
+        seconds = time.perf_counter() - begun
+        asked = today.encode_queries(now.queries)
+        stale = np.stack([in_first[text] for text in now.documents])
+        asked_stale = np.stack([asked_first[text] for text in now.queries])
+        stayed = np.array([name.startswith("old ") for name in now.document_ids])
+        mixed = np.where(stayed[:, None], stale, fresh)
+        pairs = ((asked, fresh), (asked_stale, stale), (asked, mixed), (asked_stale, mixed))
+        found = {way: _ndcg(now, *vectors) for way, vectors in zip(WAYS, pairs, strict=True)}
+        measured = {
+            "replaced": share,
+            "vocabulary": vocabulary_drift(old.documents, now.documents),
+            "vectors": vector_drift(at_first, stale),
+            "moved": moved(stale, fresh),
+        }
+        for way in WAYS:
+            lost = 100 * (found[WAYS[0]] - found[way])
+            error = float(lost.std(ddof=1) / np.sqrt(len(lost))) if len(lost) > 1 else 0.0
+            scores = {"ndcg": float(found[way].mean()), "loss": float(lost.mean()), "error": error}
+            about = {"share": share, "way": way, "queries": len(lost), "seconds": seconds}
+            rows.append({**about, **scores, **measured})
+    return pd.DataFrame(rows)
+
+
+def _ndcg(collection: RetrievalSet, queries: Vectors, documents: Vectors) -> NDArray[np.float64]:
+    """NDCG@10 of each query, from vectors."""
+    scores, positions = search(queries, documents, 100)
+    names = collection.document_ids
+    ranked = {
+        query: {names[row]: float(score) for score, row in zip(values, rows, strict=True)}
+        for query, values, rows in zip(collection.query_ids, scores, positions, strict=True)
+    }
+    return score_queries(ranked, collection, ("ndcg@10",))["ndcg@10"].to_numpy(np.float64)
+
+
+def largest_catching_limit(
+    losses: Sequence[float], measured: Sequence[float], point: float = 1.0, catch: float = 0.9
+) -> float:
+    """The largest limit of a measure that lets few of the losses above a point pass.
+
+    Args:
+        losses: of each case, in points of NDCG@10.
+        measured: the measure of each case; more than the limit is an alarm.
+        point: a loss above it is to be caught.
+        catch: the share of these that must be.
+
+    Returns:
+        A limit; infinite where there is nothing to catch.
+
+    Example:
+        >>> largest_catching_limit([0.0, 2.0, 3.0], [0.1, 0.2, 0.3]) < 0.2
+        True
+        >>> largest_catching_limit([0.0], [0.1])
+        inf
+    """
+    lost = np.asarray(losses, np.float64) > point
+    values = np.sort(np.asarray(measured, np.float64)[lost])
+    if not len(values):
+        return float("inf")
+    passing = int(np.floor((1 - catch) * len(values) + 1e-9))
+    return float(np.nextafter(values[passing], -np.inf))
+
+
+def trigger_elsewhere(
+    rows: pd.DataFrame, measure: str, point: float = 1.0, catch: float = 0.9
+) -> pd.DataFrame:
+    """A trigger on cases that did not set its limit: each corpus by the limit of all others.
+
+    Args:
+        rows: of `lose_context`, of one way; other columns may stand beside.
+        measure: one of `MEASURES`.
+        point, catch: as for `largest_catching_limit`.
+
+    Returns:
+        The rows, with `limit`, `alarm` (the measure is above it), and `lost`: the loss is above a
+        point, and more than chance among queries explains (1.96 standard errors above 0).
+
+    Example:
+        >>> rows = pd.DataFrame({"old": ["a", "a", "b", "b"], "loss": [0.0, 5.0, 0.0, 6.0],
+        ...     "error": 0.1, "moved": [0.1, 0.3, 0.1, 0.4]})
+        >>> trigger_elsewhere(rows, "moved")["alarm"].tolist()
+        [False, False, False, True]
+    """
+    lost = (rows["loss"] > point) & (rows["loss"] > 1.96 * rows["error"])
+    out = rows.assign(lost=lost, limit=np.inf)
+    for name in rows["old"].unique():
+        here = rows["old"] == name
+        visible = rows["loss"].where(lost, 0.0)[~here]
+        out.loc[here, "limit"] = largest_catching_limit(
+            visible.tolist(), rows.loc[~here, measure].tolist(), point, catch
+        )
+    return out.assign(alarm=out[measure] > out["limit"])

@@ -1,0 +1,205 @@
+"""Whether the context that an encoder was bound with is stale: three numbers without judgements.
+
+A corpus lives: documents come and go, and a contextual encoder goes on reading the context that it
+was bound with. Three numbers say, without a query or a judgement, whether that context is stale:
+
+- `vocabulary_drift`: texts against texts. The Jensen-Shannon divergence of the words' document
+  frequencies, less what two samples of one corpus show by chance;
+- `vector_drift`: vectors against vectors, such as context vectors or documents. How far the mean
+  has moved, in standard deviations, less what chance moves it;
+- `moved`: the same documents' vectors in the old context and in a new one. How far they lie apart,
+  in distances between documents. It alone asks the encoder, and costs the embedding of a sample
+  in both contexts.
+
+The first two say how much the corpus has changed; only the third knows whether the encoder minds.
+One that hardly reads its context does not, however much has changed. The chapter `drift` measures
+how well each foretells what a stale context loses. (`cde.corpus.drift` is what an index keeps and
+reports by itself: how many documents are new, and how far their mean has moved.)
+
+Cost: counting words, some ten thousand texts a second; a pass over the vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from cde.lexical import document_frequencies
+from cde.validation import checked_texts
+
+__all__ = ["MOVED_LIMIT", "context_is_stale", "moved", "vector_drift", "vocabulary_drift"]
+
+#: embed again where a new context moves documents by more than this share of the distance between
+#: them: in the chapter `drift` less than that had cost no more than a point, as far as was visible
+MOVED_LIMIT = 0.25
+_DRAWS = 5
+
+
+def vocabulary_drift(before: Sequence[str], now: Sequence[str], seed: int = 0) -> float:
+    """How far the words of a corpus have moved from those of earlier texts.
+
+    The divergence is that between document frequencies, each divided by their sum. Two samples of
+    one corpus differ too, the more so the smaller they are. So what samples of `now` of the same
+    sizes show among themselves is taken off.
+
+    Args:
+        before: the texts that the context was drawn from, or the context documents themselves.
+        now: the texts of today.
+        seed: seed of the samples.
+
+    Returns:
+        0 (no more than chance, or less) to 1 (no word in common).
+
+    Raises:
+        TypeError: something other than lists of strings.
+        ValueError: fewer than two texts on either side, or no word in them.
+
+    Example:
+        >>> boats = [f"boat {n} in the harbour" for n in range(20)]
+        >>> soups = [f"soup {n} with leeks" for n in range(20, 40)]
+        >>> round(vocabulary_drift(boats, boats), 2), round(vocabulary_drift(boats, soups), 2)
+        (0.0, 1.0)
+    """
+    earlier, today = checked_texts(before), checked_texts(now)
+    if min(len(earlier), len(today)) < 2:
+        raise ValueError(
+            f"drift is measured between two texts or more on either side; there are {len(earlier)} "
+            f"and {len(today)}"
+        )
+    size = min(len(earlier), len(today) // 2)
+    generator = np.random.default_rng(seed)
+    apart, chance = [], []
+    for _ in range(_DRAWS):
+        order = generator.permutation(len(today))
+        sample = [today[row] for row in order[:size]]
+        rest = document_frequencies([today[row] for row in order[size:]])
+        drawn = [earlier[row] for row in generator.permutation(len(earlier))[:size]]
+        apart.append(_divergence(document_frequencies(drawn), rest))
+        chance.append(_divergence(document_frequencies(sample), rest))
+    expected = float(np.mean(chance))
+    if expected >= 1.0:  # no two samples of today's texts share a word: nothing can be told
+        return 0.0
+    return max(0.0, (float(np.mean(apart)) - expected) / (1.0 - expected))
+
+
+def _divergence(first: pd.Series[int], second: pd.Series[int]) -> float:
+    """Jensen-Shannon divergence in bits of two tables of counts: 0 to 1."""
+    if first.empty or second.empty:
+        raise ValueError("texts without a single word say nothing of the words of a corpus")
+    table = pd.DataFrame({"first": first, "second": second}).fillna(0).to_numpy(np.float64)
+    shares = table / table.sum(axis=0)
+    middle = shares.mean(axis=1)
+
+    def entropy(share: NDArray[np.float64]) -> float:
+        share = share[share > 0]
+        return float(-(share * np.log2(share)).sum())
+
+    return entropy(middle) - (entropy(shares[:, 0]) + entropy(shares[:, 1])) / 2
+
+
+def vector_drift(before: ArrayLike, now: ArrayLike) -> float:
+    """How far the mean of vectors has moved, in standard deviations.
+
+    What chance moves the mean of so few vectors by is taken off its squared distance.
+
+    Args:
+        before: `(n, dim)`, such as the context vectors, or documents of then; several vectors a
+            document, `(n, k, dim)`, count as their mean.
+        now: `(m, dim)` of the same kind, from the same encoder in the same context.
+
+    Returns:
+        0 (no more than chance), about 1 where the mean has moved as far as vectors lie from it.
+
+    Raises:
+        ValueError: shapes that do not fit, fewer than two vectors, or vectors that are all the
+            same.
+
+    Example:
+        >>> vectors = np.random.default_rng(0).normal(size=(400, 8))
+        >>> vector_drift(vectors[:200], vectors[200:]) < 0.1
+        True
+        >>> round(vector_drift(vectors[:200], vectors[200:] + 1), 1)
+        1.0
+    """
+    first, second = _checked(before, "before"), _checked(now, "now")
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(
+            f"vectors of {first.shape[1]} and of {second.shape[1]} dimensions do not compare: give "
+            "those of one encoder"
+        )
+    parts = [vectors.var(axis=0, ddof=1).sum() for vectors in (first, second)]
+    spread = float(np.mean(parts))
+    if spread == 0:
+        raise ValueError("the vectors of either side are all the same: there is no scale")
+    distance = float(((first.mean(axis=0) - second.mean(axis=0)) ** 2).sum())
+    chance = float(parts[0] / len(first) + parts[1] / len(second))
+    return float(np.sqrt(max(0.0, distance - chance) / spread))
+
+
+def moved(before: ArrayLike, now: ArrayLike) -> float:
+    """How far the same documents lie apart in two contexts, in distances between documents.
+
+    Args:
+        before: `(n, dim)`, vectors of some documents in the old context.
+        now: `(n, dim)`, of the same documents in a new one, in the same order.
+
+    Returns:
+        The mean distance of a document from itself, over the mean distance between two documents in
+        the old context; 0 if the context changes nothing.
+
+    Raises:
+        ValueError: shapes that differ, fewer than two vectors, or vectors that are all the same.
+
+    Example:
+        >>> moved([[0.0, 0.0], [0.0, 2.0]], [[0.0, 1.0], [0.0, 3.0]])
+        0.5
+    """
+    first, second = _checked(before, "before"), _checked(now, "now")
+    if first.shape != second.shape:
+        raise ValueError(
+            f"the same documents are needed in both contexts; the shapes are {first.shape} and "
+            f"{second.shape}"
+        )
+    # the mean over pairs, without the pairs of a vector and itself
+    lengths = (first**2).sum(axis=1)
+    squares = lengths[:, None] + lengths[None] - 2 * first @ first.T
+    between = np.sqrt(squares.clip(min=0))[~np.eye(len(first), dtype=bool)].mean()
+    if between <= 0:
+        raise ValueError("the documents all have one vector: there is no distance between them")
+    return float(np.linalg.norm(first - second, axis=1).mean() / between)
+
+
+def context_is_stale(share: float, limit: float = MOVED_LIMIT) -> bool:
+    """Whether to draw the context anew and embed every document again.
+
+    Args:
+        share: `moved` of a sample of today's documents, in the context that the index has and in
+            one drawn today.
+        limit: of the share; the chapter `drift` tells what it catches.
+
+    Raises:
+        ValueError: a share below 0, or no number.
+
+    Example:
+        >>> context_is_stale(0.01), context_is_stale(0.4)
+        (False, True)
+    """
+    if not share >= 0:
+        raise ValueError(f"share must be what `moved` gives, 0 or more; it is {share}")
+    return share > limit
+
+
+def _checked(vectors: ArrayLike, name: str) -> NDArray[np.float64]:
+    array = np.asarray(vectors, dtype=np.float64)
+    if array.ndim == 3:
+        array = array.mean(axis=1)
+    if array.ndim != 2 or len(array) < 2:
+        raise ValueError(
+            f"{name} must be (n, dim), two vectors or more; its shape is {array.shape}"
+        )
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} holds NaN or infinite numbers")
+    return array

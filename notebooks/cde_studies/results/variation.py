@@ -1,0 +1,92 @@
+"""How much of a difference of two arms is chance: queries, arithmetic, seeds, collections.
+
+Both arms are trained with each seed, in the machine's own precision and in float32. What moves with
+the precision stands for what moves from one machine to another: other instructions round otherwise,
+and training carries the rounding on. Scores are kept query by query until the standard error of
+each mean difference over queries is known.
+
+Cost: that of training both arms twice with each seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cde.data import RetrievalSet
+from cde.progress import progress
+from cde.retrieval import rank, score_queries
+from cde_studies.recipes import Recipe
+
+__all__ = ["PRECISIONS", "sources_of_variation", "variation"]
+
+#: what the same run is repeated in
+PRECISIONS = ("auto", "float32")
+
+
+def variation(
+    recipe: Recipe, one: Mapping[str, Any], other: Mapping[str, Any], seeds: Sequence[int]
+) -> pd.DataFrame:
+    """The difference of two bi-encoder arms on each set out of domain, and what moves it.
+
+    Args:
+        recipe: what both arms have in common.
+        one, other: settings in which they depart from it.
+        seeds: seeds of training.
+
+    Returns:
+        A row for each seed, set and precision: seed, set, precision, gain (points of NDCG@10, one
+        minus other), query_error (its standard error over queries, in points).
+    """
+    rows = []
+    jobs = [(seed, precision) for seed in seeds for precision in PRECISIONS]
+    for seed, precision in progress(jobs, "training twice", unit="pairs of runs"):
+        models = [
+            recipe.train({**arm, "precision": precision}, seed).model() for arm in (one, other)
+        ]
+        for test in recipe.tests():
+            if test.where == "out":
+                first, second = (_scores(model, test.collection) for model in models)
+                apart = 100 * (first - second)
+                error = float(apart.std(ddof=1) / np.sqrt(len(apart)))
+                row = {"seed": seed, "set": test.name, "precision": precision}
+                rows.append({**row, "gain": float(apart.mean()), "query_error": error})
+    return pd.DataFrame(rows)
+
+
+def _scores(model: Any, collection: RetrievalSet) -> NDArray[np.float64]:
+    frame = score_queries(rank(model, collection), collection)
+    return np.asarray(frame["ndcg@10"], dtype=np.float64)
+
+
+def sources_of_variation(rows: pd.DataFrame) -> dict[str, float]:
+    """Standard deviations of a difference in points, by what would have to be drawn anew.
+
+    Args:
+        rows: rows of `variation`.
+
+    Returns:
+        Four of them. "queries" is that of one set's difference, with another sample of as many
+        queries. "arithmetic" and "seeds" are those of the mean over sets, in another precision and
+        with another seed. "collections" is that of the mean over seeds, on another set.
+
+    Example:
+        >>> rows = pd.DataFrame({"seed": [0, 0, 1, 1], "set": ["s", "t"] * 2, "precision": "auto",
+        ...     "gain": [0.0, 2.0, 2.0, 4.0], "query_error": 0.5})
+        >>> {name: round(value, 3) for name, value in sources_of_variation(rows).items()}
+        {'queries': 0.5, 'arithmetic': nan, 'seeds': 1.414, 'collections': 1.414}
+    """
+    own = rows[rows["precision"] == PRECISIONS[0]]
+    by_seed = own.groupby("seed")["gain"].mean()
+    again = rows[rows["precision"] == PRECISIONS[1]].groupby("seed")["gain"].mean()
+    moved = (by_seed - again).dropna()
+    return {
+        "queries": float(np.sqrt((own["query_error"] ** 2).mean())),
+        "arithmetic": float(np.sqrt((moved**2).mean() / 2)) if len(moved) else float("nan"),
+        "seeds": float(by_seed.std(ddof=1)) if len(by_seed) > 1 else float("nan"),
+        "collections": float(own.groupby("set")["gain"].mean().std(ddof=1)),
+    }

@@ -1,0 +1,151 @@
+"""What a contextual encoder makes of a corpus' words: how common it takes a word to be, and how
+much the word then counts.
+
+The *weight* of a word in a text is how far the text's vector moves when the word is left out, as a
+cosine distance. A statistical ranker gives a word less weight where more documents hold it. Whether
+an encoder does so is seen in two corpora: one text is embedded in the context of both, so that text
+and model are the same, and only the word's document frequencies differ.
+
+Cost: an embedding for each word of each text and context.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from cde.models import ContextualEncoder
+from cde.models.encoding import padded, tokenise
+from cde.validation.vectors import encoded
+
+__all__ = ["DocumentShares", "shares_read", "word_weights"]
+
+
+def _plain(word: str) -> str:
+    return "".join(letter for letter in word.lower() if letter.isalnum())
+
+
+@dataclass(frozen=True)
+class DocumentShares:
+    """In which share of a corpus' documents a word stands, whatever its case and its stops.
+
+    Attributes:
+        counts: plain word → how many documents hold it.
+        size: documents of the corpus.
+
+    Example:
+        >>> shares = DocumentShares.of(["A red boat.", "the Red house"])
+        >>> shares.of_words(["red", "boat,", "green"]).round(2).tolist()
+        [0.83, 0.5, 0.17]
+    """
+
+    counts: Counter[str]
+    size: int
+
+    @classmethod
+    def of(cls, documents: Sequence[str]) -> DocumentShares:
+        """Count the documents of a corpus."""
+        every = ({_plain(word) for word in document.split()} for document in documents)
+        return cls(Counter(word for words in every for word in words), len(documents))
+
+    def of_words(self, words: Iterable[str]) -> NDArray[np.float64]:
+        """The share of each word, `(words,)` float64.
+
+        Half a document more holds it and half a document more does not, so that no share is 0 or 1
+        and its logarithm is finite.
+        """
+        held = np.array([self.counts[_plain(word)] for word in words], dtype=np.float64)
+        return (held + 0.5) / (self.size + 1)
+
+
+def word_weights(encoder: Any, texts: Sequence[str], most: int = 30) -> pd.DataFrame:
+    """How far each text's vector moves when one of its words is left out.
+
+    Args:
+        encoder: with `encode_documents`, such as `ContextualEncoder.with_context` gives.
+        texts: documents.
+        most: words of a text that are kept; the rest is cut off first.
+
+    Returns:
+        Columns text (its place), word, weight (cosine distance): a row for each word of a text that
+        has two or more.
+
+    Example:
+        >>> from cde.models import BiEncoder
+        >>> found = word_weights(BiEncoder.from_backbone("minilm", 1), ["a red boat"])
+        >>> found["word"].tolist(), bool((found["weight"] > 0).all())
+        (['a', 'red', 'boat'], True)
+    """
+    kept = [text.split()[:most] for text in texts]
+    rows, shorter = [], []
+    for number, words in enumerate(kept):
+        for place, word in enumerate(words if len(words) > 1 else []):
+            rows.append({"text": number, "word": word})
+            shorter.append(" ".join(words[:place] + words[place + 1 :]))
+    table = pd.DataFrame(rows, columns=["text", "word"])
+    whole = encoded(encoder, [" ".join(words) for words in kept], "documents").astype(np.float64)
+    without = encoded(encoder, shorter, "documents").astype(np.float64)
+    table["weight"] = 1 - (whole[table["text"].to_numpy()] * without).sum(axis=1)
+    return table
+
+
+@torch.no_grad()
+def shares_read(
+    model: ContextualEncoder, texts: Sequence[str], context: Sequence[str]
+) -> pd.DataFrame:
+    """A gated reader's soft document frequency of word pieces: how much of the context resembles
+    them.
+
+    Args:
+        model: with attention "gated".
+        texts: documents whose word pieces are looked up.
+        context: texts that the context is drawn from, as in `with_context`.
+
+    Returns:
+        Columns piece (token id), read (mean over its occurrences, 0 to 1) and count.
+
+    Raises:
+        ValueError: a model without a gated reader.
+
+    Example:
+        >>> model = ContextualEncoder.from_backbone("minilm", 1, attention="gated",
+        ...     first_stage_layers=0, tie_token_embeddings=True, vectors_per_document=6)
+        >>> found = shares_read(model, ["boats and houses"], ["a red boat", "many boats"])
+        >>> model.tokenizer.convert_ids_to_tokens(found.sort_values("read")["piece"])[-1]
+        'boats'
+    """
+    stage = model.second_stage
+    if stage.reader is None:
+        raise ValueError(
+            "only a model with attention='gated' reads shares; this one has attention="
+            f"{model.config.attention!r}"
+        )
+    tokens = model.with_context(list(context)).context
+    assert tokens is not None
+    vectors = tokens.reshape(1, -1, model.dim)
+    found = []
+    rows = tokenise(model.tokenizer, list(texts), model.config.max_tokens)
+    for start in range(0, len(rows), 64):
+        ids, mask = padded(
+            rows[start : start + 64], model.tokenizer.pad_token_id or 0, model.device
+        )
+        places = torch.arange(ids.shape[1], device=ids.device)[None]
+        states = stage.family.embed(stage.backbone, ids, places)
+        read = stage.reader.shares(stage.family.normalise(stage.backbone, states), vectors)
+        real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.bool()
+        found.append(
+            pd.DataFrame(
+                {"piece": ids[real].cpu().numpy(), "read": read.sum(dim=-1)[real].cpu().numpy()}
+            )
+        )
+    every = pd.concat(found)
+    every = every[~every["piece"].isin(model.tokenizer.all_special_ids)]
+    grouped = every.groupby("piece")["read"]
+    return grouped.agg(["mean", "size"]).set_axis(["read", "count"], axis=1).reset_index()

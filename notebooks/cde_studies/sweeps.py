@@ -1,0 +1,316 @@
+"""Sweeps: many arms trained with every seed, and each model tested on every set, in every context
+asked for.
+
+Contexts of a contextual encoder when it is tested:
+
+- `own`: documents of the corpus that is searched, as the paper does;
+- `other`: documents of the next corpus in the list, so that the context is real and wrong;
+- `null`: null tokens, so that the encoder has its parameters and no context;
+- `strings`: documents of random letters, as many as the encoder was made for;
+- `apart`: documents of the corpus that answer none of the queries;
+- `five`: five documents of the corpus;
+- `fixed`: the documents that stood in every batch of a run whose context was fixed.
+
+`other`, `null` and `strings` are the control that the papers lack: a gain that they show as well is
+not the context's.
+
+Cost: that of the runs, and of 2 to 30 seconds a set, model and context on two cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from cde.data.random_text import random_texts
+from cde.intervals import Interval, crossed_interval, mean_and_spread
+from cde.progress import progress
+from cde.retrieval import evaluate
+from cde.storage.workers import in_workers
+from cde.training.preparation import fixed_context
+from cde.training.runs import Run
+from cde_studies.recipes import EvaluationSet, Recipe
+
+__all__ = ["Context", "Sweep", "evaluate_in_contexts", "score_references", "sweep"]
+
+#: which context a contextual encoder reads in a test, as described above
+Context = Literal["own", "other", "apart", "null", "strings", "five", "fixed"]
+_FEW = 5
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The rows of a sweep, and ways to read them.
+
+    Rows are picked by `wanted`: columns and the value that each must have (arm, where, set, or a
+    factor of the chapter's own, such as batch_size); None takes every value. A contextual encoder
+    is read in its own context, a bi-encoder in none, unless `context` says otherwise.
+
+    Attributes:
+        rows: those of `sweep`, with columns of the chapter's own.
+
+    Example:
+        >>> rows = pd.DataFrame({"arm": ["a", "a", "b", "b"], "seed": [0, 1, 0, 1], "ndcg": [0.5,
+        ...     0.6, 0.4, 0.4],
+        ...     "set": "s", "where": "out", "context": "none", "loss": 1.0})
+        >>> Sweep(rows).gain({"arm": "a"}, {"arm": "b"}).round(1).to_dict()
+        {0: 10.0, 1: 20.0}
+    """
+
+    rows: pd.DataFrame
+
+    def of(self, context: str | None = None, **wanted: Any) -> pd.DataFrame:
+        """The rows that are wanted, in one context.
+
+        Raises:
+            KeyError: a column that the sweep does not have.
+        """
+        rows = self.rows
+        for column, value in wanted.items():
+            if value is not None:
+                rows = rows[rows[column] == value]
+        kinds = ("none", "own") if context is None else (context,)
+        return rows[rows["context"].isin(kinds)]
+
+    def score(
+        self,
+        context: str | None = None,
+        where: str | None = "out",
+        by: str | list[str] = "seed",
+        **wanted: Any,
+    ) -> pd.Series[float]:
+        """NDCG@10 in points, 0 to 100: the mean over sets (and whatever else is not wanted) of each
+        seed.
+
+        Args:
+            context: "own", "other", "null" or "none".
+            where: sets "out" of the domains of training, "in" them, or all (None).
+            by: what the means are of; ["seed", "set"] keeps sets apart.
+            wanted: see the class.
+        """
+        return 100 * self.of(context, where=where, **wanted).groupby(by)["ndcg"].mean()
+
+    def shown(self, digits: int = 2, **wanted: Any) -> str:
+        """`score` as text: mean ± standard deviation over the seeds."""
+        return mean_and_spread(self.score(**wanted), digits)
+
+    def gain(
+        self,
+        arm: Mapping[str, Any],
+        over: Mapping[str, Any],
+        /,
+        by: str | list[str] = "seed",
+        **common: Any,
+    ) -> pd.Series[float]:
+        """Points that one selection has more than another, seed by seed.
+
+        Args:
+            arm, over: arguments of `score` of each, such as {"arm": "a", "context": "null"}.
+            by: as in `score`.
+            common: arguments of both.
+        """
+        return self.score(by=by, **{**common, **arm}) - self.score(by=by, **{**common, **over})
+
+    def crossed_gain(
+        self, arm: Mapping[str, Any], over: Mapping[str, Any], /, **common: Any
+    ) -> Interval | None:
+        """The mean `gain` with an interval over other seeds and other sets at once; None with a
+        single seed or set.
+        """
+        gains = self.gain(arm, over, by=["seed", "set"], **common).dropna().to_frame("gain")
+        table = gains.pivot_table("gain", "seed", "set")
+        return crossed_interval(table) if min(table.shape) > 1 else None
+
+    def of_run(self, column: str, **wanted: Any) -> pd.Series[float]:
+        """A number of each run, such as loss or accuracy, by seed."""
+        rows = self.rows
+        for name, value in wanted.items():
+            rows = rows[rows[name] == value]
+        return rows.groupby("seed")[column].first()
+
+    def has(self, where: str) -> bool:
+        """Whether there are sets of a kind, "in" or "out"."""
+        return bool((self.rows["where"] == where).any())
+
+    def sets(self, where: str = "out") -> int:
+        """How many sets of a kind there are."""
+        return int(self.rows.loc[self.rows["where"] == where, "set"].nunique())
+
+    def mean_by_run(self) -> pd.DataFrame:
+        """The mean over sets of each arm, seed, kind of set and context: the numbers behind a
+        figure.
+        """
+        keys = ["arm", "seed", "where", "context"]
+        return self.rows.groupby(keys, sort=False)["ndcg"].mean().reset_index()
+
+
+def evaluate_in_contexts(
+    model: Any,
+    tests: Sequence[EvaluationSet],
+    contexts: Iterable[Context] = ("own",),
+    seed: int = 0,
+    fixed: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """NDCG@10 of an encoder on each set, in each context.
+
+    Args:
+        model: either encoder, or BM25; what reads no context is tested once, its context is "none".
+        tests: the sets; `other` takes the documents of the next one.
+        contexts: see the module.
+        seed: seed of the draw of the context.
+        fixed: documents of the context `fixed`.
+
+    Returns:
+        Columns set, where, context, ndcg (0 to 1).
+
+    Raises:
+        ValueError: the context `other` with a single set.
+
+    Example:
+        >>> from cde.data import RetrievalSet
+        >>> toy = RetrievalSet(["d"], ["a red boat"], ["q"], ["boat"], {"q": {"d": 1}})
+        >>> from cde.models import BiEncoder
+        >>> model = BiEncoder.from_backbone("minilm", 1)
+        >>> evaluate_in_contexts(model, [EvaluationSet("toy", toy, "out")])
+           set where context  ndcg
+        0  toy   out    none   1.0
+    """
+    rows, reads = [], getattr(model, "reads_context", False)
+    for place, test in enumerate(tests):
+        for context in tuple(contexts) if reads else ("none",):
+            if context == "other" and len(tests) < 2:
+                raise ValueError("context 'other' needs a second test set to take documents from")
+            source = tests[(place + 1) % len(tests)] if context == "other" else test
+            documents = source.beside if context == "apart" else source.collection.documents
+            if not documents:
+                raise ValueError(
+                    f"context 'apart' needs documents that answer no query; {test.name} has none"
+                )
+            encoder: Any = model
+            if reads:
+                texts = _context_texts(context, documents, model, seed, fixed)
+                encoder = model.with_context(texts, seed=seed)
+            ndcg = evaluate(encoder, test.collection)["ndcg@10"]
+            rows.append({"set": test.name, "where": test.where, "context": context, "ndcg": ndcg})
+    return pd.DataFrame(rows)
+
+
+def _context_texts(
+    context: str, documents: Sequence[str], model: Any, seed: int, fixed: Sequence[str] | None
+) -> Sequence[str] | None:
+    """The texts that a context is drawn from."""
+    if context == "null":
+        return None
+    if context == "fixed":
+        if fixed is None:
+            raise ValueError("context 'fixed' is that of a run whose context_from is 'fixed'")
+        return fixed
+    generator = np.random.default_rng(seed)
+    if context == "five":
+        rows = generator.choice(len(documents), min(_FEW, len(documents)), replace=False)
+        return [documents[row] for row in rows]
+    if context == "strings":
+        return random_texts(model.config.context_size, generator)
+    return documents
+
+
+def sweep(
+    arms: Mapping[str, Mapping[str, Any]],
+    seeds: Sequence[int],
+    recipe: Recipe,
+    contexts: Iterable[Context] = ("own",),
+    tests: Sequence[EvaluationSet] | None = None,
+    after: Mapping[str, Any] | None = None,
+    jobs: int | None = None,
+) -> pd.DataFrame:
+    """Train and test every arm with every seed; runs that the store has are read back.
+
+    Args:
+        arms: name → settings in which the arm departs from the recipe.
+        seeds: seeds of training; the data and the test sets are the same for all.
+        recipe: what all arms have in common.
+        contexts: contexts in which contextual encoders are tested.
+        tests: test sets; by default the recipe's.
+        after: an arm of the first phase; the arms are then second phases (`Recipe.fine_tune`) that
+            go on from it, each from the run of its own seed. By default the arms are first phases.
+        jobs: how many arms and seeds are at work at a time, each in a process of its own, here or
+            on a cluster; by default one, here (`cde.storage.workers`). One whose process is killed
+            is done again from its last checkpoint, the others' runs are in the store.
+
+    Returns:
+        A row for each arm, seed, set and context: arm, seed, set, where, context, ndcg; and of the
+        run: loss and accuracy (means of the last tenth of its steps), step_seconds (median).
+
+    Raises:
+        ValueError: settings that do not fit each other or the data.
+    """
+    tests = recipe.tests() if tests is None else tests
+    pairs = [(arm, seed) for arm in arms for seed in seeds]
+    one = partial(_rows, arms, recipe, tuple(contexts), tests, after)
+    found = in_workers(one, pairs, jobs)
+    rows = dict(progress(found, "training and testing", total=len(pairs), unit="runs"))
+    return pd.concat([rows[place] for place in range(len(pairs))], ignore_index=True)
+
+
+def _rows(
+    arms: Mapping[str, Mapping[str, Any]],
+    recipe: Recipe,
+    contexts: tuple[Context, ...],
+    tests: Sequence[EvaluationSet],
+    after: Mapping[str, Any] | None,
+    which: tuple[str, int],
+) -> pd.DataFrame:
+    """The rows of one arm with one seed."""
+    arm, seed = which
+    run = recipe.train(arms[arm] if after is None else after, seed)
+    if after is not None:
+        run = recipe.fine_tune(run, arms[arm], seed)
+    fixed = None
+    if run.config.context_from == "fixed":
+        rows_of = fixed_context(run.config, len(recipe.pairs))
+        fixed, contexts = [recipe.pairs.documents[row] for row in rows_of], ("fixed", *contexts)
+    scores = evaluate_in_contexts(run.model(), tests, contexts, fixed=fixed)
+    return scores.assign(arm=arm, seed=seed, **_ending(run))
+
+
+def score_references(
+    encoders: Mapping[str, Any], tests: Sequence[EvaluationSet], seeds: Sequence[int]
+) -> pd.DataFrame:
+    """What a sweep's arms stand beside: encoders that no seed changes, in no context.
+
+    Args:
+        encoders: name → encoder, or BM25; a contextual encoder reads null tokens.
+        tests: the sets.
+        seeds: those of the sweep; each has the same rows, so that differences are seed by seed.
+
+    Returns:
+        Columns arm, seed, set, where, context ("none"), ndcg (0 to 1).
+
+    Example:
+        >>> from cde.data import RetrievalSet
+        >>> from cde.lexical import BM25
+        >>> toy = RetrievalSet(["d"], ["a red boat"], ["q"], ["boat"], {"q": {"d": 1}})
+        >>> score_references({"BM25": BM25()}, [EvaluationSet("toy", toy, "out")], [0, 1])[
+        ...     ["arm", "seed", "context", "ndcg"]].values.tolist()
+        [['BM25', 0, 'none', 1.0], ['BM25', 1, 'none', 1.0]]
+    """
+    scores = [
+        evaluate_in_contexts(encoder, tests, ("null",)).assign(arm=name, context="none")
+        for name, encoder in encoders.items()
+    ]
+    return pd.concat(scores).merge(pd.DataFrame({"seed": list(seeds)}), how="cross")
+
+
+def _ending(run: Run) -> dict[str, float]:
+    metrics = run.metrics
+    last = metrics.tail(max(1, len(metrics) // 10))
+    return {
+        "loss": float(last["loss"].mean()),
+        "accuracy": float(last["accuracy"].mean()),
+        "step_seconds": float(np.median(metrics["seconds"])),
+    }

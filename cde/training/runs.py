@@ -44,7 +44,7 @@ from cde.training.loop import CHECKPOINT
 __all__ = ["PROCEDURE", "Run", "provenance", "run_key", "stored", "train"]
 
 #: the version of the training procedure: a run of another version is another run. Raise it when the
-#: numbers of a run change; `tests/experiments/test_runs.py` holds the losses of a few steps, and
+#: numbers of a run change; `tests/training/test_runs.py` holds the losses of a few steps, and
 #: fails when they move and this has not
 PROCEDURE = 1
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cde import experiments
+import cde_studies
 from cde.data import RetrievalSet, load_pairs, load_retrieval
 from cde.models import BiEncoder
 from cde.training import Trainer
@@ -46,7 +46,7 @@ class Contextual:
 def test_a_book_without_records_shortens_the_recipe_of_the_laptop_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    file = Path(experiments.__file__).with_name("recipes.yml")
+    file = Path(cde_studies.__file__).with_name("recipes.yml")
     monkeypatch.delenv("CDE_FRESH", raising=False)
     whole = {name: profile_values(file, name) for name in ("smoke", "laptop", "gpu")}
     monkeypatch.setenv("CDE_FRESH", "1")

@@ -76,15 +76,8 @@ def _doctor(more: Sequence[ModuleType]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None, more: Sequence[ModuleType] = ()) -> int:
-    """Run the command; return its exit status (0 well, 1 a check or a chapter failed, 2 bad input).
-
-    Args:
-        arguments: by default those of the process.
-        more: modules with commands, beside those of installed packages.
-
-    Example:
-        >>> main(["index", "status", "no/such/folder"])
-        2
+    """Run the command; return its exit status (0 well, 1 a check or a chapter failed, 2 bad
+    input).
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = given[0] if given else ""

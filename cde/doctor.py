@@ -74,11 +74,7 @@ def _checks() -> Iterator[Check]:
 
 
 def report(more: Sequence[Callable[[], Iterator[Check]]] = ()) -> int:
-    """Print one line per check; return 0 if all is well, 1 if something needs mending.
-
-    Args:
-        more: checks beside the library's.
-    """
+    """Print one line per check; return 0 if all is well, 1 if something needs mending."""
     good = True
     for checks in (_checks, *more):
         for name, passed, detail in checks():

@@ -81,10 +81,6 @@ def _pairs_of(run: str) -> list[str]:
     """Pairs of neighbouring characters of a run, and its ideographs.
 
     Vowel signs and tone marks are written upon the consonant before them, and stay with it.
-
-    Example:
-        >>> _pairs_of("東京タワー")
-        ['東京', '京タ', 'タワ', 'ワー', '東', '京']
     """
     letters: list[str] = []
     for one in run:
@@ -177,10 +173,6 @@ def idf_divergence_of_counts(
 ) -> float:
     """`idf_divergence`, from document frequencies that are at hand: one training corpus, many test
     corpora.
-
-    Args:
-        test, training: document frequencies, as `document_frequencies` gives them.
-        test_size, training_size: how many documents each was counted over.
     """
     if test.empty or training.empty:
         raise ValueError("a corpus without a single term has no IDF")

@@ -26,18 +26,7 @@ _HIDDEN: ContextVar[bool] = ContextVar("hidden", default=False)
 def progress(
     items: Iterable[Item], title: str, total: int | None = None, unit: str = ""
 ) -> tqdm[Item]:
-    """Iterate over `items` behind a progress bar.
-
-    Args:
-        items: what to iterate over.
-        title: what is being done, such as "embedding".
-        total: how many items there are, where `items` has no length.
-        unit: what an item is, such as "texts".
-
-    Example:
-        >>> list(progress([1, 2], "counting"))
-        [1, 2]
-    """
+    """Iterate over `items` behind a progress bar."""
     terminal = sys.stderr.isatty()
     outermost = not len(getattr(tqdm, "_instances", ()))  # the bars that have not ended
     return tqdm(
@@ -56,13 +45,7 @@ def progress(
 
 @contextmanager
 def without_bars() -> Iterator[None]:
-    """Show no bars within: for callers who said that they want none.
-
-    Example:
-        >>> with without_bars():
-        ...     progress([1, 2], "counting").disable
-        True
-    """
+    """Show no bars within: for callers who said that they want none."""
     token = _HIDDEN.set(True)
     try:
         yield

@@ -45,24 +45,7 @@ PROFILES = ("smoke", "laptop", "gpu", "paper")
 
 @dataclass
 class Account:
-    """What a process has used and found.
-
-    Attributes:
-        loaded: name → fingerprint of each collection that was loaded.
-        asked: names of collections that were loaded or looked for: a page is stale when one
-            appears, changes or goes.
-        read: records that were looked for, as paths below the checkout: a page is stale when one
-            changes.
-        proofs: record → what its comparison with a miniature gave: "" if the proof holds, else what
-            differs.
-        measured: measurements of claims, in their order.
-        shared: hashes of the recipes whose overlap of training and tests is shown already.
-        gates: (scale, gate) → what the gate showed.
-        answer: the page's answer, in Markdown.
-        profile: the page's, once its settings are made; measurements at `smoke` are rehearsals.
-        given: the page's parameters that are not left to the profile.
-        begun: when the process began to count, in seconds since 1970.
-    """
+    """What a process has used and found."""
 
     loaded: dict[str, str] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
@@ -84,21 +67,12 @@ account = Account()
 def without_records() -> bool:
     """Whether this book is made anew, from no record (`make book FRESH=1`); then `laptop` is
     shortened: less training, smaller collections.
-
-    Example:
-        >>> without_records()
-        False
     """
     return os.environ.get("CDE_FRESH") == "1"
 
 
 def libraries() -> dict[str, str]:
-    """Versions of the libraries that compute, as far as they are installed.
-
-    Example:
-        >>> "torch" in libraries()
-        True
-    """
+    """Versions of the libraries that compute, as far as they are installed."""
     versions = {}
     for name in _LIBRARIES:
         try:
@@ -111,14 +85,6 @@ def libraries() -> dict[str, str]:
 def commit(root: Path | None = None, apart_from: str = "") -> tuple[str, bool]:
     """The commit of the checkout, and whether there are changes that no commit has; ("unknown",
     False) without git.
-
-    Args:
-        root: folder of the checkout; by default the one that this package is installed from.
-        apart_from: a folder whose changes do not count.
-
-    Example:
-        >>> len(commit()[0]) in (7, 40)
-        True
     """
     root = root or Path(__file__).resolve().parents[1]
     try:
@@ -142,10 +108,6 @@ def most_memory() -> float:
 
     Linux tells it in /proc. The `ru_maxrss` that every Unix has counts there what the starting
     process held as well.
-
-    Example:
-        >>> 0 < most_memory() < 10_000
-        True
     """
     status = Path("/proc/self/status")
     if status.exists():
@@ -158,10 +120,5 @@ def most_memory() -> float:
 
 
 def now() -> str:
-    """The time, to the second, in UTC.
-
-    Example:
-        >>> now().endswith("+00:00")
-        True
-    """
+    """The time, to the second, in UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")

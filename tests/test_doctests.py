@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import doctest
-import inspect
 import io
-import pkgutil
 import tempfile
 from importlib import import_module
 from pathlib import Path
@@ -14,19 +12,17 @@ import pytest
 
 import cde
 
-MODULES = ["cde", *sorted(module.name for module in pkgutil.walk_packages(cde.__path__, "cde."))]
+HOME = Path(cde.__file__).parent
+MODULES = [
+    ".".join(path.relative_to(HOME.parent).with_suffix("").parts).removesuffix(".__init__")
+    for path in sorted(HOME.rglob("*.py"))
+    if ">>>" in path.read_text(encoding="utf-8")
+]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def examples(module: str) -> list[doctest.DocTest]:
     return [test for test in doctest.DocTestFinder().find(import_module(module)) if test.examples]
-
-
-def public_functions(module: str) -> list[str]:
-    """Functions and classes that the module defines and names in __all__."""
-    home = import_module(module)
-    held = ((name, getattr(home, name)) for name in getattr(home, "__all__", ()))
-    return [name for name, value in held if callable(value) and inspect.getmodule(value) is home]
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -40,7 +36,8 @@ def test_the_examples_of(module: str, tmp_path: Path, monkeypatch: pytest.Monkey
     assert not runner.failures, printed.getvalue()
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if not name.endswith("__main__")])
-def test_there_is_an_example_where_there_are_public_functions_in(module: str) -> None:
-    names = public_functions(module)
-    assert not names or examples(module), f"{module} offers {', '.join(names)} and shows no example"
+def test_each_name_of_cde_shows_an_example() -> None:
+    for name in cde.__all__:
+        value = getattr(cde, name)
+        found = doctest.DocTestFinder(recurse=True).find(value, name)
+        assert any(test.examples for test in found), name

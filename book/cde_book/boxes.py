@@ -36,13 +36,6 @@ class Box:
 def show_source(note: str) -> None:
     """Say below the cell where its numbers come from: the first words, and the rest folded unless
     a record is stale.
-
-    Args:
-        note: sentences; nothing is shown where there are none.
-
-    Example:
-        >>> show_source("Read from the record of Monday, not computed here. Its proof holds.")
-        Read from the record of Monday, not computed here. Its proof holds.
     """
     from IPython.display import display
 
@@ -56,17 +49,7 @@ def show_source(note: str) -> None:
 
 
 def show_shared(counted: pd.DataFrame) -> None:
-    """Say below the cell what the tests share with training: the sum, and a folded table by set.
-
-    Args:
-        counted: as a recipe's `shared` gives it.
-
-    Example:
-        >>> show_shared(pd.DataFrame({"documents": [20, 10], "queries": [3, 2], "near documents":
-        ...     [0, 4], "answers": [0, 1], "where": ["out", "in"]}, index=["a", "b"]))
-        Training and tests share: out of domain 0 of 20 documents, 0 of 3 queries' answers; in
-        domain 4 of 10 documents, 1 of 2 queries' answers.
-    """
+    """Say below the cell what the tests share with training: the sum, and a folded table by set."""
     from IPython.display import display
 
     parts = []
@@ -95,13 +78,7 @@ def show_configurations_as_tables() -> None:
 
 
 def changed_fields(config: Any) -> str:
-    """An HTML table of the fields of a dataclass that differ from their defaults.
-
-    Example:
-        >>> from cde import TrainConfig
-        >>> "steps" in changed_fields(TrainConfig(steps=7))
-        True
-    """
+    """An HTML table of the fields of a dataclass that differ from their defaults."""
     values = {one.name: getattr(config, one.name) for one in fields(config)}
     changed = {
         one.name: repr(values[one.name])

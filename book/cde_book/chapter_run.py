@@ -266,11 +266,7 @@ def _prove(chapter: Chapter, names: list[str]) -> int:
 
 
 def tell_of_failure(chapter: str, error: str) -> None:
-    """Say on stderr in which cell a chapter failed; nothing where it did not.
-
-    Example:
-        >>> tell_of_failure("packing", "")
-    """
+    """Say on stderr in which cell a chapter failed; nothing where it did not."""
     if error:
         print(f"\nchapter {chapter} failed in {error}\n", file=sys.stderr)
 
@@ -292,15 +288,7 @@ def _print_verdicts(chapter: Chapter, log: Execution) -> None:
 
 
 def describe_chapter(name: str) -> str:
-    """A chapter's question, parameters and time, for `cde run CHAPTER --help`.
-
-    Raises:
-        ValueError: there is no such chapter.
-
-    Example:
-        >>> "seed" in describe_chapter("idf_divergence")
-        True
-    """
+    """A chapter's question, parameters and time, for `cde run CHAPTER --help`."""
     chapter = find_chapter(name)
     lines = [f"cde run {chapter.name} [-p NAME VALUE]…", "", chapter.title, "", "parameters:"]
     for parameter in chapter.parameters.values():

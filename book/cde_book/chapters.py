@@ -62,24 +62,14 @@ class Chapter:
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """The chapter's parameters, by name.
-
-        Raises:
-            ValueError: there is no cell tagged `parameters`, or it holds something else than
-                annotated assignments of literal values.
-        """
+        """The chapter's parameters, by name."""
         for cell in self.notebook().cells:
             if "parameters" in cell.metadata.get("tags", []):
                 return declared_parameters(cell.source, str(self.path))
         raise ValueError(f"{self.path} has no cell tagged 'parameters'")
 
     def check_parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Check given values against the chapter's parameters, by name and type.
-
-        Raises:
-            ValueError: an unknown name (the closest are offered), a value of another type or range
-                than the parameter's, or collections that `$CDE_DATA` does not have.
-        """
+        """Check given values against the chapter's parameters, by name and type."""
         for name in values:
             if name not in self.parameters:
                 close = difflib.get_close_matches(name, self.parameters, n=2)
@@ -95,19 +85,6 @@ class Chapter:
     def settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Every setting of a run, by name: what the page's own cell of settings makes of given
         parameters. That cell runs as far as its last check, and nothing else does.
-
-        Args:
-            values: parameters, checked.
-
-        Returns:
-            name → value; empty for a page without such a cell.
-
-        Raises:
-            ValueError: what that cell refuses.
-
-        Example:
-            >>> find_chapter("packing").settings({"profile": "smoke"})["batch_sizes"]
-            [8, 16, 64]
         """
         from cde_book import page
 
@@ -144,11 +121,7 @@ def _check_collections(names: Sequence[str]) -> None:
 
 
 def chapters(root: Path | None = None) -> list[Chapter]:
-    """Every chapter, part by part, in the order of the table of contents.
-
-    Args:
-        root: the checkout; by default the one this package is installed from.
-    """
+    """Every chapter, part by part, in the order of the table of contents."""
     root = root or project_root()
     found = sorted((root / "notebooks").glob("*/*.py"))
     by_name = {path.stem: Chapter(path) for path in found if path.parent.name != "cde_studies"}
@@ -167,15 +140,7 @@ def chapters(root: Path | None = None) -> list[Chapter]:
 
 
 def find_chapter(name: str, root: Path | None = None) -> Chapter:
-    """The chapter of that name.
-
-    Raises:
-        ValueError: there is none (the closest names are offered).
-
-    Example:
-        >>> find_chapter("table1").part
-        'results'
-    """
+    """The chapter of that name."""
     by_name = {chapter.name: chapter for chapter in chapters(root)}
     if name not in by_name:
         close = difflib.get_close_matches(name, by_name, n=3)

@@ -30,16 +30,6 @@ def seed_dots(
 
     A series after the first is drawn smaller and a little lower: the control beside what it
         controls.
-
-    Args:
-        axis: axes to draw on.
-        arms: arm → series → one number a seed; a series without numbers is left out.
-        xlabel: what the numbers are.
-        legend: name the series, where there are several.
-
-    Example:
-        >>> with figure() as (drawing, axis):
-        ...     seed_dots(axis, {"shuffled": {"own": [1.0, 2.0], "null": [1.5]}}, "NDCG@10")
     """
     series = list(dict.fromkeys(name for of_arm in arms.values() for name in of_arm))
     for place, of_arm in enumerate(arms.values()):
@@ -79,19 +69,6 @@ def curves(
 ) -> None:
     """Draw the mean of runs as a line, and the runs around it: as small points, or as a band from
     least to greatest.
-
-    Args:
-        axis: axes to draw on.
-        series: label → a row for each run, a column for each place on the horizontal axis.
-        places: column → where it is drawn, if columns are no numbers or should stand evenly.
-        shift: distance of each series to the right of the one before, so that points do not
-            cover each other.
-        band: draw a band in place of points.
-
-    Example:
-        >>> with figure() as (drawing, axis):
-        ...     curves(axis, {"both": pd.DataFrame({16: [1.0, 2.0], 32: [2.0, 3.0]})}, {16: 0,
-        ...     32: 1})
     """
     for number, (label, runs) in enumerate(series.items()):
         look: dict[str, Any] = {"color": COLORS[number % 6], "marker": MARKERS[number % 6]}
@@ -118,20 +95,7 @@ def heatmap(
     shades: pd.DataFrame | None = None,
     **options: Any,
 ) -> None:
-    """Draw a table as squares with their numbers in them; the darker, the larger.
-
-    Args:
-        axis: axes to draw on.
-        data: numbers; index and columns name the lines and columns.
-        form: format of a number in its square; values that are no numbers are left empty.
-        by_row: shade within each line, from its least to its greatest.
-        shades: numbers to shade by in place of `data`, of the same shape.
-        options: arguments of `matplotlib.axes.Axes.imshow`.
-
-    Example:
-        >>> with figure() as (drawing, axis):
-        ...     heatmap(axis, pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]}))
-    """
+    """Draw a table as squares with their numbers in them; the darker, the larger."""
     values = data.to_numpy(dtype=float)
     shade = values if shades is None else shades.to_numpy(dtype=float)
     if by_row:
@@ -153,18 +117,7 @@ def heatmap(
 def forest(
     axis: Axes, intervals: Mapping[str, Interval], xlabel: str, bound: float | None = None
 ) -> None:
-    """Draw estimates with their intervals, one below the other, and the bound that a claim sets.
-
-    Args:
-        axis: axes to draw on.
-        intervals: what was measured → its estimate and interval.
-        xlabel: what the numbers are.
-        bound: where a dotted line is drawn.
-
-    Example:
-        >>> with figure() as (drawing, axis):
-        ...     forest(axis, {"one": Interval(1.0, 0.5, 1.5, 3, "")}, "points", bound=0)
-    """
+    """Draw estimates with their intervals, one below the other, and the bound that a claim sets."""
     for place, interval in enumerate(intervals.values()):
         reach = [[interval.estimate - interval.low], [interval.high - interval.estimate]]
         axis.errorbar([interval.estimate], [place], xerr=reach, fmt="o", color=COLORS[0])
@@ -178,17 +131,8 @@ def forest(
 def interval_table(
     intervals: Mapping[tuple[Any, ...], Interval], names: Sequence[str], estimate: str
 ) -> pd.DataFrame:
-    """The numbers behind a figure with intervals: what was measured, the estimate, low, high and n.
-
-    Args:
-        intervals: what was measured, in as many words as there are names → its interval.
-        names: names of the columns that these words make.
-        estimate: the column of the estimates.
-
-    Example:
-        >>> interval_table({("a", 1): Interval(0.5, 0.0, 1.0, 3, "")}, ["arm", "size"], "share")
-          arm  size  share  low  high  n
-        0   a     1    0.5  0.0   1.0  3
+    """The numbers behind a figure with intervals: what was measured, the estimate, low, high
+    and n.
     """
     rows = [(*key, one.estimate, one.low, one.high, one.n) for key, one in intervals.items()]
     return pd.DataFrame(rows, columns=[*names, estimate, "low", "high", "n"])

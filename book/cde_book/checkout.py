@@ -13,12 +13,7 @@ PACKAGES = ("cde", "book/cde_book", "notebooks/cde_studies")
 
 
 def project_root() -> Path:
-    """The checkout that this package is installed from.
-
-    Raises:
-        FileNotFoundError: it is installed without the book's sources, which the ledger and the
-            runner need.
-    """
+    """The checkout that this package is installed from."""
     root = Path(__file__).resolve().parents[2]
     if not (root / "book" / "claims.yml").exists():
         raise FileNotFoundError(
@@ -41,10 +36,6 @@ def _lock() -> dict[str, str]:
 def version_differences() -> list[str]:
     """Installed distributions whose version is not the lock's; what is not installed does not
     count.
-
-    Example:
-        >>> all("lock" in line for line in version_differences())
-        True
     """
     differences = []
     for name, locked in _lock().items():

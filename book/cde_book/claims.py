@@ -37,21 +37,7 @@ __all__ = [
 
 
 def gate(name: str, value: float | None, what: str, scale: str | None = None) -> Reading:
-    """Enter what a gate showed; measurements of claims that name it, entered later, carry it.
-
-    Args:
-        name: id of the gate, in `book/gates.yml`.
-        value: the measured quantity; None where it was not measured.
-        what: on what it was measured.
-        scale: profile whose runs were measured; by default the page's.
-
-    Raises:
-        KeyError: a gate that is not in the file.
-
-    Example:
-        >>> gate("enough-updates", 50, "the recipe").passed
-        False
-    """
+    """Enter what a gate showed; measurements of claims that name it, entered later, carry it."""
     if name not in gates():
         raise KeyError(f"book/gates.yml has no gate {name!r}; it has {', '.join(gates())}")
     reading = Reading(name, None if value is None else float(value), what)
@@ -62,18 +48,7 @@ def gate(name: str, value: float | None, what: str, scale: str | None = None) ->
 def measure(
     claim: str, interval: Interval, what: str, role: Role = "test", scale: str | None = None
 ) -> Measurement:
-    """Enter a measurement in this chapter's account; `verdicts` shows the account.
-
-    Args:
-        claim: its id.
-        interval: the estimate and its interval, in the claim's unit.
-        what: what was measured, in words.
-        role: see `cde_book.verdicts.Measurement`; what tests is a rehearsal at `smoke`.
-        scale: profile whose runs were measured; by default the page's.
-
-    Raises:
-        KeyError: a claim that is not in the ledger.
-    """
+    """Enter a measurement in this chapter's account; `verdicts` shows the account."""
     if claim not in ledger():
         raise KeyError(f"the ledger book/claims.yml has no claim {claim!r}")
     scale = scale or account.profile
@@ -103,21 +78,6 @@ def measure_runs(
     """Enter the numbers of training runs with the interval that decides: over other seeds and other
     collections at once where there are two or more of each, else over what there are several of. A
     single run is entered as exploratory.
-
-    Args:
-        claim: its id.
-        values: in the claim's unit: a number a run, or a series by seed and set (`Sweep.gain(...,
-            by=["seed", "set"])`).
-        what: what was measured, in words.
-        role: as for `measure`.
-        scale: as for `measure`.
-
-    Returns:
-        The interval; of a single number, that alone.
-
-    Example:
-        >>> print(measure_runs("cde-table1-clustered-batches", [1.5], "one seed"))
-        1.5 [1.5, 1.5]
     """
     if isinstance(values, pd.Series) and values.index.nlevels > 1:
         values = values.dropna()
@@ -141,13 +101,6 @@ def measure_runs(
 def verdict(claim: str) -> str:
     """The verdict on a claim, in a word or three, from what this chapter has measured so far; with
     its scale, where that is not the page's profile.
-
-    Raises:
-        KeyError: a claim that is not in the ledger.
-
-    Example:
-        >>> verdict("cde-fig6-cluster-size")
-        'not tested'
     """
     decided = _decided(claim)
     elsewhere = decided.scale not in ("", account.profile)
@@ -155,34 +108,13 @@ def verdict(claim: str) -> str:
 
 
 def reason(claim: str) -> str:
-    """Why the verdict on a claim is what it is, in a few words.
-
-    Raises:
-        KeyError: a claim that is not in the ledger.
-
-    Example:
-        >>> reason("cde-fig6-cluster-size")
-        'its chapter did not measure it'
-    """
+    """Why the verdict on a claim is what it is, in a few words."""
     return _decided(claim).reason
 
 
 def told(claim: str, holds: str, contradicted: str, otherwise: str) -> str:
     """The sentence that the verdict on a claim makes true: what a page's answer is put together
     of, so that it stays true when the numbers change.
-
-    Args:
-        claim: its id.
-        holds: said if the claim holds.
-        contradicted: said if it is contradicted.
-        otherwise: said of every other verdict.
-
-    Raises:
-        KeyError: a claim that is not in the ledger.
-
-    Example:
-        >>> told("cde-fig6-cluster-size", "Smaller.", "Larger.", "Which one, is open.")
-        'Which one, is open.'
     """
     return {"holds": holds, "contradicted": contradicted}.get(_decided(claim).verdict, otherwise)
 
@@ -260,10 +192,6 @@ def power_in_words(claim: str, decided: Verdict) -> str:
     """What a null means: the smallest effect that would have been seen, beside the paper's.
 
     Empty for other verdicts, and where a gate decides.
-
-    Args:
-        claim: its id.
-        decided: the verdict on it.
     """
     if decided.verdict != "inconclusive" or decided.smallest is None:
         return ""

@@ -30,19 +30,7 @@ __all__ = ["compared", "numbered", "read_run", "runs_of"]
 
 
 def read_run(place: str, profile: str = "laptop") -> Execution:
-    """The log of a run.
-
-    Args:
-        place: an executed notebook: one that `cde run` wrote, its log beside it, or a page that
-            papermill, jupytext or JupyterLab has run; or the name of a chapter: the page of the
-            built book.
-        profile: profile of the book, for a chapter's name.
-
-    Raises:
-        FileNotFoundError: no run there.
-        ValueError: a file that is no log of a run, a notebook that has not run to its end, or an
-            unknown chapter.
-    """
+    """The log of a run."""
     path = Path(place)
     if path.suffix not in (".ipynb", ".json"):
         log = load_execution(find_chapter(place), profile)
@@ -105,10 +93,6 @@ def _parameters_of(notebook: Any, where: str) -> dict[str, Any]:
 def runs_of(chapter: Chapter, root: Path | None = None) -> list[Execution]:
     """Every run of a chapter that has ended well on this machine, the latest first: the pages of
     the built book, and the reruns beside it.
-
-    Args:
-        chapter: the chapter.
-        root: the checkout; by default the one this package is installed from.
     """
     book = (root or project_root()) / "book"
     logs = []
@@ -123,12 +107,7 @@ def runs_of(chapter: Chapter, root: Path | None = None) -> list[Execution]:
 
 
 def numbered(log: Execution) -> dict[tuple[str, int], Measurement]:
-    """The measurements of a run, by claim and place among that claim's.
-
-    Example:
-        >>> numbered(Execution("toy", "laptop", {}, "", 1, "", False, "", ""))
-        {}
-    """
+    """The measurements of a run, by claim and place among that claim's."""
     places: dict[tuple[str, int], Measurement] = {}
     for entry in from_json(json.dumps(log.measurements)):
         if entry.claim not in ledger():  # an older log, of a claim that is gone
@@ -139,26 +118,7 @@ def numbered(log: Execution) -> dict[tuple[str, int], Measurement]:
 
 
 def compared(runs: Mapping[str, Execution]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Settings that differ, and numbers side by side.
-
-    Args:
-        runs: name → log; all of one chapter.
-
-    Returns:
-        Two frames with a column for each run. The first has a row for each setting, data set or
-        machine that is not the same in all of them. The second has, for each claim, its verdict and
-        its measurements.
-
-    Raises:
-        ValueError: runs of different chapters.
-
-    Example:
-        >>> log = Execution("toy", "laptop", {"seed": 1}, "", 1, "", False, "", "")
-        >>> settings, _ = compared({"one": log, "other": Execution(**{**vars(log),
-        ...     "parameters": {"seed": 2}})})
-        >>> settings.loc["seed"].tolist()
-        ['1', '2']
-    """
+    """Settings that differ, and numbers side by side."""
     names = {log.chapter for log in runs.values()}
     if len(names) != 1:
         raise ValueError(f"only runs of one chapter can be compared; these are of {sorted(names)}")

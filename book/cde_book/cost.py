@@ -133,19 +133,7 @@ def _leading(reports: Reports) -> str:
 
 
 def cost_page(root: Path) -> str:
-    """The page *What it costs*.
-
-    Args:
-        root: folder of the checkout.
-
-    Raises:
-        ValueError: a report that is none.
-
-    Example:
-        >>> import tempfile
-        >>> "Nothing is measured yet" in cost_page(Path(tempfile.gettempdir()) / "no checkout")
-        True
-    """
+    """The page *What it costs*."""
     reports = read_cost_reports(root)
     if not reports:
         return render("cost.md.j2", reports=reports)

@@ -93,18 +93,7 @@ def _as_table(marks: list[_Mark]) -> pd.DataFrame:
 
 
 def ratio_figure(reports: Mapping[str, CostReport]) -> str:
-    """The figure of all ratios, with their spread and what the machine allows, as HTML.
-
-    Args:
-        reports: by class, one or more, with comparisons.
-
-    Example:
-        >>> from cde_book.cost_reports import read_cost_reports
-        >>> from cde.storage import project_root
-        >>> reports = read_cost_reports(project_root())
-        >>> not reports or "cde-lead" in ratio_figure(reports)
-        True
-    """
+    """The figure of all ratios, with their spread and what the machine allows, as HTML."""
     parts = {cost: marks for cost in (False, True) if (marks := _marks(reports, cost))}
     heights = [len({mark.line for mark in marks}) + 1.2 for marks in parts.values()]
     every = [mark for marks in parts.values() for mark in marks]
@@ -162,18 +151,7 @@ def _growth_rows(report: CostReport) -> pd.DataFrame:
 
 
 def growth_figure(report: CostReport) -> str:
-    """The figure of seconds and peak memory by size, as HTML.
-
-    Args:
-        report: of one class; it has sizes.
-
-    Example:
-        >>> from cde_book.cost_reports import read_cost_reports
-        >>> from cde.storage import project_root
-        >>> reports = [one for one in read_cost_reports(project_root()).values() if one.sizes]
-        >>> all("exponent" in growth_figure(one) for one in reports)
-        True
-    """
+    """The figure of seconds and peak memory by size, as HTML."""
     rows, fits = _growth_rows(report), exponents(report)
     parts: list[tuple[str, str, Callable[[Size], float | None]]] = [
         ("seconds", "seconds", lambda row: statistics.median(row.seconds)),

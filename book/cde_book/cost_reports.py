@@ -59,21 +59,7 @@ class _Stored(BaseModel):
 
 
 class Comparison(_Stored):
-    """An arm and its peer, or the limit that it stands against, in rounds that took turns.
-
-    Attributes:
-        question, case: what is compared, such as "embedding", and on what.
-        arm, peer: what is measured, and against what.
-        meaning: how the ratio reads. "limit": the arm is what the machine allows at most, such as
-            its matrix products, and no code of ours.
-        size, unit: how much is done, such as 300 texts.
-        seconds, peer_seconds: one for each round.
-        peak, peer_peak: MiB at the highest above what was held before, each in a process of its
-            own; None where it was not measured.
-        agreement, agrees: how far the results of both agree, and in what; None where there is
-            nothing to compare.
-        note: what else has to be known.
-    """
+    """An arm and its peer, or the limit that it stands against, in rounds that took turns."""
 
     question: str
     case: str
@@ -111,17 +97,7 @@ class Comparison(_Stored):
 
 
 class Size(_Stored):
-    """What one size of a series took, of which the growth is fitted.
-
-    Attributes:
-        question: what is done, such as "packing".
-        arm: how.
-        size, unit: how much of what.
-        seconds: one for each round.
-        peak: MiB at the highest above what was held before, in a process of its own, or None.
-        expected: the exponent that the algorithm should have.
-        fitted_from: the size from which on the growth is fitted: below it, fixed costs weigh.
-    """
+    """What one size of a series took, of which the growth is fitted."""
 
     question: str
     arm: str
@@ -134,15 +110,7 @@ class Size(_Stored):
 
 
 class Bound(_Stored):
-    """A most that was allowed, and what was used of it.
-
-    Attributes:
-        question: what is done.
-        size, unit: how much of what.
-        used, allowed: in GB (10⁹ bytes).
-        seconds: of the whole.
-        note: how.
-    """
+    """A most that was allowed, and what was used of it."""
 
     question: str
     size: int
@@ -154,19 +122,7 @@ class Bound(_Stored):
 
 
 class CostReport(_Stored):
-    """All that was measured on one class of processor.
-
-    Attributes:
-        time, commit, clean, device: when, at which commit, whether without changes, and on what.
-        cpu_class: one of `CLASSES`.
-        threads: of every arm and of every peer.
-        imitated: whether a processor of a better class was made to do as one of this.
-        variables: those of the environment that keep a processor from doing all it can.
-        load: how many processes wanted to run, on average, when it began and when it ended.
-        libraries: versions.
-        seconds: that all of it took.
-        comparisons, sizes, bounds: the measurements.
-    """
+    """All that was measured on one class of processor."""
 
     time: str
     commit: str
@@ -190,19 +146,7 @@ class CostReport(_Stored):
 
 
 def read_cost_reports(root: Path) -> dict[str, CostReport]:
-    """The reports by class, in the order of `CLASSES`.
-
-    Args:
-        root: folder of the checkout.
-
-    Raises:
-        ValueError: a file that is no report, or is not named by its class.
-
-    Example:
-        >>> from cde.storage import project_root
-        >>> set(read_cost_reports(project_root())) <= set(CLASSES)
-        True
-    """
+    """The reports by class, in the order of `CLASSES`."""
     found: dict[str, CostReport] = {}
     for name in CLASSES:
         path = root / "book" / "cost" / f"{name}.json"
@@ -226,18 +170,8 @@ def read_cost_reports(root: Path) -> dict[str, CostReport]:
 
 
 def growth_exponent(sizes: list[int], seconds: list[float]) -> Interval:
-    """The exponent of a power law: the slope of log seconds over log size, with Student's interval.
-
-    Args:
-        sizes: three or more, not all equal.
-        seconds: of each.
-
-    Raises:
-        ValueError: fewer than three sizes, or a number that is not above 0.
-
-    Example:
-        >>> round(growth_exponent([1, 10, 100], [2.0, 20.0, 200.0]).estimate, 6)
-        1.0
+    """The exponent of a power law: the slope of log seconds over log size, with Student's
+    interval.
     """
     if len(sizes) != len(seconds) or len(set(sizes)) < 3 or min(*sizes, *seconds) <= 0:
         raise ValueError(
@@ -251,13 +185,8 @@ def growth_exponent(sizes: list[int], seconds: list[float]) -> Interval:
 
 
 def exponents(report: CostReport) -> dict[tuple[str, str], Interval]:
-    """The exponent of each series' growth, from the size on at which fixed costs no longer weigh.
-
-    Example:
-        >>> from cde.storage import project_root
-        >>> reports = read_cost_reports(project_root()).values()
-        >>> all(one.n > 2 for report in reports for one in exponents(report).values())
-        True
+    """The exponent of each series' growth, from the size on at which fixed costs no longer
+    weigh.
     """
     found = {}
     for key, rows in series_of(report).items():
@@ -269,14 +198,7 @@ def exponents(report: CostReport) -> dict[tuple[str, str], Interval]:
 
 
 def series_of(report: CostReport) -> dict[tuple[str, str], list[Size]]:
-    """The sizes of each (question, arm).
-
-    Example:
-        >>> from cde.storage import project_root
-        >>> reports = read_cost_reports(project_root()).values()
-        >>> all(rows for report in reports for rows in series_of(report).values())
-        True
-    """
+    """The sizes of each (question, arm)."""
     found: dict[tuple[str, str], list[Size]] = {}
     for row in report.sizes:
         found.setdefault((row.question, row.arm), []).append(row)

@@ -18,13 +18,7 @@ __all__ = ["TARGETS", "Judged", "Target", "headlines", "judged", "limit_of", "wa
 
 @dataclass(frozen=True)
 class Target:
-    """What was to be reached, set before it was measured.
-
-    Attributes:
-        question, peer, case: of the comparisons; of `case` a part is enough.
-        bound: of the ratio: the least, or for "times the cost" the most.
-        wording: in words.
-    """
+    """What was to be reached, set before it was measured."""
 
     question: str
     peer: str
@@ -64,14 +58,7 @@ TARGETS = (
 
 @dataclass(frozen=True)
 class Judged:
-    """A target on one class of processor, in one case.
-
-    Attributes:
-        target: what was to be reached.
-        comparison: the arm that came nearest.
-        limit: what the machine allows in place of that arm, in its precision; None where it was
-            not measured.
-    """
+    """A target on one class of processor, in one case."""
 
     target: Target
     comparison: Comparison
@@ -99,14 +86,6 @@ def _best(rows: list[Comparison]) -> Comparison:
 def way(row: Comparison) -> str:
     """What tells arms apart that do not do one thing: context in full and cached, a training step
     cached, in little memory, and not; else "".
-
-    Example:
-        >>> from cde_book.cost_reports import read_cost_reports
-        >>> from cde.storage import project_root
-        >>> reports = read_cost_reports(project_root()).values()
-        >>> rows = [row for one in reports for row in one.comparisons]
-        >>> any(way(row) for row in rows if row.question == "embedding")
-        False
     """
     if row.question == "context":
         return row.arm
@@ -114,15 +93,7 @@ def way(row: Comparison) -> str:
 
 
 def headlines(report: CostReport) -> list[Comparison]:
-    """Of each question, case, peer and way the comparison of the arm that does best.
-
-    Example:
-        >>> from cde_book.cost_reports import read_cost_reports
-        >>> from cde.storage import project_root
-        >>> reports = read_cost_reports(project_root()).values()
-        >>> all(one.peer for report in reports for one in headlines(report))
-        True
-    """
+    """Of each question, case, peer and way the comparison of the arm that does best."""
     groups: dict[tuple[str, ...], list[Comparison]] = {}
     for row in report.comparisons:
         if row.meaning in ("times as fast", "times the cost"):
@@ -131,19 +102,7 @@ def headlines(report: CostReport) -> list[Comparison]:
 
 
 def limit_of(report: CostReport, of: Comparison) -> Ratio | None:
-    """What the machine allows against the same peer, in the arm's precision where it has one.
-
-    Args:
-        report: where the limits are.
-        of: the comparison of the arm.
-
-    Example:
-        >>> from cde_book.cost_reports import read_cost_reports
-        >>> from cde.storage import project_root
-        >>> reports = read_cost_reports(project_root()).values()
-        >>> all(limit_of(one, headlines(one)[0]) for one in reports if one.comparisons)
-        True
-    """
+    """What the machine allows against the same peer, in the arm's precision where it has one."""
     ending = of.arm.rpartition(", ")[2]
     key = (of.question, of.case, of.peer)
     rows = [
@@ -157,16 +116,7 @@ def limit_of(report: CostReport, of: Comparison) -> Ratio | None:
 
 
 def judged(report: CostReport) -> list[Judged]:
-    """Every target in every case that the report has of it.
-
-    Example:
-        >>> from cde_book.cost_reports import read_cost_reports
-        >>> from cde.storage import project_root
-        >>> reports = read_cost_reports(project_root()).values()
-        >>> {one.word.split(":")[0] for report in reports for one in judged(report)} <= {
-        ...     "reached", "reached in the median", "not reached"}
-        True
-    """
+    """Every target in every case that the report has of it."""
     found = []
     for target in TARGETS:
         for row in headlines(report):

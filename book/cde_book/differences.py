@@ -29,17 +29,6 @@ Differences = Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]]
 def sweeps_at_profiles(name: str, rows: pd.DataFrame) -> dict[str, Sweep]:
     """The reader's own sweep, and those of the records of other profiles; says where these are
     from.
-
-    Args:
-        name: of the experiment.
-        rows: the reader's own.
-
-    Returns:
-        profile → sweep, the reader's own first.
-
-    Example:
-        >>> list(sweeps_at_profiles("no such experiment", pd.DataFrame())) == [account.profile]
-        True
     """
     found = {account.profile: Sweep(rows)}
     for profile, record in records_at_other_profiles(name, account.profile).items():
@@ -53,19 +42,6 @@ def difference_table(
 ) -> pd.DataFrame:
     """A line for each profile and difference: points of NDCG@10 with their interval, and the
     smallest effect that would have been seen with 80 % power.
-
-    Args:
-        runs: profile → sweep; a profile without rows of a difference has no line of it.
-        differences: what is compared.
-        common: arguments of `Sweep.score` for both sides.
-
-    Example:
-        >>> rows = pd.DataFrame({"arm": ["a", "b"] * 4, "seed": [0, 0, 0, 0, 1, 1, 1, 1],
-        ...     "set": ["s", "s", "t", "t"] * 2, "where": "out", "context": "none",
-        ...     "ndcg": [0.5, 0.4, 0.5, 0.3, 0.6, 0.5, 0.5, 0.3]})
-        >>> arms = {"a − b": ({"arm": "a"}, {"arm": "b"})}
-        >>> difference_table({"laptop": Sweep(rows)}, arms).loc[0, "points"]
-        '15 [-49, 79]'
     """
     lines = []
     for profile, sweep in runs.items():
@@ -91,14 +67,7 @@ def difference_table(
 def in_words(
     sweep: Sweep, pair: tuple[Mapping[str, Any], Mapping[str, Any]], /, **common: Any
 ) -> str:
-    """A difference for a sentence, to a tenth of a point: the mean and its interval.
-
-    Example:
-        >>> rows = pd.DataFrame({"arm": ["a", "b"], "seed": 0, "set": "s", "where": "out",
-        ...     "context": "none", "ndcg": [0.5, 0.4]})
-        >>> in_words(Sweep(rows), ({"arm": "a"}, {"arm": "b"}))
-        '10.0'
-    """
+    """A difference for a sentence, to a tenth of a point: the mean and its interval."""
     found = sweep.crossed_gain(*pair, **common)
     if found is None:
         return f"{sweep.gain(*pair, **common).mean():.1f}"

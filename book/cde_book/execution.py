@@ -109,11 +109,7 @@ def load_execution(chapter: Chapter, profile: str, root: Path | None = None) -> 
 
 
 def parsed_execution(text: str) -> Execution:
-    """A log from its JSON.
-
-    Raises:
-        ValueError, TypeError: no JSON, a damaged log, or JSON of something else.
-    """
+    """A log from its JSON."""
     return Execution(**unsigned(json.loads(text), since="executed"))
 
 
@@ -122,13 +118,7 @@ def _file_hash(path: Path) -> str:
 
 
 def stale_reasons(chapter: Chapter, profile: str, root: Path | None = None) -> list[str]:
-    """Why a chapter has to run again; empty if its page is fresh.
-
-    Example:
-        >>> from cde_book.chapters import chapters
-        >>> stale_reasons(chapters()[0], "a profile of nobody")
-        ['it has not run at this profile']
-    """
+    """Why a chapter has to run again; empty if its page is fresh."""
     root = root or project_root()
     log, notebook = load_execution(chapter, profile, root), raw_notebook(chapter, profile, root)
     if log is None and notebook.exists():
@@ -195,21 +185,6 @@ def execute(
 ) -> tuple[NotebookNode, Execution]:
     """Execute a chapter, with a bar over its cells; the notebook is written to `output` once it has
     ended.
-
-    Args:
-        chapter: what to run.
-        parameters: values for the chapter's parameters, `profile` among them; checked first.
-        output: the executed notebook; the log goes beside it, as JSON.
-        root: of the checkout; by default this one's.
-        bar: line of the bar, where several chapters run at once.
-
-    Returns:
-        The executed notebook and its log. If a cell failed, `log.error` holds the cell's
-        number and the traceback, and the notebook ends there.
-
-    Raises:
-        ValueError, TypeError: a parameter is unknown or of the wrong type; nothing has run.
-        KeyboardInterrupt: Ctrl-C; no notebook is written, and no kernel is left.
     """
     root = root or project_root()
     given = chapter.check_parameters(parameters)
@@ -311,9 +286,6 @@ def _stoppable(folder: Path) -> Iterator[dict[str, Any]]:
     sockets that it writes to. So Ctrl-C goes to the kernel's cell, which ends with what it was
     doing. A kernel that runs no cell yet, one that takes five seconds to stop, and one for which
     Ctrl-C is pressed again are killed: what is kept is kept in whole files.
-
-    Raises:
-        KeyboardInterrupt: at the end, if Ctrl-C was pressed.
     """
     groups: list[int] = []  # of processes: the kernel and what it has started
     running: list[bool] = []

@@ -33,23 +33,13 @@ class Axis:
     high: float
 
     def place(self, value: float) -> float:
-        """Where a value stands, in per cent from the left; beyond the ends, at the end.
-
-        Example:
-            >>> Axis(-1, 3).place(0), Axis(-1, 3).place(math.inf)
-            (25.0, 100.0)
-        """
+        """Where a value stands, in per cent from the left; beyond the ends, at the end."""
         kept = min(max(value, self.low), self.high)
         return round(100 * (kept - self.low) / (self.high - self.low), 2)
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """Round values with their places.
-
-        Example:
-            >>> Axis(-1, 3).ticks
-            [(25.0, '0'), (75.0, '2')]
-        """
+        """Round values with their places."""
         room = (self.high - self.low) * 0.06  # a label at the very end would stand outside
         values = MaxNLocator(3, steps=[1, 2, 5, 10]).tick_values(self.low, self.high)
         inside = [x for x in values if self.low + room <= x <= self.high - room]
@@ -58,14 +48,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Line:
-    """One interval, drawn: places in per cent.
-
-    Attributes:
-        inside: where the part begins and ends in which the claim says that the value lies.
-        low, high, estimate: the interval.
-        paper: the paper's value; None without one.
-        cut: the ends at which the interval goes on beyond the drawing: "low", "high".
-    """
+    """One interval, drawn: places in per cent."""
 
     inside: tuple[float, float]
     low: float
@@ -76,19 +59,7 @@ class Line:
 
 
 def axis(claim: Claim, measurements: Sequence[Measurement]) -> Axis:
-    """The scale for all of a claim's measurements.
-
-    Args:
-        claim: its bounds and the paper's value are on the scale.
-        measurements: those that test the claim are on it whole; without any, all.
-
-    Example:
-        >>> from cde_book.ledger import ledger
-        >>> claim = ledger()["cde-table1-clustered-batches"]
-        >>> made = Measurement(claim.id, "", Interval(1, -1, 3, 5, "seeds"))
-        >>> axis(claim, [made]).place(1)
-        50.0
-    """
+    """The scale for all of a claim's measurements."""
     tests = [one for one in measurements if one.role == "test"] or list(measurements)
     marks = [end for one in tests for end in (one.interval.low, one.interval.high)]
     marks += [bound for bound in claim.bounds if math.isfinite(bound)]
@@ -100,14 +71,7 @@ def axis(claim: Claim, measurements: Sequence[Measurement]) -> Axis:
 
 
 def line(claim: Claim, interval: Interval, on: Axis) -> Line:
-    """An interval of a claim, placed on an axis.
-
-    Example:
-        >>> from cde_book.ledger import ledger
-        >>> claim = ledger()["cde-table1-clustered-batches"]
-        >>> line(claim, Interval(1, 0, 9, 3, "seeds"), Axis(-1, 3)).cut
-        ('high',)
-    """
+    """An interval of a claim, placed on an axis."""
     lower, upper = claim.bounds
     reaches = {"low": interval.low < on.low, "high": interval.high > on.high}
     return Line(

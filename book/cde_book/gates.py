@@ -44,21 +44,7 @@ def of_recipe(
     bm25: float | None = None,
     updates: int | None = None,
 ) -> Any:
-    """Enter every gate that can be told of a recipe's runs; the table of what they showed.
-
-    Args:
-        chapter: its name; gates that none of its claims names are entered and not shown.
-        recipe: what was trained.
-        results: scores of its arms, for the floor; without them it is not measured.
-        scale: profile of the runs; by default the page's.
-        bm25: mean NDCG@10 of BM25 on the test sets in points; by default computed here.
-        updates: fewest steps of the optimiser in any arm; by default the recipe's.
-
-    Example:
-        >>> from cde_studies.recipes import recipe
-        >>> of_recipe("context_size", recipe("smoke")) is not None
-        True
-    """
+    """Enter every gate that can be told of a recipe's runs; the table of what they showed."""
     base = recipe.base
     what, steps = f"{base.steps} steps of {base.batch_size}", updates or base.steps
     dropout = base.model.get("sequence_dropout", ContextualConfig().sequence_dropout)
@@ -77,14 +63,7 @@ def of_recipe(
 
 
 def bm25_scores(tests: Iterable[EvaluationSet]) -> pd.Series[float]:
-    """NDCG@10 of BM25 in points, by set out of domain.
-
-    Example:
-        >>> from cde.data import RetrievalSet
-        >>> toy = RetrievalSet(["d"], ["a red boat"], ["q"], ["boat"], {"q": {"d": 1}})
-        >>> bm25_scores([EvaluationSet("toy", toy, "out")]).to_dict()
-        {'toy': 100.0}
-    """
+    """NDCG@10 of BM25 in points, by set out of domain."""
     outside = [test for test in tests if test.where == "out"]
     return pd.Series(
         {test.name: 100 * evaluate(BM25(), test.collection)["ndcg@10"] for test in outside}
@@ -94,15 +73,6 @@ def bm25_scores(tests: Iterable[EvaluationSet]) -> pd.Series[float]:
 def share_moved(recipe: Recipe, profile: str) -> float | None:
     """How far documents move from their own to another corpus' context, as a share of the distance
     between documents; None without a record of this recipe's encoders.
-
-    Args:
-        recipe: what was trained.
-        profile: profile of the record.
-
-    Example:
-        >>> from cde_studies.recipes import recipe
-        >>> share_moved(recipe("laptop", steps=7), "laptop") is None
-        True
     """
     record = rows_of_record("context_moves_embeddings-distances", profile)
     ours = json.loads(json.dumps(recipe.base.to_dict()))

@@ -22,13 +22,7 @@ _HEAD = ("time", "commit", "clean", "device", "python", "libraries", "seconds", 
 
 
 def part_of(record: dict[str, Any]) -> dict[str, Any]:
-    """Where and when the rows of a record were made, and of which seeds they are.
-
-    Example:
-        >>> settings = {"seed": 0, "seeds": 2, "size": 9}
-        >>> part_of({"time": "noon", "seconds": 3.0, "settings": settings})
-        {'time': 'noon', 'seconds': 3.0, 'seed': 0, 'seeds': 2}
-    """
+    """Where and when the rows of a record were made, and of which seeds they are."""
     settings = record["settings"]
     head = {name: record[name] for name in _HEAD if name in record}
     return {**head, "seed": settings["seed"], "seeds": settings[_count_of(settings)]}
@@ -43,18 +37,7 @@ def _count_of(settings: Mapping[str, Any]) -> str:
 
 
 def check_settings(had: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Refuse settings that a record cannot grow by, before hours are spent on them.
-
-    Args:
-        had: the record's settings.
-        new: those of the runs to add.
-
-    Raises:
-        ValueError: other settings, or seeds that do not follow.
-
-    Example:
-        >>> check_settings({"seed": 0, "seeds": 2}, {"seed": 2, "seeds": 5})
-    """
+    """Refuse settings that a record cannot grow by, before hours are spent on them."""
     count = _count_of(had)
     rest = {name for name in {*had, *new} if had.get(name) != new.get(name)} - {"seed", count}
     if rest:
@@ -75,27 +58,7 @@ def check_settings(had: Mapping[str, Any], new: Mapping[str, Any]) -> None:
 
 
 def grown(record: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
-    """A record with the rows of further seeds.
-
-    Args:
-        record: as it is stored.
-        added: a record of the same experiment, of the seeds that follow.
-
-    Returns:
-        The record with both, whose settings have all seeds, and whose `parts` say where each comes
-        from.
-
-    Raises:
-        ValueError: other settings, other data, data that the record knows nothing of, or seeds
-            that do not follow. What the page had loaded before its experiment is not loaded anew,
-            so that the added runs may name less data than the record.
-
-    Example:
-        >>> one = {"settings": {"seed": 0, "seeds": 2}, "data": {}, "rows": [{"x": 1}, {"x": 2}]}
-        >>> two = {"settings": {"seed": 2, "seeds": 1}, "data": {}, "rows": [{"x": 3}]}
-        >>> grown(one, two)["settings"], len(grown(one, two)["rows"])
-        ({'seed': 0, 'seeds': 3}, 3)
-    """
+    """A record with the rows of further seeds."""
     had, new = record["settings"], added["settings"]
     check_settings(had, new)
     moved = sorted(

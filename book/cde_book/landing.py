@@ -38,15 +38,7 @@ __all__ = [
 
 
 def claims_address(**choices: str) -> str:
-    """The page *Claims*, seen from the landing page, filtered by what is chosen.
-
-    Args:
-        choices: of verdict, paper, part and scale; what is empty is left out.
-
-    Example:
-        >>> claims_address(verdict="holds in part", paper="cde", scale="")
-        'generated/claims.html?verdict=holds+in+part&paper=cde'
-    """
+    """The page *Claims*, seen from the landing page, filtered by what is chosen."""
     chosen = urlencode({name: value for name, value in choices.items() if value})
     return f"generated/claims.html?{chosen}" if chosen else "generated/claims.html"
 
@@ -83,13 +75,6 @@ class Bar:
 def bars(entries: Sequence[Judged]) -> list[Bar]:
     """The chart: bars by paper, then by scale, the largest scale first, each claim once; facts of
     construction are left out.
-
-    Args:
-        entries: the ledger, from `cde_book.ledger_pages.judged`.
-
-    Example:
-        >>> bars([])
-        []
     """
     tally = Counter(
         (one.claim.paper, one.verdict.scale, one.verdict.verdict)
@@ -122,15 +107,7 @@ def _place(scale: str) -> int:
 
 @dataclass(frozen=True)
 class Highlight:
-    """A result with a picture and one sentence.
-
-    Attributes:
-        card: the chapter's.
-        sentence: what is said: the sentence of `book/highlights.yml` where all its verdicts are
-            those of this build, else the chapter's own answer.
-        stands: whether it is the former.
-        entries: the claims that it rests on.
-    """
+    """A result with a picture and one sentence."""
 
     card: Card
     sentence: str
@@ -139,16 +116,7 @@ class Highlight:
 
 
 def highlights(path: Path, shown: Mapping[str, Card], entries: Sequence[Judged]) -> list[Highlight]:
-    """The results of a file of highlights, as this build supports them.
-
-    Args:
-        path: of `highlights.yml`; without it there are none.
-        shown: by chapter, from `cde_book.openings.cards`.
-        entries: the ledger, from `cde_book.ledger_pages.judged`.
-
-    Raises:
-        KeyError: a highlight names a chapter or a claim that does not exist.
-    """
+    """The results of a file of highlights, as this build supports them."""
     by_claim = {one.claim.id: one for one in entries}
     told = []
     for entry in read_list(path):
@@ -162,11 +130,6 @@ def highlights(path: Path, shown: Mapping[str, Card], entries: Sequence[Judged])
 def findings(path: Path, shown: Mapping[str, Card], entries: Sequence[Judged]) -> str:
     """What the chapters show beyond the papers, by theme, with the verdicts of the claims that bear
     on it.
-
-    Args:
-        path: of `findings.yml`; without it there are none.
-        shown: by chapter, from `cde_book.openings.cards`.
-        entries: the ledger, from `cde_book.ledger_pages.judged`.
     """
     by_claim = {one.claim.id: one for one in entries}
     themes: dict[str, list[Any]] = {}
@@ -181,11 +144,6 @@ def landing_pages(
 ) -> dict[str, str]:
     """What the landing page and the parts' opening pages include, by file name below
     `book/generated`.
-
-    Args:
-        profile: profile of this build.
-        root: folder of the checkout.
-        figures: by chapter, from `cde_book.thumbnails.chapter_figures`.
     """
     entries = judged(profile, root)
     shown = cards(profile, root, entries, figures)

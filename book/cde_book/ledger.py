@@ -44,16 +44,7 @@ _ORDERS = ("before", "after", "unmeasured")
 
 @dataclass(frozen=True)
 class Gate:
-    """What must be true for a measurement to mean anything.
-
-    Attributes:
-        id: its name.
-        wording: what is true when it is passed: "the encoder reads its context".
-        otherwise: what is true when it is not.
-        test: the measured quantity.
-        above: the bound that the quantity must exceed.
-        fixed: date on which it was fixed.
-    """
+    """What must be true for a measurement to mean anything."""
 
     id: str
     wording: str
@@ -85,12 +76,7 @@ class Claim:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Between which values the rule wants the measured quantity.
-
-        Example:
-            >>> ledger()["cde-fig6-cluster-size"].bounds
-            (0, inf)
-        """
+        """Between which values the rule wants the measured quantity."""
         rule = self.expect
         if "near" in rule:
             return rule["near"] - rule["tolerance"], rule["near"] + rule["tolerance"]
@@ -100,10 +86,6 @@ class Claim:
     def beyond(self) -> float | None:
         """How far the paper's value lies beyond the rule's one bound, in the direction that the
         claim says; below 0 on the other side. None without a value, or with two bounds.
-
-        Example:
-            >>> ledger()["cde-table1-clustered-batches"].beyond
-            1.8
         """
         if self.paper_effect is None or "near" in self.expect:
             return None
@@ -112,12 +94,7 @@ class Claim:
 
 
 def read_ledger(path: Path) -> dict[str, Claim]:
-    """Read a ledger file.
-
-    Raises:
-        ValueError: a file that is no list of mappings, a claim with missing, unknown or invalid
-            fields (a rule's numbers are finite), or an id that occurs twice.
-    """
+    """Read a ledger file."""
     names = {one.name for one in fields(Claim)}
     claims: dict[str, Claim] = {}
     for entry in _entries(path):
@@ -215,12 +192,7 @@ def _problems(entry: Mapping[str, Any], claims: Mapping[str, Claim]) -> list[str
 
 @lru_cache(maxsize=1)
 def gates() -> dict[str, Gate]:
-    """The book's gates, by id.
-
-    Example:
-        >>> gates()["reads-context"].wording
-        'the encoder reads its context'
-    """
+    """The book's gates, by id."""
     path = project_root() / "book" / "gates.yml"
     every = yaml.safe_load(path.read_text(encoding="utf-8"))
     return {entry["id"]: Gate(**entry) for entry in every}

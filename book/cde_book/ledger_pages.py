@@ -49,16 +49,7 @@ def collect_measurements(profile: str, root: Path) -> dict[str, list[Measurement
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim with its verdict, its measurements, and the chapters that made them (or will).
-
-    Attributes:
-        claim: the ledger's entry.
-        verdict: the verdict, by rule.
-        measurements: all of them, the largest scale first.
-        chapters: chapters that measured it; without any the one that is planned.
-        discovery: the p-value after Benjamini and Hochberg's correction over the ledger; None where
-            nothing was tested.
-    """
+    """A claim with its verdict, its measurements, and the chapters that made them (or will)."""
 
     claim: Claim
     verdict: Verdict
@@ -145,13 +136,7 @@ class Judged:
 
 
 def judged(profile: str, root: Path) -> list[Judged]:
-    """The whole ledger, in its order.
-
-    Example:
-        >>> from cde.storage import project_root
-        >>> len(judged("a profile of nobody", project_root())) == len(ledger())
-        True
-    """
+    """The whole ledger, in its order."""
     known = {chapter.name: chapter for chapter in chapters(root)}
     by_chapter = collect_measurements(profile, root)
     every = [(name, entry) for name, entries in by_chapter.items() for entry in entries]
@@ -229,12 +214,8 @@ def _filters(entries: Sequence[Judged]) -> dict[str, dict[str, str]]:
 
 
 def rules_page(profile: str, root: Path) -> str:
-    """The page *How verdicts are decided*: rules, gates, power, and what each rule could have said.
-
-    Example:
-        >>> from cde.storage import project_root
-        >>> "## Gates" in rules_page("a profile of nobody", project_root())
-        True
+    """The page *How verdicts are decided*: rules, gates, power, and what each rule could have
+    said.
     """
     entries = judged(profile, root)
     tested = [entry for entry in entries if entry.is_tested]
@@ -327,11 +308,6 @@ def _exhibit(
 def map_page(profile: str, root: Path) -> str:
     """The page *Map*: each table and figure of the three papers, and the chapter that answers it,
     with its figure.
-
-    Example:
-        >>> from cde.storage import project_root
-        >>> "## From chapter to paper" in map_page("smoke", project_root())
-        True
     """
     known = {chapter.name: chapter for chapter in chapters(root)}
     shown = chapter_figures(profile, root)

@@ -64,15 +64,7 @@ def _tags(tokens: list[Token]) -> list[str]:
 
 
 def inert(text: str) -> str:
-    """Markdown whose HTML is shown as text; nothing else of it changes.
-
-    Args:
-        text: Markdown, in which values from data may stand.
-
-    Example:
-        >>> inert("*ahead* of <b>`<i>`</b>, p < 0.05")
-        '*ahead* of &lt;b>`<i>`&lt;/b>, p < 0.05'
-    """
+    """Markdown whose HTML is shown as text; nothing else of it changes."""
     places = [match.start() for match in _OPENING.finditer(text)]
     tags = _tags(_markdown().parse(text)) if places else []
     if not tags:
@@ -106,21 +98,5 @@ _ENVIRONMENT.filters["quoted"] = _quoted
 
 
 def render(template: str, **values: Any) -> str:
-    """Fill a template.
-
-    Args:
-        template: the name of a file in `book/cde_book/templates`.
-        values: what the template names.
-
-    Returns:
-        Markdown or HTML, as the template's name says.
-
-    Raises:
-        jinja2.TemplateNotFound: there is no such template.
-        jinja2.UndefinedError: the template names a value that was not given.
-
-    Example:
-        >>> render("status_table.md.j2", rows=[]).splitlines()[0]
-        '| chapter | verdicts | seconds | GiB | commit |'
-    """
+    """Fill a template."""
     return _ENVIRONMENT.get_template(template).render(values)

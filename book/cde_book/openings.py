@@ -31,29 +31,14 @@ _END = re.compile(r"(?<=[.!?])(\*\*)?(?=\s+[*`\"(]*[A-Z`])")
 
 
 def first_sentence(answer: str) -> str:
-    """The first sentence of a chapter's answer, as Markdown without bold and without links.
-
-    Args:
-        answer: the answer, from the log of the chapter's execution.
-
-    Example:
-        >>> first_sentence("**Clusters help: not tested. Fig. 3 holds.** They bring 0.3 points.")
-        'Clusters help: not tested.'
-    """
+    """The first sentence of a chapter's answer, as Markdown without bold and without links."""
     plain = re.sub(r"\{doc\}`(?:[^`<]*<)?([^`>]*)>?`", r"\1", " ".join(answer.split()))
     return _END.split(plain)[0].replace("**", "").strip()
 
 
 @dataclass(frozen=True)
 class Card:
-    """What other pages show of a chapter.
-
-    Attributes:
-        chapter: the chapter.
-        answer: its answer's first sentence; "" where it has not run, or failed.
-        verdicts: how many of its claims have each verdict, in the order of `VERDICTS`.
-        figure: its leading figure; None without any.
-    """
+    """What other pages show of a chapter."""
 
     chapter: Chapter
     answer: str
@@ -62,26 +47,14 @@ class Card:
 
 
 def read_list(path: Path) -> list[dict[str, Any]]:
-    """The entries of a hand-written file; none where a book has no such file.
-
-    Example:
-        >>> read_list(Path("/nowhere/highlights.yml"))
-        []
-    """
+    """The entries of a hand-written file; none where a book has no such file."""
     return yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else []
 
 
 def cards(
     profile: str, root: Path, entries: Sequence[Judged], figures: Mapping[str, Sequence[Figure]]
 ) -> dict[str, Card]:
-    """What other pages show of each chapter, by its name.
-
-    Args:
-        profile: profile whose executions are shown.
-        root: folder of the checkout.
-        entries: the ledger, from `cde_book.ledger_pages.judged`.
-        figures: by chapter, from `cde_book.thumbnails.chapter_figures`.
-    """
+    """What other pages show of each chapter, by its name."""
     made = {}
     for chapter in chapters(root):
         log = load_execution(chapter, profile, root)
@@ -96,13 +69,7 @@ def cards(
 
 
 def parts(root: Path) -> dict[str, list[str]]:
-    """The parts of the table of contents that have an opening page: its name → their chapters.
-
-    Example:
-        >>> from cde.storage import project_root
-        >>> parts(project_root())["benchmark"]
-        ['mteb_tasks', 'published_checkpoints']
-    """
+    """The parts of the table of contents that have an opening page: its name → their chapters."""
     contents = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
     found = {}
     for part in contents.get("parts", []):
@@ -124,11 +91,6 @@ def opening_pages(
 ) -> dict[str, str]:
     """What the opening pages include, by file name: each chapter of the part as a card, and the
     claims that answer the part's own question.
-
-    Args:
-        shown: by chapter, from `cards`.
-        entries: the ledger, from `cde_book.ledger_pages.judged`.
-        root: folder of the checkout.
     """
     pages = {
         f"parts/{part}.md": render(

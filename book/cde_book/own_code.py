@@ -92,15 +92,7 @@ class _Reader(HTMLParser):
 
 
 def foreign_code(page: str) -> list[str]:
-    """What could run on a page and is not the book's own, one line each.
-
-    Args:
-        page: its HTML.
-
-    Example:
-        >>> foreign_code("<p onclick='go()'>x</p><script>alert(1)</script>")
-        ['the attribute onclick of p: go()', 'a script: alert(1)']
-    """
+    """What could run on a page and is not the book's own, one line each."""
     reader = _Reader()
     reader.feed(page)
     reader.close()

@@ -80,12 +80,7 @@ class Settings(SimpleNamespace):
         return range(self.seed, self.seed + self.seeds)
 
     def only(self, *names: str, **more: Any) -> dict[str, Any]:
-        """The seed and the settings of these names: what an experiment depends on.
-
-        Example:
-            >>> Settings(profile="laptop", seed=0, seeds=3, depth=2).only("seeds")
-            {'seed': 0, 'seeds': 3}
-        """
+        """The seed and the settings of these names: what an experiment depends on."""
         return {"seed": self.seed, **{name: getattr(self, name) for name in names}, **more}
 
     def _repr_html_(self) -> str:
@@ -101,28 +96,7 @@ def settings(
     /,
     **profiles: Mapping[str, Any],
 ) -> Settings:
-    """The settings of the page's profile, with whatever parameters were given in their place.
-
-    Args:
-        names: `globals()` of the notebook: its parameters are found by name. `profile` and `seed`
-            must be there; None leaves the profile's value.
-        recipe_parameters: those of the page's recipe (`PARAMETERS` of `cde_studies.recipes` or
-            of `cde_studies.dwell.recipe`); the ones that the page has are settings, and None leaves
-            the recipe's value.
-        profiles: `laptop` has every setting; `smoke`, `gpu` and `paper` have what they change.
-            `fresh` is what `laptop` changes in a build without records (`make book FRESH=1`): less
-            training, for a whole book that is made anew in one sitting.
-
-    Returns:
-        An object with one attribute per setting, `profile` and `seed`.
-
-    Raises:
-        ValueError: an unknown profile, or a profile that changes what `laptop` does not have.
-
-    Example:
-        >>> settings({"profile": "gpu", "seed": 1}, laptop={"size": 10}, gpu={"size": 90}).size
-        90
-    """
+    """The settings of the page's profile, with whatever parameters were given in their place."""
     profile = str(names["profile"])
     known = [name for name in (*PROFILES, *profiles) if name != "fresh"]
     if profile not in known:
@@ -163,26 +137,6 @@ def experiment(
 ) -> Any:
     """The rows of an experiment, computed here or read from its record; says below the cell where
     they come from.
-
-    Args:
-        name: of the experiment, and of its record.
-        compute: makes the rows: a data frame of numbers and short names.
-        key: what the rows depend on, as `settings.only("seeds", …)`.
-        recipe: what they depend on besides, if they come from runs of a recipe.
-        can_run: whether this machine has what `compute` needs.
-        costly: prefer a record to computing here: for training runs.
-        varies: columns that a proof leaves out: of time, of memory, or counted in few steps.
-        proves: other records that the same function makes, of data too large for a miniature.
-        profile: whose record; by default the page's.
-
-    Returns:
-        A data frame; None if the rows can neither be computed here nor read.
-
-    Example:
-        >>> rows = experiment("toy", lambda: pd.DataFrame({"x": [1]}), {"seed": 0},
-        ...     profile="laptop")
-        >>> rows["x"].item()
-        1
     """
     whole = dict(key) if recipe is None else recipe.record_key(**key)
     recorded = records.recorded(
@@ -239,10 +193,6 @@ def answer(text: str) -> None:
     """Set the answer: two or three plain sentences with at most six numbers, which the rendered
     page shows below its title (through MyST-NB's glue), with the verdicts as badges. What needs
     more numbers is said in the section *Verdict*, with `in_numbers`.
-
-    Args:
-        text: Markdown; its numbers are formatted from what the page has computed, and its
-            sentences from the verdicts (`cde_book.claims.told`).
     """
     from IPython.display import Markdown
     from myst_nb import glue  # type: ignore[import-untyped]
@@ -253,15 +203,7 @@ def answer(text: str) -> None:
 
 
 def in_numbers(text: str) -> Any:
-    """A paragraph with the numbers behind the answer, below the verdicts.
-
-    Args:
-        text: Markdown, as for `answer`; as many numbers as it takes.
-
-    Example:
-        >>> in_numbers("Of ten runs \\n three are ahead.").data
-        'Of ten runs three are ahead.'
-    """
+    """A paragraph with the numbers behind the answer, below the verdicts."""
     from IPython.display import Markdown
 
     return Markdown(inert(" ".join(text.split())))  # type: ignore[no-untyped-call]
@@ -270,13 +212,6 @@ def in_numbers(text: str) -> Any:
 def provenance(chapter: str) -> Any:
     """How to run the chapter again, and where this run's numbers come from; the last cell of every
     chapter shows it, so that a notebook that any tool has run tells of itself.
-
-    Args:
-        chapter: its name.
-
-    Example:
-        >>> "commit" in repr(provenance("idf_divergence")._repr_mimebundle_())
-        True
     """
     head, dirty = commit()
     seconds = time.time() - account.begun

@@ -56,18 +56,6 @@ def chapter_notebook(chapter: Chapter, raw: NotebookNode, log: Execution) -> Not
 
     What was found stands in outputs of cells alone, so that the page, run again by any tool, tells
     of its new run: the answer below the title is glued from the cell that makes it.
-
-    Args:
-        chapter: the chapter.
-        raw: its notebook as papermill has left it.
-        log: what that execution used and found.
-
-    Example:
-        >>> cell = nbformat.v4.new_code_cell("plots.show(drawing)")
-        >>> log = Execution("toy", "smoke", {}, "today", 1, "", False, "", "", answer="Yes.")
-        >>> page = chapter_notebook(chapters()[0], nbformat.v4.new_notebook(cells=[cell]), log)
-        >>> page.cells[0].metadata["tags"]
-        ['hide-input']
     """
     notebook = nbformat.from_dict(raw)
     glued = f"{GLUED}\n\n{FIGURE_PLACE}"

@@ -86,14 +86,7 @@ _KINDS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a chapter.
-
-    Attributes:
-        name: its name.
-        annotation: its kind, as written.
-        default: its default; None takes the profile's value.
-        meaning: the comment beside it.
-    """
+    """One parameter of a chapter."""
 
     name: str
     annotation: str
@@ -116,16 +109,7 @@ class Parameter:
             ) from None
 
     def check(self, value: Any) -> Any:
-        """The value as its kind has it: 1e3 is the whole number 1000.
-
-        Raises:
-            ValueError: another type or range; the message says what was given and what is accepted.
-
-        Example:
-            >>> Parameter("seed", "Seed", 0).check(-1)
-            Traceback (most recent call last):
-            ValueError: parameter seed must be 0 or more; it is -1
-        """
+        """The value as its kind has it: 1e3 is the whole number 1000."""
         if value is None and "None" in self.annotation:
             return None
         try:
@@ -138,12 +122,7 @@ class Parameter:
 
     @property
     def accepted(self) -> str:
-        """What is accepted, in words.
-
-        Example:
-            >>> Parameter("share", "list[Share] | None", None).accepted
-            'list of numbers above 0, at most 1'
-        """
+        """What is accepted, in words."""
         bare = self.annotation.replace(" | None", "")
         inner = bare.removeprefix("list[").removesuffix("]") if bare.startswith("list[") else bare
         words = _IN_WORDS.get(inner, inner)
@@ -172,20 +151,7 @@ _IN_WORDS = {
 
 
 def declared_parameters(source: str, where: str) -> dict[str, Parameter]:
-    """The parameters of a cell, by name.
-
-    Args:
-        source: text of the cell.
-        where: name of the file, for errors.
-
-    Raises:
-        ValueError: something else than annotated assignments of literal values, an unknown kind, or
-            a default that its own kind refuses.
-
-    Example:
-        >>> declared_parameters("seed: Seed = 0  # the first seed", "toy")["seed"].meaning
-        'the first seed'
-    """
+    """The parameters of a cell, by name."""
     try:
         statements, meanings = ast.parse(source).body, _comments(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -252,15 +218,6 @@ _Values.add_constructor("!number", _read_number)
 def parse_assignments(pairs: list[tuple[str, str]]) -> dict[str, Any]:
     """Values of `-p name value` options: YAML, so that 64, 0.5, true, null and [1, 2] mean what
     they say; 1e3 is a number too, 010 is ten, 1:30 is text, and so is what is empty.
-
-    Raises:
-        ValueError: a value that is not YAML.
-
-    Example:
-        >>> parse_assignments([("seed", "3"), ("sizes", "[1e3, 2]"), ("rate", "1e-3")])
-        {'seed': 3, 'sizes': [1000.0, 2], 'rate': 0.001}
-        >>> parse_assignments([("baseline", "")])
-        {'baseline': ''}
     """
     values = {}
     for name, text in pairs:

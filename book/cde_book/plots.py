@@ -48,17 +48,7 @@ _number = count(1)
 def figure(
     rows: int = 1, columns: int = 1, width: float = 7.0, height: float = 3.6, **options: Any
 ) -> Iterator[Any]:
-    """Open a figure in the house style; yields it and its axes (one, or an array of them).
-
-    Args:
-        rows, columns: numbers of axes.
-        width, height: size in inches; 7 is the width of a page's text.
-        options: arguments of `matplotlib.pyplot.subplots`.
-
-    Example:
-        >>> with figure() as (drawing, axes):
-        ...     _ = axes.plot([1, 2], [3, 4])
-    """
+    """Open a figure in the house style; yields it and its axes (one, or an array of them)."""
     with mpl.rc_context(fname=_STYLE):
         drawing, axes = plt.subplots(
             rows, columns, figsize=(width, height), layout="constrained", **options
@@ -105,24 +95,7 @@ def show(
     number: int | None = None,
     source: str = "",
 ) -> _Shown:
-    """Show a figure with its alternative text, its caption and the numbers behind it.
-
-    Args:
-        drawing: the figure, from `figure`.
-        alt: what the figure shows, for a reader who does not see it: axes, and the finding. At
-            least 40 characters; a number in it should come from the data.
-        caption: one or two sentences.
-        data: the numbers that are drawn; shown as a table that opens on demand.
-        answers: the exhibit of the paper that it answers, such as "CDE Fig. 6".
-        lead: this figure shows the answer, and the rendered page has it below the answer; without
-            one the first figure of the page is taken.
-        number: on a page that is made anew within one process, the figure's number there; in a
-            notebook figures are counted.
-        source: what draws it, where that is no notebook.
-
-    Raises:
-        ValueError: an alternative text that is too short to describe anything, or no data.
-    """
+    """Show a figure with its alternative text, its caption and the numbers behind it."""
     if len(alt) < 40:
         raise ValueError(
             f"the alternative text must describe the figure (40 characters or more); it is {alt!r}"

@@ -38,14 +38,7 @@ TOLERANCE = 0.01
 
 @dataclass(frozen=True)
 class ProofState:
-    """What is known here of a record's proof.
-
-    Attributes:
-        record: name of the record, such as "laptop/table1-arms".
-        state: "holds", "stale", "not compared" (no smoke run on this machine since the record was
-            made), or "no proof" (the record has none).
-        reason: what differs, or why nothing was compared.
-    """
+    """What is known here of a record's proof."""
 
     record: str
     state: str
@@ -53,34 +46,14 @@ class ProofState:
 
 
 def stored_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as a record stores them.
-
-    Example:
-        >>> stored_rows(pd.DataFrame({"x": [0.12345678]}))
-        [{'x': 0.123457}]
-    """
+    """Rows as a record stores them."""
     return json.loads(rows.to_json(orient="records", double_precision=6))  # type: ignore[no-any-return]
 
 
 def differences(
     proof: Sequence[dict[str, Any]] | pd.DataFrame, rows: pd.DataFrame, tolerance: float = TOLERANCE
 ) -> str:
-    """What differs between a proof and the rows of today's miniature; "" if the proof holds.
-
-    Args:
-        proof: rows that were stored.
-        rows: today's rows; columns that the proof does not have are left out, and the order of rows
-            does not matter.
-        tolerance: see `TOLERANCE`.
-
-    Example:
-        >>> differences([{"loss": 1.0}], pd.DataFrame({"loss": [1.0001]}))
-        ''
-        >>> differences([{"loss": 1.0}], pd.DataFrame({"loss": [1.1]}))
-        'loss moved by 10 % (1 of 1)'
-        >>> differences([{"gain": 0.0}], pd.DataFrame({"gain": [0.1]}))
-        'gain moved by 0.1 (1 of 1)'
-    """
+    """What differs between a proof and the rows of today's miniature; "" if the proof holds."""
     then, today = pd.DataFrame(proof), pd.DataFrame(stored_rows(rows))
     gone = [column for column in then if column not in today]
     if gone:
@@ -125,10 +98,6 @@ def experiment_digest(function: Callable[..., Any]) -> str:
     it calls.
 
     It says whether the text is the same, and nothing of what it computes; that is the proof's part.
-
-    Example:
-        >>> experiment_digest(len)
-        'unknown'
     """
     seen: dict[str, str] = {}
     waiting = [function]

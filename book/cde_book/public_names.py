@@ -40,17 +40,7 @@ _Definition = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
 
 @dataclass(frozen=True)
 class Entry:
-    """A public name of the package.
-
-    Attributes:
-        module: where it is defined.
-        name: its name there.
-        path: the shortest path that it can be imported by.
-        kind: "function", "class", "protocol" or "data".
-        summary: the first paragraph of its docstring, or of the comment `#:` above a constant.
-        short: whether a constant's value can be shown in the line of its name.
-        docstring: all of it.
-    """
+    """A public name of the package."""
 
     module: str
     name: str
@@ -78,14 +68,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Reference:
-    """Every public name of the documented rooms.
-
-    Attributes:
-        modules: module → its names, in the order of the source; rooms in the order of `ROOMS`.
-        paths: each path that a name can be imported by → the name.
-        public: the names of `cde` itself.
-        sentences: module → the first paragraph of its docstring.
-    """
+    """Every public name of the documented rooms."""
 
     modules: Mapping[str, Sequence[Entry]]
     paths: Mapping[str, Entry]
@@ -115,14 +98,6 @@ class Reference:
         bare name, is looked up among the names of the room that the docstring is in; names in
         CamelCase, which no argument has, then among those of all rooms. What is ambiguous leads
         nowhere.
-
-        Example:
-            >>> read_reference().find("cde.Pairs")
-            'cde.data.sets.Pairs'
-            >>> read_reference().find("evaluate", room="retrieval")
-            'cde.retrieval.ranking.evaluate'
-            >>> read_reference().find("evaluate", room="data") is None
-            True
         """
         parts = target.removesuffix("()").split(".")
         for end in range(len(parts), 1, -1):
@@ -198,16 +173,7 @@ def _first_paragraph(docstring: str) -> str:
 
 @cache
 def read_reference() -> Reference:
-    """Read the public names of the documented rooms from the sources of this package.
-
-    Raises:
-        ValueError: a module lists a name that it neither defines nor imports from a documented
-            room.
-
-    Example:
-        >>> read_reference().paths["cde.data.load_pairs"].path
-        'cde.load_pairs'
-    """
+    """Read the public names of the documented rooms from the sources of this package."""
     sources = {_dotted(path): _Source(path, _dotted(path)) for path in reference_files()}
     origins: dict[str, str] = {}
     for source in sources.values():

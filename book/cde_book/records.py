@@ -47,12 +47,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Recorded:
-    """The rows of an experiment, and whether they were computed here or read from a record.
-
-    Attributes:
-        rows: the numbers.
-        note: where they come from, for the page: empty if they were computed just now.
-    """
+    """The rows of an experiment, and whether they were computed here or read from a record."""
 
     rows: pd.DataFrame
     note: str
@@ -71,26 +66,6 @@ def recorded(
     """Compute an experiment where that is possible, else read its record.
 
     At the profile `smoke` the experiment is computed, and compared with the proofs of its records.
-
-    Args:
-        name: name of the experiment, and of the record's file.
-        profile: the reader's profile; a record stands in at its own profile only.
-        compute: makes the rows (columns of numbers and short names).
-        can_run: whether this machine has what `compute` needs.
-        settings: what the rows depend on; a record made with others is not used.
-        costly: prefer a record to computing here, except for `--fresh` and `--record`: for training
-            runs.
-        varies: columns that no proof can hold: those of time, of memory, or counted in few steps.
-        proves: other records that the same function makes, of data too large for a miniature.
-
-    Returns:
-        The rows, or None if they can neither be computed here nor read (or, with `--fresh`, may not
-        be).
-
-    Example:
-        >>> rows = pd.DataFrame({"x": [1]})
-        >>> recorded("toy", "laptop", lambda: rows, can_run=True, settings={}).rows["x"].item()
-        1
     """
     path = _path(profile, name)
     foreign = profile != account.profile
@@ -132,16 +107,7 @@ class RecordedRows(NamedTuple):
 
 
 def rows_of_record(name: str, profile: str) -> RecordedRows | None:
-    """A record of another chapter, whatever its settings; None where there is none.
-
-    Args:
-        name: name of the experiment.
-        profile: profile of the record.
-
-    Example:
-        >>> rows_of_record("no such experiment", "laptop") is None
-        True
-    """
+    """A record of another chapter, whatever its settings; None where there is none."""
     path = _path(profile, name)
     account.read.add(str(path.relative_to(project_root())))
     if not path.exists():
@@ -151,16 +117,7 @@ def rows_of_record(name: str, profile: str) -> RecordedRows | None:
 
 
 def records_and_differences(name: str, settings: Mapping[str, Any]) -> str:
-    """Which records of an experiment there are, and in what they differ from some settings.
-
-    Args:
-        name: name of the experiment.
-        settings: what its rows would depend on.
-
-    Example:
-        >>> records_and_differences("no such experiment", {})
-        'There is no record of no such experiment at any profile.'
-    """
+    """Which records of an experiment there are, and in what they differ from some settings."""
     paths = sorted((project_root() / "book" / "records").glob(f"*/{name}.json"))
     if not paths:
         return f"There is no record of {name} at any profile."
@@ -177,18 +134,8 @@ def records_and_differences(name: str, settings: Mapping[str, Any]) -> str:
 
 
 def records_at_other_profiles(name: str, profile: str) -> dict[str, Recorded]:
-    """The records of an experiment at other profiles, to be drawn beside the reader's own numbers.
-
-    Args:
-        name: name of the experiment.
-        profile: the reader's, which is left out; so are those of the profile `smoke`.
-
-    Returns:
-        profile → its rows and where they come from; their settings are their own.
-
-    Example:
-        >>> records_at_other_profiles("no such experiment", "laptop")
-        {}
+    """The records of an experiment at other profiles, to be drawn beside the reader's own
+    numbers.
     """
     records = {}
     for path in sorted((project_root() / "book" / "records").glob(f"*/{name}.json")):
@@ -200,21 +147,13 @@ def records_at_other_profiles(name: str, profile: str) -> dict[str, Recorded]:
 
 
 def proof_states() -> list[ProofState]:
-    """What is known on this machine of every committed record's proof.
-
-    Example:
-        >>> {one.state for one in proof_states()} <= {"holds", "stale", "not compared", "no proof"}
-        True
-    """
+    """What is known on this machine of every committed record's proof."""
     return [_state(path) for path in sorted((project_root() / "book" / "records").glob("*/*.json"))]
 
 
 def record_state(path: Path) -> str:
-    """A hash of a record and of what is known of its proof here: what a page that draws it shows.
-
-    Example:
-        >>> record_state(Path("nowhere.json"))
-        'missing'
+    """A hash of a record and of what is known of its proof here: what a page that draws it
+    shows.
     """
     if not path.exists():
         return "missing"

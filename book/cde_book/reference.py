@@ -28,13 +28,7 @@ _CHAPTERS = re.compile(r"\bchapters?\s+(?:`\w+`(?:,\s+and\s+|,\s+|\s+and\s+|\s+o
 
 @cache
 def names_used(chapter: Chapter) -> list[Entry]:
-    """The public names that a chapter's own code calls, by path.
-
-    Example:
-        >>> from cde_book.chapters import find_chapter
-        >>> [entry.path for entry in names_used(find_chapter("packing"))][-1]
-        'cde.surrogate.minilm_folder'
-    """
+    """The public names that a chapter's own code calls, by path."""
     paths = read_reference().paths
     tree = ast.parse(chapter.source)
     bound: dict[str, str] = {}
@@ -56,23 +50,13 @@ def names_used(chapter: Chapter) -> list[Entry]:
 
 
 def chapters_named(docstring: str) -> list[str]:
-    """The chapters that a docstring names, as in "used by the chapters `table1` and `packing`".
-
-    Example:
-        >>> chapters_named("Used by the chapters `table1` and `packing`; see `train`.")
-        ['table1', 'packing']
-    """
+    """The chapters that a docstring names, as in "used by the chapters `table1` and `packing`"."""
     sentences = _CHAPTERS.findall(docstring)
     return [name for sentence in sentences for name in re.findall(r"`(\w+)`", sentence)]
 
 
 def link_chapters(docstring: str, known: Sequence[Chapter]) -> str:
-    """Make the chapters that a docstring names links to their pages, in reStructuredText.
-
-    Example:
-        >>> link_chapters("Used by the chapter `table1`.", chapters())
-        'Used by the chapter :doc:`table1 </book/executed/results/table1>`.'
-    """
+    """Make the chapters that a docstring names links to their pages, in reStructuredText."""
     pages = {chapter.name: f"/book/executed/{chapter.part}/{chapter.name}" for chapter in known}
 
     def linked(match: re.Match[str]) -> str:

@@ -26,14 +26,7 @@ __all__ = ["Report", "hashed_files", "read_reports", "reliability_page"]
 
 @dataclass(frozen=True)
 class Report:
-    """What a script of `tests/reliability` counted.
-
-    Attributes:
-        what: in a few words.
-        time, commit, device: when, at which commit and on what it was counted.
-        rows: the counts; each row has the same names.
-        note: what else has to be known of how they came about.
-    """
+    """What a script of `tests/reliability` counted."""
 
     what: str
     time: str
@@ -58,16 +51,7 @@ class Report:
 
 
 def read_reports(root: Path) -> dict[str, Report]:
-    """The reports, by name.
-
-    Args:
-        root: folder of the checkout.
-
-    Example:
-        >>> from cde.storage import project_root
-        >>> all(one.rows for one in read_reports(project_root()).values())
-        True
-    """
+    """The reports, by name."""
     found = {}
     for path in sorted((root / "book" / "reliability").glob("[!.]*.json")):
         told = json.loads(path.read_text(encoding="utf-8"))
@@ -77,16 +61,7 @@ def read_reports(root: Path) -> dict[str, Report]:
 
 
 def hashed_files(root: Path) -> Counter[str]:
-    """How many files of each package the lock knows by their SHA-256.
-
-    Args:
-        root: folder of the checkout.
-
-    Example:
-        >>> from cde.storage import project_root
-        >>> hashed_files(project_root())["torch"] > 1
-        True
-    """
+    """How many files of each package the lock knows by their SHA-256."""
     files: Counter[str] = Counter()
     package = ""
     lock = root / "hashes.txt"
@@ -98,16 +73,7 @@ def hashed_files(root: Path) -> Counter[str]:
 
 
 def reliability_page(root: Path) -> str:
-    """The page *Reliability*.
-
-    Args:
-        root: folder of the checkout.
-
-    Example:
-        >>> from cde.storage import project_root
-        >>> "## Kills" in reliability_page(project_root())
-        True
-    """
+    """The page *Reliability*."""
     return render(
         "reliability.md.j2", reports=read_reports(root), files=hashed_files(root).values()
     )

@@ -56,16 +56,7 @@ def _inputs_key(root: Path) -> str:
 
 
 def render(root: Path | None = None) -> Path:
-    """Render the book, unless nothing that it is made of has changed.
-
-    Returns:
-        The path of its first page.
-
-    Raises:
-        RuntimeError: Jupyter Book failed or warned; the message holds what it said.
-        ValueError: a page has an image without alternative text or file, a dead link, or fetches
-            from elsewhere.
-    """
+    """Render the book, unless nothing that it is made of has changed."""
     root = root or project_root()
     index = root / "book" / "_build" / "html" / "index.html"
     stamp = root / "book" / "_build" / ".inputs"
@@ -145,15 +136,7 @@ class _Page(HTMLParser):
 
 
 def check_html(folder: Path) -> list[str]:
-    """What is wrong with the pages of a folder, one line each; empty if nothing is.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> _ = (folder / "page.html").write_text("<img src='x.png'>")
-        >>> check_html(folder)
-        ['page.html: an image has no alternative text', 'page.html: there is no image x.png']
-    """
+    """What is wrong with the pages of a folder, one line each; empty if nothing is."""
     pages, problems = {}, []
     for path in sorted(folder.rglob("*.html")):
         if "_static" in path.parts:

@@ -54,14 +54,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Collection:
-    """A collection that the chapters loaded.
-
-    Attributes:
-        name: such as "pydocs/rich".
-        fingerprints: hashes of the texts, one for each part of it that was loaded.
-        chapters: how many chapters loaded it.
-        licence: whose it is and under which licence.
-    """
+    """A collection that the chapters loaded."""
 
     name: str
     fingerprints: list[str]
@@ -94,26 +87,12 @@ def statuses(profile: str, root: Path) -> list[Status]:
 
 
 def status_table(profile: str, root: Path) -> str:
-    """A Markdown table of the chapters: verdicts, time, memory, commit.
-
-    Example:
-        >>> from cde.storage import project_root
-        >>> status_table("a profile of nobody", project_root()).splitlines()[0]
-        '| chapter | verdicts | seconds | GiB | commit |'
-    """
+    """A Markdown table of the chapters: verdicts, time, memory, commit."""
     return render("status_table.md.j2", rows=statuses(profile, root))
 
 
 def licence(declared: PackageMetadata) -> str:
-    """The licence that a package declares: an expression, else a name, else its classifiers.
-
-    Args:
-        declared: from `importlib.metadata.metadata`.
-
-    Example:
-        >>> licence(metadata("pandas"))
-        'BSD-3-Clause'
-    """
+    """The licence that a package declares: an expression, else a name, else its classifiers."""
     for field in ("License-Expression", "License"):
         text = str(declared[field]).strip() if field in declared else ""
         if text and len(text) <= _LONGEST and "\n" not in text:
@@ -147,11 +126,7 @@ def _licence_of(name: str) -> str:
 
 
 def collections(logs: Sequence[Execution]) -> list[Collection]:
-    """The collections that were loaded, by name, with their fingerprints and licences.
-
-    Args:
-        logs: of the chapters' executions.
-    """
+    """The collections that were loaded, by name, with their fingerprints and licences."""
     names = sorted({name for log in logs for name in log.data}, key=str.casefold)
     return [
         Collection(
@@ -186,13 +161,7 @@ def _records(root: Path) -> list[dict[str, Any]]:
 
 
 def reproducibility_page(profile: str, root: Path) -> str:
-    """The page *Reproducibility*.
-
-    Example:
-        >>> from cde.storage import project_root
-        >>> "## Known limits" in reproducibility_page("a profile of nobody", project_root())
-        True
-    """
+    """The page *Reproducibility*."""
     rows = statuses(profile, root)
     logs = [row.log for row in rows if row.log is not None]
     records = _records(root)

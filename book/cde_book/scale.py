@@ -37,12 +37,7 @@ _FULL = 300  # 100 iterations, the best of 3 starts: the default of `cluster_pai
 
 @dataclass(frozen=True)
 class Curve:
-    """A cost that grows as a power of the number of pairs.
-
-    Attributes:
-        exponent, low, high: of the power, with its 95 % interval.
-        intercept, mean, spread, noise, freedom: of the fit of logarithms.
-    """
+    """A cost that grows as a power of the number of pairs."""
 
     exponent: float
     low: float
@@ -54,13 +49,7 @@ class Curve:
     freedom: int
 
     def at(self, pairs: float) -> tuple[float, float, float]:
-        """The cost at so many pairs, and its 95 % interval.
-
-        Example:
-            >>> sizes = np.array([1.0, 2.0, 4.0, 8.0])
-            >>> round(fit(sizes, 3 * sizes**2).at(100)[0])
-            30000
-        """
+        """The cost at so many pairs, and its 95 % interval."""
         x = np.log(pairs)
         middle = self.intercept + self.exponent * x
         away = (x - self.mean) ** 2 / self.spread
@@ -71,16 +60,7 @@ class Curve:
 
 
 def fit(pairs: Any, costs: Any) -> Curve:
-    """The power of the number of pairs that costs follow.
-
-    Args:
-        pairs, costs: of each measurement, three or more.
-
-    Example:
-        >>> curve = fit([10, 20, 40, 80], [1.0, 2.1, 3.9, 8.0])
-        >>> curve.low < 1 < curve.high
-        True
-    """
+    """The power of the number of pairs that costs follow."""
     x, y = np.log(np.asarray(pairs, float)), np.log(np.asarray(costs, float))
     found = stats.linregress(x, y)
     freedom = len(x) - 2
@@ -165,16 +145,7 @@ def _plan(told: dict[str, Any]) -> tuple[pd.DataFrame, dict[tuple[str, int], flo
 
 
 def scale_page(root: Path) -> str:
-    """The page *Scale*.
-
-    Args:
-        root: folder of the checkout.
-
-    Example:
-        >>> from cde.storage import project_root
-        >>> "# Scale" in scale_page(project_root())
-        True
-    """
+    """The page *Scale*."""
     path = root / "book" / "scale" / "measured.json"
     if not path.exists():
         return render("scale.md.j2", told=None)

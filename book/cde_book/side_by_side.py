@@ -33,10 +33,6 @@ _INTERRUPTED = "interrupted"
 def usual_jobs(profile: str) -> int:
     """How many chapters at once, unless the user says otherwise: two where there are two cores, one
     at profiles that a GPU runs.
-
-    Example:
-        >>> usual_jobs("gpu")
-        1
     """
     return 1 if profile in ("gpu", "paper") else min(2, _cores())
 
@@ -46,24 +42,7 @@ def _cores() -> int:
 
 
 def execute_all(due: Sequence[tuple[Chapter, str]], profile: str, jobs: int) -> dict[str, str]:
-    """Execute chapters; each says why when it starts, and a failed one in which cell.
-
-    Args:
-        due: chapters, and why each has to run.
-        profile: their profile.
-        jobs: how many at once.
-
-    Returns:
-        Chapter → the cell that failed and its traceback; "" where none did.
-
-    Raises:
-        ValueError: fewer jobs than one.
-        KeyboardInterrupt: Ctrl-C; no kernel is left.
-
-    Example:
-        >>> execute_all([], "smoke", jobs=2)
-        {}
-    """
+    """Execute chapters; each says why when it starts, and a failed one in which cell."""
     if jobs < 1:
         raise ValueError(f"jobs must be 1 or more; it is {jobs}")
     jobs = min(jobs, len(due))

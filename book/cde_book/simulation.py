@@ -34,22 +34,7 @@ TRUTHS = ("the paper's effect", "half of it", "none")
 def simulated(
     claim: Claim, tests: Sequence[Measurement], truth: float, repetitions: int = 500, seed: int = 0
 ) -> Counter[str]:
-    """How often each verdict comes out if the measured quantity truly has a value.
-
-    Args:
-        claim: the rule.
-        tests: measurements of one scale; their n and scatter are drawn with.
-        truth: the value, in the claim's unit.
-        repetitions: draws.
-        seed: seed of the draws.
-
-    Example:
-        >>> from cde_book.ledger import ledger
-        >>> claim = ledger()["cde-fig6-cluster-size"]
-        >>> made = Measurement(claim.id, "", Interval(1, 0.9, 1.1, 5, "Student's t over runs"))
-        >>> simulated(claim, [made], truth=1.0)
-        Counter({'holds': 500})
-    """
+    """How often each verdict comes out if the measured quantity truly has a value."""
     generator = np.random.default_rng(seed)
     drawn = [_draws(one.interval, truth, repetitions, generator) for one in tests]
     return Counter(
@@ -84,11 +69,7 @@ def _draws(
 
 
 def chances(claim: Claim, tests: Sequence[Measurement]) -> dict[str, Counter[str]]:
-    """The verdicts that come out if the claim is true, half true and false.
-
-    Returns:
-        Each of `TRUTHS` → verdict → how often, of 500.
-    """
+    """The verdicts that come out if the claim is true, half true and false."""
     lower, upper = claim.bounds
     if "near" in claim.expect:
         centre = (lower + upper) / 2
@@ -111,14 +92,6 @@ def attainable(claim: Claim, test: Measurement) -> set[str]:
 
     Of a share of n things both ends are tried, none and all of them; of other quantities the ends
     of their range (a distance is not below 0), or anything where they have none.
-
-    Example:
-        >>> from dataclasses import replace
-        >>> from cde_book.ledger import ledger
-        >>> claim = replace(ledger()["cde-fig6-cluster-size"], expect={"above": 0.5})
-        >>> four = Interval(1.0, 0.4, 1.0, 4, "exact binomial over collections")
-        >>> sorted(attainable(claim, Measurement(claim.id, "", four)))
-        ['undecided']
     """
     interval = test.interval
     if interval.method.startswith(BINOMIAL):

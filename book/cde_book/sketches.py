@@ -25,19 +25,7 @@ TEXT, CONTEXT, BOTH = COLORS[:3]
 
 
 def contextual_model(context: int, text: int) -> tuple[Any, pd.DataFrame]:
-    """Draw the two-stage model, and beside it which tokens attend to which in its two patterns.
-
-    Args:
-        context, text: how many tokens of each the patterns are drawn with.
-
-    Returns:
-        The figure, for `cde_book.plots.show`; and of each pattern how many pairs of tokens there
-        are, by what looks and what is looked at.
-
-    Example:
-        >>> contextual_model(1, 2)[1]["cached"].tolist()
-        [1, 0, 2, 4]
-    """
+    """Draw the two-stage model, and beside it which tokens attend to which in its two patterns."""
     one_way = visibility(None, text, context, context, context_sees_text=False)
     assert one_way is not None
     tokens = context + text
@@ -63,14 +51,6 @@ def contextual_model(context: int, text: int) -> tuple[Any, pd.DataFrame]:
 def two_stages(axis: Axes) -> None:
     """Draw the model of CDE Fig. 1: context documents through the first stage, their vectors and a
     text's tokens through the second.
-
-    Args:
-        axis: axes to draw on; its ticks and frame are taken away.
-
-    Example:
-        >>> from cde_book.plots import figure
-        >>> with figure() as (drawing, axis):
-        ...     two_stages(axis)
     """
     for place, name in enumerate(["$d^1$", "$d^2$", "$d^J$"]):
         left, middle = place * 1.25, place * 1.25 + 0.5
@@ -113,19 +93,6 @@ def _arrow(axis: Axes, x: float, low: float, high: float) -> None:
 def attention_pairs(axis: Axes, seen: NDArray[np.bool_], context: int) -> None:
     """Draw which token attends to which, as a grid: a line for each token that looks, a column for
     each that is looked at.
-
-    Args:
-        axis: axes to draw on.
-        seen: `(tokens, tokens)`, as `cde.models.attention.visibility` gives it.
-        context: how many of the tokens, from the first on, are the context's.
-
-    Raises:
-        ValueError: a grid that is not square, or has fewer tokens than the context.
-
-    Example:
-        >>> from cde_book.plots import figure
-        >>> with figure() as (drawing, axis):
-        ...     attention_pairs(axis, np.ones((3, 3), bool), context=1)
     """
     tokens = len(seen)
     if seen.shape != (tokens, tokens) or not 0 <= context <= tokens:

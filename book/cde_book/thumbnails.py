@@ -47,14 +47,7 @@ THEMES = ("light", "dark")
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a chapter.
-
-    Attributes:
-        light, dark: the SVG, as text, for a light and for a dark page.
-        alt: its alternative text.
-        caption: its caption, as text, without its number and provenance.
-        answers: the exhibits of a paper that it answers, such as "CDE Figs. 3 and 9".
-    """
+    """A figure of a chapter."""
 
     light: str
     dark: str
@@ -63,17 +56,7 @@ class Figure:
     answers: str = ""
 
     def is_of(self, paper: str, exhibit: str) -> bool:
-        """Whether it answers an exhibit.
-
-        Args:
-            paper: short name of the paper.
-            exhibit: such as "Fig. 3" or "Table 9 of the supplement".
-
-        Example:
-            >>> shown = Figure("", "", "", answers="CDE Figs. 3 and 9")
-            >>> shown.is_of("CDE", "Fig. 9"), shown.is_of("CDE", "Table 9")
-            (True, False)
-        """
+        """Whether it answers an exhibit."""
         kind, number = (*exhibit.split(), "")[:2]
         named = re.findall(rf"{kind.rstrip('.')}s?\.? ((?:\d+|, | and )+)", self.answers)
         numbers = {one for group in named for one in re.findall(r"\d+", group)}
@@ -81,12 +64,7 @@ class Figure:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height, in the drawing's own unit.
-
-        Example:
-            >>> Figure("<svg viewBox='0 0 504 259.2'/>", "", "").size
-            (504, 259)
-        """
+        """Width and height, in the drawing's own unit."""
         found = re.search(r"viewBox=[\"']([^\"']*)[\"']", self.light)
         _, _, width, height = map(float, found[1].split()) if found else (0, 0, 7, 4)
         return round(width), round(height)
@@ -143,36 +121,18 @@ def _figures(notebook: Mapping[str, Any]) -> Iterator[tuple[list[str], Figure]]:
 def figures_of(notebook: Mapping[str, Any]) -> list[Figure]:
     """A chapter's figures; at first the one that stands for it, which its class `cde-lead` marks or
     which comes first.
-
-    Args:
-        notebook: an executed notebook, as nbformat or JSON reads it.
     """
     figures = sorted(_figures(notebook), key=lambda found: LEAD not in found[0])
     return [figure for _, figure in figures]
 
 
 def lead_figure(notebook: Mapping[str, Any]) -> Figure | None:
-    """The figure that stands for a chapter; None without any.
-
-    Args:
-        notebook: an executed notebook, as nbformat or JSON reads it.
-
-    Example:
-        >>> image = "<img class='cde-{0}' alt='A line.' src='data:image/svg+xml;base64,PHN2Zy8+'>"
-        >>> shown = "<figure class='cde-figure'>" + image.format("light") + image.format("dark")
-        >>> lead_figure({"cells": [{"outputs": [{"data": {"text/html": shown}}]}]}).alt
-        'A line.'
-    """
+    """The figure that stands for a chapter; None without any."""
     return next(iter(figures_of(notebook)), None)
 
 
 def chapter_figures(profile: str, root: Path | None = None) -> dict[str, list[Figure]]:
-    """The figures of the executed chapters, by chapter, each as `figures_of` orders them.
-
-    Example:
-        >>> chapter_figures("a profile of nobody")
-        {}
-    """
+    """The figures of the executed chapters, by chapter, each as `figures_of` orders them."""
     root = root or project_root()
     figures = {}
     for chapter in chapters(root):
@@ -185,10 +145,6 @@ def chapter_figures(profile: str, root: Path | None = None) -> dict[str, list[Fi
 def lead_figures(profile: str, root: Path | None = None) -> dict[str, Figure]:
     """The figures that stand for the executed chapters, by chapter; one without a figure is left
     out.
-
-    Example:
-        >>> lead_figures("a profile of nobody")
-        {}
     """
     return {name: shown[0] for name, shown in chapter_figures(profile, root).items() if shown}
 
@@ -197,10 +153,6 @@ def write_figures(figures: Mapping[str, Sequence[Figure]], root: Path) -> None:
     """Write each chapter's first figure to `<chapter>-light.svg` and `<chapter>-dark.svg` in
     `FOLDER`, its second one to `<chapter>-2-light.svg` and so on; what was there of others is
     removed.
-
-    Args:
-        figures: by chapter, from `chapter_figures`.
-        root: folder of the checkout.
     """
     folder = root / FOLDER
     folder.mkdir(parents=True, exist_ok=True)

@@ -81,17 +81,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What a chapter measured for a claim.
-
-    Attributes:
-        claim: the claim's id.
-        what: on what, with what ("MiniLM on pydocs, Pearson").
-        interval: the estimate and its interval.
-        role: "test" counts for the verdict; "exploratory" is shown beside it; "rehearsal" is a
-            measurement at the smoke profile, too small to mean anything.
-        scale: profile whose runs were measured, such as "laptop" or "hours".
-        gates: what the claim's gates showed there.
-    """
+    """What a chapter measured for a claim."""
 
     claim: str
     what: str
@@ -103,18 +93,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict and what stands behind it.
-
-    Attributes:
-        verdict: one of `VERDICTS`.
-        reason: why, in words.
-        scale: scale of the evidence; "" without any.
-        leading: the measurement that is shown first.
-        smallest: of "inconclusive": the distance from the bound (with `near`: the tolerance) that
-            would have been shown with a power of 80 %, in the claim's unit.
-        p: of the measurements that test, the largest two-sided p-value of "it is the bound"; None
-            behind a gate, for a fact without spread, and where some support and others contradict.
-    """
+    """A verdict and what stands behind it."""
 
     verdict: str
     reason: str
@@ -125,14 +104,7 @@ class Verdict:
 
 
 def outcome(claim: Claim, interval: Interval) -> Outcome:
-    """Whether an interval supports a claim, contradicts it, or leaves it undecided.
-
-    Example:
-        >>> from cde_book.ledger import ledger
-        >>> claim = ledger()["cde-fig6-cluster-size"]
-        >>> outcome(claim, Interval(0.1, 0.05, 0.15, 1000, "bootstrap"))
-        'supports'
-    """
+    """Whether an interval supports a claim, contradicts it, or leaves it undecided."""
     lower, upper = claim.bounds
     # a bound that the rule states is not itself where the claim says: "above 0" is not 0
     inside = lower < interval.low and interval.high < upper
@@ -145,12 +117,7 @@ def outcome(claim: Claim, interval: Interval) -> Outcome:
 
 
 def of_outcomes(outcomes: Sequence[Outcome]) -> str:
-    """The verdict of one scale's measurements.
-
-    Example:
-        >>> of_outcomes(["supports", "undecided"]), of_outcomes(["contradicts", "undecided"])
-        ('holds in part', 'inconclusive')
-    """
+    """The verdict of one scale's measurements."""
     kinds = set(outcomes)
     if kinds == {"supports"}:
         return "holds"
@@ -161,13 +128,7 @@ def of_outcomes(outcomes: Sequence[Outcome]) -> str:
 
 
 def decide(claim: Claim, measurements: Iterable[Measurement]) -> Verdict:
-    """The verdict on a claim, from the measurements that test it.
-
-    Example:
-        >>> from cde_book.ledger import ledger
-        >>> decide(ledger()["cde-fig6-cluster-size"], []).verdict
-        'not tested'
-    """
+    """The verdict on a claim, from the measurements that test it."""
     made = [one for one in measurements if one.claim == claim.id]
     tests = [one for one in made if one.role == "test"]
     if not tests:

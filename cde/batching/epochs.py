@@ -25,24 +25,12 @@ Positions = NDArray[np.int64]
 def cut_clusters(labels: Positions, batches: Sequence[Positions]) -> dict[str, float]:
     """What the batches of one epoch did to the clusters that they were packed from.
 
-    Args:
-        labels: `(n,)` the cluster of each pair.
-        batches: positions of the pairs of each; no pair is in two.
-
     Returns:
         batches: how many there are.
         clusters split: the share of clusters whose pairs are in more than one batch.
         clusters that share a batch: the share that is in a batch with another cluster.
         clusters in a batch: how many clusters a batch holds, on average.
         pairs dropped: the share of pairs that no batch has.
-
-    Raises:
-        ValueError: no batch.
-
-    Example:
-        >>> batches = [np.array([0, 2]), np.array([1, 3])]
-        >>> cut_clusters(np.array([0, 0, 1, 1]), batches)["clusters split"]
-        1.0
     """
     if not batches:
         raise ValueError("there is no batch")
@@ -62,20 +50,9 @@ def cut_clusters(labels: Positions, batches: Sequence[Positions]) -> dict[str, f
 def mates_met_again(epochs: Sequence[Sequence[Positions]]) -> NDArray[np.float64]:
     """The share of its batch-mates of one epoch that a pair meets again in the next.
 
-    Args:
-        epochs: the batches of each, all of one size, of two pairs or more.
-
     Returns:
         `(len(epochs) // 2,)` for epochs 0 and 1, 2 and 3, and so on, which have no epoch in common:
         the mean over the pairs that have a batch in both.
-
-    Raises:
-        ValueError: an epoch without batches, or batches of a single pair.
-
-    Example:
-        >>> epochs = [[[0, 1], [2, 3]], [[0, 1], [2, 4]]]
-        >>> mates_met_again([[np.array(batch) for batch in epoch] for epoch in epochs]).round(2)
-        array([0.67])
     """
     if not all(epochs) or any(len(epoch[0]) < 2 for epoch in epochs):
         raise ValueError("every epoch needs batches of two pairs or more")

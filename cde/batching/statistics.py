@@ -48,23 +48,10 @@ def batch_objective(
 ) -> float:
     """The objective of CDE Eq. 2 for given batches, per pair of batch-mates.
 
-    Args:
-        query_vectors, document_vectors: `(n, dim)` float32 unit vectors of all pairs.
-        batches: positions of the pairs of each; clusters as `cluster_members` gives them will do.
-
     Returns:
         The mean of (f(d, q') + f(d', q)) / 2 over all pairs of batch-mates of all batches: a
         cosine. A large batch has more pairs of batch-mates than a small one and weighs more; one of
         a single pair has none.
-
-    Raises:
-        ValueError: shapes differ, or no batch has two pairs.
-
-    Example:
-        >>> queries = np.array([[1, 0], [0, 1]], np.float32)
-        >>> documents = np.array([[1, 0], [0.6, 0.8]], np.float32)
-        >>> round(batch_objective(queries, documents, [np.array([0, 1])]), 6)
-        0.3
     """
     if query_vectors.shape != document_vectors.shape or query_vectors.ndim != 2:
         raise ValueError(
@@ -96,19 +83,8 @@ def paired_distance(
 
     Within one batch the mean of m over all pairs of batch-mates is at most twice this.
 
-    Args:
-        query_vectors, document_vectors, batches: as for `batch_objective`.
-
     Returns:
         The mean over all pairs of all batches; 0 where all vectors of a batch are equal.
-
-    Raises:
-        ValueError: shapes differ, or there are no pairs.
-
-    Example:
-        >>> vectors = np.array([[0.0], [2.0]], np.float32)
-        >>> paired_distance(vectors, vectors, [np.array([0, 1])])
-        2.0
     """
     if query_vectors.shape != document_vectors.shape or query_vectors.ndim != 2:
         raise ValueError(
@@ -134,17 +110,8 @@ def mean_pair_distance(
 ) -> float:
     """The mean of m over the pairs of batch-mates, averaged over batches.
 
-    Args:
-        query_vectors, document_vectors: `(n, dim)` float32 unit vectors of all pairs.
-        batches: positions of the pairs of each, two pairs or more.
-
     Returns:
         At most twice `paired_distance`, for batches of one size.
-
-    Example:
-        >>> vectors = np.eye(2, dtype=np.float32)
-        >>> round(mean_pair_distance(vectors, vectors, [np.array([0, 1])]), 3)
-        2.828
     """
     means = []
     for batch in progress(batches, "measuring", unit="batches"):
@@ -157,14 +124,8 @@ def mean_pair_distance(
 
 
 def cluster_members(labels: Positions) -> list[Positions]:
-    """The positions of the pairs of each cluster, ascending; empty for a number that no pair has.
-
-    Args:
-        labels: `(n,)` int64, 0 or more.
-
-    Example:
-        >>> [members.tolist() for members in cluster_members(np.array([1, 0, 1]))]
-        [[1], [0, 2]]
+    """The positions of the pairs of each cluster, ascending; empty for a number that no pair
+    has.
     """
     if len(labels) == 0:
         return []
@@ -179,15 +140,8 @@ def mean_pairwise_cosine(vectors: Vectors) -> float:
     Exact, where the paper draws 3,000 points: with unit vectors the sum over all pairs is the
     squared length of their sum.
 
-    Args:
-        vectors: `(n, dim)` float; a vector of zeros has cosine 0 with every other.
-
     Returns:
         A cosine; not a number for fewer than two vectors.
-
-    Example:
-        >>> round(mean_pairwise_cosine(np.array([[1, 0], [3, 4]], np.float32)), 6)
-        0.6
     """
     if len(vectors) < 2:
         return float("nan")
@@ -204,27 +158,11 @@ def cluster_statistics(
     The table's last row, the overall set, is `mean_pairwise_cosine(vectors)`; the purity of a whole
     clustering is the mean of `source_share` weighted by `size`.
 
-    Args:
-        vectors: `(n, dim)` float32, of documents or of queries, whichever the table is about.
-        labels: `(n,)` int64.
-        sources: where each pair comes from (its domain or package).
-
     Returns:
         A row for each cluster that has a pair, indexed by its number. `size` is int64. `similarity`
         is the mean cosine of two of its members, NaN for a single one. With `sources` there are two
         more columns: `source` (its most frequent one, the first by name of several) and
         `source_share`.
-
-    Raises:
-        ValueError: labels or sources for another number of vectors.
-
-    Example:
-        >>> vectors = np.array([[1, 0], [1, 0], [0, 1]], np.float32)
-        >>> cluster_statistics(vectors, np.array([0, 0, 1]), ["scipy", "scipy", "torch"])
-                 size  similarity source  source_share
-        cluster
-        0           2         1.0  scipy           1.0
-        1           1         NaN  torch           1.0
     """
     given = {"labels": len(labels), **({} if sources is None else {"sources": len(sources)})}
     for name, count in given.items():
@@ -257,25 +195,10 @@ def batch_difficulty(
 ) -> dict[str, float]:
     """How hard the negatives of a batch are, by the surrogate (CDE Fig. 6).
 
-    Args:
-        query_vectors, document_vectors: `(n, dim)` float32 unit vectors of all pairs.
-        batch: `(b,)` positions of the batch's pairs, two or more, in random order.
-        queries: how many queries to look at, from the first on (against all documents); by default
-            all.
-        temperature: divisor of the cosines in the loss (the paper's τ = 0.02).
-
     Returns:
         mean: mean cosine of a query with the other documents of the batch.
         hardest: mean over queries of the largest such cosine.
         loss: the contrastive loss, in nats, that the surrogate itself has on the batch.
-
-    Raises:
-        ValueError: a batch of fewer than two pairs.
-
-    Example:
-        >>> vectors = np.eye(2, dtype=np.float32)
-        >>> batch_difficulty(vectors, vectors, np.array([0, 1]))["hardest"]
-        0.0
     """
     if len(batch) < 2:
         raise ValueError(f"a batch needs two pairs for a negative; it has {len(batch)}")
@@ -301,20 +224,7 @@ def batch_difficulties(
     batches: Sequence[Positions],
     queries: int | None = None,
 ) -> pd.DataFrame:
-    """`batch_difficulty` of each batch: columns mean, hardest and loss, a row for each.
-
-    Args:
-        query_vectors, document_vectors, queries: as for `batch_difficulty`.
-        batches: positions of the pairs of each.
-
-    Raises:
-        ValueError: a batch of fewer than two pairs.
-
-    Example:
-        >>> vectors = np.eye(2, dtype=np.float32)
-        >>> batch_difficulties(vectors, vectors, [np.array([0, 1])])["mean"].tolist()
-        [0.0]
-    """
+    """`batch_difficulty` of each batch: columns mean, hardest and loss, a row for each."""
     shown = progress(batches, "measuring", unit="batches")
     return pd.DataFrame(
         [batch_difficulty(query_vectors, document_vectors, one, queries) for one in shown]

@@ -32,20 +32,9 @@ _REST = 0.5  # lists are made anew once this part of their centroids is unvisite
 def greedy_tour(centroids: Vectors, start: int = 0) -> Positions:
     """Visit every centroid once, each time going on to the nearest one not yet visited.
 
-    Args:
-        centroids: `(k, dim)` float32.
-        start: row of the centroid to begin at.
-
     Returns:
         `(k,)` int64, the centroids in the order of the visit. Among equally near ones (distances in
         float64) the lowest index comes first.
-
-    Raises:
-        ValueError: no table of finite numbers, or a start that is none of its rows.
-
-    Example:
-        >>> greedy_tour(np.array([[0.0], [5.0], [1.0], [6.0]], np.float32)).tolist()
-        [0, 2, 1, 3]
     """
     centroids = np.asarray(centroids)
     if centroids.ndim != 2 or not np.isfinite(centroids).all():
@@ -110,16 +99,8 @@ def _leg(exact: NDArray[np.float64], rough: Vectors, steps: int) -> Positions:
 def cosines_along(centroids: Vectors, order: Positions) -> NDArray[np.float64]:
     """The cosine of each centroid with the one that follows it in an order.
 
-    Args:
-        centroids: `(k, dim)` float; none is all zeros.
-        order: `(k,)` positions, such as `greedy_tour` gives.
-
     Returns:
         `(k − 1,)`.
-
-    Example:
-        >>> cosines_along(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0]]), np.arange(3)).tolist()
-        [0.0, 1.0]
     """
     directions = centroids / np.linalg.norm(centroids, axis=1, keepdims=True)
     return np.asarray((directions[order[:-1]] * directions[order[1:]]).sum(axis=1))

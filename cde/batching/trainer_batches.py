@@ -34,16 +34,6 @@ _TOKENS = 64
 class EpochBatches(TorchBatchSampler):
     """A `BatchSampler` as PyTorch's loaders want one: an iteration is one epoch, of which they are
     told by `set_epoch`.
-
-    Args:
-        batches: for ever, epoch after epoch. Where several processes share a batch, its parts
-            follow each other, since a loader deals them out in turn.
-
-    Example:
-        >>> import numpy as np
-        >>> epoch = EpochBatches(BatchSampler(np.array([0, 0, 1, 1]), batch_size=2))
-        >>> len(epoch), sorted(map(sorted, epoch))
-        (2, [[0, 1], [2, 3]])
     """
 
     def __init__(self, batches: BatchSampler) -> None:
@@ -76,11 +66,6 @@ class ClusteredBatches:
 
     An object and no function within a function, since the trainer saves its arguments with every
     checkpoint. Attributes are the arguments of `clustered_batches`.
-
-    Example:
-        >>> ClusteredBatches(cluster_size=64)
-        ClusteredBatches(cluster_size=64, order='tsp', columns=None, domains=None, surrogate=None, \
-seed=None, share_negatives=False)
     """
 
     cluster_size: int | None = None
@@ -94,17 +79,7 @@ seed=None, share_negatives=False)
     def __call__(
         self, dataset: Any, batch_size: int, drop_last: bool = False, **trainers: Any
     ) -> EpochBatches:
-        """The batches of a dataset, as the trainer asks for them.
-
-        Args:
-            dataset: with columns of text.
-            batch_size: pairs a batch and process.
-            drop_last: drop what does not fill a batch.
-            trainers: what the trainer says besides; its `seed` is used.
-
-        Raises:
-            ValueError: see `clustered_batches`.
-        """
+        """The batches of a dataset, as the trainer asks for them."""
         chosen = trainers.get("seed") if self.seed is None else self.seed
         queries, documents = _texts(dataset, self.columns)
         embed = self.surrogate or Surrogate(max_tokens=_TOKENS)

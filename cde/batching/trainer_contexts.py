@@ -30,16 +30,7 @@ __all__ = ["ContextualBatches", "contextual_batches"]
 
 @dataclass
 class ContextualBatches(SentenceTransformerDataCollator):  # type: ignore[misc]
-    """What `contextual_batches` gives: a collator that adds context documents to each column.
-
-    Attributes:
-        size: context documents a batch, at most.
-        column: the column they are drawn from; None for the second column of text.
-        tokens: of a context document; None for the model's own limit.
-        seed: of the draw.
-        own_prompts: the model's prompts "query" and "document", for the first column and for the
-            others.
-    """
+    """What `contextual_batches` gives: a collator that adds context documents to each column."""
 
     size: int = 64
     column: str | None = None
@@ -48,14 +39,7 @@ class ContextualBatches(SentenceTransformerDataCollator):  # type: ignore[misc]
     own_prompts: tuple[str, str] | None = None
 
     def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
-        """The tokens of a batch: of each column, and of its context under `…context_texts`.
-
-        Args:
-            features: the rows of the batch.
-
-        Raises:
-            ValueError: rows without two columns of text, or without the column of the context.
-        """
+        """The tokens of a batch: of each column, and of its context under `…context_texts`."""
         labels = {"dataset_name", *self.valid_label_columns}
         columns = [
             name
@@ -87,9 +71,6 @@ class ContextualBatches(SentenceTransformerDataCollator):  # type: ignore[misc]
 
         Which ones depends on the batch and the seed alone, so that training which goes on after an
         interruption draws the same.
-
-        Args:
-            documents: of the batch.
         """
         digest = hashlib.blake2b("\0".join(documents).encode("utf-8", "surrogatepass")).digest()
         generator = np.random.default_rng([self.seed, int.from_bytes(digest[:8], "little")])

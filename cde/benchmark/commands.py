@@ -18,14 +18,7 @@ _SHOWN = 6  # decimals of a score
 
 
 def add_parser(commands: Any) -> None:
-    """Add `mteb` to the sub-commands of `cde`.
-
-    Example:
-        >>> commands = argparse.ArgumentParser().add_subparsers()
-        >>> add_parser(commands)
-        >>> list(commands.choices)
-        ['mteb']
-    """
+    """Add `mteb` to the sub-commands of `cde`."""
     parser = commands.add_parser("mteb", help="evaluate an encoder, or BM25, on tasks of mteb")
     parser.set_defaults(do=run)
     parser.add_argument(
@@ -58,12 +51,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Evaluate, print a line for each task and context, and say where the results lie.
-
-    Raises:
-        ValueError: an unknown task, a context that the model does not have, fewer than one draw.
-        ConnectionError: a model or task of the Hub that cannot be reached.
-    """
+    """Evaluate, print a line for each task and context, and say where the results lie."""
     # mteb and torch take seconds to import: other commands go without
     from cde.benchmark.evaluation import evaluate_tasks, scores_by_task
     from cde.benchmark.offline import get_tasks, task_names

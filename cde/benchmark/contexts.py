@@ -55,22 +55,7 @@ _TRAINED = (AbsTaskClassification, AbsTaskMultilabelClassification, AbsTaskRegre
 
 @dataclass(frozen=True)
 class Protocol:
-    """How a context is drawn from a task, and what stands before its texts.
-
-    Attributes:
-        prefix: "task" puts the prefix of the task's kind before context documents, such as
-            "clustering: "; "document" always the one of retrieval's documents. Only for encoders
-            that were made with prefixes.
-        inputs: "all" draws from all texts of the task; "first call" from what mteb embeds first,
-            which is the first column alone where texts come in pairs. (A corpus is always whole.)
-        split: of tasks that train a classifier on one split and evaluate it on another, the split
-            that the context is drawn from.
-        replace: draw with replacement.
-
-    Example:
-        >>> AUTHORS.prefix, WRAPPER.prefix
-        ('task', 'document')
-    """
+    """How a context is drawn from a task, and what stands before its texts."""
 
     prefix: Literal["task", "document"] = "task"
     inputs: Literal["all", "first call"] = "all"
@@ -87,37 +72,14 @@ WRAPPER = Protocol("document", "first call", "train")
 
 
 def is_trained_on(task: AbsTask) -> bool:
-    """Whether a task trains something on texts of a split of its own.
-
-    Example:
-        >>> from cde.benchmark.offline import offline_tasks
-        >>> [task.metadata.type for task in offline_tasks() if is_trained_on(task)][:1]
-        ['Classification']
-    """
+    """Whether a task trains something on texts of a split of its own."""
     return isinstance(task, _TRAINED)
 
 
 def task_texts(
     task: AbsTask, split: str, subset: str = "default", train: bool = False
 ) -> list[str]:
-    """The texts of a task that a context may be drawn from, in their order.
-
-    Args:
-        task: a task, which is loaded if it is not yet.
-        split: the split that is evaluated.
-        subset: the subset.
-        train: of a task that trains on another split, take that one.
-
-    Raises:
-        TypeError: a kind of task that is not known here.
-        ValueError: a split or subset that the task does not have, or no text in it.
-
-    Example:
-        >>> from cde.benchmark.offline import offline_tasks
-        >>> retrieval = offline_tasks(["DocstringRetrieval"], share=0.1)[0]
-        >>> len(task_texts(retrieval, "test", "networkx"))
-        30
-    """
+    """The texts of a task that a context may be drawn from, in their order."""
     if not task.data_loaded:
         task.load_data()
     if isinstance(task, AbsTaskRetrieval):
@@ -185,21 +147,7 @@ def _flat(values: Any) -> Iterable[Any]:
 
 
 def draw(texts: Sequence[str], size: int, seed: int, replace: bool = False) -> list[str]:
-    """Context documents of a task: `size` of its distinct texts, or all if there are fewer.
-
-    Args:
-        texts: what to draw from.
-        size: how many.
-        seed: seed of the draw.
-        replace: draw from all texts, repeated ones too, with replacement, as the authors do.
-
-    Raises:
-        ValueError: nothing to draw from.
-
-    Example:
-        >>> draw(["a", "b", "b", "c"], 3, seed=0)
-        ['a', 'b', 'c']
-    """
+    """Context documents of a task: `size` of its distinct texts, or all if there are fewer."""
     if not texts:
         raise ValueError("there is no text to draw a context from")
     generator = np.random.default_rng(seed)

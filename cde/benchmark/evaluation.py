@@ -41,31 +41,9 @@ def evaluate_tasks(
 ) -> pd.DataFrame:
     """Main scores of an encoder or ranker, task by task.
 
-    Args:
-        encoder: a contextual encoder, another encoder, or a ranker, which retrieval and reranking
-            take alone: its other tasks are passed over.
-        name: what mteb calls it.
-        tasks: what to evaluate on; in the context "other" the texts are the next task's.
-        contexts: contexts of a contextual encoder; "none" for another one; None is "own" or "none",
-            whichever fits.
-        draws: contexts drawn with the seeds 0, 1, …; where none is drawn there is one evaluation.
-        protocol: how they are drawn.
-        folder: where mteb keeps its results; by default nowhere.
-        prefixes: as for `BenchmarkEncoder`.
-
     Returns:
         A row for each task, subset, context and draw: task, type, subset, context, draw, score
         (0 to 1).
-
-    Raises:
-        ValueError: a context that the encoder does not have.
-
-    Example:
-        >>> from cde.benchmark.offline import offline_tasks
-        >>> from cde.lexical import BM25
-        >>> tasks = offline_tasks(["DocstringRetrieval"], share=0.1)
-        >>> evaluate_tasks(BM25(), "bm25", tasks)["subset"].tolist()
-        ['sympy', 'networkx', 'polars', 'sqlalchemy']
     """
     rows = []
     cache = None if folder is None else mteb.ResultCache(folder)
@@ -116,18 +94,9 @@ def evaluate_tasks(
 def scores_by_task(rows: pd.DataFrame) -> pd.DataFrame:
     """A line for each task and context: the mean over subsets and draws, and the spread over draws.
 
-    Args:
-        rows: of `evaluate_tasks`.
-
     Returns:
         Columns task, type, context, score, spread (the standard deviation over draws of the mean
         over subsets; NaN for one draw) and draws.
-
-    Example:
-        >>> rows = pd.DataFrame({"task": "a", "type": "STS", "subset": "default", "context": "own",
-        ...     "draw": [0, 1], "score": [0.5, 0.7]})
-        >>> scores_by_task(rows)[["score", "spread"]].round(2).to_numpy().tolist()
-        [[0.6, 0.14]]
     """
     keys = ["task", "type", "context"]
     of_draws = rows.groupby([*keys, "draw"], sort=False)["score"].mean()

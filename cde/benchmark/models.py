@@ -62,11 +62,6 @@ def prefixes_of(metadata: TaskMetadata) -> dict[str, str]:
 
     By the authors' evaluation: retrieval has two, Quora's questions the query's on both sides,
     clustering its own, and everything else, reranking too, the one of classification (§10.7).
-
-    Example:
-        >>> from cde.benchmark.offline import offline_tasks
-        >>> prefixes_of(offline_tasks(["DocstringReranking"])[0].metadata)["query_prefix"]
-        'classification: '
     """
     if metadata.name.startswith("QuoraRetrieval"):
         return dict(TASK_PREFIXES["question retrieval"])
@@ -131,17 +126,7 @@ class _Searcher:
 
 
 class BenchmarkRanker(_Searcher):
-    """A ranker without vectors, such as BM25, as a model of mteb: for retrieval and reranking.
-
-    Args:
-        ranker: anything with `rank(retrieval_set, depth)`.
-        name: what mteb calls it; its results lie in a folder of that name.
-
-    Example:
-        >>> from cde.lexical import BM25
-        >>> BenchmarkRanker(BM25(), "bm25").mteb_model_meta.name
-        'cde/bm25'
-    """
+    """A ranker without vectors, such as BM25, as a model of mteb: for retrieval and reranking."""
 
     def __init__(self, ranker: Ranker, name: str) -> None:
         self.ranker = ranker
@@ -152,32 +137,7 @@ class BenchmarkRanker(_Searcher):
 
 
 class BenchmarkEncoder(_Searcher):
-    """An encoder as a model of mteb, for every kind of task on text.
-
-    Args:
-        encoder: a `ContextualEncoder`, which is bound to each task; or anything with
-            `encode_queries` and `encode_documents`, a `CorpusEncoder` too.
-        name: what mteb calls it; its results lie in a folder of that name.
-        context: of a contextual encoder, what its context is made of; any other encoder has "none".
-        seed: seed of the draw.
-        tasks: the tasks that it will be evaluated on, to draw from; "other" takes the texts of the
-            next one. mteb's own evaluation may be given the same objects.
-        protocol: how the context is drawn.
-        prefixes: put the published models' prefixes before texts, by the kind of task. By default
-            where the encoder's own document prefix is theirs.
-
-    Raises:
-        TypeError: no encoder.
-        ValueError: an unknown context, or one for an encoder that reads none.
-
-    Attributes:
-        drawn: (task, split, subset) → the context documents that were drawn.
-
-    Example:
-        >>> from cde.surrogate import Surrogate
-        >>> BenchmarkEncoder(Surrogate(), "minilm").mteb_model_meta.experiment_kwargs
-        {'context': 'none'}
-    """
+    """An encoder as a model of mteb, for every kind of task on text."""
 
     def __init__(
         self,
@@ -357,21 +317,7 @@ class _Prefixed:
 
 
 def benchmark_model(encoder: Any, name: str, **options: Any) -> BenchmarkEncoder | BenchmarkRanker:
-    """Anything that searches, as a model of mteb.
-
-    Args:
-        encoder: a contextual encoder, another encoder, or a ranker such as `cde.BM25()`.
-        name: what mteb calls it.
-        options: as for `BenchmarkEncoder`; a ranker leaves `tasks`, `seed` and `protocol` aside.
-
-    Raises:
-        TypeError, ValueError: as `BenchmarkEncoder`.
-
-    Example:
-        >>> from cde.lexical import BM25
-        >>> type(benchmark_model(BM25(), "bm25")).__name__
-        'BenchmarkRanker'
-    """
+    """Anything that searches, as a model of mteb."""
     if isinstance(encoder, Ranker) and not isinstance(encoder, Encoder):
         if options.get("context") not in (None, "none"):
             raise ValueError(

@@ -74,31 +74,15 @@ def _classes() -> dict[str, type[LocalTask]]:
 
 
 def task_names() -> list[str]:
-    """The offline tasks of this machine.
-
-    Example:
-        >>> len(task_names()) >= 8
-        True
-    """
+    """The offline tasks of this machine."""
     return list(_classes())
 
 
 def offline_tasks(names: Sequence[str] | None = None, share: float = 1.0) -> list[AbsTask]:
     """Tasks on local text, by name.
 
-    Args:
-        names: as `task_names` gives them; by default the eight on docstrings.
-        share: the part of each task's usual size; judged collections are always whole.
-
     Returns:
         Objects of mteb's task classes, not yet loaded.
-
-    Raises:
-        ValueError: an unknown name, with the nearest known ones; a share of 0 or less.
-
-    Example:
-        >>> [task.metadata.type for task in offline_tasks()][:2]
-        ['Retrieval', 'Reranking']
     """
     if not share > 0:
         raise ValueError(f"share must be above 0; it is {share!r}")
@@ -110,18 +94,7 @@ def offline_tasks(names: Sequence[str] | None = None, share: float = 1.0) -> lis
 
 
 def get_tasks(names: Sequence[str] | None = None, share: float = 1.0) -> list[AbsTask]:
-    """Offline tasks, and any others of mteb by their names, which come from the Hub.
-
-    Args:
-        names, share: as for `offline_tasks`; mteb's own tasks are always whole.
-
-    Raises:
-        ValueError: a name that neither has.
-
-    Example:
-        >>> [task.metadata.name for task in get_tasks(["DocstringSTS", "STS12"])]
-        ['DocstringSTS', 'STS12']
-    """
+    """Offline tasks, and any others of mteb by their names, which come from the Hub."""
     here = task_names()
     found: list[AbsTask] = []
     for name in [None] if names is None else names:

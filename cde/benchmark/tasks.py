@@ -66,20 +66,7 @@ _LEAST = 4  # texts or queries of a task, whatever the share
 def local_metadata(
     name: str, kind: Any, score: str, about: str, source: str, **more: Any
 ) -> TaskMetadata:
-    """What mteb asks of a task.
-
-    Args:
-        name: of the task.
-        kind: its type in mteb, such as "Retrieval".
-        score: the main one.
-        about: a sentence on it.
-        source: name of the collection, whose files decide the revision of each task object.
-        more: further fields of mteb's metadata.
-
-    Example:
-        >>> local_metadata("Mine", "STS", "cosine_spearman", "Mine.", "pydocs").eval_splits
-        ['test']
-    """
+    """What mteb asks of a task."""
     return TaskMetadata(
         name=name,
         description=about,
@@ -92,12 +79,7 @@ def local_metadata(
 
 
 class LocalTask(AbsTask):
-    """What all these tasks do alike: their data are made here, a share of the usual size.
-
-    Attributes:
-        documents, queries: how many texts there are of each corpus, of each label to train on, or
-            in all; and how many are asked or classified. 0 takes all there are.
-    """
+    """What all these tasks do alike: their data are made here, a share of the usual size."""
 
     abstask_prompt = ""
     documents: int = 300
@@ -125,17 +107,7 @@ class LocalTask(AbsTask):
 
 
 def searchable(collection: RetrievalSet, candidates: dict[str, list[str]] | None = None) -> Any:
-    """A retrieval set as mteb holds one.
-
-    Args:
-        collection: the set.
-        candidates: query id → document ids that are reranked; None searches the whole corpus.
-
-    Example:
-        >>> toy = RetrievalSet(["d"], ["red boat"], ["q"], ["boat"], {"q": {"d": 1}})
-        >>> searchable(toy)["corpus"]["text"]
-        Column(['red boat'])
-    """
+    """A retrieval set as mteb holds one."""
     return {
         "corpus": Dataset.from_dict(
             {

@@ -33,15 +33,8 @@ _PARTS = 6  # sentences, or paragraphs, of a text whose likeness is graded
 def packages(labels: int = 10) -> pd.DataFrame:
     """Bodies of docstrings that no training sees, of the packages that have most of them.
 
-    Args:
-        labels: how many packages.
-
     Returns:
         Columns text and label, the package.
-
-    Example:
-        >>> packages(3)["label"].nunique()
-        3
     """
     pairs = load_pairs(list(PACKAGES), split="test")
     return _most_common(pairs.documents, pairs.domains, labels)
@@ -50,17 +43,8 @@ def packages(labels: int = 10) -> pd.DataFrame:
 def modules(package: str, depth: int, labels: int = 10) -> pd.DataFrame:
     """Bodies of the docstrings of a package, with the module that each is from.
 
-    Args:
-        package: one of `pydocs`.
-        depth: parts of the dotted name that are the label: 2 for `sympy.core`.
-        labels: how many modules: those with most docstrings.
-
     Returns:
         Columns text and label.
-
-    Example:
-        >>> sorted(modules("rich", 2, labels=2)["label"].unique())
-        ['rich.console', 'rich.text']
     """
     pairs = load_pairs([package], split="all")
     names = [".".join(name.split(".")[:depth]) for name in pairs.ids]
@@ -76,21 +60,7 @@ def _most_common(texts: Sequence[str], names: Sequence[str], labels: int) -> pd.
 def split_by_label(
     rows: pd.DataFrame, train: int, test: int, seed: int = 0
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Texts to train a classifier on, as many of each label, and others to test it on.
-
-    Args:
-        rows: columns text and label.
-        train: texts of each label to train on; half of a label's texts if it has fewer than twice
-            as many.
-        test: texts to test on, of all labels together, as many of each as there are.
-        seed: seed of both draws.
-
-    Example:
-        >>> rows = pd.DataFrame({"text": list("abcdef"), "label": ["x"] * 4 + ["y"] * 2})
-        >>> first, second = split_by_label(rows, 2, 2)
-        >>> first["label"].tolist(), len(second)
-        (['x', 'x', 'y'], 2)
-    """
+    """Texts to train a classifier on, as many of each label, and others to test it on."""
     shuffled = rows.sample(frac=1, random_state=seed)
     place = shuffled.groupby("label").cumcount()
     share = shuffled.groupby("label")["text"].transform("size") // 2
@@ -104,18 +74,8 @@ def split_by_label(
 def beside_candidates(collection: RetrievalSet, count: int) -> dict[str, list[str]]:
     """What a reranker is given: for each query its relevant documents, and BM25's best others.
 
-    Args:
-        collection: the set.
-        count: candidates of a query, the relevant ones among them.
-
     Returns:
         query id → document ids, by id, so that the order says nothing.
-
-    Example:
-        >>> toy = RetrievalSet(["a", "b", "c"], ["red", "red boat", "soup"], ["q"], ["red"],
-        ...     {"q": {"c": 1}})
-        >>> len(beside_candidates(toy, 2)["q"])
-        2
     """
     found = BM25().rank(collection, depth=count)
     candidates = {}
@@ -129,17 +89,9 @@ def beside_candidates(collection: RetrievalSet, count: int) -> dict[str, list[st
 def belonging_pairs(pairs: Pairs) -> pd.DataFrame:
     """Summaries beside the body that belongs to each, and beside the one most like it.
 
-    Args:
-        pairs: docstrings: summary lines as queries, bodies as documents.
-
     Returns:
         Columns sentence1 (summary), sentence2 (body) and labels: 1 where they belong together, 0
         for the body of another docstring that BM25 ranks best for the summary.
-
-    Example:
-        >>> toy = Pairs(["red boat", "green house"], ["a boat, red", "a house, green, red"])
-        >>> belonging_pairs(toy)["labels"].tolist()
-        [1, 0, 1, 0]
     """
     rows = []
     bm25 = BM25(list(pairs.documents))
@@ -161,18 +113,8 @@ def graded_similarities(documents: Sequence[str], count: int, seed: int = 0) -> 
     A text is six of its sentences. In the copy 0 to 5 of them, drawn by chance, are replaced by
     sentences of the next text, and the order is shuffled.
 
-    Args:
-        documents: texts to make them of; those of fewer sentences are passed over.
-        count: pairs to make, or as many as there are texts for.
-        seed: seed of the draw.
-
     Returns:
         Columns sentence1, sentence2 and score, the number of sentences kept less one: 0 to 5.
-
-    Example:
-        >>> texts = [" ".join(f"{word} {i}." for i in range(6)) for word in ("boat", "soup")]
-        >>> graded_similarities(texts, 2)["score"].between(0, 5).all()
-        np.True_
     """
     generator = np.random.default_rng(seed)
     split = [

@@ -177,12 +177,7 @@ def _keep_timing(folder: Path, documents: int) -> None:
 
 
 def finished_parts(folder: Path | str) -> int:
-    """How many parts of an interrupted build lie in a folder.
-
-    Example:
-        >>> finished_parts("nowhere")
-        0
-    """
+    """How many parts of an interrupted build lie in a folder."""
     return len(_whole(Path(folder).expanduser(), ".part"))
 
 
@@ -195,10 +190,6 @@ def _whole(folder: Path, suffix: str) -> list[Path]:
 def seconds_per_text(folder: Path | str) -> float | None:
     """What embedding a document took when an index was built; None where it was not measured, as
     for vectors that came out of a cache.
-
-    Example:
-        >>> seconds_per_text("nowhere") is None
-        True
     """
     file = Path(folder).expanduser() / _TIMING
     try:

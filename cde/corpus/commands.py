@@ -31,17 +31,7 @@ __all__ = ["add_parser", "run"]
 
 
 def add_parser(commands: Any) -> None:
-    """Add `index` and its sub-commands to the command's parser.
-
-    Args:
-        commands: what `argparse.ArgumentParser.add_subparsers` gave.
-
-    Example:
-        >>> parser = argparse.ArgumentParser()
-        >>> add_parser(parser.add_subparsers(dest="command"))
-        >>> parser.parse_args(["index", "search", "boats.index", "red ships"]).depth
-        10
-    """
+    """Add `index` and its sub-commands to the command's parser."""
     index = commands.add_parser("index", help="index your own text, search it, change it")
     index.set_defaults(do=run)
     steps = index.add_subparsers(dest="step", required=True, metavar="STEP")
@@ -119,11 +109,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run `cde index …`.
-
-    Raises:
-        FileExistsError, FileNotFoundError, TypeError, ValueError: bad input, said for the user.
-    """
+    """Run `cde index …`."""
     step: dict[str, Callable[[argparse.Namespace], int]] = {
         "build": _build,
         "search": _search,
@@ -261,12 +247,7 @@ def _lines(one: State) -> list[str]:
 
 
 def _duration(seconds: float) -> str:
-    """Seconds in the unit that suits them.
-
-    Example:
-        >>> _duration(7), _duration(700), _duration(20_000)
-        ('7 s', '12 min', '5.6 h')
-    """
+    """Seconds in the unit that suits them."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -32,13 +32,7 @@ Vectors = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Origin:
-    """The corpus that an index was built of: what is kept of it as documents come and go.
-
-    Attributes:
-        documents: how many it had.
-        still: how many of them are in the index; they stand before all that came later.
-        mean: mean of their vectors, `(dim,)` float32.
-    """
+    """The corpus that an index was built of: what is kept of it as documents come and go."""
 
     documents: int
     still: int
@@ -46,12 +40,7 @@ class Origin:
 
     @classmethod
     def of(cls, vectors: Vectors) -> Origin:
-        """That of a new index, from the vectors `(n, dim)` of its documents.
-
-        Example:
-            >>> Origin.of(np.array([[0, 2], [2, 0]], np.float32))
-            Origin(documents=2, still=2, mean=array([1., 1.], dtype=float32))
-        """
+        """That of a new index, from the vectors `(n, dim)` of its documents."""
         total = vectors.sum(axis=0, dtype=np.float64)
         mean = (total / max(len(vectors), 1)).astype(np.float32)
         return cls(len(vectors), len(vectors), mean)
@@ -74,14 +63,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Drift:
-    """What `drift` finds.
-
-    Attributes:
-        newer: share of the documents that came after the context was drawn.
-        gone: share of the documents that it was drawn from and that are no more.
-        distance: of the two means, in units of what drawing a context does by chance; None where
-            no two documents differ.
-    """
+    """What `drift` finds."""
 
     newer: float
     gone: float
@@ -89,21 +71,7 @@ class Drift:
 
 
 def drift(origin: Origin, vectors: Vectors, context_size: int) -> Drift:
-    """How far a corpus is from the one that its context was drawn from.
-
-    Args:
-        origin: of the index.
-        vectors: `(n, dim)` of today's documents.
-        context_size: documents of a context, J.
-
-    Example:
-        >>> vectors = np.eye(4, dtype=np.float32)
-        >>> origin = Origin.of(vectors)
-        >>> drift(origin, vectors, context_size=2)
-        Drift(newer=0.0, gone=0.0, distance=0.0)
-        >>> drift(origin.keeping([0, 1]), vectors[:2], context_size=2)
-        Drift(newer=0.0, gone=0.5, distance=1.0)
-    """
+    """How far a corpus is from the one that its context was drawn from."""
     count = len(vectors)
     newer = (count - origin.still) / count if count else 0.0
     gone = (origin.documents - origin.still) / origin.documents if origin.documents else 0.0

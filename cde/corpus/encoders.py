@@ -62,20 +62,7 @@ Model = Encoder | BM25
 
 
 def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Model:
-    """The encoder to index with: MiniLM for None, a contextual encoder bound to the texts.
-
-    Args:
-        encoder: what the user gave.
-        texts: what to bind a contextual encoder to; None refuses one that is not bound.
-
-    Raises:
-        TypeError: a class, a ranker other than BM25, or an object that embeds nothing.
-        ValueError: a contextual encoder that is bound to no corpus, and no texts.
-
-    Example:
-        >>> describe(checked_encoder(None, []))
-        "Surrogate('minilm')"
-    """
+    """The encoder to index with: MiniLM for None, a contextual encoder bound to the texts."""
     name = encoder.__name__ if isinstance(encoder, type) else type(encoder).__name__
     if encoder is None:
         return Surrogate()
@@ -110,33 +97,14 @@ def embedded(
     role: Literal["queries", "documents"],
     dim: int | None = None,
 ) -> Vectors:
-    """Vectors `(n, dim)` float32 of queries or of documents, checked.
-
-    Args:
-        encoder: the encoder.
-        texts: the texts.
-        role: "queries" or "documents".
-        dim: the length that they must have, where one is known.
-
-    Raises:
-        ValueError: another shape, or numbers that are not finite, or all zeros.
-
-    Example:
-        >>> embedded(Surrogate(max_tokens=16), ["red boats"], "queries").shape
-        (1, 384)
-    """
+    """Vectors `(n, dim)` float32 of queries or of documents, checked."""
     if isinstance(encoder, BM25):
         return np.zeros((len(texts), 0), np.float32)
     return np.ascontiguousarray(encoded(encoder, texts, role, dim), dtype=np.float32)
 
 
 def describe(encoder: Any) -> str:
-    """An encoder in a few words, for a line of text.
-
-    Example:
-        >>> describe(Surrogate(max_tokens=64))
-        "Surrogate('minilm', max_tokens=64)"
-    """
+    """An encoder in a few words, for a line of text."""
     if type(encoder) is Surrogate:
         limit = "" if encoder.max_tokens is None else f", max_tokens={encoder.max_tokens}"
         whole = ", precision='int8'" if encoder.precision == "int8" else ""
@@ -145,13 +113,7 @@ def describe(encoder: Any) -> str:
 
 
 def record_of(encoder: Model) -> dict[str, Any]:
-    """What identifies an encoder, as JSON: its kind, its settings, its fingerprint.
-
-    Example:
-        >>> record = record_of(Surrogate(max_tokens=64))
-        >>> record["kind"], record["model"], len(record["fingerprint"])
-        ('surrogate', 'minilm', 16)
-    """
+    """What identifies an encoder, as JSON: its kind, its settings, its fingerprint."""
     record: dict[str, Any] = {"kind": "other", "name": describe(encoder), "fingerprint": None}
     if type(encoder) is Surrogate:
         here = Path(encoder.name)
@@ -187,29 +149,12 @@ def record_of(encoder: Model) -> dict[str, Any]:
 
 
 def is_kept(record: dict[str, Any]) -> bool:
-    """Whether such an encoder is saved with its index, by its own `save_pretrained`.
-
-    Example:
-        >>> is_kept(record_of(Surrogate()))
-        False
-    """
+    """Whether such an encoder is saved with its index, by its own `save_pretrained`."""
     return record["kind"] in ("model", "bound model")
 
 
 def restored(record: dict[str, Any], folder: Path) -> Model:
-    """The encoder that a record is of.
-
-    Args:
-        record: what `record_of` gave.
-        folder: where the encoder was saved, if it was.
-
-    Raises:
-        ValueError: an encoder that cannot be made from its record, or that is not the same now.
-
-    Example:
-        >>> describe(restored(record_of(Surrogate(max_tokens=64)), Path("nowhere")))
-        "Surrogate('minilm', max_tokens=64)"
-    """
+    """The encoder that a record is of."""
     kind = record["kind"]
     options: dict[str, Any] = {"precision": _precision(record)}
     give = f"pass the encoder that made the vectors ({record['name']}) as encoder"
@@ -246,20 +191,7 @@ def restored(record: dict[str, Any], folder: Path) -> Model:
 def require_same(
     record: dict[str, Any], encoder: Model, texts: Sequence[str], vectors: Vectors
 ) -> None:
-    """Refuse an encoder that did not make these vectors.
-
-    Args:
-        record: record of the one that did.
-        encoder: the one that is given.
-        texts, vectors: documents, and their vectors `(n, dim)`.
-
-    Raises:
-        ValueError: another fingerprint; where one of the two has none, other vectors.
-
-    Example:
-        >>> encoder = Surrogate(max_tokens=16)
-        >>> require_same(record_of(encoder), encoder, [], np.zeros((0, 384), np.float32))
-    """
+    """Refuse an encoder that did not make these vectors."""
     found = record_of(encoder)
     if record["fingerprint"] and found["fingerprint"]:
         same = found["fingerprint"] == record["fingerprint"]

@@ -43,17 +43,7 @@ _Found = Iterator[tuple[str, str, str]]
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table, or fields of a JSON line, make a document.
-
-    Attributes:
-        text: the text.
-        title: stands before the text where a row has one.
-        id: names the document; by default `id`, or else BEIR's `_id`.
-
-    Example:
-        >>> Columns.chosen({"text": "body"}).of({"body": "Boats.", "title": "Red", "id": 7})
-        ('7', 'Red Boats.')
-    """
+    """Which columns of a table, or fields of a JSON line, make a document."""
 
     text: str = "text"
     title: str = "title"
@@ -61,11 +51,7 @@ class Columns:
 
     @classmethod
     def chosen(cls, columns: Mapping[str, str] | None) -> Columns:
-        """From a mapping of "text", "title", "id" to names of columns; None is the default.
-
-        Raises:
-            ValueError: another key.
-        """
+        """From a mapping of "text", "title", "id" to names of columns; None is the default."""
         given = dict(columns or {})
         if strange := set(given) - {"text", "title", "id"}:
             raise ValueError(f"columns: {unknown(strange, ('text', 'title', 'id'), 'part')}")
@@ -77,13 +63,7 @@ class Columns:
         return ("id", "_id") if self.id is None else (self.id,)
 
     def missing(self, found: Any) -> str:
-        """Why a table with these columns cannot be read; "" if it can.
-
-        Example:
-            >>> Columns().missing(["body", "key"])
-            'no column "text"; it has body, key: name one by columns={"text": …}, on the shell by \
---text-column'
-        """
+        """Why a table with these columns cannot be read; "" if it can."""
         names = [str(name) for name in found]
         for chosen in (self.text, self.id):
             if chosen is not None and chosen not in names:
@@ -131,26 +111,8 @@ def read_texts(
     has them; without an id, it is named `<path>:<line>`. Hidden files and folders are passed over.
     Of a folder in BEIR's layout, which has queries beside its corpus, the corpus alone is read.
 
-    Args:
-        path: the folder or the file. Files are UTF-8; white space at both ends is dropped.
-        columns: names of the columns "text", "title" and "id", where they are others.
-        largest: bytes that a document may have; larger ones are left out.
-
     Returns:
         Texts by id, in the order of the files' paths; and what was left out, each with its reason.
-
-    Raises:
-        FileNotFoundError: no such folder or file.
-        ValueError: a file of another kind, nothing to read, or an id that occurs twice.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> _ = (folder / "boats.txt").write_text("Boats are red.\\n")
-        >>> _ = (folder / "empty.md").write_text("")
-        >>> _ = (folder / "more.csv").write_text("id,title,text\\nred,Red,sails\\n")
-        >>> read_texts(folder)
-        ({'boats.txt': 'Boats are red.', 'red': 'Red sails'}, ['empty.md (empty)'])
     """
     path = Path(path).expanduser()
     reading = _Reading(Columns.chosen(columns), checked_whole(largest, "largest"))
@@ -184,12 +146,7 @@ def read_texts(
 
 
 def left_out_of(path: Path | str, read: int, left_out: Sequence[str], most: int = 20) -> str:
-    """What was read and what was not, as a message.
-
-    Example:
-        >>> left_out_of("notes", 2, ["empty.md (empty)"])
-        'notes: 2 documents were read, 1 left out: empty.md (empty)'
-    """
+    """What was read and what was not, as a message."""
     more = f"; and {len(left_out) - most:,} more" if len(left_out) > most else ""
     listed = "; ".join(left_out[:most])
     return f"{path}: {read:,} documents were read, {len(left_out):,} left out: {listed}{more}"

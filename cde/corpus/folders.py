@@ -52,22 +52,7 @@ def named_model(
     max_tokens: int | None = None,
     precision: Precision = "auto",
 ) -> Any:
-    """A model by the name that a user of the shell knows it by.
-
-    Args:
-        name: as for `cde.retrieval.named.named_system`.
-        context: documents of the context; for a `ContextualEncoder` alone.
-        max_tokens: cut texts to so many tokens; for MiniLM and sentence-transformers models.
-        precision: of embedding; BM25 has none.
-
-    Raises:
-        FileNotFoundError: no such folder.
-        ValueError: an option that the model does not take.
-
-    Example:
-        >>> named_model("bm25")
-        BM25(k1=0.9, b=0.4)
-    """
+    """A model by the name that a user of the shell knows it by."""
     # the index keeps the vectors: a second copy in the cache would serve nobody
     model = named_system(name, max_tokens, cache=False, precision=precision)
     if context is not None:
@@ -97,26 +82,8 @@ def build_folder(
 ) -> list[Index]:
     """Index a corpus under several models.
 
-    Args:
-        texts: as for `cde.Index`.
-        folder: as for `build_index`.
-        models: name → encoder or `BM25`; the first one's index is the folder's own.
-        part, replace: as for `build_index`.
-
     Returns:
         The indexes.
-
-    Raises:
-        FileExistsError, TypeError, ValueError: as for `build_index`.
-
-    Example:
-        >>> import tempfile
-        >>> from cde.lexical import BM25
-        >>> from cde.surrogate import Surrogate
-        >>> folder = Path(tempfile.mkdtemp()) / "boats.index"
-        >>> models = {"minilm": Surrogate(), "bm25": BM25()}
-        >>> [index.encoder for index in build_folder(["red boats"], folder, models)][1]
-        BM25(k1=0.9, b=0.4)
     """
     folder = Path(folder).expanduser()
     (_, first), *others = models.items()
@@ -138,12 +105,7 @@ def _file_name(name: str) -> str:
 
 
 def open_folder(folder: Path | str) -> list[Index]:
-    """The indexes of a folder, the others brought to the documents of the first.
-
-    Raises:
-        FileNotFoundError: no such folder.
-        ValueError: no index, a damaged one, or one whose encoder cannot be had.
-    """
+    """The indexes of a folder, the others brought to the documents of the first."""
     folder = Path(folder).expanduser()
     first = Index.load(folder)
     places = _others(folder)
@@ -179,19 +141,8 @@ def change_folder(
 ) -> tuple[list[Index], int, int]:
     """Add documents to a folder of indexes, or remove some; only what is new is embedded.
 
-    Args:
-        folder: the folder.
-        add: id → text.
-        remove: ids.
-        update: documents that are there with the same text are passed over, and those with another
-            text are replaced.
-
     Returns:
         The indexes, how many documents came, and how many went.
-
-    Raises:
-        FileNotFoundError, ValueError: as for `open_folder`, `Index.add` and `Index.remove`; nothing
-            is changed then.
     """
     with locked(_index_folder(folder)):
         return _changed(folder, add, remove, update)
@@ -230,22 +181,8 @@ def search_folder(
 ) -> pd.DataFrame:
     """As `Index.search`; of several indexes the rankings are fused by their ranks.
 
-    Args:
-        indexes: of the same documents, as `open_folder` gives them.
-        query, depth: as for `Index.search`.
-
     Returns:
         A frame as `Index.search` gives; the score of several is that of `cde.Hybrid`.
-
-    Raises:
-        ValueError: a depth below 1.
-
-    Example:
-        >>> from cde.lexical import BM25
-        >>> texts = {"a": "red boats", "b": "a green house"}
-        >>> both = [Index(texts), Index(texts, encoder=BM25())]
-        >>> search_folder(both, "green ships")["id"].tolist()
-        ['b', 'a']
     """
     if len(indexes) == 1:
         return indexes[0].search(query, depth)
@@ -267,18 +204,7 @@ def search_folder(
 
 @dataclass(frozen=True)
 class State:
-    """What there is to say of an index.
-
-    Attributes:
-        folder: where it lies.
-        documents, dim: how many documents, and the length of their vectors (0 for BM25).
-        model, fingerprint: its encoder, and the hash of its weights and settings.
-        index: fingerprint of documents, vectors and encoder.
-        context: which documents the encoder reads, in words; "" for an encoder that reads none.
-        drift: how far the corpus is from the one that the index was built of; None where that was
-            not kept.
-        seconds: what embedding all documents again would take; None where it was not measured.
-    """
+    """What there is to say of an index."""
 
     folder: str
     documents: int
@@ -292,11 +218,7 @@ class State:
 
 
 def states(folder: Path | str) -> list[State]:
-    """What there is to say of each index of a folder; no document is embedded, none changed.
-
-    Raises:
-        FileNotFoundError, ValueError: as for `open_folder`.
-    """
+    """What there is to say of each index of a folder; no document is embedded, none changed."""
     folder = Path(folder).expanduser()
     found = []
     for place in [folder, *_others(folder)]:

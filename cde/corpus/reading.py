@@ -26,26 +26,7 @@ def named_texts(
     columns: Mapping[str, str] | None = None,
     before: Sequence[str] = (),
 ) -> tuple[list[str], list[str]]:
-    """Ids and texts of documents, in whatever form they came.
-
-    Args:
-        texts: strings; or a mapping of id → text or of id → {"title"?, "text"}, as BEIR has it; or
-            a `RetrievalSet`, whose corpus is taken; or a table, that is a `DataFrame` of pandas or
-            a `Dataset` of datasets.
-        ids: ids of the strings or rows; by default a table's column "id" or "_id", a frame's own
-            index, or whole numbers after the largest of `before`.
-        columns: names of a table's columns "text", "title" and "id", where they are others.
-        before: ids of the documents that there are already.
-
-    Raises:
-        TypeError: one string, a set, or an id or text that is no string.
-        ValueError: as many ids as texts were not given, ids beside a mapping, an id twice, half of
-            a surrogate pair, or a table without the column of the text.
-
-    Example:
-        >>> named_texts({"a": {"title": "Boats", "text": "are red."}})
-        (['a'], ['Boats are red.'])
-    """
+    """Ids and texts of documents, in whatever form they came."""
     numbers = (int(name) for name in before if name.isascii() and name.isdigit())
     following = max(numbers, default=-1) + 1
     if isinstance(texts, RetrievalSet | Mapping) and not _is_of_datasets(texts):
@@ -94,15 +75,7 @@ def judged_set(
     qrels: Mapping[str, Mapping[str, int]] | None,
     name: str,
 ) -> RetrievalSet:
-    """A corpus with queries, those without a judgement left out where there are judgements.
-
-    Raises:
-        ValueError: judgements of queries or documents that are not there.
-
-    Example:
-        >>> judged_set(["a"], ["red boats"], {"q": "ships"}, {"q": {"a": 1}}, "boats")
-        RetrievalSet(name='boats', 1 documents, 1 queries, 1 judgements)
-    """
+    """A corpus with queries, those without a judgement left out where there are judgements."""
     judged = {query: dict(grades) for query, grades in (qrels or {}).items()}
     there = set(ids)
     stray = [f"the query {query}" for query in judged if query not in queries]
@@ -118,11 +91,7 @@ def judged_set(
 
 
 def _table(texts: Any) -> tuple[Iterable[Any], Mapping[str, Sequence[Any]]] | None:
-    """Numbers or names of a table's rows, and its columns; None for what is no table.
-
-    Raises:
-        TypeError: a dictionary of data sets, or one that is read as a stream.
-    """
+    """Numbers or names of a table's rows, and its columns; None for what is no table."""
     if isinstance(texts, pd.DataFrame):
         plain = texts.index.nlevels > 1 or texts.index.equals(pd.RangeIndex(len(texts)))
         names = range(len(texts)) if plain else texts.index.tolist()
@@ -153,12 +122,7 @@ def _of_table(
     columns: Mapping[str, str] | None,
     following: int,
 ) -> tuple[list[str], list[str]]:
-    """Ids and texts of a table's rows.
-
-    Raises:
-        TypeError: a row without a text.
-        ValueError: no column for the text.
-    """
+    """Ids and texts of a table's rows."""
     chosen = Columns.chosen(columns)
     if problem := chosen.missing(table):
         raise ValueError(f"the table has {problem}")

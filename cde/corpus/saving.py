@@ -47,14 +47,7 @@ _AGAIN = "take a copy of the folder, or build the index again from its texts and
 
 @dataclass(frozen=True)
 class Saved:
-    """What a folder holds.
-
-    Attributes:
-        ids, texts: the documents.
-        vectors: `(n, dim)` float32.
-        encoder: record of the encoder, as `cde.corpus.encoders.record_of` makes it.
-        origin: the corpus that the index was built of; None where it was saved without.
-    """
+    """What a folder holds."""
 
     ids: list[str]
     texts: list[str]
@@ -76,12 +69,7 @@ def fingerprint(
     vectors: NDArray[np.float32],
     encoder: Mapping[str, Any],
 ) -> str:
-    """sha256 over documents, vectors and the encoder's fingerprint.
-
-    Example:
-        >>> fingerprint([], [], np.zeros((0, 2), np.float32), {"fingerprint": None})[:8]
-        '...'
-    """
+    """sha256 over documents, vectors and the encoder's fingerprint."""
     state = hashlib.sha256(f"{encoder['fingerprint']} {vectors.shape}\n".encode())
     for line in _lines(ids, texts):
         state.update(line)
@@ -90,24 +78,7 @@ def fingerprint(
 
 
 def write_index(folder: Path | str, saved: Saved, encoder: Any) -> Path:
-    """Write an index into a new folder, an empty one, or one that holds an index.
-
-    Args:
-        folder: the folder.
-        saved: what to write.
-        encoder: the encoder, saved too where its record says so.
-
-    Raises:
-        FileExistsError: a file, or a folder of something else.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> record = {"kind": "other", "name": "mine", "fingerprint": None}
-        >>> one = Saved(["a"], ["red boats"], np.ones((1, 2), np.float32), record)
-        >>> read_index(write_index(folder, one, None)).texts
-        ['red boats']
-    """
+    """Write an index into a new folder, an empty one, or one that holds an index."""
     folder = Path(folder).expanduser()
     replaceable(folder)
     with locked(folder):
@@ -154,17 +125,7 @@ def _written(folder: Path, saved: Saved, encoder: Any) -> Path:
 
 
 def read_index(folder: Path | str, with_encoder: bool = True) -> Saved:
-    """Read what `write_index` wrote, each file checked against its sha256.
-
-    Args:
-        folder: the folder.
-        with_encoder: whether the encoder's files are checked too.
-
-    Raises:
-        FileNotFoundError: no such folder.
-        ValueError: a folder without an index, one of a newer version, or a damaged one: which
-            file, and what to do.
-    """
+    """Read what `write_index` wrote, each file checked against its sha256."""
     folder = Path(folder).expanduser()
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder}: index.save(folder) makes one")
@@ -203,24 +164,12 @@ def _read(folder: Path, manifest: Mapping[str, Any], with_encoder: bool) -> Save
 
 
 def locked(folder: Path) -> AbstractContextManager[bool]:
-    """Change an index's folder in one process at a time; others wait.
-
-    Example:
-        >>> import tempfile
-        >>> with locked(Path(tempfile.mkdtemp())) as waited:
-        ...     waited
-        False
-    """
+    """Change an index's folder in one process at a time; others wait."""
     return alone(folder / ".lock", f"the index {folder}")
 
 
 def encoder_folder(folder: Path | str, record: Mapping[str, Any]) -> Path:
-    """Where in an index's folder its encoder is, if it is kept.
-
-    Example:
-        >>> encoder_folder("boats.index", {"fingerprint": "0a1b"}).name
-        'encoder-0a1b'
-    """
+    """Where in an index's folder its encoder is, if it is kept."""
     return Path(folder).expanduser() / f"encoder-{record['fingerprint']}"
 
 
@@ -264,9 +213,6 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
 def replaceable(folder: Path) -> dict[str, str]:
     """The files, with their sha256, of the index that a folder holds; none for a new one, which is
     made.
-
-    Raises:
-        FileExistsError: it is a file, or holds something else.
     """
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file; an index is saved as a folder: name another")

@@ -49,11 +49,7 @@ def _package_folder(package: str) -> Path:
 
 
 def source_files(package: str) -> list[SourceFile]:
-    """The source files of an installed package, in a stable order, tests left out.
-
-    Raises:
-        ModuleNotFoundError: the package is not installed with its sources.
-    """
+    """The source files of an installed package, in a stable order, tests left out."""
     root = _package_folder(package)
     files = []
     for folder, folders, names in os.walk(root):
@@ -106,11 +102,6 @@ def split_docstring(docstring: str) -> tuple[str, str] | None:
 
     The summary is the first line, or the whole first paragraph where the first line breaks off
     in mid-sentence; at least three words, and no heading of a section. The rest needs twelve words.
-
-    Example:
-        >>> query, document = split_docstring("Add two numbers.\\n\\n" + "The sum is exact. " * 4)
-        >>> query
-        'Add two numbers.'
     """
     first, _, rest = docstring.strip().partition("\n")
     underline = rest.partition("\n")[0].strip()

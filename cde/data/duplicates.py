@@ -33,11 +33,6 @@ def minhash_signatures(
         (n, permutations) uint32. The share of equal values in two rows estimates the Jaccard
         similarity of the two texts, with standard error √(J(1 − J)/permutations). Texts shorter
         than a shingle share one signature of their own kind: all ones.
-
-    Example:
-        >>> a, b = minhash_signatures(["one two three four", "one two three four"])
-        >>> bool((a == b).all())
-        True
     """
     if len(texts) == 0:
         return np.zeros((0, permutations), np.uint32)
@@ -77,22 +72,8 @@ def first_occurrences(
 ) -> NDArray[np.int64]:
     """For each text, the position of the earliest text it duplicates; its own where there is none.
 
-    Args:
-        texts: the texts; the first of a group of duplicates is the one to keep.
-        threshold: least estimated Jaccard similarity of a near-duplicate, above 0. With 1.0 only
-            texts with equal signatures count, which long texts that differ in a word or two may
-            have.
-        permutations: a multiple of four; more are slower and more exact.
-
     Returns:
         (n,) int64; `first_occurrences(texts) == arange(n)` is the mask of what to keep.
-
-    Raises:
-        ValueError: a threshold outside (0, 1], or permutations that are no multiple of four.
-
-    Example:
-        >>> first_occurrences(["a b c d e f g", "x y z u v w", "a b c d e f g"]).tolist()
-        [0, 1, 0]
     """
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold must be above 0 and at most 1; it is {threshold}")

@@ -23,22 +23,7 @@ LARGEST_GRADE = 1_000_000
 
 
 def checked_grade(value: Any, what: str) -> int:
-    """A grade of relevance as Python's whole number: of any library, and true is 1.
-
-    Args:
-        value: what was given.
-        what: what it grades, for errors.
-
-    Raises:
-        ValueError: something else than a whole number within ±`LARGEST_GRADE`.
-
-    Example:
-        >>> checked_grade(np.int32(2), "the grade"), checked_grade(True, "the grade")
-        (2, 1)
-        >>> checked_grade(2**40, "the grade of q → d")
-        Traceback (most recent call last):
-        ValueError: the grade of q → d must be 1000000 or less; it is 1099511627776
-    """
+    """A grade of relevance as Python's whole number: of any library, and true is 1."""
     plain = int(value) if isinstance(value, bool | np.bool_) else value
     grade = checked_whole(plain, what, -LARGEST_GRADE)
     if grade > LARGEST_GRADE:
@@ -47,20 +32,8 @@ def checked_grade(value: Any, what: str) -> int:
 
 
 def checked_judgements(qrels: Any, excluded: Any, name: str) -> Mapping[str, Mapping[str, int]]:
-    """Judgements whose grades are Python's whole numbers, as they came where they are that already.
-
-    Args:
-        qrels: query id → document id → grade.
-        excluded: query id → set of document ids.
-        name: of the collection, for errors.
-
-    Raises:
-        TypeError: other shapes.
-        ValueError: a grade that `checked_grade` refuses.
-
-    Example:
-        >>> checked_judgements({"q": {"d": np.int64(2)}}, {}, "toy")
-        {'q': {'d': 2}}
+    """Judgements whose grades are Python's whole numbers, as they came where they are that
+    already.
     """
     for kind, given, inner, accepted in (
         ("qrels", qrels, Mapping, "document ids → grades"),

@@ -16,24 +16,12 @@ __all__ = ["labelled_names", "load_labelled"]
 
 
 def labelled_names() -> list[str]:
-    """The sets of labelled texts that are at hand; none without `$CDE_DATA`.
-
-    Example:
-        >>> all(isinstance(name, str) for name in labelled_names())
-        True
-    """
+    """The sets of labelled texts that are at hand; none without `$CDE_DATA`."""
     return sorted(_files())
 
 
 def load_labelled(name: str) -> pd.DataFrame:
-    """Texts with their labels: columns text, label and split, all strings.
-
-    Args:
-        name: as `labelled_names` gives it.
-
-    Raises:
-        ValueError: no such set.
-    """
+    """Texts with their labels: columns text, label and split, all strings."""
     files = _files()
     if name not in files:
         raise ValueError(

@@ -81,9 +81,6 @@ def source_key(packages: Sequence[str] = tuple(PACKAGES)) -> str:
 
     It covers each distribution's version and its RECORD, which lists a hash of every file; a file
     that was edited by hand after the installation is not noticed.
-
-    Raises:
-        ModuleNotFoundError: a package is not installed; the message says how to install the lock.
     """
     return content_hash([_FORMAT, *(_distribution_key(package) for package in packages)])
 

@@ -14,16 +14,7 @@ _LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 
 
 def random_texts(count: int, seed: int | np.random.Generator = 0) -> list[str]:
-    """Texts of twelve words of two to eight random letters.
-
-    Args:
-        count: how many.
-        seed: seed of the draw, or a generator to draw from.
-
-    Example:
-        >>> [len(text.split()) for text in random_texts(2)]
-        [12, 12]
-    """
+    """Texts of twelve words of two to eight random letters."""
     generator = np.random.default_rng(seed)
     lengths = generator.integers(_SHORTEST, _LONGEST + 1, (count, _WORDS))
     return [

@@ -34,10 +34,6 @@ def is_held_out(document: str) -> bool:
     """Whether a document is of the test split: by a hash of its text alone, one in ten.
 
     So pairs of one document are on one side, and new pairs move no old one.
-
-    Example:
-        >>> is_held_out("red boats"), is_held_out("a green house 2")
-        (False, True)
     """
     digest = hashlib.blake2b(document.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") % 100 < _TEST_SHARE

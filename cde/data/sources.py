@@ -44,11 +44,7 @@ class Source:
 
 
 def data_folder() -> Path | None:
-    """The folder that `$CDE_DATA` names, None where it is not set.
-
-    Raises:
-        FileNotFoundError: it names no folder.
-    """
+    """The folder that `$CDE_DATA` names, None where it is not set."""
     value = os.environ.get("CDE_DATA")
     if not value:
         return None
@@ -263,10 +259,6 @@ def known_fingerprints(name: str) -> set[str]:
 
     Returns:
         The fingerprints; empty if the collection is not here, or on the Hub.
-
-    Example:
-        >>> load_pairs("pydocs/mpmath").fingerprint in known_fingerprints("pydocs/mpmath")
-        True
     """
     key = source_key(name)
     if key == "missing" or name.startswith("hub:"):

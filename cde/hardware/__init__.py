@@ -44,10 +44,6 @@ def bfloat16_is_fast() -> bool:
     not x86. Intel's AVX512-BF16 without AMX, as in many virtual machines, is half as fast as
     float32, and AVX512 alone a fifth (measured with 2 cores of a Xeon at 4096 x 384 x 1536; AMD's
     EPYC: 2.1 times as fast).
-
-    Example:
-        >>> isinstance(bfloat16_is_fast(), bool)
-        True
     """
     import torch
 
@@ -65,10 +61,6 @@ def bfloat16_is_fast() -> bool:
 def cpu_class() -> Literal["avx2", "avx512", "bfloat16", "cuda", "other"]:
     """The kind of machine, as far as speed goes: CUDA, a processor on which bfloat16 is fast (AMX,
     AMD's AVX512-BF16), one with AVX512 or AVX2 alone, or another.
-
-    Example:
-        >>> (cpu_class() == "bfloat16") <= bfloat16_is_fast()
-        True
     """
     import torch
 
@@ -83,16 +75,6 @@ def cpu_class() -> Literal["avx2", "avx512", "bfloat16", "cuda", "other"]:
 def chosen_precision(precision: str) -> Literal["bfloat16", "float32", "int8"]:
     """What texts are embedded in: "auto" is bfloat16 where that is fast and float32 elsewhere, the
     other words insist.
-
-    Args:
-        precision: one of the four words; `$CDE_PRECISION` takes the place of "auto".
-
-    Raises:
-        ValueError: any other word, here or in `$CDE_PRECISION`.
-
-    Example:
-        >>> chosen_precision("int8"), chosen_precision("auto") in ("bfloat16", "float32")
-        ('int8', True)
     """
     if not isinstance(precision, str) or precision not in ("bfloat16", "float32", "int8"):
         if not isinstance(precision, str) or precision != "auto":
@@ -111,19 +93,7 @@ def chosen_precision(precision: str) -> Literal["bfloat16", "float32", "int8"]:
 
 
 def half_precision(precision: str) -> bool:
-    """Whether to train, or to compute a loss, in bfloat16; in float32 otherwise.
-
-    Args:
-        precision: "auto", "bfloat16" or "float32", as for `chosen_precision`. Where
-            `$CDE_PRECISION` is int8, "auto" is float32 here.
-
-    Raises:
-        ValueError: any other word, "int8" too.
-
-    Example:
-        >>> half_precision("bfloat16"), half_precision("float32")
-        (True, False)
-    """
+    """Whether to train, or to compute a loss, in bfloat16; in float32 otherwise."""
     if precision == "int8":
         raise ValueError(
             "precision must be 'auto', 'bfloat16' or 'float32' here; it is 'int8', which is for "
@@ -137,10 +107,6 @@ def trained_in(precision: str) -> str:
 
     Where `$CDE_PRECISION` is int8, the vectors that make its batches are int8's, and it is another
     run than one in float32 throughout.
-
-    Example:
-        >>> trained_in("float32")
-        'float32'
     """
     word = "bfloat16" if half_precision(precision) else "float32"
     return f"{word}, embeddings in int8" if chosen_precision("auto") == "int8" else word
@@ -149,13 +115,6 @@ def trained_in(precision: str) -> str:
 def compute_device(device: str | None = None) -> str:
     """The device to compute on: the one that is named, else CUDA where there is a GPU, else the
     CPU.
-
-    Raises:
-        ValueError: a name that torch has no device for.
-
-    Example:
-        >>> compute_device("cpu")
-        'cpu'
     """
     import torch
 
@@ -184,10 +143,6 @@ def prefer_short_waits() -> None:
 def describe() -> str:
     """What computes here: the GPU, or the processor, the number of threads and the precision of
     "auto" on it.
-
-    Example:
-        >>> describe() != ""
-        True
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():

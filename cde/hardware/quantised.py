@@ -41,19 +41,7 @@ _INPUTS, _OUTPUTS = 64, 16  # multiples that layers have; the kernels for others
 
 
 class Int8Weight:
-    """A weight in whole numbers: `weight[i, j]` is about `codes[i, j] * scales[i]`.
-
-    Args:
-        weight: `(outputs, inputs)`, of a linear layer.
-
-    Example:
-        >>> weight = torch.tensor([[0.3, -0.1, 0.2, 0.0], [0.01, 0.0, 0.0, 0.0]])
-        >>> rounded = Int8Weight(weight)
-        >>> rounded.codes.tolist()
-        [[95, -32, 64, 0], [127, 0, 0, 0]]
-        >>> [round(scale, 4) for scale in rounded.scales.tolist()]
-        [0.0031, 0.0001]
-    """
+    """A weight in whole numbers: `weight[i, j]` is about `codes[i, j] * scales[i]`."""
 
     def __init__(self, weight: Tensor) -> None:
         values = weight.detach().float()
@@ -92,17 +80,6 @@ class int8_products(TorchFunctionMode):
 
     For forward passes on a CPU. Layers whose sizes are no multiples of 64 and 16 stay in float32,
     as do layers behind the pooling. Only the thread that entered is concerned.
-
-    Raises:
-        RuntimeError: a processor, or a build of torch, that gets such products wrong; a layer whose
-            gradient is wanted.
-
-    Example:
-        >>> layer, states = torch.nn.Linear(64, 16), torch.randn(2, 3, 64)
-        >>> with torch.inference_mode(), int8_products():
-        ...     near = layer(states)
-        >>> bool((near - layer(states)).abs().max() < 0.1), bool((near == layer(states)).all())
-        (True, False)
     """
 
     _known: WeakIdKeyDictionary = WeakIdKeyDictionary()
@@ -153,20 +130,8 @@ def _require_exact() -> None:
 
 @contextmanager
 def multiplying(precision: str, device: torch.device) -> Iterator[None]:
-    """Embed in a precision, within this context: autocast for bfloat16, `int8_products` for int8.
-
-    Args:
-        precision: as for `chosen_precision`.
-        device: of the model.
-
-    Raises:
-        ValueError: no such precision, or int8 on a device that is no CPU.
-
-    Example:
-        >>> layer, states = torch.nn.Linear(8, 8), torch.randn(2, 3, 8)
-        >>> with torch.inference_mode(), multiplying("bfloat16", torch.device("cpu")):
-        ...     layer(states).dtype
-        torch.bfloat16
+    """Embed in a precision, within this context: autocast for bfloat16, `int8_products` for
+    int8.
     """
     chosen = chosen_precision(precision)
     if chosen == "int8" and device.type != "cpu":

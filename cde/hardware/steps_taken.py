@@ -27,14 +27,5 @@ register_optimizer_step_post_hook(_count)
 
 
 def steps_taken() -> int:
-    """Steps of all optimisers since this module was imported.
-
-    Example:
-        >>> import torch
-        >>> before, weights = steps_taken(), torch.nn.Parameter(torch.ones(2))
-        >>> weights.sum().backward()
-        >>> torch.optim.AdamW([weights], fused=True).step()
-        >>> steps_taken() - before
-        1
-    """
+    """Steps of all optimisers since this module was imported."""
     return _taken

@@ -17,28 +17,13 @@ _MOST_DECIMALS = 6
 
 
 def number_text(value: float, digits: int | None = None) -> str:
-    """A number with some digits behind the point, or with three significant ones.
-
-    Example:
-        >>> number_text(12.345), number_text(12.345, 1), number_text(-0.001, 1)
-        ('12.3', '12.3', '0.0')
-    """
+    """A number with some digits behind the point, or with three significant ones."""
     # + 0.0, since a small negative number would be shown as -0.00
     return f"{value:.3g}" if digits is None else f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 def interval_text(estimate: float, low: float, high: float, digits: int | None = None) -> str:
-    """An estimate and its bounds, all with the same decimals.
-
-    Args:
-        estimate, low, high: the estimate and its bounds, in one unit.
-        digits: digits behind the point; by default those that the width bears. Three significant
-            digits for each where there is no width, or where that takes more than six decimals.
-
-    Example:
-        >>> interval_text(0.02164, -0.003, 0.04773), interval_text(2.0, 0.004, 4.0)
-        ('0.022 [-0.003, 0.048]', '2.000 [0.004, 4.000]')
-    """
+    """An estimate and its bounds, all with the same decimals."""
     if digits is None:
         digits = _decimals(low, high)
     shown, lowest, highest = (number_text(one, digits) for one in (estimate, low, high))

@@ -222,26 +222,8 @@ def visibility(
 ) -> Tensor | None:
     """Which key each query may attend to.
 
-    Args:
-        text_mask: `(batch, text_length)` bool, false on padding; None where no text is padded.
-        text_length: T, the number of text tokens (0 in a pass of the context alone).
-        query_context: context tokens among the queries (J in a pass over all, 0 when they are
-            cached).
-        key_context: context tokens among the keys (J).
-        context_sees_text: false is the pattern `cached`, computed in one masked pass.
-        window: text tokens see each other over at most so many places (ModernBERT's local layers).
-        window_spares_context: context tokens see all and are seen by all, whatever the window, as
-            befits an unordered context; false counts them as places in the sequence, as variant V2.
-        device: device of the result, where there is no `text_mask` to take it from.
-
     Returns:
         `(batch or 1, 1, queries or 1, keys)` bool, or None when everything sees everything.
-
-    Example:
-        >>> visibility(torch.tensor([[True, False]]), 2, 1, 1).int().tolist()
-        [[[[1, 1, 0]]]]
-        >>> visibility(None, 2, 1, 1, context_sees_text=False).int().tolist()
-        [[[[1, 0, 0], [1, 1, 1], [1, 1, 1]]]]
     """
     device = text_mask.device if text_mask is not None else device
     allowed: Tensor | None = None

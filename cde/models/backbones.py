@@ -208,29 +208,13 @@ def masks_of(
 
 
 def family_of(config: PreTrainedConfig) -> Family:
-    """The adapter of a backbone's family.
-
-    Raises:
-        ValueError: a family that the encoders do not know.
-    """
+    """The adapter of a backbone's family."""
     check_family(config.model_type)
     return FAMILIES[config.model_type]
 
 
 def check_family(model_type: Any) -> None:
-    """Refuse a backbone whose family the encoders do not know, before anything of it is loaded.
-
-    Args:
-        model_type: as a `config.json` names it.
-
-    Raises:
-        ValueError: another family, or none.
-
-    Example:
-        >>> check_family("gpt2")
-        Traceback (most recent call last):
-        ValueError: backbones of type 'gpt2' are not supported; those of type bert, nomic_bert, ...
-    """
+    """Refuse a backbone whose family the encoders do not know, before anything of it is loaded."""
     if model_type not in FAMILIES:
         raise ValueError(
             f"backbones of type {model_type!r} are not supported; those of type "
@@ -239,11 +223,7 @@ def check_family(model_type: Any) -> None:
 
 
 def config_from_dict(values: dict[str, Any]) -> PreTrainedConfig:
-    """The backbone config of `transformers` from its dictionary, as a `config.json` holds it.
-
-    Raises:
-        ValueError: no `model_type`, or one of an unknown family.
-    """
+    """The backbone config of `transformers` from its dictionary, as a `config.json` holds it."""
     values = dict(values)
     model_type = values.pop("model_type", None)
     if model_type not in FAMILIES:
@@ -256,17 +236,7 @@ def config_from_dict(values: dict[str, Any]) -> PreTrainedConfig:
 
 
 def build_backbone(config: PreTrainedConfig, dropout: float | None = None) -> PreTrainedModel:
-    """A backbone with random weights, on the attention function of `cde.models.attention`.
-
-    Args:
-        config: config of one of the three families. Beyond `transformers`' own settings, NomicBERT
-            knows `linear_biases` (which of its linear layers have a bias, as published checkpoints
-            may) and `rotary_fraction` (the part of each head that is rotated).
-        dropout: set every dropout of the backbone to this probability; None leaves the config's.
-
-    Raises:
-        ValueError: an unknown family.
-    """
+    """A backbone with random weights, on the attention function of `cde.models.attention`."""
     family_of(config)
     if dropout is not None:
         for name in (
@@ -305,15 +275,7 @@ def _rotate_partly(model: PreTrainedModel, config: Any) -> None:
 
 
 def truncate(values: dict[str, Any], layers: int | None, least: int = 1) -> dict[str, Any]:
-    """A backbone's config dictionary with its first `layers` layers alone (None: all).
-
-    Raises:
-        ValueError: fewer than `least` layers, or more than the backbone has.
-
-    Example:
-        >>> truncate({"num_hidden_layers": 6}, 2)
-        {'num_hidden_layers': 2}
-    """
+    """A backbone's config dictionary with its first `layers` layers alone (None: all)."""
     there = int(values["num_hidden_layers"])
     if layers is None:
         return dict(values)

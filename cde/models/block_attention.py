@@ -28,15 +28,6 @@ _QUERIES = 128  # in one block
 def blocks_are_faster(query: Tensor, key: Tensor, mask: Tensor | None) -> bool:
     """Whether a call is one for `attend_in_blocks`: many keys, bfloat16, a CPU, no gradient, and a
     mask that hides keys from all queries alike.
-
-    Args:
-        query, key: `(batch, heads, n, head_dim)`, `(batch, heads, m, head_dim)`.
-        mask: `(batch or 1, 1, queries or 1, m)` bool, or None.
-
-    Example:
-        >>> short = torch.zeros(1, 2, 8, 4, dtype=torch.bfloat16)
-        >>> blocks_are_faster(short, short, None)
-        False
     """
     if query.device.type != "cpu" or key.shape[2] < _LEAST_KEYS or torch.is_grad_enabled():
         return False
@@ -53,22 +44,9 @@ def attend_in_blocks(
 ) -> Tensor:
     """Scaled dot product attention in bfloat16, without a gradient.
 
-    Args:
-        query: `(batch, heads, n, head_dim)`; rounded to bfloat16.
-        key, value: `(batch, heads, m, head_dim)`; the last n keys are those of the queries' own
-            tokens, where there is a mask.
-        mask: `(batch or 1, 1, 1, m)` bool, false on keys that nobody sees; None if all are seen.
-        scaling: of the scores; by default one over the root of head_dim.
-
     Returns:
         `(batch, n, heads, head_dim)` bfloat16. A query that the mask hides as a key gets zeros: no
         one reads it.
-
-    Example:
-        >>> one = torch.eye(2, dtype=torch.bfloat16)[None, None]
-        >>> seen = torch.tensor([[[[True, False]]]])
-        >>> attend_in_blocks(one, one, one, seen, 1.0)[0, :, 0].tolist()
-        [[1.0, 0.0], [0.0, 0.0]]
     """
     query, key, value = (states.to(torch.bfloat16) for states in (query, key, value))
     batch, heads, count, head_dim = query.shape

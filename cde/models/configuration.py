@@ -92,21 +92,7 @@ TASK_PREFIXES = {
 def check_settings(
     config: type[PreTrainedConfig], names: Iterable[str], besides: Iterable[str] = ()
 ) -> None:
-    """Refuse names that a config does not have: `transformers` would take and forget them.
-
-    Args:
-        config: class of the config.
-        names: names of the settings that were given.
-        besides: further names that are accepted where these came from, for the nearest one.
-
-    Raises:
-        ValueError: an unknown name, with the nearest known one.
-
-    Example:
-        >>> check_settings(ContextualConfig, ["contextsize"])
-        Traceback (most recent call last):
-        ValueError: there is no setting contextsize (context_size?); known are attention, ...
-    """
+    """Refuse names that a config does not have: `transformers` would take and forget them."""
     own = set(inspect.signature(config.__init__).parameters) - {"self", "kwargs"}
     known = {name for name in own if not name.endswith("backbone")}
     if strange := set(names) - known:

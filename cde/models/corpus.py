@@ -38,18 +38,7 @@ def draw_context(
     seed: int,
     fill: str | None,
 ) -> tuple[list[str] | np.ndarray[Any, Any], str]:
-    """Which documents are the context, and a sentence that says so.
-
-    Args:
-        config: config of the model.
-        dim: width of its vectors.
-        context: texts, or vectors `(n, dim)` or `(n, k, dim)`.
-        size, seed, fill: as in `ContextualEncoder.with_context`.
-
-    Raises:
-        TypeError: a context of another kind.
-        ValueError: an empty one, one that does not fit the model, an unknown `fill`.
-    """
+    """Which documents are the context, and a sentence that says so."""
     accepted = (None, "shorter", "null", "repeat")
     if not isinstance(fill, str | None) or fill not in accepted:
         raise ValueError(f"fill must be 'shorter', 'null' or 'repeat'; it is {shown(fill)}")
@@ -152,17 +141,6 @@ def _warn(drawn: list[str] | np.ndarray[Any, Any], taken: int) -> None:
 def weights_now(module: nn.Module) -> int:
     """A number that changes when a weight is trained on, loaded or moved, and after any step of an
     optimiser in this process: no pass over weights.
-
-    Args:
-        module: any module, such as an encoder's second stage.
-
-    Example:
-        >>> layer = nn.Linear(2, 2)
-        >>> before = weights_now(layer)
-        >>> layer.load_state_dict(nn.Linear(2, 2).state_dict())
-        <All keys matched successfully>
-        >>> weights_now(layer) == before
-        False
     """
     weights = module.parameters()
     marks = ((p.data_ptr(), 0 if p.is_inference() else p._version) for p in weights)
@@ -171,9 +149,6 @@ def weights_now(module: nn.Module) -> int:
 
 def warn_untrained(model: Any) -> None:
     """Say once of a contextual encoder that it is bound as `from_backbone` left it, untrained.
-
-    Args:
-        model: the encoder; quiet are one whose weights have changed since, and a gated one.
 
     Warns:
         UserWarning: the first time.

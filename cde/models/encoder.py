@@ -46,16 +46,7 @@ kinds: dict[str, Any] = {}
 
 
 def load_tokenizer(path_or_repository: str | Path) -> Any:
-    """The tokenizer of a folder, of "minilm", or of a Hub repository.
-
-    Raises:
-        ConnectionError: no such model, here or on the Hub.
-        ValueError: a folder without a tokenizer.
-
-    Example:
-        >>> load_tokenizer("minilm")("red boats")["input_ids"]
-        [101, 2417, 6242, 102]
-    """
+    """The tokenizer of a folder, of "minilm", or of a Hub repository."""
     folder = fetch_folder(path_or_repository)
     try:
         return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
@@ -72,14 +63,7 @@ def save_folder(
     tokenizer: Any,
     sentence_tokens: int | None = None,
 ) -> Path:
-    """Write config, weights and tokenizer; each file under a temporary name first, then renamed.
-
-    Args:
-        directory: the folder, made if it is not there.
-        config, tensors, tokenizer: what to write; a tokenizer of None is left out.
-        sentence_tokens: write the files of sentence-transformers too, which cuts texts to so many
-            tokens.
-    """
+    """Write config, weights and tokenizer; each file under a temporary name first, then renamed."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     with temporary_folder(directory, "saving") as temporary:
@@ -120,13 +104,7 @@ def _unused(tokenizer: Any) -> Any:
 
 
 def prefixed(config: Any, role: Role) -> tuple[str, str]:
-    """What stands before texts of a role, and the title of the bar while they are embedded.
-
-    Example:
-        >>> from cde.models.configuration import BiEncoderConfig
-        >>> prefixed(BiEncoderConfig(query_prefix="query: "), "query")
-        ('query: ', 'embedding queries:')
-    """
+    """What stands before texts of a role, and the title of the bar while they are embedded."""
     return {
         "": ("", "embedding"),
         "query": (config.query_prefix, "embedding queries:"),

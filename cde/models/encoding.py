@@ -51,18 +51,7 @@ def tokenise(tokenizer: Any, texts: list[str], max_tokens: int) -> list[NDArray[
 def token_batches(
     lengths: Sequence[int], work: int, extra: int = 0, most: int | None = None
 ) -> list[list[int]]:
-    """Indices of texts in batches of about equal work, longest first.
-
-    Args:
-        lengths: tokens of each text.
-        work: tokens a batch, padding and `extra` included; a longer text is a batch of its own.
-        extra: tokens that every text carries besides its own (the context, in attention `full`).
-        most: texts a batch.
-
-    Example:
-        >>> token_batches([3, 9, 2, 10], work=20)
-        [[3, 1], [0, 2]]
-    """
+    """Indices of texts in batches of about equal work, longest first."""
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     batches: list[list[int]] = []
     room = 0
@@ -110,26 +99,8 @@ def encode_texts(
 ) -> Vectors:
     """Vectors of texts, in their order.
 
-    Args:
-        texts: any number of texts.
-        tokenizer: tokenizer of the model; None raises.
-        forward: function from ids `(batch, T)` and mask (or None) to vectors `(batch, …, dim)`.
-        shape: shape of one vector, for an empty result.
-        max_tokens: tokens to cut texts to.
-        device: device of the model.
-        prefix: text put before every text.
-        precision: see `cde.hardware.chosen_precision`.
-        work, extra, most: see `token_batches`.
-        normalise: scale vectors to unit length.
-        description: title of the progress bar.
-
     Returns:
         `(n, …, dim)` float32.
-
-    Raises:
-        TypeError: texts that are no strings.
-        ValueError: half of a surrogate pair in a text, no tokenizer, or vectors that are not
-            finite.
     """
     wanted = [prefix + text for text in encodable(texts)]
     if tokenizer is None:

@@ -27,12 +27,6 @@ def fingerprint(encoder: Any) -> str | None:
     Attention kernel and precision have no part in it, but for int8, whose vectors are told apart.
 
     Used for saved indexes (`cde.Index`) and for results of `cde mteb`.
-
-    Example:
-        >>> from cde.models import BiEncoder
-        >>> one, other = (BiEncoder.from_backbone("minilm", 1) for _ in range(2))
-        >>> fingerprint(one) == fingerprint(other), fingerprint("MiniLM")
-        (True, None)
     """
     bound = encoder if type(encoder) is CorpusEncoder else None
     model: Any = encoder.model if isinstance(encoder, CorpusEncoder) else encoder

@@ -35,16 +35,6 @@ def _known() -> Tensor:
 def without_known_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors by name, in which a table of word embeddings of which most rows are MiniLM's, bit by
     bit, is replaced by its other rows and their numbers. All else stays as it is.
-
-    Args:
-        tensors: by name, as `state_dict()` gives them.
-
-    Example:
-        >>> from cde.models import BiEncoder
-        >>> encoder = BiEncoder.from_backbone("minilm", layers=0)
-        >>> small = without_known_rows(encoder.state_dict())
-        >>> max(tensor.numel() for tensor in small.values()) < 200_000
-        True
     """
     kept = dict(tensors)
     names = [name for name, tensor in tensors.items() if _alike(name, tensor)]
@@ -69,21 +59,7 @@ def _alike(name: str, tensor: Tensor) -> bool:
 
 
 def with_known_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What `without_known_rows` left out, put back: the same tensors, to the bit.
-
-    Args:
-        tensors: by name, as a file holds them.
-
-    Raises:
-        ValueError: rows that MiniLM has not, or not as many numbers as rows.
-
-    Example:
-        >>> from cde.models import BiEncoder
-        >>> words = BiEncoder.from_backbone("minilm", layers=0).state_dict()
-        >>> back = with_known_rows(without_known_rows(words))
-        >>> all(torch.equal(back[name], words[name]) for name in words)
-        True
-    """
+    """What `without_known_rows` left out, put back: the same tensors, to the bit."""
     whole = dict(tensors)
     for changed in [name for name in tensors if name.endswith(_CHANGED)]:
         name = changed.removesuffix(_CHANGED)

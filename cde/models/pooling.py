@@ -26,14 +26,6 @@ PARTS = 8
 def to_the_left(input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Real tokens first, padding after them: `(batch, T)` ids and bool mask, None where nothing is
     padded.
-
-    Raises:
-        ValueError: shapes that do not fit.
-
-    Example:
-        >>> ids, mask = to_the_left(torch.tensor([[0, 7, 8]]), torch.tensor([[0, 1, 1]]))
-        >>> ids.tolist(), mask.tolist()
-        ([[7, 8, 0]], [[True, True, False]])
     """
     if input_ids.ndim != 2:
         raise ValueError(
@@ -68,10 +60,6 @@ def first_token(hidden: Tensor) -> Tensor:
     dim)`.
 
     Rows must be those of `to_the_left`: the first token is then no padding.
-
-    Example:
-        >>> first_token(torch.tensor([[[1.0, 2.0], [3.0, 4.0]]])).tolist()
-        [[1.0, 2.0]]
     """
     return _precise(hidden)[:, 0]
 
@@ -112,23 +100,13 @@ def mean_of_unit_parts(hidden: Tensor, mask: Tensor | None, parts: int = PARTS) 
 
     Each of `parts` nearly equal runs of tokens counts as much as another, however long its vectors
     are. The chapter `cure_for_dwelling` uses it.
-
-    Example:
-        >>> hidden = torch.tensor([[[4.0, 0.0], [0.0, 1.0]]])
-        >>> mean_of_unit_parts(hidden, None, parts=2).tolist()
-        [[0.5, 0.5]]
     """
     means = mean_of_parts(hidden, mask, parts)
     return nn.functional.normalize(means, dim=-1).mean(dim=1)
 
 
 def pooled(hidden: Tensor, mask: Tensor | None, how: str) -> Tensor:
-    """The vector of each text by the name of its pooling: "mean", "cls" or "chunks".
-
-    Example:
-        >>> pooled(torch.tensor([[[4.0, 0.0], [0.0, 1.0]]]), None, "cls").tolist()
-        [[4.0, 0.0]]
-    """
+    """The vector of each text by the name of its pooling: "mean", "cls" or "chunks"."""
     if how == "cls":
         return first_token(hidden)
     return mean_of_unit_parts(hidden, mask) if how == "chunks" else mean_of_tokens(hidden, mask)

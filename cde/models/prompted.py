@@ -16,46 +16,18 @@ __all__ = ["PromptedEncoder"]
 
 
 class PromptedEncoder(SentenceMethods):
-    """`encode_queries`, `encode_documents` and `embed` by one method; not used by itself.
-
-    Example:
-        >>> from cde.models import BiEncoder
-        >>> encoder = BiEncoder.from_backbone("minilm", layers=1, query_prefix="query: ")
-        >>> own = encoder.encode_queries(["what floats?"])
-        >>> bool((own == encoder.embed(["query: what floats?"])).all())
-        True
-    """
+    """`encode_queries`, `encode_documents` and `embed` by one method; not used by itself."""
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors of texts with no prefix before them, `(n, dim)` float32.
-
-        Raises:
-            TypeError: something that is not a list of strings.
-        """
+        """Unit vectors of texts with no prefix before them, `(n, dim)` float32."""
         return self._vectors(texts, "")
 
     def encode_queries(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
-        """Unit vectors of queries, `(n, dim)` float32: CDE's ψ(q), or ψ(q; D) in a context.
-
-        Args:
-            texts: the queries.
-            prefix: text put before each, in place of the config's `query_prefix`.
-
-        Raises:
-            TypeError: something that is not a list of strings.
-        """
+        """Unit vectors of queries, `(n, dim)` float32: CDE's ψ(q), or ψ(q; D) in a context."""
         return self._vectors(texts, "query", prefix=prefix)
 
     def encode_documents(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
-        """Unit vectors of documents, `(n, dim)` float32: CDE's ϕ(d), or ϕ(d; D) in a context.
-
-        Args:
-            texts: the documents.
-            prefix: text put before each, in place of the config's `document_prefix`.
-
-        Raises:
-            TypeError: something that is not a list of strings.
-        """
+        """Unit vectors of documents, `(n, dim)` float32: CDE's ϕ(d), or ϕ(d; D) in a context."""
         return self._vectors(texts, "document", prefix=prefix)
 
     @abstractmethod

@@ -161,21 +161,7 @@ def published_config(
     first_backbone: Mapping[str, Any] | None = None,
     colon_token_id: int | None = None,
 ) -> ContextualConfig:
-    """Our config from a published one.
-
-    Args:
-        contextual: what a published `config.json` holds.
-        backbone: config of M2, in NomicBERT's or ModernBERT's published keys; by default what is
-            known of the name in `contextual`.
-        variant: "hub", "train" or "v2" (`cde.models.configuration.VARIANTS`).
-        first_backbone: config of M1; by default the same as `backbone`, or what is known of its
-            name where that is not given either.
-        colon_token_id: id of ":" in the tokenizer, where `pool_ignore_instruction_tokens` is set
-            and the tokenizer is not that of BERT or ModernBERT.
-
-    Raises:
-        ValueError: an unknown variant or backbone, or a setting that no published CDE model has.
-    """
+    """Our config from a published one."""
     accepted = ("hub", "train", "v2")
     _refuse(
         variant not in accepted, f"variant must be one of {', '.join(accepted)}; it is {variant!r}"
@@ -294,16 +280,7 @@ def _renamed(name: str, template: str, replacement: str) -> str | None:
 
 
 class Layout:
-    """Published names of a model's tensors, and the way there and back.
-
-    Args:
-        config: config of the model, as `published_config` makes it.
-
-    Example:
-        >>> config = published_config({"embedder": "nomic-ai/nomic-bert-2048"})
-        >>> Layout(config).place("second_stage_model.backbone.emb_ln.bias").ours
-        ('second_stage.backbone.embeddings.LayerNorm.bias',)
-    """
+    """Published names of a model's tensors, and the way there and back."""
 
     def __init__(self, config: ContextualConfig) -> None:
         self.backbones = {

@@ -37,18 +37,7 @@ _BETA, _SIGMA = 10.0, 1.5
 
 
 class ContextReader(nn.Module):
-    """Reads context vectors into text tokens, through a gate that starts at zero.
-
-    Args:
-        dim: of tokens and context vectors.
-        matched: `match` makes queries and keys equal; false leaves them as they are drawn.
-
-    Example:
-        >>> reader = ContextReader(8)
-        >>> text, context = torch.randn(2, 3, 8), torch.randn(1, 5, 8)
-        >>> torch.equal(reader(text, context), text)
-        True
-    """
+    """Reads context vectors into text tokens, through a gate that starts at zero."""
 
     def __init__(self, dim: int, matched: bool = True) -> None:
         super().__init__()
@@ -65,9 +54,6 @@ class ContextReader(nn.Module):
     def match(self, words: Tensor) -> None:
         """Let queries and keys whiten these vectors: their first principal components, each of
         variance 1. Nothing happens if the reader is not `matched`.
-
-        Args:
-            words: `(n, dim)`, the states of words before the first layer.
         """
         if not self.matched:
             return
@@ -86,16 +72,8 @@ class ContextReader(nn.Module):
         """The shares a_ij of each context vector in what each token reads; what is missing to 1 is
         read nowhere.
 
-        Args:
-            text, context, dropped: as for `forward`.
-
         Returns:
             `(batch, T, J)`. Their sum over J is a token's soft document frequency.
-
-        Example:
-            >>> reader = ContextReader(8)
-            >>> tuple(reader.shares(torch.randn(2, 3, 8), torch.randn(1, 5, 8)).shape)
-            (2, 3, 5)
         """
         asked, keys = normalize(self.query(text), dim=-1), normalize(self.key(context), dim=-1)
         scores = _PACE * self.scale * (asked @ keys.transpose(1, 2)).float()
@@ -108,11 +86,6 @@ class ContextReader(nn.Module):
     def forward(self, text: Tensor, context: Tensor, dropped: Tensor | None = None) -> Tensor:
         """Text tokens that have read the context.
 
-        Args:
-            text: `(batch, T, dim)`.
-            context: `(1, J, dim)`, or `(batch, J, dim)` with one context a text.
-            dropped: `(1 or batch, J)` bool, vectors that are not to be read.
-
         Returns:
             `(batch, T, dim)`.
         """
@@ -124,20 +97,8 @@ class ContextReader(nn.Module):
 
 
 def context_as_tokens(context: Tensor, per_document: int, dim: int, batch: int) -> Tensor:
-    """Context vectors as tokens, `(1, J, dim)` where a batch shares them, else `(batch, J, dim)`.
-
-    Args:
-        context: `(documents, dim)`, or `(documents, k, dim)`; either may have a leading `batch`.
-        per_document: k, the vectors a document.
-        dim: of the model.
-        batch: texts in the batch.
-
-    Raises:
-        ValueError: a shape that fits neither form.
-
-    Example:
-        >>> tuple(context_as_tokens(torch.zeros(5, 2, 8), 2, 8, 3).shape)
-        (1, 10, 8)
+    """Context vectors as tokens, `(1, J, dim)` where a batch shares them, else `(batch, J,
+    dim)`.
     """
     shared = 2 if per_document == 1 else 3
     if context.ndim not in (shared, shared + 1) or context.shape[-1] != dim:

@@ -22,21 +22,7 @@ SENTENCE_FILES = ("config_sentence_transformers.json", "modules.json", "sentence
 
 
 def write_sentence_files(folder: Path, config: Any, max_tokens: int) -> None:
-    """Write the files into a folder.
-
-    Args:
-        folder: the folder of a saved encoder.
-        config: its config, with `query_prefix` and `document_prefix`: prompts of these names.
-        max_tokens: texts are cut to so many tokens.
-
-    Example:
-        >>> import tempfile
-        >>> from cde.models import BiEncoderConfig
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> write_sentence_files(folder, BiEncoderConfig(query_prefix="query: "), 64)
-        >>> sorted(path.name for path in folder.iterdir()) == list(SENTENCE_FILES)
-        True
-    """
+    """Write the files into a folder."""
     modules = "sentence_transformers.base.modules"
     whole = {"method": "forward", "method_output_name": None}  # what forward gives is the embedding
     contents: tuple[Any, ...] = (

@@ -47,11 +47,7 @@ _HANDED_ON = {
 
 
 class SentenceModel(PreTrainedModel):  # type: ignore[misc]
-    """Base of what stands for an encoder in `transformers`; not used by itself.
-
-    Args:
-        encoder: an encoder of `cde.models`, or a `CorpusEncoder`, whose context is kept.
-    """
+    """Base of what stands for an encoder in `transformers`; not used by itself."""
 
     _supports_sdpa = True
     _supports_flash_attn = True
@@ -78,21 +74,7 @@ class SentenceModel(PreTrainedModel):  # type: ignore[misc]
         dtype: torch.dtype | str | None = None,
         **others: Any,
     ) -> SentenceModel:
-        """The encoder of a folder, in the context that it was saved with.
-
-        Args:
-            path_or_repository: a folder that `save_pretrained` wrote, or a Hub repository.
-            config: as `transformers` read it; the folder's own is read again.
-            revision: revision of a Hub repository.
-            attn_implementation: "sdpa", "eager" or "flash_attention_2".
-            dtype: of the weights; by default float32.
-            others: what `transformers` hands on.
-
-        Raises:
-            ConnectionError: no such model, here or on the Hub.
-            ValueError: another kind of model, weights that do not fit it, or a setting that is not
-                known.
-        """
+        """The encoder of a folder, in the context that it was saved with."""
         if strange := set(others) - _HANDED_ON:
             raise ValueError(unknown(strange, {"attn_implementation", "dtype", "revision"}))
         folder = fetch_folder(path_or_repository, revision)
@@ -134,13 +116,7 @@ class SentenceModel(PreTrainedModel):  # type: ignore[misc]
         context_texts: tuple[Tensor, Tensor] | None = None,
         **_: Any,
     ) -> Tensor:
-        """Vectors of texts before normalisation, `(batch, dim)`.
-
-        Args:
-            input_ids, attention_mask: `(batch, T)`, of the texts.
-            context_texts: ids and mask of context documents, `(J, T')` each, in place of the
-                context that the encoder was saved with.
-        """
+        """Vectors of texts before normalisation, `(batch, dim)`."""
         context: Any = self.context
         if context_texts is not None and self.encoder.reads_context:
             context = self.encoder.first_stage(*context_texts)

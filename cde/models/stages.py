@@ -37,14 +37,7 @@ def _project(layers: nn.Module, pooled: Tensor) -> Tensor:
 
 
 class FirstStage(nn.Module):
-    """M1: texts to context vectors, not normalised.
-
-    Example:
-        >>> from cde.models import ContextualEncoder
-        >>> model = ContextualEncoder.from_backbone("minilm", layers=1)
-        >>> model.first_stage(torch.tensor([[101, 2417, 102]])).shape
-        torch.Size([1, 384])
-    """
+    """M1: texts to context vectors, not normalised."""
 
     def __init__(self, config: ContextualConfig, dim: int) -> None:
         super().__init__()
@@ -69,10 +62,6 @@ class FirstStage(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Context vectors of texts.
-
-        Args:
-            input_ids: `(n, T)` token ids.
-            attention_mask: `(n, T)`, true or 1 on real tokens; None where all are.
 
         Returns:
             `(n, dim)`, or `(n, vectors_per_document, dim)` where that is more than one.
@@ -116,15 +105,7 @@ class NoFirstStage(nn.Module):
 
 
 class SecondStage(nn.Module):
-    """M2: texts and context vectors to embeddings, before normalisation.
-
-    Example:
-        >>> from cde.models import ContextualEncoder
-        >>> model = ContextualEncoder.from_backbone("minilm", layers=1).eval()
-        >>> context = torch.randn(5, 384)
-        >>> model.second_stage(torch.tensor([[101, 2417, 102]]), None, context).shape
-        torch.Size([1, 384])
-    """
+    """M2: texts and context vectors to embeddings, before normalisation."""
 
     def __init__(self, config: ContextualConfig) -> None:
         super().__init__()
@@ -172,10 +153,6 @@ class SecondStage(nn.Module):
 
         Returns:
             `(1, J, dim)` where the batch shares it, else `(batch, J, dim)`.
-
-        Raises:
-            ValueError: shapes that fit neither form; a null context where the model has no null
-                token.
         """
         if context is None:
             return self.null_tokens(self.config.context_tokens)[None]
@@ -227,11 +204,7 @@ class SecondStage(nn.Module):
             )
 
     def null_tokens(self, count: int) -> Tensor:
-        """The null token v∅, `(count, dim)`.
-
-        Raises:
-            ValueError: the model has none.
-        """
+        """The null token v∅, `(count, dim)`."""
         if self.null_embedding is None:
             raise ValueError(
                 "this model has no null token: it was trained without sequence dropout "
@@ -259,11 +232,7 @@ class SecondStage(nn.Module):
         return torch.zeros_like(place) if self.variant.rotary == "head" else place
 
     def cache_context(self, context: Tensor | None, null_context: bool = False) -> ContextCache:
-        """The context's keys and values in every layer, for the pattern `cached`; computed once.
-
-        Raises:
-            ValueError: the model's attention is `full`, where nothing can be computed ahead.
-        """
+        """The context's keys and values in every layer, for the pattern `cached`; computed once."""
         if self.config.attention != "cached":
             raise ValueError(
                 f"keys and values are for attention 'cached'; with {self.config.attention!r} there "
@@ -297,20 +266,8 @@ class SecondStage(nn.Module):
     ) -> Tensor:
         """Embeddings of texts in a context, before normalisation.
 
-        Args:
-            input_ids: `(batch, T)` token ids.
-            attention_mask: `(batch, T)`, true or 1 on real tokens; None where all are.
-            context: context vectors `(J, dim)`, or `(J, k, dim)` with k vectors a document. Either
-                may have a leading `batch` for one context a text. Or what `cache_context` made, or
-                None for the null context of the size that the model was made for.
-            null_context: put the null token in the place of every context vector.
-            one_pass: compute `cached` in one masked pass over context and text, for comparison.
-
         Returns:
             `(batch, dim)`.
-
-        Raises:
-            ValueError: shapes that do not fit, or no null token where one is needed.
         """
         input_ids, mask = to_the_left(input_ids, attention_mask)
         text, prefix = self.hidden_states(input_ids, mask, context, null_context, one_pass)

@@ -38,9 +38,6 @@ _WORDS = {
 def fetch_folder(path_or_repository: str | Path, revision: str | None = None) -> Path:
     """The folder of a model: a local one, the offline MiniLM under the name "minilm", or one from
     the Hub.
-
-    Raises:
-        ConnectionError: neither a folder here nor to be had from the Hub.
     """
     name = str(path_or_repository)
     if Path(name).is_dir():
@@ -65,12 +62,7 @@ def fetch_folder(path_or_repository: str | Path, revision: str | None = None) ->
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The `config.json` of a model's folder.
-
-    Raises:
-        FileNotFoundError: there is none.
-        ValueError: it is no JSON object.
-    """
+    """The `config.json` of a model's folder."""
     path = folder / "config.json"
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no model: there is no config.json in it")
@@ -86,10 +78,6 @@ def read_config(folder: Path) -> dict[str, Any]:
 def read_weights(folder: Path) -> dict[str, Tensor]:
     """All tensors of a folder's `.safetensors`, one file or several under an index; rows of word
     embeddings that the store of runs left out are put back (`cde.models.known_rows`).
-
-    Raises:
-        FileNotFoundError: no weights, or a part that the index names is missing.
-        ValueError: a file that is cut short or damaged, or an index that lists no files.
     """
     names = [_ONE]
     if (folder / _INDEX).is_file():
@@ -143,19 +131,7 @@ def fill(
     names: Mapping[str, str] | None = None,
     unplaced: Sequence[str] = (),
 ) -> None:
-    """Copy tensors into a model: each must have its place and each place its tensor.
-
-    Args:
-        model: model to fill.
-        tensors: tensors by the model's names.
-        source: what they were read from, for messages.
-        names: what the source calls a tensor, where that differs from the model's name.
-        unplaced: what the source calls tensors that no name of the model stands for.
-
-    Raises:
-        ValueError: listing what is missing, unexpected, of another shape or kind of number, or not
-            finite.
-    """
+    """Copy tensors into a model: each must have its place and each place its tensor."""
     called = names or {}
     expected = model.state_dict()
     known = {name: tensor for name, tensor in tensors.items() if name in expected}
@@ -193,19 +169,7 @@ def fill(
 
 
 def tie(tensors: dict[str, Tensor], families: Sequence[str], second_wins: bool = False) -> None:
-    """Put word embeddings that two stages share under both of their names, where they are there.
-
-    Args:
-        tensors: of a contextual encoder, by name; changed in place.
-        families: model types of the first and of the second stage.
-        second_wins: where both are there and differ, take the second stage's.
-
-    Example:
-        >>> tensors = {"first_stage.backbone.embeddings.word_embeddings.weight": torch.ones(1)}
-        >>> tie(tensors, ["bert", "bert"])
-        >>> len(tensors)
-        2
-    """
+    """Put word embeddings that two stages share under both of their names, where they are there."""
     first, second = (
         f"{stage}.backbone.embeddings.{_WORDS[family]}.weight"
         for stage, family in zip(("first_stage", "second_stage"), families, strict=True)
@@ -220,26 +184,7 @@ def tie(tensors: dict[str, Tensor], families: Sequence[str], second_wins: bool =
 def backbone_weights(
     path_or_repository: str | Path, layers: int | None = None, least: int = 1
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Config dictionary and tensors of a pretrained backbone, of its first `layers` layers.
-
-    Args:
-        path_or_repository: "minilm" (offline), a folder in the layout of `transformers`, or a Hub
-            repository.
-        layers: keep the first so many; None keeps all.
-        least: fewer are refused; with none, only word embeddings are left.
-
-    Raises:
-        ConnectionError: no such model, here or on the Hub.
-        ValueError: a family that is not supported, weights that lack some, or more layers than
-            there are.
-
-    Example:
-        >>> config, tensors = backbone_weights("minilm", layers=2)
-        >>> config["model_type"], config["num_hidden_layers"]
-        ('bert', 2)
-        >>> tensors["embeddings.LayerNorm.bias"].shape
-        torch.Size([384])
-    """
+    """Config dictionary and tensors of a pretrained backbone, of its first `layers` layers."""
     folder = fetch_folder(path_or_repository)
     check_family(read_config(folder).get("model_type"))
     level = logging.get_verbosity()

@@ -21,25 +21,7 @@ __all__ = ["named_system"]
 def named_system(
     name: str, max_tokens: int | None = None, cache: bool = True, precision: Precision = "auto"
 ) -> Any:
-    """An encoder or ranker by name.
-
-    Args:
-        name: "minilm"; "bm25"; the folder of a `BiEncoder`, `ContextualEncoder` or `CorpusEncoder`,
-            of a published checkpoint of CDE, or of a sentence-transformers model; or a repository
-            of the Hub with one of these.
-        max_tokens: cut texts to so many tokens; for MiniLM and sentence-transformers models.
-        cache: keep vectors of these in the cache folder.
-        precision: of embedding; BM25 has none.
-
-    Raises:
-        FileNotFoundError: no such folder.
-        ConnectionError: a repository that cannot be reached.
-        ValueError: a limit on tokens for a model that has its own.
-
-    Example:
-        >>> named_system("bm25")
-        BM25(k1=0.9, b=0.4)
-    """
+    """An encoder or ranker by name."""
     path = Path(name).expanduser()
     if name != "minilm" and name != "bm25" and not path.is_dir() and "/" not in name:
         raise FileNotFoundError(

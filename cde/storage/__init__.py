@@ -25,18 +25,7 @@ __all__ = [
 
 
 def cache_folder(*parts: str) -> Path:
-    """Return a folder below the cache, made if it is missing.
-
-    Args:
-        parts: names of the folder below `$CDE_CACHE` (default: the platform's user cache).
-
-    Raises:
-        PermissionError: the folder cannot be made; the message names `$CDE_CACHE`.
-
-    Example:
-        >>> cache_folder("embeddings").name
-        'embeddings'
-    """
+    """Return a folder below the cache, made if it is missing."""
     folder = cache_root().joinpath(*parts)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -49,16 +38,7 @@ def cache_folder(*parts: str) -> Path:
 
 
 def content_hash(parts: Iterable[str | bytes], length: int = 16) -> str:
-    """Hash a sequence of texts or bytes; where one part ends and the next begins counts.
-
-    Args:
-        parts: the parts, in order.
-        length: hexadecimal digits to keep (64 bits by default).
-
-    Example:
-        >>> content_hash(["ab", "c"]) == content_hash(["a", "bc"])
-        False
-    """
+    """Hash a sequence of texts or bytes; where one part ends and the next begins counts."""
     state = hashlib.blake2b()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part

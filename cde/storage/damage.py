@@ -37,15 +37,7 @@ class DamageWarning(UserWarning):
 
 
 def digest_of(path: Path | str) -> str:
-    """sha256 of a file's content.
-
-    Example:
-        >>> from cde.storage.temporary import temporary_folder
-        >>> with temporary_folder() as folder:
-        ...     _ = (folder / "empty").write_bytes(b"")
-        ...     digest_of(folder / "empty")[:8]
-        'e3b0c442'
-    """
+    """sha256 of a file's content."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -53,14 +45,6 @@ def digest_of(path: Path | str) -> str:
 def differing_file(folder: Path, files: Mapping[str, str]) -> tuple[str, str] | None:
     """The first file that is not what it was, and what is the matter with it; None if all are
     whole.
-
-    Args:
-        folder: the folder.
-        files: sha256 of each file by its path below the folder.
-
-    Example:
-        >>> differing_file(Path("nowhere"), {"model/config.json": "e3b0c442"})
-        ('model/config.json', 'is missing')
     """
     for name, expected in files.items():
         if not (folder / name).is_file():
@@ -73,23 +57,8 @@ def differing_file(folder: Path, files: Mapping[str, str]) -> tuple[str, str] | 
 def set_aside(path: Path | str, reason: str) -> Path:
     """Rename a damaged file or folder, so that it is made again, with a warning that names it.
 
-    Args:
-        path: the file or folder.
-        reason: what is the matter with it.
-
     Returns:
         Its new path, `<name>.damaged-<number>`, which may be deleted.
-
-    Raises:
-        PermissionError: it cannot be renamed.
-
-    Example:
-        >>> from cde.storage.temporary import temporary_folder
-        >>> with temporary_folder() as folder, warnings.catch_warnings(record=True) as told:
-        ...     warnings.simplefilter("always")
-        ...     _ = (folder / "table").write_text("noise")
-        ...     set_aside(folder / "table", "no table is in it").name
-        'table.damaged-1'
     """
     path = Path(path)
     number = 1
@@ -111,32 +80,14 @@ def set_aside(path: Path | str, reason: str) -> Path:
 
 
 def signed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with a sha256 over them all, by which `read_json` knows them again.
-
-    Example:
-        >>> len(signed({"a": 1})["sha256"])
-        64
-    """
+    """The values with a sha256 over them all, by which `read_json` knows them again."""
     rest = {name: value for name, value in values.items() if name != "sha256"}
     text = json.dumps(rest, sort_keys=True)
     return {**rest, "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def unsigned(values: Any, since: str = "") -> dict[str, Any]:
-    """The values without their sha256, which is checked.
-
-    Args:
-        values: as JSON gave them.
-        since: as for `read_json`.
-
-    Raises:
-        ValueError: no object, or one that is not as it was signed.
-
-    Example:
-        >>> unsigned(signed({"a": 1}) | {"a": 2})
-        Traceback (most recent call last):
-        ValueError: its sha256 is not that of its content
-    """
+    """The values without their sha256, which is checked."""
     if not isinstance(values, dict):
         raise ValueError("it is no JSON object")
     earlier = bool(since) and not {"sha256", since} & set(values)
@@ -146,15 +97,7 @@ def unsigned(values: Any, since: str = "") -> dict[str, Any]:
 
 
 def write_json(path: Path | str, values: Mapping[str, Any]) -> None:
-    """Write values as JSON with their own sha256, whole or not at all.
-
-    Example:
-        >>> from cde.storage.temporary import temporary_folder
-        >>> with temporary_folder() as folder:
-        ...     write_json(folder / "a.json", {"a": 1})
-        ...     read_json(folder / "a.json")
-        {'a': 1}
-    """
+    """Write values as JSON with their own sha256, whole or not at all."""
     # as they will be read: tuples are lists, and keys are strings
     kept = json.loads(json.dumps(values))
     with atomic_path(path) as temporary:
@@ -165,15 +108,6 @@ def read_json(path: Path | str, since: str = "") -> dict[str, Any] | None:
     """The values that `write_json` wrote; None where there are none.
 
     A damaged file is set aside, with a warning.
-
-    Args:
-        path: the file.
-        since: a name in all files that are signed; a file with neither it nor a sha256 is of an
-            earlier version, and is read as it is.
-
-    Example:
-        >>> read_json("nowhere.json") is None
-        True
     """
     path = Path(path)
     try:
@@ -191,15 +125,7 @@ def read_json(path: Path | str, since: str = "") -> dict[str, Any] | None:
 
 
 def write_sealed(path: Path | str, data: bytes) -> None:
-    """Write bytes after a line with their sha256, whole or not at all.
-
-    Example:
-        >>> from cde.storage.temporary import temporary_folder
-        >>> with temporary_folder() as folder:
-        ...     write_sealed(folder / "a", b"red boats")
-        ...     read_sealed(folder / "a")
-        b'red boats'
-    """
+    """Write bytes after a line with their sha256, whole or not at all."""
     with atomic_path(path) as temporary, temporary.open("wb") as file:
         file.write(_SEAL + hashlib.sha256(data).hexdigest().encode() + b"\n")
         file.write(data)
@@ -209,10 +135,6 @@ def read_sealed(path: Path | str) -> bytes | None:
     """The bytes that `write_sealed` wrote; None where there are none.
 
     A damaged file, or one without a seal, is set aside, with a warning.
-
-    Example:
-        >>> read_sealed("nowhere") is None
-        True
     """
     path = Path(path)
     try:

@@ -28,28 +28,16 @@ _CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 def cache_root() -> Path:
-    """The cache folder: `$CDE_CACHE`, by default the platform's user cache.
-
-    Example:
-        >>> cache_root().is_absolute() or bool(os.environ["CDE_CACHE"])
-        True
-    """
+    """The cache folder: `$CDE_CACHE`, by default the platform's user cache."""
     return Path(os.environ.get("CDE_CACHE") or platformdirs.user_cache_path("cde"))
 
 
 def lock_reach(path: Path | str) -> Reach:
     """Who sees the locks that are taken below a path.
 
-    Args:
-        path: a folder that exists.
-
     Returns:
         "here": no other machine has this disk; "everywhere": all that share it; "own": each machine
         its own alone; "unknown": the kind of disk does not tell.
-
-    Example:
-        >>> lock_reach(cache_root()) in ("here", "everywhere", "own", "unknown")
-        True
     """
     place, kind, options = Path("/"), "", ""
     for line in _MOUNTS.read_text().splitlines() if _MOUNTS.exists() else ():
@@ -63,18 +51,7 @@ def lock_reach(path: Path | str) -> Reach:
 
 
 def disk_error(path: Path | str, number: int | None, reason: str = "") -> OSError:
-    """The error of a path that could not be written, with what to do.
-
-    Args:
-        path: the path.
-        number: of the error, as in `errno`.
-        reason: in words; by default those of the system.
-
-    Example:
-        >>> print(disk_error("/full/book.ipynb", errno.ENOSPC))
-        cannot write /full/book.ipynb (No space left on device): make room there, or take another \
-place; what was finished is kept
-    """
+    """The error of a path that could not be written, with what to do."""
     reason = reason or os.strerror(number or errno.EIO)
     inside = cache_root() == Path(path) or cache_root() in Path(path).parents
     other = "set CDE_CACHE to a folder that can be written to" if inside else "take another place"
@@ -93,18 +70,7 @@ place; what was finished is kept
 
 @contextmanager
 def told_of_the_disk(path: Path | str | None = None) -> Iterator[None]:
-    """Let errors of a disk name the path that is being written, and say what to do.
-
-    Args:
-        path: by default the one that the system names, or the cache folder.
-
-    Example:
-        >>> with told_of_the_disk("book.ipynb"):
-        ...     raise OSError(errno.EROFS, "Read-only file system", ".book.ipynb")
-        Traceback (most recent call last):
-        PermissionError: cannot write book.ipynb (Read-only file system): allow writing there, or \
-take another place
-    """
+    """Let errors of a disk name the path that is being written, and say what to do."""
     try:
         yield
     except OSError as error:

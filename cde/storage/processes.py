@@ -14,12 +14,6 @@ def end_with(parent: int) -> None:
 
     A signal on the parent's death (Linux's PR_SET_PDEATHSIG) would not do: it comes when the thread
     ends that started this process.
-
-    Args:
-        parent: number of the process that has started this one.
-
-    Example:
-        >>> end_with(os.getppid())
     """
 
     def watch() -> None:

@@ -43,16 +43,6 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
 
     A reader sees the old file or the new one, never half of one, and a block that raises
     (or is interrupted) leaves the old file as it was.
-
-    Raises:
-        OSError: a disk that is full or read-only; the message names the path, and what to do.
-
-    Example:
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> with atomic_path(folder / "greeting.txt") as temporary:
-        ...     _ = temporary.write_text("hello")
-        >>> [(file.name, file.read_text()) for file in folder.iterdir()]
-        [('greeting.txt', 'hello')]
     """
     path = Path(path)
     with told_of_the_disk(path):
@@ -70,18 +60,7 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
 
 @contextmanager
 def temporary_folder(parent: Path | str | None = None, name: str = "cde") -> Iterator[Path]:
-    """Yield a new folder, deleted at the end of the block.
-
-    Args:
-        parent: where; by default the system's temporary folder.
-        name: part of its name.
-
-    Example:
-        >>> with temporary_folder() as folder:
-        ...     _ = (folder / "draft.txt").write_text("hello")
-        >>> folder.exists()
-        False
-    """
+    """Yield a new folder, deleted at the end of the block."""
     parent = Path(parent or tempfile.gettempdir())
     with told_of_the_disk(parent), _reserved(parent, name, "") as folder:
         folder.mkdir(mode=0o700)
@@ -125,21 +104,7 @@ def _is_elsewhere(mark: str | None) -> bool:
 
 @contextmanager
 def alone(lock: Path | str, what: str) -> Iterator[bool]:
-    """Do a piece of work in one process at a time; others wait, and are told for what.
-
-    Args:
-        lock: a file that stands for the work.
-        what: the work, in words.
-
-    Yields:
-        Whether this process had to wait: what it wants may be done by now. A process that has the
-        lock already does not wait for itself.
-
-    Example:
-        >>> with temporary_folder() as folder, alone(folder / "lock", "the example") as waited:
-        ...     waited
-        False
-    """
+    """Do a piece of work in one process at a time; others wait, and are told for what."""
     lock = Path(lock)
     with told_of_the_disk(lock):
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -163,20 +128,9 @@ def alone(lock: Path | str, what: str) -> Iterator[bool]:
 def remove_leftovers(folder: Path | str, below: bool = False) -> list[Path]:
     """Delete what writers that are gone have left of their temporary files in a folder.
 
-    Args:
-        folder: the folder.
-        below: whether the folders below it are looked through, too.
-
     Returns:
         What was deleted. Files of living writers, of other machines, of others than `cde`, and
         those that may not be deleted stay.
-
-    Example:
-        >>> with temporary_folder() as folder:
-        ...     _ = (folder / ".draft.cde-0a1b2c3d.txt").write_text("half of a")
-        ...     _ = (folder / ".draft.cde-0a1b2c3d.txt.lock").write_text("")
-        ...     [path.name for path in remove_leftovers(folder)], list(folder.iterdir())
-        (['.draft.cde-0a1b2c3d.txt'], [])
     """
     removed = []
     pattern = ".*.cde-*.lock"

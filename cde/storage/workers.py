@@ -35,23 +35,9 @@ def in_workers(
 ) -> Iterator[tuple[int, Result]]:
     """The place of each item, and what a task gives for it, as they are done.
 
-    Args:
-        task: what is to be done with an item; it can be pickled, and may be begun more than once.
-        items: the items.
-        jobs: processes at a time, -1 for as many as processors; by default those of
-            `joblib.parallel_config`, then `$CDE_JOBS`, then 1: this process alone.
-
     Processes of this machine take this one's number of threads, but no more than their share of the
     processors. With one thread (`OMP_NUM_THREADS=1`) numbers are those of a single process; another
     number of threads may move their last digits.
-
-    Raises:
-        ValueError: no number of processes, or threads for workers, whose random state is one.
-        RuntimeError: workers that are killed again and again.
-
-    Example:
-        >>> dict(in_workers(abs, [-1, 2]))
-        {0: 1, 1: 2}
     """
     backend, active = get_active_backend()
     jobs = _wanted(active) if jobs is None else jobs

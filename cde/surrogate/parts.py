@@ -24,20 +24,6 @@ def embed_in_parts(
 
     Each worker keeps its portion's vectors in its cache as they are made: a portion that is begun
     again computes the rest. Where workers share the caller's cache, the vectors are there too.
-
-    Args:
-        surrogate: the model.
-        texts: the corpus.
-        jobs: processes at a time, as `cde.storage.workers.in_workers` takes it.
-        portion: texts that a worker takes at a time; a multiple of 512, which the surrogate saves.
-
-    Raises:
-        TypeError, ValueError: as `Surrogate.embed`; RuntimeError: workers that are killed again and
-            again.
-
-    Example:
-        >>> embed_in_parts(Surrogate(max_tokens=16), ["red boats", "soup"]).shape
-        (2, 384)
     """
     texts = list(texts)
     if not texts or not all(isinstance(text, str) for text in texts):

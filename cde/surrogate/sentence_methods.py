@@ -33,18 +33,7 @@ Role = Literal["", "query", "document"]
 
 
 class EncodeOptions(TypedDict, total=False):
-    """Options of `encode`, named as in sentence-transformers.
-
-    Attributes:
-        prompt_name: "query" or "document", the encoder's own prompt of that name.
-        prompt: text to put before every text, in place of the encoder's own prompt.
-        batch_size: at most so many texts at a time; by default what the encoder finds best.
-        show_progress_bar: False shows none; by default a bar appears after three seconds.
-        convert_to_numpy: True (the default) gives an array; False a list of tensors.
-        convert_to_tensor: give one tensor, on the encoder's device.
-        normalize_embeddings: has an effect with `truncate_dim` alone; vectors have length 1 anyway.
-        truncate_dim: keep the first so many dimensions.
-    """
+    """Options of `encode`, named as in sentence-transformers."""
 
     prompt_name: str | None
     prompt: str | None
@@ -57,16 +46,7 @@ class EncodeOptions(TypedDict, total=False):
 
 
 class SentenceMethods:
-    """Methods of sentence-transformers for encoders that have `_vectors`; not used by itself.
-
-    Example:
-        >>> from cde.surrogate import Surrogate
-        >>> encoder = Surrogate(max_tokens=32)
-        >>> query = encoder.encode_query("scarlet ships")
-        >>> documents = encoder.encode_document(["red boats", "a green house"], batch_size=16)
-        >>> query.shape, int(encoder.similarity(query, documents).argmax())
-        ((384,), 0)
-    """
+    """Methods of sentence-transformers for encoders that have `_vectors`; not used by itself."""
 
     #: how two vectors are compared
     similarity_fn_name = "cosine"
@@ -80,17 +60,9 @@ class SentenceMethods:
     def encode(self, inputs: str | Sequence[str], **options: Unpack[EncodeOptions]) -> Any:
         """Vectors of texts, with no prompt unless one is named.
 
-        Args:
-            inputs: one text, or several.
-            options: see `EncodeOptions`.
-
         Returns:
             Float32: an array `(n, dim)`, or a tensor, or a list of tensors, as the options say. For
             one string, one vector `(dim,)`.
-
-        Raises:
-            TypeError: something that is no text, or an option that is not known.
-            ValueError: an unknown name of a prompt, or a batch size or dimension below 1.
         """
         return self._encoded(inputs, "", options)
 
@@ -107,10 +79,6 @@ class SentenceMethods:
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
         """Cosines of all vectors with all others.
 
-        Args:
-            embeddings1: `(n, dim)`, or `(dim,)` for one; arrays, tensors or lists of them.
-            embeddings2: `(m, dim)` or `(dim,)`.
-
         Returns:
             `(n, m)` float32.
         """
@@ -118,10 +86,6 @@ class SentenceMethods:
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
         """The cosine of each vector with the other in its place.
-
-        Args:
-            embeddings1, embeddings2: `(n, dim)`, or `(dim,)` for one; arrays, tensors or lists of
-                them.
 
         Returns:
             `(n,)` float32.

@@ -60,32 +60,12 @@ _SHORT = sqlite3.SQLITE_IOERR_SHORT_READ
 
 @cache
 def computed_with() -> str:
-    """A hash of the versions of the libraries that turn texts into vectors.
-
-    Example:
-        >>> len(computed_with())
-        8
-    """
+    """A hash of the versions of the libraries that turn texts into vectors."""
     return content_hash((importlib.metadata.version(name) for name in _COMPUTE), 8)
 
 
 class VectorStore:
-    """Vectors of one model, by text.
-
-    Args:
-        model: hash of the model and of its settings.
-        dim: length of its vectors.
-
-    Raises:
-        PermissionError: a file that may not be written.
-        OSError: a disk that is full, or fails; the message names the file.
-
-    Example:
-        >>> with VectorStore("a model", 2) as store:
-        ...     store.write(["red boats"], np.ones((1, 2), np.float32))
-        ...     store.read(["red boats", "soup"])
-        {'red boats': array([1., 1.], dtype=float32)}
-    """
+    """Vectors of one model, by text."""
 
     def __init__(self, model: str, dim: int) -> None:
         name = f"{model}-v{FORMAT}-{computed_with()}"

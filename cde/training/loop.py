@@ -40,22 +40,8 @@ class Stateful(Protocol):
 
 @dataclass
 class Loop:
-    """A model in training: its optimiser and schedule, the steps so far, and where they are kept.
-
-    Attributes:
-        model, optimiser, schedule: what a checkpoint restores.
-        identity: what the training is, in words or JSON; a folder with another one is refused.
-        folder: folder of the checkpoint; None keeps nothing.
-        every: steps between two checkpoints; 0 keeps none before the end.
-        sampler: whatever else stands somewhere.
-        metrics: one row for each step so far.
-
-    Example:
-        >>> model = nn.Linear(1, 1)
-        >>> optimiser = torch.optim.SGD(model.parameters())
-        >>> schedule = torch.optim.lr_scheduler.ConstantLR(optimiser)
-        >>> Loop(model, optimiser, schedule, "nothing").run(lambda step: {"loss": 0.5}, 2, "idle")
-        [{'loss': 0.5}, {'loss': 0.5}]
+    """A model in training: its optimiser and schedule, the steps so far, and where they are
+    kept.
     """
 
     model: nn.Module
@@ -72,15 +58,7 @@ class Loop:
         reads: bool = True,
         shared: Callable[[dict[str, Any] | None], dict[str, Any] | None] = lambda state: state,
     ) -> None:
-        """Go on from the folder's checkpoint, if there is one.
-
-        Args:
-            reads: whether this process looks for one.
-            shared: what all processes go on from, given what this one has read.
-
-        Raises:
-            ValueError: a checkpoint of another training.
-        """
+        """Go on from the folder's checkpoint, if there is one."""
         path = self.folder and self.folder / CHECKPOINT
         if path is None:
             return
@@ -103,12 +81,6 @@ class Loop:
         before_saving: Callable[[], bool] = lambda: True,
     ) -> list[dict[str, float]]:
         """Take the steps that are left.
-
-        Args:
-            step: takes the step of this number, the first is 0; returns its row of metrics.
-            steps: number of the steps in all.
-            name: label of the progress bar.
-            before_saving: called by every process before a checkpoint; whether this one writes it.
 
         Returns:
             The rows of all steps, those before an interruption too.

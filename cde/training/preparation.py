@@ -83,16 +83,7 @@ def mine_hard_negatives(
 
 
 def fixed_context(config: TrainConfig, pairs: int) -> Positions:
-    """Which pairs' documents are the context of every batch, where `context_from` is "fixed".
-
-    Args:
-        config: of the run.
-        pairs: how many it trains on.
-
-    Example:
-        >>> fixed_context(TrainConfig(context_size=3, context_from="fixed"), 100).tolist()
-        [51, 88, 99]
-    """
+    """Which pairs' documents are the context of every batch, where `context_from` is "fixed"."""
     generator = np.random.default_rng([config.seed, 1])
     drawn: Positions = generator.choice(pairs, min(config.context_size, pairs), replace=False)
     return np.sort(drawn)

@@ -64,24 +64,9 @@ _FILE = "reader.safetensors"
 def train_reader(config: TrainConfig, pairs: Pairs) -> Path:
     """The folder with a reader's weights; it is trained first if the store lacks it.
 
-    Args:
-        config: with `trains="reader"`.
-        pairs: to train on.
-
     Returns:
         A folder with `reader.safetensors` and `run.json`: the config, the data's fingerprint, the
         metrics of each step, the provenance.
-
-    Raises:
-        ValueError: a config that trains more than a reader, or does not fit the data.
-
-    Example:
-        >>> config = TrainConfig(attention="gated", trains="reader", layers=1, first_stage_layers=0,
-        ...     batches="random", filter_epsilon=None, batch_size=8, context_size=4, steps=2,
-        ...     query_tokens=8, document_tokens=8)
-        >>> folder = train_reader(config, load_docstrings(["rich"]))
-        >>> sorted(load_file(folder / "reader.safetensors"))[:2]
-        ['direction', 'gate']
     """
     if config.trains != "reader":
         raise ValueError(
@@ -135,22 +120,12 @@ _MINIATURE: dict[str, Any] = {
 
 
 def reader_config(profile: str = "laptop") -> TrainConfig:
-    """How the reader is trained: the same at every profile, but for `smoke`, in miniature.
-
-    Example:
-        >>> reader_config().steps, reader_config("smoke").steps
-        (100, 3)
-    """
+    """How the reader is trained: the same at every profile, but for `smoke`, in miniature."""
     return replace(_CONFIG, **_MINIATURE) if profile == "smoke" else _CONFIG
 
 
 def reading_pairs() -> Pairs:
-    """The docstrings that the reader is trained on: no package that it is tested or tuned on.
-
-    Example:
-        >>> "tornado" in reading_pairs().domains
-        False
-    """
+    """The docstrings that the reader is trained on: no package that it is tested or tuned on."""
     return load_docstrings([one for one in TRAINING if one not in VALIDATION], "train")
 
 
@@ -163,15 +138,7 @@ def with_trained_reader(
     device: str | None = None,
     precision: Precision = "auto",
 ) -> ContextualEncoder:
-    """The encoder of a config with its reader, trained or read from the store.
-
-    Args:
-        config, pairs: as for `train_reader`.
-        gate, max_tokens, device, precision: as for `pretrained_reader`.
-
-    Raises:
-        ValueError: a gate outside 0 to 1, or what `train_reader` refuses.
-    """
+    """The encoder of a config with its reader, trained or read from the store."""
     if not 0 <= gate <= 1:
         raise ValueError(f"gate must be from 0 (MiniLM) to 1 (the reader as trained); it is {gate}")
     chosen_precision(precision)

@@ -84,12 +84,7 @@ def run_key(
 
 
 def provenance(seconds: float, seed: int) -> dict[str, Any]:
-    """Where numbers come from: time, machine, libraries and commit.
-
-    Example:
-        >>> sorted(provenance(1.0, 0))[:3]
-        ['commit', 'device', 'dirty']
-    """
+    """Where numbers come from: time, machine, libraries and commit."""
     head, dirty = commit()
     return {
         "time": now(),
@@ -105,18 +100,7 @@ def provenance(seconds: float, seed: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished training run.
-
-    Attributes:
-        key: its address.
-        folder: where it lies.
-        config: its settings.
-        metrics: a row for each step: loss, accuracy, share of masked negatives, learning rate,
-            lengths of gradients (`cde.training.trainer.gradient_norms`), seconds.
-        provenance: time, machine, libraries, commit, seed.
-        data: fingerprint of the pairs.
-        source: name of the pairs: `config.data`, unless others were given to `train`.
-    """
+    """A finished training run."""
 
     key: str
     folder: Path
@@ -132,11 +116,7 @@ class Run:
         return f"Run({self.key}: {what}, {len(self.metrics)} steps, loss {last:.3g})"
 
     def model(self) -> Any:
-        """The trained encoder, read from the store.
-
-        Raises:
-            ValueError: a damaged file.
-        """
+        """The trained encoder, read from the store."""
         files = (read_json(self.folder / _MANIFEST, since="files") or {}).get("files", {})
         if damaged := differing_file(self.folder, files):
             raise ValueError(
@@ -148,11 +128,7 @@ class Run:
 
     @classmethod
     def read(cls, folder: Path) -> Run:
-        """A run from its folder.
-
-        Raises:
-            FileNotFoundError: no finished run in it, or one whose `run.json` is damaged.
-        """
+        """A run from its folder."""
         values = read_json(folder / _MANIFEST, since="files")
         if values is None:
             raise FileNotFoundError(f"{folder} holds no finished run: there is no run.json in it")
@@ -168,22 +144,7 @@ class Run:
 
 
 def stored(key: str, make: Callable[[Path], dict[str, Any]], seed: int) -> Path:
-    """The folder of a finished training; it is made first if the store lacks it.
-
-    Args:
-        key: its address.
-        make: trains; leaves weights in the folder that it is given, and returns what `run.json`
-            shall say beside its provenance.
-        seed: seed of the training, for its provenance.
-
-    Raises:
-        ValueError: processes that would make different runs.
-
-    Example:
-        >>> folder = stored("example", lambda folder: {"metrics": []}, seed=0)
-        >>> (folder / "run.json").is_file()
-        True
-    """
+    """The folder of a finished training; it is made first if the store lacks it."""
     folder, processes = cache_folder("runs", key), Processes.connect()
     _check_that_all_want(key, processes)
     if processes.rank > 0:  # process 0 holds the lock for all; whether the work is done is its word

@@ -40,22 +40,9 @@ def sorted_chunks(
 ) -> tuple[list[Chunk], Tensor]:
     """Texts in chunks of about equal work, longest first, so that little is padding.
 
-    Args:
-        rows: token ids of each text.
-        tokens: of a chunk, padding and `extra` included; a longer text is a chunk of its own.
-        padding: the tokenizer's padding id.
-        device: of the chunks.
-        extra: tokens that every text carries besides its own (the context, in attention `full`).
-
     Returns:
         Chunks `(ids, mask or None)`, and `(n,)` int64: where each text's row is in the chunks laid
         end to end.
-
-    Example:
-        >>> chunks, place = sorted_chunks([np.array([5]), np.array([6, 7])], 4, 0,
-        ...     torch.device("cpu"))
-        >>> chunks[0][0].tolist(), place.tolist()
-        ([[6, 7], [5, 0]], [1, 0])
     """
     batches = token_batches([len(row) for row in rows], tokens, extra)
     chunks = [padded([rows[row] for row in batch], padding, device) for batch in batches]
@@ -67,11 +54,6 @@ def sorted_chunks(
 def tokens_in(model: Encoder, batch: BatchTexts) -> int:
     """Tokens that a step computes: of texts with what they carry of the context, and of context
     documents.
-
-    Example:
-        >>> from cde.models import BiEncoder
-        >>> tokens_in(BiEncoder.from_backbone(layers=1), BatchTexts([np.arange(3), np.arange(5)]))
-        8
     """
     carried = model.carried_tokens()
     return sum(len(row) + carried for row in batch.texts) + sum(len(row) for row in batch.context)

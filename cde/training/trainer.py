@@ -75,18 +75,10 @@ def build_model(config: TrainConfig, device: torch.device | None = None) -> Mode
 def gradient_norms(model: Model) -> dict[str, float]:
     """Length of the gradient that a step follows, before AdamW scales it.
 
-    Args:
-        model: an encoder after a backward pass.
-
     Returns:
         `gradient_norm`: Euclidean length over all weights. An encoder whose first stage has weights
         of its own also has `first_stage_gradient_norm`, over these; word embeddings that both
         stages share are among them.
-
-    Example:
-        >>> model = build_model(TrainConfig(architecture="bi-encoder", layers=1))
-        >>> model.encode_documents(["no gradient yet"]).shape, gradient_norms(model)
-        ((1, 384), {'gradient_norm': 0.0})
     """
     first = getattr(model, "first_stage", None)
     parts = {"gradient_norm": model.parameters()}

@@ -85,12 +85,7 @@ Switch = Annotated[bool, BeforeValidator(_switch)]
 
 
 def shown(value: Any, most: int = 200) -> str:
-    """What was given, for a message: of what is long, its start.
-
-    Example:
-        >>> shown("x" * 500, most=10)
-        "'xxxxxxxxx…"
-    """
+    """What was given, for a message: of what is long, its start."""
     try:
         text = repr(value)
     except ValueError:  # Python writes no number of more than 4,300 digits
@@ -99,19 +94,7 @@ def shown(value: Any, most: int = 200) -> str:
 
 
 def checked_texts(texts: Any, name: str = "texts") -> list[str]:
-    """Texts as a list, whatever iterable they came in.
-
-    Args:
-        texts: a list, tuple, array, series or generator of strings.
-        name: name of the argument, for errors.
-
-    Raises:
-        TypeError: one string, a set (whose order is chance), or an item that is no string.
-
-    Example:
-        >>> checked_texts(word for word in ("a", "b"))
-        ['a', 'b']
-    """
+    """Texts as a list, whatever iterable they came in."""
     if isinstance(texts, str):
         raise TypeError(f"{name} must be a list of strings; one string was given: put it in a list")
     if not isinstance(texts, Iterable) or getattr(texts, "ndim", 1) == 0:
@@ -131,56 +114,17 @@ def checked_texts(texts: Any, name: str = "texts") -> list[str]:
 
 
 def checked_number(value: Any, name: str) -> float:
-    """A finite number of any library as Python's, where a class declares no fields for pydantic.
-
-    Args:
-        value: what was given.
-        name: name of the setting, for errors.
-
-    Raises:
-        ValueError: another type, infinite, or not a number.
-
-    Example:
-        >>> checked_number(float("nan"), "epsilon")
-        Traceback (most recent call last):
-        ValueError: epsilon must be a finite number; it is nan
-    """
+    """A finite number of any library as Python's, where a class declares no fields for pydantic."""
     return float(_checked(_number, value, name))
 
 
 def checked_switch(value: Any, name: str) -> bool:
-    """True or false, where a class declares no fields for pydantic.
-
-    Args:
-        value: what was given.
-        name: name of the setting, for errors.
-
-    Raises:
-        ValueError: anything else, such as "false", which Python takes for true.
-
-    Example:
-        >>> checked_switch("false", "symmetric")
-        Traceback (most recent call last):
-        ValueError: symmetric must be true or false; it is 'false'
-    """
+    """True or false, where a class declares no fields for pydantic."""
     return bool(_checked(_switch, value, name))
 
 
 def checked_text(value: Any, name: str) -> str:
-    """Text, where a class declares no fields for pydantic.
-
-    Args:
-        value: what was given.
-        name: name of the setting, for errors.
-
-    Raises:
-        ValueError: anything else, bytes too.
-
-    Example:
-        >>> checked_text(None, "query_prefix")
-        Traceback (most recent call last):
-        ValueError: query_prefix must be text; it is None
-    """
+    """Text, where a class declares no fields for pydantic."""
     return str(_checked(_text, value, name))
 
 
@@ -192,21 +136,7 @@ def _checked(check: Callable[[Any], Any], value: Any, name: str) -> Any:
 
 
 def checked_whole(value: Any, name: str, least: int | None = 1) -> int:
-    """A whole number of any library as Python's, where a class declares no fields for pydantic.
-
-    Args:
-        value: what was given.
-        name: name of the setting, for errors.
-        least: the smallest that is accepted; None accepts all.
-
-    Raises:
-        ValueError: another type, or a smaller number.
-
-    Example:
-        >>> checked_whole(0, "context_size")
-        Traceback (most recent call last):
-        ValueError: context_size must be 1 or more; it is 0
-    """
+    """A whole number of any library as Python's, where a class declares no fields for pydantic."""
     number = int(_checked(_whole, value, name))
     if least is not None and number < least:
         raise ValueError(f"{name} must be {least} or more; it is {shown(value)}")
@@ -214,17 +144,7 @@ def checked_whole(value: Any, name: str, least: int | None = 1) -> int:
 
 
 def unknown(names: Iterable[str], known: Iterable[str], what: str = "setting") -> str:
-    """A sentence on names that nothing is known by, each with the nearest known one.
-
-    Args:
-        names: names that were given.
-        known: names that are accepted.
-        what: the singular of what the names stand for.
-
-    Example:
-        >>> unknown(["stepps"], ["steps", "seed"])
-        'there is no setting stepps (steps?); known are seed, steps'
-    """
+    """A sentence on names that nothing is known by, each with the nearest known one."""
     accepted = sorted(known)
     guesses = []
     for name in sorted(names):
@@ -234,30 +154,12 @@ def unknown(names: Iterable[str], known: Iterable[str], what: str = "setting") -
 
 
 def explained(error: ValidationError) -> str:
-    """What pydantic found, a sentence for each setting, in one line.
-
-    Example:
-        >>> from pydantic import create_model
-        >>> try:
-        ...     create_model("Drawing", width=(Whole, 5))(width="three")
-        ... except ValidationError as error:
-        ...     print(explained(error))
-        width must be a whole number; it is 'three'
-    """
+    """What pydantic found, a sentence for each setting, in one line."""
     return "; ".join(sentences(error))
 
 
 def sentences(error: ValidationError) -> list[str]:
-    """What pydantic found, a sentence for each setting.
-
-    Example:
-        >>> from pydantic import TypeAdapter
-        >>> try:
-        ...     TypeAdapter(Number).validate_python("three")
-        ... except ValidationError as error:
-        ...     print(sentences(error))
-        ['must be a finite number']
-    """
+    """What pydantic found, a sentence for each setting."""
     return [_sentence(one) for one in error.errors(include_url=False)]
 
 
@@ -289,20 +191,6 @@ def declared(cls: Declared) -> Declared:
 
     A setting is `name: Annotated[Whole, Field(ge=1)] = 5`. What concerns several settings is
     checked in a method under `pydantic.model_validator(mode="after")`.
-
-    Raises:
-        ValueError: (by the class) a name that is no setting, or a value of another type or range.
-
-    Example:
-        >>> @declared
-        ... class Drawing:
-        ...     width: Whole = 5
-        >>> Drawing(width=2.5)
-        Traceback (most recent call last):
-        ValueError: width must be a whole number; it is 2.5
-        >>> Drawing(widht=3)
-        Traceback (most recent call last):
-        ValueError: there is no setting widht (width?); known are width
     """
     made = pydantic.dataclasses.dataclass(
         frozen=True, kw_only=True, config=ConfigDict(arbitrary_types_allowed=True)

@@ -17,24 +17,8 @@ __all__ = ["group_numbers"]
 def group_numbers(groups: Any, name: str, count: int | None = None) -> NDArray[np.int64]:
     """The number of each item's group, by the order of their names.
 
-    Args:
-        groups: `(n,)` strings, whole numbers, or other finite numbers.
-        name: name of the argument, for errors.
-        count: how many items there are, where that is known.
-
     Returns:
         `(n,)` int64, 0 … groups − 1.
-
-    Raises:
-        TypeError: something else than a row of names or numbers.
-        ValueError: not one for each item, a missing one (`None`, not a number), or a table.
-
-    Example:
-        >>> group_numbers(["b", "a", "b"], "domains").tolist()
-        [1, 0, 1]
-        >>> group_numbers(["a", None], "domains")
-        Traceback (most recent call last):
-        ValueError: domains must be strings or numbers; item 1 is None
     """
     if isinstance(groups, str | bytes | Set | Mapping) or not isinstance(groups, Iterable):
         raise TypeError(f"{name} must be a list, one for each item; it is {groups!r}")

@@ -23,12 +23,7 @@ _SHORTEST, _LONGEST = 1e-36, 1e36
 
 
 def called(thing: object) -> str:
-    """What an object is called in a message: what it says of itself, or its class.
-
-    Example:
-        >>> called(object()), called(3.5)
-        ('object', '3.5')
-    """
+    """What an object is called in a message: what it says of itself, or its class."""
     said = repr(thing)
     return type(thing).__name__ if " object at 0x" in said or "\n" in said else said
 
@@ -41,47 +36,15 @@ def encoded(
 ) -> NDArray[Any]:
     """Vectors of queries or of documents by an encoder, checked.
 
-    Args:
-        encoder: with `encode_queries` and `encode_documents`.
-        texts: the texts.
-        what: which of the two.
-        dim: the length that the vectors must have, where one is known.
-
     Returns:
         `(n, dim)`, in the encoder's own type of numbers.
-
-    Raises:
-        ValueError: as `checked_vectors`.
-
-    Example:
-        >>> class Broken:
-        ...     def encode_queries(self, texts):
-        ...         return np.full((len(texts), 4), np.nan, np.float32)
-        >>> encoded(Broken(), ["a boat"], "queries")
-        Traceback (most recent call last):
-        ValueError: Broken gave vectors that nothing can be ranked by: of 1 queries, 1 have \
-numbers that are not finite, the first in row 0
     """
     encode = encoder.encode_queries if what == "queries" else encoder.encode_documents
     return checked_vectors(encode(texts), encoder, what, len(texts), dim)
 
 
 def array_of_numbers(given: Any, name: str) -> NDArray[Any]:
-    """An array of real numbers, not copied where it is one already.
-
-    Args:
-        given: an array, or what becomes one.
-        name: name of the argument, for errors.
-
-    Raises:
-        TypeError: strings, objects, complex numbers, true and false; rows of several lengths.
-        ValueError: vectors of length 0.
-
-    Example:
-        >>> array_of_numbers([["a"]], "vectors")
-        Traceback (most recent call last):
-        TypeError: vectors must be an array of real numbers; they are [['a']]
-    """
+    """An array of real numbers, not copied where it is one already."""
     try:
         array = np.asarray(given)
     except (TypeError, ValueError, RuntimeError):
@@ -101,26 +64,8 @@ def checked_vectors(
     An encoder of words may know none of a text's, and give zeros for it. It says so by an attribute
     `zeros_for_unknown` that is true; zeros for every text are refused all the same.
 
-    Args:
-        given: an array, or what becomes one.
-        encoder: the encoder, for errors.
-        what: what was embedded, for errors: "queries", "documents".
-        count: of how many texts.
-        dim: the length that the vectors must have, where one is known.
-
     Returns:
         The vectors `(count, dim)`, as they came.
-
-    Raises:
-        ValueError: another shape or number of rows, no numbers, or a row that is not finite, all
-            zeros, or so short or long that its products leave single precision (how many, and
-            which is the first).
-
-    Example:
-        >>> checked_vectors([[1.0, 0.0], [0.0, 0.0]], "toy", "documents", 2)
-        Traceback (most recent call last):
-        ValueError: 'toy' gave vectors that nothing can be ranked by: of 2 documents, 1 have only \
-zeros, the first in row 1
     """
     if callable(getattr(given, "detach", None)):  # a tensor: of any device, with or without a graph
         given = given.detach().cpu()

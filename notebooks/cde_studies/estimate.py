@@ -27,14 +27,7 @@ _H100 = 989e12  # dense bfloat16 operations a second, by NVIDIA's data sheet
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a transformer.
-
-    Attributes:
-        dim, layers, intermediate: width of the states, how many layers there are, and width of the
-            feed-forward part.
-        matrices: matrices of the feed-forward part: 2, or 3 where it is gated.
-        vocabulary: rows of the word embeddings.
-    """
+    """The sizes of a transformer."""
 
     dim: int
     layers: int
@@ -56,18 +49,7 @@ _SHAPES = {
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run would cost.
-
-    Attributes:
-        steps: steps of the optimiser.
-        pairs: pairs seen in all, repeats included.
-        tokens: tokens that a step computes, in both stages and on all GPUs, context tokens before
-            each text included.
-        parameters: trained parameters, word embeddings included.
-        operations: operations of the whole run.
-        memory: GiB on each GPU.
-        gpu_hours: hours of all GPUs together.
-    """
+    """What a run would cost."""
 
     steps: int
     pairs: int
@@ -108,21 +90,8 @@ def estimate(
 ) -> Estimate:
     """The cost of a run.
 
-    Args:
-        config: settings of the run.
-        gpus: GPUs that share each batch.
-        peak: operations a second of one of them; by default an H100's in bfloat16.
-        share: share of the peak that is reached.
-
     Returns:
         An `Estimate`.
-
-    Raises:
-        OSError: a transformer that is neither known here nor within reach.
-
-    Example:
-        >>> estimate(TrainConfig(architecture="bi-encoder", steps=10, batch_size=64)).pairs
-        640
     """
     shape = _shape(config.start)
     layers = config.layers or shape.layers

@@ -37,27 +37,11 @@ def shared_with_training(
 ) -> pd.DataFrame:
     """Count what each test set has in common with training.
 
-    Args:
-        training: all pairs that were trained on, of every phase.
-        tests: sets that were searched.
-        threshold: least Jaccard similarity of texts that are nearly equal, above 0, up to 1.
-
     Returns:
         A row for each set, by its name. Sizes: `documents`, `queries`. Of the documents: `ids`,
         which carry the id of a training pair; `equal documents`; `near documents`, equal ones
         among them. Of the queries: `equal queries`; `answers`, which ask for a near document that
         is relevant; `pairs`, whose very pair of query and relevant document was trained on.
-
-    Raises:
-        ValueError: a threshold outside 0 to 1.
-
-    Example:
-        >>> trained = Pairs(["which boats?"], ["red boats sail home"], ["x"], ["d1"])
-        >>> corpus = RetrievalSet(["d1", "d2"], ["Red  boats sail home", "a green house"], ["q"],
-        ...     ["what sails?"], {"q": {"d1": 1}}, name="toy")
-        >>> found = shared_with_training(trained, [corpus]).loc["toy"]
-        >>> found[["ids", "equal documents", "equal queries", "answers", "pairs"]].tolist()
-        [1, 1, 0, 1, 0]
     """
     tests = list(tests)
     documents = [_plain(text) for text in training.documents]
@@ -102,14 +86,7 @@ def shared_with_training(
 
 
 def kept_count(training: Pairs, tests: Iterable[RetrievalSet]) -> pd.DataFrame:
-    """As `shared_with_training`, read from the cache where the same texts were counted before.
-
-    Example:
-        >>> toy = RetrievalSet(["d"], ["a text"], ["q"], ["what?"], {"q": {"d": 1}}, name="toy")
-        >>> counted = kept_count(Pairs(["who?"], ["another"], ["x"], ["p"]), [toy])
-        >>> counted.equals(kept_count(Pairs(["who?"], ["another"], ["x"], ["p"]), [toy]))
-        True
-    """
+    """As `shared_with_training`, read from the cache where the same texts were counted before."""
     tests = list(tests)
     named = (part for one in tests for part in (one.name, one.fingerprint))
     key = content_hash([_VERSION, training.fingerprint, content_hash(training.ids), *named])

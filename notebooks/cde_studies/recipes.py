@@ -79,15 +79,7 @@ _QUESTIONS = (
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """A collection to be searched.
-
-    Attributes:
-        name: short, for tables.
-        collection: corpus, queries and judgements.
-        where: "out" of the domains that training saw, or "in" them.
-        beside: documents of the whole collection that answer none of the queries, for a context
-            without answers.
-    """
+    """A collection to be searched."""
 
     name: str
     collection: RetrievalSet
@@ -97,14 +89,7 @@ class EvaluationSet:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a profile trains and tests with.
-
-    Attributes:
-        base: the config that arms depart from.
-        sizes: the most documents and queries of a test set.
-        second: the second phase: settings in place of the base's, `pairs` (None: all there are) and
-            `epochs`.
-    """
+    """What a profile trains and tests with."""
 
     profile: str
     base: TrainConfig
@@ -118,16 +103,7 @@ class Recipe:
         return pairs if self.base.pairs is None else pairs.sample(self.base.pairs, 0)
 
     def train(self, arm: Mapping[str, Any], seed: int) -> Run:
-        """The run of an arm, trained or read from the store.
-
-        Args:
-            arm: settings in which it departs from the recipe.
-            seed: seed of training. The pairs are already drawn, so that seeds differ in weights and
-                batches alone.
-
-        Raises:
-            ValueError: settings that do not fit each other or the data.
-        """
+        """The run of an arm, trained or read from the store."""
         return train(replace(self.base, **arm, pairs=None, seed=seed), self.pairs)
 
     @cached_property
@@ -150,16 +126,8 @@ class Recipe:
         return pairs.select(counts[places] >= self.second["batch_size"])
 
     def fine_tune(self, first: Run, arm: Mapping[str, Any], seed: int) -> Run:
-        """The second phase: supervised training that goes on from a run, or is read from the store.
-
-        Args:
-            first: a first phase; architecture, layers and attention are its.
-            arm: settings in which this differs from the recipe's second phase; `epochs`, the number
-                of times that each pair is seen, is one of them. A tenth of the steps is warm-up.
-            seed: seed of training.
-
-        Raises:
-            ValueError: settings that do not fit each other or the data; fewer pairs than a batch.
+        """The second phase: supervised training that goes on from a run, or is read from the
+        store.
         """
         settings = {**first.config.to_dict(), "hard_negatives": 1, **self.second, **arm}
         epochs = settings.pop("epochs")
@@ -183,10 +151,6 @@ class Recipe:
     def record_key(self, **chapter: Any) -> dict[str, Any]:
         """What a record of this recipe depends on: the config, the test sets' sizes, and the
         chapter's own settings.
-
-        Example:
-            >>> recipe("smoke").record_key(seeds=2)["seeds"]
-            2
         """
         key = {**self.base.to_dict(), "sizes": list(self.sizes), **chapter}
         # with pydocs the test sets are always the same; elsewhere they are what lies in $CDE_DATA
@@ -204,9 +168,6 @@ class Recipe:
         Nobody has checked that your own pairs hold none of their texts. For data `folder:<path>`
         the sets in domain are the test split of your pairs, and without `$CDE_DATA` those out of
         domain are packages of pydocs.
-
-        Raises:
-            ValueError: fewer than two sets.
         """
         names = self._names()
         if len(names) < 2:
@@ -232,11 +193,6 @@ class Recipe:
     def shared(self) -> pd.DataFrame:
         """What each test set shares with the pairs of the first phase, and whether it is of a
         domain that is trained on (`where`); see `cde_studies.leaks`.
-
-        Example:
-            >>> found = recipe("smoke").shared()
-            >>> int(found.loc[found["where"] == "out", "answers"].sum())
-            0
         """
         tests = self.tests()
         counted = kept_count(self.pairs, [one.collection for one in tests])
@@ -269,30 +225,13 @@ def _beside_answers(whole: RetrievalSet, asked: RetrievalSet) -> list[str]:
 
 
 def training_pairs(data: str) -> Pairs:
-    """The pairs that a recipe may train on: of your own folder the train split alone.
-
-    Args:
-        data: a name, as `cde.load_pairs` takes it.
-
-    Example:
-        >>> len(training_pairs("pydocs/rich")) == len(load_pairs("pydocs/rich"))
-        True
-    """
+    """The pairs that a recipe may train on: of your own folder the train split alone."""
     return load_pairs(data, split="train") if data.startswith("folder:") else load_pairs(data)
 
 
 def own_tests(pairs: Pairs, most: int = 3) -> list[RetrievalSet]:
     """Retrieval sets of one's own pairs: queries of the test split, among all documents of their
     domain.
-
-    Args:
-        pairs: all pairs, of every split.
-        most: how many domains, those with the most queries.
-
-    Example:
-        >>> pairs = Pairs([f"q {n}" for n in range(99)], [f"text {n}" for n in range(99)])
-        >>> own_tests(pairs)[0].name, len(own_tests(pairs)[0].documents)
-        ('own: pairs', 99)
     """
     test = pairs.split("test")
     sets = []
@@ -320,20 +259,7 @@ def own_tests(pairs: Pairs, most: int = 3) -> list[RetrievalSet]:
 
 
 def profile_values(file: Path, profile: str) -> dict[str, Any]:
-    """What a file of recipes has for a profile.
-
-    Args:
-        file: YAML: profile → settings. `fresh` is no profile: it is what `laptop` changes where the
-            whole book is made without records (`make book FRESH=1`).
-        profile: name of the profile.
-
-    Raises:
-        ValueError: a profile that the file does not have.
-
-    Example:
-        >>> profile_values(Path(__file__).with_suffix(".yml"), "smoke")["sizes"]
-        [40, 20]
-    """
+    """What a file of recipes has for a profile."""
     profiles = yaml.safe_load(file.read_text(encoding="utf-8"))
     shortened = profiles.pop("fresh", {})
     if profile not in profiles:
@@ -346,21 +272,7 @@ def profile_values(file: Path, profile: str) -> dict[str, Any]:
 
 
 def recipe(profile: str, **changes: Any) -> Recipe:
-    """The recipe of a profile.
-
-    Args:
-        profile: "smoke", "laptop", "gpu" or "paper"; or "hours", the long runs of the chapter
-            `table1` on a CPU.
-        changes: settings of `TrainConfig` in place of the recipe's; None leaves the recipe's.
-            `layers` is the depth of both stages, unless `first_stage_layers` is given too.
-
-    Raises:
-        ValueError: an unknown profile or setting, or a value that does not fit.
-
-    Example:
-        >>> recipe("laptop", steps=10).base.steps
-        10
-    """
+    """The recipe of a profile."""
     values = profile_values(Path(__file__).with_suffix(".yml"), profile)
     given = {name: value for name, value in changes.items() if value is not None}
     if "layers" in given:
@@ -374,17 +286,5 @@ def recipe(profile: str, **changes: Any) -> Recipe:
 def recipe_of(settings: Any) -> Recipe:
     """The recipe of a chapter: that of its profile, with the parameters that the reader has set in
     their place.
-
-    Args:
-        settings: those of the page (`cde_book.page.settings`): `profile`, and any of `PARAMETERS`;
-            None leaves the recipe's.
-
-    Raises:
-        ValueError: a value that does not fit.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> recipe_of(SimpleNamespace(profile="laptop", steps=None, batch_size=64)).base.batch_size
-        64
     """
     return recipe(settings.profile, **{name: getattr(settings, name, None) for name in PARAMETERS})

@@ -50,26 +50,12 @@ class Sweep:
     Rows are picked by `wanted`: columns and the value that each must have (arm, where, set, or a
     factor of the chapter's own, such as batch_size); None takes every value. A contextual encoder
     is read in its own context, a bi-encoder in none, unless `context` says otherwise.
-
-    Attributes:
-        rows: those of `sweep`, with columns of the chapter's own.
-
-    Example:
-        >>> rows = pd.DataFrame({"arm": ["a", "a", "b", "b"], "seed": [0, 1, 0, 1], "ndcg": [0.5,
-        ...     0.6, 0.4, 0.4],
-        ...     "set": "s", "where": "out", "context": "none", "loss": 1.0})
-        >>> Sweep(rows).gain({"arm": "a"}, {"arm": "b"}).round(1).to_dict()
-        {0: 10.0, 1: 20.0}
     """
 
     rows: pd.DataFrame
 
     def of(self, context: str | None = None, **wanted: Any) -> pd.DataFrame:
-        """The rows that are wanted, in one context.
-
-        Raises:
-            KeyError: a column that the sweep does not have.
-        """
+        """The rows that are wanted, in one context."""
         rows = self.rows
         for column, value in wanted.items():
             if value is not None:
@@ -86,12 +72,6 @@ class Sweep:
     ) -> pd.Series[float]:
         """NDCG@10 in points, 0 to 100: the mean over sets (and whatever else is not wanted) of each
         seed.
-
-        Args:
-            context: "own", "other", "null" or "none".
-            where: sets "out" of the domains of training, "in" them, or all (None).
-            by: what the means are of; ["seed", "set"] keeps sets apart.
-            wanted: see the class.
         """
         return 100 * self.of(context, where=where, **wanted).groupby(by)["ndcg"].mean()
 
@@ -107,13 +87,7 @@ class Sweep:
         by: str | list[str] = "seed",
         **common: Any,
     ) -> pd.Series[float]:
-        """Points that one selection has more than another, seed by seed.
-
-        Args:
-            arm, over: arguments of `score` of each, such as {"arm": "a", "context": "null"}.
-            by: as in `score`.
-            common: arguments of both.
-        """
+        """Points that one selection has more than another, seed by seed."""
         return self.score(by=by, **{**common, **arm}) - self.score(by=by, **{**common, **over})
 
     def crossed_gain(
@@ -158,27 +132,8 @@ def evaluate_in_contexts(
 ) -> pd.DataFrame:
     """NDCG@10 of an encoder on each set, in each context.
 
-    Args:
-        model: either encoder, or BM25; what reads no context is tested once, its context is "none".
-        tests: the sets; `other` takes the documents of the next one.
-        contexts: see the module.
-        seed: seed of the draw of the context.
-        fixed: documents of the context `fixed`.
-
     Returns:
         Columns set, where, context, ndcg (0 to 1).
-
-    Raises:
-        ValueError: the context `other` with a single set.
-
-    Example:
-        >>> from cde.data import RetrievalSet
-        >>> toy = RetrievalSet(["d"], ["a red boat"], ["q"], ["boat"], {"q": {"d": 1}})
-        >>> from cde.models import BiEncoder
-        >>> model = BiEncoder.from_backbone("minilm", 1)
-        >>> evaluate_in_contexts(model, [EvaluationSet("toy", toy, "out")])
-           set where context  ndcg
-        0  toy   out    none   1.0
     """
     rows, reads = [], getattr(model, "reads_context", False)
     for place, test in enumerate(tests):
@@ -230,24 +185,9 @@ def sweep(
 ) -> pd.DataFrame:
     """Train and test every arm with every seed; runs that the store has are read back.
 
-    Args:
-        arms: name → settings in which the arm departs from the recipe.
-        seeds: seeds of training; the data and the test sets are the same for all.
-        recipe: what all arms have in common.
-        contexts: contexts in which contextual encoders are tested.
-        tests: test sets; by default the recipe's.
-        after: an arm of the first phase; the arms are then second phases (`Recipe.fine_tune`) that
-            go on from it, each from the run of its own seed. By default the arms are first phases.
-        jobs: how many arms and seeds are at work at a time, each in a process of its own, here or
-            on a cluster; by default one, here (`cde.storage.workers`). One whose process is killed
-            is done again from its last checkpoint, the others' runs are in the store.
-
     Returns:
         A row for each arm, seed, set and context: arm, seed, set, where, context, ndcg; and of the
         run: loss and accuracy (means of the last tenth of its steps), step_seconds (median).
-
-    Raises:
-        ValueError: settings that do not fit each other or the data.
     """
     tests = recipe.tests() if tests is None else tests
     pairs = [(arm, seed) for arm in arms for seed in seeds]
@@ -283,21 +223,8 @@ def score_references(
 ) -> pd.DataFrame:
     """What a sweep's arms stand beside: encoders that no seed changes, in no context.
 
-    Args:
-        encoders: name → encoder, or BM25; a contextual encoder reads null tokens.
-        tests: the sets.
-        seeds: those of the sweep; each has the same rows, so that differences are seed by seed.
-
     Returns:
         Columns arm, seed, set, where, context ("none"), ndcg (0 to 1).
-
-    Example:
-        >>> from cde.data import RetrievalSet
-        >>> from cde.lexical import BM25
-        >>> toy = RetrievalSet(["d"], ["a red boat"], ["q"], ["boat"], {"q": {"d": 1}})
-        >>> score_references({"BM25": BM25()}, [EvaluationSet("toy", toy, "out")], [0, 1])[
-        ...     ["arm", "seed", "context", "ndcg"]].values.tolist()
-        [['BM25', 0, 'none', 1.0], ['BM25', 1, 'none', 1.0]]
     """
     scores = [
         evaluate_in_contexts(encoder, tests, ("null",)).assign(arm=name, context="none")

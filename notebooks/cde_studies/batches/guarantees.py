@@ -30,22 +30,10 @@ Cosines = NDArray[np.float64]
 def cosine_bounds(first: ArrayLike, second: ArrayLike) -> tuple[Cosines, Cosines]:
     """The lowest and the highest cosine of two vectors, given their cosines with a third one.
 
-    Args:
-        first: cosine of the third vector with the first, −1 to 1 (rounding may pass them).
-        second: with the second; shapes broadcast.
-
     Returns:
         cos(a + b), with the sum of angles at most π, and cos(a − b).
 
-    Raises:
-        ValueError: a cosine that is no number, or clearly beyond −1 to 1.
-
     Clustering paper Fig. 3.
-
-    Example:
-        >>> low, high = cosine_bounds(0.6, [0.6, 1.0])
-        >>> low.round(6).tolist(), high.round(6).tolist()
-        ([-0.28, 0.6], [1.0, 0.6])
     """
     angles = []
     for name, given in (("first", first), ("second", second)):
@@ -68,13 +56,6 @@ def negative_guarantees(
     Negatives are the documents of other pairs. Copies of the own document (cosine above 0.9999) are
     left out: they are right answers.
 
-    Args:
-        query_vectors, document_vectors: `(n, dim)` float32 unit vectors of all pairs.
-        labels: `(n,)` int64, the cluster of each pair.
-        drawn: positions of the queries to look at; by default all.
-        hardest: how many of a query's hardest negatives, in the whole set, are looked for in its
-            cluster.
-
     Returns:
         A row for each query whose cluster has a negative and whose own cluster is not all there is:
 
@@ -87,16 +68,7 @@ def negative_guarantees(
         - hardest_inside: share of its hardest negatives that lie in its cluster;
         - by_chance: share of all negatives that do.
 
-    Raises:
-        ValueError: shapes differ, or labels for another number of pairs.
-
     Clustering paper §4.4 and §5.2.
-
-    Example:
-        >>> vectors = np.array([[1, 0], [0.96, 0.28], [0, 1], [0.28, 0.96]], np.float32)
-        >>> found = negative_guarantees(vectors, vectors, np.array([0, 0, 1, 1]), hardest=1)
-        >>> found[["guaranteed", "hardest_inside"]].mean().tolist()
-        [1.0, 1.0]
     """
     if query_vectors.shape != document_vectors.shape or len(labels) != len(query_vectors):
         raise ValueError(

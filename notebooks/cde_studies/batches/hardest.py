@@ -36,22 +36,8 @@ def direct_search(
 ) -> list[Positions]:
     """Batches of a random pair and the unused pairs with the largest terms of Eq. 2, one by one.
 
-    Args:
-        query_vectors, document_vectors: `(n, dim)` float32 unit vectors.
-        batch_size: pairs a batch, two or more; what does not fill a batch at the end is dropped.
-        generator: draws the pairs that batches begin with.
-
     Returns:
         Batches, each `(batch_size,)` positions.
-
-    Raises:
-        ValueError: a batch size below 2.
-
-    Example:
-        >>> vectors = np.repeat(np.eye(2, dtype=np.float32), 2, axis=0)
-        >>> batches = direct_search(vectors, vectors, 2, np.random.default_rng(0))
-        >>> sorted(sorted(batch.tolist()) for batch in batches)
-        [[0, 1], [2, 3]]
     """
     if batch_size < 2:
         raise ValueError(f"batch_size must be 2 or more; it is {batch_size}")
@@ -78,24 +64,8 @@ def objective_bounds(
 
     The means over all pairs are bounds that no batches of this size pass.
 
-    Args:
-        query_vectors, document_vectors: `(n, dim)` float32 unit vectors.
-        batch_size: pairs a batch, 2 to n.
-        count: pairs that are drawn; n of them, if there are fewer.
-        generator: draws the pairs.
-        block: pairs computed at once.
-
     Returns:
         The worst and the best, `(count,)` each, as cosines.
-
-    Raises:
-        ValueError: a batch size outside 2 … n.
-
-    Example:
-        >>> vectors = np.repeat(np.eye(2, dtype=np.float32), 2, axis=0)
-        >>> worst, best = objective_bounds(vectors, vectors, 2, 4, np.random.default_rng(0))
-        >>> worst.tolist(), best.tolist()
-        ([0.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0])
     """
     if not 2 <= batch_size <= len(query_vectors):
         raise ValueError(f"batch_size must be 2 to {len(query_vectors)}; it is {batch_size}")
@@ -116,19 +86,8 @@ def objective_bounds(
 def all_partitions(count: int, batch_size: int) -> Positions:
     """Every way to cut some pairs into batches of one size, the order of batches aside.
 
-    Args:
-        count: pairs, a multiple of the batch size.
-        batch_size: pairs a batch.
-
     Returns:
         `(ways, count / batch_size, batch_size)` positions.
-
-    Raises:
-        ValueError: a number of pairs that batches do not divide.
-
-    Example:
-        >>> all_partitions(4, 2).tolist()
-        [[[0, 1], [2, 3]], [[0, 2], [1, 3]], [[0, 3], [1, 2]]]
     """
     if batch_size < 1 or count < 1 or count % batch_size:
         raise ValueError(f"{count} pairs cannot be cut into batches of {batch_size}")
@@ -151,17 +110,8 @@ def partition_objectives(
 ) -> NDArray[np.float32]:
     """Eq. 2 per pair of batch-mates, of each way to cut a few pairs into batches.
 
-    Args:
-        query_vectors, document_vectors: `(n, dim)` float32 unit vectors.
-        partitions: `(ways, batches, b)` positions, such as `all_partitions` gives.
-
     Returns:
         `(ways,)` cosines.
-
-    Example:
-        >>> vectors = np.repeat(np.eye(2, dtype=np.float32), 2, axis=0)
-        >>> partition_objectives(vectors, vectors, all_partitions(4, 2)).tolist()
-        [1.0, 0.0, 0.0]
     """
     terms = (query_vectors @ document_vectors.T + document_vectors @ query_vectors.T) / 2
     np.fill_diagonal(terms, 0)
@@ -181,24 +131,10 @@ def try_all(
 
     A few of the pairs are drawn, clustered, laid out by the greedy traveller and cut.
 
-    Args:
-        query_vectors, document_vectors: `(n, dim)` float32 unit vectors of all pairs.
-        count: pairs that are drawn, a dozen or fewer.
-        batch_size: pairs a batch, a divisor of `count`; also the mean size of a cluster.
-        generator: draws the pairs, and the seed of k-means and packing.
-
     Returns:
         ways: number of ways to cut the pairs. Eq. 2 of the `average` way, of the `best`, of
         `paired` k-means and of k-means on `documents only`. Of either its share of the way from the
         average (0) to the best (1); and `paired is best`, 1 or 0.
-
-    Raises:
-        ValueError: as `all_partitions`, or fewer pairs than are to be drawn.
-
-    Example:
-        >>> vectors = np.repeat(np.eye(2, dtype=np.float32), 2, axis=0)
-        >>> try_all(vectors, vectors, 4, 2, np.random.default_rng(0))["paired: share of the way"]
-        1.0
     """
     drawn = generator.choice(len(query_vectors), count, replace=False)
     seed = int(generator.integers(2**31))

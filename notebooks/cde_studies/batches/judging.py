@@ -42,15 +42,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Account:
-    """How many documents of each class are in a query's batch, and how many of them are removed.
-
-    Attributes:
-        counts: a row for each query. `batch` is its number, `query` the query's position, and
-            `removed` counts the documents removed. For each class it tells how many are there, and
-            how many are removed (`known, removed`). The classes are those of `KINDS`, `known` for
-            all of them, `negative` and `open`. `wrongly` counts the documents removed if the judge
-            condemns the query's own labelled document, else it is 0.
-    """
+    """How many documents of each class are in a query's batch, and how many of them are removed."""
 
     counts: pd.DataFrame
 
@@ -97,31 +89,7 @@ class Account:
 
 
 class TextJudge:
-    """What texts tell of the unlabelled documents of a batch, by the two rules of this module.
-
-    Args:
-        pairs: all pairs; their queries are summary lines.
-        alike: `(n,)` the same number for documents that are equal or resemble each other, as
-            `cde.data.duplicates.first_occurrences` gives them.
-        common: words in a larger share of the pairs than this say nothing.
-
-    Attributes:
-        asks: `(n,)` bool, queries with a word that is not frequent.
-        condemned: `(n,)` bool, queries that have no such word in common with their own labelled
-            document: the rule would condemn it.
-
-    Raises:
-        ValueError: `alike` for another number of pairs.
-
-    Example:
-        >>> texts = (["red boat", "red boat", "green car"], ["it floats", "on water", "on wheels"])
-        >>> judge = TextJudge(Pairs(*texts, ["a", "a", "b"], ["1", "2", "3"]), [0, 1, 2], 1.0)
-        >>> batch = np.arange(3)
-        >>> judge.classes(batch)["same summary line"].astype(int).tolist()
-        [[0, 1, 0], [1, 0, 0], [0, 0, 0]]
-        >>> judge.classes(batch)["negative"].astype(int).tolist()
-        [[0, 0, 1], [0, 0, 1], [1, 1, 0]]
-    """
+    """What texts tell of the unlabelled documents of a batch, by the two rules of this module."""
 
     def __init__(self, pairs: Pairs, alike: ArrayLike, common: float) -> None:
         from sklearn.feature_extraction.text import CountVectorizer
@@ -151,10 +119,8 @@ class TextJudge:
         return other
 
     def apart(self, queries: Positions, documents: Positions) -> Flags:
-        """Whether the first query has no telling word in common with the first document, and so on.
-
-        Args:
-            queries, documents: `(m,)` positions.
+        """Whether the first query has no telling word in common with the first document, and
+        so on.
         """
         both = self._asked[queries].multiply(self._answered[documents])
         return np.asarray(np.asarray(both.sum(axis=1)).ravel() == 0)
@@ -174,9 +140,6 @@ class TextJudge:
 
     def classes(self, batch: Positions) -> dict[str, Flags]:
         """The class of each document for each query of a batch, a matrix of every class.
-
-        Args:
-            batch: `(b,)` positions.
 
         Returns:
             Each of `KINDS`, `known` for all of these, `negative` and `open`: `(b, b)` bool, a row
@@ -201,13 +164,7 @@ class TextJudge:
         batches: Sequence[Positions],
         **rule: Any,
     ) -> Account:
-        """What a filter removes from batches, counted for each query.
-
-        Args:
-            query_vectors, document_vectors: `(n, dim)` of all pairs.
-            batches: positions of the pairs of each.
-            rule: `epsilon` or `threshold` of `false_negatives`.
-        """
+        """What a filter removes from batches, counted for each query."""
         tables = []
         for number, batch in enumerate(progress(batches, "judging", unit="batches")):
             removed = false_negatives(query_vectors[batch], document_vectors[batch], **rule)
@@ -228,11 +185,6 @@ class TextJudge:
         seed: int = 0,
     ) -> pd.DataFrame:
         """Documents that the filter (ε = 0) removes, drawn at random, for a reader to judge.
-
-        Args:
-            query_vectors, document_vectors, batches: as for `account`.
-            count: documents of each class: known false negatives, called true negatives, open.
-            seed: seed of the draw.
 
         Returns:
             Columns class, query, labelled document, its score, removed document, of, score.

@@ -33,28 +33,13 @@ _WORD = r"(?u)\b(?=\w*[^\W\d_])\w\w+\b"
 def telling_terms(texts: Sequence[str], labels: Labels, count: int = 8) -> list[list[str]]:
     """The words that tell a cluster's texts from those of the other clusters.
 
-    Args:
-        texts: n texts.
-        labels: `(n,)` int64, 0 or more: the cluster of each text.
-        count: at most so many words for each cluster.
-
     Returns:
         A list for each number from 0 to the largest label, the most telling word first; equally
         telling ones stand in the order of the alphabet. A word is listed only if a larger share of
         texts holds it inside than outside. So no word that all texts hold is listed, and a cluster
         without texts, or with all of them, has none.
 
-    Raises:
-        TypeError: texts that are no list of strings.
-        ValueError: labels for another number of texts, a label below 0, a count below 1, or texts
-            without a single word.
-
     Clustering paper §4.4 and App. B.
-
-    Example:
-        >>> texts = ["The price of a boat", "a price for tea", "Red boats", "red tea"]
-        >>> telling_terms(texts, np.array([0, 0, 1, 1]), count=1)
-        [['price'], ['red']]
     """
     from sklearn.feature_extraction.text import CountVectorizer
 

@@ -25,18 +25,7 @@ _PAIRED = ("STS", "PairClassification")
 
 
 def context_gains(rows: pd.DataFrame, one: str, other: str) -> pd.DataFrame:
-    """Points that one context has more than another on each task: `(seeds, tasks)`.
-
-    Args:
-        rows: columns task, context, draw, subset, seed and score (0 to 1).
-        one, other: names of the contexts.
-
-    Example:
-        >>> rows = pd.DataFrame({"task": "a", "context": ["own", "random"], "draw": 0,
-        ...     "subset": "default", "seed": 0, "score": [0.5, 0.4]})
-        >>> context_gains(rows, "own", "random").round(1).to_numpy().tolist()
-        [[10.0]]
-    """
+    """Points that one context has more than another on each task: `(seeds, tasks)`."""
     means = 100 * rows.groupby(["context", "seed", "task"], sort=False)["score"].mean()
     table: pd.DataFrame = (
         (means[one] - means[other]).reset_index().pivot_table("score", "seed", "task", sort=False)
@@ -45,12 +34,7 @@ def context_gains(rows: pd.DataFrame, one: str, other: str) -> pd.DataFrame:
 
 
 def gain_by_draw(rows: pd.DataFrame, one: str, other: str) -> pd.DataFrame:
-    """Points that each draw of one context has more than the other's mean: `(seeds, draws)`.
-
-    Args:
-        rows: as for `context_gains`; the mean over their tasks and subsets is taken.
-        one, other: names of the contexts.
-    """
+    """Points that each draw of one context has more than the other's mean: `(seeds, draws)`."""
     means = 100 * rows.groupby(["context", "seed", "draw"])["score"].mean()
     base = means[other].groupby("seed").mean()
     table: pd.DataFrame = (
@@ -62,12 +46,6 @@ def gain_by_draw(rows: pd.DataFrame, one: str, other: str) -> pd.DataFrame:
 def draw_spread(rows: pd.DataFrame, context: str) -> pd.Series[float]:
     """Standard deviation of each task's score from draw to draw of a context, in points; the root
     of the mean square over seeds. Subsets are averaged first.
-
-    Example:
-        >>> rows = pd.DataFrame({"task": "a", "context": "own", "draw": [0, 1], "subset": "default",
-        ...     "seed": 0, "score": [0.5, 0.52]})
-        >>> float(draw_spread(rows, "own")["a"].round(3))
-        1.414
     """
     chosen = rows[rows["context"] == context]
     of_draws = 100 * chosen.groupby(["task", "seed", "draw"], sort=False)["score"].mean()
@@ -80,11 +58,6 @@ def protocol_rows(model: Any, tasks: Sequence[AbsTask], draws: int) -> pd.DataFr
     """A contextual encoder on each task, in its own context, under every protocol that makes a
     difference there: the way of the authors and of mteb's wrapper for each of `Protocol`'s
     settings.
-
-    Args:
-        model: the encoder.
-        tasks: the tasks.
-        draws: draws of each context, with the same seeds under every protocol.
 
     Returns:
         The rows of `evaluate_tasks`, with columns prefix, inputs and split.
@@ -112,19 +85,10 @@ def _protocols(task: AbsTask) -> list[Protocol]:
 def protocol_effects(rows: pd.DataFrame) -> pd.DataFrame:
     """What mteb's way of drawing adds to the authors', setting by setting, in points of each task.
 
-    Args:
-        rows: of `protocol_rows`, of one model or of several with a column seed.
-
     Returns:
         A row for each task; columns prefix, inputs and split: the mean difference over draws and
         the other settings, NaN where a task has one way alone; and seed: the standard deviation
         from draw to draw.
-
-    Example:
-        >>> rows = pd.DataFrame({"task": "a", "draw": 0, "inputs": "all", "split": "evaluated",
-        ...     "seed": 0, "context": "own", "prefix": ["task", "document"], "score": [0.5, 0.6]})
-        >>> float(protocol_effects(rows).loc["a", "prefix"].round(1))
-        10.0
     """
     columns = {}
     for factor in ("prefix", "inputs", "split"):

@@ -52,12 +52,7 @@ _APPENDIX_A: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class ClusteringRecipe(Recipe):
-    """A recipe with pairs that are kept for a test in domain.
-
-    Attributes:
-        epochs: times that each pair is seen.
-        kept: how many pairs are held out.
-    """
+    """A recipe with pairs that are kept for a test in domain."""
 
     epochs: float
     kept: int
@@ -101,35 +96,16 @@ class ClusteringRecipe(Recipe):
     def train_on(
         self, pairs: Pairs, arm: Mapping[str, Any], seed: int, plan: Any = None, tests: Any = ()
     ) -> Run:
-        """The run of an arm on these pairs, for the recipe's epochs of its own batches.
-
-        Args:
-            pairs: `pairs`, `as_one_source` or `of_large_sources`.
-            arm: settings in which it departs from the recipe; `steps` is one of them.
-            seed: seed of training.
-            plan, tests: as for `cde.training.runs.train`.
-
-        Raises:
-            ValueError: settings that do not fit each other or the data.
-        """
+        """The run of an arm on these pairs, for the recipe's epochs of its own batches."""
         config = replace(self.base, **{**arm, "pairs": None, "seed": seed})
         return train(config, pairs, plan=plan, tests=tests)
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
-        """What a record of this recipe depends on; see `Recipe.record_key`.
-
-        Example:
-            >>> clustering_recipe("smoke").record_key(seeds=2)["held_out"]
-            60
-        """
+        """What a record of this recipe depends on; see `Recipe.record_key`."""
         return super().record_key(**chapter, epochs=self.epochs, held_out=self.kept)
 
     def tests(self) -> list[EvaluationSet]:
-        """The recipe's sets out of domain, and one in domain: the pairs that were held out.
-
-        Raises:
-            ValueError: fewer than two sets out of domain.
-        """
+        """The recipe's sets out of domain, and one in domain: the pairs that were held out."""
         documents, queries = self.sizes
         held = self._split[1].sample(documents, 0)
         own = EvaluationSet("held-out pairs", RetrievalSet.from_pairs(held, queries), "in")
@@ -137,20 +113,7 @@ class ClusteringRecipe(Recipe):
 
 
 def clustering_recipe(profile: str, settings: Any = None) -> ClusteringRecipe:
-    """The recipe of a profile, after the clustering paper's appendix A.
-
-    Args:
-        profile: as for `cde_studies.recipes.recipe`.
-        settings: a page's, with any of `PARAMETERS`; None leaves the profile's.
-
-    Raises:
-        ValueError: a value that does not fit.
-
-    Example:
-        >>> of = clustering_recipe("laptop")
-        >>> of.base.layers, of.base.steps, of.base.warmup
-        (0, 281, 35)
-    """
+    """The recipe of a profile, after the clustering paper's appendix A."""
     values = profile_values(Path(__file__).with_suffix(".yml"), profile)
     given = {name: getattr(settings, name, None) for name in PARAMETERS}
     given = {name: value for name, value in given.items() if value is not None}

@@ -41,22 +41,9 @@ def neighbour_graph(
 ) -> csr_array:
     """Which pairs are most easily confused with each other.
 
-    Args:
-        query_vectors, document_vectors: `(n, dim)` float32 unit vectors.
-        neighbours: links from each pair; all others where there are fewer.
-        skip: the nearest so many are left out. No more than leaves each pair a link.
-
     Returns:
         `(n, n)` symmetric sparse matrix of (f(d, q') + f(d', q)) / 2, where one of the two is among
         the other's.
-
-    Raises:
-        ValueError: shapes differ, or a number of links below 1 or of skipped ones below 0.
-
-    Example:
-        >>> vectors = np.array([[1, 0], [0.8, 0.6], [0, 1]], np.float32)
-        >>> neighbour_graph(vectors, vectors, 1).toarray().round(1).tolist()
-        [[0.0, 0.8, 0.0], [0.8, 0.0, 0.6], [0.0, 0.6, 0.0]]
     """
     check_pairs(query_vectors, document_vectors)
     if neighbours < 1 or skip < 0:
@@ -96,25 +83,8 @@ def spectral_clusters(
 ) -> Labels:
     """Clusters with much contrastive loss inside, by a normalised cut (Cho et al. 2024).
 
-    Args:
-        query_vectors, document_vectors: `(n, dim)` float32 unit vectors of the pairs.
-        cluster_size: pairs a cluster, on average: a domain of n pairs gets ⌈n / cluster_size⌉.
-        domains: the domain of each pair; clusters never cross it. By default all are one.
-        neighbours: links of each pair in the graph.
-        temperature: τ of the loss of two pairs. At a small one few edges have any weight.
-        seed: seed of the eigenvectors' start.
-
     Returns:
         `(n,)` int64 labels, numbered domain after domain.
-
-    Raises:
-        ValueError: as `neighbour_graph`; sizes below 1, or domains for another number of pairs.
-
-    Example:
-        >>> vectors = np.repeat(np.eye(2, dtype=np.float32), 4, axis=0)
-        >>> labels = spectral_clusters(vectors, vectors, cluster_size=4, neighbours=4)
-        >>> len(set(labels[:4])), len(set(labels[4:])), len(set(labels))
-        (1, 1, 2)
     """
     from sklearn.cluster import SpectralClustering
 
@@ -162,24 +132,9 @@ def communities(
 ) -> Labels:
     """Communities of a graph of ranks (B3), none larger than asked for where it comes apart.
 
-    Args:
-        query_vectors, document_vectors, domains, neighbours: as for `spectral_clusters`.
-        cluster_size: communities of more pairs are cut again.
-        skip: ranks at the top that get no link: they may be right answers.
-        seed: seed of the order in which Louvain visits pairs.
-
     Returns:
         `(n,)` int64 labels, numbered domain after domain. A community that Louvain cannot cut stays
         larger than `cluster_size`.
-
-    Raises:
-        ValueError: as `spectral_clusters`.
-
-    Example:
-        >>> vectors = np.repeat(np.eye(2, dtype=np.float32), 4, axis=0)
-        >>> labels = communities(vectors, vectors, cluster_size=4, neighbours=3)
-        >>> len(set(labels[:4])), len(set(labels[4:])), len(set(labels))
-        (1, 1, 2)
     """
     import networkx
 
@@ -211,21 +166,8 @@ def outliers(
 ) -> NDArray[np.bool_]:
     """Pairs that have no near neighbour in their domain (clustering paper §7.3).
 
-    Args:
-        query_vectors, document_vectors: `(n, dim)` float32 unit vectors of the pairs.
-        share: of each domain's pairs, those whose nearest pair is farthest.
-        domains: the domain of each pair; by default all are one.
-
     Returns:
         `(n,)` bool.
-
-    Raises:
-        ValueError: a share outside 0 … 1, or as `neighbour_graph`.
-
-    Example:
-        >>> vectors = np.array([[1, 0], [0.96, 0.28], [0, 1]], np.float32)
-        >>> outliers(vectors, vectors, share=0.34).tolist()
-        [False, False, True]
     """
     if not 0 <= share <= 1:
         raise ValueError(f"share must be between 0 and 1; it is {share}")

@@ -41,15 +41,7 @@ _TEXTS_WITH_NEGATIVE = 1.5
 
 @dataclass(frozen=True)
 class Material:
-    """What batches are made of.
-
-    Attributes:
-        pairs: to train on.
-        vectors: the surrogate's, of queries and of documents, `(n, dim)` float32 each.
-        batch_size: pairs a batch.
-        steps: batches.
-        seed: of all that is drawn.
-    """
+    """What batches are made of."""
 
     pairs: Pairs
     vectors: tuple[Vectors, Vectors]
@@ -68,13 +60,7 @@ class Material:
         domains: NDArray[np.str_] | None = None,
         tour: bool = False,
     ) -> Positions:
-        """A plan of clusters laid end to end within each source and cut (CDE §4.1).
-
-        Args:
-            labels: the cluster of each pair; None for batches by chance.
-            domains: in place of the sources.
-            tour: from each cluster to the nearest, in place of an order by chance.
-        """
+        """A plan of clusters laid end to end within each source and cut (CDE §4.1)."""
         own = np.zeros(len(self.pairs), np.int64) if labels is None else labels
         sampler = BatchSampler(
             own,
@@ -109,17 +95,7 @@ class Material:
 
 @dataclass(frozen=True)
 class Way:
-    """A way of making batches.
-
-    Attributes:
-        plan: makes the batches.
-        needs_surrogate: whether it needs vectors.
-        change: settings in which its training departs from the others'.
-        times: how many times as long it trains.
-        anew: whether the second half of the batches is made with the vectors of the encoder that
-            the first half has trained.
-        idea: whose it is.
-    """
+    """A way of making batches."""
 
     plan: Callable[[Material], Positions]
     needs_surrogate: bool = True
@@ -137,12 +113,7 @@ class Way:
 
 
 def ways() -> dict[str, Way]:
-    """Every way of making batches, by name.
-
-    Example:
-        >>> [name for name, way in ways().items() if not way.needs_surrogate and way.times == 1]
-        ['random', 'by source', 'hardness-weighted loss']
-    """
+    """Every way of making batches, by name."""
     negative = {"hard_negatives": 1, "filter_epsilon": 0.0}
     return {
         "random": Way(_random, needs_surrogate=False, idea="the baseline"),
@@ -215,11 +186,6 @@ def train_way(recipe: ClusteringRecipe, way: Way, seed: int) -> tuple[list[Run],
     A way whose second half is made anew is trained in two runs. The rate goes on where it was; the
     optimiser's moments begin again.
 
-    Args:
-        recipe: encoder, optimiser, pairs and number of steps.
-        way: how batches are made.
-        seed: of the batches and of training.
-
     Returns:
         The runs, the last of which has the encoder; and the seconds that the batches took,
         embedding with the encoder in training included, with the surrogate not.
@@ -247,17 +213,7 @@ def train_way(recipe: ClusteringRecipe, way: Way, seed: int) -> tuple[list[Run],
 
 
 def surrogate_seconds(pairs: Pairs, tokens: int, sample: int = 128) -> float:
-    """Seconds that MiniLM takes here to embed all pairs, from a sample that it embeds anew.
-
-    Args:
-        pairs: to be embedded, queries and documents.
-        tokens: texts are cut there.
-        sample: pairs that are embedded.
-
-    Example:
-        >>> surrogate_seconds(Pairs(["a red boat"] * 3, ["boats are red"] * 3), 8) > 0
-        True
-    """
+    """Seconds that MiniLM takes here to embed all pairs, from a sample that it embeds anew."""
     encoder = BiEncoder.from_backbone("minilm", max_tokens=tokens)
     some = pairs.sample(sample, 0)
     encoder.encode_documents(some.documents[:8])  # the first call is slower

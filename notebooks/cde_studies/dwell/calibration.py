@@ -37,21 +37,8 @@ _NAME = "evened out"
 def even_out(weights: Tensor, mask: Tensor | None, basket: int, strength: float) -> Tensor:
     """Attention weights with every basket of keys drawn towards the same share.
 
-    Args:
-        weights: `(batch, heads, queries, keys)`, rows that sum to 1.
-        mask: `(batch or 1, 1, queries or 1, keys)` bool, false on keys that nobody sees; or None.
-        basket: tokens a basket; the last one may be smaller, and counts by its tokens.
-        strength: 0 leaves the weights, 1 gives every token's basket the same weight a token.
-
     Returns:
         `(batch, heads, queries, keys)`; rows sum to 1.
-
-    Raises:
-        ValueError: a basket of no token, or a strength outside 0 to 1.
-
-    Example:
-        >>> even_out(torch.tensor([[[[0.5, 0.25, 0.125, 0.125]]]]), None, 2, 1.0).tolist()
-        [[[[0.3333333432674408, 0.1666666716337204, 0.25, 0.25]]]]
     """
     if basket < 1 or not 0 <= strength <= 1:
         raise ValueError(
@@ -99,25 +86,8 @@ ALL_ATTENTION_FUNCTIONS.register(_NAME, _attend)
 def calibrated(
     encoder: BiEncoder, basket: int = 128, strength: float = 0.5, depth: float = 0.5
 ) -> Iterator[BiEncoder]:
-    """An encoder whose attention is evened out over baskets of tokens, for as long as it is used.
-
-    Args:
-        encoder: a bi-encoder; it gets its own attention back at the end.
-        basket: tokens a basket; the authors' 128.
-        strength: from 0, none, to 1, all; the authors' 0.5.
-        depth: the share of the layers, from the last one, that are evened out, rounded up; the
-            authors' 0.5.
-
-    Raises:
-        ValueError: see `even_out`; a depth outside 0 to 1.
-
-    Example:
-        >>> encoder = BiEncoder.from_backbone("minilm", layers=2)
-        >>> before = encoder.encode_documents(["red boats lie in the harbour"])
-        >>> with calibrated(encoder, basket=4, strength=0.0) as same:
-        ...     bool(np.allclose(same.encode_documents(["red boats lie in the harbour"]), before,
-        ...         atol=0.02))
-        True
+    """An encoder whose attention is evened out over baskets of tokens, for as long as it is
+    used.
     """
     if not 0 <= depth <= 1:
         raise ValueError(f"depth is a share of the layers, from 0 to 1; it is {depth}")
@@ -140,18 +110,6 @@ def calibrated(
 class BothOrders:
     """An encoder that reads each document in two orders, and adds the vectors: as it is, and with
     its second half first. What stood late stands early in one of them.
-
-    Args:
-        encoder: an encoder of queries and documents.
-        tokenizer: the encoder's (fast); halves have equally many of its tokens, to the nearest
-            whole word.
-
-    Example:
-        >>> encoder = BiEncoder.from_backbone("minilm", layers=1)
-        >>> both = BothOrders(encoder, encoder.tokenizer)
-        >>> vectors = both.encode_documents(["red boats, leek soup", "leek soup, red boats"])
-        >>> bool(vectors[0] @ vectors[1] > 0.9)
-        True
     """
 
     def __init__(self, encoder: Encoder, tokenizer: Any) -> None:

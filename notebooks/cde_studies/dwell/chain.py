@@ -47,22 +47,7 @@ PROCEDURE = 1
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase of training and what it goes on from.
-
-    Attributes:
-        kind: "start" (no training), "restore", "crops" or "tune".
-        settings: for "start" those of `EncoderDecoder.small`, or `model`, a T5 for
-            `EncoderDecoder.from_backbone`. For "restore" they are those of `pretrain`, for "crops"
-            and "tune" those of `TrainConfig`. Three belong to "crops" alone: `placement`
-            (`crop_pairs`), `shuffled` (documents with their segments shuffled), `pooling` (from
-            here on).
-        after: the phase before; None for "start" alone.
-
-    Example:
-        >>> start = Phase("start", {"layers": 1})
-        >>> Phase("restore", {"steps": 2}, start).chain
-        ['start', 'restore']
-    """
+    """One phase of training and what it goes on from."""
 
     kind: Literal["start", "restore", "crops", "tune"]
     settings: dict[str, Any] = field(default_factory=dict)
@@ -99,29 +84,7 @@ def crop_pairs(
     shares: tuple[float, float] = (0.1, 0.5),
     placement: Literal["inside", "around"] = "inside",
 ) -> Pairs:
-    """Pairs of two independent random crops of a document.
-
-    Args:
-        texts: documents; each is drawn once before any is drawn twice. Those of fewer than 10
-            tokens are left out.
-        tokenizer: by whose tokens a crop is measured (fast).
-        count: of pairs.
-        seed: of the draws.
-        shares: least and most share of the document's tokens.
-        placement: "inside", as the paper, or "around". Inside, a crop begins anywhere it fits, so
-            that the document's ends are seen less often than its middle. Around, it may run over
-            the end and go on at the beginning, so that every token is seen equally often.
-
-    Raises:
-        ValueError: no text that is long enough, or shares outside 0 to 1.
-
-    Example:
-        >>> from cde.models.encoder import load_tokenizer
-        >>> text = "a b c d e f g h i j k l"
-        >>> pair = crop_pairs([text], load_tokenizer("minilm"), 1)
-        >>> pair.queries[0] in text and pair.documents[0] in text
-        True
-    """
+    """Pairs of two independent random crops of a document."""
     low, high = shares
     if not 0 < low <= high <= 1:
         raise ValueError(
@@ -175,18 +138,9 @@ def shuffle_segments(
 def train_phase(phase: Phase, texts: Sequence[str], pairs: Pairs, seed: int = 0) -> Path:
     """Train a phase and those before it, as far as the store lacks them.
 
-    Args:
-        phase: the last one.
-        texts: documents, for "restore" and "crops".
-        pairs: pairs, for "tune".
-        seed: seed of weights and draws.
-
     Returns:
         The folder: `model/` for `EncoderDecoder.from_pretrained`, and `run.json` with settings,
         metrics and provenance.
-
-    Raises:
-        ValueError: settings that do not fit.
     """
     before = train_phase(phase.after, texts, pairs, seed) if phase.after else None
     data = content_hash(texts) if phase.kind in ("restore", "crops") else pairs.fingerprint

@@ -74,14 +74,7 @@ _METRICS = {"ndcg": "ndcg@10", "mrr": "mrr@100"}
 
 @dataclass(frozen=True)
 class Arm:
-    """An encoder of the chapter.
-
-    Attributes:
-        placement: where the passages of its training stand; None: as written.
-        settings: of `TrainConfig`, beside the recipe's.
-        embedding: what is done when texts are embedded: "", "chunks", "half evened", "evened" or
-            "both orders".
-    """
+    """An encoder of the chapter."""
 
     placement: Placement
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -115,18 +108,7 @@ REFERENCES = ("before training", "MiniLM", "BM25")
 
 @dataclass(frozen=True)
 class CureRecipe:
-    """What the arms train with and are probed on.
-
-    Attributes:
-        layers: of MiniLM, in either stage.
-        steps, batch_size, learning_rate, query_tokens: of training.
-        longest: tokens of a document, at most.
-        words: of a docstring, least and most.
-        pairs: for training, at most.
-        queries: to probe with, at most.
-        context_size, context_tokens: of the contextual encoder.
-        cls_layers: as `layers`, of the arms with [CLS] pooling.
-    """
+    """What the arms train with and are probed on."""
 
     layers: int | None
     steps: int
@@ -146,15 +128,7 @@ class CureRecipe:
         return {**asdict(self), "words": list(self.words), **chapter}
 
     def config(self, arm: str, seed: int) -> TrainConfig:
-        """The training run of an arm.
-
-        Raises:
-            ValueError: an arm of another name.
-
-        Example:
-            >>> cure_recipe("laptop").config("clusters", 1).batches
-            'cluster'
-        """
+        """The training run of an arm."""
         settings = dict(_arm(arm).settings)
         with_cls = settings.get("model") == {"pooling": "cls"}
         base = TrainConfig(
@@ -258,14 +232,7 @@ def _arm(name: str) -> Arm:
 
 
 def source_of(collection: str) -> Callable[[str], str]:
-    """A document's id → its source: the package of a docstring, the article of a paragraph.
-
-    Example:
-        >>> source_of("pydocs")("networkx.algorithms.clique")
-        'networkx'
-        >>> source_of("squad-dev")("Oil_crisis_12")
-        'Oil_crisis'
-    """
+    """A document's id → its source: the package of a docstring, the article of a paragraph."""
     if collection == "pydocs":
         return lambda name: name.partition(".")[0]
     return lambda name: name.rpartition("_")[0]
@@ -299,19 +266,10 @@ def _placed(
 def thirds(rows: pd.DataFrame, name: str = "ndcg") -> pd.DataFrame:
     """Means over the first three places, the middle four and the last three.
 
-    Args:
-        rows: of `CureRecipe.rows`.
-        name: "ndcg" or "mrr".
-
     Returns:
         A row for each of the rows, with the columns `beginning`, `middle`, `end`, `mean` (over all
         places), and `index`, the position sensitivity index: 1 less the least over the greatest of
         the three (arXiv 2505.13950).
-
-    Example:
-        >>> row = {f"ndcg {place}": 50.0 if place < 4 else 40.0 for place in range(11)}
-        >>> thirds(pd.DataFrame([row])).round(2).to_dict("records")
-        [{'beginning': 50.0, 'middle': 40.0, 'end': 40.0, 'mean': 43.0, 'index': 0.2}]
     """
     parts = {"beginning": range(1, 4), "middle": range(4, 8), "end": range(8, PLACES + 1)}
     means = pd.DataFrame(
@@ -326,19 +284,7 @@ def thirds(rows: pd.DataFrame, name: str = "ndcg") -> pd.DataFrame:
 
 
 def cure_recipe(profile: str, **changes: Any) -> CureRecipe:
-    """The recipe of a profile.
-
-    Args:
-        profile: "smoke", "laptop", "gpu" or "paper".
-        changes: attributes of `CureRecipe` in place of the profile's; None leaves it.
-
-    Raises:
-        ValueError: an unknown profile, or an attribute that there is not.
-
-    Example:
-        >>> cure_recipe("laptop", steps=10).steps
-        10
-    """
+    """The recipe of a profile."""
     values = profile_values(Path(__file__).with_suffix(".yml"), profile)
     recipe = CureRecipe(**{**values, "words": tuple(values["words"])})
     given = {name: value for name, value in changes.items() if value is not None}

@@ -45,18 +45,8 @@ def rotary_frequencies(dim: int, lengths: Tensor, base: float, trained: int) -> 
     one of n > trained tokens the base grows by (n / trained)^(dim / (dim − 2)), so that the slowest
     pair turns over n as it did over `trained`, and the fastest as before.
 
-    Args:
-        dim: width of an attention head; even.
-        lengths: `(batch,)` tokens of each text.
-        base: base of the geometric series.
-        trained: tokens that the model was trained at.
-
     Returns:
         `(batch, dim / 2)` float32, radians.
-
-    Example:
-        >>> rotary_frequencies(4, torch.tensor([8, 32]), base=100.0, trained=8).tolist()
-        [[1.0, 0.10000000149011612], [1.0, 0.02500000037252903]]
     """
     stretch = (lengths.float() / trained).clamp(min=1.0)
     bases = base * stretch ** (dim / (dim - 2))
@@ -112,24 +102,7 @@ ALL_MASK_ATTENTION_FUNCTIONS.register(_NAME, sdpa_mask)
 
 
 class EncoderDecoderConfig(PreTrainedConfig):  # type: ignore[misc]
-    """Config of `EncoderDecoder`.
-
-    Args:
-        backbone: config dictionary of a T5.
-        positions: "rotary", or "relative": T5's own biases.
-        pooling: "decoder" or "mean".
-        rotary_base: base of the rotation's frequencies.
-        trained_tokens: length beyond which dynamic NTK sets in.
-        max_tokens: texts are cut to so many tokens.
-        query_prefix, document_prefix: text put before every query and document.
-
-    Raises:
-        ValueError: a setting outside what is accepted.
-
-    Example:
-        >>> EncoderDecoderConfig(pooling="mean").pooling
-        'mean'
-    """
+    """Config of `EncoderDecoder`."""
 
     model_type = "cde-encoder-decoder"
 
@@ -166,17 +139,7 @@ class EncoderDecoderConfig(PreTrainedConfig):  # type: ignore[misc]
 
 
 class EncoderDecoder(TextEncoder):
-    """A T5 with rotary positions that embeds texts and restores spans.
-
-    Args:
-        config: its settings; weights are random. `small` and `from_backbone` start from pretrained
-            ones.
-
-    Example:
-        >>> model = EncoderDecoder.small(layers=1)
-        >>> model.encode_documents(["red boats"]).shape
-        (1, 384)
-    """
+    """A T5 with rotary positions that embeds texts and restores spans."""
 
     config_class = EncoderDecoderConfig
 
@@ -213,12 +176,6 @@ class EncoderDecoder(TextEncoder):
     ) -> EncoderDecoder:
         """A small model for a CPU: random layers (of torch's current seed) over MiniLM's word
         embeddings.
-
-        Args:
-            layers, decoder_layers: layers of the two stacks.
-            tokenizer: model whose tokenizer and word embeddings are taken; "minilm" or a folder of
-                such a model.
-            settings: settings of `EncoderDecoderConfig`.
         """
         check_settings(EncoderDecoderConfig, settings, ["layers", "decoder_layers", "tokenizer"])
         weights = read_weights(fetch_folder(tokenizer))
@@ -255,10 +212,6 @@ class EncoderDecoder(TextEncoder):
     ) -> EncoderDecoder:
         """A model that starts from a pretrained T5 ("t5-base", a folder); its position biases stay
         only if `relative`.
-
-        Raises:
-            ConnectionError: no such model, here or on the Hub.
-            ValueError: a model that is no T5, or a setting that is not accepted.
         """
         check_settings(EncoderDecoderConfig, settings, ["device", "precision"])
         folder = fetch_folder(path_or_repository)
@@ -288,12 +241,7 @@ class EncoderDecoder(TextEncoder):
         precision: Precision = "auto",
         **_: Any,
     ) -> EncoderDecoder:
-        """A model that `save_pretrained` wrote.
-
-        Raises:
-            ConnectionError: no such model, here or on the Hub.
-            ValueError: another kind of model, or weights that do not fit it.
-        """
+        """A model that `save_pretrained` wrote."""
         folder = fetch_folder(path_or_repository)
         values = read_config(folder)
         if values.get("model_type") != EncoderDecoderConfig.model_type:
@@ -343,11 +291,7 @@ class EncoderDecoder(TextEncoder):
         return None
 
     def set_attention(self, implementation: str) -> None:
-        """Only "sdpa": the rotation is part of this model's kernel.
-
-        Raises:
-            ValueError: another one.
-        """
+        """Only "sdpa": the rotation is part of this model's kernel."""
         if implementation != "sdpa":
             raise ValueError(
                 f"an encoder–decoder has attn_implementation 'sdpa' alone; it is {implementation!r}"
@@ -377,11 +321,6 @@ class EncoderDecoder(TextEncoder):
 
     def restore(self, input_ids: Tensor, attention_mask: Tensor | None, labels: Tensor) -> Tensor:
         """Scores of each next token of the target, as a language model.
-
-        Args:
-            input_ids, attention_mask: `(batch, T)` texts with sentinels in place of spans; padded
-                on the right.
-            labels: `(batch, U)` targets; −100 where there is none.
 
         Returns:
             `(batch, U, vocabulary)` logits.

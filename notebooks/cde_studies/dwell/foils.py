@@ -46,17 +46,9 @@ def foils(
 ) -> tuple[dict[str, dict[str, str]], int]:
     """For each question the text that answers it, and those that do not.
 
-    Args:
-        passages: questions and the sentence that answers each.
-        source_of: a document's id → its source; sentences around are of other sources.
-        seed: of their draws.
-
     Returns:
         query → "answer" and each of `FOILS` → text; and how many questions were left out, since
         their document has no other sentence.
-
-    Raises:
-        ValueError: documents of a single source.
     """
     collection = passages.collection
     texts = dict(zip(collection.document_ids, collection.documents, strict=True))
@@ -119,11 +111,6 @@ def foil_rows(
 ) -> list[dict[str, Any]]:
     """How often each foil is preferred to the text that answers.
 
-    Args:
-        encoder: an encoder, or BM25, whose corpus is all of these texts.
-        passages, source_of, seed: see `foils`.
-        head: columns of every row.
-
     Returns:
         For each of `FOILS` a row: foil; share of the questions for which it has the higher score
         (a tie counts half), low, high: over documents; questions, documents, left_out.
@@ -165,12 +152,6 @@ def _scores(
 
 
 def share_table(rows: pd.DataFrame, column: str = "share") -> pd.DataFrame:
-    """Shares by collection and model, a column for each foil.
-
-    Example:
-        >>> rows = pd.DataFrame([{"collection": "c", "model": "m", "foil": "early", "share": 0.5}])
-        >>> share_table(rows).to_dict("records")
-        [{'early': 0.5}]
-    """
+    """Shares by collection and model, a column for each foil."""
     wide = rows.pivot_table(index=["collection", "model"], columns="foil", values=column)
     return wide[[foil for foil in FOILS if foil in wide]]

@@ -64,12 +64,7 @@ _LONGEST = 510
 
 
 def at_hand(names: Sequence[str] = COLLECTIONS) -> list[str]:
-    """Those of the collections that this machine has; pydocs is always there.
-
-    Example:
-        >>> at_hand(["pydocs joined"])
-        ['pydocs joined']
-    """
+    """Those of the collections that this machine has; pydocs is always there."""
     return [
         name
         for name in names
@@ -78,12 +73,7 @@ def at_hand(names: Sequence[str] = COLLECTIONS) -> list[str]:
 
 
 def length_group(tokens: int) -> str:
-    """The group of a document by its length.
-
-    Example:
-        >>> length_group(127), length_group(255)
-        ('under 128', '255 to 510')
-    """
+    """The group of a document by its length."""
     return max((least, name) for name, least in LENGTHS.items() if least <= tokens)[1]
 
 
@@ -104,12 +94,6 @@ def fresh_passages(
     name: str, queries: int, words: Sequence[int] = (60, 400), packages: Sequence[str] | None = None
 ) -> Passages:
     """Queries of a collection that were not looked at before, with their places.
-
-    Args:
-        name: of `COLLECTIONS`.
-        queries: at most.
-        words: of a docstring, least and most ("pydocs").
-        packages: of pydocs; by default all.
 
     Returns:
         Of the documents that are asked for none has more than 510 tokens; longer ones stay in the
@@ -153,12 +137,7 @@ def _looked_at(base: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Probed:
-    """Fresh queries of a collection, and their documents in eleven versions.
-
-    Attributes:
-        name: of the collection.
-        passages: queries and places.
-    """
+    """Fresh queries of a collection, and their documents in eleven versions."""
 
     name: str
     passages: Passages
@@ -187,12 +166,7 @@ class Probed:
         ]
 
     def scores(self, encoder: Encoder | Ranker, most: int | None = None) -> dict[str, pd.DataFrame]:
-        """MRR@100 and NDCG@10 of each query: as it is (`default`), and at each place.
-
-        Args:
-            encoder: an encoder, or a ranker.
-            most: only the first so many queries.
-        """
+        """MRR@100 and NDCG@10 of each query: as it is (`default`), and at each place."""
         some = {query: self.versions[query] for query in self.queries[:most]}
         return scores_by_place(encoder, self.passages, some, ["mrr@100", "ndcg@10"])
 
@@ -204,19 +178,7 @@ class Probed:
 def unmoved(
     passages: Passages, encoder: Encoder | Ranker, queries: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """MRR@100 and NDCG@10 of each query, in its document as it is: a row a query, a column each.
-
-    Args:
-        passages: queries and their documents; of no matter where passages stand.
-        encoder: an encoder, or a ranker.
-        queries: ids; by default all.
-
-    Example:
-        >>> from cde.data import RetrievalSet
-        >>> toy = RetrievalSet(["d", "e"], ["a red boat", "soup"], ["q"], ["red"], {"q": {"d": 1}})
-        >>> unmoved(Passages(toy, {"q": (2, 5)}, {}), BM25())["ndcg@10"].tolist()
-        [1.0]
-    """
+    """MRR@100 and NDCG@10 of each query, in its document as it is: a row a query, a column each."""
     names = list(passages.collection.query_ids if queries is None else queries)
     asked, metrics = ask(passages.collection, names), ("mrr@100", "ndcg@10")
     if isinstance(encoder, Encoder):
@@ -231,15 +193,7 @@ def unmoved(
 
 
 def encoder_of(model: str) -> Encoder | Ranker:
-    """ "BM25", or "MiniLM" with up to 512 tokens, whose vectors are kept.
-
-    Raises:
-        ValueError: another name.
-
-    Example:
-        >>> encoder_of("BM25").k1
-        0.9
-    """
+    """ "BM25", or "MiniLM" with up to 512 tokens, whose vectors are kept."""
     if model == "BM25":
         return BM25()
     if model == "MiniLM":
@@ -252,24 +206,12 @@ def rows_with_clusters(
 ) -> list[dict[str, Any]]:
     """A row for each place of the passage, and one, place 0, for documents as they are.
 
-    Args:
-        scores: of `Probed.scores`.
-        documents: the document of each query.
-        head: columns of every row.
-
     Returns:
         place; mrr and ndcg, the means; change, low, high: of MRR@100 against place 0; and in each
         row the same: ends, the first place minus the last; tail, the last minus the mean of places
         4 to 7; later, the change at the best of places 2 to 10 as the other half of the documents
         names it; each with its `_low` and `_high`; queries and documents. Intervals are bootstraps
         of documents.
-
-    Example:
-        >>> table = pd.DataFrame({"default": [0.5, 0.5], **{place: [0.5, 0.25] for place in
-        ...     range(1, 11)}})
-        >>> rows = rows_with_clusters({"mrr@100": table, "ndcg@10": table}, ["a", "b"])
-        >>> [rows[1][name] for name in ("place", "change", "ends", "tail", "documents")]
-        [1, -0.125, 0.0, 0.0, 2]
     """
     reciprocal, gain = scores["mrr@100"], scores["ndcg@10"]
     moved = reciprocal.drop(columns="default").sub(reciprocal["default"], axis=0)
@@ -316,11 +258,6 @@ def probe_at_full_power(
     packages: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """BM25 and MiniLM on fresh queries of several collections, by place and length.
-
-    Args:
-        queries: collection → queries at most.
-        sample: queries for BM25, which needs a corpus for each place.
-        words, packages: see `fresh_passages`.
 
     Returns:
         Rows of `rows_with_clusters` with `collection`, `model`, `group` (of `LENGTHS`, or "all");

@@ -33,13 +33,7 @@ Spoilt = TypeVar("Spoilt")
 
 
 def bare_ids(tokenizer: Any, texts: Sequence[str]) -> list[Ids]:
-    """Token ids of whole texts without the special tokens at their ends.
-
-    Example:
-        >>> from cde.models.encoder import load_tokenizer
-        >>> bare_ids(load_tokenizer("minilm"), ["red boats"])[0].tolist()
-        [2417, 6242]
-    """
+    """Token ids of whole texts without the special tokens at their ends."""
     special = np.array(tokenizer.all_special_ids)
     rows = tokenise(tokenizer, list(texts), 10**9)
     return [row[~np.isin(row, special)] for row in rows]
@@ -48,10 +42,6 @@ def bare_ids(tokenizer: Any, texts: Sequence[str]) -> list[Ids]:
 def stretch(ids: Ids, tokens: int, generator: np.random.Generator) -> Ids:
     """All tokens, or of a longer text so many from anywhere in it: its beginning is seen no more
     often than its end.
-
-    Example:
-        >>> stretch(np.arange(10, 30, dtype=np.int32), 4, np.random.default_rng(0)).tolist()
-        [24, 25, 26, 27]
     """
     start = int(generator.integers(0, max(0, len(ids) - tokens) + 1))
     return ids[start : start + tokens]
@@ -78,24 +68,8 @@ def train_on_stretches(
     """Train a module on a language-model task, in place; an interrupted call goes on from its last
     checkpoint.
 
-    Args:
-        trained: what the optimiser moves.
-        rows: tokens of the documents that are long enough, without special ones.
-        texts: all documents, which the checkpoint belongs to.
-        folder: folder of the checkpoint.
-        spoil: a stretch → what the task makes of it.
-        gradients: adds a batch's gradients, and gives its loss and accuracy.
-        task: its name, which the checkpoint belongs to.
-        shown: name of the progress bar.
-        warmup: share of the steps over which the learning rate rises; it falls as a cosine
-            afterwards (Dwell, A.1.1).
-        seed: seed of draws.
-
     Returns:
         A row for each step: loss (nats a token), accuracy, seconds.
-
-    Raises:
-        FloatingPointError: a loss that is not finite.
     """
     optimiser = torch.optim.AdamW(trained.parameters(), lr=learning_rate, weight_decay=0.0)
     schedule = get_cosine_schedule_with_warmup(optimiser, int(warmup * steps), steps)

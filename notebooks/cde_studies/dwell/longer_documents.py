@@ -41,31 +41,10 @@ def join_paragraphs(
 ) -> Passages:
     """The same queries and passages in documents of two to `most` neighbouring paragraphs.
 
-    Args:
-        passages: queries with a known passage, one paragraph a document; an article's paragraphs
-            stand side by side in the corpus.
-        article_of: a paragraph's id → its article.
-        fits: whether a document's text is short enough.
-        most: paragraphs of a document.
-
     Returns:
         Every paragraph that fits is in one document. One that fits beside no neighbour stays alone
         in the corpus; its queries are left out and counted, as are those of paragraphs that are
         too long by themselves.
-
-    Raises:
-        ValueError: no query is left, or fewer than two paragraphs a document.
-
-    Example:
-        >>> from cde.data import RetrievalSet
-        >>> texts = ["Boats are red.", "Boats sail well.", "Boats sink."]
-        >>> toy = RetrievalSet(["a_0", "a_1", "a_2"], texts, ["q"], ["?"], {"q": {"a_1": 1}})
-        >>> joined = join_paragraphs(Passages(toy, {"q": (6, 16)}, {}), lambda name: name[0],
-        ...     lambda text: len(text) < 30)
-        >>> joined.collection.documents
-        ['Boats are red.\\n\\nsail well.', 'Boats sink.']
-        >>> joined.spans["q"], joined.collection.qrels["q"]
-        ((16, 26), {'a_0 to a_1': 1})
     """
     most = checked_whole(most, "most", 2)
     corpus = passages.collection

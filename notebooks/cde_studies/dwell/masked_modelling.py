@@ -34,13 +34,7 @@ Ids = NDArray[np.int32]
 
 
 class Masked(NamedTuple):
-    """A text of which some tokens are asked for.
-
-    Attributes:
-        text: `(n,)` tokens as the encoder reads them.
-        places: `(m,)` places of the tokens asked for, in order.
-        target: `(m,)` those tokens.
-    """
+    """A text of which some tokens are asked for."""
 
     text: Ids
     places: NDArray[np.int64]
@@ -50,26 +44,7 @@ class Masked(NamedTuple):
 def mask_tokens(
     ids: Ids, words: Ids, mark: int, generator: np.random.Generator, rate: float = 0.15
 ) -> Masked:
-    """Ask for some of a text's tokens.
-
-    Args:
-        ids: `(n,)` tokens, without special ones.
-        words: tokens that a random one is drawn from.
-        mark: the mask.
-        generator: source of the draws.
-        rate: share of the tokens that are asked for; one at least.
-
-    Raises:
-        ValueError: a text without tokens.
-
-    Example:
-        >>> ids = np.arange(10, 22, dtype=np.int32)
-        >>> masked = mask_tokens(ids, ids, 0, np.random.default_rng(0))
-        >>> masked.text.tolist()
-        [10, 11, 12, 13, 14, 15, 16, 0, 18, 0, 20, 21]
-        >>> masked.target.tolist()
-        [17, 19]
-    """
+    """Ask for some of a text's tokens."""
     if not len(ids):
         raise ValueError("a text without tokens has none to ask for")
     count = max(1, round(rate * len(ids)))
@@ -85,13 +60,7 @@ def mask_tokens(
 def masked_loss(
     model: BiEncoder, rows: Sequence[Masked], bias: Tensor | None = None
 ) -> tuple[Tensor, float]:
-    """Mean loss of a token asked for, in nats, and the share of them that is ranked first.
-
-    Args:
-        model: an encoder; texts get its tokenizer's special tokens at their ends.
-        rows: texts, and what is asked for.
-        bias: `(vocabulary,)`, added to the scores.
-    """
+    """Mean loss of a token asked for, in nats, and the share of them that is ranked first."""
     first, last = (row[None] for row in tokenise(model.tokenizer, [""], 2)[0])
     whole = [np.concatenate([first, row.text, last]) for row in rows]
     ids, mask = padded(whole, model.tokenizer.pad_token_id or 0, model.device)
@@ -134,22 +103,8 @@ def pretrain_masked(
     """Train an encoder on masked modelling, in place; an interrupted call goes on from its last
     checkpoint.
 
-    Args:
-        model: an encoder with a mask in its tokenizer.
-        texts: documents, of which each step draws `batch_size`, and of each longer one a stretch
-            of `tokens` anywhere in it; those without tokens are left out.
-        folder: folder of the checkpoint.
-        tokens: of a text, at most, without the special ones.
-        warmup: share of the steps over which the learning rate rises; it falls as a cosine
-            afterwards.
-        seed: seed of draws and masks.
-
     Returns:
         A row for each step: loss (nats a token), accuracy, seconds.
-
-    Raises:
-        FloatingPointError: a loss that is not finite.
-        ValueError: a tokenizer without a mask.
     """
     tokenizer = model.tokenizer
     if tokenizer.mask_token_id is None:

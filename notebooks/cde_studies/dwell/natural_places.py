@@ -36,21 +36,7 @@ METRIC = "ndcg@10"
 
 
 def written_place(passages: Passages, query: str, thirds: bool) -> str:
-    """The group of a question by where its passage was written.
-
-    Args:
-        passages: queries and places.
-        query: its id.
-        thirds: by a share of where it could start; otherwise by characters from the document's
-            start (`STARTS`).
-
-    Example:
-        >>> from cde.data import RetrievalSet
-        >>> toy = RetrievalSet(["d"], ["x" * 300], ["q"], ["?"], {"q": {"d": 1}})
-        >>> some = Passages(toy, {"q": (250, 260)}, {})
-        >>> written_place(some, "q", thirds=False), written_place(some, "q", thirds=True)
-        ('200 to 299', 'end')
-    """
+    """The group of a question by where its passage was written."""
     start, end = passages.spans[query]
     if thirds:
         document = passages.collection.document_ids.index(passages.document_of(query))
@@ -65,11 +51,8 @@ def _group_of(start: int) -> str:
 
 
 def by_written_place(scores: pd.Series[float], groups: Sequence[str]) -> pd.DataFrame:
-    """A table with a column for each group, in which each question has its score in its own group.
-
-    Example:
-        >>> by_written_place(pd.Series([0.5, 1.0]), ["end", "beginning"]).columns.tolist()
-        ['beginning', 'end']
+    """A table with a column for each group, in which each question has its score in its own
+    group.
     """
     order = [*(_group_of(start) for start in STARTS), *_THIRDS]
     names = sorted(set(groups), key=order.index)
@@ -86,12 +69,6 @@ def sensitivity_rows(
     draws: int = 1000,
 ) -> pd.DataFrame:
     """Indices of models on fresh queries of several collections.
-
-    Args:
-        queries: collection → queries that are moved, at most; see `cde_studies.dwell.fresh`.
-        models: of `encoder_of`.
-        words, packages: of docstrings.
-        draws: see `position_sensitivity`.
 
     Returns:
         A row for each group with `collection`, `model`, `kind` (see above), `group`, `ndcg` (its
@@ -134,14 +111,7 @@ def sensitivity_rows(
 def tables_of_scores(
     probed: Probed, every: Passages, encoder: Encoder | Ranker, thirds: bool
 ) -> dict[str, tuple[pd.DataFrame, list[str]]]:
-    """For each kind the table of NDCG@10 and the document of each query.
-
-    Args:
-        probed: queries whose passages are moved.
-        every: all placed queries.
-        encoder: an encoder, or a bag of words, which has the same score at every place.
-        thirds: see `written_place`.
-    """
+    """For each kind the table of NDCG@10 and the document of each query."""
     unchanged = probed.unchanged(encoder)[METRIC]
     if isinstance(encoder, Encoder):
         moved = probed.scores(encoder)[METRIC].drop(columns="default").loc[probed.queries]

@@ -50,13 +50,7 @@ _WORDS = (5, 10)
 
 @dataclass(frozen=True)
 class Passages:
-    """A retrieval set of one relevant document a query, and where in it the passage stands.
-
-    Attributes:
-        collection: corpus, queries and judgements.
-        spans: query id → start and end (exclusive) of the passage, in characters of its document.
-        left_out: reason → how many queries were not placed.
-    """
+    """A retrieval set of one relevant document a query, and where in it the passage stands."""
 
     collection: RetrievalSet
     spans: Mapping[str, Span]
@@ -90,18 +84,6 @@ class Passages:
     def within(self, fits: Callable[[str], bool], reason: str, corpus: bool = True) -> Passages:
         """The documents that fit, and the queries whose passages they hold; the other queries are
         counted.
-
-        Args:
-            fits: whether a document's text fits.
-            reason: what queries whose documents do not fit are counted under.
-            corpus: leave them out of the corpus as well; else only the documents that are asked for
-                are looked at.
-
-        Example:
-            >>> toy = RetrievalSet(["d", "e"], ["a b c", "a"], ["q"], ["a?"], {"q": {"d": 1}})
-            >>> passages = Passages(toy, {"q": (0, 1)}, {})
-            >>> passages.within(lambda text: len(text) < 3, "too long").left_out
-            {'too long': 1}
         """
         asked = {self.document_of(query) for query in self.collection.query_ids}
         named = _texts(self.collection).items()
@@ -188,15 +170,6 @@ def _pydocs(words: tuple[int, int], seed: int, packages: Sequence[str] | None) -
 def match_passages(collection: RetrievalSet, passages: Mapping[str, str]) -> Passages:
     """The queries whose passage occurs once in their one relevant document; white space counts as
     one blank.
-
-    Args:
-        collection: documents and queries; a query's one relevant document should hold its passage.
-        passages: query id → text.
-
-    Example:
-        >>> toy = RetrievalSet(["d"], ["one two  three"], ["q"], ["what?"], {"q": {"d": 1}})
-        >>> match_passages(toy, {"q": "two three"}).spans
-        {'q': (4, 13)}
     """
     texts = {name: " ".join(text.split()) for name, text in _texts(collection).items()}
     spans: dict[str, Span] = {}
@@ -223,14 +196,7 @@ def match_passages(collection: RetrievalSet, passages: Mapping[str, str]) -> Pas
 
 
 def ask(collection: RetrievalSet, queries: Sequence[str]) -> RetrievalSet:
-    """The same corpus with some of its queries, by id and in the given order.
-
-    Example:
-        >>> toy = RetrievalSet(["d"], ["a text"], ["q1", "q2"], ["one?", "two?"], {"q1": {"d": 1},
-        ...     "q2": {"d": 1}})
-        >>> ask(toy, ["q2"]).queries
-        ['two?']
-    """
+    """The same corpus with some of its queries, by id and in the given order."""
     texts = dict(zip(collection.query_ids, collection.queries, strict=True))
     return replace(
         collection,
@@ -354,29 +320,7 @@ def load_passages(
     answers: str | None = None,
     split: str = "test",
 ) -> Passages:
-    """Queries whose passage has a known place in its document.
-
-    Args:
-        name: "pydocs", "beir/squad-dev", "beir/covidqa-passages", "beir/covidqa-docs"; with
-            `answers` any set.
-        words: least and most words of a document ("pydocs").
-        seed: seed of the choice of sections ("pydocs").
-        packages: packages whose documents are taken ("pydocs"); by default all.
-        answers: a retrieval set of passages that asks the same queries by id; those with one
-            relevant passage count.
-        split: split of the judgements of both sets (`answers`).
-
-    Raises:
-        ValueError: another name; two sets without a query in common.
-        FileNotFoundError: `$CDE_DATA` has no such positions.
-        ConnectionError: a set of the Hub, which is out of reach.
-
-    Example:
-        >>> passages = load_passages("pydocs", words=(300, 320))
-        >>> start, end = passages.spans[passages.collection.query_ids[0]]
-        >>> start < end
-        True
-    """
+    """Queries whose passage has a known place in its document."""
     if answers is not None:
         return _of_two_sets(name, answers, split)
     known = {

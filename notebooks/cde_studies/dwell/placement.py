@@ -30,13 +30,7 @@ Placement = Sequence[float] | None
 
 @dataclass(frozen=True)
 class Placed:
-    """Queries, and their documents in every version.
-
-    Attributes:
-        passages: queries, and where their passages stand.
-        versions: query → its document as written, and with the passage at each place.
-        left_out: reason → how many queries have no versions.
-    """
+    """Queries, and their documents in every version."""
 
     passages: Passages
     versions: Mapping[str, Sequence[str]]
@@ -44,25 +38,13 @@ class Placed:
 
     @classmethod
     def of(cls, passages: Passages, tokenizer: Any) -> Placed:
-        """Move the passages of all queries.
-
-        Raises:
-            ValueError: no query whose tokens stay the same.
-        """
+        """Move the passages of all queries."""
         versions, left_out = moved_versions(passages, tokenizer, PLACES)
         return cls(passages, versions, left_out)
 
 
 def at_the_beginning(share: float) -> list[float]:
-    """The placement with a share of the passages at the first place, and the others at the last.
-
-    Raises:
-        ValueError: a share outside 0 to 1.
-
-    Example:
-        >>> at_the_beginning(0.75)
-        [0.75, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.25]
-    """
+    """The placement with a share of the passages at the first place, and the others at the last."""
     if not 0 <= share <= 1:
         raise ValueError(f"the share at the beginning must be from 0 to 1; it is {share}")
     return [share, *[0.0] * (PLACES - 2), 1 - share]
@@ -73,22 +55,6 @@ def halves(
 ) -> tuple[Passages, Passages]:
     """Two parts of a collection that share no source: each has half of the sources, to the nearest
     whole one, with their documents and queries.
-
-    Args:
-        passages: a collection with known passages.
-        source_of: a document's id → its source, such as its article.
-        seed: of the draw.
-
-    Raises:
-        ValueError: a single source, or a half without queries.
-
-    Example:
-        >>> from cde.data import RetrievalSet
-        >>> toy = RetrievalSet(["a_0", "b_0"], ["one two", "three four"], ["q", "r"], ["?", "!"],
-        ...     {"q": {"a_0": 1}, "r": {"b_0": 1}})
-        >>> one, other = halves(Passages(toy, {"q": (0, 3), "r": (0, 5)}, {}), lambda name: name[0])
-        >>> sorted([one.collection.document_ids, other.collection.document_ids])
-        [['a_0'], ['b_0']]
     """
     sources = sorted({source_of(name) for name in passages.collection.document_ids})
     if len(sources) < 2:
@@ -115,27 +81,7 @@ def halves(
 def placed_pairs(
     placed: Placed, placement: Placement, source_of: Callable[[str], str], seed: int = 0
 ) -> Pairs:
-    """Training pairs of queries and their documents, with passages placed as asked.
-
-    Args:
-        placed: queries and versions of their documents.
-        placement: how probable each of `PLACES` places is; None leaves documents as written.
-        source_of: a document's id → its source, the pair's domain.
-        seed: of the draws; the same draws for every placement.
-
-    Raises:
-        ValueError: a placement that is no distribution over the places.
-
-    Example:
-        >>> from cde.data import RetrievalSet
-        >>> toy = RetrievalSet(["d"], ["a red boat"], ["q"], ["red"], {"q": {"d": 1}})
-        >>> versions = {"q": ["as written", *(f"place {number}" for number in range(1, 11))]}
-        >>> placed = Placed(Passages(toy, {"q": (2, 5)}, {}), versions, {})
-        >>> placed_pairs(placed, at_the_beginning(1), str).documents
-        ['place 1']
-        >>> placed_pairs(placed, None, str).documents
-        ['as written']
-    """
+    """Training pairs of queries and their documents, with passages placed as asked."""
     queries = [name for name in placed.passages.collection.query_ids if name in placed.versions]
     places = [0] * len(queries)
     if placement is not None:

@@ -92,19 +92,6 @@ _METRICS = {"ndcg": "ndcg@10", "mrr": "mrr@100"}
 def with_new_positions(encoder: BiEncoder, seed: int = 0) -> BiEncoder:
     """The encoder with new position embeddings, drawn as its transformer draws them before any
     training; in place.
-
-    Args:
-        encoder: with learned positions (BERT, MiniLM).
-        seed: of the draw.
-
-    Raises:
-        ValueError: rotary positions, of which there is nothing to draw.
-
-    Example:
-        >>> encoder = with_new_positions(BiEncoder.from_backbone("minilm", 1, device="cpu"))
-        >>> places = encoder.backbone.embeddings.position_embeddings.weight.detach()
-        >>> round(float(places.std()), 3)
-        0.02
     """
     table = getattr(getattr(encoder.backbone, "embeddings", None), "position_embeddings", None)
     if table is None:
@@ -124,12 +111,7 @@ def with_new_positions(encoder: BiEncoder, seed: int = 0) -> BiEncoder:
 
 
 def first_halves(texts: Sequence[str], tokenizer: Any) -> list[str]:
-    """The first half of each document's tokens, to the nearest whole word; of a single word all.
-
-    Example:
-        >>> first_halves(["one two three four"], load_tokenizer("minilm"))
-        ['one two']
-    """
+    """The first half of each document's tokens, to the nearest whole word; of a single word all."""
     shown = progress(texts, "halving documents", unit="documents")
     pieces = [(text, segments(text, tokenizer, 2)) for text in shown]
     return [text if isinstance(parts, str) else parts[0] for text, parts in pieces]
@@ -137,16 +119,7 @@ def first_halves(texts: Sequence[str], tokenizer: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class PretrainedStages:
-    """What the stages train on, and how long.
-
-    Attributes:
-        texts: pairs to train on, passages and a collection to probe with.
-        passages: passages that are moved, and documents whose segments are compared, at most.
-        layers: of MiniLM; None keeps all.
-        masked: settings of `pretrain_masked`.
-        crops, tune: settings of `TrainConfig`.
-        episodes: of the chain that is tuned again.
-    """
+    """What the stages train on, and how long."""
 
     texts: DwellRecipe
     passages: int
@@ -172,15 +145,7 @@ class PretrainedStages:
         return self.texts.shared()
 
     def stages(self, chain: str) -> tuple[str, ...]:
-        """The stages of a chain, the first one first.
-
-        Raises:
-            ValueError: a chain of another name.
-
-        Example:
-            >>> pretrained_stages("laptop").stages("masked, crops, tuned again")
-            ('masked', 'crops', 'tuned', 'tuned', 'tuned')
-        """
+        """The stages of a chain, the first one first."""
         if chain not in CHAINS:
             raise ValueError(unknown([chain], CHAINS))
         more = self.episodes - 1 if chain == _AGAIN else 0
@@ -334,17 +299,7 @@ class PretrainedStages:
 
 
 def share_of_bm25(rows: pd.DataFrame, chains: Sequence[str]) -> tuple[float, str]:
-    """The mean MRR@100 of the weakest of some chains, over BM25's; and which chain that is.
-
-    Args:
-        rows: of `PretrainedStages.rows`.
-        chains: names of chains.
-
-    Example:
-        >>> rows = pd.DataFrame({"chain": ["BM25", "start", "crops"], "mrr": [0.5, 0.25, 0.4]})
-        >>> share_of_bm25(rows, ["start", "crops"])
-        (0.5, 'start')
-    """
+    """The mean MRR@100 of the weakest of some chains, over BM25's; and which chain that is."""
     scores = rows.groupby("chain")["mrr"].mean()
     of_chains = scores[list(chains)]
     return float(of_chains.min() / scores["BM25"]), str(of_chains.idxmin())
@@ -362,21 +317,7 @@ def _save(model: BiEncoder, folder: Path) -> None:
 def pretrained_stages(
     profile: str, share_of_steps: float | None = None, **changes: Any
 ) -> PretrainedStages:
-    """The stages of a profile.
-
-    Args:
-        profile: "smoke", "laptop", "gpu" or "paper".
-        share_of_steps: share of the profile's steps that each stage makes, one step at least.
-        changes: `episodes`, `layers`, or settings of `dwell_recipe` (`data`, `documents`,
-            `queries`), in place of the profile's; None leaves it.
-
-    Raises:
-        ValueError: an unknown profile, a setting that there is not, or a share that is not above 0.
-
-    Example:
-        >>> pretrained_stages("laptop", share_of_steps=0.1).crops["steps"]
-        15
-    """
+    """The stages of a profile."""
     values = profile_values(Path(__file__).with_suffix(".yml"), profile)
     given = {name: value for name, value in changes.items() if value is not None}
     if strange := set(given) - {*values, "data"}:

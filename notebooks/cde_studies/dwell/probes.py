@@ -38,23 +38,9 @@ Span = tuple[int, int]
 def move_passage(text: str, passage: Span, tokenizer: Any, points: int = 10) -> list[str]:
     """The document with its passage at each of several places from the first to the last.
 
-    Args:
-        text: the document.
-        passage: start and end in characters; widened to whole words.
-        tokenizer: a fast tokenizer of transformers.
-        points: places, two or more.
-
     Returns:
         A text for each place, or an empty list if one of them does not have the document's tokens
         with the passage's in one piece: the tokenizer does not round-trip.
-
-    Raises:
-        ValueError: an empty passage, one outside the text, or fewer than two points.
-
-    Example:
-        >>> from cde.models.encoder import load_tokenizer
-        >>> move_passage("one two three four", (4, 7), load_tokenizer("minilm"), points=2)
-        ['two one three four', 'one three four two']
     """
     start, end = passage
     if not 0 <= start < end <= len(text) or points < 2:
@@ -103,15 +89,6 @@ def moved_passage(
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """Score each query with its document unchanged, and with the passage moved to each place.
 
-    Args:
-        encoder: an encoder, or a ranker such as BM25.
-        passages: queries, and where their passages stand.
-        tokenizer: the encoder's (fast); of a ranker any.
-        points: insertion points.
-        metric: a metric of `score_queries`.
-        longest: leave out queries whose document has more tokens, which the encoder would not read
-            to the end.
-
     Returns:
         A row for each query: `default`, and a column 1 … points; and how many queries were left
         out, by reason.
@@ -129,9 +106,6 @@ def moved_versions(
 
     Returns:
         query → 1 + `points` texts; and how many queries were left out, by reason.
-
-    Raises:
-        ValueError: no query is left.
     """
     collection = passages.collection
     texts = dict(zip(collection.document_ids, collection.documents, strict=True))
@@ -160,24 +134,8 @@ def scores_by_place(
 ) -> dict[str, pd.DataFrame]:
     """Score each query with every version of its document; the other documents stay as they are.
 
-    Args:
-        encoder: an encoder, or a ranker such as BM25.
-        passages: queries, and which document holds their passage.
-        versions: query → its document as it is and with the passage at each place, from the first
-            to the last; queries without versions are left out.
-        metrics: metrics of `score_queries`.
-
     Returns:
         For each metric a table: a row for each query, `default`, and a column 1 … for the places.
-
-    Example:
-        >>> from cde.data import RetrievalSet
-        >>> from cde.lexical import BM25
-        >>> toy = RetrievalSet(["d", "e"], ["a red boat", "soup"], ["q"], ["red"], {"q": {"d": 1}})
-        >>> some = Passages(toy, {"q": (2, 5)}, {})
-        >>> versions = {"q": ["a red boat", "red a boat", "a boat red"]}
-        >>> scores_by_place(BM25(), some, versions)["mrr@100"].to_dict("records")
-        [{'default': 1.0, 1: 1.0, 2: 1.0}]
     """
     asked = [query for query in passages.collection.query_ids if query in versions]
     collection = ask(passages.collection, asked)

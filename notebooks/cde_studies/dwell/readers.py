@@ -31,13 +31,7 @@ _PORTION = 512  # texts between two saves
 
 @dataclass(frozen=True)
 class Reader:
-    """A model and how it reads.
-
-    Attributes:
-        encoder: what is probed.
-        tokenizer: the encoder's (fast); of BM25 that of MiniLM, by which passages are moved.
-        longest: tokens of a document, at most, that are read whole (and that the recipe allows).
-    """
+    """A model and how it reads."""
 
     encoder: Encoder | Ranker
     tokenizer: Any
@@ -47,9 +41,6 @@ class Reader:
 class Prompted:
     """A sentence-transformers model with its own pooling, and its prompts for queries and
     documents.
-
-    Args:
-        model: a `SentenceTransformer`.
     """
 
     def __init__(self, model: Any) -> None:
@@ -70,13 +61,6 @@ class Kept:
     Queries about one passage share every version of their document, and several probes ask for the
     same versions. The first computation is kept: padded otherwise, a text's vector may differ in
     its last digits.
-
-    Args:
-        encoder: a `BiEncoder`.
-
-    Attributes:
-        asked: texts that vectors were asked for.
-        distinct: the different ones among them.
     """
 
     def __init__(self, encoder: BiEncoder) -> None:
@@ -111,22 +95,7 @@ class Kept:
 
 
 def reader(name: str, recipe: DwellRecipe, seed: int) -> Reader:
-    """A model to probe.
-
-    Args:
-        name: "BM25", "MiniLM", a chain of the recipe (`cde_studies.dwell.recipe.CHAINS`), or else a
-            sentence-transformers model, by its folder or its name on the Hub.
-        recipe: recipe with the chains, and the most tokens of a document.
-        seed: seed of the chain's training.
-
-    Raises:
-        OSError: a name of another kind, which sentence-transformers does not find.
-
-    Example:
-        >>> from cde_studies.dwell.recipe import dwell_recipe
-        >>> reader("MiniLM", dwell_recipe("smoke"), 0).longest
-        254
-    """
+    """A model to probe."""
     if name == "BM25":
         return Reader(BM25(), load_tokenizer("minilm"), recipe.longest)
     if name == "MiniLM":

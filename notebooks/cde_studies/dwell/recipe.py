@@ -68,17 +68,7 @@ CHAINS = (
 
 @dataclass(frozen=True)
 class DwellRecipe:
-    """Data and chains of a profile.
-
-    Attributes:
-        start, restore, crops, tune: settings of the phases.
-        episodes: episodes of `tuned again`.
-        documents: documents for training, at most.
-        words: least and most words of a document.
-        longest: most tokens of a document.
-        queries: queries with a known passage, at most.
-        data: pairs to train on (`load_pairs`).
-    """
+    """Data and chains of a profile."""
 
     start: dict[str, Any]
     restore: dict[str, Any]
@@ -145,15 +135,7 @@ class DwellRecipe:
         )
 
     def phase(self, chain: str) -> Phase:
-        """The last phase of a chain.
-
-        Raises:
-            ValueError: a chain of another name.
-
-        Example:
-            >>> dwell_recipe("smoke").phase("tuned").chain
-            ['start', 'restore', 'crops', 'tune']
-        """
+        """The last phase of a chain."""
         start = Phase("start", self.start)
         restored = Phase("restore", self.restore, start)
         cropped = Phase("crops", self.crops, restored)
@@ -190,22 +172,7 @@ class DwellRecipe:
 
 
 def dwell_recipe(profile: str, share_of_steps: float | None = None, **changes: Any) -> DwellRecipe:
-    """The recipe of a profile.
-
-    Args:
-        profile: "smoke", "laptop", "gpu" or "paper".
-        share_of_steps: share of the profile's steps that each phase makes, one step at least: a
-            tenth for a quick look, 2 for longer training.
-        changes: attributes of `DwellRecipe` in place of the profile's; None leaves it.
-
-    Raises:
-        ValueError: an unknown profile, an attribute that there is not, or a share that is not above
-            0.
-
-    Example:
-        >>> dwell_recipe("laptop", share_of_steps=0.1, queries=10).restore["steps"]
-        15
-    """
+    """The recipe of a profile."""
     values = profile_values(Path(__file__).with_suffix(".yml"), profile)
     recipe = DwellRecipe(**{**values, "words": tuple(values["words"])})
     given = {name: value for name, value in changes.items() if value is not None}
@@ -224,18 +191,6 @@ def dwell_recipe(profile: str, share_of_steps: float | None = None, **changes: A
 def dwell_recipe_of(settings: Any) -> DwellRecipe:
     """The recipe of a chapter: that of its profile, with the parameters that the reader has set in
     their place.
-
-    Args:
-        settings: settings of the page (`cde_book.page.settings`): `profile`, and any of
-            `PARAMETERS`; None leaves the recipe's.
-
-    Raises:
-        ValueError: a value that does not fit.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> dwell_recipe_of(SimpleNamespace(profile="laptop", queries=10, data=None)).queries
-        10
     """
     return dwell_recipe(
         settings.profile, **{name: getattr(settings, name, None) for name in PARAMETERS}

@@ -22,11 +22,6 @@ _COLON = re.compile(r"^[ \t]*[A-Z][A-Za-z]{2,16}( \d+)?::?[ \t]*\n", re.MULTILIN
 def split_sections(text: str) -> list[Span]:
     """The sections of a docstring: from below each heading to the next; headings are underlined or
     end with a colon.
-
-    Example:
-        >>> text = "What it does.\\n\\nReturns\\n-------\\nThe sum of both.\\n"
-        >>> [text[start:end] for start, end in split_sections(text)]
-        ['The sum of both.\\n']
     """
     heads = sorted(
         (heading.start(), heading.end())
@@ -38,10 +33,5 @@ def split_sections(text: str) -> list[Span]:
 
 
 def sentences_of(text: str) -> list[str]:
-    """The sentences of a text, without white space around them.
-
-    Example:
-        >>> sentences_of("Boats are red. They sail.\\n\\nSoup")
-        ['Boats are red.', 'They sail.', 'Soup']
-    """
+    """The sentences of a text, without white space around them."""
     return [one for match in SENTENCE.finditer(text) if (one := match.group().strip())]

@@ -34,11 +34,6 @@ def rows_of_orders(stages: PretrainedStages, seeds: Sequence[int], orders: int) 
     One order alone has a decline of its own: what stands first in it differs by chance from
     what stands last.
 
-    Args:
-        stages: what is trained and probed.
-        seeds: of the chains.
-        orders: how many random orders of the same documents, the same for all chains.
-
     Returns:
         A row for each of `STEPS`, seed and order: chain, seed, order, decline, room; and of the
         whole chain `mrr`, MRR@100 on the collection, with a row of BM25's.

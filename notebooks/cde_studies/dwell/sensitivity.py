@@ -44,17 +44,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """A position sensitivity index and what it would be without sensitivity.
-
-    Attributes:
-        index: 1 − min / max of the groups' means; 0 where all means are 0.
-        low, high: its 95 % interval.
-        without: the index to expect without any sensitivity.
-        p: how likely so great an index is without sensitivity.
-        groups: group → mean score.
-        limit: the index that is exceeded in one of twenty cases without sensitivity.
-        documents: how many independent documents the interval is over.
-    """
+    """A position sensitivity index and what it would be without sensitivity."""
 
     index: float
     low: float
@@ -84,29 +74,9 @@ def position_sensitivity(
 ) -> Sensitivity:
     """The index of a table of scores, its interval, and its value without sensitivity.
 
-    Args:
-        scores: a row for each query and a column for each group, such as NDCG@10. Either every
-            query has a score in every group (moved passages), or every query in exactly one, and no
-            number in the others (natural places).
-        documents: of each query the document that its passage stands in. Queries of one document
-            are not independent: they are drawn together, and shuffled alike. By default each query
-            has its own.
-        draws: resamples of the interval, and shuffles.
-        seed: seed of both.
-
     Returns:
         The interval is the bootstrap over documents, reflected at the estimate (the "basic" one):
         noise raises the index of each draw, as it has raised that of the data.
-
-    Raises:
-        ValueError: fewer than two groups or two documents, a group without a score, rows of neither
-            kind, or a score below 0.
-
-    Example:
-        >>> scores = pd.DataFrame({"begin": [1.0, 0.8, 0.6], "end": [0.5, 0.3, 0.4]})
-        >>> found = position_sensitivity(scores, draws=100)
-        >>> round(found.index, 2), found.best, found.worst
-        (0.5, 'begin', 'end')
     """
     values = scores.to_numpy(dtype=np.float64)
     draws = checked_whole(draws, "draws")
@@ -142,22 +112,8 @@ def index_share(
 ) -> Interval:
     """The index of one table as a share of that of another on the same queries.
 
-    Args:
-        part, whole: tables as for `position_sensitivity`, with the same rows.
-        documents: of each query its document.
-        draws, seed: of the bootstrap, which draws the same documents for both.
-
     Returns:
         The share, 1 where the whole has no index to share; its percentile bootstrap interval.
-
-    Raises:
-        ValueError: tables of different queries; and as `position_sensitivity`.
-
-    Example:
-        >>> whole = pd.DataFrame({"begin": [1.0, 1.0], "end": [0.5, 0.5]})
-        >>> part = pd.DataFrame({"begin": [1.0, 1.0], "end": [0.75, 0.75]})
-        >>> index_share(part, whole, ["a", "b"], draws=20).estimate
-        0.5
     """
     if len(part) != len(whole):
         raise ValueError(f"the tables have {len(part)} and {len(whole)} queries")
@@ -212,10 +168,6 @@ def _means(values: Floats) -> Floats:
 def index_of_means(means: Floats) -> Floats:
     """1 − min / max along the last axis; 0 where nothing is found at all, and no number where a
     mean is none.
-
-    Example:
-        >>> index_of_means(np.array([[0.5, 0.4, 0.4], [0.0, 0.0, 0.0]])).round(2).tolist()
-        [0.2, 0.0]
     """
     best, worst = means.max(axis=-1), means.min(axis=-1)
     share = np.divide(worst, best, out=np.ones_like(best), where=~(best <= 0))

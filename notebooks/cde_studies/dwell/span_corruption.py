@@ -43,16 +43,7 @@ class Corrupted(NamedTuple):
 
 
 def sentinels(tokenizer: Any) -> Ids:
-    """The tokenizer's tokens that stand for a span: T5's `<extra_id_…>`, or BERT's `[unused…]`.
-
-    Raises:
-        ValueError: it has neither.
-
-    Example:
-        >>> from cde.models.encoder import load_tokenizer
-        >>> sentinels(load_tokenizer("minilm"))[:2].tolist()
-        [1, 2]
-    """
+    """The tokenizer's tokens that stand for a span: T5's `<extra_id_…>`, or BERT's `[unused…]`."""
     known = tokenizer.get_vocab()
     for form in ("<extra_id_{}>", "[unused{}]"):
         marks = [known[form.format(number)] for number in range(99) if form.format(number) in known]
@@ -85,25 +76,7 @@ def _cut(ids: Ids, spans: Sequence[tuple[int, int]], marks: Ids) -> Corrupted:
 def corrupt(
     ids: Ids, marks: Ids, generator: np.random.Generator, rate: float = 0.15, span: float = 3.0
 ) -> Corrupted:
-    """Take spans out of a text at random.
-
-    Args:
-        ids: `(n,)` tokens, without special ones; 4 or more.
-        marks: sentinels.
-        generator: source of the draw.
-        rate: share of the tokens that are taken out.
-        span: their mean length.
-
-    Raises:
-        ValueError: fewer than 4 tokens.
-
-    Example:
-        >>> text, target = corrupt(np.arange(10, 30), np.array([1, 2, 3]), np.random.default_rng(0))
-        >>> text.tolist()
-        [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 1, 27, 28, 29]
-        >>> target.tolist()
-        [1, 24, 25, 26, 2]
-    """
+    """Take spans out of a text at random."""
     if len(ids) < 4:
         raise ValueError(f"a text of {len(ids)} tokens is too short to be corrupted: 4 are needed")
     out = min(max(1, round(rate * len(ids))), len(ids) - 2)
@@ -152,21 +125,8 @@ def pretrain(
     """Train a model on span corruption, in place; an interrupted call goes on from its last
     checkpoint.
 
-    Args:
-        texts: documents, of which each step draws `batch_size`, and of each longer one a stretch
-            of `tokens` anywhere in it; those shorter than 4 tokens are left out.
-        folder: folder of the checkpoint.
-        chunk: texts whose activations are held at once (gradient accumulation); by default all of a
-            batch.
-        warmup: share of the steps over which the learning rate rises; it falls as a cosine
-            afterwards (Dwell, A.1.1).
-        seed: seed of draws and corruption.
-
     Returns:
         A row for each step: loss (nats a token), accuracy, seconds.
-
-    Raises:
-        FloatingPointError: a loss that is not finite.
     """
     marks = sentinels(model.tokenizer)
     return train_on_stretches(
@@ -216,15 +176,6 @@ def windows_corrupted(
 
     Spans of `span` tokens, as many as come nearest to `rate` of the window and one at least, apart
     from each other and from the window's ends.
-
-    Raises:
-        ValueError: windows or a span below 1.
-
-    Example:
-        >>> corrupted = windows_corrupted(np.arange(100, 160), np.array([1, 2, 3]),
-        ...     np.random.default_rng(0), windows=2)
-        >>> [len(one.target) for one in corrupted]  # two spans of three, and three sentinels
-        [9, 9]
     """
     windows, span = checked_whole(windows, "windows"), checked_whole(span, "span")
     size = len(ids) // windows
@@ -249,18 +200,10 @@ def span_accuracy(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], dict[str, int]]:
     """How well spans are restored in the first tenth of a document, in the second, and so on.
 
-    Args:
-        texts: documents; cut to `tokens`.
-        windows: number of windows of a document.
-        seed: seed of the places of spans.
-
     Returns:
         Three things. The first is the `(n, windows)` share of span tokens ranked first. The second
         is the same for a model that always names the commonest token of these texts, and knows
         nothing of what it reads. The third is how many documents were left out, by reason.
-
-    Raises:
-        ValueError: no document is long enough, or windows, tokens or a batch size below 1.
     """
     windows, tokens = checked_whole(windows, "windows"), checked_whole(tokens, "tokens")
     batch_size = checked_whole(batch_size, "batch_size")

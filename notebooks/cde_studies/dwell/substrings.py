@@ -35,20 +35,9 @@ __all__ = [
 def token_spans(text: str, tokenizer: Any) -> tuple[list[int], NDArray[np.int64]]:
     """The tokens of a text and where each stands.
 
-    Args:
-        tokenizer: a fast tokenizer of transformers.
-
     Returns:
         ids, and `(n, 2)` int64: start and end of each in characters. Without special tokens, and
         without truncation.
-
-    Raises:
-        ValueError: a tokenizer that does not know where its tokens stand.
-
-    Example:
-        >>> from cde.models.encoder import load_tokenizer
-        >>> token_spans("red  boats", load_tokenizer("minilm"))[1].tolist()
-        [[0, 3], [5, 10]]
     """
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(f"{type(tokenizer).__name__} gives no offsets: a fast tokenizer is needed")
@@ -63,38 +52,19 @@ def token_spans(text: str, tokenizer: Any) -> tuple[list[int], NDArray[np.int64]
 def leading_blank(text: str, tokenizer: Any) -> str:
     """A blank, for a tokenizer that has other tokens for a word at the very start (byte-level BPE);
     else nothing.
-
-    Example:
-        >>> from cde.models.encoder import load_tokenizer
-        >>> leading_blank("red boats", load_tokenizer("minilm"))
-        ''
     """
     return " " if token_spans(" " + text, tokenizer)[0] != token_spans(text, tokenizer)[0] else ""
 
 
 def begins_word(text: str, start: int) -> bool:
-    """Whether a token that starts there begins a word.
-
-    Example:
-        >>> begins_word("red boats", 4), begins_word("red boats", 5)
-        (True, False)
-    """
+    """Whether a token that starts there begins a word."""
     # a sentencepiece token may hold the blank before its word
     return start == 0 or text[start - 1].isspace() or text[start : start + 1].isspace()
 
 
 @dataclass(frozen=True)
 class Similarities:
-    """Cosines of runs of a document with the whole.
-
-    Attributes:
-        cosines: `(n, parts)` float32.
-        others: `(n, parts)` float32, with another document of the probe (NaN if there is none). A
-            space in which all texts lie close together leaves no room for a decline: this tells how
-            much room there is.
-        rows: `(n,)` which of the texts they belong to.
-        left_out: reason → how many texts have none.
-    """
+    """Cosines of runs of a document with the whole."""
 
     cosines: NDArray[np.float32]
     others: NDArray[np.float32]
@@ -105,11 +75,6 @@ class Similarities:
 def segments(text: str, tokenizer: Any, parts: int = 10) -> list[str] | str:
     """A text in `parts` runs of equally many tokens, to the nearest whole word; or, in words, why
     it cannot be cut.
-
-    Example:
-        >>> from cde.models.encoder import load_tokenizer
-        >>> segments("one two three four", load_tokenizer("minilm"), parts=2)
-        ['one two', 'three four']
     """
     lead = leading_blank(text.strip(), tokenizer)
     text = lead + text.strip()
@@ -141,17 +106,8 @@ def substring_similarity(
     parts: int = 10,
     longest: int | None = None,
 ) -> Similarities:
-    """Cosine of a document's embedding with those of its first tenth, its second tenth, and so on.
-
-    Args:
-        encoder: an encoder that gives unit vectors.
-        texts: documents.
-        tokenizer: the encoder's (fast).
-        parts: runs of a document.
-        longest: leave out documents of more tokens, which the encoder would not read to the end.
-
-    Raises:
-        ValueError: no text that can be cut.
+    """Cosine of a document's embedding with those of its first tenth, its second tenth, and
+    so on.
     """
     left_out: Counter[str] = Counter()
     rows, runs = [], []

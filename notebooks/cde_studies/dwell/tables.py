@@ -39,21 +39,10 @@ LOOKED_AT = frozenset(range(5))
 def starts_row(passages: Passages, shares: Sequence[int]) -> dict[str, Any]:
     """Where the passages of a collection start.
 
-    Args:
-        passages: a collection with places.
-        shares: per cent of the passages, for the quantiles.
-
     Returns:
         passages, how many were placed, and left_out, how many not; characters, the median start;
         low, high: the interval of the median start as a share of where the passage could start
         (`Passages.starts`), from order statistics; q0 and so on, the quantiles of that share.
-
-    Example:
-        >>> from cde.data import RetrievalSet
-        >>> toy = RetrievalSet(["d"], ["one two three"], ["q"], ["?"], {"q": {"d": 1}})
-        >>> row = starts_row(Passages(toy, {"q": (4, 8)}, {"no passage": 3}), shares=(50,))
-        >>> row["passages"], row["left_out"], row["characters"], round(row["q50"], 2)
-        (1, 3, 4.0, 0.44)
     """
     characters, relative = passages.starts()
     interval = quantile_test(relative, p=0.5).confidence_interval()
@@ -71,17 +60,8 @@ def changes(scores: pd.DataFrame) -> pd.DataFrame:
     """What moving the passage changes: for each query, the score at each place minus that of the
     document as it is.
 
-    Args:
-        scores: table of `cde_studies.dwell.probes.moved_passage`: a row for each query, `default`,
-        and a
-            column for each place.
-
     Returns:
         A row for each query, a column for each place.
-
-    Example:
-        >>> changes(pd.DataFrame({"default": [0.5], 1: [1.0], 2: [0.25]})).to_dict("records")
-        [{1: 0.5, 2: -0.25}]
     """
     return scores.drop(columns="default").sub(scores["default"], axis=0)
 
@@ -89,22 +69,10 @@ def changes(scores: pd.DataFrame) -> pd.DataFrame:
 def rows_by_place(scores: pd.DataFrame) -> list[dict[str, Any]]:
     """A row for each place of the passage, and one, place 0, for documents as they are.
 
-    Args:
-        scores: see `changes`.
-
     Returns:
         place; mrr, the mean score; change, low, high: its difference from that at place 0 with the
         bootstrap over queries; ends, ends_low, ends_high: the first place minus the last;
         queries.
-
-    Raises:
-        ValueError: fewer than two queries.
-
-    Example:
-        >>> scores = pd.DataFrame({"default": [0.5, 0.5], 1: [1.0, 1.0], 2: [0.5, 0.5]})
-        >>> rows = rows_by_place(scores)
-        >>> [(row["place"], row["change"], row["ends"]) for row in rows]
-        [(0, 0.0, 0.5), (1, 0.5, 0.5), (2, 0.0, 0.5)]
     """
     moved = changes(scores)
     ends = mean_interval(moved.iloc[:, 0] - moved.iloc[:, -1])
@@ -132,16 +100,8 @@ def best_by_others(runs: pd.DataFrame) -> pd.Series[float]:
 
     The best of several columns by a run's own numbers looks better than it is by chance alone.
 
-    Args:
-        runs: a row for each training run, a column for each thing to choose among; of a single run
-            its own best is taken.
-
     Returns:
         A number for each run.
-
-    Example:
-        >>> best_by_others(pd.DataFrame({2: [1.0, 0.0], 3: [0.5, 0.5]})).tolist()
-        [0.5, 0.0]
     """
     if len(runs) == 1:
         return runs.max(axis=1)
@@ -150,44 +110,19 @@ def best_by_others(runs: pd.DataFrame) -> pd.Series[float]:
 
 
 def declines(similar: Similarities) -> NDArray[np.float32]:
-    """Cosine of each document with its first segment minus that with its last, `(n,)`.
-
-    Example:
-        >>> cosines = np.array([[0.75, 0.5, 0.25]], dtype=np.float32)
-        >>> declines(Similarities(cosines, cosines, np.array([0]), {})).tolist()
-        [0.5]
-    """
+    """Cosine of each document with its first segment minus that with its last, `(n,)`."""
     return np.asarray(similar.cosines[:, 0] - similar.cosines[:, -1], dtype=np.float32)
 
 
 def decline_by_order(rows: pd.DataFrame) -> pd.DataFrame:
     """The decline in each order of segments: a row for each seed and order, a column for each
     chain.
-
-    Args:
-        rows: of `cde_studies.dwell.segment_orders.rows_of_orders`.
-
-    Example:
-        >>> rows = pd.DataFrame({"chain": "crops", "seed": [0, 0], "order": [0, 1],
-        ...     "decline": [0.25, 0.75]})
-        >>> decline_by_order(rows).loc[(0, 1), "crops"].item()
-        0.75
     """
     return rows.pivot_table("decline", ["seed", "order"], "chain")
 
 
 def lack_of_decline(rows: pd.DataFrame, chain: str) -> float:
-    """One less the absolute decline of a chain, as a share of its room.
-
-    Args:
-        rows: as for `decline_by_order`.
-        chain: whose.
-
-    Example:
-        >>> rows = pd.DataFrame({"chain": ["crops"], "decline": [-0.25], "room": [0.5]})
-        >>> lack_of_decline(rows, "crops")
-        0.5
-    """
+    """One less the absolute decline of a chain, as a share of its room."""
     of = rows[rows["chain"] == chain]
     return float(1 - abs(of["decline"].mean()) / of["room"].mean())
 
@@ -195,11 +130,6 @@ def lack_of_decline(rows: pd.DataFrame, chain: str) -> float:
 def room(similar: Similarities) -> float:
     """How much nearer segments are to their own document than to another: what a decline can take
     up.
-
-    Example:
-        >>> own, other = np.full((2, 3), 0.75), np.full((2, 3), 0.5)
-        >>> room(Similarities(own, other, np.array([0, 1]), {}))
-        0.25
     """
     return float(np.nanmean(similar.cosines - similar.others))
 
@@ -209,23 +139,9 @@ def rows_by_segment(
 ) -> list[dict[str, Any]]:
     """A row for each segment of the documents.
 
-    Args:
-        similar: result of `cde_studies.dwell.substrings.substring_similarity`.
-        shares: per cent of the documents whose cosine a quantile is above.
-
     Returns:
         segment, from 1; cosine, the mean; q5 and so on, the quantiles; and the same in each row:
             room; decline, low, high with the bootstrap over documents; documents; left_out.
-
-    Raises:
-        ValueError: fewer than two documents.
-
-    Example:
-        >>> cosines = np.array([[0.75, 0.25], [0.75, 0.25]], dtype=np.float32)
-        >>> similar = Similarities(cosines, cosines, np.array([0, 1]), {})
-        >>> rows = rows_by_segment(similar, shares=(50,))
-        >>> [(row["segment"], row["cosine"], row["q50"], row["decline"]) for row in rows]
-        [(1, 0.75, 0.75, 0.5), (2, 0.25, 0.25, 0.5)]
     """
     decline = mean_interval(declines(similar))
     of_all = {
@@ -251,10 +167,6 @@ def tested_seeds(seeds: Iterable[int], profile: str) -> list[int]:
     Five at `laptop` had left Table 5 open, and five more were trained to decide it. To go on until
     an interval leaves nought behind finds something too often, so that the seeds which asked for
     more do not answer: the new ones do. All are tested where fewer than two are new.
-
-    Example:
-        >>> tested_seeds(range(8), "laptop"), tested_seeds(range(3), "gpu")
-        ([5, 6, 7], [0, 1, 2])
     """
     every = sorted(set(seeds))
     new = [seed for seed in every if seed not in LOOKED_AT]

@@ -43,23 +43,7 @@ _SHORTEST_QUERY, _SHORTEST_DOCUMENT = 3, 8
 
 @dataclass(frozen=True)
 class Boilerplate:
-    """The rules: how many words of each kind a text has.
-
-    Attributes:
-        packages: names of `pydocs`, every fifth for the test; by default all.
-        words: boilerplate words of a corpus.
-        in_document: of these in a document; a query has half as many.
-        document_words, query_words: words of the docstring, and of its summary, that are kept.
-
-    Raises:
-        ValueError: more boilerplate words in a document than the corpus has.
-
-    Example:
-        >>> rules = Boilerplate(("rich", "tornado", "sphinx", "networkx", "pandas"))
-        >>> corpus = rules.corpus(4, seed=0)
-        >>> len(corpus.queries[0].split()) <= rules.query_words + rules.in_document // 2
-        True
-    """
+    """The rules: how many words of each kind a text has."""
 
     packages: tuple[str, ...] | None = None
     words: int = 16
@@ -93,17 +77,7 @@ class Boilerplate:
         return pairs.select(np.array(long))
 
     def corpus(self, pairs: int, seed: int, unseen: bool = False, corpora: int = 1) -> Pairs:
-        """Corpora of real text with boilerplate of their own.
-
-        Args:
-            pairs: of each.
-            seed: of every draw.
-            unseen: take the packages and the boilerplate words of the test.
-            corpora: how many; each is a domain of the result.
-
-        Raises:
-            ValueError: fewer docstrings than a corpus has pairs.
-        """
+        """Corpora of real text with boilerplate of their own."""
         found, docstrings = text_words(self._packages), self._docstrings(unseen)
         if len(docstrings) < pairs:
             raise ValueError(
@@ -157,20 +131,6 @@ class GradedBoilerplate(Boilerplate):
     document holds, and of all words each with half its share, by chance. So a shared word is strong
     evidence if it is rare in the corpus and weak if it is common, as in any text; how common, only
     the corpus tells.
-
-    Attributes:
-        words: boilerplate words of a corpus at most; there are a quarter of them at least.
-            `in_document` says nothing here: the shares do.
-        shares: least and greatest document share of a word.
-
-    Raises:
-        ValueError: shares that are no probabilities, or not in order.
-
-    Example:
-        >>> rules = GradedBoilerplate(("rich", "tornado", "sphinx", "networkx", "pandas"))
-        >>> corpus = rules.corpus(4, seed=0)
-        >>> len(corpus), corpus.domains[0]
-        (4, 'corpus 0')
     """
 
     words: int = 64
@@ -242,21 +202,9 @@ class BoilerplateRecipe(Recipe):
 def search_by_counting(tests: list[EvaluationSet]) -> dict[str, float]:
     """NDCG@10 of BM25 on corpora, by where its word weights come from: no training.
 
-    Args:
-        tests: two or more.
-
     Returns:
         "equal": all words weigh alike. "own": by IDF in the corpus that is searched. "other": by
         IDF in the next corpus.
-
-    Example:
-        >>> from cde_studies.recipes import recipe
-        >>> names = ("rich", "tornado", "sphinx", "networkx", "pandas")
-        >>> base = recipe("smoke").base
-        >>> small = BoilerplateRecipe("smoke", base, (60, 2), {}, Boilerplate(names))
-        >>> found = search_by_counting(small.tests())
-        >>> found["own"] > found["equal"]
-        True
     """
     tokenizer = load_tokenizer("minilm")
     counts = [Counts.of(test.collection.documents, tokenizer, 64) for test in tests]

@@ -48,22 +48,7 @@ ARMS = {
 
 @dataclass(frozen=True)
 class Task:
-    """What all arms train on, and what they are tested on.
-
-    Attributes:
-        config: settings of training; the seeds take the place of its own, and the arm "own
-            negatives" has `share_negatives` false.
-        pairs: how many of `pydocs`.
-        documents, queries: how many of the test set, `pydocs/networkx`.
-        noise: size of the noise in the arm "different weights", as a share of each matrix'
-            standard deviation.
-        seeds: seeds of the runs; each arm has a run for each.
-
-    Example:
-        >>> task = Task(TrainConfig(), pairs=64, documents=30, queries=10, noise=0.2, seeds=(0, 1))
-        >>> Task.from_json(task.to_json()) == task
-        True
-    """
+    """What all arms train on, and what they are tested on."""
 
     config: TrainConfig
     pairs: int
@@ -99,9 +84,6 @@ def train_arms(task: Task) -> pd.DataFrame:
         `loss` and `accuracy` of the last step. `detected` tells whether `differing_process` found
         the copies unlike at the end. `gradient_difference` is the same in all rows: how far the
         gradient of two processes is from that of one before the first step, relative to its length.
-
-    Raises:
-        RuntimeError: processes that fail, with the end of what they wrote.
     """
     rows, gradients = [], []
     with tempfile.TemporaryDirectory() as folder:
@@ -116,26 +98,13 @@ def train_arms(task: Task) -> pd.DataFrame:
 
 
 def relative_difference(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
-    """The length of the difference of two gradients, as a share of the first one's length.
-
-    Example:
-        >>> relative_difference({"a": torch.tensor([3.0, 4.0])}, {"a": torch.tensor([3.0, 4.5])})
-        0.10000000149011612
-    """
+    """The length of the difference of two gradients, as a share of the first one's length."""
     apart = torch.stack([(other[name] - one[name]).norm() for name in one]).norm()
     return float(apart / torch.stack([gradient.norm() for gradient in one.values()]).norm())
 
 
 def add_noise(model: nn.Module, share: float, seed: int) -> None:
-    """Add noise to every matrix of a model, of a share of the matrix' own standard deviation.
-
-    Example:
-        >>> layer = nn.Linear(2, 2)
-        >>> before = layer.weight.clone()
-        >>> add_noise(layer, 0.2, seed=0)
-        >>> bool(torch.equal(layer.weight, before))
-        False
-    """
+    """Add noise to every matrix of a model, of a share of the matrix' own standard deviation."""
     torch.manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -42,31 +42,7 @@ _TEST_SEED = 10**6
 
 @dataclass(frozen=True)
 class GameSettings:
-    """One player: the game, the encoder and its training.
-
-    Attributes:
-        game: the rules.
-        dim: width of the encoder; its one layer has one head of that width.
-        context_size: context documents.
-        vectors_per_document: the mean of all words of a context document, or of so many parts.
-        attention: "cached" or "full".
-        matched: start with equal query and key weights.
-        tied: both stages share their word embeddings.
-        first_stage_layers: 0 takes the mean of a document's word embeddings as they are.
-        corpora: "fresh" draws a new corpus for each batch; a number keeps so many and draws one.
-        reads: whether there is context in training; without it the null token stands there.
-        null_share: share of the batches that see the null token instead of their context.
-        batch_size: pairs a step, all of one corpus.
-        steps, learning_rate, temperature: of training; a tenth of the steps is warm-up, then the
-            rate falls linearly to a tenth.
-        every: steps between two tests.
-        test_corpora, test_pairs: what is tested on.
-        seed: of weights and corpora; the corpora of the test are the same for all.
-
-    Example:
-        >>> GameSettings(steps=10).matched
-        True
-    """
+    """One player: the game, the encoder and its training."""
 
     game: WordGame | TextGame = field(default_factory=WordGame)
     dim: int = 64
@@ -103,11 +79,6 @@ def reference(settings: GameSettings) -> dict[str, float]:
     Returns:
         "equal": all words weigh alike. "own": by IDF in the context documents. "other": by IDF in
         those of another corpus.
-
-    Example:
-        >>> lines = reference(GameSettings(test_corpora=2, test_pairs=64))
-        >>> lines["own"] > lines["equal"]
-        True
     """
     words, tests = settings.game.words, settings.tests()
     own = [context_idf(test, words) for test in tests]
@@ -123,10 +94,6 @@ def match_queries_to_keys(model: ContextualEncoder, seed: int = 0) -> None:
     """Give each layer of the second stage equal query and key weights: rows of a random rotation.
 
     A token then attends most to what is like itself, in the text and in the context.
-
-    Args:
-        model: an encoder over BERT's layers; changed in place.
-        seed: of the rotation.
     """
     generator = torch.Generator().manual_seed(seed)
     layers: Any = model.second_stage.backbone.get_submodule("encoder.layer")
@@ -140,12 +107,7 @@ def match_queries_to_keys(model: ContextualEncoder, seed: int = 0) -> None:
 
 
 def game_encoder(settings: GameSettings) -> ContextualEncoder:
-    """The player before training: `ContextualEncoder` with a token for each word.
-
-    Example:
-        >>> game_encoder(GameSettings(dim=8)).dim
-        8
-    """
+    """The player before training: `ContextualEncoder` with a token for each word."""
     torch.manual_seed(settings.seed)
     backbone = {
         "model_type": "bert",

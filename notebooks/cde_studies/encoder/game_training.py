@@ -74,18 +74,9 @@ def _test(model: ContextualEncoder, tests: list[Corpus]) -> dict[str, float]:
 def play(settings: GameSettings) -> pd.DataFrame:
     """Train a player, or read its training back from the store of runs.
 
-    Args:
-        settings: the player.
-
     Returns:
         A row for each test: step, own, other, null (NDCG@10, 0 to 1), loss (mean since the last
         test).
-
-    Example:
-        >>> small = GameSettings(dim=8, context_size=4, batch_size=4, steps=2, every=1,
-        ...     test_corpora=2, test_pairs=8)
-        >>> list(play(small)["step"])
-        [1, 2]
     """
     told = json.dumps(asdict(settings), sort_keys=True)
     read = settings.game.fingerprint() if isinstance(settings.game, TextGame) else ""
@@ -103,10 +94,6 @@ def play(settings: GameSettings) -> pd.DataFrame:
 
 def play_all(players: Mapping[str, GameSettings], seeds: Sequence[int]) -> pd.DataFrame:
     """Train players with every seed.
-
-    Args:
-        players: name → settings, whose seed is replaced.
-        seeds: of weights and of training corpora.
 
     Returns:
         The rows of `play`, with columns player and seed in front.

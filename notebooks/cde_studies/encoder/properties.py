@@ -48,18 +48,8 @@ def minilm_encoders(
 ) -> tuple[BiEncoder, dict[str, ContextualEncoder]]:
     """MiniLM without context, and as both stages of a contextual encoder in each attention pattern.
 
-    Args:
-        context_size: context documents that the latter are made for.
-        seed: seed of the null token, which both patterns share; all else is pretrained.
-        settings: settings of both configs, or `layers` and `precision`.
-
     Returns:
         The bi-encoder; attention pattern → contextual encoder.
-
-    Example:
-        >>> bare, models = minilm_encoders(8, layers=1)
-        >>> bare.dim == models["cached"].dim
-        True
     """
     torch.manual_seed(seed)
     bare = BiEncoder.from_backbone("minilm", **settings)
@@ -78,11 +68,6 @@ def minilm_encoders(
 def parameter_counts(bare: BiEncoder, model: ContextualEncoder) -> pd.DataFrame:
     """How many numbers an encoder without context holds, and each stage of one with; and how often
     each runs.
-
-    Example:
-        >>> bare, models = minilm_encoders(8, layers=1)
-        >>> parameter_counts(bare, models["full"]).loc["bi-encoder", "runs"]
-        'once a text'
     """
     parts = {
         "bi-encoder": (bare, "once a text"),
@@ -94,28 +79,12 @@ def parameter_counts(bare: BiEncoder, model: ContextualEncoder) -> pd.DataFrame:
 
 
 def parameter_count(module: torch.nn.Module) -> int:
-    """How many numbers a module holds.
-
-    Example:
-        >>> parameter_count(torch.nn.Linear(3, 2))
-        8
-    """
+    """How many numbers a module holds."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def token_ids(encoder: Any, texts: Sequence[str], like: Any = None) -> Tokens:
-    """Token ids of texts, padded to one length, and their mask: `(texts, T)` int64 each.
-
-    Args:
-        encoder: encoder whose tokenizer, device and limit of tokens are taken.
-        texts: texts to cut into tokens.
-        like: another encoder, whose tokenizer is taken if it has one.
-
-    Example:
-        >>> ids, mask = token_ids(BiEncoder.from_backbone("minilm", 1), ["a red boat", "boats"])
-        >>> ids.shape == mask.shape, mask.sum(dim=1).tolist()
-        (True, [5, 3])
-    """
+    """Token ids of texts, padded to one length, and their mask: `(texts, T)` int64 each."""
     tokenizer = getattr(like, "tokenizer", None) or encoder.tokenizer
     limits = {"padding": True, "truncation": True, "max_length": encoder.config.max_tokens}
     encoded = tokenizer(list(texts), return_tensors="pt", **limits)
@@ -123,12 +92,7 @@ def token_ids(encoder: Any, texts: Sequence[str], like: Any = None) -> Tokens:
 
 
 def largest_change(first: Tensor, second: Tensor) -> float:
-    """The largest absolute difference of a coordinate, of vectors brought to length 1.
-
-    Example:
-        >>> largest_change(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 3.0]]))
-        1.0
-    """
+    """The largest absolute difference of a coordinate, of vectors brought to length 1."""
     unit = torch.nn.functional.normalize
     return float((unit(first, dim=-1) - unit(second, dim=-1)).abs().max())
 
@@ -136,10 +100,6 @@ def largest_change(first: Tensor, second: Tensor) -> float:
 def exchanged(ids: Tensor) -> Tensor:
     """Token ids, `(texts, T)`, in which the first two tokens of each text have changed places,
     behind the mark that begins it.
-
-    Example:
-        >>> exchanged(torch.tensor([[101, 5, 6, 102]])).tolist()
-        [[101, 6, 5, 102]]
     """
     swapped = ids.clone()
     swapped[:, [1, 2]] = ids[:, [2, 1]]
@@ -151,24 +111,9 @@ def order_changes(
 ) -> pd.DataFrame:
     """What permuting the context changes; as a control, what exchanging two tokens of a text does.
 
-    Args:
-        arms: (backbone, attention) → encoder; all with the same vocabulary.
-        text, context: tokens as `token_ids` gives them; texts have four tokens or more.
-        draws: permutations an arm.
-        generator: draws the permutations.
-
     Returns:
         A row for each draw, indexed by arm (backbone, attention): "context permuted", and "two text
         tokens exchanged", which is the same in all draws of an arm.
-
-    Example:
-        >>> from cde_studies.encoder.untrained import untrained_encoder
-        >>> arms = {("NomicBERT", "full"): untrained_encoder("NomicBERT", device="cpu")}
-        >>> ids = torch.arange(1000, 1012).reshape(2, 6)
-        >>> tokens = (ids, torch.ones_like(ids))
-        >>> rows = order_changes(arms, tokens, tokens, 2, np.random.default_rng(0))
-        >>> bool((rows["context permuted"] < 1e-4).all()), len(rows)
-        (True, 2)
     """
     (ids, mask), rows = text, []
     with torch.inference_mode():
@@ -189,20 +134,8 @@ def order_changes(
 def null_changes(arms: Arms, text: Tokens, contexts: Mapping[str, Tokens]) -> pd.DataFrame:
     """What a context changes that null tokens replace, against no context at all.
 
-    Args:
-        arms, text: as for `order_changes`.
-        contexts: corpus → tokens of its documents, as many as the encoders are made for.
-
     Returns:
         A row for each corpus, indexed by arm (backbone, attention): corpus, change.
-
-    Example:
-        >>> from cde_studies.encoder.untrained import untrained_encoder
-        >>> model = untrained_encoder("NomicBERT", context_size=2, device="cpu")
-        >>> ids = torch.arange(1000, 1012).reshape(2, 6)
-        >>> tokens = (ids, torch.ones_like(ids))
-        >>> null_changes({("NomicBERT", "full"): model}, tokens, {"toy": tokens})["change"].item()
-        0.0
     """
     rows = []
     with torch.inference_mode():
@@ -225,14 +158,6 @@ def fewer_documents(
     generator: np.random.Generator,
 ) -> pd.DataFrame:
     """How far fewer context documents carry texts: cosine to their embeddings in the whole context.
-
-    Args:
-        models: attention pattern → encoder.
-        text: tokens as `token_ids` gives them.
-        context: `(documents, dim)` of `embed_context`.
-        sizes: how many documents to keep.
-        draws: draws of the documents kept, for each size but 0.
-        generator: makes the draws.
 
     Returns:
         A row for each pattern, size, draw, and context, "shorter" or "filled" (with null tokens, to
@@ -265,13 +190,6 @@ def relative_times(
     rounds: int = 7,
 ) -> pd.DataFrame:
     """How many times as long as without context one batch takes through the second stage.
-
-    Args:
-        bare: the same backbone, without context.
-        models: "full" and "cached"; the latter's keys and values are computed beforehand.
-        context: `(documents, dim)` of `embed_context`.
-        ids: `(texts, T)` tokens, none of them padding.
-        rounds: as for `in_turns`.
 
     Returns:
         A row for each round: "without context" (1), "full", "cached".

@@ -36,27 +36,9 @@ def part_scores(
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """NDCG@10 of MiniLM with parts added that are freshly initialised and not trained.
 
-    Args:
-        parts: name → settings of `ContextualConfig`. Three more are known. `bi_encoder` takes the
-            encoder without context. `null_context` puts null tokens in the context's place.
-            `residual=False` lets the output projection take the place of what it projects, as the
-            authors' file for the Hub does.
-        collection: retrieval set to search.
-        context: texts of the corpus, to draw from.
-        context_size: how many of them are drawn.
-        seed: seed of the fresh weights, and of the draw of the context.
-        settings: settings of every encoder.
-
     Returns:
         `(queries, parts)` NDCG@10 of each query; part → how many parameters a contextual encoder
         has with it that it does not have without (0 for the bi-encoder).
-
-    Example:
-        >>> toy = RetrievalSet(["d"], ["a red boat"], ["q"], ["boat"], {"q": {"d": 1}})
-        >>> parts = {"none": {}, "soft prompt": {"soft_prompt_tokens": 8}}
-        >>> scores, added = part_scores(parts, toy, ["a boat", "a ship"], 2, layers=1)
-        >>> scores["none"].tolist(), added["none"]
-        ([1.0], 0)
     """
     scores, added = {}, {}
     contextual: dict[str, Any] = {**settings, "context_size": context_size}
@@ -85,17 +67,8 @@ def part_scores(
 def published_passes(
     folder: str, context_size: int, seed: int = 0
 ) -> Iterator[tuple[str, ContextualEncoder]]:
-    """The published forward passes, one after the other: variant and encoder, in evaluation mode.
-
-    Args:
-        folder: folder with jxm/cde-small-v1 or -v2, for the passes that fit its weights; "" for
-            small random weights in "hub", "train" and "v2".
-        context_size: context documents of the random ones.
-        seed: seed of their weights.
-
-    Example:
-        >>> [variant for variant, _ in published_passes("", context_size=4)]
-        ['hub', 'train', 'v2']
+    """The published forward passes, one after the other: variant and encoder, in evaluation
+    mode.
     """
     variants = ["hub", "train", "v2"]
     if folder:
@@ -113,12 +86,6 @@ def pass_changes(
     model: ContextualEncoder, text: Tokens, context: Tokens
 ) -> tuple[dict[str, float], Tensor]:
     """What changes the vectors of a published forward pass, and the vectors.
-
-    Args:
-        model: the pass.
-        text: tokens as `token_ids` gives them.
-        context: tokens of the documents, which are repeated up to the number that the model is
-            made for.
 
     Returns:
         Changes by "context reversed", "two text tokens exchanged", "half of the context" (not a

@@ -32,12 +32,7 @@ class Step(Protocol):
     """One step; its gradients are in the model's parameters afterwards."""
 
     def __call__(self, chunk_tokens: int, cache: bool, half: bool | None = None) -> ContrastiveLoss:
-        """The loss, detached.
-
-        Args:
-            chunk_tokens, cache: see `cde.training.step.backward`.
-            half: in bfloat16; by default where it is fast.
-        """
+        """The loss, detached."""
 
 
 def random_step(
@@ -54,23 +49,6 @@ def random_step(
 
     The filter leaves out one negative in twenty, at random. Dropout falls the same way in each
     step.
-
-    Args:
-        pairs: pairs of the batch.
-        seed: seed of texts, filter, dropout, and of the weights that MiniLM does not have.
-        layers: layers of each stage.
-        tokens: length of the longest text; the shortest has half as many.
-        context_size: context documents.
-        hard: hard negatives besides, for each query.
-        options: those of `ContextualEncoder.from_backbone`, such as attention or dropout.
-
-    Raises:
-        ValueError: options that do not fit each other.
-
-    Example:
-        >>> model, step = random_step(2, layers=1, tokens=4, context_size=2)
-        >>> bool(torch.isfinite(step(64, cache=True).loss))
-        True
     """
     torch.manual_seed(seed)  # of what MiniLM has no weights for
     model = ContextualEncoder.from_backbone("minilm", layers, context_size=context_size, **options)
@@ -105,15 +83,8 @@ def step_memory(
     For a clean number, call it in a process of its own
     (`cde_studies.encoder.timing.in_own_processes`).
 
-    Args:
-        pairs, seed, options: as in `random_step`.
-        cache, chunk_tokens: as in a `Step`.
-
     Returns:
         above: MiB at the highest above the loaded model and its texts; process: MiB in all; loss.
-
-    Raises:
-        OSError: a machine that does not tell.
     """
     torch.set_num_threads(1)
     _, step = random_step(pairs, seed, **options)
@@ -122,21 +93,7 @@ def step_memory(
 
 
 def gradients(model: BiEncoder | ContextualEncoder, batch: BatchTexts) -> float:
-    """The loss of one step without gradient caching; its gradients are made and thrown away.
-
-    Args:
-        model: either encoder.
-        batch: queries, then as many documents; a context, where the encoder reads one.
-
-    Raises:
-        FloatingPointError: a loss that is not finite.
-
-    Example:
-        >>> words = (2417, 2630, 2417, 2630)
-        >>> texts = [np.array([101, word, 102], dtype=np.int32) for word in words]
-        >>> gradients(BiEncoder.from_backbone(layers=1), BatchTexts(texts)) < 0.01
-        True
-    """
+    """The loss of one step without gradient caching; its gradients are made and thrown away."""
     count = len(batch.texts) // 2
     torch.manual_seed(0)  # of dropout: each round has the same loss
     result = backward(
@@ -160,23 +117,9 @@ def steps_to_time(
 ) -> dict[str, Callable[[], float]]:
     """One step of a recipe with each encoder, on the same pairs, and steps on texts of each length.
 
-    Args:
-        recipe: its layers and sizes, and a batch of its pairs; all encoders are MiniLM's.
-        encoders: name → settings (architecture, attention).
-        lengths: lengths in tokens of texts drawn at random, which a bi-encoder reads.
-        pairs: pairs of such texts, for each length.
-        seed: seed of the draws.
-
     Returns:
         name → a job of `cde_studies.encoder.timing.in_turns` that returns its loss. Those of
         lengths have names such as "64 tokens".
-
-    Example:
-        >>> from cde_studies.recipes import recipe
-        >>> encoders = {"one": {"architecture": "bi-encoder"}}
-        >>> jobs = steps_to_time(recipe("smoke"), encoders, [4], 2, 0)
-        >>> list(jobs), jobs["4 tokens"]() > 0
-        (['one', '4 tokens'], True)
     """
     base, generator = recipe.base, np.random.default_rng(seed)
     torch.manual_seed(seed)  # of what MiniLM does not have: the null token, …

@@ -44,15 +44,7 @@ _WORDS_KEPT = 4
 
 @dataclass(frozen=True)
 class TextWords:
-    """Words of docstrings, and which of them each docstring has.
-
-    Attributes:
-        words: MiniLM knows each as one token; it stands in 20 docstrings or more, and in no more
-            than 3 % of all.
-        tokens: MiniLM's number of each.
-        training, test: `(documents, longest)` int64, the words of docstrings of the packages for
-            training and for the test, filled up with -1.
-    """
+    """Words of docstrings, and which of them each docstring has."""
 
     words: list[str]
     tokens: Tensor
@@ -62,19 +54,7 @@ class TextWords:
 
 @cache
 def text_words(packages: tuple[str, ...] = tuple(PACKAGES)) -> TextWords:
-    """Read the words of docstrings.
-
-    Args:
-        packages: names of `pydocs`; every fifth is for the test.
-
-    Raises:
-        ValueError: fewer than five packages.
-
-    Example:
-        >>> found = text_words(("rich", "tornado", "sphinx", "networkx", "pandas"))
-        >>> "align" in found.words, "the" in found.words
-        (True, False)
-    """
+    """Read the words of docstrings."""
     if len(packages) < PACKAGES_KEPT:
         raise ValueError(
             f"text_words takes {PACKAGES_KEPT} packages or more, every fifth for the test; "
@@ -109,35 +89,13 @@ def text_words(packages: tuple[str, ...] = tuple(PACKAGES)) -> TextWords:
 
 
 def of_test(words: int) -> Tensor:
-    """Which of so many words are boilerplate in the test alone, `(words,)` bool.
-
-    Example:
-        >>> of_test(5).tolist()
-        [False, False, False, True, False]
-    """
+    """Which of so many words are boilerplate in the test alone, `(words,)` bool."""
     return torch.arange(words) % _WORDS_KEPT == _WORDS_KEPT - 1
 
 
 @dataclass(frozen=True)
 class TextGame:
-    """The rules: how many words of each kind a text has, and which corpora are drawn.
-
-    Attributes:
-        packages: names of `pydocs`; by default all.
-        boilerplate: words that are a corpus' boilerplate.
-        boilerplate_in_document: of these in a document; a query has half as many.
-        content_in_document: words of a docstring in a document; a query repeats two.
-        unseen: draw from the packages and the boilerplate words of the test.
-
-    Raises:
-        ValueError: more words in a text than there are of their kind.
-
-    Example:
-        >>> game = TextGame(packages=("rich", "tornado", "sphinx", "networkx", "pandas"))
-        >>> corpus = game.draw(4, 8, torch.Generator().manual_seed(0))
-        >>> tuple(corpus.documents.shape), tuple(corpus.queries.shape)
-        ((4, 9), (4, 5))
-    """
+    """The rules: how many words of each kind a text has, and which corpora are drawn."""
 
     packages: tuple[str, ...] | None = None
     boilerplate: int = 16
@@ -184,18 +142,7 @@ class TextGame:
         generator: torch.Generator,
         vocabulary: tuple[Tensor, Tensor] | None = None,
     ) -> Corpus:
-        """A corpus: pairs, and context documents beside them.
-
-        Args:
-            pairs: how many.
-            context: how many context documents.
-            generator: of every draw.
-            vocabulary: its boilerplate words, and what `vocabulary` gives beside them; by default
-                drawn first.
-
-        Raises:
-            ValueError: fewer docstrings with so many words than are asked for.
-        """
+        """A corpus: pairs, and context documents beside them."""
         boilerplate, _ = vocabulary or self.vocabulary(generator)
         table = self._found.test if self.unseen else self._found.training
         table = table[(table >= 0).sum(dim=1) >= self.content_in_document]
@@ -235,9 +182,6 @@ class TextGame:
     def embeddings(self, dim: int) -> Tensor:
         """MiniLM's word embeddings, whitened: their first principal components, each of variance 1,
         `(words, dim)` float32.
-
-        Raises:
-            ValueError: more components than MiniLM's vectors have.
         """
         _, weights = backbone_weights("minilm", 1)
         [name] = [one for one in weights if one.endswith("word_embeddings.weight")]

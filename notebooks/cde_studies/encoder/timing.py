@@ -31,20 +31,9 @@ __all__ = ["in_own_processes", "in_turns", "memory_is_measured", "peak_memory", 
 def in_turns(jobs: Mapping[str, Callable[[], Any]], rounds: int) -> pd.DataFrame:
     """Seconds of each job in each round, after one round to warm up.
 
-    Args:
-        jobs: name → what is timed; on a GPU, until it has finished there.
-        rounds: rounds that count.
-
     Returns:
         Columns step (the job's name), round (from 1), seconds, and loss where the jobs return a
         number.
-
-    Raises:
-        ValueError: no round.
-
-    Example:
-        >>> in_turns({"nothing": lambda: None}, 2)["round"].tolist()
-        [1, 2]
     """
     if rounds < 1:
         raise ValueError(f"rounds must be 1 or more; it is {rounds}")
@@ -64,24 +53,13 @@ def in_turns(jobs: Mapping[str, Callable[[], Any]], rounds: int) -> pd.DataFrame
 
 
 def ratios(times: pd.DataFrame, job: str, other: str) -> pd.Series[float]:
-    """How many times as long one job took as another, by round.
-
-    Example:
-        >>> times = pd.DataFrame({"step": ["a", "b"], "round": 1, "seconds": [3.0, 2.0]})
-        >>> ratios(times, "a", "b").tolist()
-        [1.5]
-    """
+    """How many times as long one job took as another, by round."""
     seconds = times.pivot_table(index="round", columns="step", values="seconds")
     return seconds[job] / seconds[other]
 
 
 def memory_is_measured() -> bool:
-    """Whether this machine tells the peak of a process' memory: a GPU does, and Linux.
-
-    Example:
-        >>> memory_is_measured() in (True, False)
-        True
-    """
+    """Whether this machine tells the peak of a process' memory: a GPU does, and Linux."""
     return torch.cuda.is_available() or Path("/proc/self/clear_refs").exists()
 
 
@@ -90,14 +68,6 @@ def peak_memory(job: Callable[[], Any]) -> tuple[float, float, Any]:
     job returned.
 
     A process gives memory back as it likes: for a clean number, call it in a process of its own.
-
-    Raises:
-        OSError: a machine that does not tell.
-
-    Example:
-        >>> above, whole, result = peak_memory(lambda: 3)
-        >>> above < whole, result
-        (True, 3)
     """
     if not memory_is_measured():
         raise OSError("peak memory is read from a GPU, or from /proc, which only Linux has")
@@ -131,19 +101,8 @@ def in_own_processes(function: Callable[..., Any], jobs: Sequence[Sequence[Any]]
     which glibc would keep for later, more or less of it from run to run. Two run at the same time;
     on a GPU, one.
 
-    Args:
-        function: function of an importable module; JSON can hold what it takes and returns.
-        jobs: the arguments of each call.
-
     Returns:
         What the calls returned, in the order of the jobs.
-
-    Raises:
-        RuntimeError: a call failed; the message ends with its error.
-
-    Example:
-        >>> in_own_processes(os.path.join, [["a", "b"], ["c", "d"]])
-        ['a/b', 'c/d']
     """
     at_once = 1 if torch.cuda.is_available() else 2
     call = [function.__module__, function.__name__, jobs, at_once]

@@ -62,21 +62,7 @@ _PUBLISHED_NOMIC = {
 def untrained_encoder(
     family: str, seed: int = 0, device: str | None = None, **settings: Any
 ) -> ContextualEncoder:
-    """A small encoder of a family, both stages alike, in evaluation mode.
-
-    Args:
-        family: a key of `UNTRAINED_FAMILIES`.
-        seed: seed of the weights; two patterns of attention have the same weights.
-        device: device to run on; by default CUDA where there is one.
-        settings: settings of `ContextualConfig`.
-
-    Raises:
-        ValueError: an unknown family, or a setting that is not accepted.
-
-    Example:
-        >>> untrained_encoder("NomicBERT", attention="cached", context_size=8).dim
-        64
-    """
+    """A small encoder of a family, both stages alike, in evaluation mode."""
     if family not in UNTRAINED_FAMILIES:
         raise ValueError(f"family must be one of {', '.join(UNTRAINED_FAMILIES)}; it is {family!r}")
     backbone = UNTRAINED_FAMILIES[family]
@@ -88,27 +74,13 @@ def untrained_encoder(
 
 
 def on_purpose(model: ContextualEncoder) -> ContextualEncoder:
-    """The same encoder, of which `with_context` no longer warns that it is untrained.
-
-    Args:
-        model: an encoder of `ContextualEncoder.from_backbone`.
-
-    Example:
-        >>> model = on_purpose(ContextualEncoder.from_backbone("minilm", 1, context_size=2))
-        >>> model.with_context(["one boat", "two boats"])
-        CorpusEncoder(all 2 texts; 384 dimensions, attention full)
-    """
+    """The same encoder, of which `with_context` no longer warns that it is untrained."""
     model._untrained = None
     return model
 
 
 def untrained_arms(context_size: int, seed: int = 0) -> dict[tuple[str, str], ContextualEncoder]:
-    """A small encoder of each family in each attention pattern: (family, pattern) → encoder.
-
-    Example:
-        >>> list(untrained_arms(8))[:2]
-        [('NomicBERT', 'full'), ('NomicBERT', 'cached')]
-    """
+    """A small encoder of each family in each attention pattern: (family, pattern) → encoder."""
     return {
         (family, pattern): untrained_encoder(
             family, seed, attention=pattern, context_size=context_size
@@ -121,21 +93,7 @@ def untrained_arms(context_size: int, seed: int = 0) -> dict[tuple[str, str], Co
 def untrained_published(
     variant: str, context_size: int, seed: int = 0, device: str | None = None
 ) -> ContextualEncoder:
-    """A small encoder that runs one of the published forward passes, in evaluation mode.
-
-    Args:
-        variant: "hub" or "train" over NomicBERT, with the same weights; "v2" over ModernBERT.
-        context_size: context documents that it is made for.
-        seed: seed of the weights.
-        device: device to run on; by default CUDA where there is one.
-
-    Raises:
-        ValueError: an unknown variant.
-
-    Example:
-        >>> untrained_published("hub", context_size=8).config.variant
-        'hub'
-    """
+    """A small encoder that runs one of the published forward passes, in evaluation mode."""
     described = {
         "embedder": "nomic-ai/nomic-bert-2048",
         "transductive_corpus_size": context_size,

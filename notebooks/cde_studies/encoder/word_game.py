@@ -39,13 +39,7 @@ _CUT, _TIE = 10, 1e-6
 
 @dataclass(frozen=True)
 class Corpus:
-    """Pairs of one corpus, and a sample of its other documents.
-
-    Attributes:
-        queries: `(n, words of a query)` int64, word numbers; row i asks for document i.
-        documents: `(n, words of a document)` int64.
-        context: `(j, words of a document)` int64, documents beside these.
-    """
+    """Pairs of one corpus, and a sample of its other documents."""
 
     queries: Tensor
     documents: Tensor
@@ -54,24 +48,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class WordGame:
-    """The rules: how many words there are, and how many of each kind a text has.
-
-    Attributes:
-        words: size of the vocabulary.
-        boilerplate: words of it that are a corpus' boilerplate.
-        boilerplate_in_document: of these in a document; a query has half as many.
-        content_in_document: content words in a document; a query has all but one.
-        drift: share of the boilerplate that each corpus draws anew, 0 to 1.
-
-    Raises:
-        ValueError: more words in a text than there are of their kind, or a drift outside 0 to 1.
-
-    Example:
-        >>> game = WordGame()
-        >>> corpus = game.draw(4, 8, torch.Generator().manual_seed(0))
-        >>> tuple(corpus.documents.shape), tuple(corpus.queries.shape)
-        ((4, 9), (4, 5))
-    """
+    """The rules: how many words there are, and how many of each kind a text has."""
 
     words: int = 64
     boilerplate: int = 16
@@ -112,14 +89,7 @@ class WordGame:
         generator: torch.Generator,
         vocabulary: tuple[Tensor, Tensor] | None = None,
     ) -> Corpus:
-        """A corpus: pairs, and context documents beside them.
-
-        Args:
-            pairs: how many.
-            context: how many context documents.
-            generator: of every draw.
-            vocabulary: its boilerplate and content words; by default drawn first.
-        """
+        """A corpus: pairs, and context documents beside them."""
         boilerplate, content = vocabulary or self.vocabulary(generator)
 
         def some(words: Tensor, count: int, rows: int) -> Tensor:
@@ -156,12 +126,7 @@ def context_idf(corpus: Corpus, words: int) -> Tensor:
 
 
 def bag_scores(corpus: Corpus, weights: Tensor) -> Tensor:
-    """Cosines of weighted bags of words, `(queries, documents)` float32.
-
-    Args:
-        corpus: the pairs.
-        weights: of each word, `(words,)`.
-    """
+    """Cosines of weighted bags of words, `(queries, documents)` float32."""
 
     def bags(rows: Tensor) -> Tensor:
         return normalize(torch.zeros(len(rows), len(weights)).scatter_(1, rows, 1.0) * weights)
@@ -172,15 +137,6 @@ def bag_scores(corpus: Corpus, weights: Tensor) -> Tensor:
 def mean_ndcg(scores: Tensor) -> float:
     """Mean NDCG@10 where document i alone answers query i; ties are broken by chance, of which this
     is the expectation.
-
-    Args:
-        scores: `(n, n)`.
-
-    Example:
-        >>> mean_ndcg(torch.eye(3))
-        1.0
-        >>> round(mean_ndcg(torch.tensor([[0.0, 1.0], [1.0, 1.0]])), 3)
-        0.723
     """
     own = scores.diagonal()[:, None]
     ahead = (scores > own + _TIE).sum(dim=1)
@@ -192,10 +148,5 @@ def mean_ndcg(scores: Tensor) -> float:
 
 
 def way_to_own_statistics(measured: float, equal: float, own: float) -> float:
-    """How far a score has come from that of equal weights (0) to that of own statistics (1).
-
-    Example:
-        >>> way_to_own_statistics(60.0, 20.0, 100.0)
-        0.5
-    """
+    """How far a score has come from that of equal weights (0) to that of own statistics (1)."""
     return (measured - equal) / (own - equal)

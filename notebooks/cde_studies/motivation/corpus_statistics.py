@@ -32,15 +32,8 @@ Vectors = NDArray[np.float32]
 
 
 def inverse_document_frequency(counts: NDArray[np.integer], size: int) -> NDArray[np.float64]:
-    """Lucene's IDF, that of `cde.BM25`: ln(1 + (N - df + 0.5) / (df + 0.5)), above 0 for every df.
-
-    Args:
-        counts: document frequencies df; 0 for what the corpus lacks.
-        size: documents N of the corpus.
-
-    Example:
-        >>> inverse_document_frequency(np.array([0, 1, 2]), 2).round(2).tolist()
-        [1.79, 0.69, 0.18]
+    """Lucene's IDF, that of `cde.BM25`: ln(1 + (N - df + 0.5) / (df + 0.5)), above 0 for
+    every df.
     """
     weights = np.log1p((size - counts + 0.5) / (counts + 0.5))
     return np.asarray(weights, dtype=np.float64)
@@ -48,19 +41,7 @@ def inverse_document_frequency(counts: NDArray[np.integer], size: int) -> NDArra
 
 @dataclass(frozen=True)
 class Counts:
-    """Document frequencies of a corpus, or of several as one.
-
-    Attributes:
-        size: how many documents were counted.
-        terms: how many of them hold each of BM25's terms.
-        pieces: how many hold each word piece, `(vocabulary,)` int64.
-
-    Example:
-        >>> from cde.models.encoder import load_tokenizer
-        >>> counts = Counts.of(["red boats", "a red house"], load_tokenizer("minilm"), 32)
-        >>> counts.size, counts.terms.to_dict(), counts.pieces.max().item()
-        (2, {'boat': 1, 'hous': 1, 'red': 2}, 2)
-    """
+    """Document frequencies of a corpus, or of several as one."""
 
     size: int
     terms: pd.Series[int]
@@ -95,18 +76,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and covariance of document vectors.
-
-    Attributes:
-        mean: `(dim,)` float32.
-        whitening: `(dim, dim)` float32: vectors less `mean` times this have about the same variance
-            in all directions.
-
-    Example:
-        >>> cross = np.array([[1, 0], [-1, 0], [0, 1], [0, -1]], np.float32)
-        >>> Moments.of(2 * cross).whitening.astype(float).round(2).tolist()
-        [[0.71, 0.0], [0.0, 0.71]]
-    """
+    """Mean and covariance of document vectors."""
 
     mean: Vectors
     whitening: Vectors
@@ -125,16 +95,8 @@ def shrunk_covariance(vectors: Vectors) -> NDArray[np.float64]:
 
     As `sklearn.covariance.ledoit_wolf`, with one product of the vectors in place of three.
 
-    Args:
-        vectors: `(n, dim)` float32.
-
     Returns:
         `(dim, dim)` float64.
-
-    Example:
-        >>> cross = np.array([[2, 0], [-2, 0], [0, 1], [0, -1]], np.float32)
-        >>> np.cov(cross.T, bias=True).tolist(), shrunk_covariance(cross).round(2).tolist()
-        ([[2.0, 0.0], [0.0, 0.5]], [[1.29, 0.0], [0.0, 1.21]])
     """
     centred = torch.from_numpy(vectors - vectors.mean(axis=0))
     n, dim = centred.shape

@@ -77,20 +77,7 @@ LONGEST = 256
 
 @dataclass(frozen=True)
 class TermMatrix:
-    """BM25 of one corpus, with the weights of terms left open.
-
-    Attributes:
-        vocabulary: terms of the queries.
-        queries: how often each query holds each term, `(queries, terms)`.
-        documents: `tf / (tf + k1 · (1 − b + b · length / mean length))`, `(terms, documents)`.
-
-    Example:
-        >>> toy = RetrievalSet(["a", "b"], ["red boats", "blue boats"], ["q"], ["blue boats"], {})
-        >>> matrix = TermMatrix.of(toy)
-        >>> weights = [1.0 if term == "blue" else 0.5 for term in matrix.vocabulary]
-        >>> matrix.scores(np.array(weights)).astype(float).round(2).tolist()
-        [[0.26, 0.79]]
-    """
+    """BM25 of one corpus, with the weights of terms left open."""
 
     vocabulary: list[str]
     queries: sparse.csr_matrix
@@ -119,9 +106,6 @@ class TermMatrix:
     def scores(self, weights: NDArray[np.float64]) -> Scores:
         """Scores of all documents, `(queries, documents)`; −∞ for a document without a term of the
         query.
-
-        Args:
-            weights: weight of each term, above 0.
         """
         scores = (self.queries.multiply(weights[None]) @ self.documents).toarray()
         return np.where(scores > 0, scores, -np.inf).astype(np.float32)
@@ -141,16 +125,6 @@ def whiten(vectors: Tensor, moments: Moments) -> Tensor:
 class PooledMiniLM:
     """MiniLM with its last hidden states averaged by weights of word pieces, many sets of weights
     at once.
-
-    Args:
-        max_tokens: texts are cut there; 256 at most.
-
-    Example:
-        >>> model = PooledMiniLM(32)
-        >>> equal = np.ones((1, len(model.tokenizer)), np.float32)
-        >>> vectors = model.encode(["red boats", "scarlet ships"], equal)
-        >>> vectors.shape, bool(vectors[0, 0] @ vectors[1, 0] > 0.5)
-        ((2, 1, 384), True)
     """
 
     def __init__(self, max_tokens: int) -> None:
@@ -165,12 +139,7 @@ class PooledMiniLM:
         self.model.eval()
 
     def encode(self, texts: Sequence[str], weights: Vectors) -> Vectors:
-        """Unit vectors of texts, `(texts, sets, dim)` float32.
-
-        Args:
-            texts: any number.
-            weights: weight of each word piece in each set, `(sets, vocabulary)` float32.
-        """
+        """Unit vectors of texts, `(texts, sets, dim)` float32."""
         table = torch.from_numpy(weights).to(self.device)
         ends = torch.tensor(
             [self.tokenizer.cls_token_id, self.tokenizer.sep_token_id], device=self.device
@@ -203,29 +172,12 @@ class PooledMiniLM:
 def headroom(collections: Sequence[RetrievalSet], max_tokens: int) -> pd.DataFrame:
     """NDCG@10 of each corpus searched with the statistics of each, and of none.
 
-    Args:
-        collections: three or more, with different names; each is a corpus T, and each other's S.
-        max_tokens: MiniLM reads so many tokens of a text; 256 at most.
-
     Returns:
         A row for each way of `WAYS`, `searched` corpus and `source` of statistics: a corpus,
         `NONE`, `GENERAL`, or `OTHERS`. `ndcg` is the mean over queries (0 to 1), `low` and `high` a
         95 % interval over queries of the own statistics' score minus it, for sources that are no
         single corpus. `divergence` is the source's IDF distance ("expected") from the searched
         corpus; `documents` and `queries` count those of the searched corpus.
-
-    Raises:
-        ValueError: fewer than three collections, names that occur twice, or one of `NONE`,
-            `GENERAL` and `OTHERS` as a name.
-
-    Example:
-        >>> toys = [
-        ...     RetrievalSet(["a", "b"], [f"red {of}", f"blue {of}"], ["p", "q"], ["red", "blue"],
-        ...     {"p": {"a": 1}, "q": {"b": 1}}, name=of) for of in ("boats", "hills", "lamps")]
-        >>> rows = headroom(toys, max_tokens=16)
-        >>> own = rows[(rows["way"] == "BM25, IDF") & (rows["searched"] == rows["source"])]
-        >>> len(rows), own["ndcg"].tolist()
-        (72, [1.0, 1.0, 1.0])
     """
     names = [one.name.rpartition("/")[2] for one in collections]
     if len(names) < 3 or len({*names, NONE, GENERAL, OTHERS}) != len(names) + 3:

@@ -29,18 +29,7 @@ Table = NDArray[np.float64]
 
 
 def mean_over_pairs(table: Table) -> Interval:
-    """Mean over ordered pairs of different things, with an interval over things.
-
-    Args:
-        table: `(n, n)`, first thing × second thing, three or more; the diagonal does not count.
-
-    Raises:
-        ValueError: another shape, or a value off the diagonal that is no number.
-
-    Example:
-        >>> print(mean_over_pairs(np.array([[0, 1, 2], [1, 0, 3], [2, 3, 0.0]])))
-        2.0 [-3.0, 7.0]
-    """
+    """Mean over ordered pairs of different things, with an interval over things."""
     values = _off_diagonal(table)
     n, total = len(values), values.sum()
     left = total - values.sum(axis=0) - values.sum(axis=1)  # without each thing in turn
@@ -49,22 +38,7 @@ def mean_over_pairs(table: Table) -> Interval:
 
 
 def correlation_over_pairs(x: Table, y: Table, within: bool = False, seed: int = 0) -> Interval:
-    """Pearson's correlation over ordered pairs of things, bootstrapped over things.
-
-    Args:
-        x, y: `(n, n)`, three things or more; the diagonal does not count.
-        within: take each row's mean off both first: which of a row's pairs has more of both.
-        seed: seed of the draws.
-
-    Raises:
-        ValueError: other shapes, a value off the diagonal that is no number, or values that are all
-            equal.
-
-    Example:
-        >>> x = np.arange(16.0).reshape(4, 4)
-        >>> correlation_over_pairs(x, 2 * x).estimate
-        1.0
-    """
+    """Pearson's correlation over ordered pairs of things, bootstrapped over things."""
     first, second = _off_diagonal(x), _off_diagonal(y)
     if first.shape != second.shape:
         raise ValueError(f"x and y must have one shape; they have {first.shape}, {second.shape}")
@@ -108,17 +82,7 @@ def _off_diagonal(table: Table) -> Table:
 
 @dataclass(frozen=True)
 class Headroom:
-    """The rows of `headroom`, and ways to read them. All differences are in NDCG@10 points.
-
-    Attributes:
-        rows: see `cde_studies.motivation.headroom.headroom`.
-
-    Example:
-        >>> rows = [["a", "a", 0.5], ["a", NONE, 0.4], ["b", "b", 0.7], ["b", NONE, 0.4]]
-        >>> rows = pd.DataFrame(rows, columns=["searched", "source", "ndcg"]).assign(way="w")
-        >>> Headroom(rows).gains("w", NONE).round(1).to_dict()
-        {'a': 10.0, 'b': 30.0}
-    """
+    """The rows of `headroom`, and ways to read them. All differences are in NDCG@10 points."""
 
     rows: pd.DataFrame
 
@@ -138,12 +102,7 @@ class Headroom:
         return part.pivot_table(column, index="searched", columns="source").loc[self.names]
 
     def gains(self, way: str, over: str) -> pd.Series[float]:
-        """Own statistics minus another source's, of each corpus searched.
-
-        Args:
-            way: one of `ways`.
-            over: `NONE`, `GENERAL`, `OTHERS` or a corpus.
-        """
+        """Own statistics minus another source's, of each corpus searched."""
         scores = self.table(way)
         own = pd.Series({name: scores.loc[name, name] for name in self.names})
         return 100 * (own - scores[over])
@@ -155,23 +114,13 @@ class Headroom:
         return -100 * scores.sub(own, axis=0)
 
     def gain(self, way: str, over: str) -> Interval:
-        """Mean over corpora of own statistics minus another source's.
-
-        Args:
-            way, over: as for `gains`. With `OTHERS` the interval speaks of other corpora in both
-                roles.
-        """
+        """Mean over corpora of own statistics minus another source's."""
         if over == OTHERS:
             return mean_over_pairs(self.losses(way).to_numpy())
         return run_interval(self.gains(way, over), "collections")
 
     def correlation(self, way: str, within: bool = False) -> Interval:
-        """Correlation over pairs of the IDF distance with the loss.
-
-        Args:
-            way: one of `ways`.
-            within: as for `correlation_over_pairs`.
-        """
+        """Correlation over pairs of the IDF distance with the loss."""
         distances = self.table(way, "divergence")[self.names]
         return correlation_over_pairs(distances.to_numpy(), self.losses(way).to_numpy(), within)
 

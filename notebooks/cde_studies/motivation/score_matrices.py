@@ -24,22 +24,7 @@ _CUT = 10
 
 @dataclass(frozen=True)
 class JudgedMatrix:
-    """A retrieval set's judgements as arrays.
-
-    Attributes:
-        order: positions of the documents, `(documents,)`, in the order in which ties are broken.
-        gains: grades in that order, `(queries, documents)` float32; 0 for what is not relevant.
-        dropped: what a query may not find, in that order, `(queries, documents)` bool.
-        ideal: the best discounted gain that each query allows, `(queries,)` float64.
-
-    Example:
-        >>> toy = RetrievalSet(["a", "b"], ["one", "two"], ["q"], ["?"], {"q": {"a": 1}})
-        >>> judged = JudgedMatrix.of(toy)
-        >>> judged.ndcg(np.array([[2.0, 1.0]], np.float32)).tolist()
-        [1.0]
-        >>> judged.ndcg(np.array([[1.0, 1.0]], np.float32)).round(2).tolist()
-        [0.63]
-    """
+    """A retrieval set's judgements as arrays."""
 
     order: NDArray[np.int64]
     gains: NDArray[np.float32]
@@ -68,15 +53,7 @@ class JudgedMatrix:
         return cls(np.array(order, dtype=np.int64), gains, dropped, ideal)
 
     def ndcg(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
-        """NDCG@10 of each query, `(queries,)` float64.
-
-        Args:
-            scores: `(queries, documents)` float32, documents in the set's order; −∞ for those that
-                a system does not find.
-
-        Raises:
-            ValueError: scores of another shape.
-        """
+        """NDCG@10 of each query, `(queries,)` float64."""
         if scores.shape != self.gains.shape:
             raise ValueError(f"scores must be of shape {self.gains.shape}; it is {scores.shape}")
         shown = np.where(self.dropped, np.float32(-np.inf), scores[:, self.order])

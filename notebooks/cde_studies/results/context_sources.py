@@ -35,30 +35,9 @@ def search_in_every_context(
 ) -> pd.DataFrame:
     """NDCG@10 of corpora, by the corpus that the context and BM25's weights are taken from.
 
-    Args:
-        model: a contextual encoder; a context is drawn with seed 0.
-        searched: sets to search.
-        sources: sets whose documents are read and counted; those that are searched may be among
-            them.
-        others: besides its own, so many sources of each set; which ones depends on the places of
-            the set and of the sources alone. None: all.
-
     Returns:
         A row for each set and source: `searched`, `source`, `ndcg` (the encoder in the source's
         context) and `bm25` (BM25 with the source's IDF), 0 to 1.
-
-    Raises:
-        ValueError: fewer than one other source, or more than there are.
-
-    Example:
-        >>> from cde.data import RetrievalSet
-        >>> toy = RetrievalSet(["a", "b"], ["a boat", "a house"], ["q"], ["boat"], {"q": {"a": 1}})
-        >>> sets = [EvaluationSet(name, toy, "out") for name in ("harbour", "village")]
-        >>> model = ContextualEncoder.from_backbone("minilm", 1, attention="gated",
-        ...     first_stage_layers=0, tie_token_embeddings=True)
-        >>> rows = search_in_every_context(model, sets[:1], sets)
-        >>> rows[["searched", "source", "bm25"]].values.tolist()
-        [['harbour', 'harbour', 1.0], ['harbour', 'village', 1.0]]
     """
     rows, longest = [], model.config.max_tokens
     counts = {
@@ -108,18 +87,8 @@ def _sources_of(
 def own_corpus_gains(rows: pd.DataFrame, column: str = "ndcg") -> pd.Series[float]:
     """What the own corpus is worth more than others, by corpus, the mean over seeds.
 
-    Args:
-        rows: `set`, `context` ("own" or "other"), and the column, a share from 0 to 1.
-        column: "ndcg" for the encoder, "bm25" for BM25 with the same documents' IDF.
-
     Returns:
         Points of NDCG@10 by set, in the order of the rows.
-
-    Example:
-        >>> rows = pd.DataFrame({"set": "boats", "context": ["own", "other", "other"],
-        ...     "ndcg": [0.5, 0.375, 0.125]})
-        >>> own_corpus_gains(rows).to_dict()
-        {'boats': 25.0}
     """
     table = rows.pivot_table(column, "set", "context", sort=False)
     return 100 * (table["own"] - table["other"])
@@ -128,15 +97,6 @@ def own_corpus_gains(rows: pd.DataFrame, column: str = "ndcg") -> pd.Series[floa
 def follows_statistics(rows: pd.DataFrame) -> pd.Series[float]:
     """Spearman's correlation over sources of the encoder's scores and BM25's, for each corpus that
     is searched; it is no number where all sources are worth the same.
-
-    Args:
-        rows: those of `search_in_every_context`, of one encoder.
-
-    Example:
-        >>> rows = pd.DataFrame({"searched": "a", "source": ["a", "b", "c"],
-        ...     "ndcg": [0.5, 0.4, 0.3], "bm25": [0.6, 0.3, 0.2]})
-        >>> follows_statistics(rows).to_dict()
-        {'a': 1.0}
     """
     found = {}
     for name, of in rows.groupby("searched", sort=False):

@@ -18,17 +18,9 @@ __all__ = ["correlations", "loss_and_score", "r_of_runs", "r_of_seeds"]
 def loss_and_score(rows: pd.DataFrame) -> pd.DataFrame:
     """Loss and NDCG@10 points of each run, from rows of `sweep` for each of its sets.
 
-    Args:
-        rows: table with columns seed, batch_size, cluster_size, loss and ndcg (0 to 1).
-
     Returns:
         A row for each run: seed, batch_size, cluster_size, loss, and ndcg (0 to 100), the mean over
         sets.
-
-    Example:
-        >>> run = {"seed": 0, "batch_size": 8, "cluster_size": 16, "loss": 2.0}
-        >>> loss_and_score(pd.DataFrame([run | {"ndcg": 0.5}, run | {"ndcg": 0.25}]))["ndcg"].item()
-        37.5
     """
     by_run = rows.groupby(["seed", "batch_size", "cluster_size"])
     runs = by_run.agg(loss=("loss", "first"), ndcg=("ndcg", "mean")).reset_index()
@@ -38,16 +30,8 @@ def loss_and_score(rows: pd.DataFrame) -> pd.DataFrame:
 def r_of_seeds(runs: pd.DataFrame) -> pd.Series[float]:
     """Pearson's r of loss and score over the cluster sizes of each seed, averaged over batch sizes.
 
-    Args:
-        runs: table of `loss_and_score`.
-
     Returns:
         r by seed; a seed is left out where loss or score does not vary at any batch size.
-
-    Example:
-        >>> runs = pd.DataFrame({"seed": 0, "batch_size": 8, "loss": [1, 2, 3], "ndcg": [5, 7, 9]})
-        >>> r_of_seeds(runs).to_dict()
-        {0: 1.0}
     """
     groups = runs.groupby(["seed", "batch_size"])
     each = {key: float(some["loss"].corr(some["ndcg"])) for key, some in groups}
@@ -59,15 +43,8 @@ def r_of_runs(runs: pd.DataFrame) -> Interval | None:
 
     The interval is too narrow: runs of one cluster size are not independent.
 
-    Args:
-        runs: table of `loss_and_score`, of one batch size.
-
     Returns:
         None for fewer than four runs, or where loss or score does not vary.
-
-    Example:
-        >>> r_of_runs(pd.DataFrame({"loss": [1, 2, 3, 4], "ndcg": [5, 7, 9, 11]})).estimate
-        1.0
     """
     if len(runs) < 4 or pd.isna(runs["loss"].corr(runs["ndcg"])):
         return None
@@ -77,17 +54,9 @@ def r_of_runs(runs: pd.DataFrame) -> Interval | None:
 def correlations(runs: pd.DataFrame) -> pd.DataFrame:
     """Both kinds of correlation at each batch size, as text for a page.
 
-    Args:
-        runs: table of `loss_and_score`.
-
     Returns:
         A line for each batch size: batch, r of a seed, r of all runs ("–" where there is none), and
         how many runs there are.
-
-    Example:
-        >>> runs = pd.DataFrame({"seed": 0, "batch_size": 8, "loss": [1, 2, 3], "ndcg": [5, 7, 9]})
-        >>> correlations(runs).iloc[0].to_dict()
-        {'batch': 8, 'r of a seed': '1 (one run)', 'r of all runs': '–', 'runs': 3}
     """
     lines = [
         {

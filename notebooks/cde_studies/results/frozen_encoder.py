@@ -37,20 +37,7 @@ _READER: dict[str, Any] = {
 
 
 def with_reader(profile: str, settings: Any = None) -> Recipe:
-    """The recipe of a profile, with MiniLM frozen and a gated reader to train.
-
-    Args:
-        profile: as for `cde_studies.recipes.recipe`.
-        settings: a page's, with any of `PARAMETERS`; None leaves the profile's.
-
-    Raises:
-        ValueError: a value that does not fit.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> with_reader("laptop", SimpleNamespace(steps=9, pairs=None)).base.steps
-        9
-    """
+    """The recipe of a profile, with MiniLM frozen and a gated reader to train."""
     values = profile_values(READER_PROFILES, profile)
     given = {name: getattr(settings, name, None) for name in PARAMETERS}
     given = {name: value for name, value in given.items() if value is not None}

@@ -22,12 +22,7 @@ TIE = 1e-6
 
 
 def nearest(vectors: Vectors, neighbours: int) -> NDArray[np.bool_]:
-    """Which other documents are nearest to each: `(n, dim)` unit vectors to `(n, n)` bool.
-
-    Example:
-        >>> nearest(np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]]), 1).astype(int).tolist()
-        [[0, 1, 0], [1, 0, 0], [0, 1, 0]]
-    """
+    """Which other documents are nearest to each: `(n, dim)` unit vectors to `(n, n)` bool."""
     cosine = vectors @ vectors.T
     np.fill_diagonal(cosine, -np.inf)
     order = np.argsort(-cosine, axis=1, kind="stable")[:, :neighbours]
@@ -39,10 +34,6 @@ def nearest(vectors: Vectors, neighbours: int) -> NDArray[np.bool_]:
 def movement(embedded: Vectors, neighbours: int) -> pd.DataFrame:
     """What each pair of contexts does to documents that are embedded in both.
 
-    Args:
-        embedded: `(contexts, documents, dim)`, unit vectors.
-        neighbours: neighbours of each document that are looked at.
-
     Returns:
         A row for each pair of contexts, second before first. `first` and `second` are their places.
         `moved` is the mean cosine distance of a document from itself, `between` that of two
@@ -50,15 +41,6 @@ def movement(embedded: Vectors, neighbours: int) -> pd.DataFrame:
         other context is themselves; a tie counts. `kept` is the share of neighbours that stay.
         `common` is the squared length of the mean movement, times the number of documents. `total`
         is the summed squared movement.
-
-    Raises:
-        ValueError: an array that is not as above, or fewer than two contexts or documents.
-
-    Example:
-        >>> one = np.array([[1.0, 0.0], [0.0, 1.0]])
-        >>> rows = movement(np.stack([one, one]), 1)
-        >>> rows[["moved", "between", "itself", "kept"]].to_numpy().tolist()
-        [[0.0, 1.0, 1.0, 1.0]]
     """
     if embedded.ndim != 3 or min(embedded.shape[:2]) < 2:
         raise ValueError(
@@ -95,23 +77,6 @@ def moved_between_corpora(
 ) -> float:
     """How far documents move from their own to the next set's context, in distances between
     documents: the mean over sets.
-
-    Args:
-        model: a contextual encoder.
-        tests: two or more.
-        documents: of each set that are looked at, from its first.
-
-    Raises:
-        ValueError: fewer than two sets, between which nothing can move.
-
-    Example:
-        >>> from cde.data import RetrievalSet
-        >>> texts = ["a red boat", "a green house"]
-        >>> toy = RetrievalSet(["a", "b"], texts, ["q"], ["boat"], {"q": {"a": 1}})
-        >>> tests = [EvaluationSet(name, toy, "out") for name in ("harbour", "village")]
-        >>> model = ContextualEncoder.from_backbone("minilm", 1, attention="gated")
-        >>> moved_between_corpora(model, tests) < 1e-4  # two corpora of the same texts
-        True
     """
     if len(tests) < 2:
         raise ValueError(f"documents move between two corpora or more; {len(tests)} was given")

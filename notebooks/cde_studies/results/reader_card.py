@@ -29,28 +29,10 @@ def score_in_contexts(
 ) -> pd.DataFrame:
     """What each encoder gains over itself without context, on each collection.
 
-    Args:
-        models: name → contextual encoder; without context, all must be the same one.
-        sets: collections.
-        contexts: "own" and "other", the documents of the next collection.
-        seed: seed of the draw of a context.
-
     Returns:
         A row for each collection, model and context: `set`, `where`, `documents`,
         `queries`, `model`, `context`; `without`, NDCG@10 in points without context; `gain`, points
         more with it, and `low` and `high`, the ends of its bootstrap interval over queries.
-
-    Raises:
-        ValueError: the context "other" with a single collection.
-
-    Example:
-        >>> from cde.data import RetrievalSet
-        >>> toy = RetrievalSet(["a", "b"], ["a boat", "a house"], ["q", "p"], ["boat", "house"],
-        ...     {"q": {"a": 1}, "p": {"b": 1}})
-        >>> sets = [EvaluationSet(name, toy, "out") for name in ("harbour", "village")]
-        >>> model = ContextualEncoder.from_backbone("minilm", 1, attention="gated")
-        >>> score_in_contexts({"untrained": model}, sets)["gain"].tolist()
-        [0.0, 0.0, 0.0, 0.0]
     """
     if "other" in contexts and len(sets) < 2:
         raise ValueError("another collection's context needs a second collection")

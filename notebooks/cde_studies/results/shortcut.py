@@ -33,18 +33,7 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Shortcut:
-    """The rows of `search_by_depth`, and ways to read them: each depth on the sets that it cuts.
-
-    Attributes:
-        rows: see `search_by_depth`.
-
-    Example:
-        >>> rows = [[FULL, 0.50, 0.40], [5, 0.45, 0.42]]
-        >>> rows = pd.DataFrame(rows, columns=["depth", "first_score", "second_score"])
-        >>> part = Shortcut(rows.assign(set="s", documents=9, first="a", second="b", p=1.0))
-        >>> part.change_of_differences(5).round(2).tolist()
-        [7.0]
-    """
+    """The rows of `search_by_depth`, and ways to read them: each depth on the sets that it cuts."""
 
     rows: pd.DataFrame
 
@@ -149,34 +138,12 @@ def search_by_depth(
 ) -> pd.DataFrame:
     """Search every set with every model: whole, and each query's best candidates of the surrogate.
 
-    Args:
-        models: name and a function from a set to the model that searches it. Models of one name are
-            training runs: a query's score is their mean.
-        sets: sets by name; those that not even the least depth cuts are left out.
-        depths: how many candidates a query has, in ascending order.
-        surrogate: model that finds them.
-        tested: a depth that has to cut some set.
-        total: number of models, for the progress bar.
-
     Returns:
         A row for each `set`, `depth` (`FULL` first) and pair of models. `documents` and `queries`
         are how many the set has. `recall` is that of the surrogate's candidates. `low` and `high`
         are the interval, over queries, of the mean over pairs of how far their difference moves.
         `first` and `second` are the models, `first_score` and `second_score` their NDCG@10
         (0 to 1). `p` is that of the difference, over queries.
-
-    Raises:
-        ValueError: no set has more documents than `tested`.
-
-    Example:
-        >>> from cde.lexical import BM25
-        >>> texts = ["a red boat", "a red house"]
-        >>> toy = RetrievalSet(["d", "e"], texts, ["q", "r"], ["boat", "house"],
-        ...     {"q": {"d": 1}, "r": {"e": 1}})
-        >>> rows = search_by_depth([(name, lambda one: BM25()) for name in "ab"], {"toy": toy}, [1],
-        ...     BM25())
-        >>> rows[["depth", "recall", "first_score", "second_score"]].to_numpy().tolist()
-        [[0.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
     """
     sets = {name: one for name, one in sets.items() if len(one.documents) > depths[0]}
     if not any(len(one.documents) > tested for one in sets.values()):

@@ -25,15 +25,7 @@ __all__ = ["SizeSweep", "domains_below", "sweep_second_phase", "sweep_sizes"]
 
 @dataclass(frozen=True)
 class SizeSweep(Sweep):
-    """The rows of `sweep_sizes`, and how scores change with a size.
-
-    Example:
-        >>> rows = pd.DataFrame({"batch_size": [8, 8], "cluster_size": [8, 32], "ndcg": [0.5, 0.25],
-        ...     "encoder": "bi-encoder", "filtered": True, "seed": 0, "set": "s", "where": "out",
-        ...     "context": "none"})
-        >>> SizeSweep(rows).gain_of_clusters("bi-encoder", True).to_dict()
-        {(0, 's'): 25.0}
-    """
+    """The rows of `sweep_sizes`, and how scores change with a size."""
 
     def sizes(self, which: Literal["batch", "cluster"]) -> list[int]:
         """The batch or cluster sizes, in ascending order."""
@@ -94,10 +86,6 @@ class SizeSweep(Sweep):
         """The decimal logarithm of the batch size at which each seed is best, and its interval.
 
         Beyond the ends of the sweep it may lie at a single pair, and at all of them in one batch.
-
-        Args:
-            encoder, filtered: which runs to look at, as in `by_size`.
-            pairs_seen: pairs that a run sees.
         """
         best = self.by_size("batch", encoder, filtered).idxmax(axis=1)
         limits = np.log10([1, *self.sizes("batch"), pairs_seen])
@@ -107,16 +95,8 @@ class SizeSweep(Sweep):
 def domains_below(domains: Sequence[str], sizes: Iterable[int]) -> pd.DataFrame:
     """How many domains have fewer pairs than a batch or cluster of some size.
 
-    Args:
-        domains: domain of each pair.
-        sizes: sizes in pairs.
-
     Returns:
         A line for each size, for the page: size, domains of fewer pairs, their share of all pairs.
-
-    Example:
-        >>> domains_below(["a", "a", "a", "b"], [2])["domains of fewer pairs"].item()
-        '1 of 2'
     """
     counts = pd.Series(domains).value_counts()
     lines = []
@@ -143,21 +123,9 @@ def sweep_sizes(
     Every run sees the same number of pairs: larger batches make fewer steps, a tenth of them
     warm-up.
 
-    Args:
-        recipe: recipe of the page; its steps, batch and cluster size are not used.
-        batch_sizes, cluster_sizes: sizes in pairs.
-        pairs_seen: pairs that a run sees, over all its steps.
-        contextual_attention: attention pattern of the contextual encoder.
-        seed, seeds: the first seed, and how many.
-
     Returns:
         Rows of `sweep` on the sets out of domain, each contextual encoder in its own context, and
         encoder ("bi-encoder", "contextual"), batch_size, cluster_size, filtered.
-
-    Raises:
-        ValueError: fewer than two batch or cluster sizes, fewer pairs than two of the largest
-            batches, a batch smaller than the context that is drawn from it, or larger than every
-            domain.
     """
     batch_sizes, cluster_sizes = sorted(set(batch_sizes)), sorted(set(cluster_sizes))
     if min(len(batch_sizes), len(cluster_sizes)) < 2:
@@ -225,16 +193,8 @@ def sweep_second_phase(
 
     The first phase has clustered batches; the second has one hard negative a query, and the filter.
 
-    Args:
-        recipe: recipe of the page.
-        cluster_sizes: cluster sizes of the second phase, in pairs.
-        seeds: seeds of both phases.
-
     Returns:
         Rows of `sweep` on the sets out of domain, and cluster_size and batch_size.
-
-    Raises:
-        ValueError: fewer pairs than a batch.
     """
     arms = {str(size): {"cluster_size": size} for size in cluster_sizes}
     tests = [test for test in recipe.tests() if test.where == "out"]

@@ -27,20 +27,7 @@ OTHERS = "others"
 
 @dataclass(frozen=True)
 class Squares:
-    """Scores of domains by the source of the context, and ways to read them.
-
-    Attributes:
-        rows: one for each `seed`, domain and context, with its `ndcg` (0 to 1). `test` is the
-            domain that is searched. `where` is "in" for the domains of training, or "out".
-            `context` is a domain, `APART` or `NULL`. Of all seeds together there is the test
-            against the own context: `difference`, `low`, `high`, `p`.
-
-    Example:
-        >>> rows = [["a", "a", 0.5], ["a", "b", 0.4], ["b", "b", 0.3], ["b", "a", 0.2]]
-        >>> rows = pd.DataFrame(rows, columns=["test", "context", "ndcg"]).assign(seed=0)
-        >>> Squares(rows).own_minus(OTHERS).round(1).tolist()
-        [10.0, 10.0]
-    """
+    """Scores of domains by the source of the context, and ways to read them."""
 
     rows: pd.DataFrame
 
@@ -86,11 +73,7 @@ class Squares:
         }
 
     def own_minus(self, kind: str) -> pd.Series[float]:
-        """The own context's points minus those of a kind of context, by seed and domain.
-
-        Args:
-            kind: `OTHERS`, `APART` or `NULL`. A domain that was not searched in it is left out.
-        """
+        """The own context's points minus those of a kind of context, by seed and domain."""
         is_own = self.rows["context"] == self.rows["test"]
         others = self.rows["context"].isin(self.names) & ~is_own
         compared = others if kind == OTHERS else self.rows["context"] == kind

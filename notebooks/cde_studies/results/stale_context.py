@@ -55,26 +55,9 @@ MEASURES = ("replaced", "vocabulary", "vectors", "moved")
 def replaced(old: RetrievalSet, new: RetrievalSet, share: float, seed: int = 0) -> RetrievalSet:
     """A corpus of which a share of the documents has given way to another's.
 
-    Args:
-        old: the corpus at first.
-        new: where documents come from; it must have as many as are replaced.
-        share: of the documents of `old`. Those that a smaller share replaces, a larger one replaces
-            too.
-        seed: seed of the order in which documents go and come.
-
     Returns:
         As many documents as `old` has, ids with "old " or "new " before them, and the queries of
         either corpus that one of these documents answers.
-
-    Raises:
-        ValueError: a share outside 0 to 1, or too few new documents.
-
-    Example:
-        >>> old = RetrievalSet(["a", "b"], ["boat", "ship"], ["q"], ["sea?"], {"q": {"b": 1}})
-        >>> new = RetrievalSet(["a", "b"], ["soup", "leek"], ["q"], ["eat?"],
-        ...     {"q": {"a": 1, "b": 1}})
-        >>> replaced(old, new, 1.0).queries, len(replaced(old, new, 0.5).documents)
-        (['eat?'], 2)
     """
     if not 0 <= share <= 1:
         raise ValueError(f"share must be from 0 to 1, of the documents; it is {share}")
@@ -114,29 +97,11 @@ def lose_context(
 ) -> pd.DataFrame:
     """Every corpus replaced by the next one, bit by bit, and what each way to live with it loses.
 
-    Args:
-        model: a contextual encoder.
-        corpora: two or more, of which each gives way to the next, the last one to the first.
-        shares: of the documents that are replaced.
-        seed: the old context is drawn with it, the new one with the next seed.
-
     Returns:
         A row for each corpus, share and way: `old`, `new`, `share`, `way`; `ndcg` (0 to 1);
         `loss`, points of NDCG@10 less than re-embedded, and `error`, its standard error over
         `queries`; the measures: `replaced` (the share again), `vocabulary`, `vectors`, `moved`; and
         `seconds`, what the new context and the documents in it took to embed.
-
-    Raises:
-        ValueError: fewer than two corpora, or what `replaced` refuses.
-
-    Example:
-        >>> texts = ["a red boat", "a green house", "soup with leeks", "an old map"]
-        >>> toy = RetrievalSet(list("abcd"), texts, ["q"], ["boat"], {"q": {"a": 1}})
-        >>> two = [EvaluationSet(name, toy, "out") for name in ("harbour", "village")]
-        >>> model = ContextualEncoder.from_backbone("minilm", 1, attention="gated")
-        >>> rows = lose_context(model, two, [0.0])
-        >>> len(rows), float(rows["loss"].abs().max())
-        (8, 0.0)
     """
     if len(corpora) < 2:
         raise ValueError(f"a corpus gives way to another: two are needed, {len(corpora)} was given")
@@ -209,20 +174,8 @@ def largest_catching_limit(
 ) -> float:
     """The largest limit of a measure that lets few of the losses above a point pass.
 
-    Args:
-        losses: of each case, in points of NDCG@10.
-        measured: the measure of each case; more than the limit is an alarm.
-        point: a loss above it is to be caught.
-        catch: the share of these that must be.
-
     Returns:
         A limit; infinite where there is nothing to catch.
-
-    Example:
-        >>> largest_catching_limit([0.0, 2.0, 3.0], [0.1, 0.2, 0.3]) < 0.2
-        True
-        >>> largest_catching_limit([0.0], [0.1])
-        inf
     """
     lost = np.asarray(losses, np.float64) > point
     values = np.sort(np.asarray(measured, np.float64)[lost])
@@ -237,20 +190,9 @@ def trigger_elsewhere(
 ) -> pd.DataFrame:
     """A trigger on cases that did not set its limit: each corpus by the limit of all others.
 
-    Args:
-        rows: of `lose_context`, of one way; other columns may stand beside.
-        measure: one of `MEASURES`.
-        point, catch: as for `largest_catching_limit`.
-
     Returns:
         The rows, with `limit`, `alarm` (the measure is above it), and `lost`: the loss is above a
         point, and more than chance among queries explains (1.96 standard errors above 0).
-
-    Example:
-        >>> rows = pd.DataFrame({"old": ["a", "a", "b", "b"], "loss": [0.0, 5.0, 0.0, 6.0],
-        ...     "error": 0.1, "moved": [0.1, 0.3, 0.1, 0.4]})
-        >>> trigger_elsewhere(rows, "moved")["alarm"].tolist()
-        [False, False, False, True]
     """
     lost = (rows["loss"] > point) & (rows["loss"] > 1.96 * rows["error"])
     out = rows.assign(lost=lost, limit=np.inf)

@@ -45,23 +45,8 @@ def vocabulary_drift(before: Sequence[str], now: Sequence[str], seed: int = 0) -
     one corpus differ too, the more so the smaller they are. So what samples of `now` of the same
     sizes show among themselves is taken off.
 
-    Args:
-        before: the texts that the context was drawn from, or the context documents themselves.
-        now: the texts of today.
-        seed: seed of the samples.
-
     Returns:
         0 (no more than chance, or less) to 1 (no word in common).
-
-    Raises:
-        TypeError: something other than lists of strings.
-        ValueError: fewer than two texts on either side, or no word in them.
-
-    Example:
-        >>> boats = [f"boat {n} in the harbour" for n in range(20)]
-        >>> soups = [f"soup {n} with leeks" for n in range(20, 40)]
-        >>> round(vocabulary_drift(boats, boats), 2), round(vocabulary_drift(boats, soups), 2)
-        (0.0, 1.0)
     """
     earlier, today = checked_texts(before), checked_texts(now)
     if min(len(earlier), len(today)) < 2:
@@ -105,24 +90,8 @@ def vector_drift(before: ArrayLike, now: ArrayLike) -> float:
 
     What chance moves the mean of so few vectors by is taken off its squared distance.
 
-    Args:
-        before: `(n, dim)`, such as the context vectors, or documents of then; several vectors a
-            document, `(n, k, dim)`, count as their mean.
-        now: `(m, dim)` of the same kind, from the same encoder in the same context.
-
     Returns:
         0 (no more than chance), about 1 where the mean has moved as far as vectors lie from it.
-
-    Raises:
-        ValueError: shapes that do not fit, fewer than two vectors, or vectors that are all the
-            same.
-
-    Example:
-        >>> vectors = np.random.default_rng(0).normal(size=(400, 8))
-        >>> vector_drift(vectors[:200], vectors[200:]) < 0.1
-        True
-        >>> round(vector_drift(vectors[:200], vectors[200:] + 1), 1)
-        1.0
     """
     first, second = _checked(before, "before"), _checked(now, "now")
     if first.shape[1] != second.shape[1]:
@@ -142,20 +111,9 @@ def vector_drift(before: ArrayLike, now: ArrayLike) -> float:
 def moved(before: ArrayLike, now: ArrayLike) -> float:
     """How far the same documents lie apart in two contexts, in distances between documents.
 
-    Args:
-        before: `(n, dim)`, vectors of some documents in the old context.
-        now: `(n, dim)`, of the same documents in a new one, in the same order.
-
     Returns:
         The mean distance of a document from itself, over the mean distance between two documents in
         the old context; 0 if the context changes nothing.
-
-    Raises:
-        ValueError: shapes that differ, fewer than two vectors, or vectors that are all the same.
-
-    Example:
-        >>> moved([[0.0, 0.0], [0.0, 2.0]], [[0.0, 1.0], [0.0, 3.0]])
-        0.5
     """
     first, second = _checked(before, "before"), _checked(now, "now")
     if first.shape != second.shape:
@@ -173,20 +131,7 @@ def moved(before: ArrayLike, now: ArrayLike) -> float:
 
 
 def context_is_stale(share: float, limit: float = MOVED_LIMIT) -> bool:
-    """Whether to draw the context anew and embed every document again.
-
-    Args:
-        share: `moved` of a sample of today's documents, in the context that the index has and in
-            one drawn today.
-        limit: of the share; the chapter `drift` tells what it catches.
-
-    Raises:
-        ValueError: a share below 0, or no number.
-
-    Example:
-        >>> context_is_stale(0.01), context_is_stale(0.4)
-        (False, True)
-    """
+    """Whether to draw the context anew and embed every document again."""
     if not share >= 0:
         raise ValueError(f"share must be what `moved` gives, 0 or more; it is {share}")
     return share > limit

@@ -35,14 +35,7 @@ _SMALL = ("rich", "tornado", "sphinx", "pandas", "scipy")
 
 @dataclass(frozen=True)
 class TaughtRecipe(Recipe):
-    """The recipe of a frozen encoder with a reader, half of whose pairs are lessons.
-
-    Attributes:
-        rules: of the lessons; packages that are searched have no part in them.
-        unseen: pairs of a test corpus with boilerplate, and the number of these corpora.
-        batches_a_lesson: how many batches each lesson's corpus fills. With two, a batch leaves as
-            many documents of its corpus for a context apart from it.
-    """
+    """The recipe of a frozen encoder with a reader, half of whose pairs are lessons."""
 
     rules: Boilerplate
     unseen: tuple[int, int]
@@ -80,27 +73,7 @@ def taught_recipe(
     lessons: Literal["coarse", "graded"] = "coarse",
     batches_a_lesson: int = 1,
 ) -> TaughtRecipe:
-    """The recipe of `cde_studies.results.frozen_encoder`, with lessons.
-
-    Args:
-        profile: as for `cde_studies.recipes.recipe`.
-        settings: a page's, with any of `cde_studies.results.frozen_encoder.PARAMETERS`, and
-        `packages`
-            of `pydocs` that lessons take their text from, every fifth for the test; those that are
-            searched are left out.
-        lessons: "coarse" (`Boilerplate`) or "graded" (`GradedBoilerplate`). Graded ones are learned
-            in three times as many steps, unless the settings have steps.
-        batches_a_lesson: see `TaughtRecipe`.
-
-    Raises:
-        ValueError: a value that does not fit.
-
-    Example:
-        >>> small = taught_recipe("smoke")
-        >>> lessons = [one for one in small.pairs.domains if one.startswith("corpus ")]
-        >>> len(lessons), len(small.pairs)
-        (400, 800)
-    """
+    """The recipe of `cde_studies.results.frozen_encoder`, with lessons."""
     of = with_reader(profile, settings)
     if lessons == "graded" and getattr(settings, "steps", None) is None:
         of = replace(of, base=replace(of.base, steps=3 * of.base.steps))

@@ -33,11 +33,6 @@ def variation(
 ) -> pd.DataFrame:
     """The difference of two bi-encoder arms on each set out of domain, and what moves it.
 
-    Args:
-        recipe: what both arms have in common.
-        one, other: settings in which they depart from it.
-        seeds: seeds of training.
-
     Returns:
         A row for each seed, set and precision: seed, set, precision, gain (points of NDCG@10, one
         minus other), query_error (its standard error over queries, in points).
@@ -66,19 +61,10 @@ def _scores(model: Any, collection: RetrievalSet) -> NDArray[np.float64]:
 def sources_of_variation(rows: pd.DataFrame) -> dict[str, float]:
     """Standard deviations of a difference in points, by what would have to be drawn anew.
 
-    Args:
-        rows: rows of `variation`.
-
     Returns:
         Four of them. "queries" is that of one set's difference, with another sample of as many
         queries. "arithmetic" and "seeds" are those of the mean over sets, in another precision and
         with another seed. "collections" is that of the mean over seeds, on another set.
-
-    Example:
-        >>> rows = pd.DataFrame({"seed": [0, 0, 1, 1], "set": ["s", "t"] * 2, "precision": "auto",
-        ...     "gain": [0.0, 2.0, 2.0, 4.0], "query_error": 0.5})
-        >>> {name: round(value, 3) for name, value in sources_of_variation(rows).items()}
-        {'queries': 0.5, 'arithmetic': nan, 'seeds': 1.414, 'collections': 1.414}
     """
     own = rows[rows["precision"] == PRECISIONS[0]]
     by_seed = own.groupby("seed")["gain"].mean()

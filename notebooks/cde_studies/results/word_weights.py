@@ -34,17 +34,7 @@ def _plain(word: str) -> str:
 
 @dataclass(frozen=True)
 class DocumentShares:
-    """In which share of a corpus' documents a word stands, whatever its case and its stops.
-
-    Attributes:
-        counts: plain word → how many documents hold it.
-        size: documents of the corpus.
-
-    Example:
-        >>> shares = DocumentShares.of(["A red boat.", "the Red house"])
-        >>> shares.of_words(["red", "boat,", "green"]).round(2).tolist()
-        [0.83, 0.5, 0.17]
-    """
+    """In which share of a corpus' documents a word stands, whatever its case and its stops."""
 
     counts: Counter[str]
     size: int
@@ -68,20 +58,9 @@ class DocumentShares:
 def word_weights(encoder: Any, texts: Sequence[str], most: int = 30) -> pd.DataFrame:
     """How far each text's vector moves when one of its words is left out.
 
-    Args:
-        encoder: with `encode_documents`, such as `ContextualEncoder.with_context` gives.
-        texts: documents.
-        most: words of a text that are kept; the rest is cut off first.
-
     Returns:
         Columns text (its place), word, weight (cosine distance): a row for each word of a text that
         has two or more.
-
-    Example:
-        >>> from cde.models import BiEncoder
-        >>> found = word_weights(BiEncoder.from_backbone("minilm", 1), ["a red boat"])
-        >>> found["word"].tolist(), bool((found["weight"] > 0).all())
-        (['a', 'red', 'boat'], True)
     """
     kept = [text.split()[:most] for text in texts]
     rows, shorter = [], []
@@ -103,23 +82,8 @@ def shares_read(
     """A gated reader's soft document frequency of word pieces: how much of the context resembles
     them.
 
-    Args:
-        model: with attention "gated".
-        texts: documents whose word pieces are looked up.
-        context: texts that the context is drawn from, as in `with_context`.
-
     Returns:
         Columns piece (token id), read (mean over its occurrences, 0 to 1) and count.
-
-    Raises:
-        ValueError: a model without a gated reader.
-
-    Example:
-        >>> model = ContextualEncoder.from_backbone("minilm", 1, attention="gated",
-        ...     first_stage_layers=0, tie_token_embeddings=True, vectors_per_document=6)
-        >>> found = shares_read(model, ["boats and houses"], ["a red boat", "many boats"])
-        >>> model.tokenizer.convert_ids_to_tokens(found.sort_values("read")["piece"])[-1]
-        'boats'
     """
     stage = model.second_stage
     if stage.reader is None:

@@ -34,7 +34,7 @@ from measuring import Arm, forget_peak, in_turns, memory, ratio
 import cde
 from cde.hardware import half_precision
 from cde.models import BiEncoder, ContextualEncoder
-from cde.models.encoding import tokenise
+from cde.models.encoder import tokenise
 from cde.training.loss import ContrastiveLoss, contrastive_loss
 from cde.training.step import BatchTexts, backward
 

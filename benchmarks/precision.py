@@ -1,7 +1,7 @@
 """What each precision of embedding is worth on a machine: speed and cosine, as ratios in one run.
 
 Documents of pydocs at their own lengths through MiniLM, in batches by length as `encode_texts`
-makes them: float32, bfloat16, int8 (`cde.hardware.quantised`), and, for comparison, torch's
+makes them: float32, bfloat16, int8 (`cde.quantised`), and, for comparison, torch's
 `quantize_dynamic`. Then what share of such batches is padding, and what share of the time goes into
 the tokenizer. Rounds alternate, so that a machine that slows down slows all.
 
@@ -26,7 +26,7 @@ from measuring import in_turns, ratio
 
 import cde
 from cde.models import BiEncoder
-from cde.models.encoding import token_batches, tokenise
+from cde.models.encoder import token_batches, tokenise
 
 
 def dynamically(encoder: BiEncoder) -> BiEncoder:

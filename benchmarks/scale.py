@@ -27,12 +27,10 @@ from measuring import forget_peak, memory
 import cde
 from cde.batching.clustering import cluster_pairs
 from cde.hardware import bfloat16_is_fast, describe
-from cde.models.encoder import load_tokenizer
-from cde.models.encoding import tokenise
+from cde.models.encoder import load_tokenizer, tokenise
 from cde.provenance import commit, now
 from cde.storage import atomic_path
-from cde.surrogate import Surrogate
-from cde.surrogate.store import VectorStore
+from cde.surrogate import Surrogate, VectorStore
 from cde.training import TrainConfig, Trainer
 from cde_studies.estimate import estimate
 

@@ -1,7 +1,6 @@
-"""The command `cde`: index one's own text, evaluate encoders, and look at this machine.
+"""The command `cde`: index one's own text, and look at this machine.
 
 cde index build | search | add | remove | status
-cde mteb --model MODEL [--tasks TASK …] [--context own|other|random|null …] [--draws N]
 cde sources
 cde doctor
 
@@ -21,10 +20,9 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from types import ModuleType
 
-from cde.benchmark import commands as mteb_commands
 from cde.corpus import commands as index_commands
 from cde.hardware import prefer_short_waits
-from cde.storage.disk import cache_root, told_of_the_disk
+from cde.storage import cache_root, told_of_the_disk
 
 __all__ = ["main"]
 
@@ -41,7 +39,6 @@ def _parser(more: Sequence[ModuleType]) -> argparse.ArgumentParser:
     for module in more:
         module.add_parsers(commands)
     index_commands.add_parser(commands)
-    mteb_commands.add_parser(commands)
     sources = commands.add_parser("sources", help="list the collections that can be loaded here")
     sources.set_defaults(do=_sources)
     doctor = commands.add_parser("doctor", help="check this machine: devices, data, disk, versions")

@@ -8,8 +8,7 @@ import platform
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 
-from cde.storage import cache_folder
-from cde.storage.disk import lock_reach
+from cde.storage import cache_folder, lock_reach
 
 __all__ = ["report"]
 

@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import cde
-from cde import hardware
+from cde import hardware, quantised
 from cde.corpus.encoders import record_of
 from cde.data import RetrievalSet
-from cde.hardware import chosen_precision, half_precision, quantised, trained_in
-from cde.hardware.quantised import Int8Weight, int8_products, multiplying
+from cde.hardware import chosen_precision, half_precision, trained_in
 from cde.models import BiEncoder, ContextualEncoder
-from cde.models.fingerprint import fingerprint
+from cde.models.corpus import fingerprint
+from cde.quantised import Int8Weight, int8_products, multiplying
 from cde.retrieval.ranking import rank, score_queries
 from cde.surrogate import Surrogate
 from cde.training.runs import run_key
@@ -112,7 +112,7 @@ def test_a_token_has_a_range_of_its_own() -> None:
 
 PRODUCTS = """
 import torch
-from cde.hardware.quantised import Int8Weight, _require_exact
+from cde.quantised import Int8Weight, _require_exact
 _require_exact()
 torch.manual_seed(0)
 weight = torch.where(torch.rand(64, 384) < 0.5, 1.0, -1.0)  # neighbours as large as may be

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cde.storage import atomic_path, cache_folder, content_hash, disk
+from cde import storage
+from cde.storage import atomic_path, cache_folder, content_hash
 from cde_book.checkout import project_root
 
 PARTS = st.lists(st.text(alphabet="ab", max_size=3), max_size=4)
@@ -91,10 +92,10 @@ def test_how_far_a_lock_reaches_is_the_innermost_mounts(
     named = str(folder.parent).replace(" ", r"\040")
     outer = f"host:/y {tmp_path} nfs rw,nolock 0 0"
     mounts.write_text(f"/dev/vda / ext4 rw 0 0\n{outer}\n{line.format(named)}\n")
-    monkeypatch.setattr(disk, "_MOUNTS", mounts)
-    assert disk.lock_reach(folder) == reach
-    monkeypatch.setattr(disk, "_MOUNTS", tmp_path / "none")
-    assert disk.lock_reach(folder) == "here"
+    monkeypatch.setattr(storage, "_MOUNTS", mounts)
+    assert storage.lock_reach(folder) == reach
+    monkeypatch.setattr(storage, "_MOUNTS", tmp_path / "none")
+    assert storage.lock_reach(folder) == "here"
 
 
 def test_a_file_is_the_old_one_until_the_block_ends_and_the_new_one_after(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 import cde
 from cde import hardware, surrogate
-from cde.surrogate import Surrogate, minilm_folder, store
+from cde import surrogate as store
+from cde.surrogate import Surrogate, minilm_folder
 
 Vectors = NDArray[np.float32]
 

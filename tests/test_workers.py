@@ -9,7 +9,7 @@ from pathlib import Path
 import joblib
 import pytest
 
-from cde.storage.workers import in_workers
+from cde_studies.workers import in_workers
 
 
 def die_once(mark: Path) -> None:

@@ -31,7 +31,7 @@ from measuring import forget_peak, memory
 from cde.hardware import describe, half_precision
 from cde.models import BiEncoder, BiEncoderConfig, ContextualConfig, ContextualEncoder
 from cde.provenance import commit, now
-from cde.storage.damage import write_json
+from cde.storage import write_json
 from cde.training import TrainConfig
 from cde.training.loss import ContrastiveLoss, contrastive_loss
 from cde.training.step import BatchTexts, backward

@@ -107,8 +107,7 @@ def arms(texts: list[str]) -> dict[str, Make]:
 
 
 def case(name: str, texts: list[str]) -> Case:
-    from cde.models.encoder import load_tokenizer
-    from cde.models.encoding import tokenise
+    from cde.models.encoder import load_tokenizer, tokenise
 
     lengths = [len(row) for row in tokenise(load_tokenizer("minilm"), texts, MOST)]
     makes = arms(texts)

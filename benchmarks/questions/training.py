@@ -21,8 +21,7 @@ from torch.nn.functional import cross_entropy, normalize
 import cde
 from cde.hardware import compute_device, half_precision
 from cde.models import BiEncoder
-from cde.models.encoder import load_tokenizer
-from cde.models.encoding import tokenise
+from cde.models.encoder import load_tokenizer, tokenise
 from cde.surrogate import minilm_folder
 from cde.training.loss import contrastive_loss
 from cde.training.step import BatchTexts, backward

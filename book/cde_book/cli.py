@@ -24,6 +24,7 @@ from typing import Any
 
 import cde.cli
 from cde.provenance import PROFILES
+from cde_studies.benchmark import commands as mteb
 
 __all__ = ["add_parsers", "checks", "main"]
 
@@ -176,7 +177,7 @@ def checks() -> Iterator[tuple[str, bool, str]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command `cde` with the book's commands, installed or on the path alone."""
-    return cde.cli.main(arguments, [sys.modules[__name__]])
+    return cde.cli.main(arguments, [sys.modules[__name__], mteb])
 
 
 if __name__ == "__main__":

@@ -36,8 +36,7 @@ from nbformat import NotebookNode
 
 from cde.data.sources import source_key
 from cde.provenance import commit, libraries, without_records
-from cde.storage import atomic_path, content_hash, temporary_folder
-from cde.storage.damage import digest_of, unsigned, write_json
+from cde.storage import atomic_path, content_hash, digest_of, temporary_folder, unsigned, write_json
 from cde_book.chapters import Chapter
 from cde_book.checkout import PACKAGES, project_root
 from cde_book.ledger import read_ledger

@@ -27,8 +27,7 @@ import pandas as pd
 
 from cde.hardware import describe
 from cde.provenance import account, commit, libraries, now, without_records
-from cde.storage import atomic_path, cache_folder, content_hash
-from cde.storage.damage import read_json, write_json
+from cde.storage import atomic_path, cache_folder, content_hash, read_json, write_json
 from cde_book.checkout import project_root
 from cde_book.growth import check_settings, grown
 from cde_book.proofs import TIMES, ProofState, differences, experiment_digest, stored_rows

@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from cde.storage.processes import end_with
+from cde.storage import end_with
 from cde_book.chapter_run import tell_of_failure
 from cde_book.chapters import Chapter, find_chapter
 from cde_book.execution import execute, raw_notebook

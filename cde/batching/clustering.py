@@ -37,9 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.progress import progress
-from cde.validation import checked_switch, checked_whole, shown
-from cde.validation.groups import group_numbers
-from cde.validation.vectors import array_of_numbers
+from cde.validation import array_of_numbers, checked_switch, checked_whole, group_numbers, shown
 
 __all__ = [
     "KMeansRun",

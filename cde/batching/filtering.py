@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.progress import progress
-from cde.validation import checked_number, checked_whole
-from cde.validation.vectors import array_of_numbers
+from cde.validation import array_of_numbers, checked_number, checked_whole
 
 __all__ = ["false_negatives", "removed_share"]
 

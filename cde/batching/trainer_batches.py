@@ -23,7 +23,7 @@ from torch.utils.data import SequentialSampler
 from cde.batching.clustering import cluster_pairs
 from cde.batching.packing import BatchSampler, Order
 from cde.surrogate import Surrogate
-from cde.validation.vectors import encoded
+from cde.validation import encoded
 
 __all__ = ["ClusteredBatches", "EpochBatches", "clustered_batches"]
 

@@ -44,8 +44,22 @@ __all__ = [
     "corpus_texts",
     "draw",
     "is_trained_on",
+    "random_texts",
     "task_texts",
 ]
+
+_WORDS, _SHORTEST, _LONGEST = 12, 2, 8
+_LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+
+
+def random_texts(count: int, seed: int | np.random.Generator = 0) -> list[str]:
+    """Texts of twelve words of two to eight random letters."""
+    generator = np.random.default_rng(seed)
+    lengths = generator.integers(_SHORTEST, _LONGEST + 1, (count, _WORDS))
+    return [
+        " ".join("".join(generator.choice(_LETTERS, length)) for length in row) for row in lengths
+    ]
+
 
 #: what the context is made of: texts of the task; of another task; random letters; null tokens
 Source = Literal["own", "other", "random", "null"]

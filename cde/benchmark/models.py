@@ -35,17 +35,16 @@ from cde.benchmark.contexts import (
     corpus_texts,
     draw,
     is_trained_on,
+    random_texts,
     task_texts,
 )
 from cde.data import RetrievalSet
-from cde.data.random_text import random_texts
 from cde.lexical import BM25
 from cde.models import TASK_PREFIXES
-from cde.models.fingerprint import fingerprint
+from cde.models.corpus import fingerprint
 from cde.retrieval import Encoder, Ranker, rank, rerank
 from cde.storage import content_hash
-from cde.validation import unknown
-from cde.validation.vectors import called, encoded
+from cde.validation import called, encoded, unknown
 
 __all__ = ["SEARCHED", "BenchmarkEncoder", "BenchmarkRanker", "benchmark_model", "prefixes_of"]
 

@@ -2,11 +2,11 @@
 
 - `cde.corpus.index`: `Index`, documents with their vectors;
 - `cde.corpus.files`: documents from folders of text, Markdown, JSON lines, CSV and Parquet;
-- `cde.corpus.reading`: documents from lists, mappings, data frames, data sets, retrieval sets;
-- `cde.corpus.saving`: an index as a folder, whole or not at all;
+- `cde.corpus.files`: documents from lists, mappings, data frames, data sets, retrieval sets;
+- `cde.corpus.building`: an index as a folder, whole or not at all;
 - `cde.corpus.encoders`: which encoder made the vectors: named, kept, recognised again;
 - `cde.corpus.building`: a long build, in parts, that goes on after it was killed;
-- `cde.corpus.drift`: how far a corpus has moved since its context was drawn;
+- `cde.corpus.folders`: how far a corpus has moved since its context was drawn;
 - `cde.corpus.folders`: one corpus under several models, searched as one;
 - `cde.corpus.commands`: `cde index` on the shell.
 

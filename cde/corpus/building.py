@@ -29,12 +29,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.corpus.encoders import Model, checked_encoder, embedded, record_of, require_same
+from cde.corpus.files import named_texts
 from cde.corpus.index import Index
-from cde.corpus.reading import named_texts
 from cde.corpus.saving import Saved, locked, read_index, replaceable, write_index
 from cde.progress import progress
-from cde.storage import atomic_path, content_hash, remove_leftovers
-from cde.storage.damage import read_sealed, write_sealed
+from cde.storage import atomic_path, content_hash, read_sealed, remove_leftovers, write_sealed
 
 __all__ = ["build_index", "finished_parts", "seconds_per_text"]
 

@@ -31,14 +31,13 @@ from torch import nn
 
 from cde.hardware import bfloat16_is_fast, chosen_precision
 from cde.lexical import BM25
-from cde.models.corpus import CorpusEncoder
+from cde.models.corpus import CorpusEncoder, fingerprint
 from cde.models.encoder import kinds
-from cde.models.fingerprint import fingerprint
 from cde.models.weights import read_config
 from cde.retrieval import Encoder, Ranker, SentenceEncoder, as_encoder
 from cde.storage import content_hash
 from cde.surrogate import Surrogate
-from cde.validation.vectors import called, encoded
+from cde.validation import called, encoded
 
 __all__ = [
     "Model",

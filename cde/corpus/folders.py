@@ -31,7 +31,7 @@ from cde.corpus.saving import locked
 from cde.hardware import Precision
 from cde.models import CorpusEncoder
 from cde.retrieval import Hybrid
-from cde.retrieval.named import named_system
+from cde.retrieval.systems import named_system
 
 __all__ = [
     "State",
@@ -42,6 +42,7 @@ __all__ = [
     "search_folder",
     "states",
 ]
+
 
 _ALSO = "also-"
 

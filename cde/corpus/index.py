@@ -33,14 +33,12 @@ from cde.corpus.encoders import (
     require_same,
     restored,
 )
-from cde.corpus.files import LARGEST, left_out_of, read_texts
-from cde.corpus.reading import judged_set, named_texts
+from cde.corpus.files import LARGEST, judged_set, left_out_of, named_texts, read_texts
 from cde.corpus.saving import Saved, encoder_folder, fingerprint, read_index, write_index
 from cde.data import RetrievalSet
 from cde.lexical import BM25
 from cde.retrieval import Rankings, evaluate, search
-from cde.validation import checked_whole
-from cde.validation.texts import encodable
+from cde.validation import checked_whole, encodable
 
 __all__ = ["Index"]
 

@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 
 from cde.corpus.drift import Origin
 from cde.corpus.encoders import is_kept
-from cde.storage import alone, atomic_path
-from cde.storage.damage import differing_file, digest_of
+from cde.storage import alone, atomic_path, differing_file, digest_of
 
 __all__ = [
     "Saved",

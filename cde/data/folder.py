@@ -26,10 +26,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cde.data.judgements import checked_grade
-from cde.data.sets import Pairs, RetrievalSet
-from cde.validation import checked_switch, shown
-from cde.validation.texts import half_of_a_pair
+from cde.data.sets import Pairs, RetrievalSet, checked_grade
+from cde.validation import checked_switch, half_of_a_pair, shown
 
 __all__ = ["load_pairs", "load_retrieval"]
 

@@ -11,8 +11,7 @@ import socket
 from typing import Any
 from urllib.parse import urlsplit
 
-from cde.data.judgements import checked_grade
-from cde.data.sets import Pairs, RetrievalSet
+from cde.data.sets import Pairs, RetrievalSet, checked_grade
 
 __all__ = ["load_pairs", "load_retrieval", "notice_being_offline"]
 

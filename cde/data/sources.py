@@ -18,8 +18,7 @@ from typing import get_args
 from cde.data import folder, hub, pydocs
 from cde.data.sets import Pairs, RetrievalSet, Split
 from cde.provenance import account
-from cde.storage import cache_folder, content_hash
-from cde.storage.damage import read_json, write_json
+from cde.storage import cache_folder, content_hash, read_json, write_json
 from cde.validation import checked_text, shown
 
 __all__ = [

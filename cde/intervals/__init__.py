@@ -1,6 +1,6 @@
 """Estimates with their intervals, tests, power, and where spread comes from.
 
-- `cde.intervals.digits`: an interval as text;
+- `cde.intervals.estimates`: an interval as text;
 - `cde.intervals.estimates`: the `Interval`, by bootstrap, Student's t or exactly;
 - `cde.intervals.comparisons`: two systems on the same queries; many tests at once;
 - `cde.intervals.power`: the smallest effect that a measurement would have shown;

@@ -12,7 +12,7 @@ Two patterns (CDE §4.2; the second is ours). J context tokens stand before T te
 Both run on the layers of `transformers` as they are. The attention function registered here under
 the name `cde` gets the queries, keys and values of a layer, and stores or prepends the context's.
 It hands over to torch's scaled dot product (for long texts in bfloat16 on a CPU to
-`cde.models.block_attention`), to flash attention, or to `transformers`' eager one.
+`cde.models.attention`), to flash attention, or to `transformers`' eager one.
 `tests/test_attention.py` proves `cached` against one masked pass over the whole sequence.
 """
 
@@ -27,9 +27,14 @@ from torch import Tensor, nn
 from transformers.modeling_flash_attention_utils import _flash_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from cde.models.block_attention import attend_in_blocks, blocks_are_faster
-
-__all__ = ["ATTENTION_NAME", "ContextCache", "HeadRotation", "visibility"]
+__all__ = [
+    "ATTENTION_NAME",
+    "ContextCache",
+    "HeadRotation",
+    "attend_in_blocks",
+    "blocks_are_faster",
+    "visibility",
+]
 
 #: name under which `transformers` finds the function of this module
 ATTENTION_NAME = "cde"
@@ -245,3 +250,64 @@ def visibility(
         pairs = pairs & ((queries >= key_context) | (keys < key_context))
     pairs = pairs[None, None]
     return pairs if allowed is None else allowed & pairs
+
+
+#: from so many keys on; shorter texts, and so the numbers of all chapters, stay with torch's kernel
+_LEAST_KEYS = 256
+_QUERIES = 128  # in one block
+
+
+def blocks_are_faster(query: Tensor, key: Tensor, mask: Tensor | None) -> bool:
+    """Whether a call is one for `attend_in_blocks`: many keys, bfloat16, a CPU, no gradient, and a
+    mask that hides keys from all queries alike.
+    """
+    if query.device.type != "cpu" or key.shape[2] < _LEAST_KEYS or torch.is_grad_enabled():
+        return False
+    if torch.is_autocast_enabled("cpu"):
+        if torch.get_autocast_dtype("cpu") != torch.bfloat16:
+            return False
+    elif query.dtype != torch.bfloat16:
+        return False
+    return mask is None or (mask.dtype == torch.bool and mask.shape[2] == 1)
+
+
+def attend_in_blocks(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None
+) -> Tensor:
+    """Scaled dot product attention in bfloat16, without a gradient.
+
+    Returns:
+        `(batch, n, heads, head_dim)` bfloat16. A query that the mask hides as a key gets zeros: no
+        one reads it.
+    """
+    query, key, value = (states.to(torch.bfloat16) for states in (query, key, value))
+    batch, heads, count, head_dim = query.shape
+    scaling = head_dim**-0.5 if scaling is None else scaling
+    attended = query.new_zeros(batch, count, heads, head_dim)
+    for text in range(batch):
+        queries, keys, values = query[text], key[text], value[text]
+        into = attended[text]
+        own = None
+        if mask is not None:
+            seen = mask[text if len(mask) > 1 else 0, 0, 0]
+            if not bool(seen.all()):
+                keys, values = keys[:, seen], values[:, seen]
+                own = seen[len(seen) - count :].nonzero().flatten()
+                queries = queries[:, own]
+        turned = keys.transpose(1, 2)
+        blocks = [
+            torch.bmm(
+                torch.softmax(
+                    torch.baddbmm(queries.new_empty(1), block, turned, beta=0, alpha=scaling),
+                    dim=-1,
+                ),
+                values,
+            )
+            for block in torch.split(queries, _QUERIES, dim=1)
+        ]
+        done = torch.cat(blocks, dim=1).transpose(0, 1)
+        if own is None:
+            into.copy_(done)
+        else:
+            into.index_copy_(0, own, done)
+    return attended

@@ -16,8 +16,7 @@ from cde.hardware import Precision
 from cde.models.attention import ContextCache
 from cde.models.configuration import ContextualConfig, check_settings
 from cde.models.corpus import CorpusEncoder, draw_context, warn_untrained, weights_now
-from cde.models.encoder import Encoder, load_tokenizer
-from cde.models.encoding import Vectors
+from cde.models.encoder import Encoder, Vectors, load_tokenizer
 from cde.models.published import Layout, published_config
 from cde.models.stages import FirstStage, NoFirstStage, SecondStage
 from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights, tie

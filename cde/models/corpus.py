@@ -7,8 +7,10 @@ the context's keys and values are computed when the first text comes, and kept.
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +19,16 @@ import torch
 from torch import Tensor, nn
 
 from cde.hardware import chosen_precision
-from cde.hardware.steps_taken import steps_taken
 from cde.models.attention import ContextCache
 from cde.models.configuration import ContextualConfig
-from cde.models.encoder import kinds, prefixed, save_folder
-from cde.models.encoding import Vectors
-from cde.models.prompted import PromptedEncoder
+from cde.models.encoder import PromptedEncoder, Vectors, kinds, prefixed, save_folder
 from cde.models.weights import fetch_folder, read_config, read_weights
-from cde.surrogate.sentence_methods import Role
+from cde.quantised import steps_taken
+from cde.storage import content_hash
+from cde.surrogate import Role
 from cde.validation import checked_texts, checked_whole, shown
 
-__all__ = ["CorpusEncoder", "draw_context", "warn_untrained", "weights_now"]
+__all__ = ["CorpusEncoder", "draw_context", "fingerprint", "warn_untrained", "weights_now"]
 
 
 def draw_context(
@@ -298,3 +299,37 @@ class CorpusEncoder(PromptedEncoder):
         model = kinds[ContextualConfig.model_type].from_pretrained(folder, **options)
         context = read_weights(folder).get("context")
         return cls(model, None if context is None else context.to(model.device), drawn)
+
+
+def fingerprint(encoder: Any) -> str | None:
+    """Hash of an encoder of `cde.models` (16 hexadecimal digits); None for any other object.
+
+    Attention kernel and precision have no part in it, but for int8, whose vectors are told apart.
+
+    Used for saved indexes (`cde.Index`) and for results of `cde mteb`.
+    """
+    bound = encoder if type(encoder) is CorpusEncoder else None
+    model: Any = encoder.model if isinstance(encoder, CorpusEncoder) else encoder
+    if kinds.get(getattr(getattr(model, "config", None), "model_type", "")) is not type(model):
+        return None
+    return content_hash(_fingerprint_parts(model, bound))
+
+
+def _fingerprint_parts(model: Any, bound: CorpusEncoder | None) -> Iterator[str | bytes]:
+    config = model.config
+    settings = {
+        name: getattr(config, name)
+        for name in signature(type(config).__init__).parameters
+        if not name.endswith("backbone") and hasattr(config, name)
+    }
+    yield json.dumps(settings, sort_keys=True)
+    if chosen_precision(model.precision) == "int8":
+        yield "int8"
+    # the first stage has done its work once the context is embedded, and is not saved
+    weights: nn.Module = model if bound is None else model.second_stage
+    tensors = dict(weights.state_dict())
+    if bound is not None and bound.context is not None:
+        tensors["context"] = bound.context
+    for name, tensor in sorted(tensors.items()):
+        yield f"{name} {tensor.dtype} {tuple(tensor.shape)}"
+        yield tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()

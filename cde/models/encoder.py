@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import copy
 import errno
+import json
 import os
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -22,15 +25,189 @@ from transformers import AutoTokenizer, PreTrainedModel
 from transformers.utils import is_flash_attn_2_available
 
 from cde.hardware import Precision
-from cde.models.encoding import Vectors, encode_texts
-from cde.models.prompted import PromptedEncoder
-from cde.models.sentence_folder import SENTENCE_FILES, write_sentence_files
 from cde.models.weights import fetch_folder
-from cde.storage import temporary_folder
-from cde.storage.disk import disk_error
-from cde.surrogate.sentence_methods import Role
+from cde.progress import progress
+from cde.quantised import multiplying
+from cde.storage import disk_error, temporary_folder
+from cde.surrogate import Role, SentenceMethods
+from cde.validation import encodable
 
-__all__ = ["Encoder", "TextEncoder", "kinds", "load_tokenizer", "prefixed", "save_folder"]
+__all__ = [
+    "SENTENCE_FILES",
+    "Encoder",
+    "PromptedEncoder",
+    "TextEncoder",
+    "encode_texts",
+    "kinds",
+    "load_tokenizer",
+    "padded",
+    "prefixed",
+    "save_folder",
+    "token_batches",
+    "tokenise",
+    "write_sentence_files",
+]
+
+#: names of the files
+SENTENCE_FILES = ("config_sentence_transformers.json", "modules.json", "sentence_bert_config.json")
+
+
+def write_sentence_files(folder: Path, config: Any, max_tokens: int) -> None:
+    """Write the files into a folder."""
+    modules = "sentence_transformers.base.modules"
+    whole = {"method": "forward", "method_output_name": None}  # what forward gives is the embedding
+    contents: tuple[Any, ...] = (
+        {
+            "model_type": "SentenceTransformer",
+            "prompts": {"query": config.query_prefix, "document": config.document_prefix},
+            "default_prompt_name": None,
+            "similarity_fn_name": "cosine",
+        },
+        [
+            {"idx": 0, "name": "0", "path": "", "type": f"{modules}.Transformer"},
+            {"idx": 1, "name": "1", "path": "1_Normalize", "type": f"{modules}.Normalize"},
+        ],
+        {
+            "transformer_task": "feature-extraction",
+            "modality_config": {"text": whole},
+            "module_output_name": "sentence_embedding",
+            "max_seq_length": max_tokens,
+        },
+    )
+    for name, content in zip(SENTENCE_FILES, contents, strict=True):
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+Vectors = NDArray[np.float32]
+Forward = Callable[[Tensor, "Tensor | None"], Tensor]
+
+_PORTION = 20_000  # texts tokenised at once
+
+
+def tokenise(tokenizer: Any, texts: list[str], max_tokens: int) -> list[NDArray[np.int32]]:
+    """Token ids of each text, special tokens included, cut to `max_tokens`."""
+    ids: list[NDArray[np.int32]] = []
+    for start in range(0, len(texts), _PORTION):
+        encoded = tokenizer(
+            texts[start : start + _PORTION],
+            truncation=True,
+            max_length=max_tokens,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+        )
+        ids.extend(np.array(row, dtype=np.int32) for row in encoded["input_ids"])
+    return ids
+
+
+def token_batches(
+    lengths: Sequence[int], work: int, extra: int = 0, most: int | None = None
+) -> list[list[int]]:
+    """Indices of texts in batches of about equal work, longest first."""
+    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    batches: list[list[int]] = []
+    room = 0
+    for index in order:
+        if not batches or len(batches[-1]) >= room:
+            batches.append([])
+            room = max(1, work // max(1, lengths[index] + extra))
+            room = room if most is None else min(room, most)
+        batches[-1].append(index)
+    return batches
+
+
+def padded(
+    rows: Sequence[NDArray[np.int32]], padding: int, device: torch.device
+) -> tuple[Tensor, Tensor | None]:
+    """Token ids of texts as one batch, padded on the right: `(n, T)` int64 and the bool mask, None
+    where full.
+    """
+    length = max(len(row) for row in rows)
+    ids = np.full((len(rows), length), padding, dtype=np.int64)
+    for place, row in zip(ids, rows, strict=True):
+        place[: len(row)] = row
+    on_device = torch.from_numpy(ids).to(device)
+    if all(len(row) == length for row in rows):
+        return on_device, None
+    lengths = torch.tensor([len(row) for row in rows], device=device)
+    return on_device, torch.arange(length, device=device)[None] < lengths[:, None]
+
+
+def encode_texts(
+    texts: Sequence[str],
+    tokenizer: Any,
+    forward: Forward,
+    *,
+    shape: tuple[int, ...],
+    max_tokens: int,
+    device: torch.device,
+    prefix: str = "",
+    precision: Precision = "auto",
+    work: int = 4096,
+    extra: int = 0,
+    most: int | None = None,
+    normalise: bool = True,
+    description: str = "embedding",
+) -> Vectors:
+    """Vectors of texts, in their order.
+
+    Returns:
+        `(n, …, dim)` float32.
+    """
+    wanted = [prefix + text for text in encodable(texts)]
+    if tokenizer is None:
+        raise ValueError(
+            "the encoder has no tokenizer: set encoder.tokenizer, or pass token ids to its stages"
+        )
+    if not wanted:
+        return np.zeros((0, *shape), np.float32)
+    distinct = list(dict.fromkeys(wanted))
+    rows = tokenise(tokenizer, distinct, max_tokens)
+    batches = token_batches([len(row) for row in rows], work, extra, most)
+    padding = tokenizer.pad_token_id or 0
+    by_batch: list[Tensor] = []
+    with torch.inference_mode(), multiplying(precision, device):
+        for batch in progress(batches, f"{description} {len(distinct):,} texts", unit="batches"):
+            vectors = forward(*padded([rows[index] for index in batch], padding, device)).float()
+            by_batch.append(
+                (torch.nn.functional.normalize(vectors, dim=-1) if normalise else vectors).cpu()
+            )
+    in_order = torch.cat(by_batch).numpy()
+    if not np.isfinite(in_order).all():
+        raise ValueError(
+            "the model gave vectors that are not finite; check its weights, or take "
+            "precision='float32'"
+        )
+    result = np.empty_like(in_order)
+    result[np.concatenate([np.array(batch) for batch in batches])] = in_order
+    places = {text: place for place, text in enumerate(distinct)}
+    return np.asarray(result[[places[text] for text in wanted]], dtype=np.float32)
+
+
+class PromptedEncoder(SentenceMethods):
+    """`encode_queries`, `encode_documents` and `embed` by one method; not used by itself."""
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors of texts with no prefix before them, `(n, dim)` float32."""
+        return self._vectors(texts, "")
+
+    def encode_queries(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
+        """Unit vectors of queries, `(n, dim)` float32: CDE's ψ(q), or ψ(q; D) in a context."""
+        return self._vectors(texts, "query", prefix=prefix)
+
+    def encode_documents(self, texts: Sequence[str], prefix: str | None = None) -> Vectors:
+        """Unit vectors of documents, `(n, dim)` float32: CDE's ϕ(d), or ϕ(d; D) in a context."""
+        return self._vectors(texts, "document", prefix=prefix)
+
+    @abstractmethod
+    def _vectors(
+        self,
+        texts: Sequence[str],
+        role: Role,
+        batch_size: int | None = None,
+        prefix: str | None = None,
+    ) -> Vectors:
+        """Unit vectors, with a prefix, or that of their role, before each text."""
+
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -118,7 +295,7 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
     Attributes:
         tokenizer: a tokenizer of `transformers`, saved and loaded with the model; None until set.
         precision: of embedding. "auto" multiplies in bfloat16 where that is fast, "bfloat16" and
-            "float32" insist, "int8" multiplies whole numbers (`cde.hardware.quantised`).
+            "float32" insist, "int8" multiplies whole numbers (`cde.quantised`).
     """
 
     _supports_sdpa = True

@@ -24,13 +24,13 @@ from transformers import AutoModel, PreTrainedModel
 
 from cde.models.configuration import BiEncoderConfig, ContextualConfig
 from cde.models.corpus import CorpusEncoder
-from cde.models.encoder import Encoder, kinds
-from cde.models.sentence_folder import SENTENCE_FILES
+from cde.models.encoder import SENTENCE_FILES, Encoder, kinds
 from cde.models.stages import NoFirstStage
 from cde.models.weights import fetch_folder, read_config
 from cde.validation import unknown
 
 __all__ = ["SentenceBiEncoder", "SentenceContextualEncoder", "SentenceModel"]
+
 
 #: what `transformers` hands on, and has no bearing on a folder that is here
 _HANDED_ON = {

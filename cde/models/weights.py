@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoModel
@@ -21,10 +21,76 @@ from transformers.utils import logging
 
 from cde.data.hub import notice_being_offline
 from cde.models.backbones import check_family, family_of, truncate
-from cde.models.known_rows import with_known_rows
 from cde.surrogate import minilm_folder
 
-__all__ = ["backbone_weights", "fetch_folder", "fill", "read_config", "read_weights", "tie"]
+__all__ = [
+    "backbone_weights",
+    "fetch_folder",
+    "fill",
+    "read_config",
+    "read_weights",
+    "tie",
+    "with_known_rows",
+    "without_known_rows",
+]
+
+_CHANGED, _VALUES = "@changed-rows-of-minilm", "@values"
+_WORD_ROWS = "embeddings.word_embeddings.weight"
+
+
+def _known() -> Tensor:
+    """MiniLM's word embeddings, `(30522, 384)` float32."""
+    with safe_open(minilm_folder() / "model.safetensors", "pt") as file:
+        words: Tensor = file.get_tensor(_WORD_ROWS)
+    return words
+
+
+def without_known_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors by name, in which a table of word embeddings of which most rows are MiniLM's, bit by
+    bit, is replaced by its other rows and their numbers. All else stays as it is.
+    """
+    kept = dict(tensors)
+    names = [name for name, tensor in tensors.items() if _alike(name, tensor)]
+    if not names:
+        return kept
+    known = _known()
+    for name in names:
+        table = tensors[name].detach().cpu()
+        if table.shape != known.shape:
+            continue
+        # as whole numbers: 0.0 equals -0.0, and a NaN equals nothing
+        differs = (table.view(torch.int32) != known.view(torch.int32)).any(dim=1)
+        rows = differs.nonzero().flatten().to(torch.int32)
+        if 2 * len(rows) < len(known):
+            del kept[name]
+            kept[name + _CHANGED], kept[name + _VALUES] = rows, table[rows.long()]
+    return kept
+
+
+def _alike(name: str, tensor: Tensor) -> bool:
+    return name.endswith(_WORD_ROWS) and tensor.ndim == 2 and tensor.dtype == torch.float32
+
+
+def with_known_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What `without_known_rows` left out, put back: the same tensors, to the bit."""
+    whole = dict(tensors)
+    for changed in [name for name in tensors if name.endswith(_CHANGED)]:
+        name = changed.removesuffix(_CHANGED)
+        rows, values = whole.pop(changed).long(), whole.pop(name + _VALUES, None)
+        table = _known().clone()
+        if (
+            values is None
+            or values.shape != (len(rows), table.shape[1])
+            or (len(rows) and not (0 <= int(rows.min()) <= int(rows.max()) < len(table)))
+        ):
+            raise ValueError(
+                f"{name} is kept as rows that differ from MiniLM's {tuple(table.shape)}, and these "
+                "rows do not fit it: the file is damaged, or another program wrote it"
+            )
+        table[rows] = values
+        whole[name] = table
+    return whole
+
 
 _ONE, _INDEX, _TORCH = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
 #: what each family calls its word embeddings
@@ -77,11 +143,11 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
     """All tensors of a folder's `.safetensors`, one file or several under an index; rows of word
-    embeddings that the store of runs left out are put back (`cde.models.known_rows`).
+    embeddings that the store of runs left out are put back (`cde.models.weights`).
     """
     names = [_ONE]
     if (folder / _INDEX).is_file():
-        names = _parts(folder / _INDEX)
+        names = _weight_parts(folder / _INDEX)
     elif not (folder / _ONE).is_file():
         hint = (
             f"; {_TORCH} is not read, since it can run code: convert it"
@@ -104,7 +170,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     return with_known_rows(tensors)
 
 
-def _parts(index: Path) -> list[str]:
+def _weight_parts(index: Path) -> list[str]:
     """Names of the files that an index of weights lists."""
     try:
         values = json.loads(index.read_text(encoding="utf-8"))

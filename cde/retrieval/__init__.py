@@ -2,12 +2,20 @@
 
 - `cde.retrieval.systems`: what can search, models of sentence-transformers among it;
 - `cde.retrieval.ranking`: search by inner product, rankings, trec_eval's measures;
-- `cde.retrieval.together`: two systems compared query by query, or fused into one.
+- `cde.retrieval.ranking`: two systems compared query by query, or fused into one.
 """
 
-from cde.retrieval.ranking import evaluate, rank, rerank, score_queries, search
+from cde.retrieval.ranking import (
+    Comparison,
+    Hybrid,
+    compare,
+    evaluate,
+    rank,
+    rerank,
+    score_queries,
+    search,
+)
 from cde.retrieval.systems import Encoder, Ranker, Rankings, SentenceEncoder, System, as_encoder
-from cde.retrieval.together import Comparison, Hybrid, compare
 
 __all__ = [
     "Comparison",

@@ -21,9 +21,7 @@ import torch
 from torch import nn
 
 from cde.progress import progress
-from cde.storage import atomic_path
-from cde.storage.damage import set_aside
-from cde.storage.disk import disk_error
+from cde.storage import atomic_path, disk_error, set_aside
 
 __all__ = ["CHECKPOINT", "Loop"]
 

@@ -20,7 +20,7 @@ from cde.batching.filtering import false_negatives
 from cde.batching.packing import BatchSampler
 from cde.batching.plans import PlannedBatches
 from cde.data import Pairs
-from cde.models.encoding import tokenise
+from cde.models.encoder import tokenise
 from cde.surrogate import Surrogate
 from cde.training.configuration import TrainConfig
 from cde.training.step import BatchTexts

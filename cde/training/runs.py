@@ -10,7 +10,7 @@ several machines train one run in the store of process 0; it is sent to the stor
 
     runs/<key>/run.json        config, data, metrics, provenance, digests; written last: it is done
     runs/<key>/model/          the trained encoder, for `from_pretrained`; word embeddings that are
-                               still MiniLM's are left out (`cde.models.known_rows`)
+                               still MiniLM's are left out (`cde.models.weights`)
     runs/<key>/checkpoint.pt   while it trains
 """
 
@@ -33,11 +33,20 @@ from filelock import FileLock
 from cde.data import Pairs, RetrievalSet, load_pairs
 from cde.hardware import describe, trained_in
 from cde.models import BiEncoder, ContextualEncoder
-from cde.models.known_rows import without_known_rows
+from cde.models.weights import without_known_rows
 from cde.provenance import commit, libraries, now
 from cde.retrieval import evaluate
-from cde.storage import atomic_path, cache_folder, content_hash, remove_leftovers
-from cde.storage.damage import differing_file, digest_of, read_json, set_aside, write_json
+from cde.storage import (
+    atomic_path,
+    cache_folder,
+    content_hash,
+    differing_file,
+    digest_of,
+    read_json,
+    remove_leftovers,
+    set_aside,
+    write_json,
+)
 from cde.training import Processes, TrainConfig, Trainer
 from cde.training.loop import CHECKPOINT
 

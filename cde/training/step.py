@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cde.models.encoder import Encoder
-from cde.models.encoding import padded, token_batches
+from cde.models.encoder import Encoder, padded, token_batches
 from cde.training.gradient_cache import cached_backward
 from cde.training.loss import ContrastiveLoss
 

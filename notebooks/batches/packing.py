@@ -102,7 +102,7 @@ plots.table(pd.DataFrame(lines).T.rename_axis("clusters within"))
 # several starts, all of `pydocs` as one domain: over the whole row, and along it.
 
 # %%
-from cde.batching.tour import cosines_along, greedy_tour
+from cde.batching.packing import cosines_along, greedy_tour
 from cde.intervals import mean_interval
 
 TRAVELLER, RANDOM = "greedy traveller", "random order"
@@ -191,7 +191,7 @@ sizes = sorted({batch for _, _, batch in arms})
 # border of a cluster falls inside some batch, so nearly every cluster shares one.
 
 # %%
-from cde.batching.epochs import cut_clusters, mates_met_again
+from cde_studies.batches.epochs import cut_clusters, mates_met_again
 
 
 def arm(within, order, batch):

@@ -54,7 +54,7 @@ settings
 # %%
 import pandas as pd
 
-from cde.benchmark import offline_tasks
+from cde_studies.benchmark.offline import offline_tasks
 
 on = offline_tasks(settings.tasks, settings.share)
 described = [
@@ -366,7 +366,7 @@ page.answer(
 # ## What differs from the paper's setting
 #
 # The paper evaluates one model on 56 tasks, with 512 context documents. Here are small encoders
-# that were trained for minutes on docstrings, `cde.benchmark.offline_tasks` of a few hundred
+# that were trained for minutes on docstrings, the offline tasks of a few hundred
 # texts, and 32 or 64 context documents. There is no task of summarisation. Random contexts are
 # letters here; in the paper's words they are random documents of training, and in the authors'
 # code lines of a file of strings. Table 7's claims on supervised models are on

@@ -265,8 +265,9 @@ plots.table(PUBLISHED.join(USERS).reset_index().astype(object).fillna(""))
 
 # %%
 import cde
-from cde.benchmark import AUTHORS, evaluate_tasks, get_tasks
+from cde.benchmark import AUTHORS, evaluate_tasks
 from cde.models.encoder import load_tokenizer
+from cde_studies.benchmark.offline import get_tasks
 from cde_studies.encoder.published_parts import published_passes
 
 
@@ -330,7 +331,7 @@ plots.show(
 # none of this.
 
 # %%
-from cde.retrieval.named import named_system
+from cde.retrieval.systems import named_system
 
 BEST, SUPERVISED = "cde-table2-best-of-size", "cde-table7-supervised-gain"
 LARGEST, ALL_TASKS = "cde-table7-largest-gains", 56

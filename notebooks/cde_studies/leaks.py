@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from cde.data.duplicates import first_occurrences
 from cde.data.sets import Pairs, RetrievalSet
-from cde.storage import cache_folder, content_hash
-from cde.storage.damage import read_json, write_json
+from cde.storage import cache_folder, content_hash, read_json, write_json
 
 __all__ = ["kept_count", "shared_with_training"]
 

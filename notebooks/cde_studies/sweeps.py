@@ -27,14 +27,14 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from cde.data.random_text import random_texts
+from cde.benchmark.contexts import random_texts
 from cde.intervals import Interval, crossed_interval, mean_and_spread
 from cde.progress import progress
 from cde.retrieval import evaluate
-from cde.storage.workers import in_workers
 from cde.training.preparation import fixed_context
 from cde.training.runs import Run
 from cde_studies.recipes import EvaluationSet, Recipe
+from cde_studies.workers import in_workers
 
 __all__ = ["Context", "Sweep", "evaluate_in_contexts", "score_references", "sweep"]
 

@@ -23,13 +23,12 @@ from cde.benchmark import (
     Protocol,
     benchmark_model,
     evaluate_tasks,
-    offline_tasks,
     task_texts,
 )
-from cde.benchmark.contexts import draw
-from cde.data.random_text import random_texts
+from cde.benchmark.contexts import draw, random_texts
 from cde.models import TASK_PREFIXES
 from cde.retrieval import rank, rerank, score_queries
+from cde_studies.benchmark.offline import offline_tasks
 from tests.tiny_encoders import bi_encoder, contextual
 
 SMALL = {"share": 0.06}

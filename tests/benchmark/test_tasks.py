@@ -10,17 +10,18 @@ import pandas as pd
 import pytest
 
 import cde
-from cde.benchmark import evaluate_tasks, get_tasks, offline_tasks, scores_by_task, task_texts
+from cde.benchmark import evaluate_tasks, scores_by_task, task_texts
 from cde.benchmark.contexts import draw
-from cde.benchmark.texts import (
+from cde.cli import main
+from cde_studies.benchmark.labelled import labelled_names
+from cde_studies.benchmark.offline import get_tasks, offline_tasks
+from cde_studies.benchmark.texts import (
     belonging_pairs,
     beside_candidates,
     graded_similarities,
     modules,
     split_by_label,
 )
-from cde.cli import main
-from cde.data.labelled import labelled_names
 from tests.tiny_encoders import bi_encoder
 
 

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 from cde.intervals import Interval
-from cde.storage.damage import write_json
+from cde.storage import write_json
 from cde_book.comparison import compared, numbered, read_run
 from cde_book.execution import Execution
 from cde_book.page import MIME

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from cde import provenance
-from cde.storage import content_hash
-from cde.storage.damage import write_json
+from cde.storage import content_hash, write_json
 from cde_book import execution
 from cde_book.chapters import Chapter
 from cde_book.execution import (

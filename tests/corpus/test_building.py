@@ -18,7 +18,7 @@ from cde import Index
 from cde.corpus import build_index, building
 from cde.corpus.building import finished_parts, seconds_per_text
 from cde.models import CorpusEncoder
-from cde.storage.damage import DamageWarning
+from cde.storage import DamageWarning
 
 Vectors = NDArray[np.float32]
 

@@ -19,7 +19,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 import cde
 from cde.data import pydocs
-from cde.data.docstrings import SourceFile, read_docstrings, source_files, split_docstring
+from cde.data.pydocs import SourceFile, read_docstrings, source_files, split_docstring
 
 BODY = "The body has to have at least twelve words, and this one has just enough of them."
 

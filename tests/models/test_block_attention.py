@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cde.models import BiEncoder, ContextualEncoder, attention
-from cde.models.block_attention import attend_in_blocks, blocks_are_faster
+from cde.models.attention import attend_in_blocks, blocks_are_faster
 
 pytestmark = pytest.mark.filterwarnings("ignore:this encoder comes from a plain transformer")
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from tiny_encoders import tokenizer
 from torch import Tensor
 
-from cde.models import encoding
-from cde.models.encoding import encode_texts, token_batches, tokenise
+from cde.models import encoder as encoding
+from cde.models.encoder import encode_texts, token_batches, tokenise
 from cde.validation import checked_texts
 
 LETTERS = "abcdefghij"

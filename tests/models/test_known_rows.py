@@ -11,7 +11,7 @@ from torch import Tensor
 
 import cde
 from cde.models import BiEncoder, ContextualEncoder
-from cde.models.known_rows import with_known_rows, without_known_rows
+from cde.models.weights import with_known_rows, without_known_rows
 
 WORDS = "backbone.embeddings.word_embeddings.weight"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cde.storage.damage import digest_of
+from cde.storage import digest_of
 from cde.surrogate import Surrogate
 from cde.training import TrainConfig, Trainer
 from cde.training.runs import train

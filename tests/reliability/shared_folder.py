@@ -37,9 +37,16 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from report import write_report
 
-from cde.storage import atomic_path, cache_folder, remove_leftovers, temporary
-from cde.storage.damage import DamageWarning, differing_file, read_json
-from cde.surrogate.store import VectorStore
+from cde.storage import (
+    DamageWarning,
+    atomic_path,
+    cache_folder,
+    differing_file,
+    read_json,
+    remove_leftovers,
+    temporary,
+)
+from cde.surrogate import VectorStore
 from cde.training import runs
 
 DIM, TEXTS, PORTION = 384, 4000, 64

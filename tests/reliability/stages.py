@@ -59,7 +59,7 @@ def clustering(shared: Path) -> Work:
 
     from cde.batching.clustering import cluster_pairs
     from cde.batching.packing import pack_batches
-    from cde.surrogate.store import VectorStore
+    from cde.surrogate import VectorStore
 
     names = [f"pair {row}" for row in range(3000)]
     drawn = np.random.default_rng(0).normal(size=(3000, 32)).astype(np.float32)

@@ -19,11 +19,11 @@ from tiny_encoders import bi_encoder, contextual
 
 import cde
 from cde.data.folder import load_pairs, load_retrieval
-from cde.data.judgements import LARGEST_GRADE
+from cde.data.sets import LARGEST_GRADE
 from cde.models.weights import read_weights
 from cde.retrieval import rank, rerank, score_queries
 from cde.training.loss import contrastive_loss
-from cde.validation.groups import group_numbers
+from cde.validation import group_numbers
 from cde_book.ledger import read_ledger
 from cde_studies.dwell.span_corruption import windows_corrupted
 

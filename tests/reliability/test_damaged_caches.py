@@ -13,10 +13,17 @@ from numpy.typing import NDArray
 from stages import TEXTS
 from tiny_encoders import bi_encoder
 
+from cde import storage
 from cde.corpus import Index, build_index, building, saving
 from cde.data import pydocs, sources
-from cde.storage import content_hash, damage
-from cde.storage.damage import DamageWarning, read_json, read_sealed, write_json, write_sealed
+from cde.storage import (
+    DamageWarning,
+    content_hash,
+    read_json,
+    read_sealed,
+    write_json,
+    write_sealed,
+)
 from cde_book import records
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -169,7 +176,7 @@ def test_an_index_that_is_saved_while_it_is_read_is_read_again(
     index = Index(TEXTS[:5], encoder=encoder)
     folder = index.save(tmp_path / "index")
     other = Index(TEXTS[5:9], encoder=encoder)
-    check, saves = damage.differing_file, [other]
+    check, saves = storage.differing_file, [other]
 
     def after_a_save(place: Path, files: dict[str, str]) -> tuple[str, str] | None:
         while saves:
@@ -184,6 +191,6 @@ def test_what_is_set_aside_replaces_nothing_that_was(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         (tmp_path / "table").write_text(str(number))
         with pytest.warns(DamageWarning, match=f"set aside as table.damaged-{number}"):
-            damage.set_aside(tmp_path / "table", "it is noise")
+            storage.set_aside(tmp_path / "table", "it is noise")
     kept = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert kept == {f"table.damaged-{number}": str(number) for number in (1, 2, 3)}

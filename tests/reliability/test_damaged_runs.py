@@ -20,7 +20,7 @@ from tiny_encoders import backbone_folder
 
 import cde
 from cde.data import Pairs
-from cde.storage.damage import DamageWarning
+from cde.storage import DamageWarning
 from cde.training import Trainer, runs
 from cde.training.runs import Run, train
 

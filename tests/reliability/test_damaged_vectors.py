@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cde.storage.damage import DamageWarning
-from cde.surrogate import store
-from cde.surrogate.store import VectorStore
+from cde import surrogate as store
+from cde.storage import DamageWarning
+from cde.surrogate import VectorStore
 
 TEXTS = [f"text number {number}" for number in range(240)]
 VECTORS: NDArray[np.float32] = np.random.default_rng(0).normal(size=(240, 16)).astype(np.float32)
@@ -189,7 +189,7 @@ def test_a_disk_that_fills_up_loses_nothing_that_was_kept(private_cache: Path) -
     code = f"""
 import resource, signal
 import numpy as np
-from cde.surrogate.store import VectorStore
+from cde.surrogate import VectorStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, ({path.stat().st_size}, resource.RLIM_INFINITY))
 texts = [str(number) for number in range(9000)]
@@ -207,7 +207,7 @@ def test_processes_that_meet_damage_at_once_all_get_their_vectors(private_cache:
     code = """
 import warnings
 import numpy as np
-from cde.surrogate.store import VectorStore
+from cde.surrogate import VectorStore
 warnings.simplefilter("ignore")
 texts = [f"text number {number}" for number in range(240)]
 vectors = np.random.default_rng(0).normal(size=(240, 16)).astype(np.float32)

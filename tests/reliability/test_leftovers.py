@@ -16,8 +16,9 @@ import psutil
 import pytest
 from filelock import FileLock, Timeout
 
+from cde import storage
 from cde.cli import main
-from cde.storage import atomic_path, remove_leftovers, temporary, temporary_folder
+from cde.storage import atomic_path, remove_leftovers, temporary_folder
 
 WRITER = """
 import sys, time
@@ -50,7 +51,7 @@ def test_what_a_kill_leaves_is_removed_by_the_next_process_that_writes_there(
     process.kill()
     process.wait()
     assert len(list(tmp_path.iterdir())) == 4
-    temporary._swept.discard(tmp_path)
+    storage._swept.discard(tmp_path)
     with atomic_path(tmp_path / "other.csv") as path:
         path.write_text("whole")
     assert [path.name for path in tmp_path.iterdir()] == ["other.csv"]
@@ -156,7 +157,7 @@ def test_a_file_of_ours_may_be_called_as_long_as_the_system_lets_it(tmp_path: Pa
 WORKERS = """
 import os, sys
 import joblib
-from cde.storage.processes import end_with
+from cde.storage import end_with
 if __name__ == "__main__":
     with joblib.parallel_config("loky", initializer=end_with, initargs=(os.getpid(),)):
         work = joblib.Parallel(n_jobs=2)

@@ -7,10 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from cde.batching.epochs import cut_clusters, mates_met_again
-from cde.batching.packing import pack_batches
+from cde.batching.packing import cosines_along, pack_batches
 from cde.batching.statistics import batch_objective, mean_pair_distance, paired_distance
-from cde.batching.tour import cosines_along
+from cde_studies.batches.epochs import cut_clusters, mates_met_again
 from cde_studies.batches.hardest import (
     all_partitions,
     direct_search,

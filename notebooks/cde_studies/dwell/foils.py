@@ -29,7 +29,7 @@ import pandas as pd
 from cde.intervals import clustered_interval
 from cde.lexical import BM25
 from cde.retrieval import Encoder, Ranker
-from cde.validation.vectors import encoded
+from cde.validation import encoded
 from cde_studies.dwell.passages import Passages
 from cde_studies.dwell.sections import sentences_of
 

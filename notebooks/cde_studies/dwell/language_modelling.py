@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import nn
 from transformers import get_cosine_schedule_with_warmup
 
-from cde.models.encoding import tokenise
+from cde.models.encoder import tokenise
 from cde.storage import content_hash
 from cde.training.loop import Loop
 

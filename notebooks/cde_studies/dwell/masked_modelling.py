@@ -25,7 +25,7 @@ from torch.nn.functional import cross_entropy, linear
 
 from cde.hardware import half_precision
 from cde.models import BiEncoder
-from cde.models.encoding import padded, tokenise
+from cde.models.encoder import padded, tokenise
 from cde_studies.dwell.language_modelling import bare_ids, train_on_stretches
 
 __all__ = ["Masked", "mask_tokens", "masked_loss", "pretrain_masked"]

@@ -38,7 +38,7 @@ from cde.hardware import trained_in
 from cde.lexical import BM25
 from cde.models import BiEncoder
 from cde.models.encoder import load_tokenizer
-from cde.models.known_rows import without_known_rows
+from cde.models.weights import without_known_rows
 from cde.progress import progress
 from cde.retrieval import Encoder, Ranker, evaluate
 from cde.storage import content_hash

@@ -26,7 +26,7 @@ import pandas as pd
 from cde.data import RetrievalSet
 from cde.progress import progress
 from cde.retrieval import Encoder, Ranker, score_queries, search
-from cde.validation.vectors import encoded
+from cde.validation import encoded
 from cde_studies.dwell.passages import Passages, ask
 from cde_studies.dwell.substrings import begins_word, leading_blank, token_spans
 

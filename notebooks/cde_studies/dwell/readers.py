@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from cde.hardware import chosen_precision
 from cde.lexical import BM25
 from cde.models import BiEncoder
+from cde.models.corpus import fingerprint
 from cde.models.encoder import load_tokenizer
-from cde.models.fingerprint import fingerprint
 from cde.retrieval import Encoder, Ranker
-from cde.surrogate.store import VectorStore
-from cde.validation.vectors import encoded
+from cde.surrogate import VectorStore
+from cde.validation import encoded
 from cde_studies.dwell.recipe import CHAINS, DwellRecipe
 
 __all__ = ["Kept", "Prompted", "Reader", "reader"]

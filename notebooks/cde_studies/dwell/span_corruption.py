@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 
 from cde.hardware import half_precision
-from cde.models.encoding import padded
+from cde.models.encoder import padded
 from cde.progress import progress
 from cde.validation import checked_whole
 from cde_studies.dwell.encoder_decoder import EncoderDecoder

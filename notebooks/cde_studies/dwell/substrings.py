@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cde.progress import progress
 from cde.retrieval import Encoder
-from cde.validation.vectors import encoded
+from cde.validation import encoded
 
 __all__ = [
     "Similarities",

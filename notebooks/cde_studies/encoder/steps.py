@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cde.hardware import half_precision
 from cde.models import BiEncoder, ContextualEncoder
-from cde.models.encoding import tokenise
+from cde.models.encoder import tokenise
 from cde.training.loss import ContrastiveLoss, contrastive_loss
 from cde.training.step import BatchTexts, backward
 from cde_studies.encoder.timing import peak_memory

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from cde.lexical import document_frequencies
-from cde.models.encoding import tokenise
+from cde.models.encoder import tokenise
 
 __all__ = ["Counts", "Moments", "inverse_document_frequency", "shrunk_covariance"]
 

@@ -38,8 +38,7 @@ from cde.data import RetrievalSet
 from cde.hardware import compute_device
 from cde.intervals import mean_interval
 from cde.lexical import BM25, _tokenize, idf_divergence_of_counts
-from cde.models.encoder import load_tokenizer
-from cde.models.encoding import encode_texts
+from cde.models.encoder import encode_texts, load_tokenizer
 from cde.progress import progress
 from cde.surrogate import minilm_folder
 from cde_studies.motivation.corpus_statistics import Counts, Moments

@@ -22,8 +22,8 @@ import torch
 from numpy.typing import NDArray
 
 from cde.models import ContextualEncoder
-from cde.models.encoding import padded, tokenise
-from cde.validation.vectors import encoded
+from cde.models.encoder import padded, tokenise
+from cde.validation import encoded
 
 __all__ = ["DocumentShares", "shares_read", "word_weights"]
 

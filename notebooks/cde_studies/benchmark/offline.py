@@ -13,7 +13,10 @@ import mteb
 import pandas as pd
 from mteb.abstasks import AbsTask, AbsTaskRetrieval
 
-from cde.benchmark.tasks import (
+from cde.data import list_sources, load_retrieval
+from cde.validation import unknown
+from cde_studies.benchmark.labelled import labelled_names, load_labelled
+from cde_studies.benchmark.tasks import (
     ON_DOCSTRINGS,
     GroupedTask,
     LabelledTask,
@@ -21,9 +24,6 @@ from cde.benchmark.tasks import (
     local_metadata,
     searchable,
 )
-from cde.data import list_sources, load_retrieval
-from cde.data.labelled import labelled_names, load_labelled
-from cde.validation import unknown
 
 __all__ = ["get_tasks", "offline_tasks", "task_names"]
 

@@ -1,22 +1,10 @@
-"""Products of linear layers in 8-bit whole numbers, for forward passes where bfloat16 is slow.
+"""How many steps optimisers have taken in this process.
 
-Inside `int8_products()` every linear layer over token vectors multiplies whole numbers, and all the
-rest (attention, norms, pooling, the layers behind the pooling) stays in float32. As with autocast,
-the model itself is not touched: its weights stay float32, and that is what is saved and trained.
+What is computed from weights and kept has to be computed anew once they have been trained on.
+PyTorch counts the changes of a tensor, but a fused optimiser changes weights without being counted;
+its steps are counted here.
 
-- **Token vectors** get a range of their own for each token. A range for the whole batch, as
-  `torch.ao.quantization.quantize_dynamic` has it, is spoilt by the few dimensions in which
-  transformers are large: MiniLM's cosine to float32 falls to 0.95 then, and stays above 0.998 with
-  a range for each token.
-- **Weights** get a scale for each output. They are rounded once, when they are first used, and
-  again after they have changed; what is kept dies with the weight.
-
-The sums are of whole numbers, and the same on every machine. Processors without instructions for
-them (VNNI) add the products of two neighbours in 16 bits first. So that these do not overflow, no
-two neighbouring weights are larger than 128 together; that costs half a bit, not a whole one.
-
-Cost: a quarter of the linear layers' memory more; MiniLM's are rounded in 0.05 s.
-`benchmarks/precision.py` measures speed and cosine.
+Cost: an addition a step.
 """
 
 from __future__ import annotations
@@ -28,13 +16,29 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from cde.hardware import chosen_precision
-from cde.hardware.steps_taken import steps_taken
 
-__all__ = ["Int8Weight", "int8_products", "multiplying"]
+__all__ = ["Int8Weight", "int8_products", "multiplying", "steps_taken"]
+
+_taken = 0
+
+
+def _count(*_: Any) -> None:
+    global _taken
+    _taken += 1
+
+
+register_optimizer_step_post_hook(_count)
+
+
+def steps_taken() -> int:
+    """Steps of all optimisers since this module was imported."""
+    return _taken
+
 
 _ROWS = 512  # tokens at once, a thread: what stands between two products stays near the processor
 _INPUTS, _OUTPUTS = 64, 16  # multiples that layers have; the kernels for others may overflow

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import joblib
 from joblib.parallel import get_active_backend
 
-from cde.storage.processes import end_with
+from cde.storage import end_with
 
 __all__ = ["in_workers"]
 

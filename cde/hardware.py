@@ -4,7 +4,7 @@ Every encoder and every trainer asks this room, so that one answer holds for a w
 `$CDE_PRECISION` may be set to `float32`, `bfloat16` or `int8` to say what "auto" is; the profile
 `smoke` sets it to `float32`, since its numbers are compared between machines. "auto" by itself is
 never int8: numbers would move. Where int8 is asked for, texts are embedded in it
-(`cde.hardware.quantised`), and training is in float32, since whole numbers have no gradient.
+(`cde.quantised`), and training is in float32, since whole numbers have no gradient.
 
 Cost: nothing; each question is answered once.
 """

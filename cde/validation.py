@@ -2,7 +2,7 @@
 
 pydantic says what is wrong in several lines and its own words; here a user reads one line that
 names the setting, what is accepted and what was given. Unknown names are answered with the nearest
-known one. `cde.validation.texts` looks at texts and ids, `cde.validation.vectors` at what encoders
+known one. `cde.validation` looks at texts and ids, `cde.validation` at what encoders
 give.
 
 Cost: microseconds.
@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Set
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from difflib import get_close_matches
 from numbers import Integral, Real
-from typing import Annotated, Any, TypeVar, dataclass_transform
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 
 import numpy as np
 import pydantic
+from numpy.typing import NDArray
 from pydantic import BeforeValidator, ConfigDict, ValidationError
 
 __all__ = [
@@ -26,13 +28,21 @@ __all__ = [
     "Switch",
     "Text",
     "Whole",
+    "array_of_numbers",
+    "called",
+    "checked_ids",
     "checked_number",
     "checked_switch",
     "checked_text",
     "checked_texts",
+    "checked_vectors",
     "checked_whole",
     "declared",
+    "encodable",
+    "encoded",
     "explained",
+    "group_numbers",
+    "half_of_a_pair",
     "sentences",
     "shown",
     "unknown",
@@ -209,3 +219,164 @@ def declared(cls: Declared) -> Declared:
 
     made.__init__ = init  # type: ignore[method-assign]
     return made  # type: ignore[return-value]
+
+
+def group_numbers(groups: Any, name: str, count: int | None = None) -> NDArray[np.int64]:
+    """The number of each item's group, by the order of their names.
+
+    Returns:
+        `(n,)` int64, 0 … groups − 1.
+    """
+    if isinstance(groups, str | bytes | Set | Mapping) or not isinstance(groups, Iterable):
+        raise TypeError(f"{name} must be a list, one for each item; it is {groups!r}")
+    if isinstance(groups, np.ndarray):
+        values = groups
+    else:
+        listed = list(groups)
+        values = np.empty(len(listed), object)  # never a table, whatever the items
+        values[:] = listed
+    if values.ndim != 1:
+        raise ValueError(f"{name} must be a row, one for each item; it has shape {values.shape}")
+    if count is not None and len(values) != count:
+        raise ValueError(
+            f"{name} must hold one for each of the {count} pairs; it has {len(values)}"
+        )
+    if values.dtype.kind == "O":
+        accepted = str | int | float | np.integer | np.floating
+        for position, value in enumerate(values):
+            if not isinstance(value, accepted) or value != value:
+                raise ValueError(f"{name} must be strings or numbers; item {position} is {value!r}")
+        if len({isinstance(value, str) for value in values}) > 1:
+            raise ValueError(f"{name} must be all strings or all numbers; both were given")
+        values = np.asarray(values.tolist())
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        place = int(np.isfinite(values).argmin())
+        raise ValueError(f"{name} must be strings or numbers; item {place} is {values[place]}")
+    if values.dtype.kind not in "UTSiufb":
+        raise TypeError(f"{name} must be strings or numbers; it is an array of {values.dtype}")
+    return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def half_of_a_pair(text: str) -> int | None:
+    """Where a text holds half of a surrogate pair, which no encoding has; None for a whole text.
+
+    JSON can escape it, and Python takes it for a character; files, hashes and tokenizers do not.
+    """
+    found = None if text.isascii() else _SURROGATE.search(text)
+    return None if found is None else found.start()
+
+
+def encodable(texts: Any, name: str = "texts") -> list[str]:
+    """Texts as a list, of which each can be written as UTF-8: what a tokenizer takes."""
+    items = checked_texts(texts, name)
+    for position, text in enumerate(items):
+        if (place := half_of_a_pair(text)) is not None:
+            raise ValueError(
+                f"{name} must be whole text; item {position} has half of a surrogate pair, "
+                f"{text[place]!r}, at character {place}: leave it out"
+            )
+    return items
+
+
+def checked_ids(ids: Any, name: str = "ids") -> list[str]:
+    """Ids as a list: texts that trec_eval can hold, which is written in C."""
+    items = encodable(ids, name)
+    for position, one in enumerate(items):
+        if "\0" in one:
+            raise ValueError(
+                f"{name} must not hold NUL, where trec_eval ends a name; item {position} is {one!r}"
+            )
+    return items
+
+
+#: squares of a vector's length: products of shorter or longer ones leave single precision
+_SHORTEST, _LONGEST = 1e-36, 1e36
+
+
+def called(thing: object) -> str:
+    """What an object is called in a message: what it says of itself, or its class."""
+    said = repr(thing)
+    return type(thing).__name__ if " object at 0x" in said or "\n" in said else said
+
+
+def encoded(
+    encoder: Any,
+    texts: Sequence[str],
+    what: Literal["queries", "documents"],
+    dim: int | None = None,
+) -> NDArray[Any]:
+    """Vectors of queries or of documents by an encoder, checked.
+
+    Returns:
+        `(n, dim)`, in the encoder's own type of numbers.
+    """
+    encode = encoder.encode_queries if what == "queries" else encoder.encode_documents
+    return checked_vectors(encode(texts), encoder, what, len(texts), dim)
+
+
+def array_of_numbers(given: Any, name: str) -> NDArray[Any]:
+    """An array of real numbers, not copied where it is one already."""
+    try:
+        array = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError):
+        array = np.empty(0, object)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{name} must be an array of real numbers; they are {shown(given)}")
+    if array.ndim == 2 and len(array) and array.shape[1] == 0:
+        raise ValueError(f"{name} must have a dimension or more; they are {array.shape}")
+    return array
+
+
+def checked_vectors(
+    given: Any, encoder: object, what: str, count: int, dim: int | None = None
+) -> NDArray[Any]:
+    """What an encoder gave, where it enters: a finite vector above zero for each text.
+
+    An encoder of words may know none of a text's, and give zeros for it. It says so by an attribute
+    `zeros_for_unknown` that is true; zeros for every text are refused all the same.
+
+    Returns:
+        The vectors `(count, dim)`, as they came.
+    """
+    if callable(getattr(given, "detach", None)):  # a tensor: of any device, with or without a graph
+        given = given.detach().cpu()
+        given = given.float() if str(given.dtype) == "torch.bfloat16" else given
+    try:
+        vectors = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError):  # rows of several lengths; a sparse tensor
+        vectors = np.empty(0, object)
+    shape = f"({count}, {'dim' if dim is None else dim})"
+    if vectors.dtype.kind not in "fiu":
+        raise ValueError(
+            f"{called(encoder)} gave no vectors for {count} {what}: expected numbers of shape "
+            f"{shape}; it gave {type(given).__name__}"
+        )
+    if (
+        vectors.ndim != 2
+        or len(vectors) != count
+        or (count and vectors.shape[1] == 0)
+        or dim not in (None, vectors.shape[1])
+    ):
+        raise ValueError(
+            f"{called(encoder)} gave vectors of shape {vectors.shape} for {count} {what}; expected "
+            f"{shape}"
+        )
+    squares = np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64, casting="unsafe")
+    zeros = squares == 0
+    unknown = getattr(encoder, "zeros_for_unknown", False) is True and not zeros.all()
+    bad = {
+        "numbers that are not finite": ~np.isfinite(squares),
+        "only zeros": np.zeros_like(zeros) if unknown else zeros,
+        "lengths that single precision cannot multiply": ~zeros
+        & ((squares < _SHORTEST) | (squares > _LONGEST)),
+    }
+    for problem, rows in bad.items():
+        if rows.any():
+            raise ValueError(
+                f"{called(encoder)} gave vectors that nothing can be ranked by: of {count} {what}, "
+                f"{int(rows.sum())} have {problem}, the first in row {int(rows.argmax())}"
+            )
+    return vectors

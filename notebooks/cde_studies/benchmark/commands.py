@@ -11,13 +11,13 @@ from typing import Any
 
 from cde.storage import cache_folder
 
-__all__ = ["add_parser", "run"]
+__all__ = ["add_parsers", "run"]
 
 _CONTEXTS = ("own", "other", "random", "null", "none")
 _SHOWN = 6  # decimals of a score
 
 
-def add_parser(commands: Any) -> None:
+def add_parsers(commands: Any) -> None:
     """Add `mteb` to the sub-commands of `cde`."""
     parser = commands.add_parser("mteb", help="evaluate an encoder, or BM25, on tasks of mteb")
     parser.set_defaults(do=run)
@@ -54,8 +54,8 @@ def run(options: argparse.Namespace) -> int:
     """Evaluate, print a line for each task and context, and say where the results lie."""
     # mteb and torch take seconds to import: other commands go without
     from cde.benchmark.evaluation import evaluate_tasks, scores_by_task
-    from cde.benchmark.offline import get_tasks, task_names
-    from cde.retrieval.named import named_system
+    from cde.retrieval.systems import named_system
+    from cde_studies.benchmark.offline import get_tasks, task_names
 
     if options.list:
         print("\n".join(task_names()))

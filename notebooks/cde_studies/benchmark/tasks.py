@@ -6,8 +6,8 @@ classification and as clustering; whether a summary belongs to a body; and how m
 left when sentences of another take the place of its own, as similarity. With `$CDE_DATA` there are
 its judged collections and labelled texts besides.
 
-`cde.benchmark.offline` has them by name. Each is a class, so that mteb keeps its results by its
-name. The revision of its data is that of the texts and their number.
+`cde_studies.benchmark.offline` has them by name. Each is a class, so that mteb keeps its results by
+its name. The revision of its data is that of the texts and their number.
 
 Cost: about a second a task, once the docstrings are read.
 """
@@ -29,7 +29,10 @@ from mteb.abstasks import (
 )
 from mteb.abstasks.task_metadata import TaskMetadata
 
-from cde.benchmark.texts import (
+from cde.data import RetrievalSet, load_retrieval
+from cde.data.pydocs import HELD_OUT, load_pairs
+from cde.data.sources import source_key
+from cde_studies.benchmark.texts import (
     belonging_pairs,
     beside_candidates,
     graded_similarities,
@@ -37,9 +40,6 @@ from cde.benchmark.texts import (
     packages,
     split_by_label,
 )
-from cde.data import RetrievalSet, load_retrieval
-from cde.data.pydocs import HELD_OUT, load_pairs
-from cde.data.sources import source_key
 
 __all__ = [
     "ON_DOCSTRINGS",

@@ -1,0 +1,323 @@
+"""The numbers of book/cost.md, book/scale.md and book/reliability.md, from the reports beside them.
+
+The prose of a page is written by hand; what stands between `<!-- name -->` and `<!-- end -->` is
+written here.
+
+    python benchmarks/pages.py [cost] [scale] [reliability]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from measuring.reports import BOOK, CLASSES, Comparison, CostReport, Ratio, read_cost_reports
+from scipy import stats
+
+from cde.storage import atomic_path
+
+Rows = Iterable[Mapping[str, Any]]
+PAIRS = 235_000_000  #: of the paper's unsupervised phase (CDE §5)
+SHARD = 2**20  #: pairs that are clustered together
+FULL = 300  #: 100 iterations, the best of 3 starts: the default of `cluster_pairs`
+H100 = 989e12  #: operations a second, as in `cde_studies.estimate`; an H200 has the same
+
+
+class Target(NamedTuple):
+    """What was to be reached, set before it was measured."""
+
+    question: str
+    peer: str
+    bound: float
+    case: str = ""
+
+
+TARGETS = (
+    Target("embedding", "sentence-transformers, as it comes", 3.0),
+    Target("training", "sentence-transformers' cached loss, float32", 2.0),
+    Target("clustering", "scikit-learn, MiniBatchKMeans", 2.0),
+    Target("context", "no context", 1.15, "512 + 512"),
+)
+
+
+def cell(value: Any) -> str:
+    """A value as a cell of a table, a number that is not whole with three digits."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return "< 0.01" if 0 < value < 0.01 else f"{float(f'{value:.3g}'):,.10g}"
+    return f"{value:,}" if isinstance(value, int) else "" if value is None else str(value)
+
+
+def table(rows: Rows) -> str:
+    """A table of Markdown with a column for each name in the rows."""
+    rows = list(rows)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [[name.replace("_", " ") for name in names], ["---"] * len(names)]
+    lines += [[cell(row.get(name)) for name in names] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def about(report: Mapping[str, Any]) -> str:
+    """When, at which commit and on what a report was made."""
+    changed = "" if report["clean"] else " with changes that are in no commit"
+    return f"{report['time'][:10]}, commit `{report['commit'][:8]}`{changed}, {report['device']}"
+
+
+class Curve(NamedTuple):
+    """A cost that grows as a power of a size."""
+
+    exponent: float
+    low: float
+    high: float
+    at: Callable[[float], Any]  #: a size → the cost and its 95 % interval, as an array
+
+    def __str__(self) -> str:
+        return f"{self.exponent:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+def fit(sizes: Iterable[float], costs: Iterable[float]) -> Curve:
+    """The power of the size that costs follow: least squares of the logarithms."""
+    x, y = np.log(np.fromiter(sizes, float)), np.log(np.fromiter(costs, float))
+    if len(set(x)) < 3:
+        raise ValueError(f"a power is fitted to three sizes or more; there are {len(set(x))}")
+    line, middle, spread = stats.linregress(x, y), x.mean(), ((x - x.mean()) ** 2).sum()
+    noise = np.sqrt(((y - line.intercept - line.slope * x) ** 2).sum() / (len(x) - 2))
+    reach = stats.t.ppf(0.975, len(x) - 2) * noise
+
+    def at(size: float) -> Any:
+        half = reach * np.sqrt(1 / len(x) + (np.log(size) - middle) ** 2 / spread)
+        return np.exp(line.intercept + line.slope * np.log(size) + np.array([0, -half, half]))
+
+    half = reach / np.sqrt(spread)
+    return Curve(line.slope, line.slope - half, line.slope + half, at)
+
+
+def way(row: Comparison) -> str:
+    """The question, and what tells apart arms that do not do the same work."""
+    if row.question == "context":
+        return row.arm
+    return row.question + (f", {row.arm.split(', ')[0]}" if row.question == "training" else "")
+
+
+def best(report: CostReport) -> list[Comparison]:
+    """The fastest or cheapest arm of each way against each peer, in each case."""
+    groups: dict[tuple[str, ...], list[Comparison]] = {}
+    for row in report.comparisons:
+        if row.meaning in ("times as fast", "times the cost"):
+            groups.setdefault((way(row), row.case, row.peer), []).append(row)
+    return [
+        (min if rows[0].meaning == "times the cost" else max)(rows, key=lambda row: row.ratio)
+        for rows in groups.values()
+    ]
+
+
+def word(target: Target, row: Comparison, limit: Ratio | None) -> str:
+    """Whether a target is reached: in every round, in the median, or not."""
+    ratio, cost = row.ratio, row.meaning == "times the cost"
+    values = (ratio.median, ratio.greatest if cost else ratio.least)
+    median, every = (one <= target.bound if cost else one >= target.bound for one in values)
+    if median:
+        return "reached" if every else "reached in the median"
+    beyond = limit is not None and not cost and limit.median < target.bound
+    return "not reached: beyond what the machine allows" if beyond else "not reached"
+
+
+def limit_of(report: CostReport, row: Comparison) -> Ratio | None:
+    """What the machine allows against the same peer, in the arm's precision if it has one."""
+    key, precision = (row.question, row.case, row.peer), row.arm.partition(", ")[2]
+    limits = [one for one in report.comparisons if one.meaning == "limit"]
+    same = [one for one in limits if (one.question, one.case, one.peer) == key]
+    return next((one.ratio for one in same if one.arm.endswith(precision)), None)
+
+
+def judged(report: CostReport) -> Rows:
+    """Each target in each case that a report has of it."""
+    for target in TARGETS:
+        for one in best(report):
+            fits = (one.question, one.peer) == (target.question, target.peer)
+            if fits and target.case in one.case and one.arm != "context, full":
+                most = "most" if one.meaning == "times the cost" else "least"
+                asked = f"{one.question}: at {most} {target.bound:g} {one.meaning}"
+                row = {"target": asked, "case": one.case, "class": report.named, "arm": one.arm}
+                limit = limit_of(report, one)
+                row |= {"measured": str(one.ratio), "limit": str(limit or "")}
+                yield row | {"result": word(target, one, limit)}
+    for bound in report.bounds:
+        row = {"target": f"{bound.question}: at most {bound.allowed:g} GB", "class": report.named}
+        row |= {"case": f"{bound.size:,} {bound.unit}", "measured": f"{bound.used:.2f} GB"}
+        yield row | {"result": "reached" if bound.used <= bound.allowed else "not reached"}
+
+
+def summary(report: CostReport) -> Rows:
+    """Against each peer the best arm's ratio, from the least to the greatest of all cases."""
+    groups: dict[tuple[str, ...], list[float]] = {}
+    for one in best(report):
+        groups.setdefault((way(one), one.peer, one.meaning), []).append(one.ratio.median)
+    for (does, peer, meaning), ratios in groups.items():
+        ends = dict.fromkeys(f"{one:.2f}" for one in (min(ratios), max(ratios)))
+        yield {"what": does, "against": peer, "ratio": f"{' to '.join(ends)} {meaning}"}
+
+
+def growth(reports: list[CostReport]) -> Rows:
+    """The exponents of each series by class, and what its largest size took on the last class."""
+    keys = dict.fromkeys((one.question, one.arm) for report in reports for one in report.sizes)
+    for key in keys:
+        row: dict[str, Any] = {"what": f"{key[0]}: {key[1]}"}
+        for report in reports:
+            sizes = [one for one in report.sizes if (one.question, one.arm) == key]
+            fitted = [one for one in sizes if one.size >= one.fitted_from]
+            medians = [statistics.median(one.seconds) for one in fitted]
+            row[report.named] = fit([one.size for one in fitted], medians)
+        last = max(sizes, key=lambda one: one.size)
+        row |= {"expected": last.expected, "largest size": f"{last.size:,} {last.unit}"}
+        yield row | {"seconds": statistics.median(last.seconds), "MiB": last.peak}
+
+
+def comparisons(reports: list[CostReport], question: str) -> Rows:
+    """Each comparison of a question, with its ratio on each class."""
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    for report in reports:
+        for one in (one for one in report.comparisons if one.question == question):
+            key = {"case": one.case, "arm": one.arm, "against": one.peer, "ratio": one.meaning}
+            row = rows.setdefault(tuple(key.values()), key | {all.named: None for all in reports})
+            agrees = "" if one.agreement is None else f"{one.agrees} {one.agreement:.5g}"
+            row |= {report.named: one.ratio, "MiB": one.peak, "peer's MiB": one.peer_peak}
+            row["agreement"] = agrees
+    return rows.values()
+
+
+def machine(report: CostReport) -> dict[str, Any]:
+    """Where and how a report was made."""
+    row = {"class": report.named, "measured": about(dict(report)), "seconds": report.seconds}
+    row |= {"load at the start": report.load[0], "at the end": report.load[1]}
+    return row | {"set": ", ".join(f"`{name}={one}`" for name, one in report.variables.items())}
+
+
+def cost() -> dict[str, str]:
+    """The parts of book/cost.md."""
+    reports = read_cost_reports()
+    lead = ([one for one in reports if not one.imitated] or reports)[-1]
+    targets = [row for report in reports for row in judged(report)]
+    reached = sum(row["result"] == "reached" for row in targets)
+    questions = dict.fromkeys(one.question for report in reports for one in report.comparisons)
+    return {
+        "summary": f"On {lead.named}:\n\n{table(summary(lead))}\n\n"
+        f"{reached} of {len(targets)} targets are reached in every round.",
+        "targets": table(targets),
+        "growth": table(growth(reports)),
+        "machines": table(map(machine, reports)),
+        **{one: table(comparisons(reports, one)) for one in questions},
+    }
+
+
+def between(values: Any) -> str:
+    """A value, and the least and the greatest that it may have."""
+    middle, low, high = (cell(float(one)) for one in values)
+    return f"{middle} [{low}, {high}]"
+
+
+def trainings(runs: list[dict[str, Any]]) -> Rows:
+    """What each training took beside its estimate."""
+    for name in dict.fromkeys(run["run"] for run in runs):
+        some, row = [run for run in runs if run["run"] == name], {"run": name}
+        for what in ("seconds", "memory", "storage"):
+            predicted, measured = f"predicted_{what}", what
+            row[f"{what}, predicted"] = statistics.median(run[predicted] for run in some)
+            row[f"{what}, measured"] = statistics.median(run[measured] for run in some)
+            row[f"{what}, ratio"] = Ratio.of([run[measured] / run[predicted] for run in some])
+        yield row
+
+
+def plan(told: dict[str, Any]) -> Rows:
+    """Each stage at the paper's size: on one thread of this machine, on 8 H100 and on one H200."""
+    from cde_studies.estimate import estimate
+    from cde_studies.recipes import recipe
+
+    def hours(one: Any) -> dict[str, str]:
+        return {"8 H100, hours": between(one / 8), "one H200, hours": between(one)}
+
+    for stage in dict.fromkeys(row["stage"] for row in told["curves"]):
+        some = [row for row in told["curves"] if row["stage"] == stage]
+        curve = fit([row["pairs"] for row in some], [row["cost"] for row in some])
+        row = {"stage": stage, "exponent": str(curve)}
+        if stage == "storing vectors":
+            yield row | {"at 235 million pairs": f"{between(curve.at(PAIRS) / 2**40)} TiB"}
+            continue
+        seconds = curve.at(PAIRS)
+        if stage == "clustering":
+            seconds = curve.at(SHARD) * PAIRS / SHARD * FULL / told["iterations"]
+        row["at 235 million pairs"] = f"{between(seconds / 86400)} days of one thread"
+        on_gpu = seconds * statistics.median(one["peak"] for one in some) / H100 / 3600
+        yield row if stage == "tokenising" else row | hours(on_gpu)
+    apart = Ratio.of([run["seconds"] / run["predicted_seconds"] for run in told["runs"]])
+    base = recipe("paper", data="pairs/*").base
+    for architecture in ("bi-encoder", "contextual"):
+        config = replace(base, architecture=architecture, steps=PAIRS // base.batch_size)
+        row = {"stage": f"one epoch, {architecture}", "exponent": "1, by the estimate"}
+        yield row | hours(estimate(config).gpu_hours * np.array(apart))
+
+
+def scale() -> dict[str, str]:
+    """The parts of book/scale.md."""
+    told = json.loads((BOOK / "scale" / "measured.json").read_text(encoding="utf-8"))
+    parts = {"trainings": table(trainings(told["runs"])), "plan": table(plan(told))}
+    return parts | {"machine": f"Measured {about(told)}."}
+
+
+def counted(name: str) -> str:
+    """The counts of a script of tests/reliability, with their sums."""
+    report = json.loads((BOOK / "reliability" / f"{name}.json").read_text(encoding="utf-8"))
+    rows: list[dict[str, Any]] = report["rows"]
+    if name == "mutants":
+        folders = Counter((one["file"].rpartition("/")[0], one["outcome"]) for one in rows)
+        rows = [{"folder": one, what: count} for (one, what), count in sorted(folders.items())]
+    if name != "two_hosts":
+        counts = {key: [row.get(key) for row in rows] for row in rows for key in row}
+        sums = {key: sum(filter(None, some)) for key, some in counts.items() if some[0] is int}
+        rows = [*rows, {next(iter(rows[0])): "all"} | sums]
+    note = f"; {report['note']}" if report.get("note") else ""
+    return f"{table(rows)}\n\nCounted {about(report)}{note}."
+
+
+def reliability() -> dict[str, str]:
+    """The parts of book/reliability.md."""
+    names = ("kills", "two_hosts", "shared_folder", "bad_input", "mutants", "same_digits")
+    return {name: counted(name) for name in names}
+
+
+PARTS = {"cost": cost, "scale": scale, "reliability": reliability}
+
+
+def filled(page: str, parts: Mapping[str, str]) -> str:
+    """The page with each part in its place."""
+    for name, text in parts.items():
+        place = rf"(?s)(<!-- {name} -->\n).*?(<!-- end -->)"
+        page, count = re.subn(
+            place, lambda match, text=text: f"{match[1]}\n{text}\n\n{match[2]}", page
+        )
+        if count != 1:
+            raise ValueError(f"the page has {count} places <!-- {name} -->; it needs one")
+    return page
+
+
+def write_page(name: str) -> None:
+    """Write the numbers of a page anew."""
+    path = BOOK / f"{name}.md"
+    text = filled(path.read_text(encoding="utf-8"), PARTS[name]())
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("pages", nargs="*", choices=[[], *PARTS], default=list(PARTS))
+    for name in parser.parse_args().pages:
+        write_page(name)

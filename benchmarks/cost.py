@@ -2,10 +2,10 @@
 
 Questions are the modules of `benchmarks/questions`. Each compares an arm with a named peer, or with
 what the machine allows, in rounds that take turns, and measures peak memory in processes of their
-own. The report goes to `book/cost/<class>.json`, one for each class of processor, and the page
-*What it costs* shows it. `--imitate` makes a report of a lesser class, by environment variables,
-and the report says so. With `--only` or `--quick` a report is written where `--out` says, and
-nowhere else.
+own. The report goes to `book/cost/<class>.json`, one for each class of processor, and its numbers
+to the page book/cost.md (`pages.py`). `--imitate` makes a report of a lesser class, by environment
+variables, and the report says so. With `--only` or `--quick` a report is written where `--out`
+says, and nowhere else.
 
 Cost: about a quarter of an hour on two cores; 1.6 GB in the folder for temporary files meanwhile.
 
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from measuring.machine import IMITATIONS, environment
+from measuring.reports import BOOK, Bound, Comparison, CostReport, Size
 
 QUESTIONS = ("embedding", "context", "training", "clustering", "growth", "memory")
 HERE = Path(__file__).resolve().parent
@@ -56,8 +57,6 @@ def ask(question: str, options: argparse.Namespace) -> None:
 
 
 def told(part: str, row: dict[str, Any]) -> None:
-    from cde_book.cost_reports import Bound, Comparison, Size
-
     if part == "comparisons":
         one = Comparison(**row)
         numbers = f"{one.ratio.median:.2f} ({one.ratio.least:.2f} to {one.ratio.greatest:.2f})"
@@ -99,12 +98,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def report(options: argparse.Namespace) -> None:
+    from pages import write_page
+
     from cde.provenance import commit, libraries, now
     from cde.storage import atomic_path
-    from cde_book.checkout import project_root
-    from cde_book.cost_reports import CostReport
 
-    head, dirty = commit(apart_from="book/cost")
+    head, dirty = commit(apart_from="book/cost*")
     begun, load = time.perf_counter(), os.getloadavg()[0]
     found = run(options)
     whole = CostReport(
@@ -119,13 +118,15 @@ def report(options: argparse.Namespace) -> None:
     )
     out = options.out
     if out is None and not options.quick and options.only == list(QUESTIONS):
-        out = project_root() / "book" / "cost" / f"{whole.cpu_class}.json"
+        out = BOOK / "cost" / f"{whole.cpu_class}.json"
     if out is None:
         print("no report is written: of some questions, or a miniature, only with --out")
         return
     with atomic_path(Path(out)) as temporary:
         temporary.write_text(whole.model_dump_json(indent=1) + "\n", encoding="utf-8")
     print(f"{whole.seconds:.0f} s in all; the report is {out}")
+    if Path(out).resolve().parent == BOOK / "cost":
+        write_page("cost")
 
 
 def main() -> None:

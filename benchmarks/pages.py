@@ -1,9 +1,6 @@
 """The numbers of book/cost.md, book/scale.md and book/reliability.md, from the reports beside them.
 
-The prose of a page is written by hand; what stands between `<!-- name -->` and `<!-- end -->` is
-written here.
-
-    python benchmarks/pages.py [cost] [scale] [reliability]
+python benchmarks/pages.py [cost|scale|reliability]
 """
 
 from __future__ import annotations
@@ -18,7 +15,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from measuring.reports import BOOK, CLASSES, Comparison, CostReport, Ratio, read_cost_reports
+from measuring.reports import BOOK, CostReport, Ratio, read_cost_reports
+from measuring.targets import best, judged, way
 from scipy import stats
 
 from cde.storage import atomic_path
@@ -28,23 +26,6 @@ PAIRS = 235_000_000  #: of the paper's unsupervised phase (CDE §5)
 SHARD = 2**20  #: pairs that are clustered together
 FULL = 300  #: 100 iterations, the best of 3 starts: the default of `cluster_pairs`
 H100 = 989e12  #: operations a second, as in `cde_studies.estimate`; an H200 has the same
-
-
-class Target(NamedTuple):
-    """What was to be reached, set before it was measured."""
-
-    question: str
-    peer: str
-    bound: float
-    case: str = ""
-
-
-TARGETS = (
-    Target("embedding", "sentence-transformers, as it comes", 3.0),
-    Target("training", "sentence-transformers' cached loss, float32", 2.0),
-    Target("clustering", "scikit-learn, MiniBatchKMeans", 2.0),
-    Target("context", "no context", 1.15, "512 + 512"),
-)
 
 
 def cell(value: Any) -> str:
@@ -98,62 +79,6 @@ def fit(sizes: Iterable[float], costs: Iterable[float]) -> Curve:
 
     half = reach / np.sqrt(spread)
     return Curve(line.slope, line.slope - half, line.slope + half, at)
-
-
-def way(row: Comparison) -> str:
-    """The question, and what tells apart arms that do not do the same work."""
-    if row.question == "context":
-        return row.arm
-    return row.question + (f", {row.arm.split(', ')[0]}" if row.question == "training" else "")
-
-
-def best(report: CostReport) -> list[Comparison]:
-    """The fastest or cheapest arm of each way against each peer, in each case."""
-    groups: dict[tuple[str, ...], list[Comparison]] = {}
-    for row in report.comparisons:
-        if row.meaning in ("times as fast", "times the cost"):
-            groups.setdefault((way(row), row.case, row.peer), []).append(row)
-    return [
-        (min if rows[0].meaning == "times the cost" else max)(rows, key=lambda row: row.ratio)
-        for rows in groups.values()
-    ]
-
-
-def word(target: Target, row: Comparison, limit: Ratio | None) -> str:
-    """Whether a target is reached: in every round, in the median, or not."""
-    ratio, cost = row.ratio, row.meaning == "times the cost"
-    values = (ratio.median, ratio.greatest if cost else ratio.least)
-    median, every = (one <= target.bound if cost else one >= target.bound for one in values)
-    if median:
-        return "reached" if every else "reached in the median"
-    beyond = limit is not None and not cost and limit.median < target.bound
-    return "not reached: beyond what the machine allows" if beyond else "not reached"
-
-
-def limit_of(report: CostReport, row: Comparison) -> Ratio | None:
-    """What the machine allows against the same peer, in the arm's precision if it has one."""
-    key, precision = (row.question, row.case, row.peer), row.arm.partition(", ")[2]
-    limits = [one for one in report.comparisons if one.meaning == "limit"]
-    same = [one for one in limits if (one.question, one.case, one.peer) == key]
-    return next((one.ratio for one in same if one.arm.endswith(precision)), None)
-
-
-def judged(report: CostReport) -> Rows:
-    """Each target in each case that a report has of it."""
-    for target in TARGETS:
-        for one in best(report):
-            fits = (one.question, one.peer) == (target.question, target.peer)
-            if fits and target.case in one.case and one.arm != "context, full":
-                most = "most" if one.meaning == "times the cost" else "least"
-                asked = f"{one.question}: at {most} {target.bound:g} {one.meaning}"
-                row = {"target": asked, "case": one.case, "class": report.named, "arm": one.arm}
-                limit = limit_of(report, one)
-                row |= {"measured": str(one.ratio), "limit": str(limit or "")}
-                yield row | {"result": word(target, one, limit)}
-    for bound in report.bounds:
-        row = {"target": f"{bound.question}: at most {bound.allowed:g} GB", "class": report.named}
-        row |= {"case": f"{bound.size:,} {bound.unit}", "measured": f"{bound.used:.2f} GB"}
-        yield row | {"result": "reached" if bound.used <= bound.allowed else "not reached"}
 
 
 def summary(report: CostReport) -> Rows:
@@ -277,12 +202,14 @@ def counted(name: str) -> str:
     report = json.loads((BOOK / "reliability" / f"{name}.json").read_text(encoding="utf-8"))
     rows: list[dict[str, Any]] = report["rows"]
     if name == "mutants":
-        folders = Counter((one["file"].rpartition("/")[0], one["outcome"]) for one in rows)
-        rows = [{"folder": one, what: count} for (one, what), count in sorted(folders.items())]
+        found = Counter((one["file"].rpartition("/")[0], one["outcome"]) for one in rows)
+        rows = [
+            {"folder": one, "outcome": it, "faults": n} for (one, it), n in sorted(found.items())
+        ]
     if name != "two_hosts":
-        counts = {key: [row.get(key) for row in rows] for row in rows for key in row}
-        sums = {key: sum(filter(None, some)) for key, some in counts.items() if some[0] is int}
-        rows = [*rows, {next(iter(rows[0])): "all"} | sums]
+        first, *others = rows[0]
+        whole = [one for one in others if isinstance(rows[0][one], int)]
+        rows = [*rows, {first: "all"} | {one: sum(row[one] for row in rows) for one in whole}]
     note = f"; {report['note']}" if report.get("note") else ""
     return f"{table(rows)}\n\nCounted {about(report)}{note}."
 
@@ -297,15 +224,9 @@ PARTS = {"cost": cost, "scale": scale, "reliability": reliability}
 
 
 def filled(page: str, parts: Mapping[str, str]) -> str:
-    """The page with each part in its place."""
-    for name, text in parts.items():
-        place = rf"(?s)(<!-- {name} -->\n).*?(<!-- end -->)"
-        page, count = re.subn(
-            place, lambda match, text=text: f"{match[1]}\n{text}\n\n{match[2]}", page
-        )
-        if count != 1:
-            raise ValueError(f"the page has {count} places <!-- {name} -->; it needs one")
-    return page
+    """The page with each part between its `<!-- name -->` and the next `<!-- end -->`."""
+    place = r"(?s)(<!-- (\w+) -->\n).*?(<!-- end -->)"
+    return re.sub(place, lambda match: f"{match[1]}\n{parts[match[2]]}\n\n{match[3]}", page)
 
 
 def write_page(name: str) -> None:
@@ -318,6 +239,7 @@ def write_page(name: str) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("pages", nargs="*", choices=[[], *PARTS], default=list(PARTS))
-    for name in parser.parse_args().pages:
+    parser.add_argument("page", nargs="?", choices=PARTS)
+    given = parser.parse_args().page
+    for name in [given] if given else PARTS:
         write_page(name)

@@ -2,7 +2,7 @@
 
 Three trainings are measured against `cde_studies.estimate`, each in a process of its own. Then
 tokenising, embedding, clustering and the store of vectors are timed at four sizes; sizes alternate
-within a round. One thread. The page *Scale* extrapolates.
+within a round. One thread. The page book/scale.md extrapolates (`pages.py`).
 
     python benchmarks/scale.py [--rounds 3] [--out book/scale/measured.json]
 """
@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 from measuring import forget_peak, memory
+from measuring.reports import BOOK
+from pages import write_page
 
 import cde
 from cde.batching.clustering import cluster_pairs
@@ -167,12 +169,14 @@ def main() -> None:
                 row = {"stage": stage, "round": number, "pairs": count, "peak": peak()}
                 curves.append({**row, "cost": work(count)})
                 print(json.dumps(curves[-1]), flush=True)
-    head, dirty = commit(apart_from="book/scale")
+    head, dirty = commit(apart_from="book/scale*")
     about = {"time": now(), "commit": head, "clean": not dirty, "device": describe()}
     about |= {"cluster_size": CLUSTER, "iterations": ITERATIONS}
     if options.out:
         with atomic_path(options.out) as path:
             path.write_text(json.dumps({**about, "runs": runs, "curves": curves}, indent=1) + "\n")
+        if options.out.resolve().parent == BOOK / "scale":
+            write_page("scale")
 
 
 if __name__ == "__main__":

@@ -1,21 +1,29 @@
-"""What the benchmarks compare is the same work, every row names its peer, and a report is whole."""
+"""What the benchmarks compare is the same work, a report is whole, and a page has its numbers."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cde_book.checkout import project_root, python_path
-from cde_book.cost_reports import Comparison, CostReport
 from cde_studies.encoder.timing import in_own_processes, memory_is_measured
 
 FOLDER = project_root() / "benchmarks"
+sys.path.insert(0, str(FOLDER))
+pages: Any = import_module("pages")
+reports: Any = import_module("measuring.reports")
+targets: Any = import_module("measuring.targets")
+sys.path.remove(str(FOLDER))
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -25,11 +33,11 @@ def plain_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CDE_PRECISION", "float32")
 
 
-def rows(question: str) -> list[Comparison]:
+def rows(question: str) -> list[Any]:
     """A miniature of a question, measured."""
     comparing: Any = import_module("measuring.comparing")
     found = [row for _, some in comparing.measured(question, True, 1) for row in some]
-    return [Comparison(**row) for row in found]
+    return [reports.Comparison(**row) for row in found]
 
 
 def test_vectors_are_those_of_the_peer() -> None:
@@ -111,7 +119,7 @@ def test_the_command_writes_a_whole_report_and_only_where_it_is_told(tmp_path: P
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    found = CostReport.model_validate_json(out.read_text())
+    found = reports.CostReport.model_validate_json(out.read_text())
     assert found.threads == 1 and not found.comparisons
     by_question = {one.question for one in found.sizes}
     assert by_question == {"clustering", "packing", "filtering", "evaluation"}
@@ -119,3 +127,86 @@ def test_the_command_writes_a_whole_report_and_only_where_it_is_told(tmp_path: P
         assert 0 < found.bounds[0].used < found.bounds[0].allowed
     assert [path.name for path in tmp_path.iterdir()] == ["cost.json"]
     assert sorted((project_root() / "book" / "cost").glob("*")) == before
+
+
+def comparison(**some: Any) -> Any:
+    """A comparison whose arm takes a second in each of three rounds."""
+    row = {"question": "embedding", "case": "short texts", "arm": "BiEncoder, float32"}
+    row |= {"peer": "sentence-transformers, as it comes", "meaning": "times as fast"}
+    numbers = {"size": 9, "seconds": [1.0] * 3, "peer_seconds": [4.0, 6.0, 5.0]}
+    empty = {"peak": None, "peer_peak": None, "agreement": None, "agrees": "", "note": ""}
+    return reports.Comparison(**{**row, **numbers, **empty, "unit": "texts", **some})
+
+
+def test_a_ratio_is_made_within_a_round() -> None:
+    times: dict[str, Any] = {"seconds": [1.0, 2.0, 1.0], "peer_seconds": [4.0, 6.0, 5.0]}
+    assert comparison(**times).ratio == (4.0, 3.0, 5.0)
+    assert comparison(meaning="times the cost", **times).ratio == (1 / 4, 1 / 5, 1 / 3)
+    with pytest.raises(ValueError, match="is longer"):
+        assert comparison(seconds=[1.0]).ratio
+
+
+@pytest.mark.parametrize(
+    ("peer_seconds", "limit_seconds", "result"),
+    [
+        ([3.0, 3.0, 4.0], 0.5, "reached"),
+        ([2.9, 3.0, 4.0], 0.5, "reached in the median"),
+        ([2.0, 2.0, 2.0], 0.5, "not reached"),
+        ([2.0, 2.0, 2.0], 0.9, "not reached: beyond what the machine allows"),
+    ],
+)
+def test_a_target_is_reached_in_every_round_in_the_median_or_not(
+    peer_seconds: list[float], limit_seconds: float, result: str
+) -> None:
+    arm = comparison(peer_seconds=peer_seconds)
+    limits = [
+        comparison(
+            arm=f"products, {kind}", meaning="limit", seconds=[it] * 3, peer_seconds=peer_seconds
+        )
+        for kind, it in (("bfloat16", 0.01), ("float32", limit_seconds))
+    ]
+    report = reports.CostReport.model_construct(
+        cpu_class="avx2", imitated=False, comparisons=[arm, *limits], bounds=[]
+    )
+    (found,) = targets.judged(report)
+    assert found["result"] == result and found["limit"].median < 100  # that of its own precision
+
+
+@given(st.floats(0.0, 3.0), st.floats(-8.0, 2.0))
+def test_the_exponent_of_a_power_law_is_found_and_read_off(exponent: float, scale: float) -> None:
+    sizes = [1_000, 3_000, 10_000, 100_000]
+    curve = pages.fit(sizes, [10**scale * n**exponent for n in sizes])
+    assert curve[:3] == pytest.approx((exponent,) * 3, abs=1e-4)
+    assert curve.at(pages.PAIRS)[0] == pytest.approx(10**scale * pages.PAIRS**exponent, rel=1e-4)
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    """Of the exponent, and of the cost at the paper's size: 95 of 100."""
+    draws, sizes = np.random.default_rng(0), np.tile([1000.0, 2000, 4000, 8000], 3)
+    held = []
+    for _ in range(400):
+        curve = pages.fit(sizes, 2 * sizes**1.2 * np.exp(draws.normal(0, 0.1, len(sizes))))
+        _, low, high = curve.at(pages.PAIRS)
+        held.append((curve.low < 1.2 < curve.high, low < 2 * pages.PAIRS**1.2 < high))
+    assert np.mean(held, axis=0) == pytest.approx([0.95, 0.95], abs=0.03)
+    with pytest.raises(ValueError, match="three sizes or more"):
+        pages.fit([1, 10], [1.0, 2.0])
+
+
+@pytest.mark.parametrize("name", pages.PARTS)
+def test_a_page_has_the_numbers_of_the_committed_reports(name: str) -> None:
+    text = (project_root() / "book" / f"{name}.md").read_text()
+    parts = pages.PARTS[name]()
+    assert set(re.findall(r"<!-- (\w+) -->", text)) == {*parts, "end"}
+    assert pages.filled(text, parts) == text, f"python benchmarks/pages.py {name} writes it anew"
+
+
+def test_what_a_committed_report_compares_does_the_same_work() -> None:
+    for one in (one for report in reports.read_cost_reports() for one in report.comparisons):
+        if one.agreement is not None and "bfloat16" not in one.arm + one.peer:
+            if one.agrees == "smallest cosine":
+                assert one.agreement > (0.99 if "int8" in one.arm else 0.9999)
+            elif one.agrees == "difference of the gradients":
+                assert one.agreement < 1e-4
+            else:
+                assert one.agreement < 1.01 or "did not come as far" in one.note

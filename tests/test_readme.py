@@ -1,52 +1,107 @@
-"""What the README shows is what happens."""
+"""What the README and the pages on using and running show is what happens."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from cde.cli import main
-from cde_book.chapters import chapters, find_chapter
+from cde_book.chapters import find_chapter
 from cde_book.parameters import parse_assignments
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README, USING, RUNNING = (
+    (ROOT / name).read_text(encoding="utf-8")
+    for name in ("README.md", "book/using.md", "book/running.md")
+)
+PAGES = {"README": README, "using": USING, "running": RUNNING}
+EXAMPLE = re.compile(r"```python\n(.*?)```\n\nprints\n\n```text\n(.*?)```", re.DOTALL)
+EXAMPLES = [
+    pytest.param(*example, id=f"{name} {number}")
+    for name, page in PAGES.items()
+    for number, example in enumerate(EXAMPLE.findall(page), start=1)
+]
 
 
-EXAMPLES = re.findall(r"```python\n(.*?)```\n\nprints\n\n```text\n(.*?)```", README, re.DOTALL)
+def on_the_shell(page: str, command: str) -> list[list[str]]:
+    """The words after a command, of each line of a page's shell blocks that gives it."""
+    blocks = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    lines = [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
+    start = command.split()
+    return [words[len(start) :] for words in lines if words[: len(start)] == start]
 
 
 def test_every_example_shows_what_it_prints() -> None:
-    assert len(EXAMPLES) == README.count("```python") >= 2
+    assert len(EXAMPLES) == sum(page.count("```python") for page in PAGES.values())
 
 
-@pytest.mark.parametrize(
-    ("code", "printed"), EXAMPLES, ids=[f"example {number + 1}" for number in range(len(EXAMPLES))]
-)
-def test_an_example_prints_what_the_readme_says(code: str, printed: str) -> None:
+@pytest.mark.parametrize(("code", "printed"), EXAMPLES)
+def test_an_example_prints_what_its_page_says(code: str, printed: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == printed
 
 
-def test_every_chapter_is_listed_and_every_link_leads_somewhere() -> None:
-    for chapter in chapters():
-        assert (
-            f"[{chapter.name}](notebooks/{chapter.part}/{chapter.name}.py): {chapter.title}"
-            in README
-        )
+def test_the_index_is_built_searched_and_changed_as_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "boats.md").write_text("Red boats lie in the harbour.")
+    (tmp_path / "notes" / "soup.md").write_text("Leeks, potatoes and cream. What we cook.")
+    commands = on_the_shell(README, "cde index")
+    assert {words[0] for words in commands} == {"build", "search", "add", "status"}
+    for words in commands:
+        assert main(["index", *words]) == 0, words
+        printed = capsys.readouterr().out
+        if words[0] == "search":
+            assert "soup.md" in printed
+
+
+def test_every_link_of_the_readme_leads_somewhere() -> None:
     for link in re.findall(r"\]\(([^)#]+)\)", README):
         assert (ROOT / link).exists(), link
 
 
-def test_the_rerun_command_is_accepted() -> None:
-    command = re.search(r"^cde run (\w+) (.*)$", README, re.MULTILINE)
-    given = re.findall(r"-p (\S+) (\S+)", command[2])
-    assert given
-    find_chapter(command[1]).check_parameters(parse_assignments(given))
+@pytest.mark.parametrize("page", [README, RUNNING], ids=["README", "running"])
+def test_the_runs_shown_are_accepted(page: str) -> None:
+    commands = on_the_shell(page, "cde run")
+    assert commands
+    for chapter, *words in commands:
+        given = re.findall(r"-p (\w+)[ =](\S+)", " ".join(words))
+        find_chapter(chapter).check_parameters(parse_assignments(given))
+    for source, _, *words in on_the_shell(page, "papermill"):
+        chapter = find_chapter(Path(source).stem)
+        assert source == f"book/executed/{chapter.part}/{chapter.name}.ipynb"
+        given = re.findall(r"-p (\w+) (\S+)", " ".join(words))
+        chapter.check_parameters(parse_assignments(given))
+
+
+def test_every_command_of_make_and_every_extra_that_is_named_exists() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for page in PAGES.values():
+        assert set(re.findall(r"make (\w+)`", page)) <= targets
+    assert set(re.findall(r"^\| `\[(\w+)\]`", USING, re.MULTILINE)) == set(
+        extras["optional-dependencies"]
+    )
+
+
+def test_every_environment_variable_is_told_of_and_does_something() -> None:
+    packages = (ROOT / "cde", ROOT / "book" / "cde_book", ROOT / "notebooks", ROOT / "tests")
+    read = {
+        name
+        for folder in packages
+        for path in folder.rglob("*.py")
+        for name in re.findall(r"environ(?:\.get\(|\[)\"(CDE_\w+)", path.read_text())
+    }
+    told = set(re.findall(r"`(CDE_\w+)`", RUNNING))
+    assert told == read - {"CDE_KILLED_ATTEMPT"}  # a test tells its own processes by it
 
 
 def test_sources_lists_what_can_be_loaded(capsys) -> None:

@@ -17,7 +17,7 @@ Make = Callable[[], Job]
 
 @dataclass(frozen=True)
 class Pair:
-    """An arm and the peer or the limit that it stands against (`cde_book.cost_reports`)."""
+    """An arm and the peer or the limit that it stands against (`measuring.reports`)."""
 
     arm: str
     peer: str
@@ -57,7 +57,7 @@ class Series:
 
     Attributes:
         make: a size → what is timed at that size.
-        others: as in a report (`cde_book.cost_reports.Size`).
+        others: as in a report (`measuring.reports.Size`).
     """
 
     question: str

@@ -28,10 +28,7 @@ What the command calls:
 - `cde_book.ledger_pages`: *Claims*, *How verdicts are decided*, *Map*;
 - `cde_book.forest`: intervals drawn on one scale;
 - `cde_book.thumbnails`: the chapters' figures as files, for pages that show them small;
-- `cde_book.reproducibility`: *Reproducibility*; `cde_book.reliability`: *Reliability*;
-- `cde_book.scale`: *Scale*;
-- `cde_book.cost`: *What it costs*; `cde_book.cost_reports`, `cde_book.cost_targets` and
-  `cde_book.cost_charts`: what was measured, what was to be reached, and the figures;
+- `cde_book.reproducibility`: *Reproducibility*;
 - `cde_book.own_code`: whether a rendered page holds code that is not the book's;
 - `cde_book.markup`: the templates that pages are made of;
 - `cde_book.pages`: executed notebooks and the ledger made into pages;

@@ -16,22 +16,17 @@ import tempfile
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
-
-import nbformat
+from typing import TYPE_CHECKING, Any
 
 from cde.hardware import compute_device
 from cde.provenance import PROFILES, commit, now
 from cde.storage import alone, atomic_path, cache_folder, content_hash, temporary_folder
 from cde_book.chapters import Chapter, find_chapter
 from cde_book.checkout import project_root
-from cde_book.comparison import compared, numbered, read_run, runs_of
-from cde_book.execution import Execution, execute, load_execution, write_execution
-from cde_book.ledger import ledger
-from cde_book.pages import chapter_notebook
 from cde_book.parameters import parse_assignments
-from cde_book.records import proof_states
-from cde_book.verdicts import decide
+
+if TYPE_CHECKING:
+    from cde_book.execution import Execution
 
 __all__ = ["describe_chapter", "run", "tell_of_failure"]
 
@@ -89,6 +84,9 @@ def _is_done(
     options: argparse.Namespace,
 ) -> bool:
     """Whether another process has made meanwhile what was asked for, records and proof too."""
+
+    from cde_book.comparison import read_run
+
     try:
         log = read_run(str(output))
     except (FileNotFoundError, ValueError):
@@ -117,6 +115,11 @@ def _run_now(
     options: argparse.Namespace,
     asked: str,
 ) -> int:
+    import nbformat
+
+    from cde_book.execution import execute, write_execution
+    from cde_book.pages import chapter_notebook
+
     if options.add and not _stands(chapter, asked):
         print(
             f"cde run: the proof of {asked} does not hold here, so that other seeds would not be "
@@ -151,6 +154,9 @@ def _run_now(
 
 def _rehearse(chapter: Chapter, parameters: dict[str, Any], output: Path) -> int:
     """Say what would run, and what is known of its time and memory; nothing runs."""
+
+    from cde_book.comparison import runs_of
+
     default = {"profile": chapter.parameters["profile"].default}
     settings = chapter.settings(parameters)
     training = _training(settings) if "recipes.recipe_of(settings)" in chapter.source else ""
@@ -228,6 +234,9 @@ def _miniature(chapter: Chapter) -> bool:
     """Run a chapter's miniature, the page's own parameters at the profile `smoke`, which compares
     the proofs of its records; whether it ran to its end.
     """
+
+    from cde_book.execution import execute
+
     for switch in ("CDE_RECORD", "CDE_RECORD_ADD"):
         os.environ.pop(switch, None)
     own = os.environ.get("CDE_PRECISION")
@@ -244,6 +253,9 @@ def _miniature(chapter: Chapter) -> bool:
 
 def _holding(names: list[str]) -> set[str]:
     """Which of these records have a proof that holds here."""
+
+    from cde_book.records import proof_states
+
     return {one.record for one in proof_states() if one.record in names and one.state == "holds"}
 
 
@@ -273,6 +285,12 @@ def tell_of_failure(chapter: str, error: str) -> None:
 
 def _print_verdicts(chapter: Chapter, log: Execution) -> None:
     """Each claim's verdict, with our numbers and the built book's beside them."""
+
+    from cde_book.comparison import compared, numbered
+    from cde_book.execution import load_execution
+    from cde_book.ledger import ledger
+    from cde_book.verdicts import decide
+
     page = load_execution(chapter, log.profile)
     runs = {"this run": log} | ({} if page is None else {"the book": page})
     differing, numbers = compared(runs)
@@ -289,6 +307,9 @@ def _print_verdicts(chapter: Chapter, log: Execution) -> None:
 
 def describe_chapter(name: str) -> str:
     """A chapter's question, parameters and time, for `cde run CHAPTER --help`."""
+
+    from cde_book.execution import load_execution
+
     chapter = find_chapter(name)
     lines = [f"cde run {chapter.name} [-p NAME VALUE]…", "", chapter.title, "", "parameters:"]
     for parameter in chapter.parameters.values():

@@ -14,15 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jupytext
-from nbformat import NotebookNode
-
-from cde.data import list_sources
 from cde.validation import unknown
 from cde_book.checkout import project_root
 from cde_book.parameters import Parameter, declared_parameters
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 __all__ = ["Chapter", "chapters", "find_chapter"]
 
@@ -50,6 +49,9 @@ class Chapter:
 
     def notebook(self) -> NotebookNode:
         """The notebook, parsed by jupytext; a new object on each call."""
+
+        import jupytext
+
         return jupytext.reads(self.source, fmt="py:percent")
 
     @cached_property
@@ -105,6 +107,9 @@ def _check_collections(names: Sequence[str]) -> None:
     """Refuse collections that are not in `$CDE_DATA/beir`: a page would leave them out, and say so
     only in its text.
     """
+
+    from cde.data import list_sources
+
     below = [one.name for one in list_sources() if one.name.startswith("beir/")] if names else []
     known = [name.removeprefix("beir/") for name in below]
     if names and not known:

@@ -11,19 +11,14 @@ import json
 import os
 import sys
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from cde.storage import alone, cache_folder, remove_leftovers
 from cde_book.chapters import Chapter, chapters, find_chapter
 from cde_book.checkout import project_root
-from cde_book.comparison import compared, read_run
-from cde_book.execution import load_execution, stale_reasons
-from cde_book.ledger_pages import Judged, judged
-from cde_book.pages import write_pages
-from cde_book.records import proof_states
-from cde_book.side_by_side import execute_all, usual_jobs
-from cde_book.verdicts import to_json
+
+if TYPE_CHECKING:
+    from cde_book.ledger_pages import Judged
 
 __all__ = ["book", "claims", "compare", "list_chapters"]
 
@@ -46,7 +41,10 @@ def book(options: argparse.Namespace) -> int:
 
 
 def _build(selected: list[Chapter], options: argparse.Namespace, root: Path) -> int:
+    from cde_book.execution import load_execution, stale_reasons
+    from cde_book.pages import write_pages
     from cde_book.rendering import render
+    from cde_book.side_by_side import execute_all, usual_jobs
 
     for place in (*(root / "book" / name for name in _WRITTEN), cache_folder()):
         remove_leftovers(place, below=True)
@@ -77,6 +75,9 @@ def _build(selected: list[Chapter], options: argparse.Namespace, root: Path) -> 
 
 def _tell_of_proofs(profile: str) -> None:
     """Which records still stand, by name where they do not, after a build that compares them."""
+
+    from cde_book.records import proof_states
+
     if profile != "smoke":
         return
     states = proof_states()
@@ -94,6 +95,9 @@ def _last_profile() -> str:
 
 def claims(options: argparse.Namespace) -> int:
     """Print the ledger with its verdicts."""
+
+    from cde_book.ledger_pages import judged
+
     profile = options.profile or _last_profile()
     entries = judged(profile, project_root())
     if options.simulate:
@@ -113,6 +117,8 @@ def claims(options: argparse.Namespace) -> int:
 
 
 def _claim_row(entry: Judged) -> dict[str, object]:
+    from cde_book.verdicts import to_json
+
     claim, verdict = entry.claim, entry.verdict
     return {
         "id": claim.id,
@@ -154,6 +160,9 @@ def _simulate(entries: list[Judged]) -> int:
 
 def list_chapters(_: argparse.Namespace | None = None) -> int:
     """Print every chapter: its name, its question, and how long its last run took."""
+
+    from cde_book.execution import load_execution
+
     for chapter in chapters():
         log = load_execution(chapter, _last_profile())
         took = f"{log.seconds:5.0f} s at {log.profile}" if log else "not run yet"
@@ -163,6 +172,11 @@ def list_chapters(_: argparse.Namespace | None = None) -> int:
 
 def compare(options: argparse.Namespace) -> int:
     """Print what was set and measured in two or more runs of a chapter, side by side."""
+
+    import pandas as pd
+
+    from cde_book.comparison import compared, read_run
+
     profile = options.profile or _last_profile()
     runs = {place: read_run(place, profile) for place in options.runs}
     if len(runs) == 1:

@@ -15,14 +15,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pandas as pd
 
 from cde_book.chapters import Chapter, find_chapter
 from cde_book.checkout import project_root
 from cde_book.execution import Execution, load_execution, parsed_execution
 from cde_book.ledger import ledger
-from cde_book.page import MIME
 from cde_book.parameters import declared_parameters
 from cde_book.verdicts import Measurement, decide, from_json
 
@@ -55,6 +53,11 @@ def read_run(place: str, profile: str = "laptop") -> Execution:
 
 def _told_by(path: Path) -> Execution:
     """The log of a page that another tool has run, from what its own cells tell of the run."""
+
+    import nbformat
+
+    from cde_book.page import MIME
+
     notebook = nbformat.read(path, as_version=4)
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     handed = [output.data[MIME] for output in outputs if MIME in output.get("data", {})]

@@ -26,22 +26,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import nbformat
-import papermill
-from jupyter_client.manager import AsyncKernelManager
-from nbclient.exceptions import DeadKernelError
-from nbformat import NotebookNode
-
-from cde.data.sources import source_key
 from cde.provenance import commit, libraries, without_records
 from cde.storage import atomic_path, content_hash, digest_of, temporary_folder, unsigned, write_json
 from cde_book.chapters import Chapter
 from cde_book.checkout import PACKAGES, project_root
-from cde_book.ledger import read_ledger
-from cde_book.page import MIME
-from cde_book.records import record_state
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 __all__ = [
     "Execution",
@@ -118,6 +111,9 @@ def _file_hash(path: Path) -> str:
 
 def stale_reasons(chapter: Chapter, profile: str, root: Path | None = None) -> list[str]:
     """Why a chapter has to run again; empty if its page is fresh."""
+
+    from cde_book.records import record_state
+
     root = root or project_root()
     log, notebook = load_execution(chapter, profile, root), raw_notebook(chapter, profile, root)
     if log is None and notebook.exists():
@@ -149,6 +145,9 @@ def stale_reasons(chapter: Chapter, profile: str, root: Path | None = None) -> l
 
 def _claims_hash(chapter: Chapter, root: Path) -> str:
     """A hash of the ledger's entries for a chapter, and of the gates: its verdicts come of them."""
+
+    from cde_book.ledger import read_ledger
+
     path, bounds = root / "book" / "claims.yml", root / "book" / "gates.yml"
     entries = read_ledger(path).values() if path.exists() else ()
     parts = [json.dumps(asdict(entry)) for entry in entries if entry.chapter == chapter.name]
@@ -156,6 +155,8 @@ def _claims_hash(chapter: Chapter, root: Path) -> str:
 
 
 def _source_key(name: str) -> str:
+    from cde.data.sources import source_key
+
     try:
         return source_key(name)
     except (FileNotFoundError, ModuleNotFoundError):
@@ -163,6 +164,8 @@ def _source_key(name: str) -> str:
 
 
 def _prepare(chapter: Chapter) -> NotebookNode:
+    import nbformat
+
     notebook = chapter.notebook()
     last = nbformat.v4.new_code_cell("import cde_book.page\n\ncde_book.page.finish()")
     last.metadata["tags"] = ["remove-cell", "cde-finish"]
@@ -185,6 +188,9 @@ def execute(
     """Execute a chapter, with a bar over its cells; the notebook is written to `output` once it has
     ended.
     """
+
+    import nbformat
+
     root = root or project_root()
     given = chapter.check_parameters(parameters)
     head, dirty = commit(root)
@@ -238,6 +244,9 @@ def _run(
 ) -> str:
     # papermill does not understand annotations such as "int | None" and takes them for unknown; we
     # have checked
+    import papermill
+    from nbclient.exceptions import DeadKernelError
+
     logging.getLogger("papermill").setLevel(logging.ERROR)
     environment = os.environ.copy()
     os.environ["CDE_CHAPTER"] = (
@@ -286,6 +295,9 @@ def _stoppable(folder: Path) -> Iterator[dict[str, Any]]:
     doing. A kernel that runs no cell yet, one that takes five seconds to stop, and one for which
     Ctrl-C is pressed again are killed: what is kept is kept in whole files.
     """
+
+    from jupyter_client.manager import AsyncKernelManager
+
     groups: list[int] = []  # of processes: the kernel and what it has started
     running: list[bool] = []
     pressed = 0
@@ -338,6 +350,10 @@ def _stoppable(folder: Path) -> Iterator[dict[str, Any]]:
 
 def _fill(log: Execution, notebook: NotebookNode, modules: Mapping[str, str], root: Path) -> None:
     """Complete a log with what the page's last cell has handed over."""
+
+    from cde_book.page import MIME
+    from cde_book.records import record_state
+
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             report = output.get("data", {}).get(MIME)

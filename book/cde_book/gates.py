@@ -15,10 +15,8 @@ from typing import Any
 
 import pandas as pd
 
-from cde.lexical import BM25
-from cde.models.configuration import ContextualConfig
+from cde.models import SEQUENCE_DROPOUT
 from cde.provenance import account
-from cde.retrieval import evaluate
 from cde_book import plots
 from cde_book.boxes import Box
 from cde_book.claims import gate
@@ -47,7 +45,7 @@ def of_recipe(
     """Enter every gate that can be told of a recipe's runs; the table of what they showed."""
     base = recipe.base
     what, steps = f"{base.steps} steps of {base.batch_size}", updates or base.steps
-    dropout = base.model.get("sequence_dropout", ContextualConfig().sequence_dropout)
+    dropout = base.model.get("sequence_dropout", SEQUENCE_DROPOUT)
     readings = [
         gate("enough-updates", steps, f"{steps} steps", scale),
         gate("null-trained", base.steps * base.context_size * dropout, what, scale),
@@ -64,6 +62,10 @@ def of_recipe(
 
 def bm25_scores(tests: Iterable[EvaluationSet]) -> pd.Series[float]:
     """NDCG@10 of BM25 in points, by set out of domain."""
+
+    from cde.lexical import BM25
+    from cde.retrieval import evaluate
+
     outside = [test for test in tests if test.where == "out"]
     return pd.Series(
         {test.name: 100 * evaluate(BM25(), test.collection)["ndcg@10"] for test in outside}

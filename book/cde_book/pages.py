@@ -17,13 +17,11 @@ from nbformat import NotebookNode
 
 from cde.storage import atomic_path
 from cde_book.chapters import Chapter, chapters
-from cde_book.cost import cost_page
 from cde_book.execution import Execution, load_execution, raw_notebook
 from cde_book.landing import landing_pages
 from cde_book.ledger_pages import claims_page, map_page, rules_page
 from cde_book.markup import render
 from cde_book.reference import names_used, reference_pages
-from cde_book.reliability import reliability_page
 from cde_book.thumbnails import chapter_figures, write_figures
 
 __all__ = ["chapter_notebook", "write_pages"]
@@ -138,11 +136,10 @@ def _missing_page(chapter: Chapter, profile: str) -> NotebookNode:
 
 def write_pages(profile: str, root: Path) -> None:
     """Write every generated page: one per chapter, *Claims*, *Map*, *Reproducibility*,
-    *Reliability*, *Scale*, and the reference.
+    and the reference.
     """
-    # these two import torch and transformers, which a command that writes no page can do without
+    # imports torch and transformers, which a command that writes no page can do without
     from cde_book.reproducibility import reproducibility_page
-    from cde_book.scale import scale_page
 
     contents = (root / "_toc.yml").read_text(encoding="utf-8")
     for chapter in chapters(root):
@@ -162,9 +159,6 @@ def write_pages(profile: str, root: Path) -> None:
     _write(generated / "map.md", map_page(profile, root))
     _write(generated / "rules.md", rules_page(profile, root))
     _write(generated / "reproducibility.md", reproducibility_page(profile, root))
-    _write(generated / "reliability.md", reliability_page(root))
-    _write(generated / "scale.md", scale_page(root))
-    _write(generated / "cost.md", cost_page(root))
     for name, text in {**landing_pages(profile, root, figures), **reference_pages(root)}.items():
         _write(generated / name, text)
 

@@ -92,8 +92,6 @@ def show(
     data: pd.DataFrame,
     answers: str = "",
     lead: bool = False,
-    number: int | None = None,
-    source: str = "",
 ) -> _Shown:
     """Show a figure with its alternative text, its caption and the numbers behind it."""
     if len(alt) < 40:
@@ -106,8 +104,8 @@ def show(
     dark = light
     for colour, counterpart in _DARK.items():
         dark = dark.replace(colour, counterpart)
-    number = next(_number) if number is None else number
-    chapter = source or os.environ.get("CDE_CHAPTER", "this notebook")
+    number = next(_number)
+    chapter = os.environ.get("CDE_CHAPTER", "this notebook")
     answer = f" Answers {html.escape(answers)}." if answers else ""
     markup = (
         f"{_THEME_RULES}<figure class='cde-figure{' cde-lead' if lead else ''}' "

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
-from sphinx.pycode import ModuleAnalyzer
-
 import cde
 
 __all__ = ["ROOMS", "Entry", "Reference", "read_reference", "reference_files"]
@@ -135,6 +133,8 @@ class _Source:
 
     @cached_property
     def comments(self) -> dict[tuple[str, str], list[str]]:
+        from sphinx.pycode import ModuleAnalyzer
+
         return ModuleAnalyzer.for_string(self.text, self.module).find_attr_docs()
 
     def entry(self, name: str, path: str) -> Entry:

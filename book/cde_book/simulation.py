@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
 
 from cde.intervals import Interval, smallest_effect
 from cde.intervals.estimates import BINOMIAL
@@ -47,6 +46,9 @@ def _draws(
     interval: Interval, truth: float, count: int, generator: np.random.Generator
 ) -> list[Interval]:
     """The same measurement, made so many times."""
+
+    from scipy import stats
+
     n, method = interval.n, interval.method
     if method.startswith(BINOMIAL):
         hits = generator.binomial(n, min(max(truth, 0.0), 1.0), count)
@@ -93,6 +95,9 @@ def attainable(claim: Claim, test: Measurement) -> set[str]:
     Of a share of n things both ends are tried, none and all of them; of other quantities the ends
     of their range (a distance is not below 0), or anything where they have none.
     """
+
+    from scipy import stats
+
     interval = test.interval
     if interval.method.startswith(BINOMIAL):
         n = interval.n

@@ -32,7 +32,7 @@ from torch import nn
 from cde.hardware import bfloat16_is_fast, chosen_precision
 from cde.lexical import BM25
 from cde.models.corpus import CorpusEncoder, fingerprint
-from cde.models.encoder import kinds
+from cde.models.encoder import encoder_class
 from cde.models.weights import read_config
 from cde.retrieval import Encoder, Ranker, SentenceEncoder, as_encoder
 from cde.storage import content_hash
@@ -167,7 +167,7 @@ def restored(record: dict[str, Any], folder: Path) -> Model:
         options["attn_implementation"] = record["attention"]
         cls: Any = CorpusEncoder
         if kind == "model":
-            cls = kinds.get(str(read_config(folder).get("model_type")))
+            cls = encoder_class(read_config(folder).get("model_type"))
         if cls is None:
             raise ValueError(
                 f"{folder} holds an encoder whose class is not imported: import it, or {give}"

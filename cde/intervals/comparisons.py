@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from cde.intervals.estimates import Interval, mean_interval
 
@@ -36,6 +35,9 @@ def paired_test(first: Sequence[float], second: Sequence[float], seed: int = 0) 
         >>> paired_test([0.5, 0.6, 0.7], [0.5, 0.6, 0.7]).p_value
         1.0
     """
+
+    from scipy import stats
+
     if len(first) != len(second):
         raise ValueError(
             f"both systems need the same queries; they have {len(first)} and {len(second)} scores"
@@ -90,5 +92,8 @@ def false_discovery(p_values: ArrayLike) -> NDArray[np.float64]:
         >>> false_discovery([0.01, 0.04, 0.03]).tolist()
         [0.03, 0.04, 0.04]
     """
+
+    from scipy import stats
+
     values = np.asarray(p_values, dtype=np.float64).ravel()
     return np.asarray(stats.false_discovery_control(values) if len(values) else values)

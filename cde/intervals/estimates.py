@@ -15,7 +15,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 __all__ = [
     "Interval",
@@ -104,6 +103,9 @@ class Interval:
             >>> round(Interval(2.0, 1.02, 2.98, 1000, "percentile bootstrap").standard_error, 3)
             0.5
         """
+
+        from scipy import stats
+
         return (self.high - self.low) / 2 / float(stats.t.ppf(0.975, self.freedom))
 
     def __str__(self) -> str:
@@ -121,6 +123,9 @@ def mean_interval(values: ArrayLike, seed: int = 0) -> Interval:
         >>> interval.low < interval.estimate == 2.0 < interval.high
         True
     """
+
+    from scipy import stats
+
     array = np.asarray(values, dtype=np.float64).ravel()
     _check(array, 2)
     if np.ptp(array) == 0:
@@ -204,6 +209,9 @@ def run_interval(values: ArrayLike, over: str = "runs") -> Interval:
         >>> print(run_interval([1.0, 2.0, 3.0]))
         2.0 [-0.5, 4.5]
     """
+
+    from scipy import stats
+
     array = np.asarray(values, dtype=np.float64).ravel()
     _check(array, 2)
     half = float(stats.t.ppf(0.975, len(array) - 1) * stats.sem(array))
@@ -225,6 +233,9 @@ def share_interval(ahead: ArrayLike, over: str) -> Interval:
         >>> print(share_interval([True, True, False, True], "sets"))
         0.75 [0.19, 0.99]
     """
+
+    from scipy import stats
+
     array = np.asarray(ahead, dtype=bool).ravel()
     if not len(array):
         raise ValueError(f"a share of no {over} has no interval")
@@ -294,6 +305,9 @@ def correlation_interval(
         >>> correlation_interval([1, 2, 3, 4, 5], [2, 4, 6, 8, 10]).estimate
         1.0
     """
+
+    from scipy import stats
+
     first = np.asarray(x, dtype=np.float64)
     second = np.asarray(y, dtype=np.float64)
     if first.shape != second.shape:

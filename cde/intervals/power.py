@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import optimize, stats
 
 from cde.intervals.estimates import BINOMIAL, Interval
 
@@ -42,6 +41,9 @@ def smallest_effect(interval: Interval, bound: float = 0.0, power: float = 0.8) 
         >>> smallest_effect(four, bound=0.5)
         inf
     """
+
+    from scipy import optimize, stats
+
     if interval.method.startswith(BINOMIAL):
         return _smallest_share(interval.n, bound, power)
     error, freedom = interval.standard_error, interval.freedom
@@ -66,6 +68,9 @@ def smallest_tolerance(interval: Interval, power: float = 0.8) -> float:
         >>> round(smallest_tolerance(Interval(0.0, -1.96, 1.96, 500, "percentile bootstrap")), 2)
         3.24
     """
+
+    from scipy import stats
+
     quantile = stats.t.ppf([0.975, (1 + power) / 2], interval.freedom)
     return interval.standard_error * float(quantile.sum())
 
@@ -81,6 +86,9 @@ def p_value(interval: Interval, bound: float) -> float:
         >>> round(p_value(Interval(2.0, 0.0, 4.0, 3, "Student's t over runs"), 0.0), 3)
         0.05
     """
+
+    from scipy import stats
+
     if interval.method.startswith(BINOMIAL):
         count = round(interval.estimate * interval.n)
         return float(stats.binomtest(count, interval.n, min(max(bound, 0.0), 1.0)).pvalue)
@@ -92,6 +100,9 @@ def p_value(interval: Interval, bound: float) -> float:
 
 def _smallest_share(n: int, bound: float, power: float) -> float:
     """The same for a share: counts whose exact interval lies above the bound, and how likely."""
+
+    from scipy import stats
+
     counts = np.arange(n + 1)
     low = np.where(counts > 0, stats.beta.ppf(0.025, counts, n - counts + 1), 0.0)
     enough = counts[low > bound]

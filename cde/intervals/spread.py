@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from cde.intervals.estimates import Interval, run_interval
 
@@ -74,6 +73,9 @@ def crossed_interval(values: ArrayLike) -> Interval:
         >>> print(crossed_interval([[1.0, 2.0, 3.0], [1.2, 1.8, 3.1], [0.9, 2.1, 2.8]]))
         2.0 [-0.4, 4.4]
     """
+
+    from scipy import stats
+
     table = _checked(values)
     rows, columns, rest = _mean_squares(table)
     seeds, collections = table.shape

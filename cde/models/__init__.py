@@ -12,19 +12,25 @@ knows the authors' checkpoints; `corpus` binds a model to a corpus; `untrained` 
 with random weights; `sentence_model` makes a saved folder one that `SentenceTransformer` reads.
 """
 
-from cde.models.bi_encoder import BiEncoder
-from cde.models.configuration import (
-    TASK_PREFIXES,
-    VARIANTS,
-    BiEncoderConfig,
-    ContextualConfig,
-    Variant,
-)
-from cde.models.contextual import ContextualEncoder, load_published
-from cde.models.corpus import CorpusEncoder
-from cde.models.sentence_model import SentenceBiEncoder, SentenceContextualEncoder
+from typing import TYPE_CHECKING
+
+import lazy_loader
+
+if TYPE_CHECKING:
+    from cde.models.bi_encoder import BiEncoder
+    from cde.models.configuration import (
+        TASK_PREFIXES,
+        VARIANTS,
+        BiEncoderConfig,
+        ContextualConfig,
+        Variant,
+    )
+    from cde.models.contextual import ContextualEncoder, load_published
+    from cde.models.corpus import CorpusEncoder
+    from cde.models.sentence_model import SentenceBiEncoder, SentenceContextualEncoder
 
 __all__ = [
+    "SEQUENCE_DROPOUT",
     "TASK_PREFIXES",
     "VARIANTS",
     "BiEncoder",
@@ -37,3 +43,24 @@ __all__ = [
     "Variant",
     "load_published",
 ]
+
+#: how often a context token is replaced by the null token in training, unless a config says so
+SEQUENCE_DROPOUT = 0.005
+
+# imported on first use: a page that only reads records loads no torch
+__getattr__, __dir__, _ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "bi_encoder": ["BiEncoder"],
+        "configuration": [
+            "TASK_PREFIXES",
+            "VARIANTS",
+            "BiEncoderConfig",
+            "ContextualConfig",
+            "Variant",
+        ],
+        "contextual": ["ContextualEncoder", "load_published"],
+        "corpus": ["CorpusEncoder"],
+        "sentence_model": ["SentenceBiEncoder", "SentenceContextualEncoder"],
+    },
+)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from cde.hardware import chosen_precision
 from cde.models.attention import ContextCache
 from cde.models.configuration import ContextualConfig
-from cde.models.encoder import PromptedEncoder, Vectors, kinds, prefixed, save_folder
+from cde.models.encoder import PromptedEncoder, Vectors, encoder_class, prefixed, save_folder
 from cde.models.weights import fetch_folder, read_config, read_weights
 from cde.quantised import steps_taken
 from cde.storage import content_hash
@@ -296,7 +296,7 @@ class CorpusEncoder(PromptedEncoder):
                 f"{folder} holds a model without a context: ContextualEncoder.from_pretrained "
                 "reads it"
             )
-        model = kinds[ContextualConfig.model_type].from_pretrained(folder, **options)
+        model = encoder_class(ContextualConfig.model_type).from_pretrained(folder, **options)
         context = read_weights(folder).get("context")
         return cls(model, None if context is None else context.to(model.device), drawn)
 
@@ -310,7 +310,7 @@ def fingerprint(encoder: Any) -> str | None:
     """
     bound = encoder if type(encoder) is CorpusEncoder else None
     model: Any = encoder.model if isinstance(encoder, CorpusEncoder) else encoder
-    if kinds.get(getattr(getattr(model, "config", None), "model_type", "")) is not type(model):
+    if encoder_class(getattr(getattr(model, "config", None), "model_type", "")) is not type(model):
         return None
     return content_hash(_fingerprint_parts(model, bound))
 

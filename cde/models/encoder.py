@@ -12,6 +12,7 @@ import json
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -38,7 +39,7 @@ __all__ = [
     "PromptedEncoder",
     "TextEncoder",
     "encode_texts",
-    "kinds",
+    "encoder_class",
     "load_tokenizer",
     "padded",
     "prefixed",
@@ -219,7 +220,14 @@ _TOKENIZER_FILES = (
 _WORK = {"cpu": 4096, "cuda": 131072}
 
 #: model type → class, of every encoder that has been defined: how a saved folder finds its class
-kinds: dict[str, Any] = {}
+_classes: dict[str, Any] = {}
+
+
+def encoder_class(model_type: Any) -> Any:
+    """The class of the encoders whose saved config is of this type; None if it is not imported."""
+    for own in ("bi_encoder", "contextual"):
+        import_module(f"cde.models.{own}")
+    return _classes.get(str(model_type))
 
 
 def load_tokenizer(path_or_repository: str | Path) -> Any:
@@ -309,7 +317,7 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "config_class" in cls.__dict__:
-            kinds[cls.config_class.model_type] = cls
+            _classes[cls.config_class.model_type] = cls
 
     def __repr__(self) -> str:
         """One line; the layers are those of `print(model.backbone)` or `model.second_stage`."""

@@ -24,7 +24,7 @@ from transformers import AutoModel, PreTrainedModel
 
 from cde.models.configuration import BiEncoderConfig, ContextualConfig
 from cde.models.corpus import CorpusEncoder
-from cde.models.encoder import SENTENCE_FILES, Encoder, kinds
+from cde.models.encoder import SENTENCE_FILES, Encoder, encoder_class
 from cde.models.stages import NoFirstStage
 from cde.models.weights import fetch_folder, read_config
 from cde.validation import unknown
@@ -80,7 +80,7 @@ class SentenceModel(PreTrainedModel):  # type: ignore[misc]
         folder = fetch_folder(path_or_repository, revision)
         values = read_config(folder)
         options = {"attn_implementation": attn_implementation, "device": "cpu"}
-        kind: Any = kinds[values["model_type"]]
+        kind: Any = encoder_class(values["model_type"])
         if values.get("context_drawn") is not None:
             kind = CorpusEncoder
         model = cls(kind.from_pretrained(folder, **options))

@@ -5,17 +5,22 @@
 - `cde.retrieval.ranking`: two systems compared query by query, or fused into one.
 """
 
-from cde.retrieval.ranking import (
-    Comparison,
-    Hybrid,
-    compare,
-    evaluate,
-    rank,
-    rerank,
-    score_queries,
-    search,
-)
-from cde.retrieval.systems import Encoder, Ranker, Rankings, SentenceEncoder, System, as_encoder
+from typing import TYPE_CHECKING
+
+import lazy_loader
+
+if TYPE_CHECKING:
+    from cde.retrieval.ranking import (
+        Comparison,
+        Hybrid,
+        compare,
+        evaluate,
+        rank,
+        rerank,
+        score_queries,
+        search,
+    )
+    from cde.retrieval.systems import Encoder, Ranker, Rankings, SentenceEncoder, System, as_encoder
 
 __all__ = [
     "Comparison",
@@ -33,3 +38,21 @@ __all__ = [
     "score_queries",
     "search",
 ]
+
+# imported on first use: a page that only reads records loads no torch
+__getattr__, __dir__, _ = lazy_loader.attach(
+    __name__,
+    submod_attrs={
+        "ranking": [
+            "Comparison",
+            "Hybrid",
+            "compare",
+            "evaluate",
+            "rank",
+            "rerank",
+            "score_queries",
+            "search",
+        ],
+        "systems": ["Encoder", "Ranker", "Rankings", "SentenceEncoder", "System", "as_encoder"],
+    },
+)

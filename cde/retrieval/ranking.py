@@ -18,8 +18,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-import pytrec_eval
-import torch
 from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
@@ -136,6 +134,8 @@ def _exact_search(
     block: int,
     device: str | None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    import torch
+
     device = compute_device(device)
     queries = torch.as_tensor(np.asarray(query_vectors, dtype=np.float32))
     documents = torch.as_tensor(np.asarray(document_vectors, dtype=np.float32))
@@ -277,6 +277,9 @@ def score_queries(
     Raises:
         ValueError: an unknown metric.
     """
+
+    import pytrec_eval
+
     _check_set(retrieval_set)
     _check_rankings(rankings, "rankings")
     drop_own = checked_switch(drop_own, "drop_own")

@@ -22,7 +22,7 @@ from cde.data import RetrievalSet
 from cde.hardware import Precision
 from cde.lexical import BM25
 from cde.models import ContextualEncoder, CorpusEncoder
-from cde.models.encoder import kinds
+from cde.models.encoder import encoder_class
 from cde.models.weights import fetch_folder, read_config
 from cde.progress import progress
 from cde.surrogate import Surrogate
@@ -170,7 +170,7 @@ def named_system(
     if name not in ("minilm", "bm25"):
         folder = fetch_folder(path if path.is_dir() else name)
         values = read_config(folder) if (folder / "config.json").is_file() else {}
-        kind = kinds.get(str(values.get("model_type")))
+        kind = encoder_class(values.get("model_type"))
         if kind is not None:
             kind = CorpusEncoder if values.get("context_drawn") else kind
             system = kind.from_pretrained(folder, precision=precision)

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from cde.models.configuration import BiEncoderConfig, ContextualConfig, check_settings
 from cde.validation import Number, Switch, Text, Whole, declared
 
 __all__ = ["TrainConfig"]
@@ -169,6 +168,10 @@ class TrainConfig:
             )
         if doubled := sorted({one.name for one in fields(self)} & set(self.model)):
             raise ValueError(f"set {', '.join(doubled)} beside model, not in it")
+        if not self.model:
+            return self
+        from cde.models.configuration import BiEncoderConfig, ContextualConfig, check_settings
+
         encoder = BiEncoderConfig if self.architecture == "bi-encoder" else ContextualConfig
         try:
             check_settings(encoder, self.model)

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -30,8 +30,10 @@ import yaml
 from cde.data import Pairs, RetrievalSet, is_available, load_pairs, load_retrieval
 from cde.provenance import without_records
 from cde.training import TrainConfig
-from cde.training.runs import Run, train
 from cde_studies.leaks import kept_count
+
+if TYPE_CHECKING:
+    from cde.training.runs import Run
 
 __all__ = [
     "PARAMETERS",
@@ -104,6 +106,9 @@ class Recipe:
 
     def train(self, arm: Mapping[str, Any], seed: int) -> Run:
         """The run of an arm, trained or read from the store."""
+
+        from cde.training.runs import train
+
         return train(replace(self.base, **arm, pairs=None, seed=seed), self.pairs)
 
     @cached_property
@@ -129,6 +134,9 @@ class Recipe:
         """The second phase: supervised training that goes on from a run, or is read from the
         store.
         """
+
+        from cde.training.runs import train
+
         settings = {**first.config.to_dict(), "hard_negatives": 1, **self.second, **arm}
         epochs = settings.pop("epochs")
         steps = epochs * (len(self.supervised_pairs) // settings["batch_size"])

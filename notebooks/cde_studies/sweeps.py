@@ -22,19 +22,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from cde.benchmark.contexts import random_texts
 from cde.intervals import Interval, crossed_interval, mean_and_spread
 from cde.progress import progress
-from cde.retrieval import evaluate
-from cde.training.preparation import fixed_context
-from cde.training.runs import Run
 from cde_studies.recipes import EvaluationSet, Recipe
-from cde_studies.workers import in_workers
+
+if TYPE_CHECKING:
+    from cde.training.runs import Run
 
 __all__ = ["Context", "Sweep", "evaluate_in_contexts", "score_references", "sweep"]
 
@@ -135,6 +133,9 @@ def evaluate_in_contexts(
     Returns:
         Columns set, where, context, ndcg (0 to 1).
     """
+
+    from cde.retrieval import evaluate
+
     rows, reads = [], getattr(model, "reads_context", False)
     for place, test in enumerate(tests):
         for context in tuple(contexts) if reads else ("none",):
@@ -159,6 +160,9 @@ def _context_texts(
     context: str, documents: Sequence[str], model: Any, seed: int, fixed: Sequence[str] | None
 ) -> Sequence[str] | None:
     """The texts that a context is drawn from."""
+
+    from cde.benchmark.contexts import random_texts
+
     if context == "null":
         return None
     if context == "fixed":
@@ -189,6 +193,9 @@ def sweep(
         A row for each arm, seed, set and context: arm, seed, set, where, context, ndcg; and of the
         run: loss and accuracy (means of the last tenth of its steps), step_seconds (median).
     """
+
+    from cde_studies.workers import in_workers
+
     tests = recipe.tests() if tests is None else tests
     pairs = [(arm, seed) for arm in arms for seed in seeds]
     one = partial(_rows, arms, recipe, tuple(contexts), tests, after)
@@ -206,6 +213,9 @@ def _rows(
     which: tuple[str, int],
 ) -> pd.DataFrame:
     """The rows of one arm with one seed."""
+
+    from cde.training.preparation import fixed_context
+
     arm, seed = which
     run = recipe.train(arms[arm] if after is None else after, seed)
     if after is not None:

@@ -43,7 +43,8 @@ def test_every_example_shows_what_it_prints() -> None:
 
 @pytest.mark.parametrize(("code", "printed"), EXAMPLES)
 def test_an_example_prints_what_its_page_says(code: str, printed: str) -> None:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     assert done.stdout == printed
 
 
@@ -63,9 +64,12 @@ def test_the_index_is_built_searched_and_changed_as_shown(
             assert "soup.md" in printed
 
 
-def test_every_link_of_the_readme_leads_somewhere() -> None:
-    for link in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (ROOT / link).exists(), link
+def test_every_link_and_every_file_that_is_named_is_there() -> None:
+    named = re.findall(r"\]\(([^)#]+)\)", README)
+    for page in PAGES.values():
+        named += re.findall(r"`((?:tests|benchmarks)/[\w/.]+)`", page)
+    for path in named:
+        assert (ROOT / path).exists(), path
 
 
 @pytest.mark.parametrize("page", [README, RUNNING], ids=["README", "running"])

@@ -298,6 +298,8 @@ def _stoppable(folder: Path) -> Iterator[dict[str, Any]]:
 
     from jupyter_client.manager import AsyncKernelManager
 
+    from cde_book.kernels import fork_its_kernel
+
     groups: list[int] = []  # of processes: the kernel and what it has started
     running: list[bool] = []
     pressed = 0
@@ -310,6 +312,8 @@ def _stoppable(folder: Path) -> Iterator[dict[str, Any]]:
     class Kernel(AsyncKernelManager):
         async def start_kernel(self, **options: Any) -> None:  # type: ignore[override]
             self.connection_file = str(folder / "kernel.json")
+            if hasattr(os, "fork"):
+                fork_its_kernel(self)
             await super().start_kernel(**options)
             groups.append(self.provisioner.pgid)  # type: ignore[union-attr]
             if pressed:

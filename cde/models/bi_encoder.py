@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import cde.models.sentence_model  # noqa: F401 - registers with transformers
 from cde.hardware import Precision
 from cde.models.backbones import build_backbone, config_from_dict, family_of, masks_of
 from cde.models.configuration import BiEncoderConfig, check_settings

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import cde.models.sentence_model  # noqa: F401 - registers with transformers
 from cde.hardware import Precision
 from cde.models.attention import ContextCache
 from cde.models.configuration import ContextualConfig, check_settings

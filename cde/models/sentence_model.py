@@ -1,10 +1,10 @@
 """A saved encoder inside sentence-transformers: what `SentenceTransformer(folder)` runs.
 
-Importing `cde.models` registers these classes with `transformers`, under the model types that
-`save_pretrained` writes. From then on a saved folder is a model of sentence-transformers, without
-`trust_remote_code`: `encode_query` and `encode_document` give the vectors of `encode_queries` and
-`encode_documents`, in the context that the encoder was saved with. Its trainer trains the encoder,
-its `save_pretrained` writes a folder that this package reads again.
+Importing this module, or an encoder of `cde.models`, registers these classes with `transformers`,
+under the model types that `save_pretrained` writes. From then on a saved folder is a model of
+sentence-transformers, without `trust_remote_code`: `encode_query` and `encode_document` give the
+vectors of `encode_queries` and `encode_documents`, in the context that the encoder was saved with.
+Its trainer trains the encoder, its `save_pretrained` writes a folder that this package reads again.
 
 In training a batch may bring context documents of its own (`cde.contextual_batches`). Then the
 first stage embeds them, with a graph, wherever a part of the batch is embedded.

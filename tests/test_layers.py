@@ -17,6 +17,7 @@ ROOMS = (
     "validation",
     "progress",
     "hardware",
+    "quantised",
     "provenance",
     "data",
     "lexical",

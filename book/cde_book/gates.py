@@ -15,7 +15,6 @@ from typing import Any
 
 import pandas as pd
 
-from cde.models import SEQUENCE_DROPOUT
 from cde.provenance import account
 from cde_book import plots
 from cde_book.boxes import Box
@@ -43,9 +42,11 @@ def of_recipe(
     updates: int | None = None,
 ) -> Any:
     """Enter every gate that can be told of a recipe's runs; the table of what they showed."""
+    from cde.models.configuration import ContextualConfig
+
     base = recipe.base
     what, steps = f"{base.steps} steps of {base.batch_size}", updates or base.steps
-    dropout = base.model.get("sequence_dropout", SEQUENCE_DROPOUT)
+    dropout = base.model.get("sequence_dropout", ContextualConfig().sequence_dropout)
     readings = [
         gate("enough-updates", steps, f"{steps} steps", scale),
         gate("null-trained", base.steps * base.context_size * dropout, what, scale),

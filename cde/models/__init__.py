@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from cde.models.sentence_model import SentenceBiEncoder, SentenceContextualEncoder
 
 __all__ = [
-    "SEQUENCE_DROPOUT",
     "TASK_PREFIXES",
     "VARIANTS",
     "BiEncoder",
@@ -43,9 +42,6 @@ __all__ = [
     "Variant",
     "load_published",
 ]
-
-#: how often a context token is replaced by the null token in training, unless a config says so
-SEQUENCE_DROPOUT = 0.005
 
 # imported on first use: a page that only reads records loads no torch
 __getattr__, __dir__, _ = lazy_loader.attach(

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 from transformers import AutoConfig, PreTrainedConfig
 
-from cde.models import SEQUENCE_DROPOUT
 from cde.models.backbones import FAMILIES
 from cde.validation import (
     checked_number,
@@ -233,7 +232,7 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
         first_stage_mlp: bool = False,
         soft_prompt_tokens: int = 0,
         output_projection: bool = False,
-        sequence_dropout: float = SEQUENCE_DROPOUT,
+        sequence_dropout: float = 0.005,
         null_token: bool = True,
         tie_token_embeddings: bool = False,
         matched: bool = True,

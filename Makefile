@@ -5,6 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LAB_OPTIONS ?=
+WORKERS ?= 2
 MUTANTS_OPTIONS ?=
 # threads that spin long while they wait are slow beside other work; your own setting wins
 ifndef OMP_WAIT_POLICY
@@ -20,16 +21,21 @@ INSTALL = $(if $(filter cpu,$(HASHES)),$(PIP_HASHED) -r hashes-cpu.txt && )$(PIP
 endif
 LAB_SETTINGS := {"@jupyterlab/docmanager-extension:plugin": {"defaultViewers": {"python": "Jupytext Notebook"}}}
 
-.PHONY: book test lab pages journeys benchmarks mutants audit lint clean
+.PHONY: book test check lab pages journeys benchmarks mutants audit lint clean
 
 book: $(READY)  ## execute the chapters and render book/_build/html/index.html; PROFILE=smoke is the fast variant, FRESH=1 reuses nothing, JOBS=1 takes one chapter at a time
 	$(BIN)/cde book --profile $(PROFILE) $(if $(FRESH),--fresh) $(if $(JOBS),--jobs $(JOBS))
 	@echo 'the command is $(BIN)/cde; after "source $(BIN)/activate" it is cde'
 
-test: $(READY)  ## linters, types and tests
+test: $(READY)  ## linters, types, the laws of the domain and the promises to users: some minutes
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+
+check: $(READY)  ## everything: also whole books, kills, installations, every example, more draws of each property
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	CDE_CHECK=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 lab: $(READY)  ## JupyterLab; a chapter's .py opens as a notebook, paired with an .ipynb that git ignores
 	mkdir -p $(VENV)/share/jupyter/lab/settings

@@ -18,13 +18,20 @@ import pytest
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
+# two workers with a thread each; what a test starts inherits it
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import torch
 from hypothesis import settings
 
 import cde
 from cde.provenance import account
 
-settings.register_profile("cde", deadline=None, derandomize=True, database=None, max_examples=60)
+EXAMPLES = 60 if os.environ.get("CDE_CHECK") else 20  # draws of each property
+settings.register_profile(
+    "cde", deadline=None, derandomize=True, database=None, max_examples=EXAMPLES
+)
 settings.load_profile("cde")
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "", None})

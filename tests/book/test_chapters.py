@@ -220,52 +220,82 @@ def test_the_rehearsal_is_computed_in_float32_and_counts_as_one(
     assert not half_precision("auto")
 
 
-@pytest.mark.parametrize("chapter", chapters(), ids=lambda chapter: chapter.name)
 class TestSkeleton:
     """What DESIGN asks of every page."""
 
-    def test_one_title_and_the_answer_right_below_it(self, chapter: Chapter) -> None:
-        cells = [cell.source for cell in chapter.notebook().cells if cell.cell_type == "markdown"]
-        titles = [line for text in cells for line in text.splitlines() if re.match(r"# \S", line)]
-        assert len(titles) == 1
-        assert cells[0].splitlines()[2] == PLACEHOLDER
+    def test_one_title_and_the_answer_right_below_it(self, subtests: pytest.Subtests) -> None:
+        for chapter in chapters():
+            with subtests.test(chapter=chapter.name):
+                cells = [
+                    cell.source for cell in chapter.notebook().cells if cell.cell_type == "markdown"
+                ]
+                titles = [
+                    line for text in cells for line in text.splitlines() if re.match(r"# \S", line)
+                ]
+                assert len(titles) == 1
+                assert cells[0].splitlines()[2] == PLACEHOLDER
 
-    def test_sections_that_a_reader_looks_for(self, chapter: Chapter) -> None:
-        for section in (
-            "## Parameters",
-            "## Verdict",
-            "## What differs from the paper's setting",
-            "## Run it again",
-        ):
-            assert f"# {section}" in chapter.source
-        assert chapter.source.rstrip().endswith(f'page.provenance("{chapter.name}")')
-        assert f'claims_under_test("{chapter.name}")' in chapter.source
-        assert "claims.verdicts()" in chapter.source
-        assert "page.answer(" in chapter.source
+    def test_sections_that_a_reader_looks_for(self, subtests: pytest.Subtests) -> None:
+        for chapter in chapters():
+            with subtests.test(chapter=chapter.name):
+                for section in (
+                    "## Parameters",
+                    "## Verdict",
+                    "## What differs from the paper's setting",
+                    "## Run it again",
+                ):
+                    assert f"# {section}" in chapter.source
+                assert chapter.source.rstrip().endswith(f'page.provenance("{chapter.name}")')
+                assert f'claims_under_test("{chapter.name}")' in chapter.source
+                assert "claims.verdicts()" in chapter.source
+                assert "page.answer(" in chapter.source
 
-    def test_every_profile_and_a_seed(self, chapter: Chapter) -> None:
-        assert chapter.parameters["profile"].default == "laptop"
-        assert chapter.parameters["seed"].annotation == "Seed"
-        assert chapter.parameters["profile"].annotation == "Profile"
-        assert all(f"{profile}=" in chapter.source for profile in PROFILES)
+    def test_every_profile_and_a_seed(self, subtests: pytest.Subtests) -> None:
+        for chapter in chapters():
+            with subtests.test(chapter=chapter.name):
+                assert chapter.parameters["profile"].default == "laptop"
+                assert chapter.parameters["seed"].annotation == "Seed"
+                assert chapter.parameters["profile"].annotation == "Profile"
+                assert all(f"{profile}=" in chapter.source for profile in PROFILES)
 
-    def test_no_cell_gives_a_parameter_another_value(self, chapter: Chapter) -> None:
+    def test_no_cell_gives_a_parameter_another_value(self, subtests: pytest.Subtests) -> None:
         """Settings are found by name: a cell that is run again must find the reader's."""
-        cells = [cell.source for cell in chapter.notebook().cells if cell.cell_type == "code"]
-        for source in (cell for cell in cells if "profile: Profile =" not in cell):
-            for node in ast.walk(ast.parse(source)):
-                own = isinstance(node, ast.FunctionDef | ast.Lambda)
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and not own:
-                    rebound = node.id in chapter.parameters and node.id in global_names(source)
-                    assert not rebound, node.id
+        for chapter in chapters():
+            with subtests.test(chapter=chapter.name):
+                cells = [
+                    cell.source for cell in chapter.notebook().cells if cell.cell_type == "code"
+                ]
+                for source in (cell for cell in cells if "profile: Profile =" not in cell):
+                    for node in ast.walk(ast.parse(source)):
+                        own = isinstance(node, ast.FunctionDef | ast.Lambda)
+                        if (
+                            isinstance(node, ast.Name)
+                            and isinstance(node.ctx, ast.Store)
+                            and not own
+                        ):
+                            rebound = node.id in chapter.parameters and node.id in global_names(
+                                source
+                            )
+                            assert not rebound, node.id
 
-    def test_it_measures_every_claim_that_the_ledger_gives_it(self, chapter: Chapter) -> None:
-        owed = [claim.id for claim in ledger().values() if claim.chapter == chapter.name]
-        assert owed
-        assert [identifier for identifier in owed if f'"{identifier}"' not in chapter.source] == []
+    def test_it_measures_every_claim_that_the_ledger_gives_it(
+        self, subtests: pytest.Subtests
+    ) -> None:
+        for chapter in chapters():
+            with subtests.test(chapter=chapter.name):
+                owed = [claim.id for claim in ledger().values() if claim.chapter == chapter.name]
+                assert owed
+                assert [
+                    identifier for identifier in owed if f'"{identifier}"' not in chapter.source
+                ] == []
 
-    def test_it_is_in_the_table_of_contents(self, chapter: Chapter) -> None:
-        assert f"book/executed/{chapter.part}/{chapter.name}" in (ROOT / "_toc.yml").read_text()
+    def test_it_is_in_the_table_of_contents(self, subtests: pytest.Subtests) -> None:
+        for chapter in chapters():
+            with subtests.test(chapter=chapter.name):
+                assert (
+                    f"book/executed/{chapter.part}/{chapter.name}"
+                    in (ROOT / "_toc.yml").read_text()
+                )
 
 
 def test_every_exhibit_names_a_chapter_of_the_ledger() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from cde.intervals import Interval, share_interval
 from cde_book.chapters import chapters
-from cde_book.ledger import Claim, gates, ledger, read_ledger
+from cde_book.ledger import gates, ledger, read_ledger
 from cde_book.simulation import attainable
 from cde_book.verdicts import Measurement
 
@@ -75,16 +75,20 @@ def bound_in_words(test: str) -> dict[str, float]:
     return {}
 
 
-@pytest.mark.parametrize("claim", ledger().values(), ids=list(ledger()))
-def test_a_rule_is_what_its_words_say(claim: Claim) -> None:
-    assert bound_in_words(claim.test) == {name: float(x) for name, x in claim.expect.items()}
+def test_a_rule_is_what_its_words_say(subtests: pytest.Subtests) -> None:
+    for claim in ledger().values():
+        with subtests.test(claim=claim.id):
+            assert bound_in_words(claim.test) == {
+                name: float(x) for name, x in claim.expect.items()
+            }
 
 
-@pytest.mark.parametrize("claim", ledger().values(), ids=list(ledger()))
-def test_a_rule_can_pass_and_can_fail(claim: Claim) -> None:
+def test_a_rule_can_pass_and_can_fail(subtests: pytest.Subtests) -> None:
     """Whatever the quantity can be by nature, some values support the claim, others contradict."""
-    measured = Measurement(claim.id, "", Interval(0, 0, 0, 100, "made up"))
-    assert {"supports", "contradicts"} <= attainable(claim, measured)
+    for claim in ledger().values():
+        with subtests.test(claim=claim.id):
+            measured = Measurement(claim.id, "", Interval(0, 0, 0, 100, "made up"))
+            assert {"supports", "contradicts"} <= attainable(claim, measured)
 
 
 def test_a_share_of_too_few_things_cannot_pass() -> None:
@@ -119,23 +123,24 @@ def test_gates_have_bounds_and_are_used() -> None:
     assert used == set(gates())
 
 
-@pytest.mark.parametrize("chapter", chapters(), ids=lambda chapter: chapter.name)
-def test_prose_states_no_result_that_no_cell_computes(chapter: object) -> None:
+def test_prose_states_no_result_that_no_cell_computes(subtests: pytest.Subtests) -> None:
     """No verdict in prose; decimals are the paper's, or stand in the code or the ledger."""
-    notebook = jupytext.read(chapter.path)  # type: ignore[attr-defined]
-    known = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
-    own = [one for one in ledger().values() if one.chapter == chapter.name]  # type: ignore[attr-defined]
-    known += "\n".join(f"{one.paper_value} {one.test}" for one in own)
-    for cell in notebook.cells:
-        if cell.cell_type != "markdown":
-            continue
-        assert not VERDICT_WORDS.search(cell.source), VERDICT_WORDS.search(cell.source)
-        text = re.sub(r"(§+|§)[\d., and§]+|\d\.\d [Kk]B", " ", cell.source)
-        for sentence in re.split(r"(?<=[.:;])\s+(?=[A-Z])", text):
-            if re.search(r"paper|MS MARCO|probability|Student's", sentence):
-                continue
-            for number in re.findall(r"(?<![\w.§])\d+\.\d+(?![\d.])", sentence):
-                assert number in known, sentence
+    for chapter in chapters():
+        with subtests.test(chapter=chapter.name):
+            notebook = jupytext.read(chapter.path)  # type: ignore[attr-defined]
+            known = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+            own = [one for one in ledger().values() if one.chapter == chapter.name]  # type: ignore[attr-defined]
+            known += "\n".join(f"{one.paper_value} {one.test}" for one in own)
+            for cell in notebook.cells:
+                if cell.cell_type != "markdown":
+                    continue
+                assert not VERDICT_WORDS.search(cell.source), VERDICT_WORDS.search(cell.source)
+                text = re.sub(r"(§+|§)[\d., and§]+|\d\.\d [Kk]B", " ", cell.source)
+                for sentence in re.split(r"(?<=[.:;])\s+(?=[A-Z])", text):
+                    if re.search(r"paper|MS MARCO|probability|Student's", sentence):
+                        continue
+                    for number in re.findall(r"(?<![\w.§])\d+\.\d+(?![\d.])", sentence):
+                        assert number in known, sentence
 
 
 def test_a_claim_is_worded_by_us() -> None:

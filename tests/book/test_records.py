@@ -251,30 +251,40 @@ FIELDS = {
 COMMITTED = sorted((Path(__file__).resolve().parents[2] / "book" / "records").rglob("*.json"))
 
 
-@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_committed_records_hold_numbers_their_provenance_and_a_proof(path: Path) -> None:
-    record = json.loads(path.read_text())
-    assert set(record) - {"renamed", "parts"} == FIELDS
-    if "parts" in record:  # it grew by further seeds: each part says which, and where it was made
-        seeds = [one for p in record["parts"] for one in range(p["seed"], p["seed"] + p["seeds"])]
-        assert sorted(seeds) == sorted({row["seed"] for row in record["rows"]})
-        assert all(p["commit"] != "unknown" and p["device"] for p in record["parts"])
-    for row in record["rows"]:
-        texts = [value for value in row.values() if isinstance(value, str)]
-        assert all(len(text) < 40 for text in texts), f"{path} holds a text: {texts}"
-    # memory and time of a step are measured on random words; the word game has words of its own
-    assert record["data"] or path.stem.startswith(("gradient-caching-", "context_required-"))
-    assert record["commit"] != "unknown"
-    # a record without a precision says that it has none
-    assert (
-        record["device"].endswith(("bfloat16", "float32", "unknown")) or "GPU" in record["device"]
-    )
-    assert record["proof"]["rows"] and record["proof"]["device"].endswith("float32")
-    # a proof that nothing can break proves nothing
-    proof = pd.DataFrame(record["proof"]["rows"])
-    numbers = proof.select_dtypes("float")
-    assert differences(record["proof"]["rows"], proof.assign(**(1.05 * numbers + 0.01)))
-    assert not differences(record["proof"]["rows"], proof)
+def test_committed_records_hold_numbers_their_provenance_and_a_proof(
+    subtests: pytest.Subtests,
+) -> None:
+    for path in COMMITTED:
+        with subtests.test(path=path.stem):
+            record = json.loads(path.read_text())
+            assert set(record) - {"renamed", "parts"} == FIELDS
+            if (
+                "parts" in record
+            ):  # it grew by further seeds: each part says which, and where it was made
+                seeds = [
+                    one for p in record["parts"] for one in range(p["seed"], p["seed"] + p["seeds"])
+                ]
+                assert sorted(seeds) == sorted({row["seed"] for row in record["rows"]})
+                assert all(p["commit"] != "unknown" and p["device"] for p in record["parts"])
+            for row in record["rows"]:
+                texts = [value for value in row.values() if isinstance(value, str)]
+                assert all(len(text) < 40 for text in texts), f"{path} holds a text: {texts}"
+            # memory and time of a step are measured on random words; the word game has words of its own
+            assert record["data"] or path.stem.startswith(
+                ("gradient-caching-", "context_required-")
+            )
+            assert record["commit"] != "unknown"
+            # a record without a precision says that it has none
+            assert (
+                record["device"].endswith(("bfloat16", "float32", "unknown"))
+                or "GPU" in record["device"]
+            )
+            assert record["proof"]["rows"] and record["proof"]["device"].endswith("float32")
+            # a proof that nothing can break proves nothing
+            proof = pd.DataFrame(record["proof"]["rows"])
+            numbers = proof.select_dtypes("float")
+            assert differences(record["proof"]["rows"], proof.assign(**(1.05 * numbers + 0.01)))
+            assert not differences(record["proof"]["rows"], proof)
 
 
 def test_a_costly_experiment_is_read_from_its_record_unless_asked_for(

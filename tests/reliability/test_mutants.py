@@ -17,16 +17,17 @@ def names_in(file: str) -> set[str]:
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.id)
-def test_each_fault_can_be_planted_and_its_tests_are_there(fault: Fault) -> None:
-    text = (ROOT / fault.file).read_text(encoding="utf-8")
-    planted = fault.planted(text)
-    assert ast.dump(ast.parse(planted)) != ast.dump(ast.parse(text)), "another program"
-    assert fault.tests
-    for test in fault.tests:
-        file, _, name = test.partition("::")
-        assert file.startswith("tests/")
-        assert not name or name.partition("[")[0] in names_in(file), test
+def test_each_fault_can_be_planted_and_its_tests_are_there(subtests: pytest.Subtests) -> None:
+    for fault in FAULTS:
+        with subtests.test(fault=fault.id):
+            text = (ROOT / fault.file).read_text(encoding="utf-8")
+            planted = fault.planted(text)
+            assert ast.dump(ast.parse(planted)) != ast.dump(ast.parse(text)), "another program"
+            assert fault.tests
+            for test in fault.tests:
+                file, _, name = test.partition("::")
+                assert file.startswith("tests/")
+                assert not name or name.partition("[")[0] in names_in(file), test
 
 
 def test_text_that_stands_in_a_file_twice_or_never_is_refused() -> None:

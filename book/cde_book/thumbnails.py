@@ -24,16 +24,7 @@ from cde_book.chapters import chapters
 from cde_book.checkout import project_root
 from cde_book.execution import raw_notebook
 
-__all__ = [
-    "FOLDER",
-    "LEAD",
-    "Figure",
-    "chapter_figures",
-    "figures_of",
-    "lead_figure",
-    "lead_figures",
-    "write_figures",
-]
+__all__ = ["FOLDER", "LEAD", "Figure", "chapter_figures", "figures_of", "write_figures"]
 
 #: where the files are, below the checkout; Sphinx copies what is in it to `_static`
 FOLDER = Path("book") / "generated" / "figures"
@@ -126,11 +117,6 @@ def figures_of(notebook: Mapping[str, Any]) -> list[Figure]:
     return [figure for _, figure in figures]
 
 
-def lead_figure(notebook: Mapping[str, Any]) -> Figure | None:
-    """The figure that stands for a chapter; None without any."""
-    return next(iter(figures_of(notebook)), None)
-
-
 def chapter_figures(profile: str, root: Path | None = None) -> dict[str, list[Figure]]:
     """The figures of the executed chapters, by chapter, each as `figures_of` orders them."""
     root = root or project_root()
@@ -140,13 +126,6 @@ def chapter_figures(profile: str, root: Path | None = None) -> dict[str, list[Fi
         if path.exists():
             figures[chapter.name] = figures_of(json.loads(path.read_text(encoding="utf-8")))
     return figures
-
-
-def lead_figures(profile: str, root: Path | None = None) -> dict[str, Figure]:
-    """The figures that stand for the executed chapters, by chapter; one without a figure is left
-    out.
-    """
-    return {name: shown[0] for name, shown in chapter_figures(profile, root).items() if shown}
 
 
 def write_figures(figures: Mapping[str, Sequence[Figure]], root: Path) -> None:

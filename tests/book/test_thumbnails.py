@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from cde_book.plots import figure, show
-from cde_book.thumbnails import FOLDER, Figure, lead_figure, write_figures
+from cde_book.thumbnails import FOLDER, Figure, figures_of, write_figures
 
 
 def drawn(title: str, alt: str, lead: bool = False) -> str:
@@ -40,8 +40,8 @@ SECOND = "The second figure: once more a line from three to four."
 
 def test_the_figure_is_the_notebook_s_own_in_both_themes() -> None:
     markup = drawn("one", FIRST)
-    found = lead_figure(notebook("<p>a table</p>", markup, drawn("two", SECOND)))
-    assert found is not None and found.alt == FIRST
+    found = figures_of(notebook("<p>a table</p>", markup, drawn("two", SECOND)))[0]
+    assert found.alt == FIRST
     assert found.caption == "On one."
     for svg in (found.light, found.dark):
         assert base64.b64encode(svg.encode()).decode() in markup
@@ -51,13 +51,13 @@ def test_the_figure_is_the_notebook_s_own_in_both_themes() -> None:
 
 
 def test_a_marked_figure_goes_before_the_first() -> None:
-    found = lead_figure(notebook(drawn("one", FIRST), drawn("two", SECOND, lead=True)))
-    assert found is not None and found.alt == SECOND
+    found = figures_of(notebook(drawn("one", FIRST), drawn("two", SECOND, lead=True)))[0]
+    assert found.alt == SECOND
 
 
 def test_a_chapter_without_a_figure_has_none() -> None:
-    assert lead_figure(notebook("<table></table>")) is None
-    assert lead_figure(nbformat.v4.new_notebook()) is None
+    assert figures_of(notebook("<table></table>")) == []
+    assert figures_of(nbformat.v4.new_notebook()) == []
 
 
 @pytest.mark.parametrize("split", [False, True])

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from cde_studies.results.staleness import context_is_stale, moved, vector_drift, vocabulary_drift
+from cde_studies.results.staleness import moved, vector_drift, vocabulary_drift
 
 RANDOM = np.random.default_rng(0)
 SEA = [f"word{a} sea{b} boat{c}" for a, b, c in RANDOM.integers(0, 12, (240, 3))]
@@ -65,7 +65,6 @@ def test_moved_is_nothing_in_the_same_context_and_one_where_documents_change_pla
     assert moved(before, np.roll(before, 1, axis=0)) == pytest.approx(1, abs=0.1)
     step = before + 0.01 * RANDOM.normal(size=before.shape)
     assert moved(100 * before, 100 * step) == pytest.approx(moved(before, step))
-    assert not context_is_stale(moved(before, before))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +77,6 @@ def test_moved_is_nothing_in_the_same_context_and_one_where_documents_change_pla
         (lambda: vector_drift(np.ones(4), np.ones((4, 3))), r"must be \(n, dim\)"),
         (lambda: moved(np.ones((4, 3)), np.eye(3)), "the same documents are needed"),
         (lambda: moved([[1.0, np.nan], [0, 1]], np.eye(2)), "NaN"),
-        (lambda: context_is_stale(float("nan")), "0 or more; it is nan"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_with_what_was_given(call, said: str) -> None:

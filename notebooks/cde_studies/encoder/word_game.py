@@ -24,15 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-__all__ = [
-    "Corpus",
-    "WordGame",
-    "bag_scores",
-    "choose",
-    "context_idf",
-    "mean_ndcg",
-    "way_to_own_statistics",
-]
+__all__ = ["Corpus", "WordGame", "bag_scores", "choose", "context_idf", "mean_ndcg"]
 
 _CUT, _TIE = 10, 1e-6
 
@@ -145,8 +137,3 @@ def mean_ndcg(scores: Tensor) -> float:
     gained = torch.cat([torch.zeros(1), discounts.cumsum(0)])  # by the first so many places
     share = gained[(ahead + tied).clamp(max=_CUT)] - gained[ahead.clamp(max=_CUT)]
     return float((share / tied).mean())
-
-
-def way_to_own_statistics(measured: float, equal: float, own: float) -> float:
-    """How far a score has come from that of equal weights (0) to that of own statistics (1)."""
-    return (measured - equal) / (own - equal)

@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from cde.lexical import document_frequencies
 from cde.validation import checked_texts
 
-__all__ = ["MOVED_LIMIT", "context_is_stale", "moved", "vector_drift", "vocabulary_drift"]
+__all__ = ["MOVED_LIMIT", "moved", "vector_drift", "vocabulary_drift"]
 
 #: embed again where a new context moves documents by more than this share of the distance between
 #: them: in the chapter `drift` less than that had cost no more than a point, as far as was visible
@@ -128,13 +128,6 @@ def moved(before: ArrayLike, now: ArrayLike) -> float:
     if between <= 0:
         raise ValueError("the documents all have one vector: there is no distance between them")
     return float(np.linalg.norm(first - second, axis=1).mean() / between)
-
-
-def context_is_stale(share: float, limit: float = MOVED_LIMIT) -> bool:
-    """Whether to draw the context anew and embed every document again."""
-    if not share >= 0:
-        raise ValueError(f"share must be what `moved` gives, 0 or more; it is {share}")
-    return share > limit
 
 
 def _checked(vectors: ArrayLike, name: str) -> NDArray[np.float64]:

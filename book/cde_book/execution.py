@@ -184,9 +184,13 @@ def execute(
     output: Path,
     root: Path | None = None,
     bar: int = 0,
+    fork: bool = False,
 ) -> tuple[NotebookNode, Execution]:
     """Execute a chapter, with a bar over its cells; the notebook is written to `output` once it has
     ended.
+
+    With `fork`, its kernel is a fork of a process that has loaded the libraries: where many
+    chapters follow each other, each begins at once.
     """
 
     import nbformat
@@ -220,7 +224,7 @@ def execute(
         with temporary_folder() as folder:
             prepared = folder / f"{chapter.name}.ipynb"
             nbformat.write(_prepare(chapter), prepared)
-            log.error = _run(prepared, temporary, given, chapter, root, bar)
+            log.error = _run(prepared, temporary, given, chapter, root, bar, fork)
         notebook = nbformat.read(temporary, as_version=4)
         log.seconds = round(time.perf_counter() - begun, 1)
         _fill(log, notebook, modules, root)
@@ -241,6 +245,7 @@ def _run(
     chapter: Chapter,
     root: Path,
     bar: int,
+    fork: bool,
 ) -> str:
     # papermill does not understand annotations such as "int | None" and takes them for unknown; we
     # have checked
@@ -255,7 +260,7 @@ def _run(
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     try:
-        with _stoppable(prepared.parent) as kernel:
+        with _stoppable(prepared.parent, fork) as kernel:
             papermill.execute_notebook(
                 str(prepared),
                 str(output),
@@ -285,7 +290,7 @@ def _run(
 
 
 @contextlib.contextmanager
-def _stoppable(folder: Path) -> Iterator[dict[str, Any]]:
+def _stoppable(folder: Path, fork: bool) -> Iterator[dict[str, Any]]:
     """Settings of nbclient with which Ctrl-C ends the kernel first, and then the run.
 
     What it takes to reach the kernel is kept in the folder.
@@ -312,7 +317,7 @@ def _stoppable(folder: Path) -> Iterator[dict[str, Any]]:
     class Kernel(AsyncKernelManager):
         async def start_kernel(self, **options: Any) -> None:  # type: ignore[override]
             self.connection_file = str(folder / "kernel.json")
-            if hasattr(os, "fork"):
+            if fork:
                 fork_its_kernel(self)
             await super().start_kernel(**options)
             groups.append(self.provisioner.pgid)  # type: ignore[union-attr]

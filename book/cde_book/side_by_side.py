@@ -28,6 +28,8 @@ from cde_book.execution import execute, raw_notebook
 __all__ = ["execute_all", "usual_jobs"]
 
 _INTERRUPTED = "interrupted"
+#: chapters from which on it pays to load the libraries once, and to fork
+_MANY = 6
 
 
 def usual_jobs(profile: str) -> int:
@@ -46,11 +48,12 @@ def execute_all(due: Sequence[tuple[Chapter, str]], profile: str, jobs: int) -> 
     if jobs < 1:
         raise ValueError(f"jobs must be 1 or more; it is {jobs}")
     jobs = min(jobs, len(due))
+    fork = len(due) >= _MANY and hasattr(os, "fork")
     if jobs < 2:
-        return {chapter.name: _one(chapter, why, profile) for chapter, why in due}
+        return {chapter.name: _one(chapter, why, profile, fork) for chapter, why in due}
     waiting = deque(due)
     errors: dict[str, str] = {}
-    with _workers(jobs) as workers:
+    with _workers(jobs, fork) as workers:
         running: dict[Connection, Chapter] = {}
 
         def start(place: int) -> None:
@@ -79,9 +82,10 @@ def _announce(chapter: Chapter, why: str) -> None:
     print(f"{chapter.name}: runs, since {why}", flush=True)
 
 
-def _one(chapter: Chapter, why: str, profile: str) -> str:
+def _one(chapter: Chapter, why: str, profile: str, fork: bool) -> str:
     _announce(chapter, why)
-    error = execute(chapter, {"profile": profile}, raw_notebook(chapter, profile))[1].error
+    place = raw_notebook(chapter, profile)
+    error = execute(chapter, {"profile": profile}, place, fork=fork)[1].error
     tell_of_failure(chapter.name, error)
     return error
 
@@ -97,7 +101,7 @@ def _answer(worker: Any) -> str:
 
 
 @contextmanager
-def _workers(count: int) -> Iterator[list[Connection]]:
+def _workers(count: int, fork: bool) -> Iterator[list[Connection]]:
     """Processes that execute what they are sent; Ctrl-C is handed on to them, and raised when they
     have ended.
     """
@@ -119,7 +123,7 @@ def _workers(count: int) -> Iterator[list[Connection]]:
     for place in range(count):
         here, there = context.Pipe()
         process = context.Process(
-            target=_serve, args=(there, place, threads, os.getpid()), daemon=False
+            target=_serve, args=(there, place, threads, os.getpid(), fork), daemon=False
         )
         process.start()
         there.close()
@@ -140,7 +144,7 @@ def _workers(count: int) -> Iterator[list[Connection]]:
         raise KeyboardInterrupt
 
 
-def _serve(pipe: Connection, place: int, threads: int, parent: int) -> None:
+def _serve(pipe: Connection, place: int, threads: int, parent: int, fork: bool) -> None:
     """What a worker does: chapters by name, until the other end is closed."""
     end_with(parent)
     if hasattr(os, "setpgid"):
@@ -155,7 +159,8 @@ def _serve(pipe: Connection, place: int, threads: int, parent: int) -> None:
         try:
             chapter = find_chapter(name)
             given = {"profile": profile}
-            answer = execute(chapter, given, raw_notebook(chapter, profile), bar=place)[1].error
+            output = raw_notebook(chapter, profile)
+            answer = execute(chapter, given, output, bar=place, fork=fork)[1].error
         except KeyboardInterrupt:
             answer = _INTERRUPTED
         except Exception as error:  # a full disk, say: the parent tells of it, and ends

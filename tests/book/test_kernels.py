@@ -1,0 +1,54 @@
+"""A kernel that is forked makes the page that a kernel of its own makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cde_book.chapters import Chapter
+from cde_book.execution import execute
+
+CHAPTER = '''# %% [markdown]
+# # A toy
+
+# %%
+from cde_book.parameters import Profile, Seed
+
+# %% tags=["parameters"]
+profile: Profile = "laptop"
+seed: Seed = 0
+
+# %%
+import os
+import sys
+
+import matplotlib
+import torch
+
+from cde.intervals import mean_interval
+from cde_book import page
+
+settings = page.settings(globals(), laptop={}, smoke={})
+there = os.getcwd(), os.environ["CDE_CHAPTER"], torch.get_num_threads(), matplotlib.get_backend()
+page.answer(f"{mean_interval([1.0, 2.0, 4.0])} {there} {sys.flags.optimize}")
+'''
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", ["", "1"])
+def test_it_has_the_same_answer_and_tells_the_same_modules(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CDE_FRESH", data)
+    path = tmp_path / "notebooks" / "part" / "toy.py"
+    path.parent.mkdir(parents=True)
+    path.write_text(CHAPTER)
+    logs = [
+        execute(Chapter(path), {"profile": "smoke"}, tmp_path / f"{fork}.ipynb", fork=fork)[1]
+        for fork in (False, True)
+    ]
+    assert [log.error for log in logs] == ["", ""]
+    assert logs[0].answer == logs[1].answer != ""
+    assert logs[0].modules == logs[1].modules
+    assert "cde/intervals/estimates.py" in logs[1].modules and "cde/cli.py" not in logs[1].modules

@@ -35,7 +35,7 @@ test: $(READY)  ## linters, types, the laws of the domain and the promises to us
 check: $(READY)  ## everything: also whole books, kills, installations, every example, more draws of each property
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	CDE_CHECK=1 $(BIN)/python -m pytest -n $(WORKERS)
+	CDE_FULL=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 lab: $(READY)  ## JupyterLab; a chapter's .py opens as a notebook, paired with an .ipynb that git ignores
 	mkdir -p $(VENV)/share/jupyter/lab/settings

@@ -28,7 +28,7 @@ from hypothesis import settings
 import cde
 from cde.provenance import account
 
-EXAMPLES = 60 if os.environ.get("CDE_CHECK") else 20  # draws of each property
+EXAMPLES = 60 if os.environ.get("CDE_FULL") else 20  # draws of each property
 settings.register_profile(
     "cde", deadline=None, derandomize=True, database=None, max_examples=EXAMPLES
 )

@@ -124,6 +124,7 @@ print(torch.get_num_threads(), float(off) < 0.1)
 
 
 @pytest.mark.parametrize("instructions", ["AVX2", "AVX512_CORE_VNNI"])
+@pytest.mark.slow
 def test_the_largest_sums_do_not_overflow_on_another_class_of_processor(instructions: str) -> None:
     """Without VNNI two products are added in 16 bits; oneDNN is told to do without."""
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": instructions, "OMP_NUM_THREADS": "1"}
@@ -147,6 +148,7 @@ def test_a_processor_that_gets_sums_wrong_is_not_used(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("kind", ["bi-encoder", "surrogate"])
+@pytest.mark.slow
 def test_the_cosine_to_float32_is_above_0_99(kind: str, texts: list[str], exact: Vectors) -> None:
     made = minilm("int8") if kind == "bi-encoder" else Surrogate("minilm", 64, "int8", cache=False)
     near = cosines(made.encode_documents(texts), exact)
@@ -178,6 +180,7 @@ def test_both_stages_of_a_contextual_encoder_take_whole_numbers(
     assert 0 < np.abs(exact.encode_documents(some) - expected).max() + 1e-9 < 1e-5
 
 
+@pytest.mark.slow
 def test_rankings_agree() -> None:
     """NDCG@10 over a small corpus of one package is the same within half a point."""
     pairs = cde.load_pairs("pydocs/networkx").sample(250, seed=3)
@@ -255,6 +258,7 @@ CORPUS = ["red boats", "blue ships on the sea", "a soup of onions"]
 
 
 @pytest.mark.parametrize("made", ["surrogate", "bi-encoder"])
+@pytest.mark.slow
 def test_an_index_is_searched_in_the_precision_that_made_it(made: str, tmp_path: Path) -> None:
     def encoder(word: str) -> Any:
         surrogate = made == "surrogate"

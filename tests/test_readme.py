@@ -42,6 +42,7 @@ def test_every_example_shows_what_it_prints() -> None:
 
 
 @pytest.mark.parametrize(("code", "printed"), EXAMPLES)
+@pytest.mark.slow
 def test_an_example_prints_what_its_page_says(code: str, printed: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,14 +1,10 @@
 """One's own text: an index that is searched, scored, saved and updated.
 
-- `cde.corpus.index`: `Index`, documents with their vectors;
-- `cde.corpus.files`: documents from folders of text, Markdown, JSON lines, CSV and Parquet;
-- `cde.corpus.files`: documents from lists, mappings, data frames, data sets, retrieval sets;
-- `cde.corpus.building`: an index as a folder, whole or not at all;
-- `cde.corpus.encoders`: which encoder made the vectors: named, kept, recognised again;
-- `cde.corpus.building`: a long build, in parts, that goes on after it was killed;
-- `cde.corpus.folders`: how far a corpus has moved since its context was drawn;
-- `cde.corpus.folders`: one corpus under several models, searched as one;
-- `cde.corpus.commands`: `cde index` on the shell.
+`index` is the `Index`, documents with their vectors; `files` reads documents from files, data
+frames and collections; `encoders` keeps which encoder made the vectors; `saving` and `building`
+write an index whole or not at all, in parts that survive a kill; `folders` holds one corpus under
+several models; `drift` says how far a corpus has moved since its context was drawn; `commands` is
+`cde index`.
 
 The names below are imported on first use, so that the shell's commands start at once.
 """

@@ -1,10 +1,5 @@
-"""Estimates with their intervals, tests, power, and where spread comes from.
-
-- `cde.intervals.estimates`: an interval as text;
-- `cde.intervals.estimates`: the `Interval`, by bootstrap, Student's t or exactly;
-- `cde.intervals.comparisons`: two systems on the same queries; many tests at once;
-- `cde.intervals.power`: the smallest effect that a measurement would have shown;
-- `cde.intervals.spread`: seeds, collections and the rest as sources of spread.
+"""Estimates with their intervals, tests, power, and where spread comes from: over queries, seeds and
+collections.
 """
 
 from cde.intervals.comparisons import PairedTest, false_discovery, holm, paired_test

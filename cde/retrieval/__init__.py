@@ -1,8 +1,5 @@
-"""Search, scores, and two systems side by side.
-
-- `cde.retrieval.systems`: what can search, models of sentence-transformers among it;
-- `cde.retrieval.ranking`: search by inner product, rankings, trec_eval's measures;
-- `cde.retrieval.ranking`: two systems compared query by query, or fused into one.
+"""Search and its measures: `systems` says what can search, `ranking` searches by inner product,
+evaluates with trec_eval's measures, compares two systems query by query, and fuses them.
 """
 
 from typing import TYPE_CHECKING

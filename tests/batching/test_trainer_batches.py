@@ -93,6 +93,7 @@ def trainer_of(
     )
 
 
+@pytest.mark.slow
 def test_epochs_are_those_of_cde_s_own_training_and_go_on_after_an_interruption(
     rows: Dataset, pairs: Pairs, native: list[list[list[int]]], tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ def test_there_are_eight_tasks_of_five_types_or_more_without_a_network() -> None
 
 
 @pytest.mark.parametrize("task", offline_tasks(share=0.06), ids=lambda t: t.metadata.name)
+@pytest.mark.slow
 def test_every_task_is_scored_by_mteb_and_has_texts_to_draw_from(task: Any) -> None:
     rows = evaluate_tasks(bi_encoder(), "tiny", [task])
     assert rows["score"].between(0, 1).all() or task.metadata.type == "STS"

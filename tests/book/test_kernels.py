@@ -9,7 +9,7 @@ import pytest
 from cde_book.chapters import Chapter
 from cde_book.execution import execute
 
-CHAPTER = '''# %% [markdown]
+CHAPTER = """# %% [markdown]
 # # A toy
 
 # %%
@@ -32,7 +32,7 @@ from cde_book import page
 settings = page.settings(globals(), laptop={}, smoke={})
 there = os.getcwd(), os.environ["CDE_CHAPTER"], torch.get_num_threads(), matplotlib.get_backend()
 page.answer(f"{mean_interval([1.0, 2.0, 4.0])} {there} {sys.flags.optimize}")
-'''
+"""
 
 
 @pytest.mark.slow

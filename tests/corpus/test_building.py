@@ -124,6 +124,7 @@ def test_an_index_built_in_parts_is_the_one_that_is_saved(made: Any, tmp_path: P
 
 @each_encoder
 @pytest.mark.parametrize("finished", range(PARTS + 1))
+@pytest.mark.slow
 def test_a_killed_build_goes_on_and_embeds_no_part_twice(
     made: Any,
     finished: int,

@@ -111,6 +111,7 @@ def test_shuffled_documents_keep_their_tokens_and_lose_their_order(tokenizer: An
     assert max(firsts.values()) < 90
 
 
+@pytest.mark.slow
 def test_chains_share_what_they_have_in_common(
     private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +137,7 @@ def test_chains_share_what_they_have_in_common(
     assert len(trained) == 3
 
 
+@pytest.mark.slow
 def test_an_episode_takes_the_documents_that_its_own_start_ranks_highest(
     private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +162,7 @@ def test_an_episode_takes_the_documents_that_its_own_start_ranks_highest(
     np.testing.assert_allclose(best[enough], np.sort(allowed, axis=1)[enough, -2:], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_each_episode_sees_other_batches(
     private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +183,7 @@ def test_each_episode_sees_other_batches(
     assert seeds[:2] == [4, 4]
 
 
+@pytest.mark.slow
 def test_a_stage_of_no_use_gives_back_what_it_began_with(private_cache: Path) -> None:
     """With a learning rate of nought in all but name each phase returns the weights before it."""
     idle = {**CONTRASTIVE, "learning_rate": 1e-30}
@@ -197,6 +201,7 @@ def test_a_stage_of_no_use_gives_back_what_it_began_with(private_cache: Path) ->
     )
 
 
+@pytest.mark.slow
 def test_a_stage_differs_by_its_data_only_if_it_uses_them(private_cache: Path) -> None:
     crops = Phase("crops", CONTRASTIVE, START)
     assert train_phase(START, TEXTS, PAIRS) == train_phase(START, TEXTS[:4], PAIRS)
@@ -261,6 +266,7 @@ def test_what_is_probed_was_never_trained_on() -> None:
     assert not trained & probed
 
 
+@pytest.mark.slow
 def test_the_mean_is_a_setting_of_the_crops(private_cache: Path) -> None:
     plain = Phase("crops", {**CONTRASTIVE, "learning_rate": 1e-30}, START)
     mean = Phase("crops", {**plain.settings, "pooling": "mean"}, START)
@@ -273,6 +279,7 @@ def test_the_mean_is_a_setting_of_the_crops(private_cache: Path) -> None:
     assert np.abs(vectors[0] - vectors[1]).max() > 0.01
 
 
+@pytest.mark.slow
 def test_what_is_cropped_is_what_the_stage_says(
     private_cache: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: Any
 ) -> None:
@@ -293,6 +300,7 @@ def test_what_is_cropped_is_what_the_stage_says(
 
 
 @pytest.mark.parametrize("profile", ["smoke", "laptop", "gpu"])
+@pytest.mark.slow
 def test_no_stage_cuts_off_what_the_probes_read(profile: str) -> None:
     """A phase that cut long documents would teach that their ends do not matter."""
     using = dwell_recipe(profile, documents=300)

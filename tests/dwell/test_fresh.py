@@ -54,6 +54,7 @@ def test_a_single_corpus_gives_unmoved_documents_the_same_scores() -> None:
             )
 
 
+@pytest.mark.slow
 def test_the_best_place_by_chance_gains_nothing() -> None:
     """Noise without any bias: the best of nine places looks better, but not on other documents."""
     generator = np.random.default_rng(0)
@@ -81,6 +82,7 @@ def test_lengths_have_the_groups_that_the_page_names() -> None:
 
 
 @pytest.mark.skipif(not is_available("beir/squad-dev"), reason="needs $CDE_DATA/beir/squad-dev")
+@pytest.mark.slow
 def test_no_query_that_was_looked_at_is_among_the_fresh_ones() -> None:
     recipe = dwell_recipe("laptop")
     short = load_passages("beir/squad-dev").within(recipe.fits, "longer", corpus=False)

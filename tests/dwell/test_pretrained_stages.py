@@ -85,6 +85,7 @@ def test_crops_differ_in_what_is_cropped_and_not_in_how_long_they_are() -> None:
         assert words[stage] == pytest.approx(words[CROPS], rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_stage_goes_on_from_the_one_before_and_is_trained_once() -> None:
     start = SMOKE.folder((), 7)
     masked = SMOKE.folder((MASKED,), 7)
@@ -149,6 +150,7 @@ def test_chains_are_what_their_names_say() -> None:
 
 
 @pytest.mark.parametrize("profile", ["smoke", "laptop"])
+@pytest.mark.slow
 def test_training_and_test_share_no_package_and_nothing_is_cut(profile: str) -> None:
     recipe = pretrained_stages(profile, documents=200, queries=50)
     package, texts = source_of("pydocs"), recipe.texts
@@ -199,6 +201,7 @@ def test_the_probe_finds_a_built_bias_and_none_in_a_bag_of_words() -> None:
     assert bag["mrr 0"] == pytest.approx(bag["mrr 10"])
 
 
+@pytest.mark.slow
 def test_a_stage_that_changes_nothing_adds_nothing_whatever_the_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -202,6 +202,7 @@ def test_encoder_and_ranker_are_searched_alike(passages: Passages, tokenizer: An
 
 
 @pytest.mark.parametrize(("chosen", "kind"), [FIRST, ALL, LAST])
+@pytest.mark.slow
 def test_substring_similarity_recovers_a_built_bias(
     chosen: Callable[[list[int]], list[int]], kind: str, tokenizer: Any
 ) -> None:

@@ -69,6 +69,7 @@ def test_the_index_of_moved_passages_recovers_a_built_bias(
 
 
 @pytest.mark.parametrize("kind", ["moved", "natural"])
+@pytest.mark.slow
 def test_without_sensitivity_one_in_twenty_is_below_five_per_cent(kind: str) -> None:
     """Noise alone, where queries of one document are alike and ask about one place."""
     generator = np.random.default_rng(5)

@@ -147,6 +147,7 @@ def test_one_who_names_the_commonest_token_is_right_as_often_as_it_stands_there(
     assert np.ptp(guessed.mean(axis=0)) < 0.2
 
 
+@pytest.mark.slow
 def test_a_long_text_is_seen_as_often_at_its_end_as_at_its_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +236,7 @@ def test_every_target_token_weighs_the_same_whichever_chunk_it_is_in() -> None:
         torch.testing.assert_close(gradient, found[0][2], rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_pretraining_lowers_the_loss_and_goes_on_after_an_interruption_as_if_there_was_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

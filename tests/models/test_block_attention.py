@@ -81,6 +81,7 @@ def test_when_it_is_taken() -> None:
 
 
 @pytest.mark.parametrize("kind", ["bi-encoder", "cached", "full"])
+@pytest.mark.slow
 def test_long_texts_lie_as_near_to_float32_as_with_the_fused_kernel(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,7 @@ def test_rows_that_do_not_fit_are_an_error(tensors, tmp_path: Path) -> None:
         BiEncoder.from_pretrained(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_stored_run_takes_little_room_and_reads_as_it_was_trained(private_cache: Path) -> None:
     pairs = cde.Pairs(["red boats", "green hills"] * 4, [f"on water {n}" for n in range(8)])
     config = cde.TrainConfig(

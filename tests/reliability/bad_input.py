@@ -43,10 +43,12 @@ from cde.models import BiEncoderConfig, ContextualConfig
 from cde.models.weights import read_config, read_weights
 from cde.retrieval import rerank, score_queries
 from cde.training.loss import contrastive_loss
+from cde_book.checkout import PACKAGES
 from cde_book.ledger import read_ledger
 from cde_book.parameters import Parameter, declared_parameters, parse_assignments
 
 PACKAGE = Path(cde.__file__).resolve().parent
+OURS = [PACKAGE.parent / package for package in PACKAGES]
 REPORT = PACKAGE.parent / "book" / "reliability" / "bad_input.json"
 REFUSALS = (ValueError, TypeError, FileNotFoundError, FileExistsError, ConnectionError)
 LONGEST_MESSAGE = 3000
@@ -174,7 +176,7 @@ def judged(target: Target, case: Any) -> str:
         if not isinstance(error, REFUSALS):
             raise Defect(f"no refusal, {about}") from error
         file = Path(where.filename).resolve()
-        if PACKAGE not in file.parents:
+        if not any(one in file.parents for one in OURS):
             raise Defect(f"raised outside of cde, {about}") from error
         if not any(a <= (where.lineno or 0) <= b for a, b in raises_of(str(file))):
             raise Defect(f"raised in passing, {about}") from error

@@ -225,7 +225,7 @@ def serve(shared: Path, stages: Sequence[str]) -> None:
     shared.mkdir(parents=True, exist_ok=True)
     os.environ["CDE_CACHE"] = str(shared / "cache")
     work = {stage: STAGES[stage](shared) for stage in stages}
-    from cde.storage import temporary
+    from cde import storage
 
     print("ready", flush=True)
     for line in sys.stdin:
@@ -233,7 +233,7 @@ def serve(shared: Path, stages: Sequence[str]) -> None:
         child = os.fork()
         if child == 0:
             os.setsid()
-            temporary._swept.clear()
+            storage._swept.clear()
             os.environ[MARK] = mark
             os.environ["CDE_CACHE"] = str(Path(folder) / "cache")
             errors = os.open(Path(folder) / "errors.txt", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)

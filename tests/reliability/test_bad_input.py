@@ -11,6 +11,8 @@ import os
 import pytest
 from bad_input import TARGETS, Target, judged, run
 
+pytestmark = pytest.mark.slow
+
 TIMES = int(os.environ.get("CDE_CASES") or 1)
 
 

@@ -142,6 +142,7 @@ def test_whole_grades_of_other_libraries_are_grades(grade: Any) -> None:
     assert cde.evaluate(cde.BM25(), toy) == {"ndcg@10": 1.0}
 
 
+@pytest.mark.slow
 def test_the_largest_grade_is_scored_and_the_interpreter_lives() -> None:
     """In a process of its own: a grade that is too large ends it without a word."""
     code = (

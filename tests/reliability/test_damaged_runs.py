@@ -190,6 +190,7 @@ def stopped_after(config: cde.TrainConfig, steps: int, folder: Path) -> Path:
     return folder / "checkpoint.pt"
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_of_a_checkpoint_moves_a_number(
     config: cde.TrainConfig, tmp_path: Path
 ) -> None:
@@ -240,6 +241,7 @@ train(config, test_damaged_runs.PAIRS)
 """
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_is_told_with_the_path_and_leaves_nothing(
     config: cde.TrainConfig, private_cache: Path
 ) -> None:

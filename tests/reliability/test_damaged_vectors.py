@@ -201,6 +201,7 @@ with VectorStore("model", 16) as kept:
     healed()
 
 
+@pytest.mark.slow
 def test_processes_that_meet_damage_at_once_all_get_their_vectors(private_cache: Path) -> None:
     path = filled()
     path.write_bytes(path.read_bytes()[:5000])

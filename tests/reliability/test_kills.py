@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import pytest
 from kills import Server, killed
 
+pytestmark = pytest.mark.slow
+
 STAGES = {"embedding": 3, "clustering": 3, "training": 3, "indexing": 3, "extraction": 1}
 
 

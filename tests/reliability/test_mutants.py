@@ -17,6 +17,7 @@ def names_in(file: str) -> set[str]:
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
+@pytest.mark.slow
 def test_each_fault_can_be_planted_and_its_tests_are_there(subtests: pytest.Subtests) -> None:
     for fault in FAULTS:
         with subtests.test(fault=fault.id):

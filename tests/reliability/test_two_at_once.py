@@ -28,6 +28,8 @@ from cde_book import chapter_run
 from cde_book.chapters import Chapter
 from cde_book.checkout import python_path
 
+pytestmark = pytest.mark.slow
+
 #: forks two children for each line of arguments, after imports that both share
 TWICE = """
 import contextlib, json, os, sys
@@ -60,7 +62,7 @@ class Twice:
             cwd=folder,
             env={
                 **os.environ,
-                "PYTHONPATH": f"{folder}{os.pathsep}{python_path(ROOT)}",
+                "PYTHONPATH": f"{python_path(folder)}{os.pathsep}{python_path(ROOT)}",
                 "OMP_NUM_THREADS": "1",
             },
             stdin=subprocess.PIPE,

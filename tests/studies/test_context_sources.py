@@ -32,6 +32,7 @@ def untrained() -> ContextualEncoder:
 pytestmark = pytest.mark.filterwarnings("ignore:.* are duplicates of others")
 
 
+@pytest.mark.slow
 def test_in_its_own_weights_bm25_is_bm25_and_an_untrained_reader_is_the_plain_encoder(
     tests: list[EvaluationSet], untrained: ContextualEncoder
 ) -> None:

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("attention", ["full", "cached", "gated", None])
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("depth", [0, 1, None])
+@pytest.mark.slow
 def test_operations_are_those_that_torch_counts(
     attention: str | None, cached: bool, depth: int | None
 ) -> None:

@@ -28,6 +28,7 @@ CONFIG = TrainConfig(
 TASK = Task(CONFIG, pairs=64, documents=30, queries=10, noise=0.2, seeds=(0,))
 
 
+@pytest.mark.slow
 def test_every_arm_is_trained_and_copies_that_differ_are_found() -> None:
     rows = train_arms(TASK).set_index("arm")
     assert list(rows.index) == [arm for arms in ARMS.values() for arm in arms]
@@ -38,6 +39,7 @@ def test_every_arm_is_trained_and_copies_that_differ_are_found() -> None:
     assert rows["gradient_difference"].max() < 1e-4
 
 
+@pytest.mark.slow
 def test_a_process_that_fails_says_why() -> None:
     with pytest.raises(RuntimeError, match="batch"):
         train_arms(replace(TASK, pairs=4))

@@ -43,6 +43,7 @@ def test_a_call_that_fails_says_why() -> None:
 
 
 @pytest.mark.skipif(not memory_is_measured(), reason="this machine does not tell")
+@pytest.mark.slow
 def test_the_memory_of_a_step_is_above_the_model() -> None:
     (measured,) = in_own_processes(step_memory, [(2, 0, True, 64, SMALL)])
     assert 0 < measured["above"] < measured["process"]

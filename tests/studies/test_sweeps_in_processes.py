@@ -62,6 +62,7 @@ class Deadly(Recipe):
         return super().train(arm, seed)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_sweep_in_two_processes_has_the_numbers_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return dict(json.loads((folder / "results.json").read_text()))
 
 
+@pytest.mark.slow
 def test_machines_that_share_no_folder_train_the_run_of_one_process(
     results: dict[str, Any],
 ) -> None:

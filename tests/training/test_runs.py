@@ -65,6 +65,7 @@ STAGES: dict[tuple[int, int], list[list[float]]] = {
 
 
 @pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.slow
 def test_losses_move_only_with_the_declared_version_of_the_training_procedure(
     arm: str, private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +78,7 @@ def test_losses_move_only_with_the_declared_version_of_the_training_procedure(
     assert losses == pytest.approx(TRAINING[runs.PROCEDURE][arm], rel=2e-3)
 
 
+@pytest.mark.slow
 def test_losses_move_only_with_the_declared_version_of_the_phases(
     private_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,7 @@ def test_a_share_of_the_batches_has_no_context(share: float, pairs: Pairs) -> No
 
 
 @pytest.mark.parametrize("uncached_tokens", [0, 10**6])
+@pytest.mark.slow
 def test_training_the_reader_alone_leaves_the_encoder_without_context_as_it_was(
     uncached_tokens: int, pairs: Pairs
 ) -> None:
@@ -164,6 +165,7 @@ def test_settings_that_came_later_leave_older_runs_their_address() -> None:
 
 
 @pytest.mark.parametrize("architecture", ["bi-encoder", "contextual"])
+@pytest.mark.slow
 def test_an_interrupted_run_ends_with_the_numbers_of_an_uninterrupted_one(
     architecture: str, pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +202,7 @@ def test_a_folder_with_another_run_is_refused(pairs: Pairs, tmp_path: Path) -> N
         Trainer(dataclasses.replace(config, seed=1), pairs, tmp_path)
 
 
+@pytest.mark.slow
 def test_the_loss_falls_on_what_is_trained(pairs: Pairs) -> None:
     config = TrainConfig(architecture="contextual", attention="cached", **{**SMALL, "steps": 30})
     _, metrics = Trainer(config, pairs).run()
@@ -237,6 +240,7 @@ def test_the_rate_warms_up_and_falls_to_nothing(pairs: Pairs) -> None:
     )
 
 
+@pytest.mark.slow
 def test_gradients_through_the_cache_train_as_those_without_it(pairs: Pairs) -> None:
     runs = [
         Trainer(TrainConfig(hard_negatives=1, **{**SMALL, "uncached_tokens": most}), pairs).run()[1]
@@ -659,6 +663,7 @@ def test_a_stratum_is_one_cluster_and_clusters_differ_by_side(side: str, pairs: 
     np.testing.assert_array_equal(labels, expected[side])
 
 
+@pytest.mark.slow
 def test_a_plan_is_followed_and_survives_an_interruption(pairs: Pairs, tmp_path: Path) -> None:
     config = TrainConfig(**BI)
     plan = np.random.default_rng(0).permutation(48).reshape(6, 8)

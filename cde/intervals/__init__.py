@@ -1,6 +1,4 @@
-"""Estimates with their intervals, tests, power, and where spread comes from: over queries, seeds and
-collections.
-"""
+"""Estimates with their intervals, tests, power, and the sources of spread."""
 
 from cde.intervals.comparisons import PairedTest, false_discovery, holm, paired_test
 from cde.intervals.estimates import (

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import EntryPoint
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -76,25 +78,41 @@ class ForkedKernel(LocalProvisioner):
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         context = get_context("forkserver")
         context.set_forkserver_preload(_LIBRARIES)
-        here, there = context.Pipe(duplex=False)
+        here, there = context.Pipe()
         arguments = cmd[cmd.index("-f") :]
         process = context.Process(
             target=_be_a_kernel, args=(arguments, dict(kwargs["env"]), kwargs.get("cwd"), there)
         )
-        process.start()
+        with _without_main():
+            process.start()
         there.close()
         here.recv()
+        self.line = here  # which breaks off when this process ends, however it does
         self.process = _Process(process)  # type: ignore[assignment]
         self.pid = self.pgid = process.pid
         return self.connection_info
 
 
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """A process that starts meanwhile does not run this process' main module again."""
+    main: dict[str, Any] = sys.modules["__main__"].__dict__
+    kept: dict[str, Any] = {
+        name: main.pop(name) for name in ("__file__", "__spec__") if name in main
+    }
+    main["__spec__"] = None
+    try:
+        yield
+    finally:
+        main.update(kept)
+
+
 def _be_a_kernel(
-    arguments: Sequence[str], environment: Mapping[str, str], folder: str | None, ready: Connection
+    arguments: Sequence[str], environment: Mapping[str, str], folder: str | None, line: Connection
 ) -> None:
     os.setsid()
-    ready.send(True)
-    ready.close()
+    line.send(True)
+    threading.Thread(target=_end_with, args=(line,), daemon=True).start()
     os.environ.clear()
     os.environ.update(environment)
     os.environ["JPY_PARENT_PID"] = str(
@@ -107,10 +125,17 @@ def _be_a_kernel(
     ours = {package.rpartition("/")[2] for package in PACKAGES}
     for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
         del sys.modules[name]
-    sys.argv = ["ipykernel_launcher", *arguments]
+    # a parent, or it would say that Ctrl-C does not reach it
+    sys.argv = ["ipykernel_launcher", *arguments, f"--IPKernelApp.parent_handle={os.getppid()}"]
     from ipykernel.kernelapp import launch_new_instance
 
     launch_new_instance()
+
+
+def _end_with(line: Connection) -> None:
+    with suppress(EOFError, OSError):
+        line.recv()
+    os._exit(1)  # what is kept is kept in whole files
 
 
 def fork_its_kernel(manager: Any) -> None:

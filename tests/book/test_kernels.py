@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cde_book.chapters import Chapter
@@ -52,3 +58,30 @@ def test_it_has_the_same_answer_and_tells_the_same_modules(
     assert logs[0].answer == logs[1].answer != ""
     assert logs[0].modules == logs[1].modules
     assert "cde/intervals/estimates.py" in logs[1].modules and "cde/cli.py" not in logs[1].modules
+
+
+RUNNER = """
+from pathlib import Path
+from cde_book.chapters import Chapter
+from cde_book.execution import execute
+execute(Chapter(Path({path!r})), {{"profile": "smoke"}}, Path({out!r}), fork=True)
+"""
+
+
+@pytest.mark.slow
+def test_it_ends_with_the_process_that_asked_for_it_though_that_is_killed(tmp_path: Path) -> None:
+    path, told = tmp_path / "notebooks" / "part" / "toy.py", tmp_path / "number"
+    path.parent.mkdir(parents=True)
+    sleeps = f"from pathlib import Path\nPath({str(told)!r}).write_text(str(os.getpid()))\n"
+    path.write_text(CHAPTER.partition("settings =")[0] + sleeps + "import time\ntime.sleep(300)\n")
+    code = RUNNER.format(path=str(path), out=str(tmp_path / "out.ipynb"))
+    runner = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 200
+    while not (told.is_file() and told.read_text()):
+        assert runner.poll() is None and time.monotonic() < end
+        time.sleep(0.2)
+    kernel = psutil.Process(int(told.read_text()))
+    os.kill(runner.pid, signal.SIGKILL)
+    runner.wait()
+    _, alive = psutil.wait_procs([kernel], timeout=30)
+    assert all(one.status() == psutil.STATUS_ZOMBIE for one in alive)

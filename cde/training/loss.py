@@ -11,16 +11,20 @@ block (a million, 4 MiB) are then computed again for the backward pass. So memor
 
 from __future__ import annotations
 
+import functools
+import inspect
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 
+from cde.storage import content_hash
 from cde.validation import checked_number, checked_switch, shown
 
-__all__ = ["ContrastiveLoss", "contrastive_loss"]
+__all__ = ["ContrastiveLoss", "Loss", "contrastive_loss", "loss_key"]
 
 #: what a masked logit loses: as in the authors' code, enough for any temperature
 _MASKED = 1e10
@@ -40,6 +44,44 @@ class ContrastiveLoss:
     loss: Tensor
     accuracy: float
     masked: float
+
+
+class Loss(Protocol):
+    """What `Trainer` and `cde.train` take in place of `contrastive_loss`, and how they call it."""
+
+    def __call__(
+        self,
+        queries: Tensor,
+        documents: Tensor,
+        temperature: float,
+        *,
+        masked: Tensor,
+        symmetric: bool,
+        hardness: float,
+    ) -> ContrastiveLoss:
+        """The loss of a batch; arguments as for `contrastive_loss`."""
+
+
+def loss_key(loss: Loss) -> str:
+    """What tells a loss apart from others: its source, and the settings it has by
+    `functools.partial`.
+    """
+    function, settings = loss, ""
+    if isinstance(loss, functools.partial):
+        function, settings = loss.func, repr((loss.args, sorted(loss.keywords.items())))
+    try:
+        source = inspect.getsource(function)
+    except (OSError, TypeError) as error:
+        raise ValueError(
+            f"loss must be a function whose source can be read, or functools.partial of one, since "
+            f"a run is kept under it; this is {loss!r}"
+        ) from error
+    if getattr(function, "__closure__", None):
+        raise ValueError(
+            "loss uses variables of the function around it, which its source does not show: make "
+            "them arguments, and give them with functools.partial"
+        )
+    return content_hash([source, settings])
 
 
 def contrastive_loss(

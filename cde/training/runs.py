@@ -49,6 +49,7 @@ from cde.storage import (
 )
 from cde.training import Processes, TrainConfig, Trainer
 from cde.training.loop import CHECKPOINT
+from cde.training.loss import Loss, contrastive_loss, loss_key
 
 __all__ = ["PROCEDURE", "Run", "provenance", "run_key", "stored", "train"]
 
@@ -68,6 +69,7 @@ def run_key(
     hard_negatives: Any = None,
     plan: Any = None,
     tests: Sequence[RetrievalSet] = (),
+    loss: Loss = contrastive_loss,
 ) -> str:
     """The address of a run: a hash of its config, its precision here, its data and the procedure's
     version.
@@ -89,6 +91,8 @@ def run_key(
         parts.append(content_hash(["plan", np.ascontiguousarray(plan).tobytes()]))
     if tests and config.evaluate_every:
         parts.append(content_hash(["tests", *(test.fingerprint for test in tests)]))
+    if loss is not contrastive_loss:
+        parts.append(loss_key(loss))
     return content_hash(parts)
 
 
@@ -244,6 +248,7 @@ def train(
     hard_negatives: Any = None,
     plan: Any = None,
     tests: Sequence[RetrievalSet] = (),
+    loss: Loss = contrastive_loss,
 ) -> Run:
     """Train an encoder, or read the run back if the store has it.
 
@@ -257,6 +262,8 @@ def train(
         tests: collections on which an encoder without context is tested on the way, where
             `config.evaluate_every` asks for it: NDCG@10 is in the metrics of the step, under
             "ndcg@10 " and the collection's name. The context of a contextual encoder is null.
+        loss: in place of `contrastive_loss`, and called as it is (`cde.training.loss.Loss`): a
+            function, or `functools.partial` of one. A run of another loss is another run.
 
     Returns:
         The finished run.
@@ -288,14 +295,13 @@ def train(
         return {f"ndcg@10 {test.name}": evaluate(bound, test)["ndcg@10"] for test in tests}
 
     def make(folder: Path) -> dict[str, Any]:
-        trainer = Trainer(
-            config, pairs, folder, None, None, hard_negatives, plan, evaluate_all if tests else None
-        )
+        tested = evaluate_all if tests else None
+        trainer = Trainer(config, pairs, folder, None, None, hard_negatives, plan, tested, loss)
         model, metrics = trainer.run()
         if trainer.processes.rank == 0:
             model.save_pretrained(folder / "model", without_known_rows(model.state_dict()))
         used = {"data": pairs.fingerprint, "source": pairs.name}
         return {"config": config.to_dict(), **used, "metrics": metrics}
 
-    key = run_key(config, pairs, hard_negatives, plan, tests)
+    key = run_key(config, pairs, hard_negatives, plan, tests, loss)
     return Run.read(stored(key, make, config.seed))

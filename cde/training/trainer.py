@@ -24,7 +24,7 @@ from cde.models.encoder import Encoder
 from cde.models.weights import read_config
 from cde.training.configuration import TrainConfig
 from cde.training.loop import Loop
-from cde.training.loss import ContrastiveLoss, contrastive_loss
+from cde.training.loss import ContrastiveLoss, Loss, contrastive_loss, loss_key
 from cde.training.preparation import Batch, Preparation
 from cde.training.processes import Processes, differing_process
 from cde.training.step import backward, tokens_in
@@ -106,6 +106,7 @@ class Trainer:
             batches (`cde.batching.plans`).
         evaluate: tests the encoder on the way, after every `config.evaluate_every` steps and the
             last one; its numbers join the step's metrics. Its time is not counted.
+        loss: in place of `contrastive_loss`, and called as it is (`cde.training.loss.Loss`).
 
     Raises:
         ValueError: pairs that do not fill a batch, processes that cannot share one, or a folder
@@ -132,8 +133,9 @@ class Trainer:
         hard_negatives: Any = None,
         plan: Any = None,
         evaluate: Callable[[Model], dict[str, float]] | None = None,
+        loss: Loss = contrastive_loss,
     ) -> None:
-        self.config, self.evaluate = config, evaluate
+        self.config, self.evaluate, self.loss = config, evaluate, loss
         self.processes = processes or Processes.connect()
         self.model = (
             model if model is not None else build_model(config, self.processes.device)
@@ -185,7 +187,8 @@ class Trainer:
             self.model,
             self.optimiser,
             self.schedule,
-            json.dumps(config.to_dict(), sort_keys=True),
+            json.dumps(config.to_dict(), sort_keys=True)
+            + ("" if loss is contrastive_loss else loss_key(loss)),
             folder,
             config.checkpoint_every,
             self.prepared.sampler,
@@ -279,7 +282,7 @@ class Trainer:
                 self.processes.gathered(documents),
             )
             hard = self.processes.gathered(hard) if len(hard) else hard
-        loss = contrastive_loss(
+        loss = self.loss(
             queries,
             torch.cat([documents, hard]),
             config.temperature,

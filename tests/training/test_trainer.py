@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import cde
 from cde.batching.clustering import cluster_pairs, cluster_vectors
 from cde.data import Pairs, pydocs
 from cde.training import Preparation, TrainConfig, Trainer, build_model, mine_hard_negatives
 from cde.training import trainer as trainer_module
-from cde.training.loss import contrastive_loss
+from cde.training.loss import ContrastiveLoss, contrastive_loss
 from cde.training.preparation import fixed_context
 from cde.training.processes import Processes
 from cde.training.runs import run_key, train
@@ -740,3 +742,42 @@ def test_a_run_that_is_all_warm_up_ends_whatever_its_final_rate(pairs: Pairs) ->
 def test_a_setting_of_the_config_is_refused_inside_model(name: str) -> None:
     with pytest.raises(ValueError, match=f"set {name} beside model, not in it"):
         TrainConfig(model={name: getattr(TrainConfig(), name)})
+
+
+def doubled(
+    queries: Tensor, documents: Tensor, temperature: float, times: float = 2.0, **rest: Any
+) -> ContrastiveLoss:
+    """The loss of the paper, several times."""
+    one = contrastive_loss(queries, documents, temperature, **rest)
+    return ContrastiveLoss(times * one.loss, one.accuracy, one.masked)
+
+
+def test_a_loss_of_ones_own_is_differentiated_and_its_run_is_another(pairs: Pairs) -> None:
+    """Twice the loss has twice the gradient, through the cache and all; Adam's first step is the
+    same, whatever the length of a gradient.
+    """
+    config = TrainConfig(**{**SMALL, "steps": 1, "chunk_tokens": 64, "uncached_tokens": 1})
+    _, rows = Trainer(config, pairs).run()
+    _, changed = Trainer(config, pairs, loss=doubled).run()
+    assert changed[0]["loss"] == pytest.approx(2 * rows[0]["loss"], rel=1e-5)
+    assert changed[0]["gradient_norm"] == pytest.approx(2 * rows[0]["gradient_norm"], rel=1e-3)
+    assert changed[0]["accuracy"] == rows[0]["accuracy"]
+    keys = {
+        run_key(config, pairs),
+        run_key(config, pairs, loss=doubled),
+        run_key(config, pairs, loss=partial(doubled, times=3.0)),
+    }
+    assert len(keys) == 3
+    assert run_key(config, pairs, loss=contrastive_loss) in keys, "the default is no other run"
+
+
+def test_a_loss_whose_source_does_not_say_what_it_does_is_refused(pairs: Pairs) -> None:
+    times = 3.0
+
+    def hidden(*given: Any, **rest: Any) -> ContrastiveLoss:
+        return doubled(*given, times=times, **rest)
+
+    with pytest.raises(ValueError, match=r"functools\.partial"):
+        run_key(TrainConfig(**SMALL), pairs, loss=hidden)
+    with pytest.raises(ValueError, match="source can be read"):
+        run_key(TrainConfig(**SMALL), pairs, loss=len)  # type: ignore[arg-type]

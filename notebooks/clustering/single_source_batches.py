@@ -303,7 +303,7 @@ two_layers = (
     else ""
 )
 page.answer(
-    f"""After {last[lead]} steps of a mean of word embeddings, batches of one source score
+    f"""With a mean of word embeddings, batches of one source score
     {said("one source − mixed")} points against mixed ones: too early to judge by the paper's own
     account. {two_layers}"""
 )

@@ -466,12 +466,6 @@ page.in_numbers(
 )
 
 # %% tags=["hide-cell"]
-PASSAGES_GAIN = DIFFERENCES[f"{PASSAGES} − {SHUFFLED}"]
-alone = (
-    f"; with one source of questions {in_words(runs[ALONE], PASSAGES_GAIN)}"
-    if ALONE in runs
-    else ""
-)
 control = (
     f" Batches of one source, shuffled, change it by "
     f"{in_words(runs[lead], DIFFERENCES[f'{SOURCES} − {SHUFFLED}'])}."
@@ -480,7 +474,7 @@ control = (
 )
 page.answer(
     f"""On other collections clusters of passages change NDCG@10 by {average} points with pairs of
-    many sources{alone}. The encoder has no layers.{control}"""
+    many sources. The encoder has no layers.{control}"""
 )
 
 # %% [markdown]

@@ -526,8 +526,7 @@ less = of_stage[LM_HELPS].high < of_paper[LM_HELPS]
 page.answer(
     f"""{language}: {in_mrr(of_stage[LM_HELPS])} in MRR@100{
         ", with the paper's gain outside" if less else ""
-    }. {crops}:
-    {in_mrr(of_stage[CROPS_HELP])}. {more_episodes} {bias_begins}"""
+    }. {crops}. {more_episodes} {bias_begins}"""
 )
 
 # %% [markdown]

@@ -314,8 +314,8 @@ page.in_numbers(
 untrained = known_gates()["null-trained"].otherwise in claims.reason(BEST)
 unfair = ", but that is not evidence: the null tokens were hardly trained" if untrained else ""
 page.answer(
-    f"""{WINDOW} context documents beat null tokens by {gain} points of NDCG@10{unfair}. From
-    {smallest} to {largest} documents the means lie within {max(drawn) - min(drawn):.2f} points."""
+    f"""{WINDOW} context documents beat null tokens by {gain} points of NDCG@10{unfair}.
+    The means of fewer and of more documents lie within {max(drawn) - min(drawn):.2f} points."""
 )
 
 # %% [markdown]

@@ -361,8 +361,7 @@ page.in_numbers(
 # %% tags=["hide-cell"]
 page.answer(
     f"""At `{lead}` batches of one source score {said("one source − shuffled")} points against
-    shuffled ones, and neighbours {said(BEYOND_SOURCES)} against one source. With its own corpus a
-    contextual encoder scores {said(BEYOND_PARAMETERS, profile)} against one fixed context."""
+    shuffled ones, and neighbours {said(BEYOND_SOURCES)} against one source."""
 )
 
 # %% [markdown]

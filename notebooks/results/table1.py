@@ -548,14 +548,13 @@ one = every_gain.get((GAIN := next(iter(GAINS)), largest))
 batches_say = ""
 if one:
     batches_say = f"""Clustered batches change the score of a bi-encoder by {one.estimate:.1f}
-    [{one.low:.1f}, {one.high:.1f}] points (the paper: {papers[GAIN]:.1f})."""
+    [{one.low:.1f}, {one.high:.1f}] points."""
 CONTEXT_GAIN = "contextual minus bi-encoder, clustered batches"
 added = long_interval(largest, CONTEXT_GAIN) if largest in longer else None
 encoder_says = ""
 if added:
-    bm25 = floor[largest]["bm25"].mean() if largest in floor else float("nan")
     encoder_says = f"""A contextual encoder adds {added.estimate:.1f} [{added.low:.1f},
-    {added.high:.1f}]; BM25 has {bm25:.1f}."""
+    {added.high:.1f}]."""
 ignores = known_gates()["reads-context"].otherwise in claims.reason(ENCODER_HELPS)
 page.answer(
     f"""{batches_say} {encoder_says}

@@ -279,9 +279,7 @@ page.in_numbers(
 # %% tags=["hide-cell"]
 page.answer(
     f"""Frozen MiniLM with a taught reader scores {said(f"{GRADED}: own − other")} points in its own
-    corpus' context against others', and {said(f"{GRADED}: own − MiniLM")} against no context. BM25
-    gains {counting.estimate:.1f} [{counting.low:.1f}, {counting.high:.1f}] from its own document
-    frequencies."""
+    corpus' context against others', and {said(f"{GRADED}: own − MiniLM")} against no context."""
 )
 
 # %% [markdown]

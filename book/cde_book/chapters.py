@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import difflib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -65,9 +66,11 @@ class Chapter:
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
         """The chapter's parameters, by name."""
-        for cell in self.notebook().cells:
-            if "parameters" in cell.metadata.get("tags", []):
-                return declared_parameters(cell.source, str(self.path))
+        # read as text: jupytext takes a second to import, and a misspelt name is refused at once
+        for cell in re.split(r"^(?=# %%)", self.source, flags=re.MULTILINE):
+            head, _, body = cell.partition("\n")
+            if re.search(r'tags=\[[^]]*"parameters"', head):
+                return declared_parameters(body.strip("\n"), str(self.path))
         raise ValueError(f"{self.path} has no cell tagged 'parameters'")
 
     def check_parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -79,10 +79,10 @@ def main(arguments: Sequence[str] | None = None, more: Sequence[ModuleType] = ()
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = given[0] if given else ""
     modules = {module.__name__: module for module in more}
-    for point in entry_points(group="cde.commands"):
-        if point.value not in modules:
-            modules[point.value] = point.load()
     try:
+        for point in entry_points(group="cde.commands"):
+            if point.value not in modules:
+                modules[point.value] = point.load()
         with told_of_the_disk():
             options = _parser(list(modules.values())).parse_args(given)
             return int(options.do(options))

@@ -45,7 +45,22 @@ PROFILES = ("smoke", "laptop", "gpu", "paper")
 
 @dataclass
 class Account:
-    """What a process has used and found."""
+    """What a process has used and found.
+
+    Attributes:
+        loaded: name → fingerprint of each collection that was loaded.
+        asked: names of collections that were loaded or looked for: a page is stale when one
+            appears, changes or goes.
+        read: records that were looked for, as paths below the checkout.
+        proofs: record → what its comparison with a miniature gave: "" if the proof holds.
+        measured: measurements of claims, in their order.
+        shared: hashes of the recipes whose overlap of training and tests is shown already.
+        gates: (scale, gate) → what the gate showed.
+        answer: the page's answer, in Markdown.
+        profile: the page's, once its settings are made.
+        given: the page's parameters that are not left to the profile.
+        begun: when the process began to count, in seconds since 1970.
+    """
 
     loaded: dict[str, str] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)

@@ -82,3 +82,6 @@ print(cde.__file__)
 def test_the_command_works_without_the_book(alone: Path, tmp_path: Path) -> None:
     said = run(alone, "from cde.cli import main; raise SystemExit(main(['sources']))", tmp_path)
     assert "CDE_DATA" in said
+    asked = "from cde.cli import main; print('status', main(['doctor']))"
+    said = run(alone, asked, tmp_path)
+    assert "MiniLM" in said and "status 2" not in said

@@ -160,8 +160,15 @@ def _separated(arguments: Sequence[str]) -> list[str]:
 
 
 def checks() -> Iterator[tuple[str, bool, str]]:
-    """What `cde doctor` looks at beside the library: versions against the lock, and the records."""
-    from cde_book.checkout import version_differences
+    """What `cde doctor` looks at beside the library: versions against the lock, and the records;
+    nothing where the library is installed without a checkout.
+    """
+    from cde_book.checkout import project_root, version_differences
+
+    try:
+        project_root()
+    except FileNotFoundError:
+        return
     from cde_book.records import proof_states
 
     differences = version_differences()

@@ -115,9 +115,6 @@ def _be_a_kernel(
     threading.Thread(target=_end_with, args=(line,), daemon=True).start()
     os.environ.clear()
     os.environ.update(environment)
-    os.environ["JPY_PARENT_PID"] = str(
-        os.getppid()
-    )  # it ends when the process it was forked from does
     if folder:
         os.chdir(folder)
     first = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]

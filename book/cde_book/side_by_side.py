@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from cde.storage import end_with
@@ -48,7 +49,8 @@ def execute_all(due: Sequence[tuple[Chapter, str]], profile: str, jobs: int) -> 
     if jobs < 1:
         raise ValueError(f"jobs must be 1 or more; it is {jobs}")
     jobs = min(jobs, len(due))
-    fork = len(due) >= _MANY and hasattr(os, "fork")
+    # a process that has looked for CUDA hands it to no fork
+    fork = len(due) >= _MANY and hasattr(os, "fork") and not Path("/dev/nvidiactl").exists()
     if jobs < 2:
         return {chapter.name: _one(chapter, why, profile, fork) for chapter, why in due}
     waiting = deque(due)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -64,19 +65,23 @@ class Loss(Protocol):
 
 def loss_key(loss: Loss) -> str:
     """What tells a loss apart from others: its source, and the settings it has by
-    `functools.partial`.
+    `functools.partial`; the functions that it calls are not looked into.
     """
-    function, settings = loss, ""
-    if isinstance(loss, functools.partial):
-        function, settings = loss.func, repr((loss.args, sorted(loss.keywords.items())))
+    function: object = loss
+    settings = ""
     try:
+        if isinstance(loss, functools.partial):
+            function = loss.func
+            settings = json.dumps([loss.args, loss.keywords], sort_keys=True)
+        if not inspect.isfunction(function):
+            raise TypeError("no function")
         source = inspect.getsource(function)
     except (OSError, TypeError) as error:
         raise ValueError(
-            f"loss must be a function whose source can be read, or functools.partial of one, since "
-            f"a run is kept under it; this is {loss!r}"
+            "loss must be a function whose source can be read, or functools.partial of one with "
+            f"numbers and texts, since a run is kept under it; this is {loss!r}"
         ) from error
-    if getattr(function, "__closure__", None):
+    if function.__closure__:
         raise ValueError(
             "loss uses variables of the function around it, which its source does not show: make "
             "them arguments, and give them with functools.partial"

@@ -74,7 +74,8 @@ def run_key(
     """The address of a run: a hash of its config, its precision here, its data and the procedure's
     version.
 
-    A run that starts from another run's folder depends on that run's weights.
+    A run that starts from another run's folder depends on that run's weights, and one with a loss
+    of its own on that loss (`cde.training.loss.loss_key`).
     """
     parts = [
         json.dumps(config.to_dict(), sort_keys=True),
@@ -113,7 +114,18 @@ def provenance(seconds: float, seed: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished training run."""
+    """A finished training run.
+
+    Attributes:
+        key: its address.
+        folder: where it lies.
+        config: its settings.
+        metrics: a row for each step: loss, accuracy, share of masked negatives, learning rate,
+            lengths of gradients (`cde.training.trainer.gradient_norms`), seconds.
+        provenance: time, machine, libraries, commit, seed.
+        data: fingerprint of the pairs.
+        source: name of the pairs: `config.data`, unless others were given to `train`.
+    """
 
     key: str
     folder: Path

@@ -1,7 +1,7 @@
 """Contrastive training of an encoder: one step after another, the same numbers after an
 interruption.
 
-`cde.training.loop` keeps the checkpoints; `cde.training.trainer` makes the gradients. What a step
+`cde.training.loop` keeps the checkpoints; `cde.training.step` makes the gradients. What a step
 draws depends on the seed and the step alone.
 """
 

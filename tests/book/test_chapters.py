@@ -21,7 +21,7 @@ from cde_book.chapters import Chapter, chapters, find_chapter
 from cde_book.claims import ledger, measure
 from cde_book.page import PROFILES, settings
 from cde_book.pages import PLACEHOLDER
-from cde_book.parameters import Parameter, parse_assignments
+from cde_book.parameters import Parameter, declared_parameters, parse_assignments
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = '# %% [markdown]\n# # Toy\n\n# %% tags=["parameters"]\n'
@@ -255,6 +255,12 @@ class TestSkeleton:
             with subtests.test(chapter=chapter.name):
                 assert chapter.parameters["profile"].default == "laptop"
                 assert chapter.parameters["seed"].annotation == "Seed"
+                cells = [
+                    c
+                    for c in chapter.notebook().cells
+                    if "parameters" in c.metadata.get("tags", [])
+                ]
+                assert declared_parameters(cells[0].source, "") == chapter.parameters
                 assert chapter.parameters["profile"].annotation == "Profile"
                 assert all(f"{profile}=" in chapter.source for profile in PROFILES)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -72,15 +72,15 @@ execute(Chapter(Path({path!r})), {{"profile": "smoke"}}, Path({out!r}), fork=Tru
 def test_it_ends_with_the_process_that_asked_for_it_though_that_is_killed(tmp_path: Path) -> None:
     path, told = tmp_path / "notebooks" / "part" / "toy.py", tmp_path / "number"
     path.parent.mkdir(parents=True)
-    sleeps = f"from pathlib import Path\nPath({str(told)!r}).write_text(str(os.getpid()))\n"
-    path.write_text(CHAPTER.partition("settings =")[0] + sleeps + "import time\ntime.sleep(300)\n")
+    os.mkfifo(told)
+    waits = f"open({str(told)!r}, 'w').write(str(os.getpid()))\nimport threading\n"
+    waits += "threading.Event().wait()\n"
+    path.write_text(CHAPTER.partition("settings =")[0] + waits)
     code = RUNNER.format(path=str(path), out=str(tmp_path / "out.ipynb"))
     runner = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
-    end = time.monotonic() + 200
-    while not (told.is_file() and told.read_text()):
-        assert runner.poll() is None and time.monotonic() < end
-        time.sleep(0.2)
-    kernel = psutil.Process(int(told.read_text()))
+    line = os.open(told, os.O_RDWR)
+    assert select.select([line], [], [], 300)[0], "the kernel has not begun"
+    kernel = psutil.Process(int(os.read(line, 20)))
     os.kill(runner.pid, signal.SIGKILL)
     runner.wait()
     _, alive = psutil.wait_procs([kernel], timeout=30)

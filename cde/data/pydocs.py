@@ -85,7 +85,7 @@ class Docstring(NamedTuple):
     id: str
 
 
-def _package_folder(package: str) -> Path:
+def package_folder(package: str) -> Path:
     # find_spec of a top-level name looks the package up without running any of it
     specification = importlib.util.find_spec(package)
     if specification is None or not specification.submodule_search_locations:
@@ -95,7 +95,7 @@ def _package_folder(package: str) -> Path:
 
 def source_files(package: str) -> list[SourceFile]:
     """The source files of an installed package, in a stable order, tests left out."""
-    root = _package_folder(package)
+    root = package_folder(package)
     files = []
     for folder, folders, names in os.walk(root):
         # cut branches before they are walked: a lookup in half of torch's folders is not free
@@ -214,7 +214,7 @@ def _installed() -> list[str]:
     found = []
     for package in PACKAGES:
         with contextlib.suppress(ModuleNotFoundError):
-            _distribution_key(package)
+            distribution_key(package, PACKAGES[package])
             found.append(package)
     return found
 
@@ -227,17 +227,21 @@ def source_key(packages: Sequence[str] | None = None) -> str:
     that was edited by hand after the installation is not noticed.
     """
     return content_hash(
-        [_FORMAT, *(_distribution_key(package) for package in packages or _installed())]
+        [
+            _FORMAT,
+            *(distribution_key(package, PACKAGES[package]) for package in packages or _installed()),
+        ]
     )
 
 
 @cache
-def _distribution_key(package: str) -> str:
+def distribution_key(package: str, distribution_name: str) -> str:
+    """Name, version and a hash of the list of files of an installed package."""
     try:
-        distribution = importlib.metadata.distribution(PACKAGES[package])
+        distribution = importlib.metadata.distribution(distribution_name)
     except importlib.metadata.PackageNotFoundError as error:
         raise ModuleNotFoundError(
-            f"the collection pydocs reads the docstrings of {package!r}, which is not installed. "
+            f"the collection reads the texts of {package!r}, which is not installed. "
             "Install what the book reads: pip install -c constraints.txt -e '.[book]'"
         ) from error
     record = distribution.read_text("RECORD") or ""
@@ -300,7 +304,7 @@ def _select(packages: Sequence[str], deduplicate: bool) -> pd.DataFrame:
     if unknown:
         raise ValueError(f"pydocs has no package {unknown[0]!r}; it has {', '.join(PACKAGES)}")
     for package in packages:
-        _distribution_key(package)  # refuses what is not installed
+        distribution_key(package, PACKAGES[package])  # refuses what is not installed
     frame = _table()
     if deduplicate:
         frame = frame[frame["first"] == np.arange(len(frame))]

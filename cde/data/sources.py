@@ -1,8 +1,9 @@
 """Names of collections, from `pydocs` to the Hub; what is loaded is entered in the process'
 account.
 
-Names: `pydocs`, `pydocs/<package>`, `folder:<path>`, `hub:<repo>[:<config>]`, and, where
-`$CDE_DATA` is a folder with `beir/` and `pairs/` in it, `beir/<name>` and `pairs/<source>`.
+Names: `pydocs`, `pydocs/<package>`, `manuals`, `manuals/<corpus>` (`manuals/aws/sqs`), the same
+with `manuals-sentences`, `folder:<path>`, `hub:<repo>[:<config>]`, and, where `$CDE_DATA` is a
+folder with `beir/` and `pairs/` in it, `beir/<name>` and `pairs/<source>`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, Literal, get_args
 
-from cde.data import folder, hub, pydocs
+from cde.data import folder, hub, manuals, pydocs
 from cde.data.sets import Pairs, RetrievalSet, Split
 from cde.provenance import account
 from cde.storage import cache_folder, content_hash, read_json, write_json
@@ -72,6 +73,12 @@ def list_sources() -> list[Source]:
         sources.append(
             Source(f"pydocs/{package}", "pairs, retrieval", f"docstrings of {package} ({role})")
         )
+    if manuals.is_installed():
+        of = "of AWS' and Google's services, in botocore and google-api-python-client (Apache-2.0)"
+        sources.append(Source("manuals", "pairs, retrieval", f"manuals {of}: name → description"))
+        sources.append(
+            Source("manuals-sentences", "pairs, retrieval", f"manuals {of}: first sentence → rest")
+        )
     data = data_folder()
     if data is not None:
         for path in sorted((data / "beir").glob("*/")):
@@ -91,7 +98,7 @@ def _unknown(name: str, kind: str) -> ValueError:
     unset = f"{name} is looked for below $CDE_DATA, which is not set. " if needs else ""
     return ValueError(
         f"no collection of {kind} is called {shown(name)}: {hint}{unset}Accepted are pydocs, "
-        "pydocs/<package>, "
+        "pydocs/<package>, manuals, manuals/<corpus>, manuals-sentences[/<corpus>], "
         "folder:<path>, hub:<repo>[:<config>], and beir/<name> or pairs/<source> below $CDE_DATA; "
         "`cde sources` lists those on this machine"
     )
@@ -123,15 +130,29 @@ def _below_data(name: str) -> Path | None:
     return None
 
 
-def load_pairs(name: str = "pydocs", split: Split | None = None, deduplicate: bool = True) -> Pairs:
+def _manual(name: str) -> tuple[list[str] | None, manuals.Kind] | None:
+    """Corpora and kind of queries of a `manuals…` name, None for another; no corpora: all."""
+    top, _, corpus = name.partition("/")
+    if top not in ("manuals", "manuals-sentences"):
+        return None
+    return [corpus] if corpus else None, "names" if top == "manuals" else "sentences"
+
+
+def load_pairs(
+    name: str = "pydocs",
+    split: Split | Literal["validation"] | None = None,
+    deduplicate: bool = True,
+) -> Pairs:
     """Load training pairs by name.
 
     Args:
         name: `pydocs` (the packages that training may see), `pydocs/<package>`, `pydocs/*` (all of
-            them, those held out too), `folder:<path>`, `hub:<repo>[:<config>]`, or `pairs/<source>`
-            below `$CDE_DATA` (`pairs/*`: all of those).
+            them, those held out too), `manuals`, `manuals/<corpus>`, `manuals-sentences`,
+            `folder:<path>`, `hub:<repo>[:<config>]`, or `pairs/<source>` below `$CDE_DATA`
+            (`pairs/*`: all of those).
         split: "train", "test" (one document in ten, by a stable hash of its text) or "all";
-            default "train" for `pydocs`, "all" for everything else. For the Hub, the split's name.
+            default "train" for `pydocs` and `manuals`, "all" for everything else. For `manuals`
+            these are whole corpora, and there is a "validation". For the Hub, the split's name.
         deduplicate: drop exact and near duplicates (pydocs).
 
     Raises:
@@ -146,7 +167,14 @@ def load_pairs(name: str = "pydocs", split: Split | None = None, deduplicate: bo
     name = checked_text(name, "name")
     if split is not None:
         checked_text(split, "split")
-    if name == "pydocs":
+    if (manual := _manual(name)) is not None:
+        part = split or ("all" if manual[0] else "train")
+        pairs = manuals.load_pairs(manual[0], part, manual[1], name=name)
+    elif name.startswith("hub:"):
+        pairs = hub.load_pairs(*_hub_name(name), split=split or "train")
+    elif split == "validation":
+        raise ValueError(f"manuals alone have the split 'validation'; it was asked of {name}")
+    elif name == "pydocs":
         pairs = pydocs.load_pairs(split=split or "train", deduplicate=deduplicate, name=name)
     elif name == "pydocs/*":
         everything = list(pydocs.PACKAGES)
@@ -160,8 +188,6 @@ def load_pairs(name: str = "pydocs", split: Split | None = None, deduplicate: bo
         )
     elif name.startswith("folder:"):
         pairs = folder.load_pairs(name.removeprefix("folder:"), name=name).split(split or "all")
-    elif name.startswith("hub:"):
-        pairs = hub.load_pairs(*_hub_name(name), split=split or "train")
     elif name.startswith("pairs/") and (path := _below_data(name)) is not None:
         pairs = folder.load_pairs(path, name=name).split(split or "all")
     else:
@@ -177,8 +203,9 @@ def load_retrieval(
     """Load a retrieval set by name.
 
     Args:
-        name: `pydocs`, `pydocs/<package>`, `folder:<path>` (BEIR's layout), `hub:<repo>[:<config>]`
-            (mteb's layout), or `beir/<name>` below `$CDE_DATA`.
+        name: `pydocs`, `pydocs/<package>`, `manuals/<corpus>` (`manuals`: those of the test part
+            as one corpus), `folder:<path>` (BEIR's layout), `hub:<repo>[:<config>]` (mteb's
+            layout), or `beir/<name>` below `$CDE_DATA`.
         split: which judgements, for folders and the Hub. (pydocs asks only what no training sees.)
         drop_unknown: drop judgements that point nowhere instead of failing (folders and the Hub).
 
@@ -196,6 +223,9 @@ def load_retrieval(
         collection = pydocs.load_retrieval(name=name)
     elif name.removeprefix("pydocs/") in pydocs.PACKAGES and name.startswith("pydocs/"):
         collection = pydocs.load_retrieval([name.removeprefix("pydocs/")], name=name)
+    elif (manual := _manual(name)) is not None:
+        asked = manuals.load_pairs(manual[0], "all" if manual[0] else "test", manual[1], name=name)
+        collection = RetrievalSet.from_pairs(asked)
     elif name.startswith("folder:"):
         collection = folder.load_retrieval(
             name.removeprefix("folder:"), split, drop_unknown, name=name
@@ -235,6 +265,8 @@ def source_key(name: str) -> str:
         name.startswith("pydocs/") and name.removeprefix("pydocs/") in pydocs.PACKAGES
     ):
         return pydocs.source_key()
+    if _manual(name) is not None:
+        return manuals.source_key() if manuals.is_installed() else "missing"
     if name.startswith("hub:"):
         return name
     path = (
@@ -262,9 +294,11 @@ def known_fingerprints(name: str) -> set[str]:
     key = source_key(name)
     if key == "missing" or name.startswith("hub:"):
         return set()
-    splits: tuple[Split, ...] = ()
-    if name.startswith(("pydocs", "folder:")):  # sources of $CDE_DATA are trained on whole
+    splits: tuple[Any, ...] = ()  # sources of $CDE_DATA are trained on whole
+    if name.startswith(("pydocs", "manuals", "folder:")):
         splits = get_args(Split)
+    if _manual(name) is not None:
+        splits += ("validation",)
     kept = cache_folder("fingerprints") / f"{content_hash([name, *splits])}.json"
     stored = read_json(kept, since="format")
     if stored is not None and stored["key"] == key:

@@ -343,11 +343,11 @@ def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setitem(pydocs.PACKAGES, "fakepackage", "fakedist")
     yield folder
-    pydocs._distribution_key.cache_clear()
+    pydocs.distribution_key.cache_clear()
 
 
 def key() -> str:
-    pydocs._distribution_key.cache_clear()
+    pydocs.distribution_key.cache_clear()
     return pydocs.source_key(["fakepackage"])
 
 

@@ -1,0 +1,140 @@
+"""The collection `manuals`: what is read, what is left out, and that kin are on one side."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import cde
+from cde.data import manuals
+from cde.data.sources import is_available
+
+TEN = "it has as many words as a description needs here"
+
+
+@pytest.fixture(scope="module")
+def kept() -> pd.DataFrame:
+    table = manuals.table()
+    return table[table["repeats"] == ""]
+
+
+def test_no_family_is_on_two_sides(kept: pd.DataFrame) -> None:
+    assert len(kept[["family", "part"]].drop_duplicates()) == len(kept["family"].unique())
+
+
+@pytest.mark.parametrize(
+    "kin",
+    [
+        ("waf", "wafv2", "waf-regional"),
+        ("es", "opensearch"),
+        ("elb", "elbv2"),
+        ("ses", "sesv2", "pinpoint-email"),
+    ],
+)
+def test_sister_services_are_of_one_family(kept: pd.DataFrame, kin: tuple[str, ...]) -> None:
+    family = kept.drop_duplicates("corpus").set_index("corpus")["family"]
+    assert len({family[f"aws/{name}"] for name in kin}) == 1
+
+
+@pytest.mark.parametrize("part", ["validation", "test"])
+def test_sixty_corpora_with_two_hundred_pairs_are_held_out(part: manuals.Part) -> None:
+    names = manuals.corpora(part)
+    assert len(names) == 60
+    assert not set(names) & set(manuals.corpora("train", least=1))
+    pairs = cde.load_pairs("manuals", part)  # type: ignore[arg-type]
+    assert pd.Series(pairs.domains).value_counts()[names].min() >= 200
+
+
+def test_training_shares_no_longer_text_with_test_but_boilerplate() -> None:
+    """A text that training and test share stands in more than three corpora, or makes up less than
+    a tenth of both: that is the rule by which families are told."""
+    train, test = (cde.load_pairs("manuals", part) for part in ("train", "test"))
+    seen = {text.casefold() for text in train.documents}
+    shared = (
+        pd.Series([text.casefold() in seen for text in test.documents])
+        .groupby(list(test.domains))
+        .mean()
+    )
+    assert shared[manuals.corpora("test")].mean() < 0.1
+
+
+def test_within_a_corpus_documents_and_names_differ(kept: pd.DataFrame) -> None:
+    folded = kept.assign(document=kept["document"].str.casefold())
+    assert not folded.duplicated(["corpus", "document"]).any()
+    assert not kept.duplicated(["corpus", "query"]).any()
+    assert kept["id"].is_unique
+
+
+def test_descriptions_are_plain_text_of_ten_words(kept: pd.DataFrame) -> None:
+    assert kept["document"].str.split().str.len().min() >= 10
+    assert not kept["document"].str.contains(r"</p>|<code>|&quot;|\s\s", regex=True).any()
+
+
+def test_each_query_of_a_manual_is_answered_by_its_own_description() -> None:
+    search = cde.load_retrieval("manuals/aws/sqs")
+    assert set(search.query_ids) == set(search.document_ids)
+    assert all(judged == {query: 1} for query, judged in search.qrels.items())
+
+
+def test_sentence_and_rest_make_the_description(kept: pd.DataFrame) -> None:
+    whole = dict(zip(kept["id"], kept["document"], strict=True))
+    pairs = cde.load_pairs("manuals-sentences/google/drive")
+    for sentence, rest, name in zip(pairs.queries, pairs.documents, pairs.ids, strict=True):
+        assert whole[name] == f"{sentence} {rest}"
+
+
+def test_the_lock_s_packages_give_the_same_text_everywhere() -> None:
+    from importlib.metadata import version
+
+    if (version("botocore"), version("google-api-python-client")) != ("1.44.8", "2.202.0"):
+        pytest.skip("other versions than the lock's")
+    assert cde.load_pairs("manuals").fingerprint == "011aca906775e8bd"
+    assert cde.load_pairs("manuals", "test").fingerprint == "ec65749aef4df882"
+
+
+def test_packages_that_are_absent_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    manuals.distribution_key.cache_clear()
+    monkeypatch.setattr(manuals, "PACKAGES", {"nopackage": "no-such-distribution"})
+    with pytest.raises(ModuleNotFoundError, match="'nopackage', which is not installed"):
+        cde.load_pairs("manuals")
+    assert not is_available("manuals")
+
+
+def test_both_vendors_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions of a service are one corpus, the newest first; a repeated text is left out."""
+    for version, text in {"2012-01-01": "old", "2020-01-01": "new"}.items():
+        folder = tmp_path / "botocore" / "data" / "tea" / version
+        folder.mkdir(parents=True)
+        described = {"documentation": f"<p>The {text} <code>pot</code>: {TEN}.</p>"}
+        manual = {
+            "operations": {"BrewTea": {}},
+            "shapes": {"Pot": {"members": {"MaxCups": described}}},
+        }
+        (folder / "service-2.json.gz").write_bytes(gzip.compress(json.dumps(manual).encode()))
+    documents = tmp_path / "googleapiclient" / "discovery_cache" / "documents"
+    documents.mkdir(parents=True)
+    method = {"description": f"Lists [teas](https://tea.example): {TEN}."}
+    inner = {"resources": {"teas": {"methods": {"list": method}}}}
+    item = {
+        "type": "array",
+        "items": {"properties": {"leafSize": {"description": f"Size: {TEN}."}}},
+    }
+    for version in ("v1", "v2beta"):
+        schemas = {f"Leaf{version}": {"properties": {"leaves": item}}}
+        (documents / f"shop.{version}.json").write_text(
+            json.dumps({"resources": {"shops": inner}, "schemas": schemas})
+        )
+    (documents / "index.json").write_text("{}")
+    monkeypatch.setattr(manuals, "package_folder", lambda package: tmp_path / package)
+    table = manuals._extract()
+    rows = table[["corpus", "query", "document", "repeats"]].to_numpy().tolist()
+    assert rows == [
+        ["aws/tea", "pot max cups", f"The new pot: {TEN}.", ""],
+        ["aws/tea", "pot max cups", f"The old pot: {TEN}.", "name"],
+        ["google/shop", "shops teas list", f"Lists teas: {TEN}.", ""],
+        ["google/shop", "leafv1 leaves leaf size", f"Size: {TEN}.", ""],
+        ["google/shop", "shops teas list", f"Lists teas: {TEN}.", "text"],
+        ["google/shop", "leafv2beta leaves leaf size", f"Size: {TEN}.", "text"],
+    ]

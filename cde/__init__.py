@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 import lazy_loader
 
 if TYPE_CHECKING:  # under their own names, or type checkers take them for private
+    from cde.adaptation import adapted as adapted
     from cde.batching.clustering import cluster_pairs as cluster_pairs
-    from cde.batching.filtering import false_negatives as false_negatives
+    from cde.batching.negatives import false_negatives as false_negatives
     from cde.batching.packing import pack_batches as pack_batches
-    from cde.batching.trainer_batches import clustered_batches as clustered_batches
-    from cde.batching.trainer_contexts import contextual_batches as contextual_batches
+    from cde.batching.sentence_trainer import clustered_batches as clustered_batches
+    from cde.batching.sentence_trainer import contextual_batches as contextual_batches
     from cde.corpus import Index as Index
     from cde.data import Pairs as Pairs
     from cde.data import RetrievalSet as RetrievalSet
@@ -43,11 +44,11 @@ __version__ = "0.1.0"
 __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
+        "adaptation": ["adapted"],
         "batching.clustering": ["cluster_pairs"],
-        "batching.filtering": ["false_negatives"],
+        "batching.negatives": ["false_negatives"],
         "batching.packing": ["pack_batches"],
-        "batching.trainer_batches": ["clustered_batches"],
-        "batching.trainer_contexts": ["contextual_batches"],
+        "batching.sentence_trainer": ["clustered_batches", "contextual_batches"],
         "corpus": ["Index"],
         "data": ["Pairs", "RetrievalSet", "list_sources", "load_pairs", "load_retrieval"],
         "training.pretrained_reader": ["pretrained_reader"],

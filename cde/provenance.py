@@ -1,25 +1,17 @@
-"""Where numbers come from: commit, libraries and machine; and what this process has loaded, asked
-for and found.
-
-One account a process holds all that a page tells of itself at its end (`cde_book.page.finish`).
-Rooms enter what they read, the page enters what it found; nothing else is global.
+"""Where numbers come from: commit, libraries, and the collections that this process has loaded.
 
 Cost: two calls of git, milliseconds.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
-import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
-__all__ = ["Account", "account", "commit", "libraries", "most_memory", "now", "without_records"]
+__all__ = ["Account", "account", "commit", "libraries", "now"]
 
 #: what moves numbers; faiss comes as one of two distributions, so that one of them is missing
 _LIBRARIES = (
@@ -39,51 +31,22 @@ _LIBRARIES = (
 )
 
 
-#: the scales of the book, from the smallest up
-PROFILES = ("smoke", "laptop", "gpu", "paper")
-
-
 @dataclass
 class Account:
-    """What a process has used and found.
+    """What a process has used.
 
     Attributes:
         loaded: name → fingerprint of each collection that was loaded.
-        asked: names of collections that were loaded or looked for: a page is stale when one
-            appears, changes or goes.
-        read: records that were looked for, as paths below the checkout.
-        proofs: record → what its comparison with a miniature gave: "" if the proof holds.
-        measured: measurements of claims, in their order.
-        shared: hashes of the recipes whose overlap of training and tests is shown already.
-        gates: (scale, gate) → what the gate showed.
-        answer: the page's answer, in Markdown.
-        profile: the page's, once its settings are made.
-        given: the page's parameters that are not left to the profile.
-        begun: when the process began to count, in seconds since 1970.
+        asked: names of collections that were loaded or looked for: what came of them is stale when
+            one appears, changes or goes.
     """
 
     loaded: dict[str, str] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
-    read: set[str] = field(default_factory=set)
-    proofs: dict[str, str] = field(default_factory=dict)
-    shared: set[str] = field(default_factory=set)
-    measured: list[Any] = field(default_factory=list)
-    gates: dict[tuple[str, str], Any] = field(default_factory=dict)
-    answer: str = ""
-    profile: str = ""
-    given: dict[str, Any] = field(default_factory=dict)
-    begun: float = field(default_factory=time.time)
 
 
 #: account of this process
 account = Account()
-
-
-def without_records() -> bool:
-    """Whether this book is made anew, from no record (`make book FRESH=1`); then `laptop` is
-    shortened: less training, smaller collections.
-    """
-    return os.environ.get("CDE_FRESH") == "1"
 
 
 def libraries() -> dict[str, str]:
@@ -116,22 +79,6 @@ def _git(root: Path, *words: str) -> str:
     return subprocess.run(
         ["git", *words], cwd=root, capture_output=True, text=True, check=True
     ).stdout.strip()
-
-
-def most_memory() -> float:
-    """The most memory that this process has held so far, in GiB; what it started is left out.
-
-    Linux tells it in /proc. The `ru_maxrss` that every Unix has counts there what the starting
-    process held as well.
-    """
-    status = Path("/proc/self/status")
-    if status.exists():
-        (line,) = (one for one in status.read_text().splitlines() if one.startswith("VmHWM"))
-        return int(line.split()[1]) / 2**20
-    import resource
-
-    unit = 1 if sys.platform == "darwin" else 2**10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 
 
 def now() -> str:

@@ -1,10 +1,24 @@
-"""How many steps optimisers have taken in this process.
+"""Products of linear layers in 8-bit whole numbers, for forward passes where bfloat16 is slow.
 
-What is computed from weights and kept has to be computed anew once they have been trained on.
-PyTorch counts the changes of a tensor, but a fused optimiser changes weights without being counted;
-its steps are counted here.
+Inside `int8_products()` every linear layer over token vectors multiplies whole numbers, and all the
+rest (attention, norms, pooling, the layers behind the pooling) stays in float32. As with autocast,
+the model itself is not touched: its weights stay float32, and that is what is saved and trained.
 
-Cost: an addition a step.
+- **Token vectors** get a range of their own for each token. A range for the whole batch, as
+  `torch.ao.quantization.quantize_dynamic` has it, is spoilt by the few dimensions in which
+  transformers are large: MiniLM's cosine to float32 falls to 0.95 then, and stays above 0.998 with
+  a range for each token.
+- **Weights** get a scale for each output. They are rounded once, when they are first used, and
+  again after they have changed; what is kept dies with the weight. PyTorch counts the changes of a
+  tensor, but a fused optimiser changes weights without being counted: `steps_taken` counts its
+  steps.
+
+The sums are of whole numbers, and the same on every machine. Processors without instructions for
+them (VNNI) add the products of two neighbours in 16 bits first. So that these do not overflow, no
+two neighbouring weights are larger than 128 together; that costs half a bit, not a whole one.
+
+Cost: a quarter of the linear layers' memory more; MiniLM's are rounded in 0.05 s.
+`benchmarks/precision.py` measures speed and cosine.
 """
 
 from __future__ import annotations

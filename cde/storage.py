@@ -1,5 +1,17 @@
-"""A disk that is full or closed to writing, told with the path and with what to do; and whether a
-disk that several machines share keeps them from writing at once.
+"""The cache folder, files that appear whole or not at all, and hashes of content.
+
+Everything that `cde` computes once and keeps (embeddings, parsed docstrings, trained models) lives
+below one folder, `$CDE_CACHE`, by default the platform's user cache. Deleting that folder costs
+time and nothing else.
+
+- A disk that is full or closed to writing is told with the path and with what to do.
+- Beside each temporary file or folder stands a lock, which its writer holds and which the system
+  takes from it when it ends, by SIGKILL too. Whoever can take the lock knows that the writer is
+  gone: neither a number of a process that was given anew, nor another machine on the same disk, nor
+  a clock that was set can mislead it. What has no lock beside it was not made here, and is left
+  alone. The first temporary file that a process makes in a folder removes what earlier ones left.
+- A file of the cache is believed only if it is what was written. A damaged one is told of in a
+  warning that names it, set aside under another name, and made again by whoever asked for it.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ import torch
 from hypothesis import settings
 
 import cde
-from cde.provenance import account
+from cde_book.account import account
 
 EXAMPLES = 60 if os.environ.get("CDE_FULL") else 20  # draws of each property
 settings.register_profile(

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 import cde
 from cde.batching.clustering import cluster_pairs
-from cde.batching.filtering import false_negatives, removed_share
+from cde.batching.negatives import false_negatives
 from cde.batching.packing import pack_batches
 from cde.data.sets import RetrievalSet
+from cde_studies.batches.statistics import removed_share
 
 DIM, BATCH, SHARD, QUERIES = 64, 256, 10_000, 200
 Vectors = NDArray[np.float32]

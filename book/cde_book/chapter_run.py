@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cde.hardware import compute_device
-from cde.provenance import PROFILES, commit, now
+from cde.provenance import commit, now
 from cde.storage import alone, atomic_path, cache_folder, content_hash, temporary_folder
 from cde_book.chapters import Chapter, find_chapter
 from cde_book.checkout import project_root
 from cde_book.parameters import parse_assignments
+from cde_studies.profiles import PROFILES
 
 if TYPE_CHECKING:
     from cde_book.execution import Execution

@@ -16,11 +16,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from cde.intervals import Interval, run_interval, table_interval
-from cde.provenance import account
+from cde.intervals import Interval, run_interval
+from cde_book.account import account
 from cde_book.ledger import gates, ledger
 from cde_book.markup import render
 from cde_book.verdicts import VERDICTS, Measurement, Reading, Role, Verdict, decide, outcome
+from cde_studies.intervals import table_interval
 
 __all__ = [
     "badges",

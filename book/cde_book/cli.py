@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import cde.cli
-from cde.provenance import PROFILES
 from cde_studies.benchmark import commands as mteb
+from cde_studies.profiles import PROFILES
 
 __all__ = ["add_parsers", "checks", "main"]
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pandas as pd
 
-from cde.intervals import smallest_effect
-from cde.provenance import account
+from cde_book.account import account
 from cde_book.boxes import show_source
 from cde_book.records import records_at_other_profiles
+from cde_studies.significance import smallest_effect
 from cde_studies.sweeps import Sweep
 
 __all__ = ["Differences", "difference_table", "in_words", "sweeps_at_profiles"]

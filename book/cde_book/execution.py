@@ -28,10 +28,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cde.provenance import commit, libraries, without_records
+from cde.provenance import commit, libraries
 from cde.storage import atomic_path, content_hash, digest_of, temporary_folder, unsigned, write_json
 from cde_book.chapters import Chapter
 from cde_book.checkout import PACKAGES, project_root
+from cde_studies.profiles import without_records
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode

@@ -15,8 +15,8 @@ from typing import Any
 
 import pandas as pd
 
-from cde.provenance import account
 from cde_book import plots
+from cde_book.account import account
 from cde_book.boxes import Box
 from cde_book.claims import gate
 from cde_book.ledger import gates, ledger

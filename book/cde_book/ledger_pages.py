@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from cde.intervals import Interval, false_discovery, smallest_effect
-from cde.intervals.estimates import STUDENT
+from cde.intervals import STUDENT, Interval
 from cde_book.chapters import Chapter, chapters
 from cde_book.claims import css, power_in_words
 from cde_book.execution import load_execution
 from cde_book.ledger import PAPERS, SHORT, Claim, gates, ledger
 from cde_book.markup import render
 from cde_book.verdicts import SCALES, VERDICTS, Measurement, Verdict, decide, from_json
+from cde_studies.significance import false_discovery, smallest_effect
 
 if TYPE_CHECKING:
     from cde_book.forest import Axis, Line

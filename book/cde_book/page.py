@@ -18,16 +18,19 @@ from typing import Any, Protocol
 import pandas as pd
 
 from cde.hardware import describe
-from cde.intervals import mean_and_interval, mean_and_spread
-from cde.provenance import PROFILES, account, commit, libraries, most_memory, now, without_records
+from cde.provenance import account as data_account
+from cde.provenance import commit, libraries, now
 from cde.storage import content_hash
 from cde_book import boxes, plots, records
+from cde_book.account import account, most_memory
 from cde_book.checkout import PACKAGES
 from cde_book.claims import badges
 from cde_book.ledger import ledger
 from cde_book.markup import inert, render
 from cde_book.proofs import TIMES
 from cde_book.verdicts import to_json
+from cde_studies.intervals import mean_and_interval, mean_and_spread
+from cde_studies.profiles import PROFILES, without_records
 
 __all__ = [
     "PROFILES",
@@ -217,7 +220,7 @@ def provenance(chapter: str) -> Any:
     seconds = time.time() - account.begun
     rows = {
         "parameters": ", ".join(f"{name} = {value!r}" for name, value in account.given.items()),
-        "data": _data_line(account.loaded),
+        "data": _data_line(data_account.loaded),
         "commit": f"{head[:12]}{', with uncommitted changes' if dirty else ''}",
         "device": f"{describe()}; {platform.platform()}",
         "time": f"{now()}, {seconds:.0f} s, at most {most_memory():.1f} GiB of memory",
@@ -286,8 +289,8 @@ def finish() -> _Report:
             "answer": account.answer,
             "measurements": json.loads(to_json(account.measured)),
             "modules": imported_modules(),
-            "data": dict(account.loaded),
-            "asked": sorted(account.asked),
+            "data": dict(data_account.loaded),
+            "asked": sorted(data_account.asked),
             "records": sorted(account.read),
             "proofs": dict(account.proofs),
             "device": describe(),

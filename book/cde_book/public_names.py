@@ -23,12 +23,12 @@ __all__ = ["ROOMS", "Entry", "Reference", "read_reference", "reference_files"]
 ROOMS = (
     "data",
     "lexical",
+    "intervals",
+    "retrieval",
     "surrogate",
     "batching",
     "models",
     "training",
-    "intervals",
-    "retrieval",
     "benchmark",
     "corpus",
 )

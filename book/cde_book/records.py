@@ -26,11 +26,14 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from cde.hardware import describe
-from cde.provenance import account, commit, libraries, now, without_records
+from cde.provenance import account as data_account
+from cde.provenance import commit, libraries, now
 from cde.storage import atomic_path, cache_folder, content_hash, read_json, write_json
+from cde_book.account import account
 from cde_book.checkout import project_root
 from cde_book.growth import check_settings, grown
 from cde_book.proofs import TIMES, ProofState, differences, experiment_digest, stored_rows
+from cde_studies.profiles import without_records
 
 __all__ = [
     "Recorded",
@@ -76,12 +79,13 @@ def recorded(
         if _grows() and _is_asked_for(name, profile):
             had = json.loads(path.read_text(encoding="utf-8"))["settings"]
             check_settings(had, json.loads(json.dumps(settings)))
-        begun, before = time.perf_counter(), account.loaded
-        account.loaded = {}  # what the experiment loads is its own, though the page has it already
+        begun, before = time.perf_counter(), data_account.loaded
+        # what the experiment loads is its own, though the page has it already
+        data_account.loaded = {}
         try:
             rows = compute()
         finally:
-            used, account.loaded = account.loaded, before | account.loaded
+            used, data_account.loaded = data_account.loaded, before | data_account.loaded
         if _is_asked_for(name, profile):
             _write(
                 path,

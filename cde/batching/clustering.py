@@ -5,7 +5,7 @@ batch. Eq. 3 replaces it by a k-means objective over pairs with the asymmetric d
 (d', q')) = ‖φ(d) − ψ(q')‖ + ‖φ(d') − ψ(q)‖. As in the paper, each pair enters k-means as two
 points, φ(d)⊕ψ(q) and ψ(q)⊕φ(d), so that a document is compared with queries and a query with
 documents. FAISS does the k-means, on the GPU where there is one: 100 iterations, the best of 3
-starts. `cde.batching.statistics` measures both objectives and describes the clusters.
+starts.
 
 A pair belongs to the centroid nearest to its first point, φ(d)⊕ψ(q), as in the authors' code. The
 set of points is its own mirror image, so a centroid may attract mirrored points alone. It then

@@ -11,7 +11,15 @@ domains end to end first, so that a batch may straddle the border of two: `cross
 What does not fill a batch at the end of a row is dropped or kept as a short batch (`drop_last`).
 Which pairs these are changes with the epoch, as each begins its row elsewhere.
 
-Cost: O(n · log n), and for the traveller that of `cde.batching.packing`.
+With labels that are all zero and strata as domains (sources, or clusters within sources), each
+batch comes from one stratum, and strata are drawn in proportion to their size, without replacement
+(clustering paper §2).
+
+Batches that are laid down before training are a *plan*, a `(steps, batch_size)` table of positions
+of pairs. Any way of making batches can be written as one, and is then trained with.
+
+Cost: O(n · log n); the traveller compares each centroid with its 96 nearest, and with all others
+where those are visited. A plan has 8 bytes a pair and epoch.
 """
 
 from __future__ import annotations
@@ -22,20 +30,12 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from cde.batching.statistics import batch_difficulty
 from cde.storage import content_hash
 from cde.validation import array_of_numbers, checked_switch, checked_whole, group_numbers, shown
 
-__all__ = [
-    "BatchSampler",
-    "batch_difficulty",
-    "cosines_along",
-    "greedy_tour",
-    "pack_batches",
-    "stratified_batches",
-]
+__all__ = ["BatchSampler", "PlannedBatches", "greedy_tour", "pack_batches"]
 
 Vectors = NDArray[np.float32]
 Positions = NDArray[np.int64]
@@ -109,16 +109,6 @@ def _leg(exact: NDArray[np.float64], rough: Vectors, steps: int) -> Positions:
         else:
             here = int(candidates[0])
     return tour
-
-
-def cosines_along(centroids: Vectors, order: Positions) -> NDArray[np.float64]:
-    """The cosine of each centroid with the one that follows it in an order.
-
-    Returns:
-        `(k − 1,)`.
-    """
-    directions = centroids / np.linalg.norm(centroids, axis=1, keepdims=True)
-    return np.asarray((directions[order[:-1]] * directions[order[1:]]).sum(axis=1))
 
 
 Order = Literal["random", "tsp"]
@@ -275,40 +265,6 @@ def _lay_out(clusters: _Clusters, domain: int, generator: np.random.Generator) -
     return np.asarray(clusters.rows[domain][shuffled[order]], dtype=np.int64)
 
 
-def stratified_batches(
-    strata: Sequence[str] | NDArray[np.generic],
-    batch_size: int,
-    seed: int = 0,
-    drop_last: bool = True,
-) -> list[Positions]:
-    """One epoch of batches that each come from one stratum (clustering paper §2).
-
-    Strata are drawn in proportion to their size, without replacement: each is shuffled and cut into
-    batches, and all batches are put in random order. A stratum smaller than a batch gives none,
-    unless `drop_last` is False.
-
-    Args:
-        strata: `(n,)` the stratum of each pair: its source, or its cluster, which `cluster_vectors`
-            with `domains` makes within sources.
-        batch_size, seed, drop_last: as for `pack_batches`.
-
-    Returns:
-        Batches in random order, each `(batch_size,)` int64 positions of pairs.
-
-    Raises:
-        ValueError: a batch size below 1, or above what any stratum can fill.
-
-    Example:
-        >>> batches = stratified_batches(["msmarco", "nq", "nq", "msmarco"], batch_size=2)
-        >>> sorted(sorted(batch.tolist()) for batch in batches)
-        [[0, 3], [1, 2]]
-    """
-    numbers = group_numbers(strata, "strata")
-    return pack_batches(
-        np.zeros_like(numbers), batch_size, domains=numbers, seed=seed, drop_last=drop_last
-    )
-
-
 class BatchSampler:
     """Batches for ever, epoch after epoch, that every process draws alike and that can go on where
     they stopped.
@@ -319,7 +275,7 @@ class BatchSampler:
 
     Args:
         labels: `(n,)` the cluster of each pair; None for batches from within domains, which may be
-            strata of any kind (`stratified_batches`).
+            strata of any kind.
         batch_size: pairs a batch, over all processes.
         order, vectors, domains, seed, drop_last, cross_domains: as for `pack_batches`.
         ranks: processes that share a batch.
@@ -454,3 +410,60 @@ class BatchSampler:
         return content_hash(
             [repr(options), *(np.ascontiguousarray(array).tobytes() for array in arrays)]
         )
+
+
+class PlannedBatches(BatchSampler):
+    """A plan as training reads it, with the plan for its epoch.
+
+    Args:
+        plan: `(steps, batch_size)` positions of pairs; after its last row it begins anew.
+        ranks: processes that share a batch.
+        rank: which of them this is.
+
+    Raises:
+        ValueError: a plan that is no table of whole numbers, or a batch size that `ranks` does not
+            divide.
+
+    Example:
+        >>> batches = PlannedBatches([[0, 1], [2, 3]], ranks=2, rank=1)
+        >>> [batches.slice(next(batches)).tolist() for _ in range(3)]
+        [[1], [3], [1]]
+    """
+
+    def __init__(self, plan: ArrayLike, ranks: int = 1, rank: int = 0) -> None:
+        table = np.asarray(plan)
+        if table.ndim != 2 or 0 in table.shape or table.dtype.kind not in "iu":
+            raise ValueError(
+                "a plan must be a table (steps, batch_size) of positions of pairs; it has shape "
+                f"{table.shape} and holds {table.dtype}"
+            )
+        if not 0 <= rank < ranks or table.shape[1] % ranks:
+            raise ValueError(
+                f"{ranks} ranks cannot share batches of {table.shape[1]}, or rank {rank} is none "
+                "of them"
+            )
+        self.plan: Positions = table.astype(np.int64)
+        self.ranks, self.rank, self.drop_last = ranks, rank, True
+        self.batch_size = self.plan.shape[1]
+        self.epoch, self.position = 0, 0
+        self._batches = self._pack()
+
+    def _pack(self) -> list[Positions]:
+        return list(self.plan)
+
+    def state_dict(self) -> dict[str, int | str]:
+        """Where it stands, and a hash of the plan."""
+        return {"plan": self._hash(), "epoch": self.epoch, "position": self.position}
+
+    def load_state_dict(self, state: dict[str, int | str]) -> None:
+        """Go on where the one that gave this state stood.
+
+        Raises:
+            ValueError: a state of another plan.
+        """
+        if state.get("plan") != self._hash():
+            raise ValueError("the state is of another plan: give the same one, or begin anew")
+        self.epoch, self.position = int(state["epoch"]), int(state["position"])
+
+    def _hash(self) -> str:
+        return content_hash([repr(self.plan.shape), self.plan.tobytes()])

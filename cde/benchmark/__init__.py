@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from cde.benchmark.contexts import Protocol as Protocol
     from cde.benchmark.contexts import task_texts as task_texts
     from cde.benchmark.evaluation import evaluate_tasks as evaluate_tasks
-    from cde.benchmark.evaluation import scores_by_task as scores_by_task
     from cde.benchmark.models import BenchmarkEncoder as BenchmarkEncoder
     from cde.benchmark.models import BenchmarkRanker as BenchmarkRanker
     from cde.benchmark.models import benchmark_model as benchmark_model
@@ -23,7 +22,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "contexts": ["AUTHORS", "OURS", "WRAPPER", "Protocol", "task_texts"],
-        "evaluation": ["evaluate_tasks", "scores_by_task"],
+        "evaluation": ["evaluate_tasks"],
         "models": ["BenchmarkEncoder", "BenchmarkRanker", "benchmark_model"],
     },
 )

@@ -26,7 +26,7 @@ from cde.benchmark.models import SEARCHED, benchmark_model
 from cde.data.hub import notice_being_offline
 from cde.progress import progress
 
-__all__ = ["evaluate_tasks", "scores_by_task"]
+__all__ = ["evaluate_tasks"]
 
 
 def evaluate_tasks(
@@ -89,19 +89,6 @@ def evaluate_tasks(
                     }
                 )
     return pd.DataFrame(rows)
-
-
-def scores_by_task(rows: pd.DataFrame) -> pd.DataFrame:
-    """A line for each task and context: the mean over subsets and draws, and the spread over draws.
-
-    Returns:
-        Columns task, type, context, score, spread (the standard deviation over draws of the mean
-        over subsets; NaN for one draw) and draws.
-    """
-    keys = ["task", "type", "context"]
-    of_draws = rows.groupby([*keys, "draw"], sort=False)["score"].mean()
-    found = of_draws.groupby(keys, sort=False).agg(score="mean", spread="std", draws="size")
-    return found.reset_index()
 
 
 def _strategy(cache: mteb.ResultCache | None, model: Any, task: AbsTask) -> str:

@@ -3,7 +3,7 @@
 `index` is the `Index`, documents with their vectors; `files` reads documents from files, data
 frames and collections; `encoders` keeps which encoder made the vectors; `saving` and `building`
 write an index whole or not at all, in parts that survive a kill; `folders` holds one corpus under
-several models; `drift` says how far a corpus has moved since its context was drawn; `commands` is
+several models, and says how far it has moved since its context was drawn; `commands` is
 `cde index`.
 
 The names below are imported on first use, so that the shell's commands start at once.

@@ -29,11 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from cde.hardware import bfloat16_is_fast, chosen_precision
+from cde.hardware import Precision, bfloat16_is_fast, chosen_precision
 from cde.lexical import BM25
+from cde.models import ContextualEncoder
 from cde.models.corpus import CorpusEncoder, fingerprint
 from cde.models.encoder import encoder_class
-from cde.models.weights import read_config
+from cde.models.weights import fetch_folder, read_config
 from cde.retrieval import Encoder, Ranker, SentenceEncoder, as_encoder
 from cde.storage import content_hash
 from cde.surrogate import Surrogate
@@ -45,6 +46,7 @@ __all__ = [
     "describe",
     "embedded",
     "is_kept",
+    "named_system",
     "record_of",
     "require_same",
     "restored",
@@ -226,3 +228,32 @@ def _attention(model: nn.Module) -> str:
     found = (getattr(module, "attention", None) for module in model.modules())
     used = next((one["implementation"] for one in found if isinstance(one, dict)), "sdpa")
     return "eager" if used == "eager" else "sdpa"
+
+
+def named_system(
+    name: str, max_tokens: int | None = None, cache: bool = True, precision: Precision = "auto"
+) -> Any:
+    """An encoder or ranker by name."""
+    path = Path(name).expanduser()
+    if name != "minilm" and name != "bm25" and not path.is_dir() and "/" not in name:
+        raise FileNotFoundError(
+            f"no model {name!r}: accepted are minilm, bm25, a repository of the Hub, and the "
+            "folder of a BiEncoder, ContextualEncoder, CorpusEncoder or sentence-transformers model"
+        )
+    system: Any = BM25() if name == "bm25" else None
+    if name not in ("minilm", "bm25"):
+        folder = fetch_folder(path if path.is_dir() else name)
+        values = read_config(folder) if (folder / "config.json").is_file() else {}
+        kind = encoder_class(values.get("model_type"))
+        if kind is not None:
+            kind = CorpusEncoder if values.get("context_drawn") else kind
+            system = kind.from_pretrained(folder, precision=precision)
+        elif "embedder" in values or values.get("architecture") == "transductive":
+            system = ContextualEncoder.from_pretrained(folder, precision=precision)
+        else:
+            name = str(folder)
+    if system is None:
+        return Surrogate(name, max_tokens, precision, cache=cache)
+    if max_tokens is not None:
+        raise ValueError(f"{name} has a limit on tokens of its own: max_tokens is for minilm")
+    return system

@@ -6,7 +6,8 @@ Each is an index that `cde.Index.load` reads. They are searched together by reci
 
 What is added or removed goes into the first index. The others follow it: documents that they lack
 are embedded, those that are gone are removed. They do so whenever the folder is opened, so that a
-change which was interrupted between two models is made good by the next command.
+change which was interrupted between two models is made good by the next command. `states` says what
+each index is, and how far its corpus has moved since its context was drawn (`drift`).
 
 Cost: that of each index.
 """
@@ -21,22 +22,24 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from cde.corpus.building import build_index, seconds_per_text
-from cde.corpus.drift import Drift, drift
-from cde.corpus.encoders import describe
+from cde.corpus.encoders import describe, named_system
 from cde.corpus.index import Index
-from cde.corpus.saving import locked
+from cde.corpus.saving import Origin, locked
 from cde.hardware import Precision
 from cde.models import CorpusEncoder
 from cde.retrieval import Hybrid
-from cde.retrieval.systems import named_system
 
 __all__ = [
+    "Drift",
     "State",
     "build_folder",
     "change_folder",
+    "drift",
     "named_model",
     "open_folder",
     "search_folder",
@@ -201,6 +204,46 @@ def search_folder(
     ]
     frame = pd.DataFrame(rows, columns=["query", "id", "score", "text"])
     return frame.drop(columns="query") if isinstance(query, str) else frame
+
+
+@dataclass(frozen=True)
+class Drift:
+    """What `drift` finds."""
+
+    newer: float
+    gone: float
+    distance: float | None
+
+
+def drift(origin: Origin, vectors: NDArray[np.float32], context_size: int) -> Drift:
+    """How far a corpus is from the one that its context was drawn from.
+
+    A contextual encoder reads a sample of the corpus as that was when the index was built.
+    Documents come and go, the context stays. That a distance does harm is not said here: it has to
+    be measured on judged queries.
+
+    Returns:
+        `newer`, the share of today's documents that came later; `gone`, the share of the earlier
+        ones that are gone; and `distance`, from the mean vector of the origin to that of today's
+        documents, in units of what chance does: the mean of `context_size` documents, drawn from
+        today's corpus, lies one unit from its mean (root mean square, √(tr Σ / J)). Below 1 a fresh
+        context could as well have been the old one, as far as means can tell; far above 1 it could
+        not. The mean sees a change of topic, not every change. None where all vectors are alike, or
+        there are none.
+    """
+    count = len(vectors)
+    newer = (count - origin.still) / count if count else 0.0
+    gone = (origin.documents - origin.still) / origin.documents if origin.documents else 0.0
+    if not count or not vectors.shape[1]:
+        return Drift(newer, gone, None)
+    mean = vectors.mean(axis=0, dtype=np.float64)
+    square = np.einsum("ij,ij->", vectors, vectors, dtype=np.float64) / count
+    spread = max(float(square - mean @ mean), 0.0)
+    moved = float(np.linalg.norm(mean - origin.mean.astype(np.float64)))
+    moved = moved if moved > 1e-6 * np.sqrt(square) else 0.0  # the mean is kept in float32
+    unit = float(np.sqrt(spread / context_size))
+    distance = moved / unit if unit > 1e-6 * np.sqrt(square) else None
+    return Drift(newer, gone, distance)
 
 
 @dataclass(frozen=True)

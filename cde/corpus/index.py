@@ -23,7 +23,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cde.corpus.drift import Origin
 from cde.corpus.encoders import (
     Model,
     checked_encoder,
@@ -34,7 +33,7 @@ from cde.corpus.encoders import (
     restored,
 )
 from cde.corpus.files import LARGEST, judged_set, left_out_of, named_texts, read_texts
-from cde.corpus.saving import Saved, encoder_folder, fingerprint, read_index, write_index
+from cde.corpus.saving import Origin, Saved, encoder_folder, fingerprint, read_index, write_index
 from cde.data import RetrievalSet
 from cde.lexical import BM25
 from cde.retrieval import Rankings, evaluate, search
@@ -63,7 +62,7 @@ class Index:
         TypeError: texts or ids that are no strings; another ranker, or no encoder at all.
         ValueError: an id that occurs twice, or not as many ids as texts.
 
-    The order of documents with equal scores is not fixed; `tests/journeys/engineer.py` uses all.
+    The order of documents with equal scores is not fixed.
 
     Example:
         >>> index = Index({"a": "red boats", "b": "a green house", "c": "soup with leeks"})

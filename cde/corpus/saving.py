@@ -2,7 +2,9 @@
 
 The files' names hold a hash of what is in them, and `index.json` names them, with the sha256 of
 each. It is written last: whoever reads the folder while it is saved, or after that was interrupted,
-finds the old index or the new one. What the new one does not name is then deleted.
+finds the old index or the new one. What the new one does not name is then deleted. Of the corpus
+that the index was built of, its *origin*, the number of documents and their mean vector stay, so
+that `cde.corpus.folders.drift` can tell how far the corpus has moved since.
 
 Texts are lines of `{"id", "text"}`; vectors are a `.npy` of float32: other programs read both.
 
@@ -11,24 +13,25 @@ Cost: writing and hashing what is saved; a save writes the whole index.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cde.corpus.drift import Origin
 from cde.corpus.encoders import is_kept
 from cde.storage import alone, atomic_path, differing_file, digest_of
 
 __all__ = [
+    "Origin",
     "Saved",
     "encoder_folder",
     "fingerprint",
@@ -42,6 +45,37 @@ _MANIFEST = "index.json"
 _FORMAT, _VERSION = "cde.Index", 1
 _OWN = re.compile(r"(texts-[0-9a-f]{16}\.jsonl|vectors-[0-9a-f]{16}\.npy|encoder-[0-9a-f]{16})")
 _AGAIN = "take a copy of the folder, or build the index again from its texts and save it"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The corpus that an index was built of: what is kept of it as documents come and go."""
+
+    documents: int
+    still: int
+    mean: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, vectors: NDArray[np.float32]) -> Origin:
+        """That of a new index, from the vectors `(n, dim)` of its documents."""
+        total = vectors.sum(axis=0, dtype=np.float64)
+        mean = (total / max(len(vectors), 1)).astype(np.float32)
+        return cls(len(vectors), len(vectors), mean)
+
+    def keeping(self, rows: list[int]) -> Origin:
+        """When only the documents at these rows stay."""
+        return replace(self, still=sum(row < self.still for row in rows))
+
+    def to_json(self) -> dict[str, Any]:
+        """As a mapping that JSON can hold; the mean to its last bit."""
+        mean = base64.b64encode(self.mean.astype("<f4").tobytes()).decode("ascii")
+        return {"documents": self.documents, "still": self.still, "mean": mean}
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> Origin:
+        """What `to_json` gave."""
+        mean = np.frombuffer(base64.b64decode(saved["mean"]), "<f4").astype(np.float32)
+        return cls(int(saved["documents"]), int(saved["still"]), mean)
 
 
 @dataclass(frozen=True)

@@ -261,7 +261,19 @@ def table() -> pd.DataFrame:
         A row for each, with `corpus`, `id`, `query`, `document`, `repeats` (why it is left out:
         "text", "near" or "name"; else ""), `family` (a number) and `part`.
     """
-    return _kept_table(cache_folder("manuals") / f"{source_key()}.parquet.sealed").copy()
+    return _kept_table(_path()).copy()
+
+
+def _path() -> Path:
+    return cache_folder("manuals") / f"{source_key()}.parquet.sealed"
+
+
+@lru_cache(maxsize=1)
+def _by_corpus(path: Path) -> dict[str, pd.DataFrame]:
+    """What is kept of each corpus, by its name."""
+    frame = _kept_table(path)
+    kept = frame[frame["repeats"] == ""].groupby("corpus", sort=False)
+    return {str(name): of_corpus for name, of_corpus in kept}
 
 
 @lru_cache(maxsize=1)
@@ -304,10 +316,8 @@ def corpora(part: Part = "all", least: int = LEAST_PAIRS) -> list[str]:
         >>> len(corpora("test"))
         60
     """
-    frame = table()
-    frame = frame[(frame["repeats"] == "") & (_in_part(frame, part))]
-    sizes = frame.groupby("corpus").size()
-    return sorted(sizes.index[sizes >= least])
+    kept = _by_corpus(_path())
+    return sorted(name for name, one in kept.items() if _in_part(one, part).sum() >= least)
 
 
 def _in_part(frame: pd.DataFrame, part: Part) -> NDArray[np.bool_]:
@@ -341,17 +351,15 @@ def load_pairs(
         >>> pairs.queries[0], pairs.documents[0][:28]
         ('add permission', 'Adds a permission to a queue')
     """
-    frame = table()
-    if names is not None:
-        known = set(frame["corpus"])
-        for strange in set(names) - known:
-            near = get_close_matches(strange, known, 3)
-            raise ValueError(
-                f"no manual is called {shown(strange)}; near it are {', '.join(near) or 'none'}. "
-                "cde.data.manuals.corpora(least=1) lists them all"
-            )
-        frame = frame[frame["corpus"].isin(list(names))]
-    frame = frame[(frame["repeats"] == "") & _in_part(frame, part)]
+    kept = _by_corpus(_path())
+    for strange in set(names or ()) - set(kept):
+        near = get_close_matches(strange, kept, 3)
+        raise ValueError(
+            f"no manual is called {shown(strange)}; near it are {', '.join(near) or 'none'}. "
+            "cde.data.manuals.corpora(least=1) lists them all"
+        )
+    chosen = [kept[one] for one in (kept if names is None else names)]
+    frame = pd.concat([one[_in_part(one, part)] for one in chosen])
     if frame.empty:
         raise ValueError(f"none of {shown(names)} is of the part {part!r}")
     rows: Iterable[Sequence[str]] = frame[["query", "document", "corpus", "id"]].to_numpy().tolist()

@@ -86,6 +86,7 @@ class Docstring(NamedTuple):
 
 
 def package_folder(package: str) -> Path:
+    """Where an installed package's files lie; it is not imported."""
     # find_spec of a top-level name looks the package up without running any of it
     specification = importlib.util.find_spec(package)
     if specification is None or not specification.submodule_search_locations:

@@ -7,9 +7,9 @@
     encoder.encode_documents(corpus); encoder.encode_queries(queries)
 
 `attention` and `backbones` open the layers of `transformers`; `stages` are M1 and M2; `reader` is
-another way to read the context, with a gate that starts at zero; `published`
-knows the authors' checkpoints; `corpus` binds a model to a corpus; `untrained` has small models
-with random weights; `sentence_model` makes a saved folder one that `SentenceTransformer` reads.
+another way to read the context, with a gate that starts at zero; `published` has the authors'
+checkpoints and forward passes; `corpus` binds a model to a corpus; `sentence_model` makes a saved
+folder one that `SentenceTransformer` reads.
 """
 
 from typing import TYPE_CHECKING
@@ -18,15 +18,10 @@ import lazy_loader
 
 if TYPE_CHECKING:
     from cde.models.bi_encoder import BiEncoder
-    from cde.models.configuration import (
-        TASK_PREFIXES,
-        VARIANTS,
-        BiEncoderConfig,
-        ContextualConfig,
-        Variant,
-    )
+    from cde.models.configuration import TASK_PREFIXES, BiEncoderConfig, ContextualConfig
     from cde.models.contextual import ContextualEncoder, load_published
     from cde.models.corpus import CorpusEncoder
+    from cde.models.published import VARIANTS, Variant
     from cde.models.sentence_model import SentenceBiEncoder, SentenceContextualEncoder
 
 __all__ = [
@@ -48,15 +43,10 @@ __getattr__, __dir__, _ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "bi_encoder": ["BiEncoder"],
-        "configuration": [
-            "TASK_PREFIXES",
-            "VARIANTS",
-            "BiEncoderConfig",
-            "ContextualConfig",
-            "Variant",
-        ],
+        "configuration": ["TASK_PREFIXES", "BiEncoderConfig", "ContextualConfig"],
         "contextual": ["ContextualEncoder", "load_published"],
         "corpus": ["CorpusEncoder"],
+        "published": ["VARIANTS", "Variant"],
         "sentence_model": ["SentenceBiEncoder", "SentenceContextualEncoder"],
     },
 )

@@ -12,8 +12,8 @@ Two patterns (CDE §4.2; the second is ours). J context tokens stand before T te
 Both run on the layers of `transformers` as they are. The attention function registered here under
 the name `cde` gets the queries, keys and values of a layer, and stores or prepends the context's.
 It hands over to torch's scaled dot product (for long texts in bfloat16 on a CPU to
-`cde.models.attention`), to flash attention, or to `transformers`' eager one.
-`tests/test_attention.py` proves `cached` against one masked pass over the whole sequence.
+`attend_in_blocks`), to flash attention, or to `transformers`' eager one.
+`tests/models/test_attention.py` proves `cached` against one masked pass over the whole sequence.
 """
 
 from __future__ import annotations
@@ -27,14 +27,7 @@ from torch import Tensor, nn
 from transformers.modeling_flash_attention_utils import _flash_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-__all__ = [
-    "ATTENTION_NAME",
-    "ContextCache",
-    "HeadRotation",
-    "attend_in_blocks",
-    "blocks_are_faster",
-    "visibility",
-]
+__all__ = ["ATTENTION_NAME", "ContextCache", "attend_in_blocks", "blocks_are_faster", "visibility"]
 
 #: name under which `transformers` finds the function of this module
 ATTENTION_NAME = "cde"
@@ -80,29 +73,6 @@ class ContextCache:
         return ContextCache(self.length, self.contexts, layers)
 
 
-@dataclass(frozen=True)
-class HeadRotation:
-    """The rotation that the published file `hf_model.py` applies: by the head's index, not the
-    token's.
-
-    Every token from `start` on is turned by the same angle in a given head. So two such tokens
-    score as if nothing had been turned. The scores between them and the unturned context tokens
-    carry a fixed rotation. `cosine` and `sine` are `(heads, 1, head_dim)`.
-    """
-
-    start: int
-    cosine: Tensor
-    sine: Tensor
-
-    def __call__(self, states: Tensor) -> Tensor:
-        """Queries or keys, `(batch, heads, tokens, head_dim)`, turned from `start` on."""
-        before, turned = states[:, :, : self.start], states[:, :, self.start :]
-        first, second = turned.chunk(2, dim=-1)
-        halves = torch.cat([-second, first], dim=-1)
-        turned = turned * self.cosine.to(states.dtype) + halves * self.sine.to(states.dtype)
-        return torch.cat([before, turned], dim=2)
-
-
 def _attend(
     module: nn.Module,
     query: Tensor,
@@ -111,13 +81,13 @@ def _attend(
     attention_mask: Tensor | None,
     context_cache: ContextCache | None = None,
     record_context: ContextCache | None = None,
-    head_rotation: HeadRotation | None = None,
+    turned: Callable[[Tensor], Tensor] | None = None,
     implementation: str = "sdpa",
     sliding_window: int | None = None,
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    if head_rotation is not None:
-        query, key = head_rotation(query), head_rotation(key)
+    if turned is not None:
+        query, key = turned(query), turned(key)
     if record_context is not None:
         record_context.record(module, key, value)
     if context_cache is not None:

@@ -1,82 +1,22 @@
 """Configurations of the encoders: what is saved in `config.json`, checked on construction.
 
-The contextual encoder has one config for our own models and for the published ones. `variant` says
-which of four forward passes it runs; their differences are spelled out in `VARIANTS`, rather than
-spread over four implementations.
+The settings are declared below with type and range, and a config is filled from them. What else
+`transformers` writes into a `config.json` stays as it comes.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal
 
+from pydantic import BeforeValidator, Field, model_validator
 from transformers import AutoConfig, PreTrainedConfig
 
 from cde.models.backbones import FAMILIES
-from cde.validation import (
-    checked_number,
-    checked_switch,
-    checked_text,
-    checked_whole,
-    shown,
-    unknown,
-)
+from cde.validation import Number, Switch, Text, Whole, declared, shown, unknown
 
-__all__ = [
-    "TASK_PREFIXES",
-    "VARIANTS",
-    "BiEncoderConfig",
-    "ContextualConfig",
-    "Variant",
-    "check_settings",
-]
-
-
-@dataclass(frozen=True)
-class Variant:
-    """How one forward pass of the second stage differs from the others.
-
-    What the authors' programs do in training mode alone (the Hub's file shuffles the context,
-    several vectors a document are drawn with replacement) is not among it: training follows this
-    book's way.
-
-    Attributes:
-        rotary: what tokens are turned by. For "text", text tokens turn by their place in the text
-            and context tokens by nothing. For "sequence", tokens turn by the place in the whole
-            sequence, those before `unrotated` by nothing. For "head", they turn by the index of the
-            attention head; "plain" is the backbone's own way.
-        token_type_twice: the token type embedding is added to every token once more.
-        embedding_norm_twice: text passes the backbone's embedding norm before the whole sequence
-            does.
-        window_spares_context: local attention (ModernBERT) counts no places between text and
-            context.
-        residual: the output projection is added to what it projects, instead of replacing it.
-    """
-
-    rotary: Literal["text", "sequence", "head", "plain"]
-    token_type_twice: bool = False
-    embedding_norm_twice: bool = False
-    window_spares_context: bool = True
-    residual: bool = True
-
-
-#: the published forward passes and this book's, by name
-VARIANTS = {
-    #: this book's pass: the paper's description, one embedding norm, context without positions in
-    #: every family
-    "paper": Variant(rotary="text"),
-    #: the authors' self-contained file hf_model.py, which `trust_remote_code` runs for cde-small-v1
-    "hub": Variant(
-        rotary="head", token_type_twice=True, window_spares_context=False, residual=False
-    ),
-    #: the authors' training code over NomicBERT
-    "train": Variant(rotary="sequence", window_spares_context=False),
-    #: the same over ModernBERT: cde-small-v2
-    "v2": Variant(rotary="plain", embedding_norm_twice=True, window_spares_context=False),
-}
-
+__all__ = ["TASK_PREFIXES", "BiEncoderConfig", "ContextualConfig", "check_settings"]
 
 #: what stands before texts in the published models, by kind of task (§10.7 and the authors'
 #: evaluation); settings of both configs: `ContextualEncoder.from_backbone("minilm",
@@ -99,31 +39,45 @@ def check_settings(
         raise ValueError(unknown(strange, known | set(besides)))
 
 
-def _probability(value: Any, name: str) -> float:
-    number = checked_number(value, name)
-    _require(0 <= number < 1, f"{name} must be a probability below 1; it is {shown(value)}")
-    return number
-
-
-def _among(value: Any, accepted: Iterable[str]) -> bool:
-    return isinstance(value, str) and value in accepted
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise ValueError(message)
-
-
-def _check_backbone(values: Any, name: str) -> None:
-    _require(
-        isinstance(values, dict),
-        f"{name} must be a backbone's config as a dictionary; it is {shown(values)}",
-    )
+def _backbone(values: Any) -> Any:
+    if not isinstance(values, dict):
+        raise ValueError("must be a backbone's config as a dictionary")
     kind = values.get("model_type")
-    _require(
-        _among(kind, FAMILIES),
-        f"{name} has the model_type {shown(kind)}; accepted are {', '.join(FAMILIES)}",
-    )
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise ValueError(f"has the model_type {shown(kind)}; accepted are {', '.join(FAMILIES)}")
+    return values
+
+
+_Backbone = Annotated[dict[str, Any], BeforeValidator(_backbone)]
+_Count = Annotated[Whole, Field(ge=1)]
+_CountOrZero = Annotated[Whole, Field(ge=0)]
+_Probability = Annotated[Number, Field(ge=0, lt=1)]
+
+
+def _filled_from(settings: type) -> Callable[..., None]:
+    """The constructor of a config that has these settings, with their names in its signature."""
+    own = inspect.signature(settings).parameters
+
+    def fill(self: Any, **values: Any) -> None:
+        given = {name: values.pop(name) for name in own if name in values}
+        checked = settings(**given)
+        for name in own:
+            setattr(self, name, getattr(checked, name))
+        PreTrainedConfig.__init__(self, **values)
+
+    this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    fill.__signature__ = inspect.Signature([this, *own.values()])  # type: ignore[attr-defined]
+    return fill
+
+
+@declared
+class _BiEncoder:
+    backbone: _Backbone | None = None
+    query_prefix: Text = ""
+    document_prefix: Text = ""
+    max_tokens: Annotated[Whole, Field(ge=2)] = 512
+    dropout: _Probability = 0.0
+    pooling: Literal["mean", "cls", "chunks"] = "mean"
 
 
 class BiEncoderConfig(PreTrainedConfig):  # type: ignore[misc]
@@ -146,30 +100,7 @@ class BiEncoderConfig(PreTrainedConfig):  # type: ignore[misc]
     """
 
     model_type = "cde-bi-encoder"
-
-    def __init__(
-        self,
-        backbone: dict[str, Any] | None = None,
-        query_prefix: str = "",
-        document_prefix: str = "",
-        max_tokens: int = 512,
-        dropout: float = 0.0,
-        pooling: Literal["mean", "cls", "chunks"] = "mean",
-        **kwargs: Any,
-    ) -> None:
-        if backbone is not None:
-            _check_backbone(backbone, "backbone")
-        _require(
-            _among(pooling, ("mean", "cls", "chunks")),
-            f"pooling must be 'mean', 'cls' or 'chunks'; it is {shown(pooling)}",
-        )
-        self.backbone = backbone
-        self.pooling = pooling
-        self.query_prefix = checked_text(query_prefix, "query_prefix")
-        self.document_prefix = checked_text(document_prefix, "document_prefix")
-        self.max_tokens = checked_whole(max_tokens, "max_tokens", 2)
-        self.dropout = _probability(dropout, "dropout")
-        super().__init__(**kwargs)
+    __init__ = _filled_from(_BiEncoder)
 
     @property
     def hidden_size(self) -> int:
@@ -177,8 +108,50 @@ class BiEncoderConfig(PreTrainedConfig):  # type: ignore[misc]
         return int((self.backbone or {})["hidden_size"])
 
 
+@declared
+class _Contextual:
+    first_backbone: _Backbone | None = None
+    second_backbone: _Backbone | None = None
+    context_size: _Count = 64
+    vectors_per_document: _Count = 1
+    attention: Literal["full", "cached", "gated"] = "full"
+    first_stage_mlp: Switch = False
+    soft_prompt_tokens: _CountOrZero = 0
+    output_projection: Switch = False
+    sequence_dropout: _Probability = 0.005
+    null_token: Switch = True
+    tie_token_embeddings: Switch = False
+    matched: Switch = True
+    pool: Literal["text", "all"] = "text"
+    variant: Literal["paper", "hub", "train", "v2"] = "paper"
+    unrotated: _CountOrZero = 0
+    skip_instruction_until: _CountOrZero | None = None
+    query_prefix: Text = ""
+    document_prefix: Text = ""
+    max_tokens: Annotated[Whole, Field(ge=2)] = 512
+    dropout: _Probability = 0.0
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> _Contextual:
+        if self.variant != "paper" and self.attention != "full":
+            raise ValueError(
+                f"the published variant {self.variant!r} was trained with attention 'full'; "
+                f"{self.attention!r} is for variant 'paper'"
+            )
+        if self.pool == "all" and self.attention != "full":
+            raise ValueError("pool='all' needs the context in every text: 'full'")
+        if self.soft_prompt_tokens and self.attention == "gated":
+            raise ValueError(
+                "soft_prompt_tokens stand in the sequence, where attention 'gated' puts nothing: "
+                "take 'full' or 'cached'"
+            )
+        if self.sequence_dropout and not self.null_token and self.attention != "gated":
+            raise ValueError("sequence dropout needs the null token: null_token must be True")
+        return self
+
+
 class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
-    """Config of `ContextualEncoder`.
+    """Config of `ContextualEncoder`, of our own models and of the published ones.
 
     Args:
         first_backbone: config dictionary of M1; None for an encoder saved without its first stage.
@@ -200,7 +173,8 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
         tie_token_embeddings: M1 and M2 share their word embeddings.
         matched: with attention "gated", start with queries that fit keys.
         pool: "text" averages text tokens alone (§4.2), "all" also the context and the soft prompt.
-        variant: which forward pass, a key of `VARIANTS`.
+        variant: which forward pass: "paper" is this book's, "hub", "train" and "v2" are the
+            authors' (`cde.models.VARIANTS`).
         unrotated: so many tokens at the start of the sequence are not turned (variants "hub",
             "train").
         skip_instruction_until: leave tokens up to the first of this id out of the pooling
@@ -217,99 +191,11 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
         128
         >>> ContextualConfig(attention="sparse")
         Traceback (most recent call last):
-        ValueError: attention must be 'full', 'cached' or 'gated'; it is 'sparse'
+        ValueError: attention must be one of full, cached, gated; it is 'sparse'
     """
 
     model_type = "cde-contextual-encoder"
-
-    def __init__(
-        self,
-        first_backbone: dict[str, Any] | None = None,
-        second_backbone: dict[str, Any] | None = None,
-        context_size: int = 64,
-        vectors_per_document: int = 1,
-        attention: str = "full",
-        first_stage_mlp: bool = False,
-        soft_prompt_tokens: int = 0,
-        output_projection: bool = False,
-        sequence_dropout: float = 0.005,
-        null_token: bool = True,
-        tie_token_embeddings: bool = False,
-        matched: bool = True,
-        pool: str = "text",
-        variant: str = "paper",
-        unrotated: int = 0,
-        skip_instruction_until: int | None = None,
-        query_prefix: str = "",
-        document_prefix: str = "",
-        max_tokens: int = 512,
-        dropout: float = 0.0,
-        **kwargs: Any,
-    ) -> None:
-        for values, name in (
-            (first_backbone, "first_backbone"),
-            (second_backbone, "second_backbone"),
-        ):
-            if values is not None:
-                _check_backbone(values, name)
-        _require(
-            _among(variant, VARIANTS),
-            f"variant must be one of {', '.join(VARIANTS)}; it is {shown(variant)}",
-        )
-        _require(
-            _among(attention, ("full", "cached", "gated")),
-            f"attention must be 'full', 'cached' or 'gated'; it is {shown(attention)}",
-        )
-        _require(
-            variant == "paper" or attention == "full",
-            f"the published variant {variant!r} was trained with attention 'full'; {attention!r} "
-            "is for variant 'paper'",
-        )
-        _require(
-            _among(pool, ("text", "all")), f"pool must be 'text' or 'all'; it is {shown(pool)}"
-        )
-        _require(
-            not (pool == "all" and attention != "full"),
-            "pool='all' needs the context in every text: 'full'",
-        )
-        _require(
-            not (
-                checked_whole(soft_prompt_tokens, "soft_prompt_tokens", 0) and attention == "gated"
-            ),
-            "soft_prompt_tokens stand in the sequence, where attention 'gated' puts nothing: take "
-            "'full' or 'cached'",
-        )
-        sequence_dropout = _probability(sequence_dropout, "sequence_dropout")
-        null_token = checked_switch(null_token, "null_token")
-        _require(
-            null_token or sequence_dropout == 0 or attention == "gated",
-            "sequence dropout needs the null token: null_token must be True",
-        )
-        self.first_backbone = first_backbone
-        self.second_backbone = second_backbone
-        self.context_size = checked_whole(context_size, "context_size")
-        self.vectors_per_document = checked_whole(vectors_per_document, "vectors_per_document")
-        self.attention = attention
-        self.first_stage_mlp = checked_switch(first_stage_mlp, "first_stage_mlp")
-        self.soft_prompt_tokens = checked_whole(soft_prompt_tokens, "soft_prompt_tokens", 0)
-        self.output_projection = checked_switch(output_projection, "output_projection")
-        self.sequence_dropout = sequence_dropout
-        self.null_token = null_token
-        self.tie_token_embeddings = checked_switch(tie_token_embeddings, "tie_token_embeddings")
-        self.matched = checked_switch(matched, "matched")
-        self.pool = pool
-        self.variant = variant
-        self.unrotated = checked_whole(unrotated, "unrotated", 0)
-        self.skip_instruction_until = (
-            None
-            if skip_instruction_until is None
-            else checked_whole(skip_instruction_until, "skip_instruction_until", 0)
-        )
-        self.query_prefix = checked_text(query_prefix, "query_prefix")
-        self.document_prefix = checked_text(document_prefix, "document_prefix")
-        self.max_tokens = checked_whole(max_tokens, "max_tokens", 2)
-        self.dropout = _probability(dropout, "dropout")
-        super().__init__(**kwargs)
+    __init__ = _filled_from(_Contextual)
 
     @property
     def hidden_size(self) -> int:
@@ -319,7 +205,7 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
     @property
     def context_tokens(self) -> int:
         """Context tokens that the model is made for: documents times vectors a document."""
-        return self.context_size * self.vectors_per_document
+        return int(self.context_size * self.vectors_per_document)
 
     def carried(self, tokens: int) -> int:
         """What so many context tokens weigh beside each text, in tokens of the text.
@@ -330,9 +216,7 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
             >>> ContextualConfig(attention="cached").carried(64)
             16
         """
-        return (
-            tokens // {"full": 1, "cached": 4}[self.attention] if self.attention != "gated" else 0
-        )
+        return {"full": tokens, "cached": tokens // 4, "gated": 0}[self.attention]
 
 
 # so that AutoConfig and AutoTokenizer know a saved folder's model_type

@@ -18,7 +18,6 @@ from cde.models.attention import ContextCache
 from cde.models.configuration import ContextualConfig, check_settings
 from cde.models.corpus import CorpusEncoder, draw_context, warn_untrained, weights_now
 from cde.models.encoder import Encoder, Vectors, load_tokenizer
-from cde.models.published import Layout, published_config
 from cde.models.stages import FirstStage, NoFirstStage, SecondStage
 from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights, tie
 
@@ -56,9 +55,14 @@ class ContextualEncoder(Encoder):
     def __init__(self, config: ContextualConfig) -> None:
         super().__init__(config)
         self._untrained: int | None = None  # the weights' state as `from_backbone` left them
-        self.second_stage = SecondStage(config)
+        first, second = FirstStage, SecondStage
+        if (config.variant, config.pool, config.skip_instruction_until) != ("paper", "text", None):
+            from cde.models.published import stages_of  # the authors' models alone ask for these
+
+            first, second = stages_of(config)
+        self.second_stage = second(config)
         self.first_stage = (
-            FirstStage(config, self.second_stage.dim) if config.first_backbone else NoFirstStage()
+            first(config, self.second_stage.dim) if config.first_backbone else NoFirstStage()
         )
         if config.tie_token_embeddings and isinstance(self.first_stage, FirstStage):
             shared = self.first_stage.backbone.get_input_embeddings().weight
@@ -180,9 +184,8 @@ class ContextualEncoder(Encoder):
         else:
             raise ValueError(
                 f"{folder} holds a model of type {values.get('model_type')!r}, neither saved by "
-                "ContextualEncoder nor "
-                "in the layout of jxm/cde-small-v1: ContextualEncoder.from_backbone starts from a "
-                "transformer"
+                "ContextualEncoder nor in the layout of jxm/cde-small-v1: "
+                "ContextualEncoder.from_backbone starts from a transformer"
             )
         for name, prefix in (prefixes or {}).items():
             if name not in ("query_prefix", "document_prefix"):
@@ -383,6 +386,8 @@ def load_published(
         Traceback (most recent call last):
         ValueError: the dimensions of the backbone 'elsewhere/unknown' are not known here; ...
     """
+    from cde.models.published import Layout, published_config
+
     config = published_config(
         contextual_config, backbone_config, variant, first_backbone_config, colon_token_id
     )

@@ -24,8 +24,8 @@ from cde.models.configuration import ContextualConfig
 from cde.models.encoder import PromptedEncoder, Vectors, encoder_class, prefixed, save_folder
 from cde.models.weights import fetch_folder, read_config, read_weights
 from cde.quantised import steps_taken
+from cde.retrieval.systems import Role
 from cde.storage import content_hash
-from cde.surrogate import Role
 from cde.validation import checked_texts, checked_whole, shown
 
 __all__ = ["CorpusEncoder", "draw_context", "fingerprint", "warn_untrained", "weights_now"]

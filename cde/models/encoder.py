@@ -29,8 +29,8 @@ from cde.hardware import Precision
 from cde.models.weights import fetch_folder
 from cde.progress import progress
 from cde.quantised import multiplying
+from cde.retrieval.systems import Role, SentenceMethods
 from cde.storage import disk_error, temporary_folder
-from cde.surrogate import Role, SentenceMethods
 from cde.validation import encodable
 
 __all__ = [

@@ -1,5 +1,4 @@
-"""Checkpoints as the authors published them: configs and weights, by name, into
-`ContextualEncoder`.
+"""Checkpoints as the authors published them, by name, and the forward passes that run them.
 
 cde-small-v1 is NomicBERT, cde-small-v2 ModernBERT. Nothing is fetched and no code of a checkpoint
 is run. The settings are read from its `config.json`, and the dimensions of the backbones it names
@@ -10,6 +9,10 @@ The published names differ from those of `transformers`: queries, keys and value
 `Wqkv`, the linear layers of NomicBERT are `fc11`, `fc12`, `fc2`. NomicBERT may also rotate a part
 of each head or rotate neighbouring dimensions. Both become the layout of `transformers` by an order
 of the rows of `Wq` and `Wk`, which no product of queries and keys notices.
+
+Two programs of the authors run them, in three forward passes. `VARIANTS` says how these differ from
+this book's; `PublishedFirstStage` and `PublishedSecondStage` replace the methods of
+`cde.models.stages` by that table. An encoder imports this module when it needs one of these passes.
 """
 
 from __future__ import annotations
@@ -17,15 +20,30 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cde.models.backbones import truncate
 from cde.models.configuration import TASK_PREFIXES, ContextualConfig
+from cde.models.pooling import mean_of_chunks
+from cde.models.reader import context_as_tokens
+from cde.models.stages import FirstStage, SecondStage, through
 
-__all__ = ["BACKBONE_DIMENSIONS", "Layout", "published_config"]
+__all__ = [
+    "BACKBONE_DIMENSIONS",
+    "VARIANTS",
+    "Layout",
+    "OtherPooling",
+    "PublishedFirstStage",
+    "PublishedSecondStage",
+    "Variant",
+    "published_config",
+    "stages_of",
+    "turned_by_head",
+]
 
 _NOMIC = {
     "vocab_size": 30528,
@@ -43,9 +61,8 @@ _NOMIC = {
     "pad_token_id": 0,
     "pad_vocab_size_multiple": 64,
 }
-_MODERN_BASE = {
-    "model_type": "modernbert"
-}  # the defaults of transformers are those of the base model
+# the defaults of transformers are those of the base model
+_MODERN_BASE = {"model_type": "modernbert"}
 _MODERN_LARGE = {
     "model_type": "modernbert",
     "hidden_size": 1024,
@@ -67,6 +84,13 @@ BACKBONE_DIMENSIONS: dict[str, dict[str, Any]] = {
 _COLON_IDS = {"nomic_bert": 1024, "modernbert": 27}  # ":" in the tokenisers of BERT and ModernBERT
 _NOT_SHAPE = ("reference_compile", "architectures", "dtype", "torch_dtype", "transformers_version")
 _GATES = {"swiglu": "silu", "geglu": "gelu", "glu": "sigmoid"}
+_NOT_NOMIC = {
+    "prenorm": "the published NomicBERT is post-norm",
+    "use_rms_norm": "the published NomicBERT has LayerNorm",
+    "rotary_emb_scale_base": "it is xPos, and the published NomicBERT has plain rotations",
+    "parallel_block": "attention and MLP follow each other",
+    "causal": "the encoders attend in both directions",
+}
 
 
 def _refuse(condition: Any, message: str) -> None:
@@ -81,21 +105,8 @@ def _nomic_config(values: Mapping[str, Any], layers: int | None) -> dict[str, An
         gate not in _GATES,
         f"activation_function {gate!r} is not supported; accepted: {', '.join(_GATES)}",
     )
-    _refuse(
-        values.get("prenorm"), "prenorm=true is not supported: the published NomicBERT is post-norm"
-    )
-    _refuse(
-        values.get("use_rms_norm"),
-        "use_rms_norm=true is not supported: the published NomicBERT has LayerNorm",
-    )
-    _refuse(values.get("rotary_emb_scale_base"), "rotary_emb_scale_base (xPos) is not supported")
-    _refuse(
-        values.get("parallel_block"),
-        "parallel_block=true is not supported: attention and MLP follow each other",
-    )
-    _refuse(
-        values.get("causal"), "causal=true is not supported: the encoders attend in both directions"
-    )
+    for name, reason in _NOT_NOMIC.items():
+        _refuse(values.get(name), f"{name}={values.get(name)!r} is not supported: {reason}")
     dim, heads = int(values["n_embd"]), int(values["n_head"])
     multiple = int(values.get("pad_vocab_size_multiple") or 1)
     biases = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"]
@@ -143,9 +154,9 @@ def _backbone(values: Mapping[str, Any], variant: str, layers: Any) -> dict[str,
     _refuse(
         nomic == (variant == "v2"),
         f"variant {variant!r} runs on {'ModernBERT' if variant == 'v2' else 'NomicBERT'}, and the "
-        "backbone's config is "
-        f"that of {'NomicBERT (n_embd, n_layer, …)' if nomic else 'ModernBERT'}: "
-        f"take variant={'hub or train' if nomic else 'v2'}",
+        "backbone's config is that of "
+        f"{'NomicBERT (n_embd, n_layer, …): take' if nomic else 'ModernBERT: take'} "
+        f"variant={'hub or train' if nomic else 'v2'}",
     )
     limit = int(layers or 0)  # 0 is no limit, as in the authors' code
     _refuse(
@@ -204,11 +215,10 @@ def published_config(
         _refuse(
             instruction >= size_of_vocabulary,
             f"pool_ignore_instruction_tokens looks for the token {instruction} (a colon), and the "
-            "vocabulary has "
-            f"{size_of_vocabulary}: give colon_token_id",
+            f"vocabulary has {size_of_vocabulary}: give colon_token_id",
         )
     pool = "text" if variant == "hub" or get("pool_ignore_contextual_tokens", True) else "all"
-    return ContextualConfig(
+    config: ContextualConfig = ContextualConfig(
         first_backbone=first,
         second_backbone=second,
         context_size=size,
@@ -224,9 +234,9 @@ def published_config(
         unrotated=size * per_document if agnostic else 0,
         skip_instruction_until=instruction,
         max_tokens=int(get("max_seq_length") or 512),
-        query_prefix=TASK_PREFIXES["retrieval"]["query_prefix"],
-        document_prefix=TASK_PREFIXES["retrieval"]["document_prefix"],
+        **TASK_PREFIXES["retrieval"],
     )
+    return config
 
 
 def _known(name: Any) -> dict[str, Any]:
@@ -236,14 +246,6 @@ def _known(name: Any) -> dict[str, Any]:
         f"Known are {', '.join(BACKBONE_DIMENSIONS)}",
     )
     return BACKBONE_DIMENSIONS[name]
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a published tensor goes: one tensor of ours, or the rows of several in turn."""
-
-    ours: tuple[str, ...]
-    rows: Tensor | None = None  # the order of the rows of queries and keys
 
 
 #: published name, ours; a {} is the number of a layer
@@ -283,70 +285,51 @@ class Layout:
     """Published names of a model's tensors, and the way there and back."""
 
     def __init__(self, config: ContextualConfig) -> None:
-        self.backbones = {
-            "first_stage.backbone.": config.first_backbone,
-            "second_stage.backbone.": config.second_backbone,
-        }
+        self.names = list(_HEADS)  # published, ours
+        self.orders: dict[str, Tensor | None] = {}  # of the rows of queries and keys
+        backbones = (config.first_backbone, config.second_backbone)
+        for (published, ours), backbone in zip(_STAGES, backbones, strict=True):
+            if backbone is not None:
+                nomic = backbone["model_type"] == "nomic_bert"
+                inside = _NOMIC_NAMES if nomic else (("", ""),)
+                self.names += [(published + one, ours + other) for one, other in inside]
+                self.orders[published] = _row_order(backbone) if nomic else None
 
-    def place(self, published: str) -> _Place | None:
-        """Where the published tensor of this name goes; None if no such name is known."""
-        for template, replacement in _HEADS:
-            ours = _renamed(published, template, replacement)
-            if ours is not None:
-                return _Place((ours,))
-        for prefix, stage in _STAGES:
-            backbone = self.backbones[stage]
-            if not published.startswith(prefix) or backbone is None:
-                continue
-            rest = published.removeprefix(prefix)
-            if backbone["model_type"] == "modernbert":
-                return _Place((stage + rest,))
-            renamed = (
-                _renamed(rest, template, replacement) for template, replacement in _NOMIC_NAMES
-            )
-            names = tuple(stage + name for name in renamed if name is not None)
-            return (
-                _Place(names, _row_order(backbone) if len(names) == 3 else None) if names else None
-            )
-        return None
+    def place(self, published: str) -> tuple[list[str], Tensor | None]:
+        """Our names of the published tensor, whose rows several share in turn; and the order of
+        the rows of queries and keys, if it holds them and they have another.
+        """
+        ours = [_renamed(published, template, own) for template, own in self.names]
+        names = [name for name in ours if name is not None]
+        order = next((self.orders[one] for one in self.orders if published.startswith(one)), None)
+        return names, order if len(names) == 3 else None
 
     def published_names(self, ours: list[str]) -> dict[str, str]:
         """What the published layout calls tensors of ours, for messages."""
         names = {}
         for name in ours:
-            candidates = [_renamed(name, own, published) for published, own in _HEADS]
-            for prefix, stage in _STAGES:
-                backbone = self.backbones[stage]
-                if name.startswith(stage) and backbone is not None:
-                    rest = name.removeprefix(stage)
-                    nomic = backbone["model_type"] == "nomic_bert"
-                    renamed = (
-                        [_renamed(rest, own, published) for published, own in _NOMIC_NAMES]
-                        if nomic
-                        else [rest]
-                    )
-                    candidates += [prefix + one for one in renamed if one is not None]
-            names[name] = next((one for one in candidates if one is not None), name)
+            renamed = (_renamed(name, own, published) for published, own in self.names)
+            names[name] = next((one for one in renamed if one is not None), name)
         return names
 
     def to_ours(self, published: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
         """Tensors under our names, and the published names that have no place."""
         tensors, unexpected = {}, []
         for name, tensor in published.items():
-            place = self.place(name)
-            if place is None:
+            names, order = self.place(name)
+            if not names:
                 unexpected.append(name)
-            elif len(place.ours) == 1:
-                tensors[place.ours[0]] = tensor
+            elif len(names) == 1:
+                tensors[names[0]] = tensor
             else:
                 parts = (
                     list(tensor.chunk(3, dim=0))
                     if tensor.ndim and tensor.shape[0] % 3 == 0
                     else [tensor] * 3
                 )
-                if place.rows is not None and tensor.ndim and len(parts[0]) == len(place.rows):
-                    parts[:2] = [part[place.rows] for part in parts[:2]]
-                tensors.update(zip(place.ours, parts, strict=True))
+                if order is not None and tensor.ndim and len(parts[0]) == len(order):
+                    parts[:2] = [part[order] for part in parts[:2]]
+                tensors.update(zip(names, parts, strict=True))
         return tensors, unexpected
 
     def to_published(
@@ -355,16 +338,16 @@ class Layout:
         """Tensors of ours (weights, or gradients) under the published names that are asked for."""
         result: dict[str, Tensor | None] = {}
         for name in names:
-            place = self.place(name)
-            if place is None:
+            places, order = self.place(name)
+            if not places:
                 raise KeyError(f"{name!r} is not the name of a tensor of this model")
-            parts = [ours.get(one) for one in place.ours]
+            parts = [ours.get(one) for one in places]
             whole = [part for part in parts if part is not None]
             if len(whole) < len(parts):
                 result[name] = None
                 continue
-            if place.rows is not None:
-                back = place.rows.argsort()
+            if order is not None:
+                back = order.argsort()
                 whole[:2] = [part[back] for part in whole[:2]]
             result[name] = torch.cat(whole) if len(whole) > 1 else whole[0]
         return result
@@ -384,3 +367,193 @@ def _row_order(backbone: Mapping[str, Any]) -> Tensor | None:
     return torch.cat(
         [order + number * head for number in range(int(backbone["num_attention_heads"]))]
     )
+
+
+# --- the authors' forward passes
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How one forward pass of the second stage differs from the others.
+
+    What the authors' programs do in training mode alone (the Hub's file shuffles the context,
+    several vectors a document are drawn with replacement) is not among it: training follows this
+    book's way.
+
+    Attributes:
+        rotary: what tokens are turned by. For "text", text tokens turn by their place in the text
+            and context tokens by nothing. For "sequence", tokens turn by the place in the whole
+            sequence, those before `unrotated` by nothing. For "head", they turn by the index of the
+            attention head; "plain" is the backbone's own way.
+        token_type_twice: the token type embedding is added to every token once more.
+        embedding_norm_twice: text passes the backbone's embedding norm before the whole sequence
+            does.
+        window_spares_context: local attention (ModernBERT) counts no places between text and
+            context.
+        residual: the output projection is added to what it projects, instead of replacing it.
+    """
+
+    rotary: Literal["text", "sequence", "head", "plain"]
+    token_type_twice: bool = False
+    embedding_norm_twice: bool = False
+    window_spares_context: bool = True
+    residual: bool = True
+
+
+#: the published forward passes and this book's, by name
+VARIANTS = {
+    #: this book's pass: the paper's description, one embedding norm, context without positions in
+    #: every family
+    "paper": Variant(rotary="text"),
+    #: the authors' self-contained file hf_model.py, which `trust_remote_code` runs for cde-small-v1
+    "hub": Variant(
+        rotary="head", token_type_twice=True, window_spares_context=False, residual=False
+    ),
+    #: the authors' training code over NomicBERT
+    "train": Variant(rotary="sequence", window_spares_context=False),
+    #: the same over ModernBERT: cde-small-v2
+    "v2": Variant(rotary="plain", embedding_norm_twice=True, window_spares_context=False),
+}
+
+
+def turned_by_head(states: Tensor, start: int, frequencies: Tensor) -> Tensor:
+    """The rotation that the published file `hf_model.py` applies: by the head's index, not the
+    token's.
+
+    Every token from `start` on is turned by the same angle in a given head. So two such tokens
+    score as if nothing had been turned. The scores between them and the unturned context tokens
+    carry a fixed rotation.
+
+    Args:
+        states: queries or keys, `(batch, heads, tokens, head_dim)`.
+        start: the first token that is turned.
+        frequencies: `(head_dim / 2,)`, of the backbone's rotation.
+    """
+    heads = torch.arange(states.shape[1], device=frequencies.device)
+    angles = (heads[:, None].float() * frequencies).repeat(1, 2)[:, None]
+    before, turned = states[:, :, :start], states[:, :, start:]
+    first, second = turned.chunk(2, dim=-1)
+    halves = torch.cat([-second, first], dim=-1)
+    turned = turned * angles.cos().to(states.dtype) + halves * angles.sin().to(states.dtype)
+    return torch.cat([before, turned], dim=2)
+
+
+class PublishedFirstStage(FirstStage):
+    """M1 as the authors' programs run it."""
+
+    def __init__(self, config: ContextualConfig, dim: int) -> None:
+        super().__init__(config, dim)
+        self.variant = VARIANTS[config.variant]
+
+    def positions(self, places: Tensor) -> Tensor:
+        """With `rotary` "head" none: what turns all tokens alike leaves their products as they
+        are.
+        """
+        return torch.zeros_like(places) if self.variant.rotary == "head" else places
+
+    def hidden_states(self, input_ids: Tensor, mask: Tensor | None) -> Tensor:
+        """Last hidden states; with `rotary` "sequence" padding has none, as after unpadding."""
+        hidden = super().hidden_states(input_ids, mask)
+        if self.variant.rotary == "sequence" and mask is not None:
+            hidden = hidden * mask.unsqueeze(-1)
+        return hidden
+
+    def pool(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """Means over tokens, or over chunks of the padded length."""
+        if self.parts == 1:
+            return super().pool(hidden, mask)
+        return mean_of_chunks(hidden, mask, self.parts)
+
+
+class OtherPooling(SecondStage):
+    """M2 with `pool="all"` or `skip_instruction_until`."""
+
+    def pool(self, input_ids: Tensor, mask: Tensor | None, text: Tensor, before: Tensor) -> Tensor:
+        """The mean over a text's tokens behind its instruction, or over these and all before."""
+        mask = self._behind_instruction(input_ids, mask)
+        if self.config.pool == "all":
+            text = torch.cat([before, text], dim=1)
+            if mask is not None:
+                mask = nn.functional.pad(mask, (before.shape[1], 0), value=True)
+        return super().pool(input_ids, mask, text, before)
+
+    def _behind_instruction(self, input_ids: Tensor, mask: Tensor | None) -> Tensor | None:
+        if self.config.skip_instruction_until is None:
+            return mask
+        marks: Tensor = input_ids == self.config.skip_instruction_until
+        marks[:, 0] = False
+        found = marks.any(dim=1, keepdim=True)
+        place = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        after = ~found | (place > marks.int().argmax(dim=1, keepdim=True))
+        return after if mask is None else after & mask
+
+
+class PublishedSecondStage(OtherPooling):
+    """M2 as the authors' programs run it."""
+
+    def __init__(self, config: ContextualConfig) -> None:
+        super().__init__(config)
+        self.variant = VARIANTS[config.variant]
+        self.window_spares_context = self.variant.window_spares_context
+
+    def context_tokens(self, context: Tensor | None, null_context: bool, batch: int) -> Tensor:
+        """The context as tokens of M2, cut to those that the model was made for.
+
+        Raises:
+            ValueError: fewer than the authors' code accepts: there is no pass to be faithful to.
+        """
+        if context is not None:
+            per_document, wanted = self.config.vectors_per_document, self.config.context_tokens
+            tokens = context_as_tokens(context, per_document, self.dim, batch)
+            count = tokens.shape[1]
+            few = self.config.variant == "hub" and count < wanted
+            _refuse(
+                few or (per_document > 1 and count != wanted),
+                f"the published variant {self.config.variant!r} reads {self.config.context_size} "
+                f"context documents{' or more' if per_document == 1 else ''}; "
+                f"{count // per_document} were given. with_context(texts) repeats documents where "
+                "there are fewer",
+            )
+            context = tokens[:, :wanted] if per_document == 1 else context
+        return super().context_tokens(context, null_context, batch)
+
+    def embed(self, input_ids: Tensor) -> Tensor:
+        """Token vectors of texts, normalised with `embedding_norm_twice`."""
+        hidden = super().embed(input_ids)
+        return super().normalise(hidden) if self.variant.embedding_norm_twice else hidden
+
+    def normalise(self, hidden: Tensor) -> Tensor:
+        """What stands before the first layer, behind one more type with `token_type_twice`."""
+        if self.variant.token_type_twice:
+            hidden = hidden + self.backbone.embeddings.token_type_embeddings.weight[0]
+        return super().normalise(hidden)
+
+    def layers(self, hidden: Tensor, mask: Tensor | None, *shape: Any, **options: Any) -> Tensor:
+        """All layers; with `rotary` "head", queries and keys are turned by it."""
+        start = self.config.unrotated
+        if self.variant.rotary == "head" and start:
+            rotary: Any = self.backbone.get_submodule("rotary_emb")
+            options["turned"] = partial(turned_by_head, start=start, frequencies=rotary.inv_freq)
+        return super().layers(hidden, mask, *shape, **options)
+
+    def positions(self, places: Tensor, before: int) -> Tensor:
+        """What the layers turn tokens by, as `rotary` has it."""
+        return {
+            "text": super().positions(places, before),
+            "sequence": places.masked_fill(places < self.config.unrotated, 0),
+            "head": torch.zeros_like(places),
+            "plain": places,
+        }[self.variant.rotary]
+
+    def project(self, pooled: Tensor) -> Tensor:
+        """The embedding of a pooled vector: without `residual`, the output projection alone."""
+        if self.variant.residual or self.output_projection is None:
+            return super().project(pooled)
+        return through(self.output_projection, pooled)
+
+
+def stages_of(config: ContextualConfig) -> tuple[type[FirstStage], type[SecondStage]]:
+    """The classes of both stages, of a config that does not run this book's pass as it is."""
+    if config.variant == "paper":
+        return FirstStage, OtherPooling
+    return PublishedFirstStage, PublishedSecondStage

@@ -61,7 +61,6 @@ def search(
     query_vectors: NDArray[np.float32],
     document_vectors: NDArray[np.float32],
     depth: int = 10,
-    index: str = "exact",
     block: int = 4096,
     device: str | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -71,16 +70,14 @@ def search(
         query_vectors: `(n, dim)` float32.
         document_vectors: `(m, dim)` float32.
         depth: how many to return; at most m are.
-        index: "exact", or a FAISS factory string such as "IVF256,Flat" (approximate).
-        block: rows of queries and of documents that are compared at a time ("exact").
-        device: for "exact"; by default CUDA where there is one.
+        block: rows of queries and of documents that are compared at a time.
+        device: by default CUDA where there is one.
 
     Returns:
-        scores `(n, depth)` float32 in descending order, and positions `(n, depth)` int64
-        (−1 where an approximate index found fewer).
+        scores `(n, depth)` float32 in descending order, and positions `(n, depth)` int64.
 
     Raises:
-        ValueError: the vectors' lengths differ, depth is below 1, or an index that FAISS has not.
+        ValueError: the vectors' lengths differ, or depth is below 1.
         TypeError: vectors that are no arrays of numbers.
 
     Example:
@@ -89,7 +86,6 @@ def search(
         [[0]]
     """
     depth, block = checked_whole(depth, "depth"), checked_whole(block, "block")
-    index = checked_text(index, "index")
     query_vectors = array_of_numbers(query_vectors, "query_vectors")
     document_vectors = array_of_numbers(document_vectors, "document_vectors")
     if (
@@ -106,34 +102,6 @@ def search(
         return np.zeros((len(query_vectors), depth), np.float32), np.zeros(
             (len(query_vectors), depth), np.int64
         )
-    if index != "exact":
-        import faiss
-
-        try:
-            dim = document_vectors.shape[1]
-            built = faiss.index_factory(dim, index, faiss.METRIC_INNER_PRODUCT)
-        except RuntimeError as error:
-            raise ValueError(
-                f"index must be 'exact' or a factory string of FAISS, such as 'IVF256,Flat'; it is "
-                f"{shown(index)}"
-            ) from error
-        documents = np.ascontiguousarray(document_vectors, dtype=np.float32)
-        built.train(documents)
-        built.add(documents)
-        scores, positions = built.search(
-            np.ascontiguousarray(query_vectors, dtype=np.float32), depth
-        )
-        return scores, positions
-    return _exact_search(query_vectors, document_vectors, depth, block, device)
-
-
-def _exact_search(
-    query_vectors: NDArray[np.float32],
-    document_vectors: NDArray[np.float32],
-    depth: int,
-    block: int,
-    device: str | None,
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     import torch
 
     device = compute_device(device)
@@ -158,9 +126,7 @@ def _exact_search(
     return scores, positions
 
 
-def rank(
-    encoder: System, retrieval_set: RetrievalSet, depth: int = 1000, index: str = "exact"
-) -> Rankings:
+def rank(encoder: System, retrieval_set: RetrievalSet, depth: int = 1000) -> Rankings:
     """Rank a retrieval set's corpus for each of its queries: query id → document id → score.
 
     Raises:
@@ -176,10 +142,10 @@ def rank(
     queries = encoded(encoder, retrieval_set.queries, "queries")
     dim = queries.shape[1] if len(queries) else None
     documents = encoded(encoder, retrieval_set.documents, "documents", dim)
-    scores, positions = search(queries, documents, depth, index)
+    scores, positions = search(queries, documents, depth)
     ids = np.asarray(retrieval_set.document_ids, dtype=object)
     return {
-        query: {ids[p]: float(s) for s, p in zip(row, where, strict=True) if p >= 0}
+        query: {ids[p]: float(s) for s, p in zip(row, where, strict=True)}
         for query, row, where in zip(retrieval_set.query_ids, scores, positions, strict=True)
     }
 
@@ -360,7 +326,6 @@ def evaluate(
     retrieval_set: RetrievalSet,
     metrics: str | Sequence[str] = ("ndcg@10",),
     depth: int = 1000,
-    index: str = "exact",
     drop_own: bool = True,
 ) -> dict[str, float]:
     """Mean over queries of trec_eval's measures.
@@ -371,7 +336,6 @@ def evaluate(
         retrieval_set: what to search.
         metrics: one or several of ndcg@k, map@k, recall@k, p@k, mrr@k.
         depth: how many documents are ranked.
-        index: "exact", or a FAISS factory string.
         drop_own: drop a document with the query's own id unless it is judged relevant.
 
     Returns:
@@ -394,9 +358,7 @@ def evaluate(
     if not retrieval_set.queries:
         raise ValueError(f"{retrieval_set.name} has no judged query to evaluate on")
     metrics = checked_texts([metrics] if isinstance(metrics, str) else metrics, "metrics")
-    scores = score_queries(
-        rank(encoder, retrieval_set, depth, index), retrieval_set, metrics, drop_own
-    )
+    scores = score_queries(rank(encoder, retrieval_set, depth), retrieval_set, metrics, drop_own)
     return {metric: float(scores[metric].mean()) for metric in metrics}
 
 

@@ -1,43 +1,51 @@
-"""What can search: encoders, rankers, and models of sentence-transformers.
+"""What can search: encoders, rankers, and models of sentence-transformers; and the methods by which
+our encoders are such models.
 
 An encoder turns queries and documents into vectors, a ranker ranks a set without any. A model with
 the methods of sentence-transformers (`encode`; `encode_query` and `encode_document` if there are)
 becomes an encoder here. So its own prompts for queries and for documents stand before them, and its
 own `similarity_fn_name` decides: for "cosine" vectors are brought to length 1, for "dot" they stay.
 
+The other way round, `SentenceMethods` gives every encoder of this package the methods of that
+library, with the vectors of `encode_queries` and `encode_documents`, so that code which was written
+for a `SentenceTransformer` takes our encoders too. Two things differ from there, and neither
+changes a ranking by cosine: vectors have length 1 whether asked for or not, and texts are put into
+batches by their length, of which `batch_size` is the upper limit.
+
 Cost: none beside the model's own.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from contextlib import nullcontext
+from typing import Any, Literal, Protocol, TypedDict, Unpack, runtime_checkable
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from cde.data import RetrievalSet
-from cde.hardware import Precision
-from cde.lexical import BM25
-from cde.models import ContextualEncoder, CorpusEncoder
-from cde.models.encoder import encoder_class
-from cde.models.weights import fetch_folder, read_config
-from cde.progress import progress
-from cde.surrogate import Surrogate
-from cde.validation import encodable
+from cde.progress import progress, without_bars
+from cde.validation import checked_texts, checked_whole, encodable, unknown
 
 __all__ = [
+    "EncodeOptions",
     "Encoder",
     "Ranker",
     "Rankings",
+    "Role",
     "SentenceEncoder",
+    "SentenceMethods",
     "System",
     "as_encoder",
-    "named_system",
 ]
 
+#: which prompt of an encoder stands before a text: that of queries, of documents, or none
+Role = Literal["", "query", "document"]
 #: query id → document id → score
 Rankings = Mapping[str, Mapping[str, float]]
 
@@ -156,30 +164,98 @@ def as_encoder(model: object) -> Encoder:
     )
 
 
-def named_system(
-    name: str, max_tokens: int | None = None, cache: bool = True, precision: Precision = "auto"
-) -> Any:
-    """An encoder or ranker by name."""
-    path = Path(name).expanduser()
-    if name != "minilm" and name != "bm25" and not path.is_dir() and "/" not in name:
-        raise FileNotFoundError(
-            f"no model {name!r}: accepted are minilm, bm25, a repository of the Hub, and the "
-            "folder of a BiEncoder, ContextualEncoder, CorpusEncoder or sentence-transformers model"
-        )
-    system: Any = BM25() if name == "bm25" else None
-    if name not in ("minilm", "bm25"):
-        folder = fetch_folder(path if path.is_dir() else name)
-        values = read_config(folder) if (folder / "config.json").is_file() else {}
-        kind = encoder_class(values.get("model_type"))
-        if kind is not None:
-            kind = CorpusEncoder if values.get("context_drawn") else kind
-            system = kind.from_pretrained(folder, precision=precision)
-        elif "embedder" in values or values.get("architecture") == "transductive":
-            system = ContextualEncoder.from_pretrained(folder, precision=precision)
+class EncodeOptions(TypedDict, total=False):
+    """Options of `encode`, named as in sentence-transformers."""
+
+    prompt_name: str | None
+    prompt: str | None
+    batch_size: int | None
+    show_progress_bar: bool | None
+    convert_to_numpy: bool
+    convert_to_tensor: bool
+    normalize_embeddings: bool
+    truncate_dim: int | None
+
+
+class SentenceMethods:
+    """Methods of sentence-transformers for encoders that have `_vectors`; not used by itself."""
+
+    #: how two vectors are compared
+    similarity_fn_name = "cosine"
+
+    @abstractmethod
+    def _vectors(
+        self, texts: Sequence[str], role: Role, batch_size: int | None = None
+    ) -> NDArray[np.float32]:
+        """Unit vectors `(n, dim)` of texts, with the prompt of their role before them."""
+
+    def encode(self, inputs: str | Sequence[str], **options: Unpack[EncodeOptions]) -> Any:
+        """Vectors of texts, with no prompt unless one is named.
+
+        Returns:
+            Float32: an array `(n, dim)`, or a tensor, or a list of tensors, as the options say. For
+            one string, one vector `(dim,)`.
+        """
+        return self._encoded(inputs, "", options)
+
+    def encode_query(self, inputs: str | Sequence[str], **options: Unpack[EncodeOptions]) -> Any:
+        """Vectors of queries, those of `encode_queries`; arguments and result as for `encode`."""
+        return self._encoded(inputs, "query", options)
+
+    def encode_document(self, inputs: str | Sequence[str], **options: Unpack[EncodeOptions]) -> Any:
+        """Vectors of documents, those of `encode_documents`; arguments and result as for
+        `encode`.
+        """
+        return self._encoded(inputs, "document", options)
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        """Cosines of all vectors with all others.
+
+        Returns:
+            `(n, m)` float32.
+        """
+        return _unit(embeddings1) @ _unit(embeddings2).T
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
+        """The cosine of each vector with the other in its place.
+
+        Returns:
+            `(n,)` float32.
+        """
+        return (_unit(embeddings1) * _unit(embeddings2)).sum(dim=-1)
+
+    def _encoded(self, inputs: Any, role: Role, options: EncodeOptions) -> Any:
+        if strange := set(options) - set(EncodeOptions.__annotations__):
+            raise TypeError(unknown(strange, EncodeOptions.__annotations__, "option"))
+        prompt, name = options.get("prompt"), options.get("prompt_name")
+        if prompt is None and name is not None:
+            if name not in ("query", "document"):
+                raise ValueError(f"prompt_name must be 'query' or 'document'; it is {name!r}")
+            role = name  # type: ignore[assignment]
+        single = isinstance(inputs, str)
+        texts = checked_texts([inputs] if single else inputs, "inputs")
+        if prompt is not None:
+            role, texts = "", [prompt + text for text in texts]
+        size, dim = options.get("batch_size"), options.get("truncate_dim")
+        size = None if size is None else checked_whole(size, "batch_size")
+        quiet = without_bars() if options.get("show_progress_bar") is False else nullcontext()
+        with quiet:
+            vectors = self._vectors(texts, role, size)
+        if dim is not None:
+            vectors = vectors[:, : checked_whole(dim, "truncate_dim")]
+            if options.get("normalize_embeddings"):
+                vectors = normalize(torch.from_numpy(vectors), dim=-1).numpy()
+        if options.get("convert_to_tensor"):
+            rows: Any = torch.from_numpy(vectors).to(getattr(self, "device", "cpu"))
+        elif options.get("convert_to_numpy", True):
+            rows = vectors
         else:
-            name = str(folder)
-    if system is None:
-        return Surrogate(name, max_tokens, precision, cache=cache)
-    if max_tokens is not None:
-        raise ValueError(f"{name} has a limit on tokens of its own: max_tokens is for minilm")
-    return system
+            rows = list(torch.from_numpy(vectors))
+        return rows[0] if single else rows
+
+
+def _unit(vectors: Any) -> Tensor:
+    if isinstance(vectors, (list, tuple)) and len(vectors) and isinstance(vectors[0], Tensor):
+        vectors = torch.stack(list(vectors))
+    tensor = torch.as_tensor(np.asarray(vectors) if not isinstance(vectors, Tensor) else vectors)
+    return normalize(tensor.float(), dim=-1).reshape(-1, tensor.shape[-1])

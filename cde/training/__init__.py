@@ -10,11 +10,10 @@ import lazy_loader
 
 if TYPE_CHECKING:
     from cde.training.configuration import TrainConfig
-    from cde.training.gradient_cache import cached_backward
     from cde.training.loss import ContrastiveLoss, contrastive_loss
-    from cde.training.preparation import Preparation, mine_hard_negatives
+    from cde.training.preparation import Preparation
     from cde.training.processes import Processes, differing_process
-    from cde.training.step import BatchTexts, backward
+    from cde.training.step import BatchTexts, backward, cached_backward
     from cde.training.trainer import Trainer, build_model
 
 __all__ = [
@@ -29,7 +28,6 @@ __all__ = [
     "cached_backward",
     "contrastive_loss",
     "differing_process",
-    "mine_hard_negatives",
 ]
 
 # imported on first use: a page that only reads records loads no torch
@@ -37,11 +35,10 @@ __getattr__, __dir__, _ = lazy_loader.attach(
     __name__,
     submod_attrs={
         "configuration": ["TrainConfig"],
-        "gradient_cache": ["cached_backward"],
         "loss": ["ContrastiveLoss", "contrastive_loss"],
-        "preparation": ["Preparation", "mine_hard_negatives"],
+        "preparation": ["Preparation"],
         "processes": ["Processes", "differing_process"],
-        "step": ["BatchTexts", "backward"],
+        "step": ["BatchTexts", "backward", "cached_backward"],
         "trainer": ["Trainer", "build_model"],
     },
 )

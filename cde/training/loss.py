@@ -104,7 +104,7 @@ def contrastive_loss(
         queries: `(n, dim)`, of any length: they are brought to length 1 here.
         documents: `(m, dim)`, m ≥ n; document i is labelled for query i.
         temperature: τ.
-        masked: `(n, m)` bool, negatives to leave out (`cde.batching.filtering.false_negatives`); a
+        masked: `(n, m)` bool, negatives to leave out (`cde.batching.negatives.false_negatives`); a
             labelled document is never left out.
         positives: `(n, m)` bool, where a query has several labelled documents: the target is
             uniform over them. By default document i alone.

@@ -7,7 +7,7 @@ run and every process draw the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,70 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.batching.clustering import cluster_pairs, cluster_vectors
-from cde.batching.filtering import false_negatives
-from cde.batching.packing import BatchSampler
-from cde.batching.plans import PlannedBatches
+from cde.batching.negatives import false_negatives, mine_hard_negatives
+from cde.batching.packing import BatchSampler, PlannedBatches
 from cde.data import Pairs
 from cde.models.encoder import tokenise
 from cde.surrogate import Surrogate
 from cde.training.configuration import TrainConfig
 from cde.training.step import BatchTexts
 
-__all__ = ["Preparation", "fixed_context", "mine_hard_negatives"]
+__all__ = ["Preparation", "fixed_context"]
 
 Vectors = NDArray[np.float32]
 Positions = NDArray[np.int64]
 Agreement = Callable[[NDArray[Any]], NDArray[Any]]
-
-
-def mine_hard_negatives(
-    query_vectors: Vectors,
-    document_vectors: Vectors,
-    count: int,
-    domains: Sequence[str] | None = None,
-    epsilon: float = 0.0,
-) -> Positions:
-    """The documents nearest to each query that are not in S(q, d): `(n, count)` int64 positions.
-
-    Args:
-        query_vectors, document_vectors: `(n, dim)` float32 unit vectors of the pairs.
-        count: hard negatives a query.
-        domains: of each pair; negatives come from the query's own.
-        epsilon: documents that score at least the labelled one's score plus ε are false negatives.
-
-    Raises:
-        ValueError: a domain that has too few documents.
-
-    Example:
-        >>> vectors = np.array([[1, 0], [0.8, 0.6], [0, 1]], np.float32)
-        >>> mine_hard_negatives(vectors, vectors, 1).ravel().tolist()
-        [1, 0, 1]
-    """
-    names = (
-        np.zeros(len(query_vectors), np.int64)
-        if domains is None
-        else np.unique(domains, return_inverse=True)[1]
-    )
-    mined = np.empty((len(query_vectors), count), np.int64)
-    for domain in np.unique(names):
-        rows = np.flatnonzero(names == domain)
-        if len(rows) <= count:
-            raise ValueError(
-                f"a domain of {len(rows)} pairs has too few documents for {count} hard negatives "
-                "a query"
-            )
-        for start in range(0, len(rows), 1024):
-            some = rows[start : start + 1024]
-            scores = query_vectors[some] @ document_vectors[rows].T
-            own = np.searchsorted(rows, some)
-            limit = scores[np.arange(len(some)), own][:, None] + np.float32(epsilon)
-            # false negatives go behind all others, the labelled document last
-            ranked = np.where(scores >= limit, scores - 10, scores)
-            ranked[np.arange(len(some)), own] = -np.inf
-            best = np.argpartition(-ranked, count - 1, axis=1)[:, :count]
-            order = np.take_along_axis(-ranked, best, axis=1).argsort(axis=1, kind="stable")
-            mined[some] = rows[np.take_along_axis(best, order, axis=1)]
-    return mined
 
 
 def fixed_context(config: TrainConfig, pairs: int) -> Positions:
@@ -110,7 +59,7 @@ class Preparation:
         rank: which of them this is.
         hard_negatives: `(n, h)` positions of documents; by default mined, as the config asks.
         plan: `(steps, batch_size)` positions of the pairs of each step, in place of the config's
-            batches (`cde.batching.plans`).
+            batches (`cde.batching.packing`).
         agreed: what all processes take for an array that each has made (`Processes.agreed`).
 
     Raises:

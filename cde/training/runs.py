@@ -48,8 +48,8 @@ from cde.storage import (
     write_json,
 )
 from cde.training import Processes, TrainConfig, Trainer
-from cde.training.loop import CHECKPOINT
 from cde.training.loss import Loss, contrastive_loss, loss_key
+from cde.training.trainer import CHECKPOINT
 
 __all__ = ["PROCEDURE", "Run", "provenance", "run_key", "stored", "train"]
 
@@ -270,7 +270,7 @@ def train(
             drawn.
         hard_negatives: `(n, h)` positions of documents; by default mined, as the config asks.
         plan: `(steps, batch_size)` positions of the pairs of each step, in place of the config's
-            batches (`cde.batching.plans`).
+            batches (`cde.batching.packing`).
         tests: collections on which an encoder without context is tested on the way, where
             `config.evaluate_every` asks for it: NDCG@10 is in the metrics of the step, under
             "ndcg@10 " and the collection's name. The context of a contextual encoder is null.

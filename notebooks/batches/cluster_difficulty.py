@@ -99,7 +99,7 @@ names = {size: f"{size:,}" for size in settings.cluster_sizes}
 
 # %%
 from cde.batching.packing import BatchSampler
-from cde.batching.statistics import batch_difficulty
+from cde_studies.batches.statistics import batch_difficulty
 
 ORDERS = {"random": "random order", "tsp": "greedy traveller"}
 
@@ -218,7 +218,7 @@ plots.table(of_hardest.round(3))
 # ## Sixteen samples of one cluster
 
 # %%
-from cde.batching.statistics import cluster_statistics
+from cde_studies.batches.statistics import cluster_statistics
 
 generator = np.random.default_rng(settings.seed)
 size = sorted(settings.cluster_sizes)[len(settings.cluster_sizes) // 2]
@@ -247,7 +247,7 @@ plots.table(pd.DataFrame([sample_line(row) for row in rows]))
 # of the whole set, and the share of a cluster that comes from its most frequent package.
 
 # %%
-from cde.batching.statistics import mean_pairwise_cosine
+from cde_studies.batches.statistics import mean_pairwise_cosine
 
 everywhere = mean_pairwise_cosine(documents)
 tighter = mean_interval(clusters.loc[full, "similarity"] - everywhere)

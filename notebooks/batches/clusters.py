@@ -59,7 +59,7 @@ import numpy as np
 import pandas as pd
 
 import cde
-from cde.lexical import sparse_vectors
+from cde_studies.motivation.word_counts import sparse_vectors
 
 pairs = cde.load_pairs("pydocs", split="all")
 pairs = pairs.sample_per_domain(settings.pairs_per_package, settings.seed)
@@ -86,8 +86,8 @@ print(f"{len(pairs):,} pairs of {kinds} packages; fingerprint {pairs.fingerprint
 
 # %%
 from cde.batching.clustering import paired_points, run_kmeans
-from cde.batching.statistics import batch_objective, cluster_members
 from cde.progress import progress
+from cde_studies.batches.statistics import batch_objective, cluster_members
 
 points, clusters = paired_points(*vectors), -(-len(pairs) // size)  # rounded up
 course = {}
@@ -135,7 +135,7 @@ plots.show(
 
 # %%
 from cde.batching.clustering import cluster_pairs, cluster_vectors
-from cde.batching.statistics import cluster_statistics, mean_pair_distance, paired_distance
+from cde_studies.batches.statistics import cluster_statistics, mean_pair_distance, paired_distance
 
 kmeans = {"cluster_size": size, "attempts": settings.attempts, "seed": settings.seed}
 kmeans["iterations"] = max(settings.iterations)
@@ -209,7 +209,8 @@ limits = {
 }
 
 # %%
-from cde.intervals import mean_interval, share_interval
+from cde.intervals import mean_interval
+from cde_studies.intervals import share_interval
 
 equation_2 = {
     (*arm, judge): np.array([batch_objective(*judges[judge], [batch]) for batch in made])

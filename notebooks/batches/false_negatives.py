@@ -96,8 +96,8 @@ documents = surrogate.encode_documents(everything.documents)
 
 # %%
 from cde.batching.clustering import cluster_pairs
-from cde.batching.filtering import removed_share
 from cde.batching.packing import pack_batches
+from cde_studies.batches.statistics import removed_share
 
 size, n = settings.batch_size, len(pairs)
 shape = settings.only("cluster_size", "iterations", "attempts")

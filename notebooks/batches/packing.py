@@ -61,7 +61,7 @@ from threadpoolctl import threadpool_limits
 
 import cde
 from cde.batching.clustering import cluster_pairs
-from cde.batching.statistics import cluster_members
+from cde_studies.batches.statistics import cluster_members
 
 pairs = cde.load_pairs("pydocs", split="all")
 pairs = pairs.sample_per_domain(settings.pairs_per_package, settings.seed)
@@ -102,8 +102,9 @@ plots.table(pd.DataFrame(lines).T.rename_axis("clusters within"))
 # several starts, all of `pydocs` as one domain: over the whole row, and along it.
 
 # %%
-from cde.batching.packing import cosines_along, greedy_tour
+from cde.batching.packing import greedy_tour
 from cde.intervals import mean_interval
+from cde_studies.batches.statistics import cosines_along
 
 TRAVELLER, RANDOM = "greedy traveller", "random order"
 centroids = np.stack([documents[rows].mean(axis=0) for rows in members[WHOLE]])
@@ -214,7 +215,7 @@ plots.table(splits.round(3))
 # with the batch: compare them at one batch size.
 
 # %%
-from cde.batching.statistics import batch_difficulties, batch_objective
+from cde_studies.batches.statistics import batch_difficulties, batch_objective
 
 made, whole = {}, np.zeros(len(pairs), np.int64)  # all in one: no clusters
 for within, own in members.items():

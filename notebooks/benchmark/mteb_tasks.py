@@ -219,8 +219,9 @@ plots.table(wide.where(wide.notna(), "").reset_index())
 # *other*, which is text too, and of another task.
 
 # %% tags=["hide-input"]
-from cde.intervals import crossed_interval, smallest_effect
 from cde_studies.benchmark.draws import gain_by_draw
+from cde_studies.intervals import crossed_interval
+from cde_studies.significance import smallest_effect
 
 
 def of_type(arm, kind):
@@ -319,10 +320,11 @@ for arm in RUNS:
     claims.measure(STS, by_type[arm]["STS"], what, role)
     least = min(by_type[arm].values(), key=lambda found: found.estimate)
     claims.measure(TYPES, least, f"{what}, the least of {len(by_type[arm])} types", role)
-for scale in ("laptop", "hours"):
-    if found := rows_of_record("table1-arms", scale):
-        sweep = Sweep(found.rows)
-        pair = {"arm": "contextual, full; clustered"}, {"arm": "bi-encoder; clustered"}
+for scale, single in (("laptop", "bi-encoder; clustered"), ("hours", "neighbours")):
+    found = [rows_of_record(name, scale) for name in ("table1-arms", "controls-arms")]
+    if all(found):  # at `hours` the bi-encoder is that of `controls`
+        sweep = Sweep(pd.concat([one.rows for one in found]))
+        pair = {"arm": "contextual, full; clustered"}, {"arm": single}
         if ahead := sweep.crossed_gain(*pair):
             claims.measure(AHEAD, ahead, f"table1, {sweep.sets()} sets", scale=scale)
 claims.verdicts()

@@ -331,7 +331,7 @@ plots.show(
 # none of this.
 
 # %%
-from cde.retrieval.systems import named_system
+from cde.corpus.encoders import named_system
 
 BEST, SUPERVISED = "cde-table2-best-of-size", "cde-table7-supervised-gain"
 LARGEST, ALL_TASKS = "cde-table7-largest-gains", 56

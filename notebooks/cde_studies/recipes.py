@@ -28,9 +28,9 @@ import pandas as pd
 import yaml
 
 from cde.data import Pairs, RetrievalSet, is_available, load_pairs, load_retrieval
-from cde.provenance import without_records
 from cde.training import TrainConfig
 from cde_studies.leaks import kept_count
+from cde_studies.profiles import without_records
 
 if TYPE_CHECKING:
     from cde.training.runs import Run

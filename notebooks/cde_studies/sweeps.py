@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
-from cde.intervals import Interval, crossed_interval, mean_and_spread
+from cde.intervals import Interval
 from cde.progress import progress
+from cde_studies.intervals import crossed_interval, mean_and_spread
 from cde_studies.recipes import EvaluationSet, Recipe
 
 if TYPE_CHECKING:

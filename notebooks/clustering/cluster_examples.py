@@ -131,7 +131,8 @@ plots.table(
 import numpy as np
 from sklearn.metrics import adjusted_mutual_info_score as agreement
 
-from cde.intervals import crossed_interval, run_interval
+from cde.intervals import run_interval
+from cde_studies.intervals import crossed_interval
 
 GROUPS = 20
 OTHER = "any other word"
@@ -212,8 +213,8 @@ plots.show(
 # the cluster of the other side with the largest share of its pairs, each with its share.
 
 # %%
-from cde.batching.statistics import cluster_members, cluster_statistics
 from cde_studies.batches.naming import telling_terms
+from cde_studies.batches.statistics import cluster_members, cluster_statistics
 
 OTHER_SIDE = {"passages": "queries", "queries": "passages"}
 for sample in samples.values():
@@ -374,8 +375,8 @@ for name, sample in samples.items():
 # first start.
 
 # %%
-from cde.batching.statistics import mean_pairwise_cosine
-from cde.lexical import sparse_vectors
+from cde_studies.batches.statistics import mean_pairwise_cosine
+from cde_studies.motivation.word_counts import sparse_vectors
 
 SHARED_WORDS = "clustering-appb-shared-words"
 for name, sample in samples.items():

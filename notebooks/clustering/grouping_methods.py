@@ -224,7 +224,8 @@ plots.show(
 # are. *In domain* are held-out pairs of the sources; *loss* is that of the last batches.
 
 # %% tags=["hide-input"]
-from cde.intervals import holm, p_value, run_interval
+from cde.intervals import run_interval
+from cde_studies.significance import holm, p_value
 
 BASELINE = "random"
 

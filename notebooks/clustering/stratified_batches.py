@@ -338,8 +338,8 @@ plots.table(
 
 # %%
 from cde.batching.clustering import cluster_vectors
-from cde.batching.statistics import cluster_statistics, mean_pairwise_cosine
-from cde.lexical import sparse_vectors
+from cde_studies.batches.statistics import cluster_statistics, mean_pairwise_cosine
+from cde_studies.motivation.word_counts import sparse_vectors
 
 SIDES, WORDS = ("queries", "passages"), "word counts"
 
@@ -384,7 +384,8 @@ plots.table(table.replace({"cluster": {-1: "all"}}))
 # together are exploratory.
 
 # %%
-from cde.intervals import run_interval, share_interval
+from cde.intervals import run_interval
+from cde_studies.intervals import share_interval
 
 FIRST_LOOK = {"hours": 5}  # seeds of the first record; the rest were added after a look at it
 AVERAGE, MOST = "clustering-table2-average", "clustering-table2-most-datasets"

@@ -145,9 +145,9 @@ plots.show(
 # pair of the source is a negative. Copies of the own passage are none.
 
 # %%
-from cde.batching.statistics import cluster_statistics, mean_pairwise_cosine
 from cde.data.pydocs import HELD_OUT
 from cde.progress import progress
+from cde_studies.batches.statistics import cluster_statistics, mean_pairwise_cosine
 
 at_hand = [one.name for one in cde.list_sources() if one.name.startswith("pairs/")]
 names = settings.sources or at_hand or [f"pydocs/{name}" for name in HELD_OUT]
@@ -303,7 +303,7 @@ plots.table(pd.DataFrame([line(*which, some) for which, some in grouped]))
 # in-cluster negatives, and with the share that is guaranteed. This is exploratory.
 
 # %%
-from cde.intervals import correlation_interval
+from cde_studies.intervals import correlation_interval
 
 first = rows[(rows["side"] == "passages") & (rows["clusters"] == tested)]
 agreement = {

@@ -193,7 +193,8 @@ if power is None:  # without the collections of $CDE_DATA
     power = fresh.probe_at_full_power(**probing)
 
 # %%
-from cde.intervals import Interval, smallest_effect
+from cde.intervals import Interval
+from cde_studies.significance import smallest_effect
 
 BAG, MINILM = "BM25", "MiniLM"
 FRESH = list(dict.fromkeys(power["collection"]))

@@ -216,9 +216,9 @@ in_orders = page.experiment(
 )
 
 # %%
-from cde.intervals import table_interval
 from cde_book import charts
 from cde_studies.dwell.tables import decline_by_order, lack_of_decline
+from cde_studies.intervals import table_interval
 
 lean = decline_by_order(in_orders)
 ADDED = {

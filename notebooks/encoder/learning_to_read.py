@@ -134,7 +134,7 @@ ARMS = {
 }
 
 # %%
-from cde.intervals import table_interval
+from cde_studies.intervals import table_interval
 from cde_studies.sweeps import Sweep, sweep
 
 CONTEXTS = ("own", "other", "null")

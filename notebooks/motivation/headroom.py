@@ -30,6 +30,8 @@ collections: list[str] | None = None  # of $CDE_DATA/beir
 collection_documents: Count | None = None  # kept of each; relevant ones all stay
 collection_queries: Count | None = None
 collection_tokens: Tokens | None = None
+manuals: Count | None = None  # of the test part, searched with long_run
+manual_documents: Count | None = None  # of each, and a third as many queries
 
 # %%
 beir = ["cacm", "cisi", "climate-fever-evidence", "cosqa", "covidqa-docs", "cranfield", "csfcube"]
@@ -38,7 +40,15 @@ of_each = {"collection_documents": 5000, "collection_queries": 300, "collection_
 small = ["PIL", "mpmath", "rich", "sphinx", "accelerate", "tornado"]
 settings = page.settings(
     globals(),
-    laptop={"packages": None, "documents": 120, "max_tokens": 64, "collections": beir, **of_each},
+    laptop={
+        "packages": None,
+        "documents": 120,
+        "max_tokens": 64,
+        "collections": beir,
+        **of_each,
+        "manuals": 60,
+        "manual_documents": 300,
+    },
     smoke={"packages": small, "documents": 30, "max_tokens": 16},
     fresh={"documents": 60},
     gpu={"documents": 240, "max_tokens": 256},
@@ -66,6 +76,8 @@ settings
 # this corpus: its weights are global ones.
 
 # %%
+from dataclasses import replace
+
 import cde
 from cde.data.pydocs import PACKAGES
 from cde_studies.motivation.headroom import GENERAL, NONE, OTHERS, WAYS, headroom
@@ -109,10 +121,38 @@ def search_collections():
 key = settings.only("collections", *of_each)
 real = page.experiment(record, search_collections, key, can_run=long_run, profile="hours")
 
+# %% [markdown]
+# The third kind of text was chosen because it should need its corpus: reference manuals of web
+# services, each a corpus, whose queries are names ({doc}`training_free` describes them). `cde run
+# headroom --record hours/headroom-manuals -p long_run true` searches those of the test part.
+
+# %%
+from cde.data import manuals as manuals_collection
+
+
+def search_manuals():
+    """The same of manuals."""
+    names = manuals_collection.corpora("test")[: settings.manuals]
+    size = settings.manual_documents
+    sets = [
+        load_retrieval(f"manuals/{one}").shrink(size, size // 3, settings.seed) for one in names
+    ]
+    # two vendors may give a service one name
+    unique = [replace(one, name=one.name.replace("/", " ")) for one in sets]
+    return headroom(unique, settings.collection_tokens)
+
+
+key = settings.only("manuals", "manual_documents", "collection_tokens")
+of_manuals = page.experiment(
+    "headroom-manuals", search_manuals, key, can_run=long_run, profile="hours"
+)
+
 # %%
 from cde_studies.motivation.headroom_readings import Headroom
 
 parts = {"packages": Headroom(rows)}
+if of_manuals is not None:
+    parts["manuals"] = Headroom(of_manuals)
 if real is not None:
     parts["collections"] = Headroom(real)
 OVER = {NONE: "own − none", GENERAL: "own − all others", OTHERS: "own − another"}
@@ -132,7 +172,7 @@ with plots.figure(1, 3, width=7.4, height=3.3, sharex=True, sharey=True) as (dra
         charts.seed_dots(axis, dots, "points of NDCG@10", legend=False)
         for number, part in enumerate(parts.values()):
             for place, way in enumerate(WAYS):
-                mean, height = part.gain(way, over), place + (0.32 if number else -0.14)
+                mean, height = part.gain(way, over), place - 0.14 + 0.23 * number
                 look = {"color": plots.INK, "markersize": 3, "linewidth": 1.6}
                 axis.plot([mean.low, mean.high], [height] * 2, marker="", **look)
                 axis.plot([mean.estimate], [height], marker="|", **look)
@@ -163,7 +203,7 @@ plots.show(
 )
 
 # %%
-from cde.intervals import smallest_effect
+from cde_studies.significance import smallest_effect
 
 
 def gain_line(of, part, way, over):
@@ -252,7 +292,7 @@ plots.table(pd.DataFrame(lines))
 WEIGHTS, LOSS = "cde-s1-own-term-weights", "cde-s4-loss-by-distance"
 VECTORS = "ours-statistics-for-vectors"
 for of, part in parts.items():
-    scale = "hours" if of == "collections" else None
+    scale = None if of == "packages" else "hours"
     among = f"{len(part.names)} {of}"
     for way in WAYS:
         lexical = way == WAYS[0]
@@ -265,6 +305,11 @@ for of, part in parts.items():
             role = "test" if over == tested else "exploratory"
             what = f"{way}, {among}, {title}"
             claims.measure(claim, part.gain(way, over), what, role, scale)
+if "manuals" in parts:
+    need = parts["manuals"].gain(WAYS[0], OTHERS)
+    claims.measure(
+        "ours-manuals-need-their-corpus", need, "manuals of the test part", "test", "hours"
+    )
 claims.verdicts()
 
 

@@ -84,8 +84,8 @@ print(f"{len(packages)} corpora of {min(lengths)} to {max(lengths)} documents")
 # The other is the root mean square over **shared** terms.
 
 # %%
-from cde.lexical import document_frequencies, idf_divergence_of_counts
 from cde.progress import progress
+from cde_studies.motivation.word_counts import document_frequencies, idf_divergence_of_counts
 
 MEASURES = ("expected", "sum", "shared")
 
@@ -181,7 +181,7 @@ for model in DENSE:
 # lead with each distance, with bootstrap intervals over the corpora, and a chart of the first:
 
 # %%
-from cde.intervals import correlation_interval
+from cde_studies.intervals import correlation_interval
 
 
 def correlate(rows, model):

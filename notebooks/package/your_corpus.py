@@ -168,7 +168,8 @@ plots.table(pd.DataFrame(seen).set_index("folder").T.astype(str))
 # %%
 import warnings
 
-from cde.corpus.drift import Origin, drift
+from cde.corpus.folders import drift
+from cde.corpus.saving import Origin
 
 CONTEXT = 8
 with warnings.catch_warnings():

@@ -77,7 +77,7 @@ settings
 # %%
 import pandas as pd
 
-from cde.intervals import share_interval, table_interval
+from cde_studies.intervals import share_interval, table_interval
 from cde_studies.results import difficulty
 from cde_studies.results.sizes import SizeSweep, domains_below, sweep_second_phase, sweep_sizes
 

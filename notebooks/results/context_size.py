@@ -226,7 +226,7 @@ plots.show(
 
 
 # %%
-from cde.intervals import table_interval
+from cde_studies.intervals import table_interval
 
 
 def by_set(attention, size, fill=NULL):

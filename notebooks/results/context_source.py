@@ -235,7 +235,7 @@ plots.table(pd.DataFrame({"squares": counted}))
 # little from it.
 
 # %%
-from cde.intervals import table_interval
+from cde_studies.intervals import table_interval
 
 KINDS = {OTHERS: "own minus others", APART: "own minus apart", NULL: "own minus null"}
 

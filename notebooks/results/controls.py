@@ -175,7 +175,7 @@ plots.show(
 # ## Each step by itself
 #
 # Points of NDCG@10, with intervals over other seeds and other sets at once
-# (`cde.intervals.spread`). The lines on context ask three things: does the encoder beat the
+# (`cde_studies.intervals.spread`). The lines on context ask three things: does the encoder beat the
 # bi-encoder, does it matter whose context it reads in the test, and would one fixed context do?
 
 # %%
@@ -194,7 +194,7 @@ DIFFERENCES = {
 plots.table(difference_table(runs, DIFFERENCES))
 
 # %%
-from cde.intervals import table_interval
+from cde_studies.intervals import table_interval
 
 
 def interval_of(pair, of):

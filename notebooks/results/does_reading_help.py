@@ -58,13 +58,14 @@ REAL = {
     "laptop": "Real text: docstrings of packages",
 }
 UNTUNED = "Real text: sources that nobody tuned on"
+LONG = "hours/table1-arms"  # its bi-encoders are those of `controls`
 LAYERS, READER = "two layers, all trained", "reader for MiniLM"
 FIXED, TAUGHT, MINILM = "fixed context", "taught to read", "MiniLM itself"
 COARSE, GRADED = f"{READER}, coarse lessons", f"{READER}, graded lessons"
 
 # %% tags=["hide-input"]
 real = {
-    (LAYERS, "hours/table1-arms"): ("contextual, full; clustered", "bi-encoder; clustered", None),
+    (LAYERS, LONG): ("contextual, full; clustered", "neighbours", None),
     (LAYERS, "laptop/controls-arms"): (
         "neighbours, with context",
         "neighbours",
@@ -103,8 +104,10 @@ for encoder, arm, fixed in (
 # collections alone where there is one seed.
 
 # %% tags=["hide-input"]
-from cde.intervals import crossed_interval, table_interval
+import pandas as pd
+
 from cde_book.records import rows_of_record
+from cde_studies.intervals import crossed_interval, table_interval
 from cde_studies.sweeps import Sweep
 
 ANOTHER, NONE = "another corpus", "no context"
@@ -114,6 +117,8 @@ def recorded_sweep(record):
     """The rows of a record as a sweep."""
     profile_of, name = record.split("/")
     rows = rows_of_record(name, profile_of).rows
+    if record == LONG:
+        rows = pd.concat([rows, rows_of_record("controls-arms", profile_of).rows])
     if "player" not in rows:
         return Sweep(rows)
     last = rows[rows["step"] == rows["step"].max()].rename(columns={"player": "arm"})
@@ -183,9 +188,7 @@ plots.show(
 # shown with 80 % power.
 
 # %%
-import pandas as pd
-
-from cde.intervals import smallest_effect
+from cde_studies.significance import smallest_effect
 
 
 def line(one):
@@ -227,7 +230,7 @@ plots.table(same.round(1).assign(mean=same.mean(axis=1).round(1)))
 # lessons, the rule came before its first run had ended; it has a third seed since.
 
 # %%
-from cde.intervals import correlation_interval
+from cde_studies.intervals import correlation_interval
 
 counting = rows_of_record("headroom-collections", "hours").rows.query("way == 'BM25, IDF'")
 counted = 100 * counting.pivot_table("ndcg", "searched", "source")

@@ -197,7 +197,8 @@ plots.show(
 # smallest loss that would have been seen with a probability of 80 %.
 
 # %%
-from cde.intervals import smallest_effect, table_interval
+from cde_studies.intervals import table_interval
+from cde_studies.significance import smallest_effect
 
 
 def loss_of(case, way, wanted=None):
@@ -332,7 +333,7 @@ plots.show(
 # interval is too narrow.
 
 # %%
-from cde.intervals import share_interval
+from cde_studies.intervals import share_interval
 
 LOSES, MIXED = "ours-stale-context-loses", "ours-old-and-new-vectors"
 TRIGGER = "ours-drift-trigger"

@@ -158,7 +158,7 @@ plots.show(
 # %% [markdown]
 # ## Means, and what would have been seen
 #
-# Intervals are over other seeds and other collections at once (`cde.intervals.spread`).
+# Intervals are over other seeds and other collections at once (`cde_studies.intervals.spread`).
 
 # %%
 DIFFERENCES = {

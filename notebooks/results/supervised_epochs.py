@@ -166,7 +166,7 @@ from cde_book import gates
 gates.of_recipe("supervised_epochs", recipe, results)
 
 # %%
-from cde.intervals import best_on_grid, table_interval
+from cde_studies.intervals import best_on_grid, table_interval
 
 BEST = "cde-fig5-four-epochs"
 several = len(points) > 1

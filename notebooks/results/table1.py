@@ -176,10 +176,10 @@ plots.table(pd.DataFrame(contextual).T.rename_axis("arm"))
 
 # %%
 from cde.data import is_available
-from cde.intervals import table_interval
 from cde_book.boxes import show_source
 from cde_book.differences import difference_table
 from cde_book.records import records_at_other_profiles
+from cde_studies.intervals import table_interval
 
 REFERENCE, SINGLE, BOTH = f"{BI}; {SHUFFLED}", f"{BI}; {CLUSTERED}", f"{FULL}; {CLUSTERED}"
 OF_CONTROLS = {"shuffled": REFERENCE, "neighbours": SINGLE}  # what {doc}`controls` calls them
@@ -284,11 +284,11 @@ if longer:
 #
 # Each seed was tested on each collection, so that the spread of a difference has three parts: what
 # a seed has on all collections, what a collection has with all seeds, and the rest, which is the
-# sample of queries and how a seed suits a collection (`cde.intervals.spread`). Standard deviations,
-# in points. The last column speaks of other seeds and other collections at once.
+# sample of queries and how a seed suits a collection (`cde_studies.intervals.spread`). Standard
+# deviations, in points. The last column speaks of other seeds and other collections at once.
 
 # %%
-from cde.intervals import crossed_interval, spread
+from cde_studies.intervals import crossed_interval, spread
 
 SPREADS = {
     "clustered minus shuffled, bi-encoder": ({"arm": SINGLE}, {"arm": REFERENCE}),
@@ -445,7 +445,7 @@ what = f"MiniLM, {base.layers or 'all'} layers, {settings.timing_pairs} pairs a 
 _ = claims.measure_runs("cde-s101-short-sequences", slower, what)
 
 # %%
-from cde.intervals import correlation_interval, share_interval
+from cde_studies.intervals import correlation_interval, share_interval
 
 pair = ({"arm": BOTH}, {"arm": SINGLE})
 ahead = results.gain(*pair, by=["seed", "set"], where=None).groupby("set").mean()

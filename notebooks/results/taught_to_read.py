@@ -104,9 +104,9 @@ def train_and_test(of):
 from functools import partial
 
 from cde.data import is_available
-from cde.intervals import table_interval
 from cde_book.differences import difference_table, in_words, sweeps_at_profiles
 from cde_book.records import records_at_other_profiles
+from cde_studies.intervals import table_interval
 
 NAMES = {"coarse": "taught_to_read-sets", "graded": "taught_to_read-graded"}
 key, runs = settings.only("seeds"), {}
@@ -336,7 +336,7 @@ if shown:
 # %% [markdown]
 # ## Means, and what would have been seen
 #
-# Intervals are over other seeds and other sets at once (`cde.intervals.spread`).
+# Intervals are over other seeds and other sets at once (`cde_studies.intervals.spread`).
 
 # %%
 KINDS = {"in": NEEDED, "out": "real"}

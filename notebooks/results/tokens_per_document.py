@@ -168,7 +168,7 @@ plots.table(best.assign(**{"mean over seeds": best_of}))
 # %%
 from itertools import combinations
 
-from cde.intervals import table_interval
+from cde_studies.intervals import table_interval
 
 
 def choice_gain(left_out):

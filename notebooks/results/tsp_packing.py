@@ -166,8 +166,8 @@ plots.show(
 # other sets at once.
 
 # %%
-from cde.intervals import table_interval
 from cde_book import gates
+from cde_studies.intervals import table_interval
 
 gates.of_recipe("tsp_packing", recipe, results)
 

@@ -180,7 +180,7 @@ plots.show(
 # %% [markdown]
 # ## Means, and what would have been seen
 #
-# Intervals are over other seeds and other sources at once (`cde.intervals.spread`).
+# Intervals are over other seeds and other sources at once (`cde_studies.intervals.spread`).
 
 # %%
 from cde_book.differences import difference_table
@@ -213,7 +213,8 @@ plots.table(difference_table(on_harder, own_or_other))
 # Spearman's correlations of each reader with BM25 over sources, with bootstrap intervals.
 
 # %%
-from cde.intervals import correlation_interval, run_interval
+from cde.intervals import run_interval
+from cde_studies.intervals import correlation_interval
 
 counting = run_interval(gains[LEXICAL], "sources")
 agreement = {

@@ -1,6 +1,4 @@
-"""Paired and one-sided k-means, shards, sparse vectors; what clusters are like, and the two
-objectives.
-"""
+"""Paired and one-sided k-means, and shards."""
 
 from __future__ import annotations
 
@@ -8,7 +6,6 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,15 +19,6 @@ from cde.batching.clustering import (
     paired_points,
     run_kmeans,
 )
-from cde.batching.packing import batch_difficulty, pack_batches
-from cde.batching.statistics import (
-    batch_objective,
-    cluster_members,
-    cluster_statistics,
-    mean_pairwise_cosine,
-    paired_distance,
-)
-from cde.lexical import sparse_vectors
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -321,190 +309,3 @@ def test_of_a_file_no_more_than_a_shard_is_in_memory(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 30 * dim * shard + 100 * n < 4 * n * dim
-
-
-# sparse vectors
-
-
-def test_sparse_vectors_compare_texts_by_their_words() -> None:
-    queries = ["red boats", "the price of houses", "of the"]
-    documents = ["a red boat on the water", "house prices rise", "water"]
-    query_vectors, document_vectors = sparse_vectors(queries, documents, dim=4)
-    assert query_vectors.shape == document_vectors.shape == (3, 4)
-    assert query_vectors.dtype == np.float32
-    assert np.linalg.norm(query_vectors, axis=1) == pytest.approx(
-        [1, 1, 0], abs=1e-5
-    )  # "of the" keeps no term
-    scores = query_vectors @ document_vectors.T
-    assert scores[0].argmax() == 0 and scores[1].argmax() == 1
-    assert (sparse_vectors(queries, documents, dim=4)[0] == query_vectors).all()
-
-
-def test_all_dimensions_keep_every_cosine() -> None:
-    """Without a reduction to speak of, cosines are those of the tf-idf rows."""
-    documents = ["alpha beta", "beta gamma", "gamma gamma delta", "alpha delta"]
-    vectors = np.concatenate(sparse_vectors(documents[:2], documents[2:], dim=4))
-    frequency, texts = np.array([2, 2, 2, 2]), 4
-    counts = np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 2, 1], [1, 0, 0, 1]])
-    weights = np.where(counts, 1 + np.log(np.maximum(counts, 1)), 0) * (
-        np.log((1 + texts) / (1 + frequency)) + 1
-    )
-    assert vectors @ vectors.T == pytest.approx(unit(weights) @ unit(weights).T, abs=1e-5)
-
-
-def test_too_many_dimensions_are_named() -> None:
-    with pytest.raises(ValueError, match="2 texts of 3 terms allow dim 1 to 2; it is 5"):
-        sparse_vectors(["red boats"], ["houses"], dim=5)
-
-
-def test_sparse_vectors_stand_in_for_the_surrogate_s() -> None:
-    words = [["alpha", "beta", "gamma"], ["delta", "epsilon", "zeta"]]
-    generator = np.random.default_rng(0)
-    truth = np.repeat([0, 1], 20)
-    texts = [[" ".join(generator.choice(words[group], 2)) for group in truth] for _ in range(2)]
-    labels = cluster_pairs(*sparse_vectors(*texts, dim=4), cluster_size=10, attempts=10)
-    assert all(len(set(truth[labels == cluster])) == 1 for cluster in set(labels.tolist()))
-
-
-# objectives
-
-
-def draw_pairs(seed: int, n: int, dim: int = 5) -> tuple[np.ndarray, np.ndarray]:
-    both = unit(np.random.default_rng(seed).normal(size=(2, n, dim)))
-    return both[0], both[1]
-
-
-def distance(queries: np.ndarray, documents: np.ndarray, i: int, j: int) -> float:
-    """m of Eq. 3."""
-    return float(
-        np.linalg.norm(documents[i] - queries[j]) + np.linalg.norm(documents[j] - queries[i])
-    )
-
-
-def test_objectives_by_hand() -> None:
-    queries = np.array([[1, 0], [0, 1], [0, 1]], np.float32)
-    documents = np.array([[1, 0], [0.6, 0.8], [1, 0]], np.float32)
-    # f(d0, q1) = 0, f(d1, q0) = 0.6
-    assert batch_objective(queries, documents, [np.array([0, 1])]) == pytest.approx(0.3)
-    # six ordered pairs: q0 with d1, d2: 0.6, 1; q1 with d0, d2: 0, 0; q2 with d0, d1: 0, 0.8
-    assert batch_objective(queries, documents, [np.arange(3)]) == pytest.approx(2.4 / 6)
-    # one pair alone has no batch-mate
-    assert batch_objective(queries, documents, [np.array([0, 1]), np.array([2])]) == pytest.approx(
-        0.3
-    )
-    flat = np.array([[0.0], [4.0]], np.float32), np.array([[2.0], [2.0]], np.float32)
-    assert paired_distance(*flat, [np.array([0, 1])]) == pytest.approx(
-        2
-    )  # centre 2: (0 + 2 + 0 + 2) / 2
-    assert paired_distance(*flat, [np.array([0]), np.array([1])]) == pytest.approx(
-        2
-    )  # centres 1 and 3
-    with pytest.raises(ValueError, match="none of the 1 batches has two pairs"):
-        batch_objective(queries, documents, [np.array([0])])
-    with pytest.raises(ValueError, match="no pairs in the batches"):
-        paired_distance(queries, documents, [])
-    for measure in (batch_objective, paired_distance):
-        with pytest.raises(ValueError, match=r"must both be \(n, dim\)"):
-            measure(queries, documents[:2], [np.array([0, 1])])
-
-
-@given(st.integers(0, 50), st.lists(st.integers(0, 3), min_size=2, max_size=15))
-def test_equation_2_equals_the_double_sum(seed: int, labels: list[int]) -> None:
-    queries, documents = draw_pairs(seed, len(labels))
-    batches = cluster_members(np.array(labels))
-    each = [
-        (documents[i] @ queries[j] + documents[j] @ queries[i]) / 2
-        for batch in batches
-        for i in batch
-        for j in batch
-        if i != j
-    ]
-    if each:
-        assert batch_objective(queries, documents, batches) == pytest.approx(
-            np.mean(each), abs=1e-5
-        )
-    if len(labels) == 2:
-        whole = batch_objective(queries, documents, [np.arange(2)])
-        assert whole == pytest.approx(
-            batch_difficulty(queries, documents, np.arange(2))["mean"], abs=1e-6
-        )
-
-
-@given(st.integers(0, 50), st.integers(2, 10))
-def test_equation_3_bounds_the_distance_of_batch_mates(seed: int, n: int) -> None:
-    queries, documents = draw_pairs(seed, n)
-    mates = [distance(queries, documents, i, j) for i in range(n) for j in range(n) if i != j]
-    assert np.mean(mates) <= 2 * paired_distance(queries, documents, [np.arange(n)]) + 1e-5
-
-
-def test_the_paper_s_distance_has_no_triangle_inequality() -> None:
-    """The outer two pairs are at distance 0 from the middle one, and not from each other."""
-    a, b = np.eye(2)
-    documents, queries = np.stack([a, b, a]), np.stack([b, a, b])
-    assert distance(queries, documents, 0, 1) == distance(queries, documents, 1, 2) == 0
-    assert distance(queries, documents, 0, 2) == pytest.approx(2 * np.sqrt(2))
-
-
-def test_clustered_batches_come_nearer_to_both_objectives_than_shuffled_ones() -> None:
-    queries, documents, _ = groups(10, 40, noise=0.4)
-    labels = cluster_pairs(queries, documents, cluster_size=20)
-    clustered, shuffled = pack_batches(labels, 20), pack_batches(np.zeros_like(labels), 20)
-    assert (
-        batch_objective(queries, documents, clustered)
-        > batch_objective(queries, documents, shuffled) + 0.1
-    )
-    assert (
-        paired_distance(queries, documents, clustered)
-        < paired_distance(queries, documents, shuffled) - 0.1
-    )
-    # the clusters themselves, uncut, are nearer still
-    members = cluster_members(labels)
-    assert paired_distance(queries, documents, members) < paired_distance(
-        queries, documents, clustered
-    )
-
-
-# statistics
-
-
-@given(st.integers(0, 20), st.lists(st.sampled_from([0, 1, 4]), min_size=1, max_size=20))
-def test_statistics_equal_those_of_a_double_loop_in_pandas(seed: int, labels: list[int]) -> None:
-    vectors = np.random.default_rng(seed).normal(size=(len(labels), 3)).astype(np.float32)
-    sources = [("scipy", "torch", "numpy")[seed % (place + 1) % 3] for place in range(len(labels))]
-    statistics = cluster_statistics(vectors, np.array(labels), sources)
-    frame = pd.DataFrame({"cluster": labels, "source": sources})
-    assert statistics["size"].to_dict() == frame.groupby("cluster").size().to_dict()
-    assert (
-        statistics["source"].to_dict()
-        == frame.groupby("cluster")["source"].agg(lambda s: s.mode()[0]).to_dict()
-    )
-    shares = frame.groupby("cluster")["source"].agg(lambda s: s.value_counts(normalize=True).max())
-    assert statistics["source_share"].to_dict() == pytest.approx(shares.to_dict())
-    for cluster, rows in frame.groupby("cluster"):
-        own = unit(vectors[rows.index])
-        mates = [own[i] @ own[j] for i in range(len(own)) for j in range(len(own)) if i != j]
-        expected = np.mean(mates) if mates else np.nan
-        assert statistics.loc[cluster, "similarity"] == pytest.approx(
-            expected, abs=1e-5, nan_ok=True
-        )
-
-
-def test_statistics_at_the_edges() -> None:
-    assert np.isnan(mean_pairwise_cosine(np.ones((1, 3))))
-    assert mean_pairwise_cosine(np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]])) == pytest.approx(
-        1 / 3
-    )
-    assert cluster_members(np.zeros(0, np.int64)) == []
-    assert [len(members) for members in cluster_members(np.array([0, 2, 2]))] == [1, 0, 2]
-    assert list(cluster_statistics(np.eye(3), np.array([0, 2, 2])).columns) == [
-        "size",
-        "similarity",
-    ]
-    with pytest.raises(
-        ValueError, match="labels must name one for each of the 3 vectors; there are 2"
-    ):
-        cluster_statistics(np.eye(3), np.array([0, 2]))
-    with pytest.raises(
-        ValueError, match="sources must name one for each of the 3 vectors; there are 1"
-    ):
-        cluster_statistics(np.eye(3), np.array([0, 2, 2]), ["scipy"])

@@ -1,6 +1,4 @@
-"""Packing clusters into batches, the greedy tour, strata, the sampler, and the difficulty of
-batches.
-"""
+"""Packing clusters into batches, the greedy tour, strata, the sampler, and plans."""
 
 from __future__ import annotations
 
@@ -13,13 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cde.batching import packing as batching
-from cde.batching.packing import (
-    BatchSampler,
-    batch_difficulty,
-    greedy_tour,
-    pack_batches,
-    stratified_batches,
-)
+from cde.batching.packing import BatchSampler, PlannedBatches, greedy_tour, pack_batches
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -247,7 +239,7 @@ def test_bad_tours_are_named() -> None:
 def test_strata_are_drawn_by_their_size(sizes: list[int], batch_size: int, seed: int) -> None:
     strata = np.repeat([f"source {place}" for place in range(len(sizes))], sizes)
     assume(max(sizes, default=0) >= batch_size)
-    batches = stratified_batches(strata, batch_size, seed)
+    batches = pack_batches(np.zeros(len(strata), np.int64), batch_size, domains=strata, seed=seed)
     assert all(len(set(strata[batch])) == 1 for batch in batches)
     drawn = dict.fromkeys(strata.tolist(), 0)
     for batch in batches:
@@ -257,7 +249,7 @@ def test_strata_are_drawn_by_their_size(sizes: list[int], batch_size: int, seed:
 
 def test_strata_come_in_random_order() -> None:
     strata = np.repeat([0, 1], 500)
-    batches = stratified_batches(strata, 10, seed=1)
+    batches = pack_batches(np.zeros(1000, np.int64), 10, domains=strata, seed=1)
     of_the_first = sum(int(strata[batch[0]]) == 0 for batch in batches[:50])
     assert 10 < of_the_first < 40
 
@@ -364,7 +356,8 @@ def test_ranks_share_each_batch_equally(ranks: int, share: int, spare: int) -> N
 def test_strata_without_clusters() -> None:
     strata = ["a", "b"] * 8
     sampler = BatchSampler(None, 4, domains=strata, seed=3)
-    assert take(sampler, 4) == [batch.tolist() for batch in stratified_batches(strata, 4, seed=3)]
+    batches = pack_batches(np.zeros(16, np.int64), 4, domains=strata, seed=3)
+    assert take(sampler, 4) == [batch.tolist() for batch in batches]
 
 
 @pytest.mark.parametrize(
@@ -384,41 +377,43 @@ def test_bad_samplers_are_named(change: dict, message: str) -> None:
         BatchSampler(**{**SETTINGS, **change})
 
 
-# difficulty
+# plans
 
 
-def test_difficulty_by_hand() -> None:
-    """Queries on two axes, documents on the same and between: cosines 0 and √½."""
-    half = np.sqrt(0.5)
-    queries = np.array([[1, 0], [0, 1]], np.float32)
-    documents = np.array([[1, 0], [half, half]], np.float32)
-    for temperature in (1.0, 0.25):
-        difficulty = batch_difficulty(queries, documents, np.array([0, 1]), None, temperature)
-        assert difficulty["mean"] == pytest.approx((half + 0) / 2)
-        assert difficulty["hardest"] == pytest.approx((half + 0) / 2)
-        one, root = 1 / temperature, half / temperature
-        expected = np.log(np.exp(one) + np.exp(root)) - one + np.log(1 + np.exp(root)) - root
-        assert difficulty["loss"] == pytest.approx(expected / 2)
-    with pytest.raises(ValueError, match="it has 1"):
-        batch_difficulty(queries, documents, np.array([0]))
+def plan_of(steps: int) -> np.ndarray:
+    sampler = BatchSampler(np.arange(23) // 4, batch_size=4, seed=3)
+    return np.stack([next(sampler) for _ in range(steps)])
 
 
-def test_clustered_batches_are_harder_than_shuffled_ones() -> None:
-    """The direction of Eq. 2, where the answer is known: groups that are near within and far
-    between.
-    """
-    generator = np.random.default_rng(0)
-    truth = np.repeat(np.arange(10), 20)
-    centres = unit(generator.normal(size=(10, 16)))
-    queries, documents = (
-        unit(centres[truth] + 0.05 * generator.normal(size=(200, 16))) for _ in range(2)
-    )
-    hard = [batch_difficulty(queries, documents, b)["mean"] for b in pack_batches(truth, 20)]
-    easy = [
-        batch_difficulty(queries, documents, b)["mean"]
-        for b in pack_batches(np.zeros_like(truth), 20)
-    ]
-    assert min(hard) > max(easy)
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_ranks_share_a_batch_and_leave_nothing_out(ranks: int) -> None:
+    plan = plan_of(3)
+    readers = [PlannedBatches(plan, ranks, rank) for rank in range(ranks)]
+    for batch in plan:
+        parts = [reader.slice(next(reader)) for reader in readers]
+        np.testing.assert_array_equal(np.concatenate(parts), batch)
+
+
+def test_it_goes_on_where_it_stood_and_refuses_the_state_of_another_plan() -> None:
+    plan = plan_of(5)
+    first = PlannedBatches(plan)
+    for _ in range(7):
+        next(first)
+    second = PlannedBatches(plan)
+    second.load_state_dict(first.state_dict())
+    np.testing.assert_array_equal(next(second), next(first))
+    with pytest.raises(ValueError, match="another plan"):
+        PlannedBatches(plan[::-1]).load_state_dict(first.state_dict())
+
+
+def test_a_plan_is_read_row_by_row_and_what_is_no_table_is_refused() -> None:
+    plan = plan_of(12)
+    read = PlannedBatches(plan)
+    assert read.batches_per_epoch == 12
+    np.testing.assert_array_equal(plan, [next(read) for _ in range(12)])
+    for wrong in ([1, 2], [[0.5, 1.0]], np.zeros((0, 3), np.int64)):
+        with pytest.raises(ValueError, match="must be a table"):
+            PlannedBatches(wrong)
 
 
 def test_batches_that_no_domain_can_fill_are_refused_instead_of_none_being_given() -> None:

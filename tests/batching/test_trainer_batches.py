@@ -21,7 +21,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 
 import cde
 from cde.batching.packing import BatchSampler
-from cde.batching.trainer_batches import EpochBatches
+from cde.batching.sentence_trainer import EpochBatches
 from cde.data import Pairs
 from cde.models.encoder import load_tokenizer
 from cde.surrogate import Surrogate, minilm_folder

@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 
 import cde
-from cde.benchmark import evaluate_tasks, scores_by_task, task_texts
+from cde.benchmark import evaluate_tasks, task_texts
 from cde.benchmark.contexts import draw
 from cde.cli import main
+from cde_studies.benchmark.commands import scores_by_task
 from cde_studies.benchmark.labelled import labelled_names
 from cde_studies.benchmark.offline import get_tasks, offline_tasks
 from cde_studies.benchmark.texts import (

@@ -15,8 +15,8 @@ import yaml
 
 from cde.hardware import half_precision
 from cde.intervals import Interval
-from cde.provenance import account
 from cde_book import page
+from cde_book.account import account
 from cde_book.chapters import Chapter, chapters, find_chapter
 from cde_book.claims import ledger, measure
 from cde_book.page import PROFILES, settings

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from cde.data import RetrievalSet
-from cde.provenance import account
+from cde_book.account import account
 from cde_book.gates import bm25_scores, of_recipe, share_moved
 from cde_studies.recipes import EvaluationSet, recipe
 from cde_studies.sweeps import Sweep

@@ -57,7 +57,7 @@ def test_it_has_the_same_answer_and_tells_the_same_modules(
     assert [log.error for log in logs] == ["", ""]
     assert logs[0].answer == logs[1].answer != ""
     assert logs[0].modules == logs[1].modules
-    assert "cde/intervals/estimates.py" in logs[1].modules and "cde/cli.py" not in logs[1].modules
+    assert "cde/intervals.py" in logs[1].modules and "cde/cli.py" not in logs[1].modules
 
 
 RUNNER = """

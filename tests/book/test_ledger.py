@@ -10,11 +10,12 @@ from pathlib import Path
 import jupytext
 import pytest
 
-from cde.intervals import Interval, share_interval
+from cde.intervals import Interval
 from cde_book.chapters import chapters
 from cde_book.ledger import gates, ledger, read_ledger
 from cde_book.simulation import attainable
 from cde_book.verdicts import Measurement
+from cde_studies.intervals import share_interval
 
 GOOD = """- id: toy
   paper: cde

@@ -17,8 +17,9 @@ import torch
 
 from cde import hardware
 from cde.data import load_pairs
-from cde.provenance import account
+from cde.provenance import account as data_account
 from cde_book import page, records
+from cde_book.account import account
 from cde_book.proofs import differences, experiment_digest
 from cde_book.records import proof_states, recorded, records_at_other_profiles
 
@@ -29,7 +30,7 @@ ROWS = pd.DataFrame({"collection": ["a", "b"], "score": [0.25, 0.5]})
 def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(records, "project_root", lambda: tmp_path)
     # without what the tests before this one loaded: a record would name it, and fingerprint it anew
-    monkeypatch.setattr(account, "loaded", {})
+    monkeypatch.setattr(data_account, "loaded", {})
     return tmp_path
 
 
@@ -208,8 +209,8 @@ def test_a_record_has_the_data_that_its_experiment_loads_and_no_other(
 
     recorded("toy", "laptop", reads, can_run=True, settings={})
     assert set(json.loads(path.read_text())["data"]) == {"pydocs/mpmath", "pydocs/tornado"}
-    assert set(account.loaded) == {"pydocs/mpmath", "pydocs/rich", "pydocs/tornado"}
-    assert account.loaded["pydocs/rich"] == seen_before[1].fingerprint
+    assert set(data_account.loaded) == {"pydocs/mpmath", "pydocs/rich", "pydocs/tornado"}
+    assert data_account.loaded["pydocs/rich"] == seen_before[1].fingerprint
 
 
 def test_the_digest_of_an_experiment_is_that_of_all_it_calls_in_its_notebook() -> None:

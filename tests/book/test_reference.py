@@ -111,13 +111,13 @@ def test_a_chapter_uses_what_it_imports_by_name_or_through_a_module(tmp_path: Pa
     path = tmp_path / "toy.py"
     path.write_text(
         "import cde\nfrom cde_book import page\nfrom cde.batching.packing import BatchSampler as Sampler\n"
-        "from cde.batching import statistics\n"
-        "cde.load_pairs('pydocs')\npage.answer('cde.search')\nstatistics.batch_difficulty()\n"
+        "from cde.batching import clustering\n"
+        "cde.load_pairs('pydocs')\npage.answer('cde.search')\nclustering.run_kmeans()\n"
     )
     used = {entry.path: entry.target for entry in names_used(Chapter(path))}
     assert used == {
         "cde.batching.packing.BatchSampler": "cde.batching.packing.BatchSampler",
-        "cde.batching.statistics.batch_difficulty": "cde.batching.statistics.batch_difficulty",
+        "cde.batching.clustering.run_kmeans": "cde.batching.clustering.run_kmeans",
         "cde.load_pairs": "cde.data.sources.load_pairs",
     }
 

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from cde.intervals import Interval, run_interval, share_interval, smallest_effect
+from cde.intervals import Interval, run_interval
 from cde_book.ledger import Claim, ledger
 from cde_book.simulation import chances, simulated
 from cde_book.verdicts import Measurement
+from cde_studies.intervals import share_interval
+from cde_studies.significance import smallest_effect
 
 CLAIM = replace(
     ledger()["cde-table1-clustered-batches"], expect={"above": 0.0}, paper_effect=None, gates=()

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from cde.intervals import Interval
-from cde.provenance import account
+from cde_book.account import account
 from cde_book.claims import badges, measure, told
 from cde_book.ledger import ledger
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tiny_encoders import CORPUS, TEXTS, bi_encoder
 
 from cde import Index
-from cde.corpus.drift import Origin, drift
+from cde.corpus.folders import drift
+from cde.corpus.saving import Origin
 
 SEEDS = st.integers(0, 2**16)
 

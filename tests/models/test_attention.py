@@ -25,8 +25,9 @@ from transformers import AutoModel
 
 import cde.models.attention as attention_module
 from cde.models import BiEncoder, BiEncoderConfig, ContextualEncoder
-from cde.models.attention import HeadRotation, visibility
+from cde.models.attention import visibility
 from cde.models.backbones import config_from_dict
+from cde.models.published import turned_by_head
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -512,9 +513,9 @@ def test_a_rotation_by_head_turns_pairs_half_a_head_apart_from_its_start_on(
 ) -> None:
     generator = torch.Generator().manual_seed(heads)
     states = torch.randn(2, heads, 6, 2 * half, generator=generator)
-    angles = torch.randn(heads, half, generator=generator)
-    both = angles.repeat(1, 2)[:, None]
-    rotated = HeadRotation(start, both.cos(), both.sin())(states)
+    frequencies = torch.randn(half, generator=generator)
+    angles = torch.arange(heads)[:, None] * frequencies
+    rotated = turned_by_head(states, start, frequencies)
     first, second = states.chunk(2, dim=-1)
     expected = torch.complex(first, second) * torch.polar(torch.ones_like(angles), angles)[:, None]
     wanted = torch.cat([expected.real, expected.imag], dim=-1)

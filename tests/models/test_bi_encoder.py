@@ -123,7 +123,7 @@ def test_with_cls_pooling_the_vector_is_the_first_token_s_whatever_the_padding(
     np.testing.assert_array_equal(
         load(tmp_path).encode_documents(TEXTS), model.encode_documents(TEXTS)
     )
-    with pytest.raises(ValueError, match="pooling must be 'mean', 'cls' or 'chunks'"):
+    with pytest.raises(ValueError, match="pooling must be one of mean, cls, chunks; it is 'last'"):
         BiEncoderConfig(pooling="last")  # type: ignore[arg-type]
 
 
@@ -465,7 +465,7 @@ def test_a_save_replaces_weights_that_lay_in_several_files(saved: Path) -> None:
     ("settings", "message"),
     [
         ({"max_tokens": 1}, "max_tokens must be 2 or more; it is 1"),
-        ({"dropout": 1.0}, "dropout must be a probability below 1; it is 1.0"),
+        ({"dropout": 1.0}, "dropout must be below 1; it is 1.0"),
         (
             {"backbone": {"model_type": "t5"}},
             "model_type 't5'; accepted are bert, nomic_bert, modernbert",

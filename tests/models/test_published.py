@@ -16,11 +16,19 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tiny_models import DIM, FAMILIES, padded, random_context, shared_model
 from torch import Tensor
 from torch.nn import functional
 
 from cde.models import ContextualEncoder, load_published
-from cde.models.published import BACKBONE_DIMENSIONS, Layout, published_config
+from cde.models.published import (
+    BACKBONE_DIMENSIONS,
+    Layout,
+    PublishedFirstStage,
+    PublishedSecondStage,
+    published_config,
+)
+from cde.models.stages import FirstStage, SecondStage
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -428,6 +436,26 @@ def test_rotated_rows_go_to_our_layout_and_back_to_the_bit(
     assert not unexpected
     back = layout.to_published(ours, list(weights))
     assert all(torch.equal(back[name], tensor) for name, tensor in weights.items())
+
+
+# --- this book's pass in their terms
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_first_column_of_the_table_is_this_book_s_pass(family: str) -> None:
+    """The published stages, told to run it, compute the same to the bit."""
+    model = shared_model(family, soft_prompt_tokens=2)
+    first, second = PublishedFirstStage(model.config, DIM), PublishedSecondStage(model.config)
+    context, (ids, mask) = random_context(4), padded([[5, 9, 10, 33], [8, 61]])
+    for own, theirs in ((model.first_stage, first), (model.second_stage, second)):
+        assert type(own) in (FirstStage, SecondStage)
+        theirs.load_state_dict(own.state_dict())
+    with torch.no_grad():
+        assert torch.equal(first.eval()(ids, mask), model.first_stage(ids, mask))
+        assert torch.equal(
+            second.eval()(ids, mask, context), model.second_stage(ids, mask, context)
+        )
+    assert second.window_beside_context() == model.second_stage.window_beside_context()
 
 
 # --- options without a golden case

@@ -36,7 +36,7 @@ from safetensors.torch import save
 
 import cde
 from cde.batching.clustering import cluster_vectors
-from cde.batching.packing import BatchSampler, stratified_batches
+from cde.batching.packing import BatchSampler
 from cde.corpus.files import read_texts
 from cde.data import RetrievalSet
 from cde.models import BiEncoderConfig, ContextualConfig
@@ -625,11 +625,6 @@ TARGETS: dict[str, Target] = {
         st.fixed_dictionaries({"labels": mostly([0, 0, 1, 1], None), "batch_size": mostly(2, 1, 3)}, optional=packing | {"ranks": mostly(1, 2), "rank": mostly(0, 1)}),
         ("labels", "batch", "vectors", "rank", "pairs", *packing), 40,
     ),
-    "stratified_batches": Target(
-        lambda case: stratified_batches(**case),
-        st.fixed_dictionaries({"strata": mostly(list("aabb"), [0, 0, 1, 1]), "batch_size": mostly(2, 1)}, optional={"seed": mostly(0), "drop_last": mostly(False)}),
-        ("strata", "domains", "batch", "seed", "drop_last"),
-    ),
     "false_negatives": Target(
         lambda case: cde.false_negatives(**case),
         st.fixed_dictionaries(pair_vectors, optional={"epsilon": mostly(0.1), "threshold": mostly(None, 0.5), "block": mostly(2)}),
@@ -644,7 +639,7 @@ TARGETS: dict[str, Target] = {
         lambda case: cde.evaluate(Toy(case[0]), toy_set(), **case[1]),
         st.tuples(
             mostly(None, np.ones((2, 3)), np.ones((3, 3))),
-            some(metrics=mostly("ndcg@10", ["map@3", "mrr@1"]), depth=mostly(5), index=mostly("exact", "Flat"), drop_own=mostly(True)),
+            some(metrics=mostly("ndcg@10", ["map@3", "mrr@1"]), depth=mostly(5), drop_own=mostly(True)),
         ),
         ("Toy", "metric", "depth", "index", "drop_own"), 60,
     ),
@@ -670,7 +665,7 @@ TARGETS: dict[str, Target] = {
     ),
     "search": Target(
         lambda case: cde.search(**case),
-        st.fixed_dictionaries(pair_vectors, optional={"depth": mostly(2), "index": mostly("exact", "Flat", "nonsense"), "block": mostly(2), "device": mostly(None, "cpu")}),
+        st.fixed_dictionaries(pair_vectors, optional={"depth": mostly(2), "block": mostly(2), "device": mostly(None, "cpu")}),
         ("queries", "documents", "vectors", "depth", "index", "block", "device"), 40,
     ),
     "Hybrid": Target(

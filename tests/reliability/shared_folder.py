@@ -37,6 +37,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from report import write_report
 
+from cde import storage
 from cde.storage import (
     DamageWarning,
     atomic_path,
@@ -44,7 +45,6 @@ from cde.storage import (
     differing_file,
     read_json,
     remove_leftovers,
-    temporary,
 )
 from cde.surrogate import VectorStore
 from cde.training import runs
@@ -62,7 +62,7 @@ def vector_of(text: str) -> np.ndarray:
 def work(counts: Path, seed: int) -> None:
     """Write and read until killed; what was seen goes to a file that is outside the cache."""
     # one kernel runs both machines: what would tell them apart is another one's
-    temporary._BOOT = Path(os.environ["BOOT"])
+    storage._BOOT = Path(os.environ["BOOT"])
     draws, seen = np.random.default_rng(seed), dict.fromkeys(COUNTS, 0)
     folder = cache_folder("files")
     while True:

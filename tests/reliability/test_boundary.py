@@ -300,8 +300,11 @@ def test_groups_are_equal_where_their_numbers_are(groups: list[str | int]) -> No
         ({"model": {"sequence_dropout": "0"}}, "model: sequence_dropout must be a finite number"),
         ({"model": {"dropout": NAN}}, "model: dropout must be a finite number; it is nan"),
         ({"model": {"skip_instruction_until": -1}}, "skip_instruction_until must be 0 or more"),
-        ({"model": {"pool": ["text"]}}, "model: pool must be 'text' or 'all'"),
-        ({"architecture": "bi-encoder", "model": {"pooling": 3}}, "model: pooling must be 'mean'"),
+        ({"model": {"pool": ["text"]}}, "model: pool must be one of text, all"),
+        (
+            {"architecture": "bi-encoder", "model": {"pooling": 3}},
+            "model: pooling must be one of mean",
+        ),
     ],
 )
 def test_every_setting_of_training_has_a_type(settings: dict[str, Any], message: str) -> None:

@@ -64,49 +64,6 @@ def test_the_block_size_does_not_change_which_scores_are_found_among_ties(
     assert all(len(set(row)) == len(row) for row in positions.tolist())
 
 
-def test_a_flat_index_finds_what_exact_search_does() -> None:
-    asked, held = unit((20, 16), 0), unit((500, 16), 1)
-    (scores, positions), (flat_scores, flat_positions) = (
-        search(asked, held, 10),
-        search(asked, held, 10, "Flat"),
-    )
-    assert (positions == flat_positions).all()
-    np.testing.assert_allclose(scores, flat_scores, atol=1e-6)
-
-
-def clustered() -> tuple[Vectors, Vectors]:
-    """Sixteen tight clusters of 60 documents, and four queries near each."""
-    centres, generator = unit((16, 24), 2), np.random.default_rng(3)
-    held = np.repeat(centres, 60, axis=0) + generator.normal(0, 0.05, (960, 24))
-    asked = np.repeat(centres, 4, axis=0) + generator.normal(0, 0.05, (64, 24))
-    return asked.astype(np.float32), held.astype(np.float32)
-
-
-def test_an_inverted_file_finds_most_and_scores_what_it_finds_exactly() -> None:
-    asked, held = clustered()
-    _, exact = search(asked, held, 10)
-    scores, positions = search(asked, held, 10, "IVF16,Flat")
-    shared = [len(set(a) & set(b)) for a, b in zip(exact.tolist(), positions.tolist(), strict=True)]
-    assert np.mean(shared) / 10 > 0.9
-    there = positions >= 0
-    expected = np.take_along_axis(asked @ held.T, np.where(there, positions, 0), axis=1)
-    np.testing.assert_allclose(scores[there], expected[there], atol=1e-5)
-
-
-def test_an_approximate_ranking_names_only_documents_that_were_found() -> None:
-    """An inverted file looks into one list by default: fewer than the depth are there, and no −1
-    becomes a document.
-    """
-    asked, held = clustered()
-    _, positions = search(asked, held, 500, "IVF16,Flat")
-    assert (positions == -1).any()
-    names, queries = [f"d{i}" for i in range(len(held))], [f"q{i}" for i in range(len(asked))]
-    toy = RetrievalSet(names, names, queries, queries, {})
-    rankings = rank(Table({"q": asked, "d": held}), toy, depth=500, index="IVF16,Flat")
-    for query, row in zip(queries, positions.tolist(), strict=True):
-        assert set(rankings[query]) == {f"d{p}" for p in row if p >= 0}
-
-
 def test_searching_nothing_or_for_nothing_has_the_right_shape() -> None:
     some, none = unit((3, 4), 0), np.zeros((0, 4), np.float32)
     assert [array.shape for array in search(none, some, 2)] == [(0, 2), (0, 2)]
@@ -511,16 +468,6 @@ def test_only_documents_within_the_depth_are_ranked() -> None:
     toy = RetrievalSet(["d1", "d2"], ["boat boat", "boat hill"], ["q"], ["boat"], {"q": {"d2": 1}})
     assert evaluate(BM25(), toy, ["recall@10"], depth=1) == {"recall@10": 0.0}
     assert evaluate(BM25(), toy, ["recall@10"], depth=2) == {"recall@10": 1.0}
-
-
-def test_the_index_reaches_the_search() -> None:
-    encoder = Table({"q": unit((4, 8), 0), "d": unit((12, 8), 1)})
-    toy = judged({f"q{i}": {f"d{i:02}": 1} for i in range(4)})
-    assert evaluate(encoder, toy, METRICS, index="Flat") == pytest.approx(
-        evaluate(encoder, toy, METRICS)
-    )
-    with pytest.raises(ValueError, match="factory string of FAISS, .* it is 'NoSuchIndex'"):
-        evaluate(encoder, toy, index="NoSuchIndex")
 
 
 def test_a_set_without_queries_is_named() -> None:

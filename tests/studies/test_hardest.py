@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from cde.batching.packing import cosines_along, pack_batches
-from cde.batching.statistics import batch_objective, mean_pair_distance, paired_distance
+from cde.batching.packing import pack_batches
 from cde_studies.batches.epochs import cut_clusters, mates_met_again
 from cde_studies.batches.hardest import (
     all_partitions,
@@ -16,6 +15,12 @@ from cde_studies.batches.hardest import (
     objective_bounds,
     partition_objectives,
     try_all,
+)
+from cde_studies.batches.statistics import (
+    batch_objective,
+    cosines_along,
+    mean_pair_distance,
+    paired_distance,
 )
 
 

@@ -14,11 +14,11 @@ from sklearn.covariance import ledoit_wolf
 
 import cde
 from cde.data import RetrievalSet
-from cde.intervals import correlation_interval, run_interval, smallest_effect
-from cde.lexical import document_frequencies
+from cde.intervals import run_interval
 from cde.models.encoder import load_tokenizer
 from cde.retrieval import score_queries
 from cde_book.proofs import stored_rows
+from cde_studies.intervals import correlation_interval
 from cde_studies.motivation.corpus_statistics import Counts, Moments, shrunk_covariance
 from cde_studies.motivation.headroom import (
     GENERAL,
@@ -36,6 +36,8 @@ from cde_studies.motivation.headroom_readings import (
     mean_over_pairs,
 )
 from cde_studies.motivation.score_matrices import JudgedMatrix
+from cde_studies.motivation.word_counts import document_frequencies, idf_divergence
+from cde_studies.significance import smallest_effect
 
 WORDS = ("boat", "hill", "stone", "river", "lamp", "red", "the")
 TEXT = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)
@@ -182,7 +184,7 @@ def test_rows_say_what_they_say(small: Headroom) -> None:
             assert (rows["low"].to_numpy() <= points + 1e-9).all()
             assert (rows["high"].to_numpy() >= points - 1e-9).all()
     divergence = small.table(WAYS[0], "divergence")
-    expected = cde.lexical.idf_divergence(pydocs("rich", 25).documents, pydocs("PIL", 25).documents)
+    expected = idf_divergence(pydocs("rich", 25).documents, pydocs("PIL", 25).documents)
     assert divergence.loc["rich", "PIL"] == pytest.approx(expected)
     assert divergence.loc["rich", "rich"] == 0
     assert len(small.of_corpora()) == len(WAYS) * 3

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cde.batching.filtering import false_negatives, removed_share
+from cde.batching.negatives import false_negatives
 from cde.data import Pairs
 from cde_studies.batches.judging import KINDS, TextJudge
+from cde_studies.batches.statistics import removed_share
 
 QUERIES = ["draw a line", "Draw a  line", "sort the rows", "rows of a table", "the of"]
 DOCUMENTS = ["plots points", "on a screen", "plots  POINTS", "in a database", "nothing else"]

@@ -11,9 +11,15 @@ import torch
 from tiny_models import BACKBONES
 
 from cde.models import BiEncoder, BiEncoderConfig, ContextualConfig, ContextualEncoder
-from cde.training.gradient_cache import RandomState, cached_backward
 from cde.training.loss import contrastive_loss
-from cde.training.step import BatchTexts, backward, sorted_chunks, tokens_in
+from cde.training.step import (
+    BatchTexts,
+    RandomState,
+    backward,
+    cached_backward,
+    sorted_chunks,
+    tokens_in,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from cde.batching.filtering import false_negatives
+from cde.batching.negatives import false_negatives
 from cde.training import loss as module
 from cde.training.loss import contrastive_loss
 

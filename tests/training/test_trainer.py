@@ -15,8 +15,9 @@ from torch import Tensor
 
 import cde
 from cde.batching.clustering import cluster_pairs, cluster_vectors
+from cde.batching.negatives import mine_hard_negatives
 from cde.data import Pairs, pydocs
-from cde.training import Preparation, TrainConfig, Trainer, build_model, mine_hard_negatives
+from cde.training import Preparation, TrainConfig, Trainer, build_model
 from cde.training import trainer as trainer_module
 from cde.training.loss import ContrastiveLoss, contrastive_loss
 from cde.training.preparation import fixed_context
@@ -310,28 +311,6 @@ def test_equal_documents_are_no_negatives_of_each_other() -> None:
     assert np.argwhere(prepared.left_out(np.arange(4))).tolist() == [[0, 1], [1, 0]]
 
 
-def test_hard_negatives_are_the_nearest_that_are_not_false() -> None:
-    generator = np.random.default_rng(0)
-    vectors = generator.normal(size=(60, 8)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    queries = vectors + 0.3 * generator.normal(size=vectors.shape).astype(np.float32)
-    domains = np.array(["a", "b"])[np.arange(60) % 2]
-    negatives = mine_hard_negatives(queries, vectors, 3, domains.tolist(), epsilon=-0.1)
-    for row in range(60):
-        scores = {
-            other: queries[row] @ vectors[other]
-            for other in range(60)
-            if other != row and domains[other] == domains[row]
-        }
-        true = {
-            other: score
-            for other, score in scores.items()
-            if score < queries[row] @ vectors[row] - 0.1
-        }
-        expected = sorted(true, key=lambda other: -true[other])[:3]
-        assert negatives[row].tolist()[: len(expected)] == expected
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -491,29 +470,6 @@ def test_weights_decay_at_their_rate(pairs: Pairs) -> None:
     for name in trained:
         expected = ended[0.0][name] - 0.01 * 0.1 * before[name]
         torch.testing.assert_close(ended[0.1][name], expected, rtol=0, atol=1e-6)
-
-
-def test_hard_negatives_of_a_large_domain_are_those_of_a_small_one() -> None:
-    """Domains are mined in blocks of rows: each query's own document is its own in every block."""
-    generator = np.random.default_rng(0)
-    documents = generator.normal(size=(1500, 6)).astype(np.float32)
-    documents /= np.linalg.norm(documents, axis=1, keepdims=True)
-    queries = documents + 0.4 * generator.normal(size=documents.shape).astype(np.float32)
-    mined = mine_hard_negatives(queries, documents, 1)[:, 0]
-    scores = queries @ documents.T
-    true = np.where(scores < np.diag(scores)[:, None], scores, -np.inf)
-    assert (mined == true.argmax(axis=1)).mean() > 0.99
-
-
-def test_a_copy_of_the_labelled_document_is_mined_last_and_the_document_itself_never() -> None:
-    def at(*cosines: float) -> np.ndarray:
-        return np.array([[one, (1 - one**2) ** 0.5] for one in cosines], np.float32)
-
-    queries = at(1.0, 1.0, 1.0, 1.0)
-    assert mine_hard_negatives(queries, at(1.0, 1.0, 0.3, 0.2), 3)[0].tolist() == [2, 3, 1]
-    # a margin below 0 makes false negatives of documents that score less than the labelled one
-    mined = mine_hard_negatives(queries, at(1.0, 0.9, 0.3, 0.2), 3, epsilon=-0.5)
-    assert mined[0].tolist() == [2, 3, 1]
 
 
 def test_the_margin_of_the_filter_holds_for_hard_negatives_and_batches(pairs: Pairs) -> None:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from cde.batching.clustering import cluster_pairs, cluster_vectors
 from cde.batching.packing import pack_batches
-from cde.batching.statistics import batch_objective
 from cde.progress import progress
+from cde_studies.batches.statistics import batch_objective
 
 __all__ = ["all_partitions", "direct_search", "objective_bounds", "partition_objectives", "try_all"]
 

@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from cde.batching.filtering import false_negatives
+from cde.batching.negatives import false_negatives
 from cde.data import Pairs
 from cde.progress import progress
 

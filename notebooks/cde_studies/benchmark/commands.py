@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cde.storage import cache_folder
 
-__all__ = ["add_parsers", "run"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["add_parsers", "run", "scores_by_task"]
 
 _CONTEXTS = ("own", "other", "random", "null", "none")
 _SHOWN = 6  # decimals of a score
@@ -53,8 +56,8 @@ def add_parsers(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Evaluate, print a line for each task and context, and say where the results lie."""
     # mteb and torch take seconds to import: other commands go without
-    from cde.benchmark.evaluation import evaluate_tasks, scores_by_task
-    from cde.retrieval.systems import named_system
+    from cde.benchmark.evaluation import evaluate_tasks
+    from cde.corpus.encoders import named_system
     from cde_studies.benchmark.offline import get_tasks, task_names
 
     if options.list:
@@ -72,3 +75,16 @@ def run(options: argparse.Namespace) -> int:
     print(scores_by_task(rows).round(_SHOWN).to_string(index=False))
     print(f"results in mteb's format: {Path(folder) / 'results'}")
     return 0
+
+
+def scores_by_task(rows: pd.DataFrame) -> pd.DataFrame:
+    """A line for each task and context: the mean over subsets and draws, and the spread over draws.
+
+    Returns:
+        Columns task, type, context, score, spread (the standard deviation over draws of the mean
+        over subsets; NaN for one draw) and draws.
+    """
+    keys = ["task", "type", "context"]
+    of_draws = rows.groupby([*keys, "draw"], sort=False)["score"].mean()
+    found = of_draws.groupby(keys, sort=False).agg(score="mean", spread="std", draws="size")
+    return found.reset_index()

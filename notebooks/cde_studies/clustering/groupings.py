@@ -1,8 +1,9 @@
 """Ways of putting pairs into batches, under one budget (clustering paper §7, CDE §4.1).
 
-Each way makes a plan of as many batches as training takes (`cde.batching.plans`), from pairs and
-what a surrogate says of them. So all ways can be trained with the same encoder, optimiser and
-number of steps, and the seconds that a way itself takes can be told apart from those of training.
+Each way makes a plan of as many batches as training takes (`cde_studies.clustering.plans`), from
+pairs and what a surrogate says of them. So all ways can be trained with the same encoder, optimiser
+and number of steps, and the seconds that a way itself takes can be told apart from those of
+training.
 
 Ways that need a surrogate need its vectors first. Embedding is the dearest part, and is the same
 for all of them; `surrogate_seconds` estimates it.
@@ -22,14 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.batching.clustering import cluster_pairs, cluster_vectors
+from cde.batching.negatives import mine_hard_negatives
 from cde.batching.packing import BatchSampler
-from cde.batching.plans import join_plans, plan_batches, plan_with_hardest
 from cde.data import Pairs
 from cde.models import BiEncoder
-from cde.training import mine_hard_negatives
 from cde.training.runs import Run
 from cde_studies.clustering.clustering_recipe import ClusteringRecipe
 from cde_studies.clustering.graphs import communities, outliers, spectral_clusters
+from cde_studies.clustering.plans import join_plans, plan_batches, plan_with_hardest
 
 __all__ = ["Material", "Way", "surrogate_seconds", "train_way", "ways"]
 

@@ -26,12 +26,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from cde.batching.negatives import mine_hard_negatives
 from cde.data import Pairs
 from cde.hardware import trained_in
 from cde.progress import progress
 from cde.storage import content_hash
 from cde.training import Processes, TrainConfig, Trainer
-from cde.training.preparation import mine_hard_negatives
 from cde.training.runs import PROCEDURE as TRAINING
 from cde.training.runs import stored
 from cde_studies.dwell.encoder_decoder import EncoderDecoder

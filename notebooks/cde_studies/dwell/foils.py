@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cde.intervals import clustered_interval
 from cde.lexical import BM25
 from cde.retrieval import Encoder, Ranker
 from cde.validation import encoded
 from cde_studies.dwell.passages import Passages
 from cde_studies.dwell.sections import sentences_of
+from cde_studies.intervals import clustered_interval
 
 __all__ = ["FOILS", "foil_rows", "foils", "share_table"]
 

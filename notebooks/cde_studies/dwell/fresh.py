@@ -27,7 +27,7 @@ import pandas as pd
 
 from cde.data import is_available
 from cde.data.pydocs import HELD_OUT
-from cde.intervals import Interval, clustered_interval
+from cde.intervals import Interval
 from cde.lexical import BM25
 from cde.models import BiEncoder
 from cde.models.encoder import load_tokenizer
@@ -40,6 +40,7 @@ from cde_studies.dwell.probes import moved_versions, scores_by_place
 from cde_studies.dwell.readers import Kept
 from cde_studies.dwell.recipe import dwell_recipe
 from cde_studies.dwell.substrings import token_spans
+from cde_studies.intervals import clustered_interval
 
 __all__ = [
     "COLLECTIONS",

@@ -24,7 +24,7 @@ from transformers import get_cosine_schedule_with_warmup
 
 from cde.models.encoder import tokenise
 from cde.storage import content_hash
-from cde.training.loop import Loop
+from cde.training.trainer import Loop
 
 __all__ = ["bare_ids", "stretch", "train_on_stretches"]
 

@@ -33,6 +33,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from cde.batching.negatives import mine_hard_negatives
 from cde.data import Pairs
 from cde.hardware import trained_in
 from cde.lexical import BM25
@@ -43,7 +44,6 @@ from cde.progress import progress
 from cde.retrieval import Encoder, Ranker, evaluate
 from cde.storage import content_hash
 from cde.training import TrainConfig
-from cde.training.preparation import mine_hard_negatives
 from cde.training.runs import PROCEDURE as TRAINING
 from cde.training.runs import stored, train
 from cde.validation import unknown

@@ -24,9 +24,9 @@ from cde.hardware import compute_device
 from cde.models import ContextualEncoder
 from cde.progress import progress
 from cde.storage import content_hash
-from cde.training.loop import Loop
 from cde.training.loss import contrastive_loss
 from cde.training.runs import stored
+from cde.training.trainer import Loop
 from cde_studies.encoder.game_players import FIRST_WORD, GameSettings, game_encoder
 from cde_studies.encoder.text_game import TextGame
 from cde_studies.encoder.word_game import Corpus, mean_ndcg

@@ -10,7 +10,7 @@ Cost: that of embedding the collection, once for each part.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from cde.data import RetrievalSet
 from cde.models import BiEncoder, ContextualEncoder
+from cde.models.stages import through
 from cde.retrieval import rank, score_queries
 from cde_studies.encoder.properties import Tokens, exchanged, largest_change, parameter_count
 from cde_studies.encoder.untrained import on_purpose, untrained_published
@@ -53,8 +54,9 @@ def part_scores(
             encoder, added[name] = BiEncoder.from_backbone("minilm", **settings), 0
         else:
             model = on_purpose(ContextualEncoder.from_backbone("minilm", **contextual, **own))
-            stage = model.second_stage
-            stage.variant = replace(stage.variant, residual=residual)
+            if not residual:
+                stage: Any = model.second_stage
+                stage.project = partial(through, stage.output_projection)
             encoder, added[name] = (
                 model.with_context(bound, seed=seed),
                 parameter_count(model) - plain,

@@ -23,8 +23,8 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from cde.lexical import document_frequencies
 from cde.models.encoder import tokenise
+from cde_studies.motivation.word_counts import document_frequencies
 
 __all__ = ["Counts", "Moments", "inverse_document_frequency", "shrunk_covariance"]
 

@@ -37,12 +37,13 @@ from transformers.utils import logging
 from cde.data import RetrievalSet
 from cde.hardware import compute_device
 from cde.intervals import mean_interval
-from cde.lexical import BM25, _tokenize, idf_divergence_of_counts
+from cde.lexical import BM25, split_into_terms
 from cde.models.encoder import encode_texts, load_tokenizer
 from cde.progress import progress
 from cde.surrogate import minilm_folder
 from cde_studies.motivation.corpus_statistics import Counts, Moments
 from cde_studies.motivation.score_matrices import JudgedMatrix
+from cde_studies.motivation.word_counts import idf_divergence_of_counts
 
 __all__ = [
     "GENERAL",
@@ -86,7 +87,7 @@ class TermMatrix:
     def of(cls, collection: RetrievalSet) -> TermMatrix:
         """Count the terms of a retrieval set, with the settings of `cde.BM25`."""
         settings, asked = BM25(), len(collection.queries)
-        tokens = _tokenize([*collection.queries, *collection.documents])
+        tokens = split_into_terms([*collection.queries, *collection.documents])
         names = sorted(tokens.vocab, key=tokens.vocab.__getitem__)
         starts = np.concatenate([[0], np.cumsum([len(row) for row in tokens.ids])])
         columns = np.fromiter((one for row in tokens.ids for one in row), np.int64, starts[-1])

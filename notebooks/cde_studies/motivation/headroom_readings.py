@@ -19,8 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cde.intervals import Interval, run_interval
-from cde.intervals.estimates import RESAMPLES
+from cde.intervals import RESAMPLES, Interval, run_interval
 from cde_studies.motivation.headroom import GENERAL, NONE, OTHERS
 
 __all__ = ["Headroom", "correlation_over_pairs", "mean_over_pairs"]

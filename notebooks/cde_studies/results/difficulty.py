@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from cde.intervals import Interval, correlation_interval, mean_and_interval
+from cde.intervals import Interval
+from cde_studies.intervals import correlation_interval, mean_and_interval
 
 __all__ = ["correlations", "loss_and_score", "r_of_runs", "r_of_seeds"]
 

@@ -16,7 +16,8 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from cde.intervals import Interval, best_on_grid
+from cde.intervals import Interval
+from cde_studies.intervals import best_on_grid
 from cde_studies.recipes import Recipe
 from cde_studies.sweeps import Sweep, sweep
 

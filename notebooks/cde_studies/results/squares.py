@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from cde.intervals import holm
+from cde_studies.significance import holm
 
 __all__ = ["APART", "NULL", "OTHERS", "Squares"]
 

@@ -27,8 +27,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from cde.lexical import document_frequencies
 from cde.validation import checked_texts
+from cde_studies.motivation.word_counts import document_frequencies
 
 __all__ = ["MOVED_LIMIT", "moved", "vector_drift", "vocabulary_drift"]
 

@@ -1,5 +1,5 @@
 """What clusters and batches are like: the objectives of CDE Eqs. 2 and 3, size, tightness, purity,
-difficulty.
+difficulty, what the filter removes, and how near the clusters of a tour are.
 
 **Eq. 2**, which clustering is to maximise, is the sum of f(d, q') + f(d', q) over the pairs of a
 batch. `batch_objective` gives its mean over batch-mates, halved: the mean cosine of a query with
@@ -21,11 +21,13 @@ Cost: O(n · dim).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cde.batching.negatives import false_negatives
 from cde.progress import progress
 
 __all__ = [
@@ -34,9 +36,11 @@ __all__ = [
     "batch_objective",
     "cluster_members",
     "cluster_statistics",
+    "cosines_along",
     "mean_pair_distance",
     "mean_pairwise_cosine",
     "paired_distance",
+    "removed_share",
 ]
 
 Vectors = NDArray[np.float32]
@@ -229,3 +233,37 @@ def batch_difficulties(
     return pd.DataFrame(
         [batch_difficulty(query_vectors, document_vectors, one, queries) for one in shown]
     )
+
+
+def removed_share(
+    query_vectors: Vectors,
+    document_vectors: Vectors,
+    batches: Sequence[NDArray[np.int64]],
+    **rule: Any,
+) -> NDArray[np.float64]:
+    """For each pair, the share of its negatives in its batch that the filter removes.
+
+    Args:
+        query_vectors, document_vectors: `(n, dim)` float32 of all pairs, one document each.
+        batches: positions of the pairs of each; no pair is in two.
+        rule: `epsilon` or `threshold` of `false_negatives`.
+
+    Returns:
+        `(n,)`; not a number for a pair that no batch has, or that is alone in one.
+    """
+    share = np.full(len(query_vectors), np.nan)
+    for batch in progress(batches, "filtering", unit="batches"):
+        if len(batch) > 1:
+            removed = false_negatives(query_vectors[batch], document_vectors[batch], **rule)
+            share[batch] = removed.sum(axis=1) / (len(batch) - 1)
+    return share
+
+
+def cosines_along(centroids: Vectors, order: Positions) -> NDArray[np.float64]:
+    """The cosine of each centroid with the one that follows it in an order.
+
+    Returns:
+        `(k − 1,)`.
+    """
+    directions = centroids / np.linalg.norm(centroids, axis=1, keepdims=True)
+    return np.asarray((directions[order[:-1]] * directions[order[1:]]).sum(axis=1))

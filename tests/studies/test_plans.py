@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cde.batching.packing import BatchSampler
-from cde.batching.plans import PlannedBatches, join_plans, plan_batches, plan_with_hardest
+from cde_studies.clustering.plans import join_plans, plan_batches, plan_with_hardest
 
 
 def sampler() -> BatchSampler:
@@ -21,8 +21,6 @@ def test_a_plan_has_the_batches_that_the_sampler_gives_over_several_epochs() -> 
     plan, same = plan_batches(sampler(), 12), sampler()
     assert plan.shape == (12, 4)
     np.testing.assert_array_equal(plan, [next(same) for _ in range(12)])
-    read = PlannedBatches(plan)
-    np.testing.assert_array_equal(plan, [next(read) for _ in range(12)])
 
 
 def test_a_sampler_of_short_batches_makes_no_plan() -> None:
@@ -46,30 +44,6 @@ def test_plans_that_do_not_fit_are_refused() -> None:
         join_plans([np.zeros((3, 2)), np.zeros((3, 4))], 3)
     with pytest.raises(ValueError, match="cannot give"):
         join_plans([np.zeros((1, 2)), np.zeros((9, 2))], 9)
-    for wrong in ([1, 2], [[0.5, 1.0]], np.zeros((0, 3), np.int64)):
-        with pytest.raises(ValueError, match="must be a table"):
-            PlannedBatches(wrong)
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_ranks_share_a_batch_and_leave_nothing_out(ranks: int) -> None:
-    plan = plan_batches(sampler(), 3)
-    readers = [PlannedBatches(plan, ranks, rank) for rank in range(ranks)]
-    for batch in plan:
-        parts = [reader.slice(next(reader)) for reader in readers]
-        np.testing.assert_array_equal(np.concatenate(parts), batch)
-
-
-def test_it_goes_on_where_it_stood_and_refuses_the_state_of_another_plan() -> None:
-    plan = plan_batches(sampler(), 5)
-    first = PlannedBatches(plan)
-    for _ in range(7):
-        next(first)
-    second = PlannedBatches(plan)
-    second.load_state_dict(first.state_dict())
-    np.testing.assert_array_equal(next(second), next(first))
-    with pytest.raises(ValueError, match="another plan"):
-        PlannedBatches(plan[::-1]).load_state_dict(first.state_dict())
 
 
 @given(n=st.integers(8, 40), half=st.integers(1, 4), seed=st.integers(0, 5))

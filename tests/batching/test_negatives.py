@@ -1,4 +1,4 @@
-"""S(q, d) of Eq. 4 against its definition."""
+"""S(q, d) of Eq. 4 against its definition, and hard negatives."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cde
-from cde.batching.filtering import removed_share
+from cde.batching.negatives import mine_hard_negatives
 
 
 def vectors(n: int, hard: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -58,20 +58,6 @@ def test_a_copy_of_the_labelled_document_is_filtered() -> None:
     assert filtered[3, 7] and filtered[7, 3]
 
 
-def test_the_removed_share_is_that_of_a_loop_over_pairs() -> None:
-    queries, documents = vectors(9, 0, 3)
-    batches = [np.array([0, 3, 5, 7]), np.array([8, 1, 2]), np.array([4])]
-    expected = np.full(9, np.nan)
-    for batch in batches[:2]:
-        for row in batch:
-            mates = [other for other in batch if other != row]
-            gone = [queries[row] @ documents[m] >= queries[row] @ documents[row] for m in mates]
-            expected[row] = np.mean(gone)
-    found = removed_share(queries, documents, batches)
-    np.testing.assert_allclose(found, expected)
-    assert 0 < np.nanmean(found) < 1
-
-
 @pytest.mark.parametrize(
     ("queries", "documents", "message"),
     [
@@ -98,3 +84,48 @@ def test_every_copy_of_the_labelled_document_is_left_out_whatever_the_sum_s_last
         documents[n - 1] = documents[0]
         filtered = cde.false_negatives(queries, documents)
         assert filtered[0, n - 1] and filtered[n - 1, 0]
+
+
+def test_hard_negatives_are_the_nearest_that_are_not_false() -> None:
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(size=(60, 8)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    queries = vectors + 0.3 * generator.normal(size=vectors.shape).astype(np.float32)
+    domains = np.array(["a", "b"])[np.arange(60) % 2]
+    negatives = mine_hard_negatives(queries, vectors, 3, domains.tolist(), epsilon=-0.1)
+    for row in range(60):
+        scores = {
+            other: queries[row] @ vectors[other]
+            for other in range(60)
+            if other != row and domains[other] == domains[row]
+        }
+        true = {
+            other: score
+            for other, score in scores.items()
+            if score < queries[row] @ vectors[row] - 0.1
+        }
+        expected = sorted(true, key=lambda other: -true[other])[:3]
+        assert negatives[row].tolist()[: len(expected)] == expected
+
+
+def test_hard_negatives_of_a_large_domain_are_those_of_a_small_one() -> None:
+    """Domains are mined in blocks of rows: each query's own document is its own in every block."""
+    generator = np.random.default_rng(0)
+    documents = generator.normal(size=(1500, 6)).astype(np.float32)
+    documents /= np.linalg.norm(documents, axis=1, keepdims=True)
+    queries = documents + 0.4 * generator.normal(size=documents.shape).astype(np.float32)
+    mined = mine_hard_negatives(queries, documents, 1)[:, 0]
+    scores = queries @ documents.T
+    true = np.where(scores < np.diag(scores)[:, None], scores, -np.inf)
+    assert (mined == true.argmax(axis=1)).mean() > 0.99
+
+
+def test_a_copy_of_the_labelled_document_is_mined_last_and_the_document_itself_never() -> None:
+    def at(*cosines: float) -> np.ndarray:
+        return np.array([[one, (1 - one**2) ** 0.5] for one in cosines], np.float32)
+
+    queries = at(1.0, 1.0, 1.0, 1.0)
+    assert mine_hard_negatives(queries, at(1.0, 1.0, 0.3, 0.2), 3)[0].tolist() == [2, 3, 1]
+    # a margin below 0 makes false negatives of documents that score less than the labelled one
+    mined = mine_hard_negatives(queries, at(1.0, 0.9, 0.3, 0.2), 3, epsilon=-0.5)
+    assert mined[0].tolist() == [2, 3, 1]

@@ -1,4 +1,4 @@
-"""False negatives in a batch, by a surrogate (CDE §4.1, Eq. 4).
+"""Negatives by a surrogate: false ones to leave out of a batch (CDE §4.1, Eq. 4), hard ones to add.
 
 S(q, d) = {d' : f(q, d') ≥ f(q, d) + ε} are the documents of the batch that the surrogate finds as
 good for q as the labelled one, up to a margin ε. They are left out of the loss's denominator. The
@@ -6,24 +6,25 @@ margin ε is relative to the pair's own score, as in the paper. The authors' cod
 *absolute* threshold on f(q, d'); the latter is an option here. A query's own document and its own
 hard negatives are never filtered.
 
-Cost: n² · dim multiply-adds for a batch of n, in blocks of rows, so that memory beyond the result
-(n² bytes) is `block` · n · 4 bytes.
+Hard negatives of a query are the documents nearest to it that are not in S(q, d).
+
+Cost: n² · dim multiply-adds for a batch (hard negatives: a domain) of n, in blocks of rows, so that
+memory beyond the result is one block's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cde.progress import progress
 from cde.validation import array_of_numbers, checked_number, checked_whole
 
-__all__ = ["false_negatives", "removed_share"]
+__all__ = ["false_negatives", "mine_hard_negatives"]
 
 Vectors = NDArray[np.float32]
+Positions = NDArray[np.int64]
 
 
 def false_negatives(
@@ -107,30 +108,51 @@ def false_negatives(
     return left_out
 
 
-def removed_share(
+def mine_hard_negatives(
     query_vectors: Vectors,
     document_vectors: Vectors,
-    batches: Sequence[NDArray[np.int64]],
-    **rule: Any,
-) -> NDArray[np.float64]:
-    """For each pair, the share of its negatives in its batch that the filter removes.
+    count: int,
+    domains: Sequence[str] | None = None,
+    epsilon: float = 0.0,
+) -> Positions:
+    """The documents nearest to each query that are not in S(q, d): `(n, count)` int64 positions.
 
     Args:
-        query_vectors, document_vectors: `(n, dim)` float32 of all pairs, one document each.
-        batches: positions of the pairs of each; no pair is in two.
-        rule: `epsilon` or `threshold` of `false_negatives`.
+        query_vectors, document_vectors: `(n, dim)` float32 unit vectors of the pairs.
+        count: hard negatives a query.
+        domains: of each pair; negatives come from the query's own.
+        epsilon: documents that score at least the labelled one's score plus ε are false negatives.
 
-    Returns:
-        `(n,)`; not a number for a pair that no batch has, or that is alone in one.
+    Raises:
+        ValueError: a domain that has too few documents.
 
     Example:
-        >>> vectors = np.ones((3, 2), np.float32)
-        >>> removed_share(vectors, vectors, [np.array([0, 1])]).tolist()
-        [1.0, 1.0, nan]
+        >>> vectors = np.array([[1, 0], [0.8, 0.6], [0, 1]], np.float32)
+        >>> mine_hard_negatives(vectors, vectors, 1).ravel().tolist()
+        [1, 0, 1]
     """
-    share = np.full(len(query_vectors), np.nan)
-    for batch in progress(batches, "filtering", unit="batches"):
-        if len(batch) > 1:
-            removed = false_negatives(query_vectors[batch], document_vectors[batch], **rule)
-            share[batch] = removed.sum(axis=1) / (len(batch) - 1)
-    return share
+    names = (
+        np.zeros(len(query_vectors), np.int64)
+        if domains is None
+        else np.unique(domains, return_inverse=True)[1]
+    )
+    mined = np.empty((len(query_vectors), count), np.int64)
+    for domain in np.unique(names):
+        rows = np.flatnonzero(names == domain)
+        if len(rows) <= count:
+            raise ValueError(
+                f"a domain of {len(rows)} pairs has too few documents for {count} hard negatives "
+                "a query"
+            )
+        for start in range(0, len(rows), 1024):
+            some = rows[start : start + 1024]
+            scores = query_vectors[some] @ document_vectors[rows].T
+            own = np.searchsorted(rows, some)
+            limit = scores[np.arange(len(some)), own][:, None] + np.float32(epsilon)
+            # false negatives go behind all others, the labelled document last
+            ranked = np.where(scores >= limit, scores - 10, scores)
+            ranked[np.arange(len(some)), own] = -np.inf
+            best = np.argpartition(-ranked, count - 1, axis=1)[:, :count]
+            order = np.take_along_axis(-ranked, best, axis=1).argsort(axis=1, kind="stable")
+            mined[some] = rows[np.take_along_axis(best, order, axis=1)]
+    return mined

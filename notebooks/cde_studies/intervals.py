@@ -1,149 +1,79 @@
-"""Estimates with their uncertainty: bootstrap and Student's intervals, through SciPy.
+"""Intervals of what chapters measure beside means: shares, correlations, clusters of queries,
+optima on a grid; and where the spread of a score comes from.
 
-Every number that tests a claim comes as an `Interval`: the estimate, a 95 % interval, n, and how it
-was made. The percentile bootstrap resamples what the claim is about: queries for a mean over
-queries, corpora for a correlation over corpora. Where there are only a few training runs,
-resampling them gives intervals that are far too narrow: those are Student's.
+When every seed was tested on every collection, a difference y of seed i on collection j is
+μ + aᵢ + bⱼ + eᵢⱼ, all independent and normal (the two-way random model without repeats). The mean
+squares of rows, columns and rest give the variances (Searle, Casella and McCulloch 1992, §4.4). The
+mean over all cells has the variance σ²ₐ/I + σ²_b/J + σ²ₑ/IJ, estimated by
+(MSₐ + MS_b − MSₑ)/IJ, with Satterthwaite's degrees of freedom. Its interval speaks of other seeds
+and of other collections at once, where one over seeds alone takes the collections as given.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from cde.intervals import (
+    EQUAL,
+    RESAMPLES,
+    STUDENT,
+    Interval,
+    check_values,
+    interval_text,
+    number_text,
+    run_interval,
+)
+
 __all__ = [
-    "Interval",
+    "BINOMIAL",
+    "Spread",
     "best_on_grid",
     "clustered_interval",
     "correlation_interval",
-    "interval_text",
+    "crossed_interval",
     "mean_and_interval",
     "mean_and_spread",
-    "mean_interval",
-    "number_text",
-    "run_interval",
     "share_interval",
+    "spread",
+    "table_interval",
 ]
 
-_MOST_DECIMALS = 6
-
-
-def number_text(value: float, digits: int | None = None) -> str:
-    """A number with some digits behind the point, or with three significant ones."""
-    # + 0.0, since a small negative number would be shown as -0.00
-    return f"{value:.3g}" if digits is None else f"{round(value, digits) + 0.0:.{digits}f}"
-
-
-def interval_text(estimate: float, low: float, high: float, digits: int | None = None) -> str:
-    """An estimate and its bounds, all with the same decimals."""
-    if digits is None:
-        digits = _decimals(low, high)
-    shown, lowest, highest = (number_text(one, digits) for one in (estimate, low, high))
-    return f"{shown} [{lowest}, {highest}]"
-
-
-def _decimals(low: float, high: float) -> int | None:
-    half = (high - low) / 2
-    if not 0 < half < math.inf:
-        return None
-    decimals = max(0, 1 - int(f"{half:.1e}".partition("e")[2]))
-    bounds = [one for one in (low, high) if one]
-    while decimals <= _MOST_DECIMALS and not all(round(one, decimals) for one in bounds):
-        decimals += 1
-    return decimals if decimals <= _MOST_DECIMALS else None
-
-
-RESAMPLES = 2000
-STUDENT = "Student's t"
+#: how the method of a share's interval begins
 BINOMIAL = "exact binomial"
-_EQUAL = "all values equal"
 
 
-@dataclass(frozen=True)
-class Interval:
-    """An estimate and its 95 % interval.
+def share_interval(ahead: ArrayLike, over: str) -> Interval:
+    """The share of a handful of things that are so, with the exact binomial interval.
 
-    Attributes:
-        estimate, low, high: the estimate and its bounds, in the unit of what was measured.
-        n: how many independent things were measured (queries, corpora, batches, seeds).
-        method: how the interval was made.
-        degrees: degrees of freedom of Student's t, where its method has them of its own; None for
-            those of `method` and `n`.
-    """
-
-    estimate: float
-    low: float
-    high: float
-    n: int
-    method: str
-    degrees: float | None = None
-
-    @property
-    def freedom(self) -> float:
-        """Degrees of freedom of Student's t; infinite for the methods that have none."""
-        if self.degrees is not None:
-            return self.degrees
-        return self.n - 1.0 if self.method.startswith(STUDENT) else float("inf")
-
-    @property
-    def doubt(self) -> float:
-        """Degrees of freedom for a p-value: a bootstrap of few values is no surer than t."""
-        return self.n - 1.0 if "bootstrap" in self.method and self.n > 1 else self.freedom
-
-    @property
-    def standard_error(self) -> float:
-        """The estimate's standard error, as its interval has it: half its width over the quantile.
-
-        Example:
-            >>> round(Interval(2.0, 1.02, 2.98, 1000, "percentile bootstrap").standard_error, 3)
-            0.5
-        """
-
-        from scipy import stats
-
-        return (self.high - self.low) / 2 / float(stats.t.ppf(0.975, self.freedom))
-
-    def __str__(self) -> str:
-        return interval_text(self.estimate, self.low, self.high)
-
-
-def mean_interval(values: ArrayLike, seed: int = 0) -> Interval:
-    """Mean of independent values with a percentile bootstrap interval.
+    Args:
+        ahead: `(n,)` bool, one for each thing.
+        over: what they are, such as "collections".
 
     Raises:
-        ValueError: fewer than two values, or a value that is no number.
+        ValueError: no thing at all.
 
     Example:
-        >>> interval = mean_interval([1.0, 2.0, 3.0])
-        >>> interval.low < interval.estimate == 2.0 < interval.high
-        True
+        >>> print(share_interval([True, True, False, True], "sets"))
+        0.75 [0.19, 0.99]
     """
-
     from scipy import stats
 
-    array = np.asarray(values, dtype=np.float64).ravel()
-    _check(array, 2)
-    if np.ptp(array) == 0:
-        return Interval(float(array[0]), float(array[0]), float(array[0]), len(array), _EQUAL)
-    interval = stats.bootstrap(
-        (array,),
-        np.mean,
-        n_resamples=RESAMPLES,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-        batch=100,
-    ).confidence_interval
+    array = np.asarray(ahead, dtype=bool).ravel()
+    if not len(array):
+        raise ValueError(f"a share of no {over} has no interval")
+    count = int(array.sum())
+    exact = stats.binomtest(count, len(array)).proportion_ci(method="exact")
     return Interval(
-        float(array.mean()),
-        float(interval.low),
-        float(interval.high),
+        count / len(array),
+        float(exact.low),
+        float(exact.high),
         len(array),
-        "percentile bootstrap",
+        f"{BINOMIAL} over {over}",
     )
 
 
@@ -171,7 +101,7 @@ def clustered_interval(values: ArrayLike, clusters: Sequence[Hashable], seed: in
     array = np.asarray(values, dtype=np.float64).ravel()
     if len(array) != len(clusters):
         raise ValueError(f"each value needs a cluster; there are {len(array)} and {len(clusters)}")
-    _check(array, 2)
+    check_values(array, 2)
     numbers: dict[Hashable, int] = {}
     which = [numbers.setdefault(one, len(numbers)) for one in clusters]
     count = len(numbers)
@@ -179,7 +109,7 @@ def clustered_interval(values: ArrayLike, clusters: Sequence[Hashable], seed: in
         raise ValueError(f"two clusters or more are needed for an interval; there is {count}")
     mean = float(array.mean())
     if np.ptp(array) == 0:
-        return Interval(float(array[0]), float(array[0]), float(array[0]), count, _EQUAL)
+        return Interval(float(array[0]), float(array[0]), float(array[0]), count, EQUAL)
     sums, sizes = (np.bincount(which, weights, count) for weights in (array, None))
     generator = np.random.default_rng(seed)
     drawn = []
@@ -189,65 +119,6 @@ def clustered_interval(values: ArrayLike, clusters: Sequence[Hashable], seed: in
         drawn.append((weights @ sums) / (weights @ sizes))
     low, high = np.percentile(np.concatenate(drawn), [2.5, 97.5])
     return Interval(mean, float(low), float(high), count, "percentile bootstrap of clusters")
-
-
-def run_interval(values: ArrayLike, over: str = "runs") -> Interval:
-    """Mean of a few independent training runs with Student's interval.
-
-    Three seeds have 27 resamples, so that a bootstrap interval of them is at best their range,
-    which holds the mean of all runs three times in four. Student's supposes that runs scatter
-    normally.
-
-    Args:
-        values: `(n,)`, one a run (or one a pair of runs with the same seed, of a difference).
-        over: what there is one value of, for the interval's method.
-
-    Raises:
-        ValueError: fewer than two values, or a value that is no number.
-
-    Example:
-        >>> print(run_interval([1.0, 2.0, 3.0]))
-        2.0 [-0.5, 4.5]
-    """
-
-    from scipy import stats
-
-    array = np.asarray(values, dtype=np.float64).ravel()
-    _check(array, 2)
-    half = float(stats.t.ppf(0.975, len(array) - 1) * stats.sem(array))
-    mean = float(array.mean())
-    return Interval(mean, mean - half, mean + half, len(array), f"{STUDENT} over {over}")
-
-
-def share_interval(ahead: ArrayLike, over: str) -> Interval:
-    """The share of a handful of things that are so, with the exact binomial interval.
-
-    Args:
-        ahead: `(n,)` bool, one for each thing.
-        over: what they are, such as "collections".
-
-    Raises:
-        ValueError: no thing at all.
-
-    Example:
-        >>> print(share_interval([True, True, False, True], "sets"))
-        0.75 [0.19, 0.99]
-    """
-
-    from scipy import stats
-
-    array = np.asarray(ahead, dtype=bool).ravel()
-    if not len(array):
-        raise ValueError(f"a share of no {over} has no interval")
-    count = int(array.sum())
-    exact = stats.binomtest(count, len(array)).proportion_ci(method="exact")
-    return Interval(
-        count / len(array),
-        float(exact.low),
-        float(exact.high),
-        len(array),
-        f"{BINOMIAL} over {over}",
-    )
 
 
 def best_on_grid(chosen: ArrayLike, grid: Sequence[float]) -> Interval:
@@ -305,7 +176,6 @@ def correlation_interval(
         >>> correlation_interval([1, 2, 3, 4, 5], [2, 4, 6, 8, 10]).estimate
         1.0
     """
-
     from scipy import stats
 
     first = np.asarray(x, dtype=np.float64)
@@ -317,7 +187,7 @@ def correlation_interval(
     if method not in ("pearson", "spearman"):
         raise ValueError(f"method must be 'pearson' or 'spearman'; it is {method!r}")
     for name, values in (("x", first), ("y", second)):
-        _check(values, 4)
+        check_values(values, 4)
         if np.ptp(values) == 0:
             raise ValueError(
                 f"all values of {name} are equal ({values[0]}): they have no correlation with "
@@ -383,12 +253,127 @@ def mean_and_interval(values: ArrayLike, digits: int | None = None) -> str:
     return interval_text(over.estimate, over.low, over.high, digits)
 
 
-def _check(array: NDArray[np.float64], least: int) -> None:
-    if len(array) < least:
+class Spread(NamedTuple):
+    """Standard deviations of the parts of a difference, in its unit.
+
+    Attributes:
+        seeds: of what a seed has on all collections.
+        collections: of what a collection has with all seeds.
+        rest: of what is neither: sampling of queries, and how a seed suits a collection.
+    """
+
+    seeds: float
+    collections: float
+    rest: float
+
+
+def spread(values: ArrayLike) -> Spread:
+    """The parts of the spread of a table of differences.
+
+    Args:
+        values: `(seeds, collections)`, at least two of each.
+
+    Raises:
+        ValueError: another shape, or a value that is no number.
+
+    Example:
+        >>> spread([[0.0, 1.0], [2.0, 3.0]])
+        Spread(seeds=1.4142135623730951, collections=0.7071067811865476, rest=0.0)
+    """
+    table = _checked(values)
+    seeds, collections = table.shape
+    rows, columns, rest = _mean_squares(table)
+    return Spread(
+        float(np.sqrt(max(0.0, rows - rest) / collections)),
+        float(np.sqrt(max(0.0, columns - rest) / seeds)),
+        float(np.sqrt(rest)),
+    )
+
+
+def crossed_interval(values: ArrayLike) -> Interval:
+    """Mean of a table of differences, with an interval over other seeds and other collections.
+
+    Args:
+        values: `(seeds, collections)`, at least two of each.
+
+    Raises:
+        ValueError: another shape, or a value that is no number.
+
+    Example:
+        >>> print(crossed_interval([[1.0, 2.0, 3.0], [1.2, 1.8, 3.1], [0.9, 2.1, 2.8]]))
+        2.0 [-0.4, 4.4]
+    """
+    from scipy import stats
+
+    table = _checked(values)
+    rows, columns, rest = _mean_squares(table)
+    seeds, collections = table.shape
+    combined = rows + columns - rest
+    error = np.sqrt(max(combined, rows, columns) / table.size)
+    if combined >= max(rows, columns):
+        parts = rows**2 / (seeds - 1), columns**2 / (collections - 1)
+        last = rest**2 / ((seeds - 1) * (collections - 1))
+        freedom = combined**2 / (sum(parts) + last) if combined else None
+    else:  # a source without spread of its own: the other alone
+        freedom = float(seeds - 1 if rows >= columns else collections - 1)
+    half = float(stats.t.ppf(0.975, freedom) * error) if freedom else 0.0
+    mean = float(table.mean())
+    method = f"random effects of {seeds} seeds and {collections} collections"
+    return Interval(mean, mean - half, mean + half, min(table.shape), method, freedom)
+
+
+def table_interval(values: ArrayLike | pd.Series[float]) -> Interval | None:
+    """Mean of a table of differences, with the interval that its shape allows.
+
+    Args:
+        values: `(seeds, collections)`, or a series by seed and collection.
+
+    Returns:
+        The interval over both, where there are two or more of each (`crossed_interval`); Student's
+        over the one that there are two or more of; None for a single value, or none.
+
+    Raises:
+        ValueError: no table, or a value that is no number.
+
+    Example:
+        >>> print(table_interval([[1.0, 2.0, 3.0]]), table_interval([[1.0]]))
+        2.0 [-0.5, 4.5] None
+        >>> cells = pd.MultiIndex.from_product([(0, 1), (2, 3, 4)], names=["seed", "set"])
+        >>> by_cell = pd.Series([1.0, 2.0, 3.0, 1.2, 1.8, 3.1], cells)
+        >>> table_interval(by_cell) == crossed_interval([[1.0, 2.0, 3.0], [1.2, 1.8, 3.1]])
+        True
+    """
+    if isinstance(values, pd.Series) and values.index.nlevels == 2:
+        values = values.dropna().unstack()  # noqa: PD010
+    table = np.asarray(values, dtype=np.float64)
+    if table.ndim != 2:
+        raise ValueError(f"values must be a table, (seeds, collections): {table.shape}")
+    if table.size < 2:
+        return None
+    if min(table.shape) > 1:
+        return crossed_interval(table)
+    return run_interval(table, "seeds" if table.shape[1] == 1 else "collections")
+
+
+def _checked(values: ArrayLike) -> np.ndarray:
+    table = np.asarray(values, dtype=np.float64)
+    if table.ndim != 2 or min(table.shape) < 2:
+        raise ValueError(f"values must be (seeds, collections), two or more of each: {table.shape}")
+    if not np.isfinite(table).all():
         raise ValueError(
-            f"{least} values or more are needed for an interval; there are {len(array)}"
+            f"{int((~np.isfinite(table)).sum())} of {table.size} values are no numbers"
         )
-    if not np.isfinite(array).all():
-        raise ValueError(
-            f"{int((~np.isfinite(array)).sum())} of {len(array)} values are not numbers"
-        )
+    return table
+
+
+def _mean_squares(table: np.ndarray) -> tuple[float, float, float]:
+    seeds, collections = table.shape
+    centred = table - table.mean()
+    of_row, of_column = centred.mean(axis=1), centred.mean(axis=0)
+    rest = centred - of_row[:, None] - of_column
+    freedom = (seeds - 1) * (collections - 1)
+    return (
+        float(collections * (of_row**2).sum() / (seeds - 1)),
+        float(seeds * (of_column**2).sum() / (collections - 1)),
+        float((rest**2).sum() / freedom),
+    )

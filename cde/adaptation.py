@@ -1,0 +1,226 @@
+"""An encoder fitted to one corpus without training: a mean vector is taken off each side.
+
+    ψ(q; D) = unit(ψ(q) − m_q),   ϕ(d; D) = unit(ϕ(d) − m_d)
+
+m_d is the mean vector of the corpus' documents (or of a sample), m_q that of its queries. What all
+documents of a corpus have in common tells none of them from another, and neither does what all its
+queries have in common; and the two are not the same. Where there are sample queries, m_q is their
+mean. Where there are none, a linear reader predicts it from the documents:
+
+    m_q ≈ q̄ + W (m_d − d̄)
+
+W is fitted by ridge regression over many corpora whose queries are known, in which d̄ and q̄ are the
+means. So the reader reads a corpus, at no cost a query. The chapter `training_free` says where this
+helps, where not, and how one can tell beforehand.
+
+Cost: one vector for each document and query that is averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cde.retrieval.systems import Role, SentenceMethods, as_encoder
+from cde.storage import content_hash
+from cde.validation import array_of_numbers, called, checked_texts, encoded
+
+__all__ = ["AdaptedEncoder", "LinearReader", "Shift", "adapted"]
+
+Vectors = NDArray[np.float32]
+
+
+def unit(vectors: NDArray[Any]) -> Vectors:
+    """Vectors of length 1; one of length nought stays."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.where(lengths > 0, lengths, 1), np.float32)
+
+
+@dataclass(frozen=True)
+class Shift:
+    """What is taken off vectors of queries and of documents: `(dim,)` float32 each."""
+
+    queries: Vectors
+    documents: Vectors
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of both vectors."""
+        return content_hash([self.queries.tobytes(), self.documents.tobytes()])
+
+
+@dataclass(frozen=True)
+class LinearReader:
+    """Predicts the mean vector of a corpus' queries from that of its documents.
+
+    Attributes:
+        weights: `(dim, dim)` float32, W of the equation.
+        documents, queries: `(dim,)` float32, the means d̄ and q̄ over the corpora it was fitted on.
+        encoder: `name` of the encoder whose vectors it knows; "" asks for none.
+
+    Example:
+        >>> generator = np.random.default_rng(0)
+        >>> documents = generator.normal(size=(200, 8)).astype(np.float32)
+        >>> reader = LinearReader.fit(documents, 2 * documents + 1, ridge=1e-6)
+        >>> bool(np.allclose(reader.predict(documents[0]), 2 * documents[0] + 1, atol=1e-2))
+        True
+    """
+
+    weights: Vectors
+    documents: Vectors
+    queries: Vectors
+    encoder: str = ""
+
+    @classmethod
+    def fit(
+        cls, documents: NDArray[Any], queries: NDArray[Any], ridge: float = 0.03, encoder: str = ""
+    ) -> LinearReader:
+        """Ridge regression over corpora.
+
+        Args:
+            documents, queries: `(corpora, dim)`, the mean vectors of each corpus' documents and of
+                its queries.
+            ridge: what is added to the diagonal of X'X, X being the centred means of documents.
+            encoder: `name` of the encoder, which `adapted` compares.
+
+        Raises:
+            ValueError: fewer than two corpora, or two numbers of them.
+        """
+        x, y = (
+            np.asarray(array_of_numbers(means, name), np.float64)
+            for means, name in ((documents, "documents"), (queries, "queries"))
+        )
+        if x.shape != y.shape or x.ndim != 2 or len(x) < 2:
+            raise ValueError(
+                "documents and queries must be means of two corpora or more, (corpora, dim) each; "
+                f"they are {x.shape} and {y.shape}"
+            )
+        means = x.mean(axis=0), y.mean(axis=0)
+        x, y = x - means[0], y - means[1]
+        # of the smaller system of the two: there may be fewer corpora than dimensions
+        if len(x) < x.shape[1]:
+            weights = x.T @ np.linalg.solve(x @ x.T + ridge * np.eye(len(x)), y)
+        else:
+            weights = np.linalg.solve(x.T @ x + ridge * np.eye(x.shape[1]), x.T @ y)
+        single = [np.asarray(one, np.float32) for one in (weights, *means)]
+        return cls(single[0], single[1], single[2], encoder)
+
+    def predict(self, documents: NDArray[Any]) -> Vectors:
+        """Mean query vectors from mean document vectors: `(dim,)`, or `(n, dim)`."""
+        moved = np.asarray(documents, np.float32) - self.documents
+        return np.asarray(self.queries + moved @ self.weights, np.float32)
+
+    def save(self, path: Path | str) -> None:
+        """Write the reader as one safetensors file, in half precision."""
+        from safetensors.numpy import save_file
+
+        names = ("weights", "documents", "queries")
+        tensors = {name: getattr(self, name).astype(np.float16) for name in names}
+        save_file(tensors, path, {"encoder": self.encoder})
+
+    @classmethod
+    def load(cls, path: Path | str) -> LinearReader:
+        """Read what `save` wrote."""
+        from safetensors import safe_open
+
+        with safe_open(path, "numpy") as file:
+            names = ("weights", "documents", "queries")
+            tensors = {name: file.get_tensor(name).astype(np.float32) for name in names}
+            return cls(**tensors, encoder=(file.metadata() or {}).get("encoder", ""))
+
+
+@cache
+def linear_reader() -> LinearReader:
+    """The reader that comes with the package: of MiniLM's vectors, fitted on manuals."""
+    return LinearReader.load(Path(__file__).with_name("linear_reader.safetensors"))
+
+
+class AdaptedEncoder(SentenceMethods):
+    """An encoder whose vectors are shifted, and brought to length 1 again.
+
+    Attributes:
+        encoder: what embeds the texts.
+        shift: what is taken off.
+    """
+
+    def __init__(self, encoder: Any, shift: Shift) -> None:
+        self.encoder, self.shift = encoder, shift
+        self.dim = len(shift.documents)
+
+    def __repr__(self) -> str:
+        return f"AdaptedEncoder({called(self.encoder)}, shift {self.shift.fingerprint[:8]})"
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of what its vectors depend on; needs an encoder that has one."""
+        return content_hash([self.encoder.fingerprint, self.shift.fingerprint])
+
+    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors of queries, `(n, dim)` float32."""
+        return unit(encoded(self.encoder, list(texts), "queries", self.dim) - self.shift.queries)
+
+    def encode_documents(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors of documents, `(n, dim)` float32."""
+        vectors = encoded(self.encoder, list(texts), "documents", self.dim)
+        return unit(vectors - self.shift.documents)
+
+    def _vectors(self, texts: Sequence[str], role: Role, batch_size: int | None = None) -> Vectors:
+        if not role:
+            raise ValueError(
+                "an adapted encoder shifts queries and documents differently: take encode_query or "
+                "encode_document, or encode(…, prompt_name='query')"
+            )
+        return (self.encode_queries if role == "query" else self.encode_documents)(texts)
+
+
+def adapted(
+    encoder: Any,
+    documents: Sequence[str],
+    queries: Sequence[str] | None = None,
+    reader: LinearReader | None = None,
+    sample: int = 256,
+    seed: int = 0,
+) -> AdaptedEncoder:
+    """An encoder adapted to a corpus, without training.
+
+    Args:
+        encoder: with `encode_queries` and `encode_documents`, or a `SentenceTransformer`.
+        documents: of the corpus; `sample` of them, drawn with `seed`, are averaged.
+        queries: samples of what people ask of it, without judgements; 5 help and 20 are enough.
+        reader: where there are no sample queries: what predicts their mean. By default the one that
+            comes with the package, which knows MiniLM (`cde.Surrogate()`) and queries that are
+            names of things.
+
+    Raises:
+        ValueError: no documents, or a reader that was fitted to another encoder.
+
+    Example:
+        >>> from cde import Surrogate
+        >>> corpus = ["a pot of tea for two", "green tea leaves", "tea with milk"]
+        >>> encoder = adapted(Surrogate(), corpus, queries=["which tea is green?", "milk in tea?"])
+        >>> encoder.encode_queries(["how many does the pot serve?"]).shape
+        (1, 384)
+    """
+    model: Any = as_encoder(encoder)
+    texts = checked_texts(documents, "documents")
+    if not texts:
+        raise ValueError("documents must be one or more: their mean is taken off; they are none")
+    order = np.random.default_rng(seed).permutation(len(texts))[:sample]
+    mean = encoded(model, [texts[row] for row in order], "documents").mean(axis=0)
+    if queries is not None and len(queries):
+        asked = encoded(model, checked_texts(queries, "queries"), "queries").mean(axis=0)
+        return AdaptedEncoder(model, Shift(asked, mean))
+    reader = reader or linear_reader()
+    if reader.encoder not in ("", getattr(model, "name", None)):
+        raise ValueError(
+            f"the linear reader was fitted to vectors of {reader.encoder!r}, and "
+            f"{called(encoder)} is another encoder: give sample queries, or fit a reader to it "
+            "(cde.adaptation.LinearReader.fit)"
+        )
+    return AdaptedEncoder(model, Shift(reader.predict(mean), mean))

@@ -1,0 +1,160 @@
+"""Encoders that are trained for thousands of steps, and what they do with their context on the way.
+
+`near` trains on manuals, on pairs of public sources and on docstrings, and is tested on the manuals
+of other services: a kind of text that training had. `far` trains without manuals: what the paper
+claims is about text of a kind that training never had.
+
+Every 400 steps an encoder is tested on manuals that are kept for validation: NDCG@10 in the context
+of the corpus that is searched, of another, of none and of random letters; the loss of Eq. 1 on
+pairs of one corpus in its own context and in another's, where reading shows first; and how far
+documents move from one to the other (one minus the cosine).
+
+Cost: `DAY` on two cores takes one to six hours a run; an interrupted one goes on from its last
+checkpoint. A test on the way takes half a minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from cde.benchmark.contexts import random_texts
+from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval, manuals
+from cde.storage import content_hash
+from cde.training import TrainConfig, Trainer
+from cde.training.loss import contrastive_loss
+from cde.training.runs import Run, run_key, stored
+from cde_studies.motivation.score_matrices import JudgedMatrix
+
+__all__ = ["ARMS", "DAY", "curve", "panel", "test_on_the_way", "train", "training_pairs"]
+
+Kind = Literal["near", "far"]
+Vectors = NDArray[np.float32]
+
+#: settings of every run; learning rate and length are those of the profile `hours`, eight times
+DAY = TrainConfig(
+    layers=2,
+    first_stage_layers=2,
+    batch_size=256,
+    cluster_size=256,
+    context_size=64,
+    steps=3200,
+    warmup_steps=320,
+    learning_rate=3e-4,
+    query_tokens=32,
+    document_tokens=48,
+    context_tokens=48,
+    surrogate_tokens=48,
+    checkpoint_every=100,
+    uncached_tokens=131_072,
+    evaluate_every=400,
+)
+_CONTEXTUAL = {"architecture": "contextual", "batches": "cluster"}
+#: how arms differ from `DAY`
+ARMS: dict[str, dict[str, Any]] = {
+    "bi-encoder; shuffled": {"architecture": "bi-encoder", "batches": "random"},
+    "bi-encoder; one source": {"architecture": "bi-encoder", "batches": "domain"},
+    "bi-encoder; clustered": {"architecture": "bi-encoder", "batches": "cluster"},
+    "contextual, full": {**_CONTEXTUAL, "attention": "full"},
+    "contextual, cached": {**_CONTEXTUAL, "attention": "cached"},
+    "contextual, cached; apart": {**_CONTEXTUAL, "attention": "cached", "context_from": "apart"},
+    "contextual, cached; fixed": {**_CONTEXTUAL, "attention": "cached", "context_from": "fixed"},
+    "contextual, gated": {**_CONTEXTUAL, "attention": "gated"},
+    "contextual, gated; apart": {**_CONTEXTUAL, "attention": "gated", "context_from": "apart"},
+}
+
+
+def training_pairs(
+    kind: Kind, public: int | None = 100_000, least: int = DAY.batch_size + DAY.context_size
+) -> Pairs:
+    """What a run trains on: `public` pairs of `pairs/*` and all of `pydocs`; near, also manuals.
+
+    Sources (of manuals: corpora) with fewer than `least` documents are left out, which are too
+    small for a batch and a context beside it.
+    """
+    every = load_pairs("pairs/*")
+    parts = [every if public is None else every.sample(public, 0), load_pairs("pydocs")]
+    if kind == "near":
+        parts.append(load_pairs("manuals"))
+    columns = ("queries", "documents", "domains", "ids")
+    joined = {one: [text for part in parts for text in getattr(part, one)] for one in columns}
+    pairs = Pairs(**joined, name=" + ".join(part.name for part in parts))
+    documents = pd.Series(pairs.documents).groupby(list(pairs.domains)).nunique()
+    return pairs.select((documents[list(pairs.domains)] >= least).to_numpy())
+
+
+def panel(
+    part: manuals.Part, corpora: int | None = None, documents: int = 300, queries: int = 100
+) -> list[RetrievalSet]:
+    """Manuals of a part of the split, one a family, the first so many by a hash of their names, cut
+    to a size.
+    """
+    names = sorted(manuals.corpora(part), key=lambda name: content_hash([name]))
+    of = manuals.table().drop_duplicates("corpus").set_index("corpus")["family"]
+    chosen = of[names].drop_duplicates().index[:corpora]
+    return [load_retrieval(f"manuals/{name}").shrink(documents, queries, 0) for name in chosen]
+
+
+def _losses(queries: Vectors, documents: Vectors, answers: Sequence[int]) -> float:
+    """Eq. 1 on the pairs of one corpus, each query against the answers of all."""
+    wanted = torch.from_numpy(documents[list(answers)])
+    return float(contrastive_loss(torch.from_numpy(queries), wanted, DAY.temperature).loss)
+
+
+def test_on_the_way(model: Any, tests: Sequence[RetrievalSet]) -> dict[str, float]:
+    """Means over the tests: NDCG@10 (0 to 1) and loss by context, and how far documents moved."""
+    rows, reads = [], bool(getattr(model, "reads_context", False))
+    for place, test in enumerate(tests):
+        row: dict[str, float] = {}
+        judged, number = JudgedMatrix.of(test), {one: i for i, one in enumerate(test.document_ids)}
+        answers = [number[next(iter(test.qrels[query]))] for query in test.query_ids]
+        made: dict[str, Vectors] = {}
+        contexts: dict[str, Any] = {"none": None}
+        if reads:
+            generator = np.random.default_rng(0)
+            contexts = {
+                "own": test.documents,
+                "other": tests[(place + 1) % len(tests)].documents,
+                "null": None,
+                "strings": random_texts(model.config.context_size, generator),
+            }
+        for name, context in contexts.items():
+            encoder = model.with_context(context, seed=0) if reads else model
+            queries = encoder.encode_queries(test.queries)
+            made[name] = encoder.encode_documents(test.documents)
+            row[f"ndcg {name}"] = float(judged.ndcg(queries @ made[name].T).mean())
+            row[f"loss {name}"] = _losses(queries, made[name], answers)
+        if reads:
+            row["moved"] = float(1 - np.einsum("nd,nd->n", made["own"], made["other"]).mean())
+        rows.append(row)
+    return {str(name): float(mean) for name, mean in pd.DataFrame(rows).mean().items()}
+
+
+def train(
+    arm: Mapping[str, Any], seed: int, pairs: Pairs, tests: Sequence[RetrievalSet], **changes: Any
+) -> Run:
+    """The run of an arm, trained or read from the store; tested on the way."""
+    settings = {**arm, **changes, "data": pairs.name, "seed": seed}
+    config = replace(DAY, **settings)
+
+    def make(folder: Path) -> dict[str, Any]:
+        trainer = Trainer(config, pairs, folder, evaluate=lambda one: test_on_the_way(one, tests))
+        model, metrics = trainer.run()
+        model.save_pretrained(folder / "model")
+        used = {"data": pairs.fingerprint, "source": pairs.name}
+        return {"config": config.to_dict(), **used, "metrics": metrics}
+
+    return Run.read(stored(run_key(config, pairs, tests=tests), make, seed))
+
+
+def curve(run: Run) -> pd.DataFrame:
+    """A row for each test on the way: step and its numbers."""
+    tested = run.metrics.filter(regex="^(step|ndcg|loss |moved)")
+    return tested.dropna(subset=tested.filter(like="ndcg").columns[:1])

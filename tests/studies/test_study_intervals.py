@@ -1,0 +1,265 @@
+"""Intervals of correlations, shares, clusters and optima, and the sources of spread: against SciPy,
+simulation and known small answers.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from cde.intervals import mean_interval, run_interval
+from cde_studies.intervals import (
+    best_on_grid,
+    clustered_interval,
+    correlation_interval,
+    crossed_interval,
+    mean_and_interval,
+    mean_and_spread,
+    share_interval,
+    spread,
+    table_interval,
+)
+from cde_studies.significance import p_value, smallest_effect
+
+# --- correlations
+
+
+@pytest.mark.parametrize("method", ["pearson", "spearman"])
+@given(seed=st.integers(0, 999), n=st.integers(4, 20), ties=st.booleans())
+def test_correlations_are_scipys(method: str, seed: int, n: int, ties: bool) -> None:
+    x, y = np.random.default_rng(seed).normal(size=(2, n))
+    if ties:
+        x = np.round(x)
+        x[0] += 5  # never all equal
+    peer = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}[method]
+    interval = correlation_interval(x, y, method)  # type: ignore[arg-type]
+    assert interval.estimate == pytest.approx(peer(x, y).statistic, abs=1e-9)
+    assert -1 - 1e-9 <= interval.low <= interval.high <= 1 + 1e-9
+    assert interval.n == n
+
+
+def test_rank_correlation_does_not_change_under_increasing_maps_and_the_other_does() -> None:
+    x, y = np.random.default_rng(0).normal(size=(2, 20))
+    assert correlation_interval(np.exp(x), y**3, "spearman") == correlation_interval(
+        x, y, "spearman"
+    )
+    assert correlation_interval(np.exp(x), y**3).estimate != pytest.approx(
+        correlation_interval(x, y).estimate
+    )
+
+
+def test_correlation_changes_sign_with_one_side() -> None:
+    x, y = np.random.default_rng(1).normal(size=(2, 20))
+    there, back = correlation_interval(x, y), correlation_interval(x, -y)
+    assert (back.estimate, back.low, back.high) == pytest.approx(
+        (-there.estimate, -there.high, -there.low)
+    )
+
+
+@pytest.mark.parametrize("method", ["pearson", "spearman"])
+def test_intervals_of_a_correlation_cover_the_truth_about_as_often_as_they_say(method: str) -> None:
+    """300 samples of 50 normal pairs of correlation 0.5 (rank correlation 6/π · arcsin 0.25)."""
+    generator = np.random.default_rng(6)
+    truth = {"pearson": 0.5, "spearman": 6 / math.pi * math.asin(0.25)}[method]
+    covered = []
+    for seed in range(300):
+        x, y = generator.multivariate_normal([0, 0], [[1, 0.5], [0.5, 1]], 50).T
+        interval = correlation_interval(x, y, method, seed)  # type: ignore[arg-type]
+        covered.append(interval.low <= truth <= interval.high)
+    assert 0.89 <= np.mean(covered) <= 0.985
+
+
+def test_an_unknown_kind_of_correlation_is_refused() -> None:
+    """And not quietly taken for Pearson's."""
+    with pytest.raises(ValueError, match="kendall"):
+        correlation_interval([1, 5, 3, 9], [1, 2, 3, 4], "kendall")  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_values_that_are_all_equal_have_no_correlation_and_are_refused() -> None:
+    """A verdict must not rest on an interval from nan to nan."""
+    with pytest.raises(ValueError, match="equal"):
+        correlation_interval([1, 1, 1, 1], [1, 2, 3, 4])
+
+
+def test_pairs_that_say_nothing_of_a_correlation_are_refused() -> None:
+    for x, y, message in (
+        ([1, 2, 3], [1, 2, 3], "4 values or more are needed for an interval; there are 3"),
+        ([1, 2, 3, 4], [1, 2, 3, math.nan], "1 of 4 values are not numbers"),
+        ([1, 2, 3, 4], [1, 2, 3, 4, 5], "same length; they have 4 and 5"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            correlation_interval(x, y)
+
+
+# --- shares, grids, clusters and texts
+
+
+@given(st.lists(st.sampled_from([1.0, 2.0, 4.0, 8.0]), min_size=1, max_size=6))
+def test_the_best_point_of_a_grid_is_known_no_better_than_to_its_neighbours(
+    chosen: list[float],
+) -> None:
+    grid = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0]
+    best = best_on_grid(chosen, grid)
+    assert best.low <= grid[grid.index(min(chosen)) - 1]
+    assert best.high >= grid[grid.index(max(chosen)) + 1]
+    assert best.estimate == pytest.approx(np.mean(chosen))
+    if len(chosen) > 1:
+        students = run_interval(chosen)
+        assert best.low <= max(students.low, grid[0])
+        assert best.high >= min(students.high, grid[-1])
+    assert grid[0] <= best.low <= best.high <= grid[-1]
+
+
+def test_the_limits_of_a_grid_cannot_be_chosen() -> None:
+    for chosen in ([0.0], [8.0], [3.0], []):
+        with pytest.raises(ValueError, match=r"one or more of \[1.0, 2.0\]"):
+            best_on_grid(chosen, [0.0, 1.0, 2.0, 8.0])
+
+
+def test_the_interval_of_a_share_is_clopper_and_pearsons() -> None:
+    share = share_interval([True, False, False], "sets")
+    assert share.low == pytest.approx(stats.beta.ppf(0.025, 1, 3))
+    assert share.high == pytest.approx(stats.beta.ppf(0.975, 2, 2))
+    assert (share.estimate, share.n, share.method) == (1 / 3, 3, "exact binomial over sets")
+    with pytest.raises(ValueError, match="a share of no sets has no interval"):
+        share_interval([], "sets")
+
+
+@given(st.lists(st.floats(-10, 10), min_size=2, max_size=8))
+def test_numbers_of_runs_as_text_are_mean_and_sample_deviation(values: list[float]) -> None:
+    mean, spread = statistics.mean(values), statistics.stdev(values)
+    shown = [float(part) for part in mean_and_spread(values, digits=6).split(" ± ")]
+    assert shown == pytest.approx([mean, spread], abs=1e-6)
+
+
+def test_copies_of_a_query_make_no_interval_narrower() -> None:
+    """Of clusters of one value each it is the bootstrap; copies in a cluster are no new evidence."""
+    generator = np.random.default_rng(0)
+    values = generator.normal(0, 1, 200)
+    plain = mean_interval(values)
+    one_each = clustered_interval(values, range(200))
+    copies = clustered_interval(np.repeat(values, 5), np.repeat(np.arange(200), 5).tolist())
+    alone = clustered_interval(np.repeat(values, 5), range(1000))
+    width = plain.high - plain.low
+    assert one_each.high - one_each.low == pytest.approx(width, rel=0.1)
+    assert copies.high - copies.low == pytest.approx(width, rel=0.1)
+    assert alone.high - alone.low == pytest.approx(width / np.sqrt(5), rel=0.1)
+    assert (copies.n, copies.estimate) == (200, pytest.approx(plain.estimate))
+
+
+def test_an_interval_over_clusters_covers_the_mean_where_values_of_a_cluster_are_alike() -> None:
+    generator = np.random.default_rng(1)
+    covered = 0
+    for _ in range(200):
+        clusters = np.repeat(np.arange(40), generator.integers(1, 9, 40))
+        values = generator.normal(0, 1, 40)[clusters] + generator.normal(0, 0.3, len(clusters))
+        interval = clustered_interval(values, clusters.tolist())
+        covered += interval.low <= 0 <= interval.high
+    assert covered >= 178  # 190 expected of a perfect interval; 40 clusters are few
+    with pytest.raises(ValueError, match="two clusters or more"):
+        clustered_interval([1.0, 2.0], ["a", "a"])
+    with pytest.raises(ValueError, match="each value needs a cluster"):
+        clustered_interval([1.0, 2.0], ["a"])
+
+
+def test_numbers_of_runs_as_text_are_mean_and_interval_and_a_single_run_is_called_so() -> None:
+    assert mean_and_interval([1.0, 2.0, math.nan, 3.0]) == "2.0 [-0.5, 4.5]"
+    assert mean_and_interval([0.1, 0.2], digits=2) == "0.15 [-0.49, 0.79]"
+    assert mean_and_interval([1.0]) == "1 (one run)"
+    assert mean_and_interval([math.nan]) == "not measured"
+
+
+# --- where spread comes from
+
+
+def table(
+    generator: np.random.Generator, shape: tuple[int, int], *parts: float
+) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    seeds, collections, rest = parts
+    return (
+        generator.normal(0, seeds, (shape[0], 1))
+        + generator.normal(0, collections, (1, shape[1]))
+        + generator.normal(0, rest, shape)
+    )
+
+
+def test_the_parts_of_a_spread_are_found_again() -> None:
+    generator = np.random.default_rng(5)
+    parts = np.array([spread(table(generator, (30, 40), 1.0, 2.0, 0.5)) for _ in range(60)])
+    assert (parts**2).mean(axis=0) == pytest.approx([1.0, 4.0, 0.25], rel=0.12)
+
+
+def test_a_small_spread_by_hand() -> None:
+    """Row means ½ and 3½, column means 1 and 3, and ± ½ that is neither: mean squares 9, 4 and 1."""
+    assert spread([[0.0, 1.0], [2.0, 5.0]]) == pytest.approx((2.0, 1.5**0.5, 1.0))
+    # two rows of three: the rest has the freedom of (2 − 1) (3 − 1)
+    rows = [[0.0, 0.0, 0.0], [1.0, -1.0, 0.0]]
+    assert spread(rows) == pytest.approx((0.0, 0.0, 0.5**0.5))
+
+
+@pytest.mark.parametrize("parts", [(1.0, 1.0, 1.0), (0.2, 2.0, 0.5), (0.0, 0.0, 1.0)])
+def test_crossed_intervals_hold_the_truth_at_least_as_often_as_they_say(
+    parts: tuple[float, float, float],
+) -> None:
+    generator = np.random.default_rng(7)
+    intervals = [crossed_interval(table(generator, (4, 8), *parts)) for _ in range(1500)]
+    assert np.mean([one.low <= 0 <= one.high for one in intervals]) > 0.93
+
+
+def test_crossed_intervals_are_no_wider_than_they_need_be() -> None:
+    """Where rows and columns tell little, their mean squares are made of the rest: once, not twice."""
+    generator, parts, shape = np.random.default_rng(9), (0.2, 0.2, 2.0), (30, 40)
+    widths = [crossed_interval(table(generator, shape, *parts)) for _ in range(200)]
+    half = np.sqrt(np.mean([((one.high - one.low) / 2 / 1.96) ** 2 for one in widths]))
+    of_the_mean = np.sqrt(0.2**2 / 30 + 0.2**2 / 40 + 2.0**2 / 1200)
+    assert half == pytest.approx(of_the_mean, rel=0.15)
+
+
+def test_a_crossed_interval_of_no_spread_between_collections_is_that_over_seeds() -> None:
+    seeds = np.array([1.0, 2.0, 4.0])
+    crossed = crossed_interval(np.repeat(seeds[:, None], 6, axis=1))
+    over_seeds = run_interval(seeds)
+    assert (crossed.low, crossed.high) == pytest.approx((over_seeds.low, over_seeds.high))
+    # and doubts nothing less: p-values and power take its degrees of freedom, too
+    for bound in (0.0, 0.3, -2.0):
+        assert p_value(crossed, bound) == pytest.approx(p_value(over_seeds, bound))
+    assert smallest_effect(crossed) == pytest.approx(smallest_effect(over_seeds))
+
+
+def test_a_crossed_interval_s_end_has_a_p_value_of_five_percent() -> None:
+    values = table(np.random.default_rng(3), (4, 8), 0.5, 0.5, 1.0)
+    crossed = crossed_interval(values)
+    assert [p_value(crossed, end) for end in (crossed.low, crossed.high)] == pytest.approx(
+        [0.05] * 2
+    )
+    far = crossed.low - (crossed.high - crossed.low)
+    t = (crossed.estimate - far) / crossed.standard_error
+    assert p_value(crossed, far) > 3 * 2 * stats.norm.sf(t), "few seeds: no normal tail"
+    assert crossed_interval(np.ones((2, 3))).high == 1.0
+
+
+def test_a_table_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="two or more of each"):
+        spread([[1.0, 2.0]])
+    with pytest.raises(ValueError, match="1 of 4 values are no numbers"):
+        crossed_interval([[1.0, 2.0], [float("nan"), 1.0]])
+
+
+def test_a_table_has_the_interval_that_its_shape_allows() -> None:
+    values = np.random.default_rng(0).normal(size=(3, 5))
+    assert table_interval(values) == crossed_interval(values)
+    row, column = table_interval(values[:1]), table_interval(values[:, :1])
+    assert row == run_interval(values[0], "collections")
+    assert column == run_interval(values[:, 0], "seeds")
+    assert table_interval(values[:1, :1]) is None and table_interval(values[:, :0]) is None
+    with pytest.raises(ValueError, match="a table"):
+        table_interval(values[0])
+    with pytest.raises(ValueError, match="are not numbers"):
+        table_interval([[1.0, float("nan")]])

@@ -1,0 +1,111 @@
+"""Adapting an encoder to a corpus: what a shift leaves as it was, and what a reader learns."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sklearn.linear_model import Ridge
+
+from cde import adaptation
+from cde.adaptation import AdaptedEncoder, LinearReader, Shift, adapted, linear_reader, unit
+from cde.surrogate import Surrogate
+
+
+class Fixed:
+    """An encoder whose vectors depend on the text's hash alone, with a mean of its own."""
+
+    fingerprint = "fixed"
+
+    def _vectors(self, texts: list[str], lean: float) -> NDArray[np.float32]:
+        rows = [np.random.default_rng(list(text.encode())).normal(size=6) for text in texts]
+        return unit(np.array(rows) + lean)
+
+    def encode_queries(self, texts: list[str]) -> NDArray[np.float32]:
+        return self._vectors(texts, 0.5)
+
+    def encode_documents(self, texts: list[str]) -> NDArray[np.float32]:
+        return self._vectors(texts, 1.0)
+
+
+CORPUS = [f"document {number}" for number in range(40)]
+ASKED = [f"query {number}" for number in range(12)]
+
+
+def test_what_is_taken_off_is_the_mean_of_each_side() -> None:
+    encoder = adapted(Fixed(), CORPUS, ASKED)
+    documents, queries = Fixed().encode_documents(CORPUS), Fixed().encode_queries(ASKED)
+    assert np.allclose(
+        encoder.encode_documents(CORPUS), unit(documents - documents.mean(0)), atol=1e-6
+    )
+    assert np.allclose(encoder.encode_queries(ASKED), unit(queries - queries.mean(0)), atol=1e-6)
+
+
+def test_a_shift_of_nought_changes_nothing() -> None:
+    nothing = np.zeros(6, np.float32)
+    encoder = AdaptedEncoder(Fixed(), Shift(nothing, nothing))
+    assert np.allclose(encoder.encode_queries(ASKED), Fixed().encode_queries(ASKED), atol=1e-6)
+
+
+def test_rankings_do_not_depend_on_the_order_of_corpus_and_samples() -> None:
+    first, second = adapted(Fixed(), CORPUS, ASKED), adapted(Fixed(), CORPUS[::-1], ASKED[::-1])
+    assert np.allclose(first.encode_queries(ASKED), second.encode_queries(ASKED), atol=1e-6)
+
+
+def test_another_corpus_gives_other_vectors_and_another_fingerprint() -> None:
+    first, second = adapted(Fixed(), CORPUS[:20], ASKED), adapted(Fixed(), CORPUS[20:], ASKED)
+    assert not np.allclose(
+        first.encode_documents(CORPUS), second.encode_documents(CORPUS), atol=1e-3
+    )
+    assert first.fingerprint != second.fingerprint
+
+
+@given(st.integers(3, 30), st.integers(2, 12), st.floats(1e-3, 10), st.integers(0, 1000))
+def test_the_reader_is_ridge_regression(corpora: int, dim: int, ridge: float, seed: int) -> None:
+    """As scikit-learn's, with fewer corpora than dimensions and with more."""
+    generator = np.random.default_rng(seed)
+    documents, queries = generator.normal(size=(2, corpora, dim))
+    ours = LinearReader.fit(documents, queries, ridge).predict(documents)
+    assert np.allclose(ours, Ridge(ridge).fit(documents, queries).predict(documents), atol=1e-3)
+
+
+def test_a_reader_without_corpora_between_them_predicts_their_mean() -> None:
+    generator = np.random.default_rng(0)
+    documents, queries = generator.normal(size=(2, 20, 5))
+    reader = LinearReader.fit(documents, queries, ridge=1e9)
+    assert np.allclose(reader.predict(generator.normal(size=5)), queries.mean(0), atol=1e-5)
+
+
+def test_a_saved_reader_is_read_back_in_half_precision(tmp_path: Path) -> None:
+    documents, queries = np.random.default_rng(0).normal(size=(2, 20, 5))
+    reader = LinearReader.fit(documents, queries, encoder="fixed")
+    reader.save(tmp_path / "reader.safetensors")
+    back = LinearReader.load(tmp_path / "reader.safetensors")
+    assert back.encoder == "fixed"
+    assert np.allclose(back.weights, reader.weights, rtol=1e-3, atol=1e-4)
+
+
+def test_a_reader_of_another_encoder_is_refused() -> None:
+    reader = LinearReader.fit(np.eye(6), np.eye(6), encoder="another")
+    with pytest.raises(ValueError, match="another encoder"):
+        adapted(Fixed(), CORPUS, reader=reader)
+
+
+def test_the_package_s_reader_knows_minilm_and_weighs_less_than_a_megabyte() -> None:
+    file = Path(adaptation.__file__).with_name("linear_reader.safetensors")
+    assert file.stat().st_size < 1_000_000
+    assert linear_reader().encoder == Surrogate().name
+
+
+def test_an_adapted_encoder_says_which_side_a_text_is_of() -> None:
+    encoder = adapted(Fixed(), CORPUS, ASKED)
+    assert np.array_equal(encoder.encode_query(ASKED), encoder.encode_queries(ASKED))
+    with pytest.raises(ValueError, match="encode_query or encode_document"):
+        encoder.encode(ASKED)
+
+
+def test_an_empty_corpus_is_refused() -> None:
+    with pytest.raises(ValueError, match="documents must be one or more"):
+        adapted(Fixed(), [])

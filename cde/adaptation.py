@@ -1,11 +1,11 @@
-"""An encoder fitted to one corpus without training: a mean vector is taken off each side.
+"""An encoder fitted to one corpus without training: a mean vector is taken off each side::
 
     ψ(q; D) = unit(ψ(q) − m_q),   ϕ(d; D) = unit(ϕ(d) − m_d)
 
 m_d is the mean vector of the corpus' documents (or of a sample), m_q that of its queries. What all
 documents of a corpus have in common tells none of them from another, and neither does what all its
 queries have in common; and the two are not the same. Where there are sample queries, m_q is their
-mean. Where there are none, a linear reader predicts it from the documents:
+mean. Where there are none, a linear reader predicts it from the documents::
 
     m_q ≈ q̄ + W (m_d − d̄)
 

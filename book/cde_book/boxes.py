@@ -3,34 +3,24 @@
 Where numbers come from, what tests share with training, and settings as a table of what was
 changed. A box works in JupyterLab as in the rendered book; a reader without a browser gets its
 text.
-
-Cost: none to speak of.
 """
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, fields
+from dataclasses import fields
 from typing import Any
 
 import pandas as pd
 
 from cde_book import plots
-from cde_book.markup import render
+from cde_book.markup import Box, render
 
-__all__ = ["Box", "show_configurations_as_tables", "show_shared", "show_source"]
+__all__ = ["folded", "show_configurations_as_tables", "show_shared", "show_source"]
 
 
-class Box:
-    """HTML, with its text for readers without a browser."""
-
-    def __init__(self, markup: str, text: str) -> None:
-        self.markup, self.text = markup, text
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/html": self.markup, "text/plain": self.text}
-
-    def __repr__(self) -> str:
-        return self.text
+def folded(title: str, shown: Box, text: str = "") -> Box:
+    """A box that is closed at first, under a title."""
+    return Box(render("fold.html.j2", title=title, body=shown.markup), text or shown.text)
 
 
 def show_source(note: str) -> None:
@@ -61,8 +51,7 @@ def show_shared(counted: pd.DataFrame) -> None:
                 f"{sums['answers']:,.0f} of {sums['queries']:,.0f} queries' answers"
             )
     told = f"Training and tests share: {'; '.join(parts)}."
-    body = plots.table(counted).markup
-    display(Box(render("fold.html.j2", title=told, body=body), told))  # type: ignore[no-untyped-call]
+    display(folded(told, plots.table(counted), told))  # type: ignore[no-untyped-call]
 
 
 def show_configurations_as_tables() -> None:
@@ -78,15 +67,11 @@ def show_configurations_as_tables() -> None:
 
 
 def changed_fields(config: Any) -> str:
-    """An HTML table of the fields of a dataclass that differ from their defaults."""
-    values = {one.name: getattr(config, one.name) for one in fields(config)}
+    """An HTML table of a config's fields that differ from their defaults."""
+    default = type(config)()
     changed = {
-        one.name: repr(values[one.name])
+        one.name: repr(value)
         for one in fields(config)
-        if values[one.name] != _default(one)
+        if (value := getattr(config, one.name)) != getattr(default, one.name)
     }
     return plots.table(pd.DataFrame({"other than the default": changed})).markup
-
-
-def _default(one: Field[Any]) -> Any:
-    return one.default if one.default_factory is MISSING else one.default_factory()

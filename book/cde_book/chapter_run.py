@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,12 +25,23 @@ from cde.storage import alone, atomic_path, cache_folder, content_hash, temporar
 from cde_book.chapters import Chapter, find_chapter
 from cde_book.checkout import project_root
 from cde_book.parameters import parse_assignments
-from cde_studies.profiles import PROFILES
+from cde_book.run_mode import EVERY, RunMode
+from cde_studies.profiles import PROFILES, making
 
 if TYPE_CHECKING:
     from cde_book.execution import Execution
 
 __all__ = ["describe_chapter", "run", "tell_of_failure"]
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A run that was asked for."""
+
+    chapter: Chapter
+    parameters: dict[str, Any]
+    output: Path
+    mode: RunMode
 
 
 def run(options: argparse.Namespace) -> int:
@@ -41,30 +53,36 @@ def run(options: argparse.Namespace) -> int:
     parameters = chapter.check_parameters(parameters)
     output: Path = options.out or _readable_path(chapter, parameters)
     _check_output(output)
-    asked = options.record if options.record not in (None, "1") else ""
-    if asked and not re.fullmatch(r"[\w-]+/[\w-]+", asked):
+    wanted = _Wanted(chapter, parameters, output, _mode(options))
+    if options.dry_run:
+        return _rehearse(wanted)
+    begun, before = now(), _records()
+    with _one_at_a_time(chapter, output, bool(wanted.mode.record)) as waited:
+        if waited and _is_done(begun, before, wanted):
+            print(f"{output}: another process has just made it")
+            return 0
+        return _run_now(wanted)
+
+
+def _mode(options: argparse.Namespace) -> RunMode:
+    """What the options ask of a run beside its parameters; refused is what cannot be made."""
+    mode = RunMode(record=options.record or "", add=options.add, fresh=options.fresh)
+    if mode.record not in ("", EVERY) and not re.fullmatch(r"[\w-]+/[\w-]+", mode.record):
         raise ValueError(
             "--record takes a record's profile and name, such as laptop/table1-arms; it is "
-            f"{asked!r}"
+            f"{mode.record!r}"
         )
-    if options.record and commit()[1] and not options.dirty:
+    if mode.record and commit()[1] and not options.dirty:
         raise ValueError(
             "a record names the commit that made it, and there are uncommitted changes: commit "
             "them, or give --dirty"
         )
-    if options.add and not (project_root() / "book" / "records" / f"{asked or '?'}.json").exists():
+    if mode.add and mode.record not in _records():
         raise ValueError(
             "--add adds seeds to a record that is there: give --record PROFILE/NAME, such as "
             "laptop/table1-arms"
         )
-    if options.dry_run:
-        return _rehearse(chapter, parameters, output)
-    begun, before = now(), _records()
-    with _one_at_a_time(chapter, output, bool(options.record)) as waited:
-        if waited and _is_done(begun, before, chapter, parameters, output, options):
-            print(f"{output}: another process has just made it")
-            return 0
-        return _run_now(chapter, parameters, output, options, asked)
+    return mode
 
 
 def _one_at_a_time(chapter: Chapter, output: Path, records: bool) -> AbstractContextManager[bool]:
@@ -76,88 +94,73 @@ def _one_at_a_time(chapter: Chapter, output: Path, records: bool) -> AbstractCon
     return alone(cache_folder("locks") / f"{content_hash(mark)}.lock", what)
 
 
-def _is_done(
-    begun: str,
-    before: dict[str, int],
-    chapter: Chapter,
-    parameters: dict[str, Any],
-    output: Path,
-    options: argparse.Namespace,
-) -> bool:
+def _is_done(begun: str, before: dict[str, int], wanted: _Wanted) -> bool:
     """Whether another process has made meanwhile what was asked for, records and proof too."""
-
     from cde_book.comparison import read_run
 
     try:
-        log = read_run(str(output))
+        log = read_run(str(wanted.output))
     except (FileNotFoundError, ValueError):
         return False
-    if (log.chapter, log.parameters, log.recorded) != (
-        chapter.name,
-        parameters,
-        _recorded(options),
-    ):
+    of = (log.chapter, log.parameters, log.recorded, log.without_records)
+    mode = wanted.mode
+    if of != (wanted.chapter.name, wanted.parameters, _recorded(mode), mode.fresh):
         return False
     ended = datetime.fromisoformat(log.started) + timedelta(seconds=log.seconds)
-    new = [name for name, changed in _records().items() if before.get(name) != changed]
-    proved = not options.record or (new != [] and _holding(new) == set(new))
-    fresh = log.notebook == content_hash([chapter.source]) and ended.isoformat() >= begun
+    new = _written_since(before)
+    proved = not mode.record or (new != [] and _holding(new) == set(new))
+    fresh = log.notebook == content_hash([wanted.chapter.source]) and ended.isoformat() >= begun
     return fresh and proved and not log.error
 
 
-def _recorded(options: argparse.Namespace) -> str:
-    return f"{options.record or ''}{' and more seeds' if options.add else ''}"
+def _recorded(mode: RunMode) -> str:
+    return f"{mode.record}{' and more seeds' if mode.add else ''}"
 
 
-def _run_now(
-    chapter: Chapter,
-    parameters: dict[str, Any],
-    output: Path,
-    options: argparse.Namespace,
-    asked: str,
-) -> int:
+def _run_now(wanted: _Wanted) -> int:
     import nbformat
 
     from cde_book.execution import execute, write_execution
     from cde_book.pages import chapter_notebook
 
-    if options.add and not _stands(chapter, asked):
-        print(
-            f"cde run: the proof of {asked} does not hold here, so that other seeds would not be "
-            "of the same experiment: make the record anew, without --add",
-            file=sys.stderr,
+    chapter, mode, output = wanted.chapter, wanted.mode, wanted.output
+    if mode.add and not _stands(chapter, mode.record):
+        return _failed(
+            f"the proof of {mode.record} does not hold here, so that other seeds would not be of "
+            "the same experiment: make the record anew, without --add"
         )
-        return 1
-    if options.record:
-        os.environ["CDE_RECORD"] = options.record
-        os.environ["CDE_RECORD_ADD"] = "1" if options.add else ""
     before = _records()
-    notebook, log = execute(chapter, parameters, output)
+    notebook, log = execute(chapter, wanted.parameters, output, mode=mode)
     with atomic_path(output) as temporary:
         nbformat.write(chapter_notebook(chapter, notebook, log), temporary)
-    log.recorded = _recorded(options)
+    log.recorded = _recorded(mode)
     write_execution(log, output)
     tell_of_failure(chapter.name, log.error)
     if not log.error:
         _print_verdicts(chapter, log)
     print(f"{output} ({log.seconds:.0f} s); a log of what it used is beside it, as JSON")
-    written = sorted(name for name, changed in _records().items() if before.get(name) != changed)
-    if asked and not log.error and asked not in written:
-        path = f"book/records/{asked}.json"
-        print(f"cde run: no experiment of {chapter.name} wrote {path}", file=sys.stderr)
-        return 1
-    if options.record and not log.error:
-        if options.add:  # its proof is the one that it had
-            return 0 if _stands(chapter, asked) else 1
-        return _prove(chapter, written)
-    return 1 if log.error else 0
+    if log.error or not mode.record:
+        return 1 if log.error else 0
+    written = _written_since(before)
+    if mode.record not in (EVERY, *written):
+        path = f"book/records/{mode.record}.json"
+        return _failed(f"no experiment of {chapter.name} wrote {path}")
+    if mode.add:  # its proof is the one that it had
+        return 0 if _stands(chapter, mode.record) else 1
+    return _prove(chapter, written)
 
 
-def _rehearse(chapter: Chapter, parameters: dict[str, Any], output: Path) -> int:
+def _failed(why: str) -> int:
+    print(f"cde run: {why}", file=sys.stderr)
+    return 1
+
+
+def _rehearse(wanted: _Wanted) -> int:
     """Say what would run, and what is known of its time and memory; nothing runs."""
-
     from cde_book.comparison import runs_of
 
+    chapter, parameters, output = wanted.chapter, wanted.parameters, wanted.output
+    making.fresh = wanted.mode.fresh  # the page's own cell of settings asks for it
     default = {"profile": chapter.parameters["profile"].default}
     settings = chapter.settings(parameters)
     training = _training(settings) if "recipes.recipe_of(settings)" in chapter.source else ""
@@ -227,34 +230,34 @@ def _check_output(output: Path) -> None:
 
 def _records() -> dict[str, int]:
     """The committed records, and when each was last written."""
-    paths = (project_root() / "book" / "records").glob("*/*.json")
+    from cde_book.records import committed
+
+    paths = committed()
     return {f"{path.parent.name}/{path.stem}": path.stat().st_mtime_ns for path in paths}
 
 
-def _miniature(chapter: Chapter) -> bool:
-    """Run a chapter's miniature, the page's own parameters at the profile `smoke`, which compares
-    the proofs of its records; whether it ran to its end.
-    """
+def _written_since(before: dict[str, int]) -> list[str]:
+    """The records that were written since then, by name."""
+    return sorted(name for name, when in _records().items() if before.get(name) != when)
 
+
+def _miniature(chapter: Chapter, prove: Sequence[str] = ()) -> bool:
+    """Run a chapter's miniature, the page's own parameters at the profile `smoke`, which compares
+    the proofs of its records, or gives some their proof; whether it ran to its end.
+    """
     from cde_book.execution import execute
 
-    for switch in ("CDE_RECORD", "CDE_RECORD_ADD"):
-        os.environ.pop(switch, None)
-    own = os.environ.get("CDE_PRECISION")
-    os.environ["CDE_PRECISION"] = "float32"  # proofs are, whatever the record was computed in
-    try:
-        with temporary_folder() as folder:
-            _, log = execute(chapter, {"profile": "smoke"}, folder / f"{chapter.name}.ipynb")
-    finally:
-        os.environ.pop("CDE_PRECISION")
-        os.environ.update({} if own is None else {"CDE_PRECISION": own})
+    # proofs are in float32, whatever the record was computed in
+    mode = RunMode(prove=tuple(prove), precision="float32")
+    with temporary_folder() as folder:
+        output = folder / f"{chapter.name}.ipynb"
+        _, log = execute(chapter, {"profile": "smoke"}, output, mode=mode)
     tell_of_failure(chapter.name, log.error)
     return not log.error
 
 
 def _holding(names: list[str]) -> set[str]:
     """Which of these records have a proof that holds here."""
-
     from cde_book.records import proof_states
 
     return {one.record for one in proof_states() if one.record in names and one.state == "holds"}
@@ -267,15 +270,11 @@ def _stands(chapter: Chapter, name: str) -> bool:
 
 def _prove(chapter: Chapter, names: list[str]) -> int:
     """Give records their proof: the chapter's miniature."""
-    os.environ["CDE_PROVE"] = ",".join(names)
-    ran = _miniature(chapter)
+    ran = _miniature(chapter, names)
     without = sorted({*names} - _holding(names))
     if without:
-        print(
-            f"cde run: no miniature was computed for {', '.join(without)}: they have no proof",
-            file=sys.stderr,
-        )
-    return 1 if without or not ran else 0
+        return _failed(f"no miniature was computed for {', '.join(without)}: they have no proof")
+    return 0 if ran else 1
 
 
 def tell_of_failure(chapter: str, error: str) -> None:
@@ -286,7 +285,6 @@ def tell_of_failure(chapter: str, error: str) -> None:
 
 def _print_verdicts(chapter: Chapter, log: Execution) -> None:
     """Each claim's verdict, with our numbers and the built book's beside them."""
-
     from cde_book.comparison import compared, numbered
     from cde_book.execution import load_execution
     from cde_book.ledger import ledger
@@ -308,18 +306,14 @@ def _print_verdicts(chapter: Chapter, log: Execution) -> None:
 
 def describe_chapter(name: str) -> str:
     """A chapter's question, parameters and time, for `cde run CHAPTER --help`."""
-
     from cde_book.execution import load_execution
 
     chapter = find_chapter(name)
     lines = [f"cde run {chapter.name} [-p NAME VALUE]…", "", chapter.title, "", "parameters:"]
     for parameter in chapter.parameters.values():
         default = "the profile's" if parameter.default is None else f"{parameter.default!r}"
-        meaning = f"  {parameter.meaning}" if parameter.meaning else ""
-        lines.append(
-            f"  {parameter.name:<24} {parameter.accepted}; default: {default}{meaning and ';'}"
-            f"{meaning}"
-        )
+        meaning = f";  {parameter.meaning}" if parameter.meaning else ""
+        lines.append(f"  {parameter.name:<24} {parameter.accepted}; default: {default}{meaning}")
     for profile in PROFILES:
         log = load_execution(chapter, profile)
         if log is not None:

@@ -50,7 +50,6 @@ class Chapter:
 
     def notebook(self) -> NotebookNode:
         """The notebook, parsed by jupytext; a new object on each call."""
-
         import jupytext
 
         return jupytext.reads(self.source, fmt="py:percent")
@@ -110,7 +109,6 @@ def _check_collections(names: Sequence[str]) -> None:
     """Refuse collections that are not in `$CDE_DATA/beir`: a page would leave them out, and say so
     only in its text.
     """
-
     from cde.data import list_sources
 
     below = [one.name for one in list_sources() if one.name.startswith("beir/")] if names else []
@@ -133,14 +131,9 @@ def chapters(root: Path | None = None) -> list[Chapter]:
     root = root or project_root()
     found = sorted((root / "notebooks").glob("*/*.py"))
     by_name = {path.stem: Chapter(path) for path in found if path.parent.name != "cde_studies"}
-    contents = (
-        (root / "_toc.yml").read_text(encoding="utf-8") if (root / "_toc.yml").exists() else ""
-    )
-    order = [
-        Path(line.partition("file:")[2].strip()).name
-        for line in contents.splitlines()
-        if "file:" in line
-    ]
+    toc = root / "_toc.yml"
+    lines = toc.read_text(encoding="utf-8").splitlines() if toc.exists() else []
+    order = [Path(line.partition("file:")[2].strip()).name for line in lines if "file:" in line]
     return sorted(
         by_name.values(),
         key=lambda c: (order.index(c.name) if c.name in order else len(order), c.name),

@@ -3,8 +3,6 @@ intervals.
 
 Each draws on axes that `cde_book.plots.figure` has opened, in the house style;
 `cde_book.plots.show` shows the figure.
-
-Cost: milliseconds.
 """
 
 from __future__ import annotations
@@ -18,9 +16,9 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from cde.intervals import Interval
-from cde_book.plots import COLORS, MARKERS, MUTED, figure
+from cde_book.plots import COLORS, MARKERS, MUTED
 
-__all__ = ["curves", "figure", "forest", "heatmap", "interval_table", "label_points", "seed_dots"]
+__all__ = ["curves", "forest", "heatmap", "interval_table", "label_points", "seed_dots"]
 
 
 def seed_dots(
@@ -29,35 +27,26 @@ def seed_dots(
     """Draw each training run as a dot: a line for each arm, a colour and a marker for each series.
 
     A series after the first is drawn smaller and a little lower: the control beside what it
-        controls.
+    controls.
     """
     series = list(dict.fromkeys(name for of_arm in arms.values() for name in of_arm))
     for place, of_arm in enumerate(arms.values()):
         for name, values in of_arm.items():
             number = series.index(name)
             some = np.asarray(values, dtype=float).ravel()
-            look: dict[str, Any] = {"color": COLORS[number % 6], "marker": MARKERS[number % 6]}
-            axis.plot(
-                some,
-                [place + 0.18 * number] * len(some),
-                linestyle="none",
-                markersize=4 if number else 5,
-                **look,
-            )
+            height, size = [place + 0.18 * number] * len(some), 4 if number else 5
+            axis.plot(some, height, markersize=size, **_dots(number))
     for number, name in enumerate(series):
-        axis.plot(
-            [],
-            [],
-            color=COLORS[number % 6],
-            marker=MARKERS[number % 6],
-            linestyle="none",
-            label=name,
-        )
+        axis.plot([], [], label=name, **_dots(number))
     axis.set_yticks(range(len(arms)), list(arms))
     axis.invert_yaxis()
     axis.set_xlabel(xlabel)
     if legend and len(series) > 1:  # above the axes: inside, it would cover some seed
         axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(series))
+
+
+def _dots(number: int) -> dict[str, Any]:
+    return {"color": COLORS[number % 6], "marker": MARKERS[number % 6], "linestyle": "none"}
 
 
 def curves(

@@ -28,17 +28,14 @@ def python_path(root: Path) -> str:
     return os.pathsep.join(str((root / package).parent) for package in PACKAGES)
 
 
-def _lock() -> dict[str, str]:
-    lines = (project_root() / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    return dict(line.split("==", 1) for line in lines if "==" in line and not line.startswith("#"))
-
-
 def version_differences() -> list[str]:
     """Installed distributions whose version is not the lock's; what is not installed does not
     count.
     """
+    lines = (project_root() / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line.split("==", 1) for line in lines if "==" in line and not line.startswith("#")]
     differences = []
-    for name, locked in _lock().items():
+    for name, locked in pins:
         try:
             installed = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -2,15 +2,11 @@
 
 `cde_book.ledger` has the claims and their rules, `cde_book.verdicts` decides. A chapter enters what
 it measured in the account of its process; the last cell hands the account over to the runner.
-
-Cost: none to speak of.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +15,8 @@ from numpy.typing import ArrayLike
 from cde.intervals import Interval, run_interval
 from cde_book.account import account
 from cde_book.ledger import gates, ledger
-from cde_book.markup import render
+from cde_book.markup import Box, render
+from cde_book.run_mode import this_run
 from cde_book.verdicts import VERDICTS, Measurement, Reading, Role, Verdict, decide, outcome
 from cde_studies.intervals import table_interval
 
@@ -89,10 +86,8 @@ def measure_runs(
         interval = run_interval(values) if runs > 1 else None
     if interval is None:
         one = float(np.asarray(values)[0])
-        interval, what = (
-            Interval(one, one, one, 1, "one run: no interval"),
-            f"{what} (one run: no interval)",
-        )
+        interval = Interval(one, one, one, 1, "one run: no interval")
+        what = f"{what} (one run: no interval)"
     if runs == 1 and _counted(role) == "test":
         role = "exploratory"
     measure(claim, interval, what, role, scale)
@@ -126,7 +121,7 @@ def badges() -> str:
     then: not tested; empty in a notebook that has no name.
     """
     groups: dict[tuple[str, str], list[str]] = {}
-    chapter = Path(os.environ.get("CDE_CHAPTER", "")).stem
+    chapter = Path(this_run().chapter).stem
     own = [claim.id for claim in ledger().values() if claim.chapter == chapter]
     for name in dict.fromkeys([one.claim for one in account.measured] or own):
         decided = _decided(name)
@@ -140,30 +135,14 @@ def _decided(claim: str) -> Verdict:
     return decide(ledger()[claim], account.measured)
 
 
-class _Account:
-    """The verdicts of a chapter, as a table for people and as JSON for the runner."""
-
-    def __init__(self, entries: list[Measurement]) -> None:
-        self.entries = entries
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/html": verdict_table(self.entries), "text/plain": self._text()}
-
-    def _text(self) -> str:
-        names = dict.fromkeys(entry.claim for entry in self.entries)
-        return "\n".join(
-            f"{name}: {decide(ledger()[name], self.entries).verdict}" for name in names
-        )
-
-    def __repr__(self) -> str:
-        return self._text()
-
-
-def verdicts() -> _Account:
+def verdicts() -> Box:
     """This chapter's claims with the paper's value, ours, and the verdict: the last cell of a
     chapter shows it.
     """
-    return _Account(list(account.measured))
+    entries = list(account.measured)
+    names = dict.fromkeys(entry.claim for entry in entries)
+    text = "\n".join(f"{name}: {decide(ledger()[name], entries).verdict}" for name in names)
+    return Box(verdict_table(entries), text)
 
 
 def verdict_table(entries: list[Measurement]) -> str:

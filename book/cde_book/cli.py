@@ -1,7 +1,7 @@
 """The book's commands: run a chapter, build the book, print the ledger.
 
 cde run CHAPTER [-p name value]… [--profile P] [--out FILE.ipynb]
-        [--record [PROFILE/NAME] [--add]]
+        [--fresh | --record [PROFILE/NAME] [--add]]
 cde book [--profile P] [--only CHAPTER]… [--fresh]
 cde claims [--json | --simulate] [--profile P]
 cde compare RERUN [RERUN]… [--profile P]
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import cde.cli
+from cde_book.run_mode import EVERY
 from cde_studies.benchmark import commands as mteb
 from cde_studies.profiles import PROFILES
 
@@ -50,9 +51,7 @@ def add_parsers(commands: Any) -> None:
     )
     compare.add_argument("--profile", choices=PROFILES, help="of the book's pages")
     compare.set_defaults(do=_later("cde_book.commands", "compare"))
-    listed = commands.add_parser(
-        "list", help="list the chapters, their questions, and how long they took"
-    )
+    listed = commands.add_parser("list", help="list the chapters with their question and time")
     listed.set_defaults(do=_later("cde_book.commands", "list_chapters"))
 
 
@@ -62,31 +61,22 @@ def _add_run(commands: Any) -> None:
     run.add_argument(
         "-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE")
     )
-    run.add_argument(
-        "--profile",
-        choices=PROFILES,
-        help="scale of every setting that is not given (default: laptop)",
-    )
-    run.add_argument(
-        "--dirty",
-        action="store_true",
-        help="allow --record with uncommitted changes; the page says so",
-    )
+    run.add_argument("--profile", choices=PROFILES, help="for what is not given (laptop)")
+    run.add_argument("--dirty", action="store_true", help="allow --record of uncommitted changes")
     run.add_argument(
         "--dry-run",
         action="store_true",
         help="check everything, say settings, time and memory, run nothing",
     )
-    run.add_argument(
-        "--out",
-        type=Path,
-        metavar="FILE.ipynb",
-        help="the executed notebook (default: book/reruns/)",
+    run.add_argument("--out", type=Path, metavar="FILE.ipynb", help="the executed notebook")
+    records = run.add_mutually_exclusive_group()
+    records.add_argument(
+        "--fresh", action="store_true", help="use no record; at laptop, with less training"
     )
-    run.add_argument(
+    records.add_argument(
         "--record",
         nargs="?",
-        const="1",
+        const=EVERY,
         metavar="PROFILE/NAME",
         help="also write the chapter's records, or this one of them, such as hours/table1-arms",
     )
@@ -103,11 +93,7 @@ def _add_book(commands: Any) -> None:
     book = commands.add_parser("book", help="execute the stale chapters and render the book")
     book.add_argument("--profile", choices=PROFILES, default="laptop")
     book.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="CHAPTER",
-        help="only this chapter; repeatable",
+        "--only", action="append", default=[], metavar="CHAPTER", help="only this one"
     )
     book.add_argument(
         "--fresh",

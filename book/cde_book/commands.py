@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from cde.storage import alone, cache_folder, remove_leftovers
 from cde_book.chapters import Chapter, chapters, find_chapter
 from cde_book.checkout import project_root
+from cde_book.run_mode import RunMode
 
 if TYPE_CHECKING:
     from cde_book.ledger_pages import Judged
@@ -33,8 +33,6 @@ def book(options: argparse.Namespace) -> int:
     selected = [find_chapter(name) for name in options.only] or chapters()
     for chapter in selected:
         chapter.check_parameters({"profile": options.profile})  # before anything starts
-    if options.fresh:
-        os.environ["CDE_FRESH"] = "1"  # the chapters' kernels use no record
     # a second build waits for the first, and then has only to do what that one had not
     with alone(root / "book" / "executed" / ".lock", "this book"):
         return _build(selected, options, root)
@@ -56,7 +54,8 @@ def _build(selected: list[Chapter], options: argparse.Namespace, root: Path) -> 
         else:
             print(f"{chapter.name}: fresh")
     jobs = usual_jobs(options.profile) if options.jobs is None else options.jobs
-    failed = [name for name, error in execute_all(due, options.profile, jobs).items() if error]
+    errors = execute_all(due, options.profile, jobs, RunMode(fresh=options.fresh))
+    failed = [name for name, error in errors.items() if error]
     (root / "book" / "executed").mkdir(exist_ok=True)
     (root / "book" / "executed" / "profile").write_text(options.profile)
     write_pages(options.profile, root)
@@ -75,7 +74,6 @@ def _build(selected: list[Chapter], options: argparse.Namespace, root: Path) -> 
 
 def _tell_of_proofs(profile: str) -> None:
     """Which records still stand, by name where they do not, after a build that compares them."""
-
     from cde_book.records import proof_states
 
     if profile != "smoke":
@@ -95,7 +93,6 @@ def _last_profile() -> str:
 
 def claims(options: argparse.Namespace) -> int:
     """Print the ledger with its verdicts."""
-
     from cde_book.ledger_pages import judged
 
     profile = options.profile or _last_profile()
@@ -160,7 +157,6 @@ def _simulate(entries: list[Judged]) -> int:
 
 def list_chapters(_: argparse.Namespace | None = None) -> int:
     """Print every chapter: its name, its question, and how long its last run took."""
-
     from cde_book.execution import load_execution
 
     for chapter in chapters():
@@ -172,7 +168,6 @@ def list_chapters(_: argparse.Namespace | None = None) -> int:
 
 def compare(options: argparse.Namespace) -> int:
     """Print what was set and measured in two or more runs of a chapter, side by side."""
-
     import pandas as pd
 
     from cde_book.comparison import compared, read_run

@@ -2,8 +2,6 @@
 
 A measurement is told by its claim and by its place among the chapter's measurements of that claim:
 its words may name the very settings that differ.
-
-Cost: that of reading the logs.
 """
 
 from __future__ import annotations
@@ -53,7 +51,6 @@ def read_run(place: str, profile: str = "laptop") -> Execution:
 
 def _told_by(path: Path) -> Execution:
     """The log of a page that another tool has run, from what its own cells tell of the run."""
-
     import nbformat
 
     from cde_book.page import MIME

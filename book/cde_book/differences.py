@@ -3,8 +3,6 @@
 A difference is named, and is a pair of selections of rows (`cde_studies.sweeps.Sweep`): what is
 compared, and with what. Its interval is over other seeds and other sets at once; with a single seed
 or set there is none, and the mean stands alone.
-
-Cost: milliseconds.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ import pandas as pd
 from cde_book.account import account
 from cde_book.boxes import show_source
 from cde_book.records import records_at_other_profiles
+from cde_book.run_mode import this_run
 from cde_studies.significance import smallest_effect
 from cde_studies.sweeps import Sweep
 
@@ -31,7 +30,7 @@ def sweeps_at_profiles(name: str, rows: pd.DataFrame) -> dict[str, Sweep]:
     from.
     """
     found = {account.profile: Sweep(rows)}
-    for profile, record in records_at_other_profiles(name, account.profile).items():
+    for profile, record in records_at_other_profiles(name, account.profile, this_run()).items():
         found[profile] = Sweep(record.rows)
         show_source(f"{profile}: {record.note}")
     return found

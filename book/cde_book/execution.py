@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from cde.provenance import commit, libraries
 from cde.storage import atomic_path, content_hash, digest_of, temporary_folder, unsigned, write_json
 from cde_book.chapters import Chapter
 from cde_book.checkout import PACKAGES, project_root
-from cde_studies.profiles import without_records
+from cde_book.run_mode import PLAIN, RunMode
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -112,7 +112,6 @@ def _file_hash(path: Path) -> str:
 
 def stale_reasons(chapter: Chapter, profile: str, root: Path | None = None) -> list[str]:
     """Why a chapter has to run again; empty if its page is fresh."""
-
     from cde_book.records import record_state
 
     root = root or project_root()
@@ -123,15 +122,13 @@ def stale_reasons(chapter: Chapter, profile: str, root: Path | None = None) -> l
         return ["it has not run at this profile"]
     if log.error:
         return ["its last run failed"]
-    reasons = []
-    if log.without_records:
-        reasons.append("it was made without records")
-    if log.notebook != content_hash([chapter.source]):
-        reasons.append("its notebook changed")
-    if log.lock != _file_hash(root / "constraints.txt"):
-        reasons.append("the lock changed")
-    if log.claims != _claims_hash(chapter, root):
-        reasons.append("its claims in the ledger changed")
+    changed = {
+        "it was made without records": log.without_records,
+        "its notebook changed": log.notebook != content_hash([chapter.source]),
+        "the lock changed": log.lock != _file_hash(root / "constraints.txt"),
+        "its claims in the ledger changed": log.claims != _claims_hash(chapter, root),
+    }
+    reasons = [reason for reason, so in changed.items() if so]
     for module, digest in log.modules.items():
         if _file_hash(root / module) != digest:
             reasons.append(f"{module} changed")
@@ -146,7 +143,6 @@ def stale_reasons(chapter: Chapter, profile: str, root: Path | None = None) -> l
 
 def _claims_hash(chapter: Chapter, root: Path) -> str:
     """A hash of the ledger's entries for a chapter, and of the gates: its verdicts come of them."""
-
     from cde_book.ledger import read_ledger
 
     path, bounds = root / "book" / "claims.yml", root / "book" / "gates.yml"
@@ -171,11 +167,8 @@ def _prepare(chapter: Chapter) -> NotebookNode:
     last = nbformat.v4.new_code_cell("import cde_book.page\n\ncde_book.page.finish()")
     last.metadata["tags"] = ["remove-cell", "cde-finish"]
     notebook.cells.append(last)
-    notebook.metadata["kernelspec"] = {
-        "name": "python3",
-        "display_name": "Python 3",
-        "language": "python",
-    }
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    notebook.metadata["kernelspec"] = kernel
     return notebook
 
 
@@ -184,16 +177,17 @@ def execute(
     parameters: Mapping[str, Any],
     output: Path,
     root: Path | None = None,
+    mode: RunMode = PLAIN,
     bar: int = 0,
     fork: bool = False,
 ) -> tuple[NotebookNode, Execution]:
     """Execute a chapter, with a bar over its cells; the notebook is written to `output` once it has
     ended.
 
-    With `fork`, its kernel is a fork of a process that has loaded the libraries: where many
-    chapters follow each other, each begins at once.
+    The mode says what the run is for beside its reader. With `fork`, its kernel is a fork of a
+    process that has loaded the libraries: where many chapters follow each other, each begins at
+    once.
     """
-
     import nbformat
 
     root = root or project_root()
@@ -210,7 +204,7 @@ def execute(
         notebook=content_hash([chapter.source]),
         lock=_file_hash(root / "constraints.txt"),
         claims=_claims_hash(chapter, root),
-        without_records=without_records(),
+        without_records=mode.fresh,
         libraries=libraries(),
     )
     # hashed now, not afterwards: an edit during the run makes the page stale, as it should
@@ -225,7 +219,10 @@ def execute(
         with temporary_folder() as folder:
             prepared = folder / f"{chapter.name}.ipynb"
             nbformat.write(_prepare(chapter), prepared)
-            log.error = _run(prepared, temporary, given, chapter, root, bar, fork)
+            below = root in chapter.path.parents
+            path = str(chapter.path.relative_to(root)) if below else chapter.name
+            environment = replace(mode, chapter=path).environment()
+            log.error = _run(prepared, temporary, given, root, environment, bar, fork)
         notebook = nbformat.read(temporary, as_version=4)
         log.seconds = round(time.perf_counter() - begun, 1)
         _fill(log, notebook, modules, root)
@@ -243,8 +240,8 @@ def _run(
     prepared: Path,
     output: Path,
     parameters: Mapping[str, Any],
-    chapter: Chapter,
     root: Path,
+    environment: Mapping[str, str],
     bar: int,
     fork: bool,
 ) -> str:
@@ -254,14 +251,9 @@ def _run(
     from nbclient.exceptions import DeadKernelError
 
     logging.getLogger("papermill").setLevel(logging.ERROR)
-    environment = os.environ.copy()
-    os.environ["CDE_CHAPTER"] = (
-        str(chapter.path.relative_to(root)) if root in chapter.path.parents else chapter.name
-    )
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+    quiet = {"TOKENIZERS_PARALLELISM": "true", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
     try:
-        with _stoppable(prepared.parent, fork) as kernel:
+        with _stoppable(prepared.parent, {**quiet, **os.environ, **environment}, fork) as kernel:
             papermill.execute_notebook(
                 str(prepared),
                 str(output),
@@ -269,7 +261,7 @@ def _run(
                 kernel_name="python3",
                 cwd=str(root),
                 progress_bar={
-                    "desc": chapter.name,
+                    "desc": prepared.stem,
                     "unit": "cell",
                     "mininterval": 0.2 if sys.stderr.isatty() else 10,
                     "position": bar if sys.stderr.isatty() else 0,
@@ -284,24 +276,22 @@ def _run(
         return f"cell {error.exec_count}: {error.ename}: {error.evalue}\n{trace}"
     except DeadKernelError as error:  # killed from outside, most often for want of memory
         return f"no cell in particular: the kernel died ({error}); was there memory enough?"
-    finally:
-        os.environ.clear()
-        os.environ.update(environment)
     return ""
 
 
 @contextlib.contextmanager
-def _stoppable(folder: Path, fork: bool) -> Iterator[dict[str, Any]]:
+def _stoppable(
+    folder: Path, environment: Mapping[str, str], fork: bool
+) -> Iterator[dict[str, Any]]:
     """Settings of nbclient with which Ctrl-C ends the kernel first, and then the run.
 
-    What it takes to reach the kernel is kept in the folder.
+    The kernel has this environment; what it takes to reach it is kept in the folder.
 
     A KeyboardInterrupt in the midst of nbclient's loop can leave the kernel alive, or close the
     sockets that it writes to. So Ctrl-C goes to the kernel's cell, which ends with what it was
     doing. A kernel that runs no cell yet, one that takes five seconds to stop, and one for which
     Ctrl-C is pressed again are killed: what is kept is kept in whole files.
     """
-
     from jupyter_client.manager import AsyncKernelManager
 
     from cde_book.kernels import fork_its_kernel
@@ -320,7 +310,7 @@ def _stoppable(folder: Path, fork: bool) -> Iterator[dict[str, Any]]:
             self.connection_file = str(folder / "kernel.json")
             if fork:
                 fork_its_kernel(self)
-            await super().start_kernel(**options)
+            await super().start_kernel(**{**options, "env": dict(environment)})
             groups.append(self.provisioner.pgid)  # type: ignore[union-attr]
             if pressed:
                 send(signal.SIGKILL)
@@ -360,7 +350,6 @@ def _stoppable(folder: Path, fork: bool) -> Iterator[dict[str, Any]]:
 
 def _fill(log: Execution, notebook: NotebookNode, modules: Mapping[str, str], root: Path) -> None:
     """Complete a log with what the page's last cell has handed over."""
-
     from cde_book.page import MIME
     from cde_book.records import record_state
 
@@ -369,16 +358,7 @@ def _fill(log: Execution, notebook: NotebookNode, modules: Mapping[str, str], ro
             report = output.get("data", {}).get(MIME)
             if report is None:
                 continue
-            for name in (
-                "answer",
-                "measurements",
-                "proofs",
-                "data",
-                "device",
-                "python",
-                "platform",
-                "memory",
-            ):
+            for name in report.keys() - {"modules", "asked", "records"}:
                 setattr(log, name, report[name])
             log.modules = {module: modules.get(module, "missing") for module in report["modules"]}
             log.sources = {name: _source_key(name) for name in report["asked"]}

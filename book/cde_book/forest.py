@@ -4,8 +4,6 @@ An `Axis` says where a value stands, in per cent of the drawing's width. All lin
 one, so that equal values stand at equal places. The axis spans what decides: the measurements that
 test the claim, the bounds of its rule and the paper's value. An exploratory interval that reaches
 further is cut off, and marked so. The template `interval.html.j2` draws.
-
-Cost: none to speak of.
 """
 
 from __future__ import annotations
@@ -13,8 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from matplotlib.ticker import MaxNLocator
 
 from cde.intervals import Interval
 from cde_book.ledger import Claim
@@ -40,6 +36,8 @@ class Axis:
     @property
     def ticks(self) -> list[tuple[float, str]]:
         """Round values with their places."""
+        from matplotlib.ticker import MaxNLocator
+
         room = (self.high - self.low) * 0.06  # a label at the very end would stand outside
         values = MaxNLocator(3, steps=[1, 2, 5, 10]).tick_values(self.low, self.high)
         inside = [x for x in values if self.low + room <= x <= self.high - room]

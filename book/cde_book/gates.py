@@ -17,10 +17,9 @@ import pandas as pd
 
 from cde_book import plots
 from cde_book.account import account
-from cde_book.boxes import Box
+from cde_book.boxes import folded
 from cde_book.claims import gate
 from cde_book.ledger import gates, ledger
-from cde_book.markup import render
 from cde_book.records import rows_of_record
 from cde_book.verdicts import Reading
 from cde_studies.recipes import EvaluationSet, Recipe
@@ -63,7 +62,6 @@ def of_recipe(
 
 def bm25_scores(tests: Iterable[EvaluationSet]) -> pd.Series[float]:
     """NDCG@10 of BM25 in points, by set out of domain."""
-
     from cde.lexical import BM25
     from cde.retrieval import evaluate
 
@@ -106,4 +104,4 @@ def show(readings: Sequence[Reading]) -> Any:
     passed = sum(one.passed for one in readings)
     names = "; ".join(dict.fromkeys(gates()[one.gate].wording for one in readings))
     title = f"Gates, {passed} of {len(readings)} passed: {names}"
-    return Box(render("fold.html.j2", title=title, body=shown.markup), shown.text)
+    return folded(title, shown)

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.metadata import EntryPoint
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -24,6 +25,7 @@ from cde_book.checkout import PACKAGES
 __all__ = ["ForkedKernel", "fork_its_kernel"]
 
 _NAME = "cde-forked"
+_BACKEND = "module://matplotlib_inline.backend_inline"
 #: what most pages import; tqdm, which comes with `transformers`, asks whether a notebook is there
 _LIBRARIES = [
     "torch",
@@ -47,35 +49,11 @@ _LIBRARIES = [
 ]
 
 
-class _Process:
-    """A process of `multiprocessing`, with what the provisioner asks of a `Popen`."""
-
-    stdin = stdout = stderr = None
-
-    def __init__(self, process: Any) -> None:
-        self._process = process
-        self.pid = process.pid
-        self.kill, self.terminate = process.kill, process.terminate
-
-    def poll(self) -> int | None:
-        code: int | None = self._process.exitcode
-        return code
-
-    def wait(self) -> int | None:
-        self._process.join()
-        return self.poll()
-
-    def send_signal(self, number: int) -> None:
-        os.kill(self.pid, number)
-
-
 class ForkedKernel(LocalProvisioner):
     """A kernel that is a fork, in a process group of its own."""
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         """Fork, and wait until the kernel has its own process group."""
-        # read where matplotlib is loaded, which is before the kernel would set it
-        os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
         context = get_context("forkserver")
         context.set_forkserver_preload(_LIBRARIES)
         here, there = context.Pipe()
@@ -83,19 +61,33 @@ class ForkedKernel(LocalProvisioner):
         process = context.Process(
             target=_be_a_kernel, args=(arguments, dict(kwargs["env"]), kwargs.get("cwd"), there)
         )
-        with _without_main():
+        with _as_a_server_starts():
             process.start()
         there.close()
         here.recv()
         self.line = here  # which breaks off when this process ends, however it does
-        self.process = _Process(process)  # type: ignore[assignment]
+        self.process = _as_popen(process)
         self.pid = self.pgid = process.pid
         return self.connection_info
 
 
+def _as_popen(process: Any) -> Any:
+    """A process of `multiprocessing`, with what the provisioner asks of a `Popen`."""
+    process.stdin = process.stdout = process.stderr = None
+    process.poll = lambda: process.exitcode
+    process.wait = process.join
+    process.send_signal = partial(os.kill, process.pid)
+    return process
+
+
 @contextmanager
-def _without_main() -> Iterator[None]:
-    """A process that starts meanwhile does not run this process' main module again."""
+def _as_a_server_starts() -> Iterator[None]:
+    """A process that starts meanwhile does not run this process' main module again, and has the
+    kernels' backend of matplotlib, which is read where matplotlib is loaded: before a kernel could
+    set it.
+    """
+    own = os.environ.get("MPLBACKEND")
+    os.environ["MPLBACKEND"] = own or _BACKEND
     main: dict[str, Any] = sys.modules["__main__"].__dict__
     kept: dict[str, Any] = {
         name: main.pop(name) for name in ("__file__", "__spec__") if name in main
@@ -105,6 +97,8 @@ def _without_main() -> Iterator[None]:
         yield
     finally:
         main.update(kept)
+        if own is None:
+            del os.environ["MPLBACKEND"]
 
 
 def _be_a_kernel(

@@ -11,9 +11,9 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -21,14 +21,13 @@ from cde.intervals import STUDENT, Interval
 from cde_book.chapters import Chapter, chapters
 from cde_book.claims import css, power_in_words
 from cde_book.execution import load_execution
+from cde_book.forest import Axis, Line, axis, line
 from cde_book.ledger import PAPERS, SHORT, Claim, gates, ledger
 from cde_book.markup import render
+from cde_book.simulation import TRUTHS, attainable, chances
+from cde_book.thumbnails import Figure, chapter_figures
 from cde_book.verdicts import SCALES, VERDICTS, Measurement, Verdict, decide, from_json
 from cde_studies.significance import false_discovery, smallest_effect
-
-if TYPE_CHECKING:
-    from cde_book.forest import Axis, Line
-    from cde_book.thumbnails import Figure
 
 __all__ = ["Judged", "claims_page", "collect_measurements", "judged", "map_page", "rules_page"]
 
@@ -118,9 +117,6 @@ class Judged:
     @property
     def drawn(self) -> Line | None:
         """The leading measurement, for a small drawing; None without one."""
-
-        from cde_book.forest import axis, line
-
         leading = self.verdict.leading
         if leading is None:
             return None
@@ -129,17 +125,11 @@ class Judged:
     @property
     def axis(self) -> Axis:
         """The scale that all its measurements share."""
-
-        from cde_book.forest import axis
-
         return axis(self.claim, self.measurements)
 
     @property
     def forest(self) -> list[tuple[Measurement, Line]]:
         """Each measurement with its line, all on one scale."""
-
-        from cde_book.forest import line
-
         on = self.axis if self.measurements else None
         return [(one, line(self.claim, one.interval, on)) for one in self.measurements if on]
 
@@ -169,12 +159,11 @@ def judged(profile: str, root: Path) -> list[Judged]:
 def _with_discoveries(entries: list[Judged]) -> list[Judged]:
     """The same with p-values corrected over all claims that were tested."""
     tested = [entry for entry in entries if entry.verdict.p is not None and entry.is_tested]
+    if not tested:  # the correction imports scipy, which takes half a second
+        return entries
     corrected = false_discovery([entry.verdict.p or 0.0 for entry in tested])
     by_claim = {one.claim.id: float(q) for one, q in zip(tested, corrected, strict=True)}
-    return [
-        Judged(one.claim, one.verdict, one.measurements, one.chapters, by_claim.get(one.claim.id))
-        for one in entries
-    ]
+    return [replace(one, discovery=by_claim.get(one.claim.id)) for one in entries]
 
 
 def claims_page(profile: str, root: Path) -> str:
@@ -226,9 +215,6 @@ def rules_page(profile: str, root: Path) -> str:
     """The page *How verdicts are decided*: rules, gates, power, and what each rule could have
     said.
     """
-
-    from cde_book.simulation import TRUTHS, chances
-
     entries = judged(profile, root)
     tested = [entry for entry in entries if entry.is_tested]
     simulated = []
@@ -265,16 +251,12 @@ def rules_page(profile: str, root: Path) -> str:
 
 def _could_go_either_way(entry: Judged) -> bool:
     """Whether measurements of this size can support the claim, and can contradict it."""
-
-    from cde_book.simulation import attainable
-
     possible = set[str]().union(*(attainable(entry.claim, one) for one in entry.tests))
     return {"supports", "contradicts"} <= possible
 
 
 def _power_of(n: int) -> dict[str, float]:
     """What n runs can show, in standard deviations of a single run's difference."""
-
     from scipy import stats
 
     half = float(stats.t.ppf(0.975, n - 1)) / math.sqrt(n)
@@ -327,9 +309,6 @@ def map_page(profile: str, root: Path) -> str:
     """The page *Map*: each table and figure of the three papers, and the chapter that answers it,
     with its figure.
     """
-
-    from cde_book.thumbnails import chapter_figures
-
     known = {chapter.name: chapter for chapter in chapters(root)}
     shown = chapter_figures(profile, root)
     entries = yaml.safe_load((root / "book" / "exhibits.yml").read_text(encoding="utf-8"))

@@ -28,7 +28,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
 
-__all__ = ["inert", "render"]
+__all__ = ["Box", "inert", "render"]
 
 #: where a tag, a comment or an address in angle brackets may begin
 _OPENING = re.compile(r"<(?=[A-Za-z/!?])")
@@ -36,6 +36,19 @@ _OPENING = re.compile(r"<(?=[A-Za-z/!?])")
 _MOST = 50
 #: what means something in Markdown's text, or in a table's cell
 _SIGNS = {ord(sign): f"&#{ord(sign)};" for sign in "`*_[]{}|\\\n$"}
+
+
+class Box:
+    """HTML, with its text for readers without a browser."""
+
+    def __init__(self, markup: str, text: str) -> None:
+        self.markup, self.text = markup, text
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/html": self.markup, "text/plain": self.text}
+
+    def __repr__(self) -> str:
+        return self.text
 
 
 def _fence(text: str) -> str:
@@ -92,9 +105,7 @@ _ENVIRONMENT = Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-_ENVIRONMENT.filters["fence"] = _fence
-_ENVIRONMENT.filters["literal"] = _literal
-_ENVIRONMENT.filters["quoted"] = _quoted
+_ENVIRONMENT.filters.update(fence=_fence, literal=_literal, quoted=_quoted)
 
 
 def render(template: str, **values: Any) -> str:

@@ -26,11 +26,12 @@ from cde_book.account import account, most_memory
 from cde_book.checkout import PACKAGES
 from cde_book.claims import badges
 from cde_book.ledger import ledger
-from cde_book.markup import inert, render
+from cde_book.markup import Box, inert, render
 from cde_book.proofs import TIMES
+from cde_book.run_mode import this_run
 from cde_book.verdicts import to_json
 from cde_studies.intervals import mean_and_interval, mean_and_spread
-from cde_studies.profiles import PROFILES, without_records
+from cde_studies.profiles import PROFILES, making
 
 __all__ = [
     "PROFILES",
@@ -47,17 +48,13 @@ __all__ = [
 ]
 
 #: files that a chapter's pages are made of, beside the modules that it imports
-_READ_ALONG = tuple(
-    f"book/cde_book/{name}"
-    for name in (
-        "house.mplstyle",
-        "templates/badges.html.j2",
-        "templates/fold.html.j2",
-        "templates/provenance.html.j2",
-        "templates/source.html.j2",
-        "templates/verdicts.html.j2",
-    )
-)
+_READ_ALONG = {
+    "book/cde_book/house.mplstyle",
+    *(
+        f"book/cde_book/templates/{name}.html.j2"
+        for name in ("badges", "fold", "provenance", "source", "verdicts")
+    ),
+}
 MIME = "application/vnd.cde.book.page+json"
 _SHORTENED = """<p>This book was made without records (<code>FRESH=1</code>). So that it takes one
 sitting, <code>laptop</code> is shortened: less training, fewer seeds, smaller collections. Its
@@ -90,7 +87,7 @@ class Settings(SimpleNamespace):
         # None is the recipe's value, or "all"
         rows = {name: str(value) for name, value in vars(self).items() if value is not None}
         shown = plots.table(pd.DataFrame({"value": rows})).markup
-        return shown + _SHORTENED if self.profile == "laptop" and without_records() else shown
+        return shown + _SHORTENED if self.profile == "laptop" and making.fresh else shown
 
 
 def settings(
@@ -106,7 +103,8 @@ def settings(
         raise ValueError(
             f"profile must be one of {', '.join(dict.fromkeys(known))}; it is {profile!r}"
         )
-    shortened = profile == "laptop" and "fresh" in profiles and without_records()
+    making.fresh |= this_run().fresh  # a rehearsal has it from the command's own options
+    shortened = profile == "laptop" and "fresh" in profiles and making.fresh
     declared = {name: None for name in recipe_parameters if name in names}
     values: dict[str, Any] = {**profiles["laptop"], **declared}
     for name, value in profiles.get("fresh" if shortened else profile, {}).items():
@@ -142,8 +140,9 @@ def experiment(
     they come from.
     """
     whole = dict(key) if recipe is None else recipe.record_key(**key)
+    at, mode = profile or account.profile, this_run()
     recorded = records.recorded(
-        name, profile or account.profile, compute, can_run, whole, costly, varies, proves
+        name, at, compute, can_run, whole, costly, varies, proves, mode=mode
     )
     if recorded is None:
         boxes.show_source(
@@ -189,7 +188,7 @@ def claims_under_test(chapter: str) -> Any:
     )
     counted = f"{len(rows)} claim{'s' if len(rows) > 1 else ''} {whose}"
     title = f"{counted} under test, and the rule{'s' if len(rows) > 1 else ''} for the verdict"
-    return boxes.Box(render("fold.html.j2", title=title, body=shown.markup), shown.text)
+    return boxes.folded(title, shown)
 
 
 def answer(text: str) -> None:
@@ -237,7 +236,7 @@ def provenance(chapter: str) -> Any:
         seconds=seconds,
         rows=rows,
     )
-    return boxes.Box(markup, "\n".join(f"{name}: {value}" for name, value in rows.items()))
+    return Box(markup, "\n".join(f"{name}: {value}" for name, value in rows.items()))
 
 
 def _data_line(data: Mapping[str, str]) -> str:
@@ -269,33 +268,26 @@ def imported_modules() -> list[str]:
         if name.split(".")[0] in packages
     }
     paths = {str(Path(file).resolve().relative_to(root)) for file in files if file}
-    return sorted(paths - {"cde/__init__.py"} | set(_READ_ALONG))
+    return sorted(paths - {"cde/__init__.py"} | _READ_ALONG)
 
 
-class _Report:
-    def __init__(self, content: dict[str, Any]) -> None:
-        self.content = content
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        return {MIME: self.content, "text/plain": ""}
-
-
-def finish() -> _Report:
+def finish() -> None:
     """Hand over to the runner what the page has used and found; the runner adds this as a last
     cell.
     """
-    return _Report(
-        {
-            "answer": account.answer,
-            "measurements": json.loads(to_json(account.measured)),
-            "modules": imported_modules(),
-            "data": dict(data_account.loaded),
-            "asked": sorted(data_account.asked),
-            "records": sorted(account.read),
-            "proofs": dict(account.proofs),
-            "device": describe(),
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "memory": round(most_memory(), 2),
-        }
-    )
+    from IPython.display import display
+
+    report = {
+        "answer": account.answer,
+        "measurements": json.loads(to_json(account.measured)),
+        "modules": imported_modules(),
+        "data": dict(data_account.loaded),
+        "asked": sorted(data_account.asked),
+        "records": sorted(account.read),
+        "proofs": dict(account.proofs),
+        "device": describe(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "memory": round(most_memory(), 2),
+    }
+    display({MIME: report, "text/plain": ""}, raw=True)  # type: ignore[no-untyped-call]

@@ -108,30 +108,21 @@ def _tags(cell: NotebookNode) -> list[str]:
     return [*tags, "hide-input"] if folded else tags
 
 
-def _code_used(chapter: Chapter, contents: str) -> list[NotebookNode]:
-    """A cell that leads to the names of `cde` that the chapter calls, where the book has a page of
-    them.
+def _cell(name: str, template: str, **values: Any) -> NotebookNode:
+    return nbformat.v4.new_markdown_cell(render(template, **values), id=name)
+
+
+def _after_it(chapter: Chapter, contents: str, log: Execution | None) -> list[NotebookNode]:
+    """What ends a page: how other tools run its notebook again, and the names of `cde` that the
+    chapter calls, where the book has a page of them.
     """
+    cells = []
+    if log is not None:
+        seed = int(log.parameters.get("seed", 0))
+        of = {"profile": log.profile, "seconds": log.seconds, "seed": seed}
+        cells.append(_cell("as-a-notebook", "rerun.html.j2", chapter=chapter, **of))
     entries = [entry for entry in names_used(chapter) if entry.page in contents]
-    text = render("code_used.html.j2", entries=entries)
-    return [nbformat.v4.new_markdown_cell(text, id="code-used")] if entries else []
-
-
-def _as_a_notebook(chapter: Chapter, log: Execution) -> NotebookNode:
-    """A cell that leads to the executed notebook, and says how other tools run it again."""
-    text = render(
-        "rerun.html.j2",
-        chapter=chapter,
-        profile=log.profile,
-        seconds=log.seconds,
-        seed=int(log.parameters.get("seed", 0)),
-    )
-    return nbformat.v4.new_markdown_cell(text, id="as-a-notebook")
-
-
-def _missing_page(chapter: Chapter, profile: str) -> NotebookNode:
-    text = render("missing.md.j2", chapter=chapter, profile=profile)
-    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text, id="missing")])
+    return [*cells, _cell("code-used", "code_used.html.j2", entries=entries)] if entries else cells
 
 
 def write_pages(profile: str, root: Path) -> None:
@@ -146,11 +137,12 @@ def write_pages(profile: str, root: Path) -> None:
         path = raw_notebook(chapter, profile, root)
         log = load_execution(chapter, profile, root)
         target = root / "book" / "executed" / chapter.part / f"{chapter.name}.ipynb"
-        page: Any = _missing_page(chapter, profile)
         if log is not None and path.exists():
             page = chapter_notebook(chapter, nbformat.read(path, as_version=4), log)
-            page.cells.append(_as_a_notebook(chapter, log))
-        page.cells.extend(_code_used(chapter, contents))
+        else:
+            missing = _cell("missing", "missing.md.j2", chapter=chapter, profile=profile)
+            page, log = nbformat.v4.new_notebook(cells=[missing]), None
+        page.cells.extend(_after_it(chapter, contents, log))
         _write(target, nbformat.writes(page))
     generated = root / "book" / "generated"
     figures = chapter_figures(profile, root)

@@ -3,8 +3,6 @@
 A parameter is `name: kind = default  # meaning` in the cell tagged `parameters`. Its kind is one of
 the names below, or of Python's, alone or as `list[kind]`, and with `| None` where the profile's
 value stands in. pydantic checks type and range.
-
-Cost: microseconds.
 """
 
 from __future__ import annotations
@@ -63,25 +61,27 @@ Positive = Annotated[Number, Field(gt=0)]
 Rate = Annotated[Number, Field(gt=0, le=1)]
 
 
-_KINDS: dict[str, Any] = {
-    "Count": Count,
-    "CountOrZero": CountOrZero,
-    "Layers": Layers,
-    "Literal": Literal,
-    "Long": Long,
-    "Positive": Positive,
-    "Profile": Profile,
-    "Rate": Rate,
-    "Seed": Seed,
-    "Several": Several,
-    "Share": Share,
-    "Tokens": Tokens,
-    "bool": Switch,
-    "float": Number,
-    "int": Whole,
-    "list": list,
-    "str": Text,
+#: each kind, and what is accepted in words
+_KINDS: dict[str, tuple[Any, str]] = {
+    "Count": (Count, "whole number, 1 or more"),
+    "CountOrZero": (CountOrZero, "whole number, 0 or more"),
+    "Layers": (Layers, "whole number, 1 to 48"),
+    "Literal": (Literal, ""),
+    "Long": (Long, "whole number, 1 or more"),
+    "Positive": (Positive, "number above 0"),
+    "Profile": (Profile, "one of smoke, laptop, gpu, paper"),
+    "Rate": (Rate, "number above 0, at most 1"),
+    "Seed": (Seed, "whole number, 0 or more"),
+    "Several": (Several, "whole number, 2 or more"),
+    "Share": (Share, "number above 0, at most 1"),
+    "Tokens": (Tokens, "whole number, 2 to 512"),
+    "bool": (Switch, "true or false"),
+    "float": (Number, "number"),
+    "int": (Whole, "whole number"),
+    "list": (list, ""),
+    "str": (Text, "text"),
 }
+_NAMES = {name: kind for name, (kind, _) in _KINDS.items()}
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Parameter:
     @cached_property
     def _kind(self) -> TypeAdapter[Any]:
         try:
-            return TypeAdapter(eval(self.annotation, {"__builtins__": {}}, _KINDS))
+            return TypeAdapter(eval(self.annotation, {"__builtins__": {}}, _NAMES))
         except NameError as error:
             raise ValueError(
                 f"parameter {self.name} is declared as {self.annotation!r}: {error.name!r} is none "
@@ -125,29 +125,10 @@ class Parameter:
         """What is accepted, in words."""
         bare = self.annotation.replace(" | None", "")
         inner = bare.removeprefix("list[").removesuffix("]") if bare.startswith("list[") else bare
-        words = _IN_WORDS.get(inner, inner)
+        words = _KINDS[inner][1] if inner in _KINDS else inner
         if inner.startswith("Literal["):
             words = "one of " + ", ".join(str(one) for one in ast.literal_eval(inner[7:]))
         return f"list of {words.replace('number', 'numbers')}" if inner != bare else words
-
-
-_IN_WORDS = {
-    "Count": "whole number, 1 or more",
-    "CountOrZero": "whole number, 0 or more",
-    "Layers": "whole number, 1 to 48",
-    "Long": "whole number, 1 or more",
-    "Positive": "number above 0",
-    "Profile": "one of smoke, laptop, gpu, paper",
-    "Rate": "number above 0, at most 1",
-    "Seed": "whole number, 0 or more",
-    "Several": "whole number, 2 or more",
-    "Share": "number above 0, at most 1",
-    "Tokens": "whole number, 2 to 512",
-    "bool": "true or false",
-    "float": "number",
-    "int": "whole number",
-    "str": "text",
-}
 
 
 def declared_parameters(source: str, where: str) -> dict[str, Parameter]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import base64
 import html
 import io
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -23,6 +22,9 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
+
+from cde_book.markup import Box
+from cde_book.run_mode import this_run
 
 __all__ = ["COLORS", "GRID", "INK", "MARKERS", "MUTED", "figure", "show", "table"]
 
@@ -74,17 +76,6 @@ def _image(svg: str, alt: str, theme: str) -> str:
     )
 
 
-class _Shown:
-    def __init__(self, markup: str, text: str) -> None:
-        self.markup, self.text = markup, text
-
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/html": self.markup, "text/plain": self.text}
-
-    def __repr__(self) -> str:
-        return self.text
-
-
 def show(
     drawing: Figure,
     alt: str,
@@ -92,7 +83,7 @@ def show(
     data: pd.DataFrame,
     answers: str = "",
     lead: bool = False,
-) -> _Shown:
+) -> Box:
     """Show a figure with its alternative text, its caption and the numbers behind it."""
     if len(alt) < 40:
         raise ValueError(
@@ -105,7 +96,7 @@ def show(
     for colour, counterpart in _DARK.items():
         dark = dark.replace(colour, counterpart)
     number = next(_number)
-    chapter = os.environ.get("CDE_CHAPTER", "this notebook")
+    chapter = this_run().chapter or "this notebook"
     answer = f" Answers {html.escape(answers)}." if answers else ""
     markup = (
         f"{_THEME_RULES}<figure class='cde-figure{' cde-lead' if lead else ''}' "
@@ -118,7 +109,7 @@ def show(
         f"{number}</summary>{_markup(data)}{_download(data, f'{chapter}-figure-{number}')}"
         "</details></figure>"
     )
-    return _Shown(markup, f"Figure {number}. {caption}{answer}\n{alt}")
+    return Box(markup, f"Figure {number}. {caption}{answer}\n{alt}")
 
 
 # The rules travel with the figure: in JupyterLab there is no stylesheet of the book.
@@ -155,6 +146,6 @@ def _download(data: pd.DataFrame, name: str) -> str:
     )
 
 
-def table(data: pd.DataFrame) -> _Shown:
+def table(data: pd.DataFrame) -> Box:
     """Show a data frame as a table that scrolls sideways on a narrow screen."""
-    return _Shown(_markup(data), data.to_string())
+    return Box(_markup(data), data.to_string())

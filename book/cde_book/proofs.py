@@ -77,16 +77,9 @@ def differences(
             reasons.append(f"{column} is missing elsewhere")
             continue
         size, apart = float(np.nanmean(np.abs(old))) if len(old) else 0.0, np.abs(old - new)
-        if (
-            len(old)
-            and not np.isnan(apart).all()
-            and float(np.nanmean(apart)) > tolerance * size + 1e-6
-        ):
-            share = (
-                f"{np.nanmean(apart):.2g}"
-                if size == 0
-                else f"{100 * np.nanmean(apart) / size:.2g} %"
-            )
+        mean = float(np.nanmean(apart)) if len(old) and not np.isnan(apart).all() else 0.0
+        if mean > tolerance * size + 1e-6:
+            share = f"{mean:.2g}" if size == 0 else f"{100 * mean / size:.2g} %"
             reasons.append(
                 f"{column} moved by {share} ({int((apart > tolerance * size).sum())} of {len(old)})"
             )

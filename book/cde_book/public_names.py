@@ -26,6 +26,7 @@ ROOMS = (
     "intervals",
     "retrieval",
     "surrogate",
+    "adaptation",
     "batching",
     "models",
     "training",

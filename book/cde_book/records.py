@@ -5,6 +5,11 @@ it still stands.
 the data (or the device, or the time) was at hand, with their provenance. A page that does not run
 the experiment itself draws the record in its place and says so. Records hold numbers, never texts.
 
+A record can grow: `cde run CHAPTER --record PROFILE/NAME --add -p seed=5 -p seeds=3` makes the runs
+of three further seeds and adds their rows. Nothing that was recorded is changed, and each part
+keeps its time, commit, machine and libraries. The parts are one experiment because one proof stands
+for all: what was there before is only added to if its proof holds here today.
+
 `cde_book.proofs` says what a proof is and when it holds. Whenever a chapter runs at `smoke`, the
 proofs of its records are compared. A record whose proof does not hold is stale: on its page, in
 `cde doctor`, and by name at the end of `cde book`.
@@ -15,7 +20,6 @@ Cost: that of reading a file; the comparison is of rows that the smoke run has c
 from __future__ import annotations
 
 import json
-import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,13 +35,14 @@ from cde.provenance import commit, libraries, now
 from cde.storage import atomic_path, cache_folder, content_hash, read_json, write_json
 from cde_book.account import account
 from cde_book.checkout import project_root
-from cde_book.growth import check_settings, grown
 from cde_book.proofs import TIMES, ProofState, differences, experiment_digest, stored_rows
-from cde_studies.profiles import without_records
+from cde_book.run_mode import PLAIN, RunMode
 
 __all__ = [
     "Recorded",
     "RecordedRows",
+    "committed",
+    "grown",
     "proof_states",
     "record_state",
     "recorded",
@@ -45,6 +50,10 @@ __all__ = [
     "records_at_other_profiles",
     "rows_of_record",
 ]
+
+#: what a chapter may call the number of its seeds; `trainings` where `seeds` counts other runs
+_COUNTS = ("seeds", "trainings")
+_OF_A_PART = ("time", "commit", "clean", "device", "python", "libraries", "seconds", "experiment")
 
 
 @dataclass(frozen=True)
@@ -64,42 +73,40 @@ def recorded(
     costly: bool = False,
     varies: Sequence[str] = TIMES,
     proves: Sequence[str] = (),
+    mode: RunMode = PLAIN,
 ) -> Recorded | None:
     """Compute an experiment where that is possible, else read its record.
 
     At the profile `smoke` the experiment is computed, and compared with the proofs of its records.
     """
-    path = _path(profile, name)
+    path, one = _path(profile, name), f"{profile}/{name}"
+    settings = _as_stored(settings)
     foreign = profile != account.profile
-    if _another_is_asked_for(name, profile) and (foreign or costly):
-        found = _read(path, None)  # a page's other long runs are not what `--record NAME` is for
+    if mode.makes_only_another(one) and (foreign or costly):
+        found = _read(path, None, mode)  # a page's other long runs are not what it is made for
         if found or foreign:
             return found
-    if can_run and not (costly and not _is_asked_for(name, profile) and _is_usable(path, settings)):
-        if _grows() and _is_asked_for(name, profile):
-            had = json.loads(path.read_text(encoding="utf-8"))["settings"]
-            check_settings(had, json.loads(json.dumps(settings)))
-        begun, before = time.perf_counter(), data_account.loaded
-        # what the experiment loads is its own, though the page has it already
-        data_account.loaded = {}
-        try:
-            rows = compute()
-        finally:
-            used, data_account.loaded = data_account.loaded, before | data_account.loaded
-        if _is_asked_for(name, profile):
-            _write(
-                path,
-                rows,
-                settings,
-                used or before,
-                experiment_digest(compute),
-                time.perf_counter() - begun,
-            )
-        if profile == "smoke":
-            for one in (name, *proves):
-                _compare(one, rows, settings, varies, experiment_digest(compute))
-        return Recorded(rows, "")
-    return _read(path, settings)
+    made = mode.makes(one)
+    if not can_run or (costly and not made and _is_usable(path, settings, mode)):
+        return _read(path, settings, mode)
+    if made and mode.add:
+        _check_settings(_load(path)["settings"], settings)
+    begun, before = time.perf_counter(), data_account.loaded
+    data_account.loaded = {}  # what the experiment loads is its own, though the page has it already
+    try:
+        rows = compute()
+    finally:
+        used, data_account.loaded = data_account.loaded, before | data_account.loaded
+    digest = experiment_digest(compute)
+    if made:
+        seconds = round(time.perf_counter() - begun, 1)
+        facts = {"seconds": seconds, "experiment": digest, "settings": settings}
+        record = _head() | facts | {"data": used or before, "rows": stored_rows(rows)}
+        _save(path, grown(_load(path), record) if mode.add else record | {"proof": None})
+    if profile == "smoke":
+        for each in (name, *proves):
+            _compare(each, rows, settings, varies, digest, mode)
+    return Recorded(rows, "")
 
 
 class RecordedRows(NamedTuple):
@@ -112,21 +119,20 @@ class RecordedRows(NamedTuple):
 def rows_of_record(name: str, profile: str) -> RecordedRows | None:
     """A record of another chapter, whatever its settings; None where there is none."""
     path = _path(profile, name)
-    account.read.add(str(path.relative_to(project_root())))
-    if not path.exists():
+    if not _is_there(path):
         return None
-    record = json.loads(path.read_text(encoding="utf-8"))
+    record = _load(path)
     return RecordedRows(_renamed(record["rows"], record), record["settings"])
 
 
 def records_and_differences(name: str, settings: Mapping[str, Any]) -> str:
     """Which records of an experiment there are, and in what they differ from some settings."""
-    paths = sorted((project_root() / "book" / "records").glob(f"*/{name}.json"))
+    paths = committed(name)
     if not paths:
         return f"There is no record of {name} at any profile."
-    wanted, said = json.loads(json.dumps(settings)), []
+    wanted, said = _as_stored(settings), []
     for path in paths:
-        made = json.loads(path.read_text(encoding="utf-8"))["settings"]
+        made = _load(path)["settings"]
         apart = [
             f"{key} {made.get(key, 'not set')!r} instead of {wanted.get(key, 'not set')!r}"
             for key in sorted({*made, *wanted})
@@ -136,22 +142,20 @@ def records_and_differences(name: str, settings: Mapping[str, Any]) -> str:
     return f"Records of {name}: {'. '.join(said)}."
 
 
-def records_at_other_profiles(name: str, profile: str) -> dict[str, Recorded]:
+def records_at_other_profiles(
+    name: str, profile: str, mode: RunMode = PLAIN
+) -> dict[str, Recorded]:
     """The records of an experiment at other profiles, to be drawn beside the reader's own
     numbers.
     """
-    records = {}
-    for path in sorted((project_root() / "book" / "records").glob(f"*/{name}.json")):
-        if path.parent.name not in (profile, "smoke"):
-            record = _read(path, None)
-            if record is not None:  # with --fresh no record is used
-                records[path.parent.name] = record
-    return records
+    others = [path for path in committed(name) if path.parent.name not in (profile, "smoke")]
+    records = {path.parent.name: _read(path, None, mode) for path in others}
+    return {place: record for place, record in records.items() if record is not None}
 
 
 def proof_states() -> list[ProofState]:
     """What is known on this machine of every committed record's proof."""
-    return [_state(path) for path in sorted((project_root() / "book" / "records").glob("*/*.json"))]
+    return [_state(path) for path in committed()]
 
 
 def record_state(path: Path) -> str:
@@ -168,38 +172,39 @@ def _path(profile: str, name: str) -> Path:
     return project_root() / "book" / "records" / profile / f"{name}.json"
 
 
-def _is_asked_for(name: str, profile: str) -> bool:
-    """Whether `cde run --record` was asked for all of a page's records, or for this one."""
-    return os.environ.get("CDE_RECORD") in ("1", f"{profile}/{name}")
+def committed(name: str = "*") -> list[Path]:
+    """The files of all records, or of those of one experiment."""
+    return sorted((project_root() / "book" / "records").glob(f"*/{name}.json"))
 
 
-def _another_is_asked_for(name: str, profile: str) -> bool:
-    """Whether `cde run --record` was asked for one record, and for another than this."""
-    return os.environ.get("CDE_RECORD", "1") not in ("", "1", f"{profile}/{name}")
+def _load(path: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return record
 
 
-def _grows() -> bool:
-    """Whether `cde run --record --add` was asked for."""
-    return os.environ.get("CDE_RECORD_ADD") == "1"
+def _as_stored(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a record has them: a tuple is a list there."""
+    stored: dict[str, Any] = json.loads(json.dumps(settings))
+    return stored
 
 
-def _is_usable(path: Path, settings: dict[str, Any]) -> bool:
-    if without_records():
+def _is_there(path: Path) -> bool:
+    """Whether there is a record; the page has looked for it then, found or not."""
+    account.read.add(str(path.relative_to(project_root())))
+    return path.exists()
+
+
+def _is_usable(path: Path, settings: dict[str, Any] | None, mode: RunMode) -> bool:
+    """Whether a record may be used, and was made with these settings (None: whatever they are)."""
+    if mode.fresh or not _is_there(path):
         return False
-    account.read.add(str(path.relative_to(project_root())))
-    return path.exists() and json.loads(path.read_text(encoding="utf-8"))["settings"] == json.loads(
-        json.dumps(settings)
-    )
+    return settings is None or _load(path)["settings"] == settings
 
 
-def _read(path: Path, settings: dict[str, Any] | None) -> Recorded | None:
-    """A record, if it may be used and was made with these settings (None: whatever they are)."""
-    if without_records():
+def _read(path: Path, settings: dict[str, Any] | None, mode: RunMode) -> Recorded | None:
+    if not _is_usable(path, settings, mode):
         return None
-    account.read.add(str(path.relative_to(project_root())))
-    if not path.exists() or (settings is not None and not _is_usable(path, settings)):
-        return None
-    record = json.loads(path.read_text(encoding="utf-8"))
+    record = _load(path)
     return Recorded(_renamed(record["rows"], record), _note(path, record))
 
 
@@ -213,6 +218,13 @@ def _note(path: Path, record: dict[str, Any]) -> str:
     combined = content_hash(part for item in sorted(record["data"].items()) for part in item)
     count = f"{len(record['data'])} collections"
     data = f", from {count} (combined fingerprint {combined}; the record names each)"
+    proof = _state(path)
+    stands = {
+        "holds": "Its proof holds.",
+        "no proof": "It has no proof.",
+        "stale": f"STALE: its miniature gives other numbers today ({proof.reason}); it has to be "
+        "made anew.",
+    }
     said = [
         f"Read from the record book/records/{path.parent.name}/{path.name}, not computed here: "
         f"made {record['time']} "
@@ -221,19 +233,8 @@ def _note(path: Path, record: dict[str, Any]) -> str:
         record["remark"],
         {False: "It was made with uncommitted changes.", None: "", True: ""}[record["clean"]],
         _moved_data(record["data"]),
+        stands.get(proof.state, proof.reason),
     ]
-    proof = _state(path)
-    if proof.state == "stale":
-        said.append(
-            f"STALE: its miniature gives other numbers today ({proof.reason}); it has to be made "
-            "anew."
-        )
-    else:
-        said.append(
-            {"holds": "Its proof holds.", "no proof": "It has no proof."}.get(
-                proof.state, proof.reason
-            )
-        )
     return " ".join(part for part in said if part)
 
 
@@ -251,8 +252,7 @@ def _moved_data(data: dict[str, str]) -> str:
 
 def _state(path: Path) -> ProofState:
     name = f"{path.parent.name}/{path.stem}"
-    record = json.loads(path.read_text(encoding="utf-8"))
-    if not record.get("proof"):
+    if not _load(path).get("proof"):
         return ProofState(name, "no proof", "it has no proof")
     state = read_json(_kept_state(path), since="format")
     if state is None:
@@ -271,26 +271,24 @@ def _kept_state(path: Path) -> Path:
 
 
 def _compare(
-    name: str, rows: pd.DataFrame, settings: dict[str, Any], varies: Sequence[str], digest: str
+    name: str,
+    rows: pd.DataFrame,
+    settings: dict[str, Any],
+    varies: Sequence[str],
+    digest: str,
+    mode: RunMode,
 ) -> None:
     """Hold today's miniature against the proofs of an experiment's records; or give records their
     proof.
     """
-    asked = os.environ.get("CDE_PROVE", "").split(",")
     kept = rows[[column for column in rows if column not in varies]]
-    settings = json.loads(json.dumps(settings))
-    for path in sorted((project_root() / "book" / "records").glob(f"*/{name}.json")):
-        one = f"{path.parent.name}/{name}"
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if one in asked:
-            proof = {
-                "time": now(),
-                "commit": commit()[0],
-                "device": describe(),
-                "libraries": libraries(),
-            }
-            proof |= {"experiment": digest}
-            record["proof"] = {**proof, "settings": settings, "rows": stored_rows(kept)}
+    for path in committed(name):
+        one, record = f"{path.parent.name}/{name}", _load(path)
+        if one in mode.prove:
+            head = _head()
+            proof = {key: head[key] for key in ("time", "commit", "device", "libraries")}
+            proof |= {"experiment": digest, "settings": settings, "rows": stored_rows(kept)}
+            record["proof"] = proof
             _save(path, record)
         if not record.get("proof") or record["proof"]["settings"] != settings:
             continue
@@ -301,16 +299,10 @@ def _compare(
         write_json(_kept_state(path), {"format": 2, **state, "time": now()})
 
 
-def _write(
-    path: Path,
-    rows: pd.DataFrame,
-    settings: dict[str, Any],
-    data: dict[str, str],
-    digest: str,
-    seconds: float,
-) -> None:
+def _head() -> dict[str, Any]:
+    """When, from what and on what a record or a proof is made."""
     head, dirty = commit(apart_from="book/records")  # another record is no change of the code
-    record = {
+    return {
         "time": now(),
         "commit": head,
         "clean": not dirty,
@@ -318,19 +310,65 @@ def _write(
         "device": describe(),
         "python": platform.python_version(),
         "libraries": libraries(),
-        "seconds": round(seconds, 1),
-        "experiment": digest,
-        "settings": settings,
-        "data": data,
-        "rows": stored_rows(rows),
-        "proof": None,
     }
-    if _grows():
-        # as it would be stored: a tuple of settings is a list there
-        record = grown(json.loads(path.read_text(encoding="utf-8")), json.loads(json.dumps(record)))
-    _save(path, record)
 
 
 def _save(path: Path, record: dict[str, Any]) -> None:
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def _part_of(record: dict[str, Any]) -> dict[str, Any]:
+    """Where and when the rows of a record were made, and of which seeds they are."""
+    settings = record["settings"]
+    head = {name: record[name] for name in _OF_A_PART if name in record}
+    return {**head, "seed": settings["seed"], "seeds": settings[_count_of(settings)]}
+
+
+def _count_of(settings: Mapping[str, Any]) -> str:
+    """The setting that says how many seeds there are."""
+    found = [name for name in _COUNTS if name in settings]
+    if "seed" not in settings or not found:
+        raise ValueError("only a record of several seeds can grow; this one has no seeds")
+    return found[0]
+
+
+def _check_settings(had: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Refuse settings that a record cannot grow by, before hours are spent on them."""
+    count = _count_of(had)
+    rest = {name for name in {*had, *new} if had.get(name) != new.get(name)} - {"seed", count}
+    if rest:
+        apart = "; ".join(
+            f"{name} {had.get(name, 'not set')!r} there and {new.get(name, 'not set')!r} here"
+            for name in sorted(rest)
+        )
+        raise ValueError(
+            f"the record was made with other settings, so that it cannot grow: {apart}"
+        )
+    _count_of(new)  # it must have seeds as well
+    follows = had["seed"] + had[count]
+    if new["seed"] != follows:
+        raise ValueError(
+            f"the record has the seeds {had['seed']} to {follows - 1}: add those from {follows} on "
+            f"(-p seed={follows}); these begin at {new['seed']}"
+        )
+
+
+def grown(record: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
+    """A record with the rows of further seeds."""
+    had, new = record["settings"], added["settings"]
+    _check_settings(had, new)
+    moved = sorted(
+        name for name, digest in added["data"].items() if record["data"].get(name) != digest
+    )
+    if moved:
+        named = ", ".join(moved)
+        raise ValueError(f"the record was made from other data, so that it cannot grow: {named}")
+    parts = [*record.get("parts", [_part_of(record)]), _part_of(added)]
+    count = _count_of(had)
+    both = {
+        "settings": {**had, count: had[count] + new[count]},
+        "rows": [*record["rows"], *added["rows"]],
+        "parts": parts,
+    }
+    return {**record, **both}

@@ -1,13 +1,19 @@
 """Render the pages with Jupyter Book, strictly, and check the HTML that results.
 
-Warnings are errors. After that each page is read again: every image needs an alternative text and
-a file, every link within the book a target, nothing may be fetched from elsewhere when a page
-opens, and no script may run but the book's own.
+Warnings are errors. After that each page is read again, as a browser would: every image needs an
+alternative text and a file, every link within the book a target, and nothing may be fetched from
+elsewhere when a page opens.
+
+Texts of data, of errors and of parameters stand on pages, escaped by templates and Sphinx. So
+whatever could run is named that is neither a file of the book nor one of the few lines that the
+theme of the lock writes. A theme with other lines fails here until somebody has read them and
+entered them below.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -16,12 +22,36 @@ from urllib.parse import unquote, urlsplit
 
 from cde.storage import content_hash
 from cde_book.checkout import project_root
-from cde_book.own_code import foreign_code
 from cde_book.public_names import read_reference, reference_files
 from cde_book.thumbnails import FOLDER
 
 __all__ = ["check_html", "render"]
 
+#: the theme's own lines, blanks drawn together, each page's own name left out
+_THEME = frozenset(
+    {
+        'document.documentElement.dataset.mode = localStorage.getItem("mode") || "auto"; '
+        'document.documentElement.dataset.theme = localStorage.getItem("theme") || "auto";',
+        "DOCUMENTATION_OPTIONS.pagename = '';",
+        "DOCUMENTATION_OPTIONS.search_as_you_type = false;",
+        "kernelName = 'python3'",
+        "let toggleHintHide = 'Click to hide';",
+        "let toggleHintShow = 'Click to show';",
+        "let toggleOpenOnPrint = 'true';",
+        "var togglebuttonSelector = '.toggle, .admonition.dropdown';",
+        "// Activate the search field on page load "
+        'let searchInput = document.querySelector("form.bd-search input"); '
+        "if (searchInput) { searchInput.focus(); searchInput.select(); "
+        'console.log("[PST]: Set focus on search field."); }',
+    }
+)
+_BUTTONS = frozenset({"toggleFullScreen()", "window.print()"})
+#: types of a script that a browser runs; it keeps others as data
+_RUNS = ("", "module", "text/javascript", "application/javascript")
+#: elements that load or run something; none stands in a text of ours
+_ACTIVE = ("applet", "base", "embed", "frame", "iframe", "object")
+_PAGENAME = re.compile(r"pagename = '[\w./-]*'")
+_SCHEME = re.compile(r"(javascript|vbscript):|data:[^,]*(html|script)", re.IGNORECASE)
 _INPUTS = (
     "README.md",
     "_config.yml",
@@ -31,8 +61,6 @@ _INPUTS = (
     "book/*.bib",
     "book/generated/**/*.md",
     "book/executed/*/*.ipynb",
-)
-_MORE_INPUTS = (
     "book/_static/*",
     "book/generated/figures/*.svg",
     "book/_ext/*.py",
@@ -41,14 +69,7 @@ _MORE_INPUTS = (
 
 
 def _inputs_key(root: Path) -> str:
-    files = sorted(
-        {
-            path
-            for pattern in (*_INPUTS, *_MORE_INPUTS)
-            for path in root.glob(pattern)
-            if path.is_file()
-        }
-    )
+    files = sorted({path for pattern in _INPUTS for path in root.glob(pattern) if path.is_file()})
     documented = reference_files()  # Sphinx reads their docstrings and shows their sources
     return content_hash(
         part for path in (*files, *documented) for part in (str(path), path.read_bytes())
@@ -70,18 +91,8 @@ def render(root: Path | None = None) -> Path:
         f"from cde.storage import end_with; end_with({os.getpid()}); "
         "from jupyter_book.cli.main import main; sys.exit(main())"
     )
-    command = [
-        sys.executable,
-        "-c",
-        code,
-        "build",
-        "-W",
-        "-n",
-        "--keep-going",
-        "--path-output",
-        "book",
-        ".",
-    ]
+    options = ["-W", "-n", "--keep-going", "--path-output", "book", "."]
+    command = [sys.executable, "-c", code, "build", *options]
     (root / FOLDER).mkdir(parents=True, exist_ok=True)  # a static folder: Sphinx insists on it
     # Sphinx writes the bibliography again only if it reads it again, and a chapter that is new in
     # the book may be the first to cite a paper
@@ -110,13 +121,19 @@ def render(root: Path | None = None) -> Path:
 
 
 class _Page(HTMLParser):
-    def __init__(self) -> None:
+    """What a page shows, leads to and fetches, and what could run on it and is not the book's."""
+
+    def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
         self.images: list[str | None] = []
         self.files: list[str] = []
         self.links: list[str] = []
         self.fetched: list[str] = []
         self.anchors: set[str] = set()
+        self.foreign: list[str] = []
+        self._script: list[str] | None = None
+        self.feed(text)
+        self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = dict(attrs)
@@ -127,12 +144,47 @@ class _Page(HTMLParser):
         if tag == "a" and attributes.get("href"):
             self.links.append(str(attributes["href"]))
         source = attributes.get("src") or (attributes.get("href") if tag == "link" else None)
-        if (
-            source
-            and urlsplit(source).netloc
-            and attributes.get("rel") not in ("canonical", "search")
-        ):
+        named = attributes.get("rel") in ("canonical", "search")
+        if source and urlsplit(source).netloc and not named:
             self.fetched.append(source)
+        if tag == "script":
+            self._begin(attributes)
+        if tag in _ACTIVE:
+            self.foreign.append(f"the element {tag}")
+        if tag == "meta" and (attributes.get("http-equiv") or "").lower() == "refresh":
+            self._redirection(attributes.get("content") or "")
+        for name, value in attributes.items():
+            if name.startswith("on") and value not in _BUTTONS:
+                self.foreign.append(f"the attribute {name} of {tag}: {(value or '')[:60]}")
+            # a browser reads over blanks and control characters in the name of a scheme
+            elif _SCHEME.match(re.sub(r"[\x00-\x20]", "", value or "")):
+                self.foreign.append(f"a script as the address in {name} of {tag}")
+
+    def _begin(self, attributes: dict[str, str | None]) -> None:
+        source = attributes.get("src")
+        if source is None:
+            runs = (attributes.get("type") or "").strip().lower() in _RUNS
+            self._script = [] if runs else None
+            return
+        path = urlsplit(source).path.split("/")
+        if not urlsplit(source).netloc and "_static" not in path and path[-1] != "searchindex.js":
+            self.foreign.append(f"the script {source[:60]}, which is no file of the book")
+
+    def _redirection(self, content: str) -> None:
+        address = content.partition("=")[2]
+        if urlsplit(address).scheme or urlsplit(address).netloc:
+            self.foreign.append(f"a redirection to {address[:60]}")
+
+    def handle_data(self, data: str) -> None:
+        if self._script is not None:
+            self._script.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "script" and self._script is not None:
+            text = _PAGENAME.sub("pagename = ''", " ".join("".join(self._script).split()))
+            if text not in _THEME:
+                self.foreign.append(f"a script: {text[:60]}")
+            self._script = None
 
 
 def check_html(folder: Path) -> list[str]:
@@ -141,11 +193,9 @@ def check_html(folder: Path) -> list[str]:
     for path in sorted(folder.rglob("*.html")):
         if "_static" in path.parts:
             continue
-        page, text = _Page(), path.read_text(encoding="utf-8")
-        page.feed(text)
-        pages[path.resolve()] = page
+        pages[path.resolve()] = page = _Page(path.read_text(encoding="utf-8"))
         name = path.relative_to(folder)
-        problems += [f"{name}: holds code of others: {one}" for one in foreign_code(text)]
+        problems += [f"{name}: holds code of others: {one}" for one in page.foreign]
     for path, page in pages.items():
         name = path.relative_to(folder.resolve())
         problems += [

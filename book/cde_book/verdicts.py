@@ -204,13 +204,9 @@ def to_json(entries: Iterable[Measurement]) -> str:
 
 def from_json(text: str) -> list[Measurement]:
     """Measurements from `to_json`."""
-    return [
-        Measurement(
-            **{
-                **entry,
-                "interval": Interval(**entry["interval"]),
-                "gates": tuple(Reading(**reading) for reading in entry.get("gates", ())),
-            }
-        )
-        for entry in json.loads(text)
-    ]
+    made = []
+    for entry in json.loads(text):
+        readings = tuple(Reading(**reading) for reading in entry.get("gates", ()))
+        of = {"interval": Interval(**entry["interval"]), "gates": readings}
+        made.append(Measurement(**{**entry, **of}))
+    return made

@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from cde.data import Pairs, RetrievalSet, is_available, load_pairs, load_retrieval
+from cde.data import Pairs, RetrievalSet, is_available, load_pairs, load_retrieval, manuals
 from cde.training import TrainConfig
 from cde_studies.leaks import kept_count
 from cde_studies.profiles import without_records
@@ -67,6 +67,8 @@ _COLLECTIONS = (
     "cosqa",
     "climate-fever-evidence",
 )
+#: manuals of the test part that are searched where manuals are trained on
+_MANUALS = 12
 _HELD_OUT = ("sympy", "networkx", "polars", "sqlalchemy")
 _SEEN = ("pandas", "scipy", "torch")
 
@@ -172,10 +174,10 @@ class Recipe:
         """Sets out of domain and in domain: packages that training never saw, and unseen docstrings
         of those it did.
 
-        For other data than `pydocs`, nine collections of `$CDE_DATA`, as far as they are there.
-        Nobody has checked that your own pairs hold none of their texts. For data `folder:<path>`
-        the sets in domain are the test split of your pairs, and without `$CDE_DATA` those out of
-        domain are packages of pydocs.
+        For `manuals`, a dozen of the test part. For other data, nine collections of `$CDE_DATA`, as
+        far as they are there. Nobody has checked that your own pairs hold none of their texts. For
+        data `folder:<path>` the sets in domain are the test split of your pairs, and without
+        `$CDE_DATA` those out of domain are packages of pydocs.
         """
         names = self._names()
         if len(names) < 2:
@@ -185,7 +187,7 @@ class Recipe:
                 f"here and two are needed: {', '.join(_COLLECTIONS)}"
             )
         found: list[tuple[str, RetrievalSet, Literal["in", "out"]]] = [
-            (name.split("/")[1], load_retrieval(name), where) for name, where in names
+            (name.partition("/")[2], load_retrieval(name), where) for name, where in names
         ]
         if self.base.data.startswith("folder:"):
             found += [(one.name, one, "in") for one in own_tests(load_pairs(self.base.data))]
@@ -208,6 +210,11 @@ class Recipe:
 
     def _names(self) -> list[tuple[str, Literal["in", "out"]]]:
         """Names of the test sets, and what they are to the training data."""
+        if self.base.data.startswith("manuals"):
+            few = 2 if self.profile == "smoke" else _MANUALS
+            return [
+                (f"manuals/{name}", "out") for name in manuals.corpora("test")[:: -(-60 // few)]
+            ]
         out, within = (_HELD_OUT, _SEEN) if self.profile != "smoke" else (_HELD_OUT[1:3], _SEEN[:1])
         if self.base.data != "pydocs":
             there = [f"beir/{name}" for name in _COLLECTIONS if is_available(f"beir/{name}")]

@@ -22,6 +22,7 @@ from cde_book.claims import ledger, measure
 from cde_book.page import PROFILES, settings
 from cde_book.pages import PLACEHOLDER
 from cde_book.parameters import Parameter, declared_parameters, parse_assignments
+from cde_studies.profiles import making
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = '# %% [markdown]\n# # Toy\n\n# %% tags=["parameters"]\n'
@@ -175,10 +176,10 @@ def test_a_build_without_records_takes_the_shorter_settings_of_the_laptop_alone(
         "fresh": {"seeds": 1},
         "gpu": {"seeds": 5},
     }
-    monkeypatch.delenv("CDE_FRESH", raising=False)
+    monkeypatch.setattr(making, "fresh", False)
     whole = settings(of("laptop"), **profiles)
     assert whole.seeds == 3 and "shortened" not in whole._repr_html_()
-    monkeypatch.setenv("CDE_FRESH", "1")
+    monkeypatch.setattr(making, "fresh", True)
     shortened = settings(of("laptop"), **profiles)
     assert shortened.seeds == 1
     assert "<code>laptop</code> is shortened" in shortened._repr_html_()
@@ -328,7 +329,7 @@ def test_a_build_without_records_asks_for_no_less_than_the_rehearsal_that_always
         return dict(vars(names["settings"]))
 
     rehearsal = settings_of("smoke")
-    monkeypatch.setenv("CDE_FRESH", "1")
+    monkeypatch.setattr(making, "fresh", True)
     for name, value in settings_of("laptop").items():
         least = rehearsal[name]
         # one seed is what such a build is allowed; claims that need several are not tested in it

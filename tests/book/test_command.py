@@ -23,6 +23,7 @@ from cde_book import chapter_run
 from cde_book.chapters import find_chapter
 from cde_book.checkout import PACKAGES, python_path
 from cde_book.cli import main
+from cde_book.run_mode import RunMode
 
 pytestmark = pytest.mark.slow
 
@@ -236,7 +237,7 @@ def test_an_edited_module_runs_exactly_the_chapters_that_use_it(toy: ToyBook) ->
     for module, users in (
         ("lexical.py", {"words"}),
         ("batching.py", set()),
-        ("intervals/estimates.py", {"words", "drawing"}),
+        ("intervals.py", {"words", "drawing"}),
     ):
         with (toy.root / "cde" / module).open("a") as file:
             file.write("\n# an edit\n")
@@ -271,6 +272,8 @@ def test_parameters_are_checked_before_anything_runs(toy: ToyBook) -> None:
         nameless.returncode == 2
         and "a record's profile and name, such as laptop/table1-arms" in nameless.stderr
     )
+    both = toy.cde("run", "drawing", "--fresh", "--record")
+    assert both.returncode == 2 and "not allowed with argument --fresh" in both.stderr
     assert "Executing" not in misspelt.stderr + wrong.stderr + nameless.stderr
     assert not (toy.root / "book" / "reruns").exists()
 
@@ -357,8 +360,8 @@ def test_a_miniature_is_computed_in_float32_whatever_the_record_was(
 ) -> None:
     seen: list[str] = []
 
-    def execute(*_: object) -> tuple[None, SimpleNamespace]:
-        seen.append(os.environ["CDE_PRECISION"])
+    def execute(*_: object, mode: RunMode) -> tuple[None, SimpleNamespace]:
+        seen.append({**os.environ, **mode.environment()}["CDE_PRECISION"])
         return None, SimpleNamespace(error="")
 
     monkeypatch.delenv("CDE_PRECISION", raising=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cde_book.growth import grown
+from cde_book.records import grown
 
 
 def record(seed: int = 0, seeds: int = 2, size: int = 9, digest: str = "a") -> dict[str, Any]:

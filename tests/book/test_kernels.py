@@ -14,6 +14,7 @@ import pytest
 
 from cde_book.chapters import Chapter
 from cde_book.execution import execute
+from cde_book.run_mode import RunMode
 
 CHAPTER = """# %% [markdown]
 # # A toy
@@ -36,26 +37,26 @@ from cde.intervals import mean_interval
 from cde_book import page
 
 settings = page.settings(globals(), laptop={}, smoke={})
-there = os.getcwd(), os.environ["CDE_CHAPTER"], torch.get_num_threads(), matplotlib.get_backend()
+there = os.getcwd(), page.this_run(), torch.get_num_threads(), matplotlib.get_backend()
 page.answer(f"{mean_interval([1.0, 2.0, 4.0])} {there} {sys.flags.optimize}")
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("data", ["", "1"])
-def test_it_has_the_same_answer_and_tells_the_same_modules(
-    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CDE_FRESH", data)
+@pytest.mark.parametrize("fresh", [False, True])
+def test_it_has_the_same_answer_and_tells_the_same_modules(fresh: bool, tmp_path: Path) -> None:
     path = tmp_path / "notebooks" / "part" / "toy.py"
     path.parent.mkdir(parents=True)
     path.write_text(CHAPTER)
+    chapter, mode = Chapter(path), RunMode(fresh=fresh)
     logs = [
-        execute(Chapter(path), {"profile": "smoke"}, tmp_path / f"{fork}.ipynb", fork=fork)[1]
+        execute(chapter, {"profile": "smoke"}, tmp_path / f"{fork}.ipynb", mode=mode, fork=fork)[1]
         for fork in (False, True)
     ]
+    assert not {"CDE_RUN", "MPLBACKEND"} & set(os.environ), "a kernel alone is told"
     assert [log.error for log in logs] == ["", ""]
-    assert logs[0].answer == logs[1].answer != ""
+    assert logs[0].answer == logs[1].answer
+    assert f"RunMode(chapter='toy', record='', add=False, prove=(), fresh={fresh}" in logs[0].answer
     assert logs[0].modules == logs[1].modules
     assert "cde/intervals.py" in logs[1].modules and "cde/cli.py" not in logs[1].modules
 

@@ -15,10 +15,20 @@ import yaml
 
 from cde_book.chapters import chapters
 from cde_book.checkout import project_root
-from cde_book.landing import bars, claims_address, findings, highlights
+from cde_book.landing import (
+    Card,
+    bars,
+    cards,
+    claims_address,
+    findings,
+    first_sentence,
+    highlights,
+    opening_pages,
+    parts,
+    read_list,
+)
 from cde_book.ledger import ledger
 from cde_book.ledger_pages import BY_CONSTRUCTION, Judged, judged
-from cde_book.openings import Card, cards, first_sentence, opening_pages, parts, read_list
 from cde_book.verdicts import VERDICTS, Verdict
 
 ROOT = project_root()

@@ -143,7 +143,7 @@ def test_the_map_leads_from_each_exhibit_to_a_chapter_that_exists(
             Figure("<svg/>", "<svg/>", "The second one.", answers="CDE Figs. 2 and 10"),
         ]
     }
-    monkeypatch.setattr("cde_book.thumbnails.chapter_figures", lambda *_: figures)
+    monkeypatch.setattr("cde_book.ledger_pages.chapter_figures", lambda *_: figures)
     page = BeautifulSoup(map_page("laptop", ROOT), "html.parser")
     known = {f"{chapter.part}/{chapter.name}" for chapter in chapters()}
     exhibits = yaml.safe_load((ROOT / "book" / "exhibits.yml").read_text(encoding="utf-8"))

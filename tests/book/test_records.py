@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import linecache
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,9 @@ from cde_book import page, records
 from cde_book.account import account
 from cde_book.proofs import differences, experiment_digest
 from cde_book.records import proof_states, recorded, records_at_other_profiles
+from cde_book.run_mode import EVERY, PLAIN, RunMode, this_run
 
+ALL, FRESH = RunMode(record=EVERY), RunMode(fresh=True)
 ROWS = pd.DataFrame({"collection": ["a", "b"], "score": [0.25, 0.5]})
 
 
@@ -38,41 +41,29 @@ def refuse() -> pd.DataFrame:
     raise AssertionError("a record was at hand, and yet the experiment ran")
 
 
-def test_what_is_recorded_here_is_read_elsewhere(
-    book: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_recorded_here_is_read_elsewhere(book: Path) -> None:
     assert recorded("toy", "laptop", refuse, can_run=False, settings={"size": 1}) is None
     assert recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"size": 1}).note == ""
     assert not (book / "book").exists(), "nothing is written unless it is asked for"
-    monkeypatch.setenv("CDE_RECORD", "1")
-    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"size": 1})
+    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"size": 1}, mode=ALL)
     record = recorded("toy", "laptop", refuse, can_run=False, settings={"size": 1})
     pd.testing.assert_frame_equal(record.rows, ROWS)
     assert "Read from the record book/records/laptop/toy.json, not computed here" in record.note
     assert record.note.endswith("It has no proof.")
 
 
-def test_a_record_of_other_settings_or_another_profile_is_not_used(
-    book: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CDE_RECORD", "1")
-    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"size": 1})
+def test_a_record_of_other_settings_or_another_profile_is_not_used(book: Path) -> None:
+    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"size": 1}, mode=ALL)
     assert recorded("toy", "laptop", refuse, can_run=False, settings={"size": 2}) is None
     assert recorded("toy", "gpu", refuse, can_run=False, settings={"size": 1}) is None
 
 
-def miniature(
-    book: Path, monkeypatch: pytest.MonkeyPatch, rows: pd.DataFrame, size: int = 1
-) -> None:
+def miniature(book: Path, rows: pd.DataFrame, size: int = 1) -> None:
     """A record of 'toy', and the miniature that gives it its proof."""
-    monkeypatch.setenv("CDE_RECORD", "1")
-    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"size": 9})
-    monkeypatch.delenv("CDE_RECORD")
-    monkeypatch.setenv("CDE_PROVE", "laptop/toy")
-    recorded(
-        "toy", "smoke", lambda: rows, can_run=True, settings={"size": size}, varies=["seconds"]
-    )
-    monkeypatch.delenv("CDE_PROVE")
+    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"size": 9}, mode=ALL)
+    mode = RunMode(prove=("laptop/toy",))
+    of = {"settings": {"size": size}, "varies": ["seconds"], "mode": mode}
+    recorded("toy", "smoke", lambda: rows, can_run=True, **of)
 
 
 SMALL = pd.DataFrame({"arm": ["a", "b"], "loss": [2.0, 3.0], "seconds": [1.0, 9.0]})
@@ -85,9 +76,9 @@ def state_after(rows: pd.DataFrame) -> str:
 
 
 def test_a_proof_holds_for_the_same_numbers_whatever_the_time_and_the_order(
-    book: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
+    book: Path, private_cache: Path
 ) -> None:
-    miniature(book, monkeypatch, SMALL)
+    miniature(book, SMALL)
     assert state_after(SMALL) == "holds"
     assert state_after(SMALL.assign(seconds=77.0)) == "holds"
     assert state_after(SMALL[::-1]) == "holds"
@@ -97,9 +88,9 @@ def test_a_proof_holds_for_the_same_numbers_whatever_the_time_and_the_order(
 
 
 def test_a_column_found_to_vary_after_the_record_was_made_is_left_out_of_its_proof(
-    book: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
+    book: Path, private_cache: Path
 ) -> None:
-    miniature(book, monkeypatch, SMALL)
+    miniature(book, SMALL)
     moved = SMALL.assign(loss=[2.1, 3.1])
     late = {"settings": {"size": 1}, "varies": ["seconds", "loss"]}
     recorded("toy", "smoke", lambda: moved, can_run=True, **late)
@@ -118,13 +109,9 @@ def test_a_column_found_to_vary_after_the_record_was_made_is_left_out_of_its_pro
     ],
 )
 def test_a_record_whose_miniature_gives_other_numbers_is_stale_by_name(
-    book: Path,
-    private_cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    moved: pd.DataFrame,
-    reason: str,
+    book: Path, private_cache: Path, moved: pd.DataFrame, reason: str
 ) -> None:
-    miniature(book, monkeypatch, SMALL)
+    miniature(book, SMALL)
     assert state_after(moved) == "stale"
     proof = proof_states()[0]
     assert proof.record == "laptop/toy" and reason in proof.reason
@@ -134,13 +121,11 @@ def test_a_record_whose_miniature_gives_other_numbers_is_stale_by_name(
     assert state_after(SMALL) == "holds"
 
 
-def test_what_was_not_compared_does_not_count_as_proven(
-    book: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    miniature(book, monkeypatch, SMALL, size=2)  # the proof is of other settings than smoke's
+def test_what_was_not_compared_does_not_count_as_proven(book: Path, private_cache: Path) -> None:
+    miniature(book, SMALL, size=2)  # the proof is of other settings than smoke's
     (private_cache / "proofs" / "laptop-toy.json").unlink()
     assert state_after(SMALL) == "not compared"
-    miniature(book, monkeypatch, SMALL)
+    miniature(book, SMALL)
     path = book / "book" / "records" / "laptop" / "toy.json"
     record = json.loads(path.read_text())
     path.write_text(json.dumps({**record, "remark": "made anew"}))
@@ -149,23 +134,20 @@ def test_what_was_not_compared_does_not_count_as_proven(
     assert proof_states()[0].state == "no proof"
 
 
-def test_a_record_grows_whatever_its_settings_are_made_of(
-    book: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_grows_whatever_its_settings_are_made_of(book: Path) -> None:
     """A tuple is a list once it is stored: the same setting, and no reason to lose finished runs."""
-    monkeypatch.setenv("CDE_RECORD", "laptop/toy")
     settings = {"seeds": 1, "rules": {"packages": ("rich", "sphinx")}}
-    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"seed": 0, **settings})
-    monkeypatch.setenv("CDE_RECORD_ADD", "1")
-    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={"seed": 1, **settings})
+    for seed, add in ((0, False), (1, True)):
+        mode, of = RunMode(record="laptop/toy", add=add), {"seed": seed, **settings}
+        recorded("toy", "laptop", lambda: ROWS, can_run=True, settings=of, mode=mode)
     record = json.loads((book / "book" / "records" / "laptop" / "toy.json").read_text())
     assert record["settings"]["seeds"] == 2 and len(record["rows"]) == 2 * len(ROWS)
 
 
 def test_a_record_keeps_the_names_of_its_time_and_is_read_with_today_s(
-    book: Path, private_cache: Path, monkeypatch: pytest.MonkeyPatch
+    book: Path, private_cache: Path
 ) -> None:
-    miniature(book, monkeypatch, SMALL)
+    miniature(book, SMALL)
     path = book / "book" / "records" / "laptop" / "toy.json"
     renamed = {**json.loads(path.read_text()), "renamed": {"a": "alpha"}}
     path.write_text(json.dumps(renamed))
@@ -174,18 +156,14 @@ def test_a_record_keeps_the_names_of_its_time_and_is_read_with_today_s(
     assert record.rows["collection"].tolist() == ["alpha", "b"]
 
 
-def test_other_content_of_the_same_collection_is_told(
-    book: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_content_of_the_same_collection_is_told(book: Path) -> None:
     path = book / "book" / "records" / "laptop" / "toy.json"
-    monkeypatch.setenv("CDE_RECORD", "1")
 
     def reads() -> pd.DataFrame:
         load_pairs("pydocs/mpmath")
         return ROWS
 
-    recorded("toy", "laptop", reads, can_run=True, settings={})
-    monkeypatch.delenv("CDE_RECORD")
+    recorded("toy", "laptop", reads, can_run=True, settings={}, mode=ALL)
     note = recorded("toy", "laptop", refuse, can_run=False, settings={}).note
     assert "other content" not in note
     record = json.loads(path.read_text())
@@ -196,18 +174,15 @@ def test_other_content_of_the_same_collection_is_told(
     assert "STALE: these collections have other content here: pydocs/mpmath." in note
 
 
-def test_a_record_has_the_data_that_its_experiment_loads_and_no_other(
-    book: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_has_the_data_that_its_experiment_loads_and_no_other(book: Path) -> None:
     path = book / "book" / "records" / "laptop" / "toy.json"
-    monkeypatch.setenv("CDE_RECORD", "1")
     seen_before = load_pairs("pydocs/mpmath"), load_pairs("pydocs/rich")
 
     def reads() -> pd.DataFrame:
         load_pairs("pydocs/mpmath"), load_pairs("pydocs/tornado")
         return ROWS
 
-    recorded("toy", "laptop", reads, can_run=True, settings={})
+    recorded("toy", "laptop", reads, can_run=True, settings={}, mode=ALL)
     assert set(json.loads(path.read_text())["data"]) == {"pydocs/mpmath", "pydocs/tornado"}
     assert set(data_account.loaded) == {"pydocs/mpmath", "pydocs/rich", "pydocs/tornado"}
     assert data_account.loaded["pydocs/rich"] == seen_before[1].fingerprint
@@ -227,11 +202,9 @@ def test_the_digest_of_an_experiment_is_that_of_all_it_calls_in_its_notebook() -
     assert digest("1") == digest("1") != digest("2")
 
 
-def test_a_fresh_book_uses_no_record(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CDE_RECORD", "1")
-    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={})
-    monkeypatch.setenv("CDE_FRESH", "1")
-    assert recorded("toy", "laptop", refuse, can_run=False, settings={}) is None
+def test_a_fresh_book_uses_no_record(book: Path) -> None:
+    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={}, mode=ALL)
+    assert recorded("toy", "laptop", refuse, can_run=False, settings={}, mode=FRESH) is None
 
 
 FIELDS = {
@@ -288,48 +261,40 @@ def test_committed_records_hold_numbers_their_provenance_and_a_proof(
             assert not differences(record["proof"]["rows"], proof)
 
 
-def test_a_costly_experiment_is_read_from_its_record_unless_asked_for(
-    book: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def costly(compute: Callable[[], pd.DataFrame]) -> records.Recorded | None:
-        return recorded("toy", "laptop", compute, can_run=True, settings={}, costly=True)
+def test_a_costly_experiment_is_read_from_its_record_unless_asked_for(book: Path) -> None:
+    def costly(
+        compute: Callable[[], pd.DataFrame], mode: RunMode = PLAIN
+    ) -> records.Recorded | None:
+        of = {"can_run": True, "settings": {}, "costly": True, "mode": mode}
+        return recorded("toy", "laptop", compute, **of)
 
     assert costly(lambda: ROWS).note == "", "without a record it is computed"
-    monkeypatch.setenv("CDE_RECORD", "1")
-    assert costly(lambda: ROWS).note == ""
-    monkeypatch.delenv("CDE_RECORD")
+    assert costly(lambda: ROWS, ALL).note == ""
     assert "Read from the record" in costly(refuse).note
-    monkeypatch.setenv("CDE_FRESH", "1")
-    assert costly(lambda: ROWS).note == "", "--fresh uses none"
+    assert costly(lambda: ROWS, FRESH).note == "", "--fresh uses none"
 
 
 def test_one_record_alone_can_be_asked_for(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = book / "book" / "records"
-    monkeypatch.setenv("CDE_RECORD", "1")
-    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={}, costly=True)
-    monkeypatch.setenv("CDE_RECORD", "hours/toy")
-    assert (
-        "Read from the record"
-        in recorded("toy", "laptop", refuse, can_run=True, settings={}, costly=True).note
-    )
-    other = {"can_run": True, "settings": {"seeds": 9}, "costly": True}
+    of: dict[str, Any] = {"can_run": True, "settings": {}, "costly": True}
+    recorded("toy", "laptop", lambda: ROWS, **of, mode=ALL)
+    one = RunMode(record="hours/toy")
+    assert "Read from the record" in recorded("toy", "laptop", refuse, **of, mode=one).note
+    other = {**of, "settings": {"seeds": 9}, "mode": one}
     assert "Read from the record" in recorded("toy", "laptop", refuse, **other).note
     # a page's other long runs are not made on the way
     monkeypatch.setattr(account, "profile", "laptop")
-    assert recorded("another", "hours", refuse, can_run=True, settings={}) is None
+    assert recorded("another", "hours", refuse, can_run=True, settings={}, mode=one) is None
     assert [str(path.relative_to(folder)) for path in folder.rglob("*.json")] == ["laptop/toy.json"]
-    recorded("toy", "hours", lambda: ROWS, can_run=True, settings={}, costly=True)
+    recorded("toy", "hours", lambda: ROWS, **of, mode=one)
     assert (folder / "hours" / "toy.json").exists()
 
 
-def test_records_of_other_profiles_stand_beside_with_their_own_settings(
-    book: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CDE_RECORD", "1")
+def test_records_of_other_profiles_stand_beside_with_their_own_settings(book: Path) -> None:
     for profile, size in (("smoke", 1), ("laptop", 2), ("gpu", 3), ("hours", 4)):
         rows = ROWS.assign(score=float(size))
-        recorded("toy", profile, lambda rows=rows: rows, can_run=True, settings={"size": size})
-    monkeypatch.delenv("CDE_RECORD")
+        of = {"can_run": True, "settings": {"size": size}, "mode": ALL}
+        recorded("toy", profile, lambda rows=rows: rows, **of)
     by_profile = records_at_other_profiles("toy", "laptop")
     assert {profile: one.rows["score"].iloc[0] for profile, one in by_profile.items()} == {
         "gpu": 3.0,
@@ -337,8 +302,7 @@ def test_records_of_other_profiles_stand_beside_with_their_own_settings(
     }
     assert "book/records/gpu/toy.json" in by_profile["gpu"].note
     assert set(records_at_other_profiles("toy", "gpu")) == {"laptop", "hours"}
-    monkeypatch.setenv("CDE_FRESH", "1")
-    assert records_at_other_profiles("toy", "laptop") == {}
+    assert records_at_other_profiles("toy", "laptop", FRESH) == {}
 
 
 @pytest.mark.parametrize(("fast", "precision"), [(True, "bfloat16"), (False, "float32")])
@@ -347,8 +311,7 @@ def test_a_record_names_the_precision_that_auto_is_here(
 ) -> None:
     monkeypatch.setattr(hardware, "bfloat16_is_fast", lambda: fast)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setenv("CDE_RECORD", "1")
-    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={})
+    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={}, mode=ALL)
     record = json.loads((book / "book" / "records" / "laptop" / "toy.json").read_text())
     assert record["device"].startswith("CPU (")
     assert record["device"].endswith(f" threads, {precision}")
@@ -359,12 +322,12 @@ def test_one_function_proves_all_the_records_that_it_makes(
 ) -> None:
     """At smoke there is the miniature of one; the other, too large for its own, shares it."""
     monkeypatch.setattr(account, "profile", "laptop")
-    monkeypatch.setenv("CDE_RECORD", "1")
+    monkeypatch.setattr(page, "this_run", lambda: ALL)
     for name in ("small", "large"):
         page.experiment(name, lambda: ROWS, {"size": 9}, costly=False)
-    monkeypatch.delenv("CDE_RECORD")
     monkeypatch.setattr(account, "profile", "smoke")
-    monkeypatch.setenv("CDE_PROVE", "laptop/small,laptop/large")
+    prove = RunMode(prove=("laptop/small", "laptop/large"))
+    monkeypatch.setattr(page, "this_run", lambda: prove)
     page.experiment("small", lambda: SMALL, {"size": 1}, proves=["large"])
     assert {one.record: one.state for one in proof_states()} == {
         "laptop/large": "holds",
@@ -376,3 +339,33 @@ def test_what_sets_a_record_apart_is_named() -> None:
     said = records.records_and_differences("table1-floor", {"steps": 7})
     assert "hours has" in said and "steps 390 instead of 7" in said
     assert "no record of toy at any profile" in records.records_and_differences("toy", {})
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        RunMode(),
+        RunMode("notebooks/a/b.py", "hours/toy", add=True),
+        RunMode(prove=("laptop/a", "laptop/b"), fresh=True, precision="float32"),
+    ],
+)
+def test_what_a_run_is_for_crosses_to_its_kernel_in_the_environment(
+    mode: RunMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CDE_PRECISION", "bfloat16")
+    for name, value in mode.environment().items():
+        monkeypatch.setenv(name, value)
+    assert this_run.__wrapped__() == mode
+    assert os.environ["CDE_PRECISION"] == (mode.precision or "bfloat16")
+
+
+def test_nothing_is_asked_of_a_notebook_that_no_command_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("CDE_RUN", raising=False)
+    assert this_run.__wrapped__() == RunMode()
+    assert not RunMode().makes("laptop/toy") and not RunMode().makes_only_another("laptop/toy")
+    one = RunMode(record="laptop/toy")
+    assert one.makes("laptop/toy") and not one.makes_only_another("laptop/toy")
+    assert not one.makes("hours/toy") and one.makes_only_another("hours/toy")
+    assert ALL.makes("hours/toy") and not ALL.makes_only_another("hours/toy")

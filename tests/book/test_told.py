@@ -8,9 +8,11 @@ import re
 import pytest
 
 from cde.intervals import Interval
+from cde_book import claims
 from cde_book.account import account
 from cde_book.claims import badges, measure, told
 from cde_book.ledger import ledger
+from cde_book.run_mode import RunMode
 
 #: two claims that hold above zero and have no gates
 POSITIVE = [
@@ -57,7 +59,8 @@ def test_equal_verdicts_are_one_badge_and_none_is_forgotten(at_laptop: None) -> 
 def test_claims_of_a_chapter_that_measured_nothing_are_not_tested(
     at_laptop: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CDE_CHAPTER", "notebooks/benchmark/published_checkpoints.py")
+    mode = RunMode(chapter="notebooks/benchmark/published_checkpoints.py")
+    monkeypatch.setattr(claims, "this_run", lambda: mode)
     own = [claim for claim in ledger().values() if claim.chapter == "published_checkpoints"]
     markup = html.unescape(badges())
     assert [" ".join(one.split()) for one in re.findall(r">([^<>]+)</a>", markup)] == [

@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 
 import cde_studies
-from cde.data import RetrievalSet, load_pairs, load_retrieval
+from cde.data import RetrievalSet, load_pairs, load_retrieval, manuals
 from cde.models import BiEncoder
 from cde.training import Trainer
+from cde_studies.profiles import making
 from cde_studies.recipes import EvaluationSet, own_tests, profile_values, recipe, training_pairs
 from cde_studies.results.sizes import sweep_sizes
 from cde_studies.sweeps import evaluate_in_contexts, sweep
@@ -47,9 +48,9 @@ def test_a_book_without_records_shortens_the_recipe_of_the_laptop_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file = Path(cde_studies.__file__).with_name("recipes.yml")
-    monkeypatch.delenv("CDE_FRESH", raising=False)
+    monkeypatch.setattr(making, "fresh", False)
     whole = {name: profile_values(file, name) for name in ("smoke", "laptop", "gpu")}
-    monkeypatch.setenv("CDE_FRESH", "1")
+    monkeypatch.setattr(making, "fresh", True)
     shortened = profile_values(file, "laptop")
     assert shortened["sizes"] < whole["laptop"]["sizes"]
     for phase in ("first", "second"):
@@ -238,6 +239,14 @@ def test_none_leaves_the_recipe_and_errors_name_what_is_wrong() -> None:
         recipe("desktop")
     with pytest.raises(ValueError, match=r"there is no setting stepz \(steps\?\)"):
         recipe("smoke", stepz=3)
+
+
+def test_manuals_are_trained_on_and_tested_on_by_whole_families() -> None:
+    of = recipe("laptop", data="manuals")
+    searched = {one.name for one in of.tests()}
+    kin = manuals.table().drop_duplicates("corpus").set_index("corpus")["family"]
+    assert len(searched) == 12
+    assert not set(kin[list(searched)]) & set(kin[list(set(of.pairs.domains))])
 
 
 def test_no_query_of_a_test_set_is_in_the_training_pairs() -> None:

@@ -320,8 +320,8 @@ with plots.figure(width=6.4, height=3.4) as (drawing, axis):
 plots.show(
     drawing,
     alt="A point for each collection: mean cosine of its mean document with the ten nearest "
-    "training manuals' (x) against the linear reader's gain over MiniLM in NDCG@10 points (y). The dotted "
-    f"line is the rule's threshold, {least_near:.2f}.",
+    "training manuals' (x) against the linear reader's gain over MiniLM in NDCG@10 points (y). The "
+    f"dotted line is the rule's threshold, {least_near:.2f}.",
     caption="The linear reader's gain by how near the corpus is to what it was fitted on.",
     data=pd.DataFrame({"near": near, "gain": own_gain}).reset_index(),
     answers="CDE §4.2",

@@ -18,6 +18,7 @@ Cost: one vector for each document and query that is averaged.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -34,6 +35,9 @@ from cde.validation import array_of_numbers, called, checked_texts, encoded
 __all__ = ["AdaptedEncoder", "LinearReader", "Shift", "adapted"]
 
 Vectors = NDArray[np.float32]
+
+
+_TENSORS = ("weights", "documents", "queries", "corpora")
 
 
 def unit(vectors: NDArray[Any]) -> Vectors:
@@ -62,6 +66,8 @@ class LinearReader:
     Attributes:
         weights: `(dim, dim)` float32, W of the equation.
         documents, queries: `(dim,)` float32, the means d̄ and q̄ over the corpora it was fitted on.
+        corpora: `(n, dim)` float32, the mean documents of these corpora.
+        least_near: it is of use where `nearness` is so much or more; −1: everywhere.
         encoder: `name` of the encoder whose vectors it knows; "" asks for none.
 
     Example:
@@ -75,7 +81,9 @@ class LinearReader:
     weights: Vectors
     documents: Vectors
     queries: Vectors
+    corpora: Vectors
     encoder: str = ""
+    least_near: float = -1.0
 
     @classmethod
     def fit(
@@ -108,21 +116,29 @@ class LinearReader:
             weights = x.T @ np.linalg.solve(x @ x.T + ridge * np.eye(len(x)), y)
         else:
             weights = np.linalg.solve(x.T @ x + ridge * np.eye(x.shape[1]), x.T @ y)
-        single = [np.asarray(one, np.float32) for one in (weights, *means)]
-        return cls(single[0], single[1], single[2], encoder)
+        single = [np.asarray(one, np.float32) for one in (weights, *means, documents)]
+        return cls(single[0], single[1], single[2], single[3], encoder)
 
     def predict(self, documents: NDArray[Any]) -> Vectors:
         """Mean query vectors from mean document vectors: `(dim,)`, or `(n, dim)`."""
         moved = np.asarray(documents, np.float32) - self.documents
         return np.asarray(self.queries + moved @ self.weights, np.float32)
 
+    def nearness(self, documents: NDArray[Any]) -> float:
+        """How near a mean document `(dim,)` is to the corpora that the reader was fitted on.
+
+        Returns:
+            The mean cosine with the ten nearest, after d̄ was taken off; −1 to 1.
+        """
+        cosines = unit((documents - self.documents)[None]) @ unit(self.corpora - self.documents).T
+        return float(np.sort(cosines[0])[-10:].mean())
+
     def save(self, path: Path | str) -> None:
         """Write the reader as one safetensors file, in half precision."""
         from safetensors.numpy import save_file
 
-        names = ("weights", "documents", "queries")
-        tensors = {name: getattr(self, name).astype(np.float16) for name in names}
-        save_file(tensors, path, {"encoder": self.encoder})
+        tensors = {name: getattr(self, name).astype(np.float16) for name in _TENSORS}
+        save_file(tensors, path, {"encoder": self.encoder, "least_near": str(self.least_near)})
 
     @classmethod
     def load(cls, path: Path | str) -> LinearReader:
@@ -130,9 +146,9 @@ class LinearReader:
         from safetensors import safe_open
 
         with safe_open(path, "numpy") as file:
-            names = ("weights", "documents", "queries")
-            tensors = {name: file.get_tensor(name).astype(np.float32) for name in names}
-            return cls(**tensors, encoder=(file.metadata() or {}).get("encoder", ""))
+            tensors = {name: file.get_tensor(name).astype(np.float32) for name in _TENSORS}
+            said = file.metadata()
+            return cls(**tensors, encoder=said["encoder"], least_near=float(said["least_near"]))
 
 
 @cache
@@ -200,6 +216,10 @@ def adapted(
     Raises:
         ValueError: no documents, or a reader that was fitted to another encoder.
 
+    Warns:
+        UserWarning: the corpus is too unlike those that the reader was fitted on, by the rule of
+            the chapter `training_free`; the encoder is then left as it is.
+
     Example:
         >>> from cde import Surrogate
         >>> corpus = ["a pot of tea for two", "green tea leaves", "tea with milk"]
@@ -223,4 +243,13 @@ def adapted(
             f"{called(encoder)} is another encoder: give sample queries, or fit a reader to it "
             "(cde.adaptation.LinearReader.fit)"
         )
+    near = reader.nearness(mean)
+    if near < reader.least_near:
+        warnings.warn(
+            f"this corpus is unlike those that the reader was fitted on (nearness {near:.2f} "
+            f"where {reader.least_near:.2f} is asked for), and it would do harm: the encoder is "
+            "left as it is. Sample queries may help: adapted(encoder, documents, queries)",
+            stacklevel=2,
+        )
+        return AdaptedEncoder(model, Shift(np.zeros_like(mean), np.zeros_like(mean)))
     return AdaptedEncoder(model, Shift(reader.predict(mean), mean))

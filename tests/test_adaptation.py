@@ -1,5 +1,6 @@
 """Adapting an encoder to a corpus: what a shift leaves as it was, and what a reader learns."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,35 @@ def test_a_reader_without_corpora_between_them_predicts_their_mean() -> None:
     documents, queries = generator.normal(size=(2, 20, 5))
     reader = LinearReader.fit(documents, queries, ridge=1e9)
     assert np.allclose(reader.predict(generator.normal(size=5)), queries.mean(0), atol=1e-5)
+
+
+def test_a_corpus_unlike_the_reader_s_own_leaves_the_encoder_as_it_is() -> None:
+    mean = Fixed().encode_documents(CORPUS).mean(axis=0)
+    near, far = np.eye(6)[:5] * 0.1 + mean, np.eye(6)[:5] * 0.1 - mean
+    used = [
+        replace(LinearReader.fit(known, known), documents=np.zeros(6, np.float32), least_near=0.5)
+        for known in (near, far)
+    ]
+    assert used[0].nearness(mean) > 0.9 > -0.5 > used[1].nearness(mean)
+    assert not np.allclose(
+        adapted(Fixed(), CORPUS, reader=used[0]).encode_queries(ASKED),
+        Fixed().encode_queries(ASKED),
+    )
+    with pytest.warns(UserWarning, match="left as it is"):
+        left = adapted(Fixed(), CORPUS, reader=used[1])
+    assert np.allclose(left.encode_queries(ASKED), Fixed().encode_queries(ASKED), atol=1e-6)
+
+
+def test_the_nearest_corpora_are_those_of_the_same_direction() -> None:
+    """Nearness does not depend on how far a corpus is from the mean of all, and is 1 for one's own."""
+    known = np.random.default_rng(0).normal(size=(10, 5))
+    reader = LinearReader.fit(known, known)
+    away = known[3] - known.mean(axis=0)
+    one, two = (reader.nearness(known.mean(axis=0) + length * away) for length in (0.5, 2.0))
+    assert one == pytest.approx(two, abs=1e-5)
+    assert replace(reader, corpora=reader.corpora[3:4]).nearness(known[3]) == pytest.approx(
+        1, abs=1e-5
+    )
 
 
 def test_a_saved_reader_is_read_back_in_half_precision(tmp_path: Path) -> None:

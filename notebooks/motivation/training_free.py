@@ -341,7 +341,8 @@ plots.table(others.round(2).reset_index()) if len(others) else None
 # ## In your own code
 #
 # `cde.adapted` makes such an encoder of MiniLM: by sample queries where there are some, else by the
-# linear reader that comes with the package, which was fitted on the training manuals.
+# linear reader that comes with the package, which was fitted on the training manuals. Where the
+# rule above would not use it, the encoder is left as it is, with a warning.
 
 # %%
 import cde

@@ -87,6 +87,11 @@ class Judged:
         return (self.discovery or 0.0) <= 0.05
 
     @property
+    def is_fragile(self) -> bool:
+        """Whether it is decided by itself, and not after that correction."""
+        return self.verdict.verdict in ("holds", "contradicted") and not self.survives
+
+    @property
     def power(self) -> str:
         """What a null means, in words."""
         return power_in_words(self.claim.id, self.verdict)

@@ -7,7 +7,7 @@ here is cheap and is redone on each build; nothing here runs a chapter again.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from cde.storage import atomic_path
 from cde_book.chapters import Chapter, chapters
 from cde_book.execution import Execution, load_execution, raw_notebook
 from cde_book.landing import landing_pages
-from cde_book.ledger_pages import claims_page, map_page, rules_page
+from cde_book.ledger_pages import Judged, claims_page, judged, map_page, rules_page
 from cde_book.markup import render
 from cde_book.reference import names_used, reference_pages
 from cde_book.thumbnails import chapter_figures, write_figures
@@ -48,15 +48,22 @@ def failure(log: Execution) -> str:
     return render("failure.md.j2", log=log)
 
 
-def chapter_notebook(chapter: Chapter, raw: NotebookNode, log: Execution) -> NotebookNode:
+def chapter_notebook(
+    chapter: Chapter, raw: NotebookNode, log: Execution, fragile: Sequence[Judged] = ()
+) -> NotebookNode:
     """The page of an executed chapter: its answer below its title, code folded that only draws, and
-    the page's parameters where the chapter has its own.
+    the page's parameters where the chapter has its own. `fragile` are its decided claims that are
+    not decided after the correction for all claims: a badge beside the verdicts says so.
 
     What was found stands in outputs of cells alone, so that the page, run again by any tool, tells
     of its new run: the answer below the title is glued from the cell that makes it.
     """
     notebook = nbformat.from_dict(raw)
-    glued = f"{GLUED}\n\n{FIGURE_PLACE}"
+    glued = GLUED
+    if fragile:
+        mark = render("fragile.html.j2", claims=fragile).strip()
+        glued += f"\n\n```{{raw}} html\n{mark}\n```"
+    glued += f"\n\n{FIGURE_PLACE}"
     answer = glued if log.answer else failure(log) if log.error else PLACEHOLDER
     marked = False
     for cell in notebook.cells:
@@ -133,12 +140,14 @@ def write_pages(profile: str, root: Path) -> None:
     from cde_book.reproducibility import reproducibility_page
 
     contents = (root / "_toc.yml").read_text(encoding="utf-8")
+    entries = judged(profile, root)
     for chapter in chapters(root):
         path = raw_notebook(chapter, profile, root)
         log = load_execution(chapter, profile, root)
         target = root / "book" / "executed" / chapter.part / f"{chapter.name}.ipynb"
         if log is not None and path.exists():
-            page = chapter_notebook(chapter, nbformat.read(path, as_version=4), log)
+            own = [one for one in entries if one.claim.chapter == chapter.name and one.is_fragile]
+            page = chapter_notebook(chapter, nbformat.read(path, as_version=4), log, own)
         else:
             missing = _cell("missing", "missing.md.j2", chapter=chapter, profile=profile)
             page, log = nbformat.v4.new_notebook(cells=[missing]), None

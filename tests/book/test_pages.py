@@ -7,17 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import myst_nb
+import nbformat
 import pytest
 from markdown_it import MarkdownIt
 
 from cde_book import ledger_pages, page, reproducibility
+from cde_book.chapters import find_chapter
 from cde_book.checkout import project_root
 from cde_book.execution import Execution
 from cde_book.ledger import ledger
-from cde_book.ledger_pages import claims_page
+from cde_book.ledger_pages import Judged, claims_page
 from cde_book.markup import inert
-from cde_book.pages import failure
+from cde_book.pages import PLACEHOLDER, chapter_notebook, failure
 from cde_book.rendering import check_html
+from cde_book.verdicts import Verdict
 
 HOSTILE = '<script>alert("it\'s & it was")</script>'
 
@@ -129,3 +132,20 @@ def test_a_page_with_code_that_is_not_the_book_s_own_is_refused(code: str, tmp_p
     found = [one for one in check_html(tmp_path) if "holds code of others" in one]
     assert len(found) == 1 + code.startswith("<SCRIPT SRC")
     assert all(one.startswith("bad.html: ") for one in found) and CODE[code] in " ".join(found)
+
+
+@pytest.mark.parametrize(("discovery", "shown"), [(0.01, False), (0.12, True)])
+def test_a_verdict_that_the_correction_undoes_is_marked_below_the_answer(
+    discovery: float, shown: bool
+) -> None:
+    chapter = find_chapter("headroom")
+    claim = next(one for one in ledger().values() if one.chapter == chapter.name)
+    entry = Judged(claim, Verdict("holds", "", "laptop"), [], [chapter], discovery)
+    log = Execution(chapter.name, "laptop", {}, "", 0.0, "", False, "", "", answer="Yes.")
+    raw = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_markdown_cell(f"# Title\n\n{PLACEHOLDER}")]
+    )
+    own = [entry] if entry.is_fragile else []
+    page = chapter_notebook(chapter, raw, log, own).cells[0].source
+    assert ("1 not after the correction" in page) is shown
+    assert (html.escape(claim.wording) in page) is shown

@@ -33,7 +33,7 @@ from cde.training.loss import contrastive_loss
 from cde.training.runs import Run, run_key, stored
 from cde_studies.motivation.score_matrices import JudgedMatrix
 
-__all__ = ["ARMS", "DAY", "curve", "panel", "test_on_the_way", "train", "training_pairs"]
+__all__ = ["ARMS", "DAY", "curve", "panel", "scores_on_the_way", "train", "training_pairs"]
 
 Kind = Literal["near", "far"]
 Vectors = NDArray[np.float32]
@@ -108,7 +108,7 @@ def _losses(queries: Vectors, documents: Vectors, answers: Sequence[int]) -> flo
     return float(contrastive_loss(torch.from_numpy(queries), wanted, DAY.temperature).loss)
 
 
-def test_on_the_way(model: Any, tests: Sequence[RetrievalSet]) -> dict[str, float]:
+def scores_on_the_way(model: Any, tests: Sequence[RetrievalSet]) -> dict[str, float]:
     """Means over the tests: NDCG@10 (0 to 1) and loss by context, and how far documents moved."""
     rows, reads = [], bool(getattr(model, "reads_context", False))
     for place, test in enumerate(tests):
@@ -145,7 +145,7 @@ def train(
     config = replace(DAY, **settings)
 
     def make(folder: Path) -> dict[str, Any]:
-        trainer = Trainer(config, pairs, folder, evaluate=lambda one: test_on_the_way(one, tests))
+        trainer = Trainer(config, pairs, folder, evaluate=lambda one: scores_on_the_way(one, tests))
         model, metrics = trainer.run()
         model.save_pretrained(folder / "model")
         used = {"data": pairs.fingerprint, "source": pairs.name}

@@ -1,0 +1,54 @@
+"""Tests on the way of long runs: what they measure is what the library measures."""
+
+import numpy as np
+import pytest
+
+import cde
+from cde.data import RetrievalSet, manuals
+from cde_studies.results.day import panel, scores_on_the_way, training_pairs
+
+
+@pytest.fixture(scope="module")
+def tests() -> list[RetrievalSet]:
+    return panel("validation", 3, 40, 20)
+
+
+def test_a_panel_has_one_manual_of_a_family(tests: list[RetrievalSet]) -> None:
+    of = manuals.table().drop_duplicates("corpus").set_index("corpus")[["family", "part"]]
+    rows = of.loc[[one.name.partition("/")[2] for one in panel("test")]]
+    assert rows["family"].is_unique
+    assert set(rows["part"]) == {"test"}
+
+
+def test_ndcg_on_the_way_is_the_library_s(tests: list[RetrievalSet]) -> None:
+    encoder = cde.Surrogate(max_tokens=16)
+    measured = scores_on_the_way(encoder, tests)
+    wanted = np.mean([cde.evaluate(encoder, one)["ndcg@10"] for one in tests])
+    assert set(measured) == {"ndcg none", "loss none"}
+    assert measured["ndcg none"] == pytest.approx(wanted, abs=1e-6)
+
+
+def test_an_untrained_gated_reader_moves_nothing_in_any_context(tests: list[RetrievalSet]) -> None:
+    """Its gate is nought: own, other, null and random letters are one encoder."""
+    encoder = cde.ContextualEncoder.from_backbone(
+        "minilm", layers=1, attention="gated", context_size=4
+    )
+    measured = scores_on_the_way(encoder, tests[:2])
+    kinds = ("own", "other", "null", "strings")
+    assert np.ptp([measured[f"ndcg {kind}"] for kind in kinds]) < 1e-6
+    assert np.ptp([measured[f"loss {kind}"] for kind in kinds]) < 1e-3
+    assert abs(measured["moved"]) < 1e-4
+
+
+def test_far_training_has_no_manuals_and_near_training_has_them_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pairs = {
+        "pairs/*": cde.Pairs(["q"] * 4, [f"public {n}" for n in range(4)], ["web"] * 4),
+        "pydocs": cde.Pairs(["q"] * 2, ["a", "b"], ["numpy"] * 2),
+        "manuals": cde.Pairs(["q"] * 5, [f"m {n}" for n in range(5)], ["aws/a"] * 4 + ["aws/b"]),
+    }
+    monkeypatch.setattr("cde_studies.results.day.load_pairs", pairs.__getitem__)
+    far, near = (training_pairs(kind, None, least=2) for kind in ("far", "near"))
+    assert set(far.domains) == {"web", "numpy"}
+    assert set(near.domains) == {"web", "numpy", "aws/a"}  # one of aws/b's is too few

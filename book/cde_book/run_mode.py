@@ -17,7 +17,6 @@ __all__ = ["EVERY", "PLAIN", "RunMode", "this_run"]
 
 #: in place of a record's name: all that the chapter has
 EVERY = "all"
-_VARIABLE = "CDE_RUN"
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class RunMode:
     def environment(self) -> dict[str, str]:
         """The variables with which a kernel starts, so that it knows of this."""
         own = {"CDE_PRECISION": self.precision} if self.precision else {}
-        return {_VARIABLE: json.dumps(asdict(self)), **own}
+        return {"CDE_RUN": json.dumps(asdict(self)), **own}
 
 
 #: a run for its reader alone
@@ -61,5 +60,5 @@ PLAIN = RunMode()
 @cache
 def this_run() -> RunMode:
     """What is asked of the run that this process is the kernel of."""
-    said = json.loads(os.environ.get(_VARIABLE, "{}"))
+    said = json.loads(os.environ.get("CDE_RUN", "{}"))
     return RunMode(**{**said, "prove": tuple(said.get("prove", ()))})

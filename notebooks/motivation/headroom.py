@@ -232,9 +232,11 @@ plots.table(pd.DataFrame(lines))
 
 # %%
 SCATTERED = (WAYS[0], WAYS[3])  # the two that use IDF
-size = {"width": 7.4, "height": 0.6 + 2.6 * len(parts)}
-with plots.figure(len(parts), 2, **size, squeeze=False, sharey="row") as (drawing, axes):
-    for line, (of, part) in zip(axes, parts.items(), strict=True):
+# manuals have thousands of pairs: they are in the table alone
+drawn = {of: part for of, part in parts.items() if of != "manuals"}
+size = {"width": 7.4, "height": 0.6 + 2.6 * len(drawn)}
+with plots.figure(len(drawn), 2, **size, squeeze=False, sharey="row") as (drawing, axes):
+    for line, (of, part) in zip(axes, drawn.items(), strict=True):
         for axis, way in zip(line, SCATTERED, strict=True):
             pairs = part.pairs(way)
             look = {"linestyle": "none", "markersize": 2.5, "alpha": 0.6}
@@ -246,10 +248,10 @@ with plots.figure(len(parts), 2, **size, squeeze=False, sharey="row") as (drawin
         axis.set_xlabel("IDF distance of the two corpora")
 
 # %% tags=["hide-input"]
-both = [part.pairs(way).assign(of=of, way=way) for of, part in parts.items() for way in SCATTERED]
+both = [part.pairs(way).assign(of=of, way=way) for of, part in drawn.items() for way in SCATTERED]
 in_words = ", ".join(
     f"{part.correlation(way).estimate:.2f} for {way} on {of}"
-    for of, part in parts.items()
+    for of, part in drawn.items()
     for way in SCATTERED
 )
 plots.show(

@@ -208,7 +208,8 @@ def adapted(
     Args:
         encoder: with `encode_queries` and `encode_documents`, or a `SentenceTransformer`.
         documents: of the corpus; `sample` of them, drawn with `seed`, are averaged.
-        queries: samples of what people ask of it, without judgements; 5 help and 20 are enough.
+        queries: samples of what people ask of it, without judgements. On manuals 20 are worth five
+            points of NDCG@10; on judged collections no gain was seen.
         reader: where there are no sample queries: what predicts their mean. By default the one that
             comes with the package, which knows MiniLM (`cde.Surrogate()`) and queries that are
             names of things.
@@ -247,8 +248,8 @@ def adapted(
     if near < reader.least_near:
         warnings.warn(
             f"this corpus is unlike those that the reader was fitted on (nearness {near:.2f} "
-            f"where {reader.least_near:.2f} is asked for), and it would do harm: the encoder is "
-            "left as it is. Sample queries may help: adapted(encoder, documents, queries)",
+            f"where {reader.least_near:.2f} is asked for), and it is not seen to help there: the "
+            "encoder is left as it is. Sample queries may: adapted(encoder, documents, queries)",
             stacklevel=2,
         )
         return AdaptedEncoder(model, Shift(np.zeros_like(mean), np.zeros_like(mean)))

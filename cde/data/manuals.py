@@ -23,9 +23,7 @@ from __future__ import annotations
 import gzip
 import html
 import importlib.util
-import io
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
@@ -33,24 +31,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import joblib
 import numpy as np
 import pandas as pd
-from filelock import FileLock
 from numpy.typing import NDArray
 
 from cde.data.duplicates import first_occurrences
-from cde.data.pydocs import distribution_key, package_folder
+from cde.data.installed import distribution_key, kept_table, package_folder, read_in_processes
 from cde.data.sets import Pairs
 from cde.progress import progress
-from cde.storage import (
-    cache_folder,
-    content_hash,
-    end_with,
-    read_sealed,
-    remove_leftovers,
-    write_sealed,
-)
+from cde.storage import cache_folder, content_hash
 from cde.validation import shown
 
 __all__ = [
@@ -224,13 +213,12 @@ def families(texts: pd.DataFrame) -> pd.Series[int]:
     return pd.Series(connected_components(csr_matrix(kin))[1], index=names)
 
 
-def _parts(texts: pd.DataFrame) -> pd.Series[str]:
-    """Train, validation or test for each corpus, by its name.
+def _parts(of: pd.Series[int], sizes: pd.Series[int]) -> pd.Series[str]:
+    """Train, validation or test for each corpus, by its name; from its family and its pairs.
 
     Families come in the order of a hash. Those with six corpora or fewer, one of them large enough,
     are for test until that has its number, then for validation; all others are for training.
     """
-    of, sizes = families(texts), texts.groupby("corpus").size()
     members = {number: list(names) for number, names in of.groupby(of).groups.items()}
     order = sorted(members.values(), key=lambda names: content_hash(sorted(names)))
     parts = pd.Series("train", index=of.index)
@@ -261,7 +249,7 @@ def table() -> pd.DataFrame:
         A row for each, with `corpus`, `id`, `query`, `document`, `repeats` (why it is left out:
         "text", "near" or "name"; else ""), `family` (a number) and `part`.
     """
-    return _kept_table(_path()).copy()
+    return kept_table(_path(), _extract).copy()
 
 
 def _path() -> Path:
@@ -271,32 +259,15 @@ def _path() -> Path:
 @lru_cache(maxsize=1)
 def _by_corpus(path: Path) -> dict[str, pd.DataFrame]:
     """What is kept of each corpus, by its name."""
-    frame = _kept_table(path)
+    frame = kept_table(path, _extract)
     kept = frame[frame["repeats"] == ""].groupby("corpus", sort=False)
     return {str(name): of_corpus for name, of_corpus in kept}
 
 
-@lru_cache(maxsize=1)
-def _kept_table(path: Path) -> pd.DataFrame:
-    remove_leftovers(path.parent)
-    if (data := read_sealed(path)) is None:
-        with FileLock(f"{path}.lock"):  # a second process waits for the first one's work
-            if (data := read_sealed(path)) is None:
-                buffer = io.BytesIO()
-                _extract().to_parquet(buffer)
-                data = buffer.getvalue()
-                write_sealed(path, data)
-    return pd.read_parquet(io.BytesIO(data))
-
-
 def _extract() -> pd.DataFrame:
     manuals = _manuals()
-    with joblib.parallel_config("loky", initializer=end_with, initargs=(os.getpid(),)):
-        read = joblib.Parallel(n_jobs=-1, batch_size=16, return_as="generator")(
-            joblib.delayed(_read)(*manual) for manual in manuals
-        )
     title = f"manuals: reading {len(manuals):,} files"
-    rows = [row for entries in progress(read, title, total=len(manuals)) for row in entries]
+    rows = read_in_processes(_read, manuals, title, batch=16)
     frame = pd.DataFrame(rows, columns=Entry._fields)
     frame["id"] = frame["corpus"] + "/" + frame["id"]
     frame["query"] = frame["id"].str.split("/", n=2).str[2].map(words_of)
@@ -304,8 +275,9 @@ def _extract() -> pd.DataFrame:
     reasons = [_repeats(corpus) for _, corpus in progress(grouped, "manuals: duplicates")]
     frame["repeats"] = [reason for of_corpus in reasons for reason in of_corpus]
     kept = frame[frame["repeats"] == ""]
-    frame["family"] = frame["corpus"].map(families(kept))
-    frame["part"] = frame["corpus"].map(_parts(kept))
+    kin = families(kept)
+    frame["family"] = frame["corpus"].map(kin)
+    frame["part"] = frame["corpus"].map(_parts(kin, kept.groupby("corpus").size()))
     return frame
 
 

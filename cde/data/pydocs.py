@@ -20,33 +20,19 @@ from __future__ import annotations
 import ast
 import contextlib
 import gc
-import hashlib
-import importlib.metadata
-import importlib.util
-import io
 import os
 import warnings
 from collections.abc import Sequence
-from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-import joblib
 import numpy as np
 import pandas as pd
-from filelock import FileLock
 
 from cde.data.duplicates import first_occurrences
+from cde.data.installed import distribution_key, kept_table, package_folder, read_in_processes
 from cde.data.sets import Pairs, RetrievalSet, Split, is_held_out
-from cde.progress import progress
-from cde.storage import (
-    cache_folder,
-    content_hash,
-    end_with,
-    read_sealed,
-    remove_leftovers,
-    write_sealed,
-)
+from cde.storage import cache_folder, content_hash
 
 __all__ = [
     "HELD_OUT",
@@ -83,15 +69,6 @@ class Docstring(NamedTuple):
     document: str
     domain: str
     id: str
-
-
-def package_folder(package: str) -> Path:
-    """Where an installed package's files lie; it is not imported."""
-    # find_spec of a top-level name looks the package up without running any of it
-    specification = importlib.util.find_spec(package)
-    if specification is None or not specification.submodule_search_locations:
-        raise ModuleNotFoundError(f"{package!r} is not installed as a package with sources")
-    return Path(next(iter(specification.submodule_search_locations)))
 
 
 def source_files(package: str) -> list[SourceFile]:
@@ -235,33 +212,11 @@ def source_key(packages: Sequence[str] | None = None) -> str:
     )
 
 
-@cache
-def distribution_key(package: str, distribution_name: str) -> str:
-    """Name, version and a hash of the list of files of an installed package."""
-    try:
-        distribution = importlib.metadata.distribution(distribution_name)
-    except importlib.metadata.PackageNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"the collection reads the texts of {package!r}, which is not installed. "
-            "Install what the book reads: pip install -c constraints.txt -e '.[book]'"
-        ) from error
-    record = distribution.read_text("RECORD") or ""
-    # byte-compiled files come and go without the source changing
-    lines = sorted(line for line in record.splitlines() if ".pyc" not in line)
-    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
-    return f"{package} {distribution.version} {digest}"
-
-
-def _extract(packages: Sequence[str]) -> pd.DataFrame:
-    files = [file for package in packages for file in source_files(package)]
-    portions = [files[start : start + 64] for start in range(0, len(files), 64)]
-    # joblib's workers do not import the caller's main module again: a script needs no guard
-    with joblib.parallel_config("loky", initializer=end_with, initargs=(os.getpid(),)):
-        parsed = joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator")(
-            joblib.delayed(read_docstrings)(portion) for portion in portions
-        )
+def _extract() -> pd.DataFrame:
+    files = [file for package in _installed() for file in source_files(package)]
+    portions = [(files[start : start + 64],) for start in range(0, len(files), 64)]
     title = f"pydocs: reading {len(files):,} source files"
-    rows = [row for portion in progress(parsed, title, total=len(portions)) for row in portion]
+    rows = read_in_processes(read_docstrings, portions, title)
     frame = pd.DataFrame(rows, columns=Docstring._fields)
     repeated = frame.groupby("id").cumcount()
     frame["id"] = frame["id"].where(repeated == 0, frame["id"] + "#" + (repeated + 1).astype(str))
@@ -274,20 +229,7 @@ def _table() -> pd.DataFrame:
     """All docstrings of what is installed, duplicates included; `first` is the row that a row
     repeats.
     """
-    return _kept_table(cache_folder("pydocs") / f"{source_key()}.parquet.sealed")
-
-
-@lru_cache(maxsize=1)
-def _kept_table(path: Path) -> pd.DataFrame:
-    remove_leftovers(path.parent)
-    if (data := read_sealed(path)) is None:
-        with FileLock(f"{path}.lock"):  # a second process waits for the first one's work
-            if (data := read_sealed(path)) is None:
-                buffer = io.BytesIO()
-                _extract(_installed()).to_parquet(buffer)
-                data = buffer.getvalue()
-                write_sealed(path, data)
-    return pd.read_parquet(io.BytesIO(data))
+    return kept_table(cache_folder("pydocs") / f"{source_key()}.parquet.sealed", _extract)
 
 
 def _is_test(frame: pd.DataFrame) -> pd.Series[bool]:

@@ -16,14 +16,16 @@ several machines train one run in the store of process 0; it is sent to the stor
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -63,6 +65,19 @@ _MANIFEST = "run.json"
 _EARLIER = (".checkpoint-????????.pt", ".run-????????.json", "model/.saving-????????")
 
 
+class Tested(Protocol):
+    """How an encoder is tested on the way."""
+
+    def __call__(self, model: Any, tests: Sequence[RetrievalSet]) -> dict[str, float]:
+        """Numbers by name, which join the metrics of the step."""
+
+
+def ndcg_without_context(model: Any, tests: Sequence[RetrievalSet]) -> dict[str, float]:
+    """NDCG@10 of each test, under "ndcg@10 " and its name; a contextual encoder has no context."""
+    bound = model.with_context(None) if getattr(model, "reads_context", False) else model
+    return {f"ndcg@10 {test.name}": evaluate(bound, test)["ndcg@10"] for test in tests}
+
+
 def run_key(
     config: TrainConfig,
     pairs: Pairs,
@@ -70,6 +85,7 @@ def run_key(
     plan: Any = None,
     tests: Sequence[RetrievalSet] = (),
     loss: Loss = contrastive_loss,
+    evaluate_on_the_way: Tested = ndcg_without_context,
 ) -> str:
     """The address of a run: a hash of its config, its precision here, its data and the procedure's
     version.
@@ -92,6 +108,8 @@ def run_key(
         parts.append(content_hash(["plan", np.ascontiguousarray(plan).tobytes()]))
     if tests and config.evaluate_every:
         parts.append(content_hash(["tests", *(test.fingerprint for test in tests)]))
+        if evaluate_on_the_way is not ndcg_without_context:
+            parts.append(f"tested by {inspect.getsource(evaluate_on_the_way)}")
     if loss is not contrastive_loss:
         parts.append(loss_key(loss))
     return content_hash(parts)
@@ -261,6 +279,7 @@ def train(
     plan: Any = None,
     tests: Sequence[RetrievalSet] = (),
     loss: Loss = contrastive_loss,
+    evaluate_on_the_way: Tested = ndcg_without_context,
 ) -> Run:
     """Train an encoder, or read the run back if the store has it.
 
@@ -271,11 +290,12 @@ def train(
         hard_negatives: `(n, h)` positions of documents; by default mined, as the config asks.
         plan: `(steps, batch_size)` positions of the pairs of each step, in place of the config's
             batches (`cde.batching.packing`).
-        tests: collections on which an encoder without context is tested on the way, where
-            `config.evaluate_every` asks for it: NDCG@10 is in the metrics of the step, under
-            "ndcg@10 " and the collection's name. The context of a contextual encoder is null.
+        tests: collections on which the encoder is tested on the way, where `config.evaluate_every`
+            asks for it; the numbers are in the metrics of the step.
         loss: in place of `contrastive_loss`, and called as it is (`cde.training.loss.Loss`): a
             function, or `functools.partial` of one. A run of another loss is another run.
+        evaluate_on_the_way: how it is tested, from the encoder and the tests to numbers by name; by
+            default NDCG@10, without context. Its source is part of the run's key.
 
     Returns:
         The finished run.
@@ -302,12 +322,8 @@ def train(
     if config.pairs is not None:
         pairs = pairs.sample(config.pairs, config.seed)
 
-    def evaluate_all(model: Any) -> dict[str, float]:
-        bound = model.with_context(None) if getattr(model, "reads_context", False) else model
-        return {f"ndcg@10 {test.name}": evaluate(bound, test)["ndcg@10"] for test in tests}
-
     def make(folder: Path) -> dict[str, Any]:
-        tested = evaluate_all if tests else None
+        tested = partial(evaluate_on_the_way, tests=tests) if tests else None
         trainer = Trainer(config, pairs, folder, None, None, hard_negatives, plan, tested, loss)
         model, metrics = trainer.run()
         if trainer.processes.rank == 0:
@@ -315,5 +331,5 @@ def train(
         used = {"data": pairs.fingerprint, "source": pairs.name}
         return {"config": config.to_dict(), **used, "metrics": metrics}
 
-    key = run_key(config, pairs, hard_negatives, plan, tests, loss)
+    key = run_key(config, pairs, hard_negatives, plan, tests, loss, evaluate_on_the_way)
     return Run.read(stored(key, make, config.seed))

@@ -35,7 +35,7 @@ from cde_studies.recipes import EvaluationSet, Recipe
 if TYPE_CHECKING:
     from cde.training.runs import Run
 
-__all__ = ["Context", "Sweep", "evaluate_in_contexts", "score_references", "sweep"]
+__all__ = ["Context", "Sweep", "context_texts", "evaluate_in_contexts", "score_references", "sweep"]
 
 #: which context a contextual encoder reads in a test, as described above
 Context = Literal["own", "other", "apart", "null", "strings", "five", "fixed"]
@@ -150,15 +150,19 @@ def evaluate_in_contexts(
                 )
             encoder: Any = model
             if reads:
-                texts = _context_texts(context, documents, model, seed, fixed)
+                texts = context_texts(context, documents, model, seed, fixed)
                 encoder = model.with_context(texts, seed=seed)
             ndcg = evaluate(encoder, test.collection)["ndcg@10"]
             rows.append({"set": test.name, "where": test.where, "context": context, "ndcg": ndcg})
     return pd.DataFrame(rows)
 
 
-def _context_texts(
-    context: str, documents: Sequence[str], model: Any, seed: int, fixed: Sequence[str] | None
+def context_texts(
+    context: str,
+    documents: Sequence[str],
+    model: Any,
+    seed: int = 0,
+    fixed: Sequence[str] | None = None,
 ) -> Sequence[str] | None:
     """The texts that a context is drawn from."""
 

@@ -76,8 +76,6 @@ settings
 # this corpus: its weights are global ones.
 
 # %%
-from dataclasses import replace
-
 import cde
 from cde.data.pydocs import PACKAGES
 from cde_studies.motivation.headroom import GENERAL, NONE, OTHERS, WAYS, headroom
@@ -139,9 +137,7 @@ def search_manuals():
     sets = [
         load_retrieval(f"manuals/{one}").shrink(size, size // 3, settings.seed) for one in names
     ]
-    # two vendors may give a service one name
-    unique = [replace(one, name=one.name.replace("/", " ")) for one in sets]
-    return headroom(unique, settings.collection_tokens)
+    return headroom(sets, settings.collection_tokens)
 
 
 key = settings.only("manuals", "manual_documents", "collection_tokens")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pairs_in_groups import groups
 from sklearn.cluster import KMeans
 
 from cde.batching import clustering
@@ -19,23 +20,6 @@ from cde.batching.clustering import (
     paired_points,
     run_kmeans,
 )
-
-
-def unit(rows: np.ndarray) -> np.ndarray:
-    return (rows / np.linalg.norm(rows, axis=-1, keepdims=True)).astype(np.float32)
-
-
-def groups(
-    number: int, size: int, noise: float = 0.05, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pairs in well separated groups: query vectors, document vectors, group of each."""
-    generator = np.random.default_rng(seed)
-    centres = unit(generator.normal(size=(number, 16)))
-    truth = np.repeat(np.arange(number), size)
-    noisy = [
-        unit(centres[truth] + noise * generator.normal(size=(number * size, 16))) for _ in range(2)
-    ]
-    return noisy[0], noisy[1], truth
 
 
 def same_partition(first: np.ndarray, second: np.ndarray) -> bool:

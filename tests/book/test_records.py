@@ -17,13 +17,15 @@ import pytest
 import torch
 
 from cde import hardware
+from cde.adaptation import linear_reader
 from cde.data import load_pairs
 from cde.provenance import account as data_account
 from cde_book import page, records
 from cde_book.account import account
 from cde_book.proofs import differences, experiment_digest
-from cde_book.records import proof_states, recorded, records_at_other_profiles
+from cde_book.records import proof_states, recorded, records_at_other_profiles, rows_of_record
 from cde_book.run_mode import EVERY, PLAIN, RunMode, this_run
+from cde_studies.motivation.training_free import least_near
 
 ALL, FRESH = RunMode(record=EVERY), RunMode(fresh=True)
 ROWS = pd.DataFrame({"collection": ["a", "b"], "score": [0.25, 0.5]})
@@ -369,3 +371,9 @@ def test_nothing_is_asked_of_a_notebook_that_no_command_runs(
     assert one.makes("laptop/toy") and not one.makes_only_another("laptop/toy")
     assert not one.makes("hours/toy") and one.makes_only_another("hours/toy")
     assert ALL.makes("hours/toy") and not ALL.makes_only_another("hours/toy")
+
+
+def test_the_package_s_linear_reader_is_used_where_the_recorded_rule_says() -> None:
+    found = rows_of_record("training_free-rows", "hours")
+    assert found is not None
+    assert linear_reader().least_near == pytest.approx(least_near(found.rows), abs=1e-3)

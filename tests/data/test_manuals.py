@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import cde
-from cde.data import manuals
+from cde.data import installed, manuals
 from cde.data.sources import is_available
 
 TEN = "it has as many words as a description needs here"
@@ -95,7 +95,7 @@ def test_the_lock_s_packages_give_the_same_text_everywhere() -> None:
 
 
 def test_packages_that_are_absent_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    manuals.distribution_key.cache_clear()
+    installed.distribution_key.cache_clear()
     monkeypatch.setattr(manuals, "PACKAGES", {"nopackage": "no-such-distribution"})
     with pytest.raises(ModuleNotFoundError, match="'nopackage', which is not installed"):
         cde.load_pairs("manuals")

@@ -179,7 +179,7 @@ def headroom(collections: Sequence[RetrievalSet], max_tokens: int) -> pd.DataFra
         single corpus. `divergence` is the source's IDF distance ("expected") from the searched
         corpus; `documents` and `queries` count those of the searched corpus.
     """
-    names = [one.name.rpartition("/")[2] for one in collections]
+    names = [one.name.partition("/")[2] or one.name for one in collections]
     if len(names) < 3 or len({*names, NONE, GENERAL, OTHERS}) != len(names) + 3:
         raise ValueError(
             "three collections or more with different names are needed, none of them called "

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -25,13 +24,12 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from cde.benchmark.contexts import random_texts
 from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval, manuals
 from cde.storage import content_hash
-from cde.training import TrainConfig, Trainer
+from cde.training import TrainConfig, runs
 from cde.training.loss import contrastive_loss
-from cde.training.runs import Run, run_key, stored
 from cde_studies.motivation.score_matrices import JudgedMatrix
+from cde_studies.sweeps import context_texts
 
 __all__ = ["ARMS", "DAY", "curve", "panel", "scores_on_the_way", "train", "training_pairs"]
 
@@ -116,17 +114,12 @@ def scores_on_the_way(model: Any, tests: Sequence[RetrievalSet]) -> dict[str, fl
         judged, number = JudgedMatrix.of(test), {one: i for i, one in enumerate(test.document_ids)}
         answers = [number[next(iter(test.qrels[query]))] for query in test.query_ids]
         made: dict[str, Vectors] = {}
-        contexts: dict[str, Any] = {"none": None}
-        if reads:
-            generator = np.random.default_rng(0)
-            contexts = {
-                "own": test.documents,
-                "other": tests[(place + 1) % len(tests)].documents,
-                "null": None,
-                "strings": random_texts(model.config.context_size, generator),
-            }
-        for name, context in contexts.items():
-            encoder = model.with_context(context, seed=0) if reads else model
+        other = tests[(place + 1) % len(tests)].documents
+        for name in ("own", "other", "null", "strings") if reads else ("none",):
+            encoder = model
+            if reads:
+                texts = context_texts(name, other if name == "other" else test.documents, model)
+                encoder = model.with_context(texts, seed=0)
             queries = encoder.encode_queries(test.queries)
             made[name] = encoder.encode_documents(test.documents)
             row[f"ndcg {name}"] = float(judged.ndcg(queries @ made[name].T).mean())
@@ -139,22 +132,15 @@ def scores_on_the_way(model: Any, tests: Sequence[RetrievalSet]) -> dict[str, fl
 
 def train(
     arm: Mapping[str, Any], seed: int, pairs: Pairs, tests: Sequence[RetrievalSet], **changes: Any
-) -> Run:
+) -> runs.Run:
     """The run of an arm, trained or read from the store; tested on the way."""
     settings = {**arm, **changes, "data": pairs.name, "seed": seed}
     config = replace(DAY, **settings)
 
-    def make(folder: Path) -> dict[str, Any]:
-        trainer = Trainer(config, pairs, folder, evaluate=lambda one: scores_on_the_way(one, tests))
-        model, metrics = trainer.run()
-        model.save_pretrained(folder / "model")
-        used = {"data": pairs.fingerprint, "source": pairs.name}
-        return {"config": config.to_dict(), **used, "metrics": metrics}
-
-    return Run.read(stored(run_key(config, pairs, tests=tests), make, seed))
+    return runs.train(config, pairs, tests=tests, evaluate_on_the_way=scores_on_the_way)
 
 
-def curve(run: Run) -> pd.DataFrame:
+def curve(run: runs.Run) -> pd.DataFrame:
     """A row for each test on the way: step and its numbers."""
     tested = run.metrics.filter(regex="^(step|ndcg|loss |moved)")
     return tested.dropna(subset=tested.filter(like="ndcg").columns[:1])

@@ -38,15 +38,15 @@ def flipped(data: bytes, bit: int) -> bytes:
 @pytest.fixture
 def few_docstrings(
     private_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Path, list[list[str]]]:
-    """The table of the docstrings, of three rows; and what was extracted."""
-    extracted: list[list[str]] = []
+) -> tuple[Path, list[pd.DataFrame]]:
+    """The table of the docstrings, of three rows; and what was extracted, each time it was."""
+    extracted: list[pd.DataFrame] = []
 
-    def extract(packages: list[str]) -> pd.DataFrame:
-        extracted.append(packages)
+    def extract() -> pd.DataFrame:
         rows = [(f"what is {word}?", f"{word} " * 12, "rich", word) for word in ("a", "b", "c")]
         frame = pd.DataFrame(rows, columns=["query", "document", "domain", "id"])
-        return frame.assign(first=np.arange(3))
+        extracted.append(frame.assign(first=np.arange(3)))
+        return extracted[-1]
 
     monkeypatch.setattr(pydocs, "_extract", extract)
     installed.kept_table.cache_clear()
@@ -56,7 +56,7 @@ def few_docstrings(
 
 @pytest.mark.parametrize("kind", ["flipped", "truncated", "empty", "of another version"])
 def test_a_damaged_table_of_docstrings_is_told_and_extracted_again(
-    few_docstrings: tuple[Path, list[list[str]]], kind: str
+    few_docstrings: tuple[Path, list[pd.DataFrame]], kind: str
 ) -> None:
     path, extracted = few_docstrings
     expected, good, draws = pydocs.load_pairs(["rich"], split="all"), path.read_bytes(), 40

@@ -48,6 +48,7 @@ __all__ = [
     "Part",
     "corpora",
     "families",
+    "fingerprint",
     "is_installed",
     "load_pairs",
     "source_key",
@@ -68,7 +69,7 @@ LEAST_PAIRS = 200
 #: corpora of that size in validation, and in test
 HELD_OUT_CORPORA = 60
 
-_FORMAT = "1"  # raise it when what is extracted changes
+_FORMAT = "2"  # raise it when what is extracted changes
 _LEAST_WORDS = 10  # of a description
 _TAG, _LINK = re.compile(r"<[^>]*>"), re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _ESCAPED_TAG = re.compile(r"</?(?:p|code|note|ul|ol|li|i|b|a|important)\b[^>]*>")  # some are, twice
@@ -252,6 +253,11 @@ def table() -> pd.DataFrame:
     return kept_table(_path(), _extract).copy()
 
 
+def fingerprint() -> str:
+    """Hash of all manuals: texts, what is left out, and the split (16 hexadecimal digits)."""
+    return str(kept_table(_path(), _extract).attrs["fingerprint"])
+
+
 def _path() -> Path:
     return cache_folder("manuals") / f"{source_key()}.parquet.sealed"
 
@@ -278,6 +284,8 @@ def _extract() -> pd.DataFrame:
     kin = families(kept)
     frame["family"] = frame["corpus"].map(kin)
     frame["part"] = frame["corpus"].map(_parts(kin, kept.groupby("corpus").size()))
+    told = frame[["id", "document", "repeats", "part"]].to_numpy().ravel()
+    frame.attrs["fingerprint"] = content_hash(told)
     return frame
 
 

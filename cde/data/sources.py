@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from cde.data import folder, hub, manuals, pydocs
 from cde.data.sets import Pairs, RetrievalSet, Split
@@ -192,8 +192,7 @@ def load_pairs(
         pairs = folder.load_pairs(path, name=name).split(split or "all")
     else:
         raise _unknown(name, "pairs")
-    account.asked.add(name)
-    account.loaded[name] = pairs.fingerprint
+    _enter(name, pairs)
     return pairs
 
 
@@ -236,9 +235,17 @@ def load_retrieval(
         collection = folder.load_retrieval(path, split, drop_unknown, name=name)
     else:
         raise _unknown(name, "retrieval")
-    account.asked.add(name)
-    account.loaded[name] = collection.fingerprint
+    _enter(name, collection)
     return collection
+
+
+def _enter(name: str, loaded: Pairs | RetrievalSet) -> None:
+    """Enter what was loaded in the account; of manuals, hundreds of which may be, all as one."""
+    whole = _manual(name) is not None
+    account.asked.add("manuals" if whole else name)
+    account.loaded["manuals" if whole else name] = (
+        manuals.fingerprint() if whole else loaded.fingerprint
+    )
 
 
 def is_available(*names: str) -> bool:
@@ -294,11 +301,11 @@ def known_fingerprints(name: str) -> set[str]:
     key = source_key(name)
     if key == "missing" or name.startswith("hub:"):
         return set()
-    splits: tuple[Any, ...] = ()  # sources of $CDE_DATA are trained on whole
-    if name.startswith(("pydocs", "manuals", "folder:")):
-        splits = get_args(Split)
     if _manual(name) is not None:
-        splits += ("validation",)
+        return {manuals.fingerprint()}
+    splits: tuple[Split, ...] = ()
+    if name.startswith(("pydocs", "folder:")):  # sources of $CDE_DATA are trained on whole
+        splits = get_args(Split)
     kept = cache_folder("fingerprints") / f"{content_hash([name, *splits])}.json"
     stored = read_json(kept, since="format")
     if stored is not None and stored["key"] == key:

@@ -9,7 +9,8 @@ import pytest
 
 import cde
 from cde.data import installed, manuals
-from cde.data.sources import is_available
+from cde.data.sources import is_available, known_fingerprints
+from cde.provenance import account
 
 TEN = "it has as many words as a description needs here"
 
@@ -138,3 +139,15 @@ def test_both_vendors_formats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         ["google/shop", "shops teas list", f"Lists teas: {TEN}.", "text"],
         ["google/shop", "leafv2beta leaves leaf size", f"Size: {TEN}.", "text"],
     ]
+
+
+def test_of_all_manuals_that_are_loaded_the_account_has_one_entry() -> None:
+    """Hundreds of names in a record would each be loaded to see whether its data are here."""
+    before = dict(account.loaded)
+    account.loaded.clear()
+    cde.load_pairs("manuals/aws/sqs")
+    cde.load_retrieval("manuals/google/drive")
+    found = dict(account.loaded)
+    account.loaded.update(before)
+    assert found == {"manuals": manuals.fingerprint()}
+    assert known_fingerprints("manuals") == {manuals.fingerprint()}

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from cde.training.runs import Run
 
 __all__ = [
+    "COLLECTIONS",
     "PARAMETERS",
     "EvaluationSet",
     "Recipe",
@@ -56,7 +57,8 @@ PARAMETERS = (
     "layers",
     "learning_rate",
 )
-_COLLECTIONS = (
+#: judged collections of $CDE_DATA/beir that encoders are tested on
+COLLECTIONS = (
     "scifact",
     "med",
     "cranfield",
@@ -184,7 +186,7 @@ class Recipe:
             raise ValueError(
                 f"with data {self.base.data!r} the tests are collections of $CDE_DATA/beir, of "
                 f"which {len(names)} are "
-                f"here and two are needed: {', '.join(_COLLECTIONS)}"
+                f"here and two are needed: {', '.join(COLLECTIONS)}"
             )
         found: list[tuple[str, RetrievalSet, Literal["in", "out"]]] = [
             (name.partition("/")[2], load_retrieval(name), where) for name, where in names
@@ -217,7 +219,7 @@ class Recipe:
             ]
         out, within = (_HELD_OUT, _SEEN) if self.profile != "smoke" else (_HELD_OUT[1:3], _SEEN[:1])
         if self.base.data != "pydocs":
-            there = [f"beir/{name}" for name in _COLLECTIONS if is_available(f"beir/{name}")]
+            there = [f"beir/{name}" for name in COLLECTIONS if is_available(f"beir/{name}")]
             if len(there) < 2 and self.base.data.startswith("folder:"):
                 there = [f"pydocs/{name}" for name in out]
             return [(name, "out") for name in there]

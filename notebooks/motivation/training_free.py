@@ -117,25 +117,12 @@ page.in_numbers(
 # are of other kinds: questions, titles, claims.
 
 # %%
-from cde.data import is_available, load_retrieval
+from cde.data import is_available
 from cde.surrogate import Surrogate
 from cde_studies.motivation import training_free
 
-JUDGED = ["cacm", "cisi", "climate-fever-evidence", "cosqa", "covidqa-docs", "cranfield"]
-JUDGED += ["csfcube", "med", "scifact"]
-if long_run and not is_available("pairs/*", *(f"beir/{name}" for name in JUDGED)):
+if long_run and not is_available("pairs/*", *training_free.JUDGED):
     raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
-
-
-def judged(sizes):
-    """Collections that people judged, with queries of theirs that are not asked."""
-    found = []
-    for name in JUDGED:
-        whole = load_retrieval(f"beir/{name}")
-        asked = whole.shrink(*sizes, settings.seed)
-        left = [one for one in whole.queries if one not in set(asked.queries)]
-        found.append(training_free.Asked(asked, left[:100], name, "judged"))
-    return found
 
 
 def search(manuals, documents, queries, fitted_on, max_tokens, ridge, draws, wide=False):
@@ -148,7 +135,8 @@ def search(manuals, documents, queries, fitted_on, max_tokens, ridge, draws, wid
         for one in training_free.manuals_of(part, sizes, settings.seed, manuals)
     ]
     if wide:
-        asked += training_free.sources_of_pairs(sizes, settings.seed) + judged(sizes)
+        asked += training_free.sources_of_pairs(sizes, settings.seed)
+        asked += training_free.judged(sizes, settings.seed)
     return training_free.search_all(asked, encoder, means, ridge, draws, seed=settings.seed)
 
 
@@ -165,7 +153,8 @@ longer = page.experiment(
     profile="hours",
 )
 scale = None if longer is None else "hours"
-rows = rows if longer is None else longer
+at_scales = {profile: rows} | ({} if longer is None else {"hours": longer})
+rows = at_scales[scale or profile]
 
 # %% [markdown]
 # ## What each way gains
@@ -177,13 +166,19 @@ rows = rows if longer is None else longer
 from cde.intervals import mean_interval
 from cde_studies.significance import smallest_effect
 
-scores = 100 * rows.pivot_table("ndcg", ["part", "collection"], ["way", "context"], sort=False)
+
+def in_points_of(some):
+    """NDCG@10 in points, a line a collection and a column a way."""
+    return 100 * some.pivot_table("ndcg", ["part", "collection"], ["way", "context"], sort=False)
+
+
+scores = in_points_of(rows)
 PLAIN = ("MiniLM", "none")
 READER = ("linear reader", "own")
 GUESS, SAMPLES = "linear reader", "sample queries, 20"
 
 
-def gain(part, way, over=PLAIN):
+def gain(part, way, over=PLAIN, scores=scores):
     """Points that a way has more than another on collections of a part, with its interval."""
     of_part = scores.loc[[part]]
     return mean_interval((of_part[way] - of_part[over]).dropna().to_numpy())
@@ -228,6 +223,20 @@ lines = [
     }
     for name, one in gains.items()
 ]
+plots.table(pd.DataFrame(lines))
+
+# %% [markdown]
+# The same at this page's own settings, which the parameters change, and at `hours`.
+
+# %%
+lines = []
+for name, some in at_scales.items():
+    own_scores = in_points_of(some)
+    of_reader = [gain("test", READER, over, own_scores) for over in (PLAIN, (GUESS, "other"))]
+    gained = dict(
+        zip(("reader − MiniLM", "own − another corpus"), map(str, of_reader), strict=True)
+    )
+    lines.append({"scale": name, "manuals": of_reader[0].n, **gained})
 plots.table(pd.DataFrame(lines))
 
 # %% [markdown]

@@ -32,16 +32,19 @@ from numpy.typing import NDArray
 
 from cde.adaptation import LinearReader, unit
 from cde.benchmark.contexts import random_texts
-from cde.data import Pairs, RetrievalSet, load_pairs, manuals
+from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval, manuals
 from cde.lexical import BM25
 from cde.progress import progress
 from cde.retrieval import evaluate
 from cde_studies.motivation.score_matrices import JudgedMatrix
+from cde_studies.recipes import COLLECTIONS
 
 __all__ = [
+    "JUDGED",
     "Asked",
     "CorpusMeans",
     "corpus_means",
+    "judged",
     "least_near",
     "manuals_of",
     "search_all",
@@ -50,6 +53,8 @@ __all__ = [
 
 Vectors = NDArray[np.float32]
 
+#: collections that people judged: those of the recipes
+JUDGED = [f"beir/{name}" for name in COLLECTIONS]
 #: of the reader that comes with the package: what `least_near` gives for the record of `hours`
 LEAST_NEAR = 0.292
 
@@ -92,6 +97,17 @@ def sources_of_pairs(sizes: tuple[int, int], seed: int) -> list[Asked]:
         first = pd.Series(pairs.documents).drop_duplicates().index  # a text that answers two is one
         named = replace(pairs.select(first.to_numpy()), name=f"pairs/{name}")
         found.append(_asked(named, sizes, seed, "pairs", name))
+    return found
+
+
+def judged(sizes: tuple[int, int], seed: int) -> list[Asked]:
+    """Collections that people judged, and queries of theirs that are not asked."""
+    found = []
+    for name in JUDGED:
+        whole = load_retrieval(name)
+        asked = whole.shrink(*sizes, seed)
+        left = [one for one in whole.queries if one not in set(asked.queries)]
+        found.append(Asked(asked, left[:100], name, "judged"))
     return found
 
 
@@ -144,15 +160,15 @@ def search_all(
     readers = _readers(means, ridge)
     plain = readers["linear reader"]
     letters = encoder.encode_documents(random_texts(context, generator)).mean(axis=0)
-    queries, documents, judged = [], [], []
+    queries, documents, matrices = [], [], []
     for one in progress(asked, "vectors", unit="collections"):
         queries.append(encoder.encode_queries(one.collection.queries))
         documents.append(encoder.encode_documents(one.collection.documents))
-        judged.append(JudgedMatrix.of(one.collection))
+        matrices.append(JudgedMatrix.of(one.collection))
 
     def ndcg(place: int, of_queries: NDArray[Any], of_documents: NDArray[Any]) -> float:
         moved = unit(queries[place] - of_queries) @ unit(documents[place] - of_documents).T
-        return float(judged[place].ndcg(moved).mean())
+        return float(matrices[place].ndcg(moved).mean())
 
     centre = means.documents.mean(axis=0)
     middle = means.queries.mean(axis=0)

@@ -9,8 +9,7 @@ of the corpus that is searched, of another, of none and of random letters; the l
 pairs of one corpus in its own context and in another's, where reading shows first; and how far
 documents move from one to the other (one minus the cosine).
 
-Cost: `DAY` on two cores takes one to six hours a run; an interrupted one goes on from its last
-checkpoint. A test on the way takes half a minute.
+Cost: thousands of steps; an interrupted run goes on from its last checkpoint. None has been made.
 """
 
 from __future__ import annotations

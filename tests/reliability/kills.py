@@ -47,7 +47,6 @@ SHARES = {
 _TEMPORARY = re.compile(
     r"\..*\.cde-[0-9a-f]{8,16}(\..*)?|.*-journal$|\.lock$|\.checkpoint.*|.*damaged.*"
 )
-_SHARED_MEMORY = Path("/dev/shm")
 
 
 @dataclass
@@ -72,6 +71,8 @@ class Server:
         self.temporary.mkdir(parents=True)
         environment = {**os.environ, "TMPDIR": str(self.temporary), "OMP_NUM_THREADS": "1"}
         environment |= {"OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}
+        # not the machine's shared memory, where others leave theirs
+        environment["JOBLIB_TEMP_FOLDER"] = str(self.temporary)
         script = Path(__file__).with_name("stages.py")
         self.process = subprocess.Popen(
             [sys.executable, str(script), str(folder / "shared"), *stages],
@@ -148,9 +149,7 @@ def files_left(folder: Path, temporary: Path) -> list[str]:
     found = [path for path in folder.rglob("*") if _TEMPORARY.fullmatch(path.name)]
     # the store of runs keeps a lock in each run's folder
     kept = [path for path in found if not (path.name == ".lock" and "runs" in path.parts)]
-    shared = _SHARED_MEMORY.glob("joblib_memmapping_folder_*") if _SHARED_MEMORY.is_dir() else ()
-    gone = [path for path in shared if not psutil.pid_exists(int(path.name.split("_")[3]))]
-    return [str(path) for path in (*kept, *temporary.iterdir(), *gone)]
+    return [str(path) for path in (*kept, *temporary.iterdir())]
 
 
 def killed(stage: str, count: int, draws: random.Random, server: Server) -> Count:

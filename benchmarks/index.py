@@ -34,7 +34,6 @@ import numpy as np
 from measuring import in_turns, memory, ratio
 
 import cde
-from cde.corpus import build_index
 
 
 def passages() -> Iterator[str]:
@@ -74,19 +73,23 @@ if __name__ == "__main__":
     minilm.embed(texts[:32])  # load, and warm up
     encoder = RandomDocuments(minilm) if options.random else minilm
     print(f"{len(texts):,} texts, {memory('cpu'):,.0f} MiB before the build")
-    with tempfile.TemporaryDirectory() as place:
-        begun = time.perf_counter()
-        folder = Path(place) / "index"
-        build_index(texts, folder, encoder=encoder)
-        took = time.perf_counter() - begun
-        peak = memory("cpu", peak=True)
-        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        begun = time.perf_counter()
-        index = cde.Index.load(folder, encoder=encoder)
-        loading = time.perf_counter() - begun
+    place = tempfile.TemporaryDirectory()
+    begun = time.perf_counter()
+    folder = Path(place.name) / "index"
+    cde.Index.build(texts, folder, encoder=encoder, on_long="truncate")
+    took = time.perf_counter() - begun
+    peak = memory("cpu", peak=True)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    begun = time.perf_counter()
+    index = cde.Index.load(folder, encoder=encoder)
+    loading = time.perf_counter() - begun
+    begun = time.perf_counter()
+    changes = index.sync([*texts[:-1], "one text of another kind"])
+    syncing = time.perf_counter() - begun
+    print(f"sync: {syncing:.1f} s ({changes})")
     print(f"build: {len(texts) / took:.0f} texts a second; {size / 2**20:,.0f} MiB on disk")
     print(f"memory: {peak:,.0f} MiB at the highest, {peak * 2**20 / 2e9:.0%} of 2 GB")
-    print(f"load: {loading:.1f} s, every file checked")
+    print(f"load: {loading:.1f} s, every row checked")
 
     queries = cde.load_pairs("pydocs/*").sample(options.rounds, 1).queries
     index.search(queries[0])

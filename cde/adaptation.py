@@ -9,11 +9,9 @@ mean. Where there are none, a linear reader predicts it from the documents::
 
     m_q ≈ q̄ + W (m_d − d̄)
 
-W is fitted by ridge regression over many corpora whose queries are known, in which d̄ and q̄ are the
-means. So the reader reads a corpus, at no cost a query. The chapter `training_free` says where this
-helps, where not, and how one can tell beforehand.
-
-Cost: one vector for each document and query that is averaged.
+W is fitted by ridge regression over many corpora whose queries are known, in which d̄ and q̄ are
+the means. The chapter `training_free` says where this helps, where not, and how one can tell
+beforehand.
 """
 
 from __future__ import annotations
@@ -29,19 +27,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.retrieval.systems import Role, SentenceMethods, as_encoder
-from cde.storage import content_hash
-from cde.validation import array_of_numbers, called, checked_texts, encoded
+from cde.storage import atomic_path, content_hash
+from cde.validation import Vectors, array_of_numbers, called, checked_texts, encoded
 
-__all__ = ["AdaptedEncoder", "LinearReader", "Shift", "adapted"]
-
-Vectors = NDArray[np.float32]
-
+__all__ = ["AdaptedEncoder", "LinearReader", "adapted"]
 
 _TENSORS = ("weights", "documents", "queries", "corpora")
 
 
 def unit(vectors: NDArray[Any]) -> Vectors:
-    """Vectors of length 1; one of length nought stays."""
+    """Vectors of length 1; those of length nought stay."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(lengths > 0, lengths, 1), np.float32)
 
@@ -61,44 +56,28 @@ class Shift:
 
 @dataclass(frozen=True)
 class LinearReader:
-    """Predicts the mean vector of a corpus' queries from that of its documents.
+    """Predicts the mean vector of a corpus' queries from that of its documents."""
 
-    Attributes:
-        weights: `(dim, dim)` float32, W of the equation.
-        documents, queries: `(dim,)` float32, the means d̄ and q̄ over the corpora it was fitted on.
-        corpora: `(n, dim)` float32, the mean documents of these corpora.
-        least_near: it is of use where `nearness` is so much or more; −1: everywhere.
-        encoder: `name` of the encoder whose vectors it knows; "" asks for none.
-
-    Example:
-        >>> generator = np.random.default_rng(0)
-        >>> documents = generator.normal(size=(200, 8)).astype(np.float32)
-        >>> reader = LinearReader.fit(documents, 2 * documents + 1, ridge=1e-6)
-        >>> bool(np.allclose(reader.predict(documents[0]), 2 * documents[0] + 1, atol=1e-2))
-        True
-    """
-
+    #: `(dim, dim)`, W of the equation
     weights: Vectors
+    #: `(dim,)`, the means d̄ and q̄ over the corpora it was fitted on
     documents: Vectors
     queries: Vectors
+    #: `(n, dim)`, the mean documents of these corpora
     corpora: Vectors
+    #: name of the encoder whose vectors it knows; "" asks for none
     encoder: str = ""
+    #: it is of use where `nearness` is so much or more
     least_near: float = -1.0
 
     @classmethod
     def fit(
         cls, documents: NDArray[Any], queries: NDArray[Any], ridge: float = 0.03, encoder: str = ""
     ) -> LinearReader:
-        """Ridge regression over corpora.
+        """Ridge regression over the mean vectors of corpora' documents and queries, `(corpora,
+        dim)`.
 
-        Args:
-            documents, queries: `(corpora, dim)`, the mean vectors of each corpus' documents and of
-                its queries.
-            ridge: what is added to the diagonal of X'X, X being the centred means of documents.
-            encoder: `name` of the encoder, which `adapted` compares.
-
-        Raises:
-            ValueError: fewer than two corpora, or two numbers of them.
+        `ridge` is added to the diagonal of X'X, X being the centred means of documents.
         """
         x, y = (
             np.asarray(array_of_numbers(means, name), np.float64)
@@ -116,7 +95,7 @@ class LinearReader:
             weights = x.T @ np.linalg.solve(x @ x.T + ridge * np.eye(len(x)), y)
         else:
             weights = np.linalg.solve(x.T @ x + ridge * np.eye(x.shape[1]), x.T @ y)
-        single = [np.asarray(one, np.float32) for one in (weights, *means, documents)]
+        single = [np.asarray(values, np.float32) for values in (weights, *means, documents)]
         return cls(single[0], single[1], single[2], single[3], encoder)
 
     def predict(self, documents: NDArray[Any]) -> Vectors:
@@ -125,11 +104,7 @@ class LinearReader:
         return np.asarray(self.queries + moved @ self.weights, np.float32)
 
     def nearness(self, documents: NDArray[Any]) -> float:
-        """How near a mean document `(dim,)` is to the corpora that the reader was fitted on.
-
-        Returns:
-            The mean cosine with the ten nearest, after d̄ was taken off; −1 to 1.
-        """
+        """The mean cosine of a mean document with the ten nearest that the reader was fitted on."""
         cosines = unit((documents - self.documents)[None]) @ unit(self.corpora - self.documents).T
         return float(np.sort(cosines[0])[-10:].mean())
 
@@ -138,7 +113,8 @@ class LinearReader:
         from safetensors.numpy import save_file
 
         tensors = {name: getattr(self, name).astype(np.float16) for name in _TENSORS}
-        save_file(tensors, path, {"encoder": self.encoder, "least_near": str(self.least_near)})
+        with atomic_path(path) as file:
+            save_file(tensors, file, {"encoder": self.encoder, "least_near": str(self.least_near)})
 
     @classmethod
     def load(cls, path: Path | str) -> LinearReader:
@@ -158,12 +134,7 @@ def linear_reader() -> LinearReader:
 
 
 class AdaptedEncoder(SentenceMethods):
-    """An encoder whose vectors are shifted, and brought to length 1 again.
-
-    Attributes:
-        encoder: what embeds the texts.
-        shift: what is taken off.
-    """
+    """An encoder whose vectors are shifted, and brought to length 1 again."""
 
     def __init__(self, encoder: Any, shift: Shift) -> None:
         self.encoder, self.shift = encoder, shift
@@ -213,9 +184,6 @@ def adapted(
         reader: where there are no sample queries: what predicts their mean. By default the one that
             comes with the package, which knows MiniLM (`cde.Surrogate()`) and queries that are
             names of things.
-
-    Raises:
-        ValueError: no documents, or a reader that was fitted to another encoder.
 
     Warns:
         UserWarning: the corpus is too unlike those that the reader was fitted on, by the rule of

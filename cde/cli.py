@@ -1,6 +1,6 @@
 """The command `cde`: index one's own text, and look at this machine.
 
-cde index build | search | add | remove | status
+cde index build | sync | search | add | remove | list | status | convert
 cde sources
 cde doctor
 
@@ -22,6 +22,7 @@ import sqlite3
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, entry_points, version
+from io import TextIOWrapper
 from types import ModuleType
 
 from cde.corpus import commands as index_commands
@@ -141,6 +142,9 @@ def main(arguments: Sequence[str] | None = None, more: Sequence[ModuleType] = ()
     """Run the command; return its exit status (0 well, 1 a check or a chapter failed, 2 bad
     input).
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal may not have all letters
+            stream.reconfigure(errors="backslashreplace")
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = given[0] if given else ""
     modules = {module.__name__: module for module in more}

@@ -1,12 +1,8 @@
 """What computes here: the device, the precision that "auto" stands for, and the threads.
 
-Every encoder and every trainer asks this room, so that one answer holds for a whole process.
-`$CDE_PRECISION` may be set to `float32`, `bfloat16` or `int8` to say what "auto" is; the profile
-`smoke` sets it to `float32`, since its numbers are compared between machines. "auto" by itself is
-never int8: numbers would move. Where int8 is asked for, texts are embedded in it
-(`cde.quantised`), and training is in float32, since whole numbers have no gradient.
-
-Cost: nothing; each question is answered once.
+`$CDE_PRECISION` may be set to `float32`, `bfloat16` or `int8` to say what "auto" is. By itself it
+is never int8. Where int8 is asked for, texts are embedded in it (`cde.quantised`), and training is
+in float32, since whole numbers have no gradient.
 """
 
 from __future__ import annotations
@@ -20,30 +16,13 @@ from typing import Literal
 
 from cde.validation import checked_text, shown
 
-__all__ = [
-    "Precision",
-    "bfloat16_is_fast",
-    "chosen_precision",
-    "compute_device",
-    "cpu_class",
-    "describe",
-    "half_precision",
-    "prefer_short_waits",
-    "trained_in",
-]
-
 Precision = Literal["auto", "bfloat16", "float32", "int8"]
 
 
 @lru_cache(maxsize=1)
 def bfloat16_is_fast() -> bool:
     """Whether this machine multiplies bfloat16 matrices faster than float32 ones, not merely
-    whether it can.
-
-    CUDA where it is not emulated; AMX; AVX512-BF16 of AMD; what oneDNN says of processors that are
-    not x86. Intel's AVX512-BF16 without AMX, as in many virtual machines, is half as fast as
-    float32, and AVX512 alone a fifth (measured with 2 cores of a Xeon at 4096 x 384 x 1536; AMD's
-    EPYC: 2.1 times as fast).
+    whether it can. Intel's AVX512-BF16 without AMX is half as fast as float32, AMD's twice as fast.
     """
     import torch
 
@@ -59,9 +38,7 @@ def bfloat16_is_fast() -> bool:
 
 
 def cpu_class() -> Literal["avx2", "avx512", "bfloat16", "cuda", "other"]:
-    """The kind of machine, as far as speed goes: CUDA, a processor on which bfloat16 is fast (AMX,
-    AMD's AVX512-BF16), one with AVX512 or AVX2 alone, or another.
-    """
+    """The kind of machine, as far as speed goes."""
     import torch
 
     if torch.cuda.is_available():
@@ -73,9 +50,7 @@ def cpu_class() -> Literal["avx2", "avx512", "bfloat16", "cuda", "other"]:
 
 
 def chosen_precision(precision: str) -> Literal["bfloat16", "float32", "int8"]:
-    """What texts are embedded in: "auto" is bfloat16 where that is fast and float32 elsewhere, the
-    other words insist.
-    """
+    """What texts are embedded in: "auto" is bfloat16 where that is fast and float32 elsewhere."""
     if not isinstance(precision, str) or precision not in ("bfloat16", "float32", "int8"):
         if not isinstance(precision, str) or precision != "auto":
             raise ValueError(
@@ -103,19 +78,15 @@ def half_precision(precision: str) -> bool:
 
 
 def trained_in(precision: str) -> str:
-    """What a run is computed in, as a part of the key that it is kept under.
-
-    Where `$CDE_PRECISION` is int8, the vectors that make its batches are int8's, and it is another
-    run than one in float32 throughout.
+    """What a run is computed in, as a part of the key that it is kept under: vectors in int8 make
+    other batches.
     """
     word = "bfloat16" if half_precision(precision) else "float32"
     return f"{word}, embeddings in int8" if chosen_precision("auto") == "int8" else word
 
 
 def compute_device(device: str | None = None) -> str:
-    """The device to compute on: the one that is named, else CUDA where there is a GPU, else the
-    CPU.
-    """
+    """The device that is named, else CUDA where there is a GPU, else the CPU."""
     import torch
 
     try:
@@ -129,21 +100,16 @@ def compute_device(device: str | None = None) -> str:
 
 
 def prefer_short_waits() -> None:
-    """Let OpenMP's threads spin briefly while they wait, then sleep; call before torch is loaded.
+    """Let OpenMP's threads spin briefly while they wait, then sleep; before torch is loaded.
 
-    Threads that spin for long wait for each other: beside one busy process a training step takes
-    half as long again and more. Threads that sleep at once cost some per cent on an idle machine.
-    Ten thousand spins cost nothing there that we could measure, and help as much beside other work
-    (`benchmarks/waiting.py`). A user's own `OMP_WAIT_POLICY` or `GOMP_SPINCOUNT` wins.
+    Threads that spin for long wait for each other where other work runs (`benchmarks/waiting.py`).
     """
     if "OMP_WAIT_POLICY" not in os.environ and "torch" not in sys.modules:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 def describe() -> str:
-    """What computes here: the GPU, or the processor, the number of threads and the precision of
-    "auto" on it.
-    """
+    """What computes here: the GPU, or the processor, its threads and the precision of "auto"."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         return str(torch.cuda.get_device_name())

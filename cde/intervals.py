@@ -15,19 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "EQUAL",
-    "RESAMPLES",
-    "STUDENT",
-    "Interval",
-    "PairedTest",
-    "check_values",
-    "interval_text",
-    "mean_interval",
-    "number_text",
-    "paired_test",
-    "run_interval",
-]
+__all__ = ["Interval", "PairedTest", "mean_interval", "paired_test", "run_interval"]
 
 #: draws of a bootstrap
 RESAMPLES = 2000
@@ -48,7 +36,7 @@ def interval_text(estimate: float, low: float, high: float, digits: int | None =
     """An estimate and its bounds, all with the same decimals."""
     if digits is None:
         digits = _decimals(low, high)
-    shown, lowest, highest = (number_text(one, digits) for one in (estimate, low, high))
+    shown, lowest, highest = (number_text(value, digits) for value in (estimate, low, high))
     return f"{shown} [{lowest}, {highest}]"
 
 
@@ -57,8 +45,8 @@ def _decimals(low: float, high: float) -> int | None:
     if not 0 < half < math.inf:
         return None
     decimals = max(0, 1 - int(f"{half:.1e}".partition("e")[2]))
-    bounds = [one for one in (low, high) if one]
-    while decimals <= _MOST_DECIMALS and not all(round(one, decimals) for one in bounds):
+    bounds = [bound for bound in (low, high) if bound]
+    while decimals <= _MOST_DECIMALS and not all(round(bound, decimals) for bound in bounds):
         decimals += 1
     return decimals if decimals <= _MOST_DECIMALS else None
 
@@ -91,13 +79,7 @@ class Interval:
 
     @property
     def standard_error(self) -> float:
-        """The estimate's standard error, as its interval has it: half its width over the quantile.
-
-        Example:
-            >>> round(Interval(2.0, 1.02, 2.98, 1000, "percentile bootstrap").standard_error, 3)
-            0.5
-        """
-
+        """The estimate's standard error: half its interval's width over the quantile."""
         from scipy import stats
 
         return (self.high - self.low) / 2 / float(stats.t.ppf(0.975, self.freedom))
@@ -107,17 +89,7 @@ class Interval:
 
 
 def mean_interval(values: ArrayLike, seed: int = 0) -> Interval:
-    """Mean of independent values with a percentile bootstrap interval.
-
-    Raises:
-        ValueError: fewer than two values, or a value that is no number.
-
-    Example:
-        >>> interval = mean_interval([1.0, 2.0, 3.0])
-        >>> interval.low < interval.estimate == 2.0 < interval.high
-        True
-    """
-
+    """Mean of independent values with a percentile bootstrap interval."""
     from scipy import stats
 
     array = np.asarray(values, dtype=np.float64).ravel()
@@ -132,34 +104,14 @@ def mean_interval(values: ArrayLike, seed: int = 0) -> Interval:
         rng=np.random.default_rng(seed),
         batch=100,
     ).confidence_interval
-    return Interval(
-        float(array.mean()),
-        float(interval.low),
-        float(interval.high),
-        len(array),
-        "percentile bootstrap",
-    )
+    low, high = float(interval.low), float(interval.high)
+    return Interval(float(array.mean()), low, high, len(array), "percentile bootstrap")
 
 
 def run_interval(values: ArrayLike, over: str = "runs") -> Interval:
-    """Mean of a few independent training runs with Student's interval.
-
-    Three seeds have 27 resamples, so that a bootstrap interval of them is at best their range,
-    which holds the mean of all runs three times in four. Student's supposes that runs scatter
-    normally.
-
-    Args:
-        values: `(n,)`, one a run (or one a pair of runs with the same seed, of a difference).
-        over: what there is one value of, for the interval's method.
-
-    Raises:
-        ValueError: fewer than two values, or a value that is no number.
-
-    Example:
-        >>> print(run_interval([1.0, 2.0, 3.0]))
-        2.0 [-0.5, 4.5]
+    """Mean of a few independent training runs with Student's interval, which supposes that they
+    scatter normally; a bootstrap interval of three is at best their range.
     """
-
     from scipy import stats
 
     array = np.asarray(values, dtype=np.float64).ravel()
@@ -178,20 +130,9 @@ class PairedTest:
 
 
 def paired_test(first: Sequence[float], second: Sequence[float], seed: int = 0) -> PairedTest:
-    """Compare two systems on the same queries: mean of first − second, and a randomisation test.
-
-    Under the null hypothesis each query's two scores may be swapped. The p-value is the share of
-    9,999 random swappings whose mean difference is at least as large, two-sided (Smucker et al.
-    2007). Where there are fewer swappings, it is the share of all of them.
-
-    Raises:
-        ValueError: different lengths, or fewer than two queries.
-
-    Example:
-        >>> paired_test([0.5, 0.6, 0.7], [0.5, 0.6, 0.7]).p_value
-        1.0
+    """Compare two systems on the same queries: the mean of first − second, and a randomisation test
+    of 9,999 swappings of the two scores of a query, two-sided (Smucker et al. 2007).
     """
-
     from scipy import stats
 
     if len(first) != len(second):
@@ -215,7 +156,7 @@ def paired_test(first: Sequence[float], second: Sequence[float], seed: int = 0) 
 
 
 def check_values(array: NDArray[np.float64], least: int) -> None:
-    """Refuse fewer values than an interval needs, and values that are no numbers."""
+    """Refuse fewer values than an interval needs, and values that are not numbers."""
     if len(array) < least:
         raise ValueError(
             f"{least} values or more are needed for an interval; there are {len(array)}"

@@ -1,13 +1,15 @@
 """BM25: ranking by the words that a query and a document have in common.
 
-Terms are lower-cased words, stop words dropped, stemmed (English Snowball), as BM25 sees them.
+Terms are words of two characters or more, whatever their case or form in Unicode (NFKC and case
+folding), stop words dropped, stemmed (English Snowball), as BM25 sees them. A query that has none,
+such as "C++" or "to be or not to be", is searched by all its words.
 
-Chinese, Japanese, Thai, Lao, Khmer and Burmese write no spaces between words, so that a sentence
-would be one word. Where a corpus is written so, `BM25` cuts such runs into pairs of neighbouring
-characters, and single ideographs beside them, as search engines do that have no dictionary. The
-rest of the text is split as ever.
+Chinese, Japanese, Thai, Lao, Khmer and Burmese write no spaces between words, and Korean words end
+in particles. `BM25` cuts such runs into pairs of neighbouring characters, and single ideographs
+beside them, as search engines do that have no dictionary. The rest of the text is split as ever.
 
-Cost: one pass over the texts, about 20,000 short documents a second.
+Cost: one pass over the texts, about 20,000 short documents a second; a second index of all words at
+the first query that asks for one.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import bm25s
 import Stemmer
+from bm25s.stopwords import STOPWORDS_EN
 
 from cde.data import RetrievalSet
 from cde.progress import progress
@@ -27,23 +30,16 @@ from cde.validation import checked_number, checked_texts, checked_whole, shown
 
 __all__ = ["BM25", "Unspaced", "split_into_terms"]
 
-#: how BM25 splits runs of characters that have no spaces between words
+#: how BM25 splits runs of characters that have no spaces between words; "auto" is "pairs"
 Unspaced = Literal["auto", "pairs", "whole"]
 _PORTION = 256  # queries between two steps of the progress bar
-#: of the characters of a corpus, where "auto" takes pairs: names in English text stay far below
-_UNSPACED_SHARE = 0.01
 _IDEOGRAPHS = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f"
 _SOUTH_EAST = "\u0e01-\u0e4e\u0e81-\u0edf\u1000-\u103f\u1050-\u109f\u1780-\u17d3\uaa60-\uaa7f"
-_RUN = re.compile(f"[{_IDEOGRAPHS}{_KANA}{_SOUTH_EAST}]+")
+_RUN = re.compile(f"[{_IDEOGRAPHS}{_KANA}{_SOUTH_EAST}\uac00-\ud7a3]+")
 _IDEOGRAPH = re.compile(f"[{_IDEOGRAPHS}]")
-
-
-def _unspaced_share(texts: Sequence[str]) -> float:
-    """Which part of the characters belongs to writing without spaces."""
-    total = sum(map(len, texts))
-    found = sum(len(run) for text in texts if not text.isascii() for run in _RUN.findall(text))
-    return found / total if total else 0.0
+#: soft hyphens, joiners and marks of emoji, which are not seen
+_UNSEEN = re.compile("[\u00ad\u200c\u200d\u2060\ufeff\ufe00-\ufe0f]+")
 
 
 def _pairs_of(run: str) -> list[str]:
@@ -61,28 +57,44 @@ def _pairs_of(run: str) -> list[str]:
     return (pairs or letters) + (_IDEOGRAPH.findall(run) if pairs else [])
 
 
-def _tokenize_unspaced(texts: Sequence[str]) -> bm25s.tokenization.Tokenized:
-    """As `split_into_terms`, runs of writing without spaces cut into pairs of characters."""
-    # letters of half and full width are other ways of writing the same
-    texts = [text if text.isascii() else unicodedata.normalize("NFKC", text) for text in texts]
-    cut = [[pair for run in _RUN.findall(text) for pair in _pairs_of(run)] for text in texts]
-    spaced = split_into_terms([_RUN.sub(" ", text) for text in texts])
-    vocabulary = dict(spaced.vocab)
-    ids = [
-        [*words, *(vocabulary.setdefault(pair, len(vocabulary)) for pair in pairs)]
-        for words, pairs in zip(spaced.ids, cut, strict=True)
-    ]
+def _words_of(text: str, least: int, whole: bool) -> list[str]:
+    if text.isascii():
+        return re.findall(rf"\w{{{least},}}", text.lower())
+    text = unicodedata.normalize("NFKC", _UNSEEN.sub("", text)).casefold()
+    text = unicodedata.normalize("NFKC", text)
+    runs = [] if whole else _RUN.findall(text)
+    spaced = _RUN.sub(" ", text) if runs else text
+    # vowel signs and accents belong to words, and are no characters of words to `re`
+    marks = "".join(sorted(one for one in set(spaced) if unicodedata.category(one)[0] == "M"))
+    words = re.findall(rf"[\w{marks}]{{{least},}}", spaced)
+    return words + [pair for run in runs for pair in _pairs_of(run)]
+
+
+def split_into_terms(
+    texts: Sequence[str], every: bool = False, whole: bool = False
+) -> bm25s.tokenization.Tokenized:
+    """Each text as numbers of its terms, and the terms themselves: `ids` and `vocab`.
+
+    Args:
+        texts: to be split.
+        every: keep stop words and words of one character too.
+        whole: leave runs without spaces as they are.
+
+    Example:
+        >>> split_into_terms(["The red boats", "Boat", "to be"]).ids
+        [[0, 1], [1], []]
+    """
+    left_out = frozenset(() if every else STOPWORDS_EN)
+    numbers: dict[str, int] = {}
+    rows: list[list[int]] = []
+    for text in progress(list(texts), f"splitting {len(texts):,} texts into words", unit="texts"):
+        words = _words_of(text, 1 if every else 2, whole)
+        rows.append([numbers.setdefault(w, len(numbers)) for w in words if w not in left_out])
+    vocabulary: dict[str, int] = {}
+    stems = Stemmer.Stemmer("english").stemWords(list(numbers))
+    term = [vocabulary.setdefault(stem, len(vocabulary)) for stem in stems]
+    ids = [[term[number] for number in row] for row in rows]
     return bm25s.tokenization.Tokenized(ids=ids, vocab=vocabulary)
-
-
-def split_into_terms(texts: Sequence[str]) -> bm25s.tokenization.Tokenized:
-    """Each text as numbers of its terms, and the terms themselves: `ids` and `vocab`."""
-    stemmer = Stemmer.Stemmer("english")
-    texts = list(texts)
-    shown = progress(texts, f"splitting {len(texts):,} texts into words", unit="texts")
-    return bm25s.tokenize(
-        shown, stopwords="en", stemmer=stemmer, show_progress=False, allow_empty=True
-    )
 
 
 class BM25:
@@ -94,9 +106,8 @@ class BM25:
     Args:
         documents: the corpus.
         k1, b: saturation of term frequency, and strength of length normalisation.
-        unspaced: "pairs" cuts runs of Chinese, Japanese, Thai and the like into pairs of
-            characters; "whole" leaves them, as words; "auto" takes pairs where at least a hundredth
-            of the corpus' characters are of such runs.
+        unspaced: "pairs" or "auto" cuts runs of Chinese, Japanese, Korean, Thai and the like into
+            pairs of characters; "whole" leaves them, as words.
 
     Raises:
         TypeError: documents that are no strings.
@@ -129,16 +140,21 @@ class BM25:
         if checked_number(k1, "k1") < 0 or not 0 <= checked_number(b, "b") <= 1:
             raise ValueError(f"k1 must be 0 or more, and b must be 0 to 1; they are {k1} and {b}")
         self.k1, self.b, self.unspaced = k1, b, unspaced
-        self._index = bm25s.BM25(method="lucene", k1=k1, b=b)
-        pairs = unspaced == "pairs" or (
-            unspaced == "auto" and _unspaced_share(documents) >= _UNSPACED_SHARE
-        )
-        self._split = _tokenize_unspaced if pairs else split_into_terms
-        tokens = self._split(documents)
-        # bm25s cannot index a corpus without a single term; nothing is found in one
-        self._size = len(documents) if any(map(len, tokens.ids)) else 0
-        if self._size:
-            self._index.index(tokens, show_progress=False)
+        self._documents = documents
+        self._indexes: dict[bool, Any] = {}
+        self._size = len(documents) if self._index(False) else 0
+
+    def _index(self, every: bool) -> Any:
+        """The index of ordinary terms, or of all words, made when it is asked for; bm25s cannot
+        index a corpus without a single term.
+        """
+        if every not in self._indexes:
+            tokens = split_into_terms(self._documents, every, self.unspaced == "whole")
+            made = bm25s.BM25(method="lucene", k1=self.k1, b=self.b) if any(tokens.ids) else None
+            if made:
+                made.index(tokens, show_progress=False)
+            self._indexes[every] = made
+        return self._indexes[every]
 
     def __repr__(self) -> str:
         over = f"; {self._size:,} documents" if self._size else ""
@@ -153,17 +169,23 @@ class BM25:
             ValueError: a depth below 1.
         """
         queries, depth = checked_texts(queries, "queries"), checked_whole(depth, "depth")
-        if not self._size or not queries:
-            return [{} for _ in queries]
-        depth = min(depth, self._size)
-        asked, found = self._split(queries), []
-        starts = range(0, len(queries), _PORTION)
-        for start in progress(starts, f"BM25: {len(queries):,} queries", unit="portions"):
-            some = asked._replace(ids=asked.ids[start : start + _PORTION])
-            positions, scores = self._index.retrieve(some, k=depth, show_progress=False)
-            for row, values in zip(positions, scores, strict=True):
-                pairs = zip(row.tolist(), values.tolist(), strict=True)
-                found.append({document: score for document, score in pairs if score > 0})
+        found: list[dict[int, float]] = [{} for _ in queries]
+        rows = list(range(len(queries)))
+        for every in (False, True):
+            asked = split_into_terms(
+                [queries[row] for row in rows], every, self.unspaced == "whole"
+            )
+            known = [place for place, ids in enumerate(asked.ids) if ids]
+            index: Any = self._index(every) if known else None
+            starts = range(0, len(known) if index else 0, _PORTION)
+            for start in progress(starts, f"BM25: {len(known):,} queries", unit="portions"):
+                places = known[start : start + _PORTION]
+                some = asked._replace(ids=[asked.ids[place] for place in places])
+                best = index.retrieve(some, k=min(depth, len(self._documents)), show_progress=False)
+                for place, documents, scores in zip(places, *best, strict=True):
+                    pairs = zip(documents.tolist(), scores.tolist(), strict=True)
+                    found[rows[place]] = {document: score for document, score in pairs if score > 0}
+            rows = [row for row, ids in zip(rows, asked.ids, strict=True) if not ids]
         return found
 
     def rank(

@@ -1,9 +1,8 @@
 """One progress bar for terminals, notebooks and logs.
 
-A bar appears only once work has taken three seconds. Where the output is no terminal (a log, a
-notebook that papermill executes), it is renewed every ten seconds at most, so that logs stay short.
-A bar within another one goes when it has ended; without a terminal, whose cursor could go up a
-line, both write over the same line.
+A bar appears only once work has taken three seconds. Where the output is not a terminal, it is
+renewed every ten seconds at most, so that logs stay short. A bar within another one goes when it
+has ended.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 from tqdm import tqdm
-
-__all__ = ["progress", "without_bars"]
 
 Item = TypeVar("Item")
 

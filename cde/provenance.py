@@ -1,17 +1,13 @@
-"""Where numbers come from: commit, libraries, and the collections that this process has loaded.
-
-Cost: two calls of git, milliseconds.
-"""
+"""Where numbers come from: commit, libraries, and the collections that this process has loaded."""
 
 from __future__ import annotations
 
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-
-__all__ = ["Account", "account", "commit", "libraries", "now"]
 
 #: what moves numbers; faiss comes as one of two distributions, so that one of them is missing
 _LIBRARIES = (
@@ -33,15 +29,11 @@ _LIBRARIES = (
 
 @dataclass
 class Account:
-    """What a process has used.
+    """What a process has used."""
 
-    Attributes:
-        loaded: name → fingerprint of each collection that was loaded.
-        asked: names of collections that were loaded or looked for: what came of them is stale when
-            one appears, changes or goes.
-    """
-
+    #: name → fingerprint of each collection that was loaded
     loaded: dict[str, str] = field(default_factory=dict)
+    #: names that were loaded or looked for: results are stale when one appears, changes or goes
     asked: set[str] = field(default_factory=set)
 
 
@@ -53,10 +45,8 @@ def libraries() -> dict[str, str]:
     """Versions of the libraries that compute, as far as they are installed."""
     versions = {}
     for name in _LIBRARIES:
-        try:
+        with suppress(PackageNotFoundError):
             versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return versions
 
 

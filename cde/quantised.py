@@ -1,24 +1,17 @@
 """Products of linear layers in 8-bit whole numbers, for forward passes where bfloat16 is slow.
 
-Inside `int8_products()` every linear layer over token vectors multiplies whole numbers, and all the
-rest (attention, norms, pooling, the layers behind the pooling) stays in float32. As with autocast,
-the model itself is not touched: its weights stay float32, and that is what is saved and trained.
+Inside `int8_products()` every linear layer over token vectors multiplies whole numbers; attention,
+norms, pooling and the layers behind it stay in float32, and so do the model's weights.
 
-- **Token vectors** get a range of their own for each token. A range for the whole batch, as
-  `torch.ao.quantization.quantize_dynamic` has it, is spoilt by the few dimensions in which
-  transformers are large: MiniLM's cosine to float32 falls to 0.95 then, and stays above 0.998 with
-  a range for each token.
-- **Weights** get a scale for each output. They are rounded once, when they are first used, and
-  again after they have changed; what is kept dies with the weight. PyTorch counts the changes of a
-  tensor, but a fused optimiser changes weights without being counted: `steps_taken` counts its
-  steps.
+- Token vectors get a range of their own for each token: with one for the whole batch, MiniLM's
+  cosine to float32 falls to 0.95; with one for each token it stays above 0.998.
+- Weights get a scale for each output. They are rounded when they are first used, and again after
+  they have changed. PyTorch counts the changes of a tensor, but not those of a fused optimiser:
+  `steps_taken` counts its steps.
 
-The sums are of whole numbers, and the same on every machine. Processors without instructions for
-them (VNNI) add the products of two neighbours in 16 bits first. So that these do not overflow, no
-two neighbouring weights are larger than 128 together; that costs half a bit, not a whole one.
-
-Cost: a quarter of the linear layers' memory more; MiniLM's are rounded in 0.05 s.
-`benchmarks/precision.py` measures speed and cosine.
+The sums are the same on every machine. Processors without VNNI add the products of two neighbours
+in 16 bits first: so that these do not overflow, no two neighbouring weights are larger than 128
+together.
 """
 
 from __future__ import annotations
@@ -35,8 +28,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from cde.hardware import chosen_precision
-
-__all__ = ["Int8Weight", "int8_products", "multiplying", "steps_taken"]
 
 _taken = 0
 
@@ -94,10 +85,8 @@ def _mark(weight: Tensor) -> tuple[int, int, int]:
 
 
 class int8_products(TorchFunctionMode):
-    """In this context linear layers over token vectors, `(batch, T, dim)`, multiply whole numbers.
-
-    For forward passes on a CPU. Layers whose sizes are no multiples of 64 and 16 stay in float32,
-    as do layers behind the pooling. Only the thread that entered is concerned.
+    """In this context, on a CPU, linear layers over token vectors multiply whole numbers, but for
+    those whose sizes are no multiples of 64 and 16.
     """
 
     _known: WeakIdKeyDictionary = WeakIdKeyDictionary()
@@ -148,9 +137,7 @@ def _require_exact() -> None:
 
 @contextmanager
 def multiplying(precision: str, device: torch.device) -> Iterator[None]:
-    """Embed in a precision, within this context: autocast for bfloat16, `int8_products` for
-    int8.
-    """
+    """Embed in a precision, within this context."""
     chosen = chosen_precision(precision)
     if chosen == "int8" and device.type != "cpu":
         raise ValueError(

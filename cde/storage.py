@@ -4,14 +4,13 @@ Everything that `cde` computes once and keeps (embeddings, parsed docstrings, tr
 below one folder, `$CDE_CACHE`, by default the platform's user cache. Deleting that folder costs
 time and nothing else.
 
-- A disk that is full or closed to writing is told with the path and with what to do.
-- Beside each temporary file or folder stands a lock, which its writer holds and which the system
-  takes from it when it ends, by SIGKILL too. Whoever can take the lock knows that the writer is
-  gone: neither a number of a process that was given anew, nor another machine on the same disk, nor
-  a clock that was set can mislead it. What has no lock beside it was not made here, and is left
-  alone. The first temporary file that a process makes in a folder removes what earlier ones left.
-- A file of the cache is believed only if it is what was written. A damaged one is told of in a
-  warning that names it, set aside under another name, and made again by whoever asked for it.
+- Errors of a disk that is full or closed to writing name the path and say what to do.
+- With each temporary file or folder goes a lock, which the system takes from its writer when that
+  ends, by SIGKILL too. Whoever can take the lock knows that the writer is gone. What has no lock is
+  left alone. The first temporary file that a process makes in a folder removes what earlier ones
+  left.
+- A file of the cache is believed only if it is what was written. A damaged one is set aside under
+  another name, with a warning, and made again by whoever asked for it.
 """
 
 from __future__ import annotations
@@ -39,30 +38,6 @@ from typing import Any, Literal
 import platformdirs
 from filelock import FileLock, Timeout
 
-__all__ = [
-    "DamageWarning",
-    "alone",
-    "atomic_path",
-    "cache_folder",
-    "cache_root",
-    "content_hash",
-    "differing_file",
-    "digest_of",
-    "disk_error",
-    "end_with",
-    "lock_reach",
-    "read_json",
-    "read_sealed",
-    "remove_leftovers",
-    "set_aside",
-    "signed",
-    "temporary_folder",
-    "told_of_the_disk",
-    "unsigned",
-    "write_json",
-    "write_sealed",
-]
-
 Reach = Literal["here", "everywhere", "own", "unknown"]
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -81,11 +56,8 @@ def cache_root() -> Path:
 
 
 def lock_reach(path: Path | str) -> Reach:
-    """Who sees the locks that are taken below a path.
-
-    Returns:
-        "here": no other machine has this disk; "everywhere": all that share it; "own": each machine
-        its own alone; "unknown": the kind of disk does not tell.
+    """Who sees the locks that are taken below a path: "here" if no other machine has this disk;
+    "everywhere" all that share it, "own" each machine its own alone; "unknown" if nobody can tell.
     """
     place, kind, options = Path("/"), "", ""
     for line in _MOUNTS.read_text().splitlines() if _MOUNTS.exists() else ():
@@ -143,20 +115,16 @@ _swept: set[Path] = set()
 
 @contextmanager
 def atomic_path(path: Path | str) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it to `path` if the block ends well.
-
-    A reader sees the old file or the new one, never half of one, and a block that raises
-    (or is interrupted) leaves the old file as it was.
-    """
+    """Yield a temporary path, which is renamed to `path` if the block ends well."""
     path = Path(path)
     with told_of_the_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with _reserved(path.parent, path.stem, path.suffix) as temporary:
-            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            temporary.touch(exist_ok=False)
+            mode = temporary.stat().st_mode  # as the user's umask has it
             try:
                 yield temporary
-                # a shared book should be readable
-                temporary.chmod(0o644)
+                temporary.chmod(mode)  # safetensors writes for the owner alone
                 temporary.replace(path)
             finally:
                 temporary.unlink(missing_ok=True)
@@ -191,13 +159,10 @@ def _reserved(folder: Path, stem: str, suffix: str) -> Iterator[Path]:
 
 @cache
 def _machine() -> str:
-    """Marks of this machine's name and of its running system, four digits each.
-
-    Containers on one system have names of their own, and see each other's locks.
-    """
+    """Marks of this machine's name and of its running system, four digits each."""
     name = platform.node()
     system = _BOOT.read_text() if _BOOT.exists() else name
-    return "".join(hashlib.blake2b(one.encode()).hexdigest()[:4] for one in (name, system))
+    return "".join(hashlib.blake2b(text.encode()).hexdigest()[:4] for text in (name, system))
 
 
 def _is_elsewhere(mark: str | None) -> bool:
@@ -230,12 +195,7 @@ def alone(lock: Path | str, what: str) -> Iterator[bool]:
 
 
 def remove_leftovers(folder: Path | str, below: bool = False) -> list[Path]:
-    """Delete what writers that are gone have left of their temporary files in a folder.
-
-    Returns:
-        What was deleted. Files of living writers, of other machines, of others than `cde`, and
-        those that may not be deleted stay.
-    """
+    """Delete what writers of this machine that are gone have left of their temporary files."""
     removed = []
     pattern = ".*.cde-*.lock"
     for lock in Path(folder).rglob(pattern) if below else Path(folder).glob(pattern):
@@ -266,6 +226,12 @@ def digest_of(path: Path | str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def folder_hash(folder: Path | str) -> str:
+    """A hash of all files below a folder, by name and content."""
+    files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+    return content_hash(part for path in files for part in (path.name, digest_of(path)))
+
+
 def differing_file(folder: Path, files: Mapping[str, str]) -> tuple[str, str] | None:
     """The first file that is not what it was, and what is the matter with it; None if all are
     whole.
@@ -279,11 +245,7 @@ def differing_file(folder: Path, files: Mapping[str, str]) -> tuple[str, str] | 
 
 
 def set_aside(path: Path | str, reason: str) -> Path:
-    """Rename a damaged file or folder, so that it is made again, with a warning that names it.
-
-    Returns:
-        Its new path, `<name>.damaged-<number>`, which may be deleted.
-    """
+    """Rename a damaged file or folder, so that it is made again, with a warning: its new path."""
     path = Path(path)
     number = 1
     while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
@@ -329,10 +291,7 @@ def write_json(path: Path | str, values: Mapping[str, Any]) -> None:
 
 
 def read_json(path: Path | str, since: str = "") -> dict[str, Any] | None:
-    """The values that `write_json` wrote; None where there are none.
-
-    A damaged file is set aside, with a warning.
-    """
+    """The values that `write_json` wrote; None where there are none."""
     path = Path(path)
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -356,10 +315,7 @@ def write_sealed(path: Path | str, data: bytes) -> None:
 
 
 def read_sealed(path: Path | str) -> bytes | None:
-    """The bytes that `write_sealed` wrote; None where there are none.
-
-    A damaged file, or one without a seal, is set aside, with a warning.
-    """
+    """The bytes that `write_sealed` wrote; None where there are none."""
     path = Path(path)
     try:
         head, _, data = path.read_bytes().partition(b"\n")
@@ -372,11 +328,8 @@ def read_sealed(path: Path | str) -> bytes | None:
 
 
 def end_with(parent: int) -> None:
-    """End this process when its parent has ended, by SIGKILL too, which tells nobody.
-
-    A signal on the parent's death (Linux's PR_SET_PDEATHSIG) would not do: it comes when the thread
-    ends that started this process.
-    """
+    """End this process when its parent has ended, by SIGKILL too, which tells nobody."""
+    # Linux's PR_SET_PDEATHSIG comes when the thread ends that started this process
 
     def watch() -> None:
         pause = threading.Event()

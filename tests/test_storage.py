@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import platformdirs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny_encoders import CORPUS, bi_encoder, contextual
 
 from cde import storage
+from cde.adaptation import LinearReader
 from cde.storage import atomic_path, cache_folder, content_hash
+from cde.surrogate import Surrogate
 from cde_book.checkout import project_root
 
 PARTS = st.lists(st.text(alphabet="ab", max_size=3), max_size=4)
@@ -136,10 +142,41 @@ def test_a_block_that_fails_or_is_interrupted_leaves_the_old_file_and_nothing_el
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_others_may_read_a_file_that_was_written_atomically(tmp_path: Path) -> None:
-    with atomic_path(tmp_path / "page.html") as temporary:
-        temporary.write_text("x")
-    assert stat.S_IMODE((tmp_path / "page.html").stat().st_mode) == 0o644
+def write_for_the_owner(path: Path) -> None:
+    """As safetensors and tempfile do."""
+    with atomic_path(path) as temporary:
+        temporary.unlink()
+        os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY, 0o600))
+
+
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "a value": lambda folder: storage.write_json(folder / "a.json", {}),
+    "a file of another's making": lambda folder: write_for_the_owner(folder / "a.bin"),
+    "a bi-encoder": lambda folder: bi_encoder().save_pretrained(folder),
+    "a bound encoder": lambda folder: contextual().with_context(CORPUS).save_pretrained(folder),
+    "a reader of means": lambda folder: LinearReader.fit(np.eye(3), np.eye(3)).save(folder / "a"),
+    "vectors": lambda _: Surrogate(max_tokens=8).embed(["a"]),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
+def test_who_may_read_what_is_written_is_for_the_user_s_umask_to_say(
+    umask: int, writer: str, private_cache: Path
+) -> None:
+    """A service of another user reads a model where the umask lets it, and no one where not."""
+    folder = private_cache / "written"
+    folder.mkdir(parents=True)
+    before = os.umask(umask)
+    try:
+        WRITERS[writer](folder)
+    finally:
+        os.umask(before)
+    written = [path for path in private_cache.rglob("*") if path.is_file()]
+    # SQLite opens no file to a group
+    most = 0o644 if writer == "vectors" else 0o666
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in written}
+    assert modes == dict.fromkeys(modes, most & ~umask) and modes
 
 
 def test_the_project_root_is_the_checkout_of_these_tests() -> None:

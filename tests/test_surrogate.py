@@ -16,6 +16,7 @@ import huggingface_hub.constants
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tiny_encoders import backbone_folder
 
 import cde
 from cde import hardware, surrogate
@@ -282,6 +283,23 @@ def test_models_in_different_folders_have_different_caches_whatever_their_files_
         (tmp_path / name).mkdir()
         (tmp_path / name / "pytorch_model.bin").write_bytes(name.encode())
     assert Surrogate(tmp_path / "one").fingerprint != Surrogate(tmp_path / "two").fingerprint
+
+
+def test_a_model_of_the_hub_is_known_by_its_settings_as_well_as_its_weights(tmp_path: Path) -> None:
+    """Two repositories may hold the same weights, and pool or prompt otherwise."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    folder = backbone_folder(tmp_path, "bert")
+    fingerprints = []
+    for pooling, prompt in (("mean", ""), ("cls", ""), ("mean", "query: "), ("mean", "")):
+        modules = [Transformer(str(folder)), Pooling(32, pooling)]
+        fetched = Surrogate("an/encoder")
+        fetched.__dict__["_model"] = SentenceTransformer(
+            modules=modules, prompts={"query": prompt}, device="cpu"
+        )
+        fingerprints.append(fetched.fingerprint)
+    assert len(set(fingerprints)) == 3 and fingerprints[0] == fingerprints[-1]
 
 
 # --- errors

@@ -123,7 +123,7 @@ def bi_encoder(family: str = "bert", seed: int = 0, **settings: Any) -> BiEncode
     """A small bi-encoder in float32 on the CPU."""
     model = BiEncoder(BiEncoderConfig(backbone=BACKBONES[family], **settings))
     spread(model, seed)
-    return model.ready(tokenizer(), "sdpa", "cpu", "float32")  # type: ignore[no-any-return]
+    return model.set_up(tokenizer(), "sdpa", "cpu", "float32")
 
 
 def contextual(family: str = "bert", seed: int = 0, **settings: Any) -> ContextualEncoder:
@@ -131,7 +131,7 @@ def contextual(family: str = "bert", seed: int = 0, **settings: Any) -> Contextu
     backbones = {"first_backbone": BACKBONES[family], "second_backbone": BACKBONES[family]}
     model = ContextualEncoder(ContextualConfig(**{**backbones, "context_size": 4, **settings}))
     spread(model, seed)
-    return model.ready(tokenizer(), "sdpa", "cpu", "float32")  # type: ignore[no-any-return]
+    return model.set_up(tokenizer(), "sdpa", "cpu", "float32")
 
 
 def unit(vectors: Tensor) -> Vectors:

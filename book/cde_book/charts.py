@@ -1,13 +1,15 @@
-"""The charts that several chapters draw: runs as dots, curves of runs, squares with numbers,
-intervals.
+"""The charts that several chapters draw: runs as dots, curves of runs, points, squares with
+numbers, intervals.
 
-Each draws on axes that `cde_book.plots.figure` has opened, in the house style;
-`cde_book.plots.show` shows the figure.
+Each draws on axes that `cde_book.plots.figure` has opened, in the house style, and leaves there
+what it has drawn in words (`cde_book.descriptions`); `cde_book.plots.show` shows the figure, and
+makes its alternative text of these words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,64 +18,243 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from cde.intervals import Interval
-from cde_book.plots import COLORS, MARKERS, MUTED
+from cde_book.descriptions import Series, describe, in_words
+from cde_book.plots import COLORS, INK, MARKERS, MUTED
 
-__all__ = ["curves", "forest", "heatmap", "interval_table", "label_points", "seed_dots"]
+__all__ = ["curves", "forest", "heatmap", "interval_table", "points", "reference", "seed_dots"]
+
+#: a value that others have found, beside ours
+_HOLLOW: dict[str, Any] = {
+    "marker": "D",
+    "markersize": 8,
+    "markerfacecolor": "none",
+    "linestyle": "none",
+}
+_MANY = 20  # points of a line that has no markers
+_Value = tuple[str, Interval | float, float | None]  # a name, its value, the mark beside it
+_Words = Callable[[float], str]
 
 
 def seed_dots(
-    axis: Axes, arms: Mapping[str, Mapping[str, ArrayLike]], xlabel: str, legend: bool = True
+    axis: Axes,
+    arms: Mapping[str, Mapping[str, ArrayLike]],
+    xlabel: str,
+    legend: bool = True,
+    intervals: Mapping[str, Mapping[str, Interval]] | None = None,
+    marks: Mapping[str, Mapping[str, float]] | None = None,
 ) -> None:
     """Draw each training run as a dot: a line for each arm, a colour and a marker for each series.
 
     A series after the first is drawn smaller and a little lower: the control beside what it
-    controls.
+    controls. `intervals` are bars above the dots, `marks` the paper's values as hollow diamonds.
     """
     series = list(dict.fromkeys(name for of_arm in arms.values() for name in of_arm))
-    for place, of_arm in enumerate(arms.values()):
-        for name, values in of_arm.items():
-            number = series.index(name)
-            some = np.asarray(values, dtype=float).ravel()
-            height, size = [place + 0.18 * number] * len(some), 4 if number else 5
-            axis.plot(some, height, markersize=size, **_dots(number))
-    for number, name in enumerate(series):
-        axis.plot([], [], label=name, **_dots(number))
-    axis.set_yticks(range(len(arms)), list(arms))
-    axis.invert_yaxis()
-    axis.set_xlabel(xlabel)
-    if legend and len(series) > 1:  # above the axes: inside, it would cover some seed
-        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=len(series))
+    bar: dict[str, Any] = {"color": INK, "linewidth": 1.6}
+    told: list[_Value] = []
+    for place, (arm, of_arm) in enumerate(arms.items()):
+        for number, name in enumerate(series):
+            some = np.asarray(of_arm.get(name, ()), dtype=float).ravel()
+            height = place + min(0.18, 0.7 / len(series)) * number
+            axis.plot(some, [height] * len(some), markersize=4 if number else 5, **_dots(number))
+            if known := (intervals or {}).get(arm, {}).get(name):
+                over = height - 0.09
+                axis.plot([known.low, known.high], [over, over], marker="", **bar)
+                axis.plot([known.estimate], [over], marker="|", color=INK)
+            mark = (marks or {}).get(arm, {}).get(name)
+            if mark is not None:
+                axis.plot([mark], [height], color=COLORS[number % 6], **_HOLLOW)
+            if len(some):
+                both = arm, name if len(series) > 1 else ""
+                told.append((", ".join(filter(None, both)), known or float(some.mean()), mark))
+    _name_rows(axis, arms, series, xlabel, legend, "the paper" if marks else "")
+    _describe_rows(axis, "dots, one for each run, and their means", told, "the paper")
+
+
+def forest(
+    axis: Axes,
+    intervals: Mapping[str, Interval] | Mapping[str, Mapping[str, Interval]],
+    xlabel: str,
+    bound: float | None = None,
+    marks: Mapping[str, Any] | None = None,
+    marks_are: str = "the paper",
+    legend: bool = True,
+) -> None:
+    """Draw estimates with their intervals, one below the other, and the bound that a claim sets.
+
+    With an interval for each of several series (name → series → interval), each has a colour.
+    `marks` are hollow diamonds beside them, under the same names: what the paper has.
+    """
+    every = {
+        name: dict(one) if isinstance(one, Mapping) else {"": one}
+        for name, one in intervals.items()
+    }
+    beside = {
+        name: one if isinstance(one, Mapping) else {"": one} for name, one in (marks or {}).items()
+    }
+    series = list(dict.fromkeys(one for several in every.values() for one in several))
+    told: list[_Value] = []
+    for place, (name, several) in enumerate(every.items()):
+        for one, interval in several.items():
+            number, mark = series.index(one), beside.get(name, {}).get(one)
+            height = place + min(0.25, 0.7 / len(series)) * number
+            reach = [[interval.estimate - interval.low], [interval.high - interval.estimate]]
+            axis.errorbar([interval.estimate], [height], xerr=reach, **_dots(number))
+            if mark is not None:
+                axis.plot([mark], [height], color=COLORS[number % 6] if one else INK, **_HOLLOW)
+            told.append((", ".join(filter(None, (name, one))), interval, mark))
+    if bound is not None:
+        reference(axis, x=bound)
+    _name_rows(axis, intervals, series, xlabel, legend, marks_are if marks else "")
+    _describe_rows(axis, "dots with 95 % intervals", told, marks_are)
 
 
 def _dots(number: int) -> dict[str, Any]:
     return {"color": COLORS[number % 6], "marker": MARKERS[number % 6], "linestyle": "none"}
 
 
+def _name_rows(
+    axis: Axes, rows: Iterable[str], series: list[str], xlabel: str, legend: bool, marks_are: str
+) -> None:
+    """The names of rows and series, from the top; the legend above the axes, where it covers
+    nothing.
+    """
+    for number, name in enumerate(series):
+        axis.plot([], [], label=name or None, **_dots(number))
+    if marks_are:
+        axis.plot([], [], color=INK, label=marks_are, **_HOLLOW)
+    names, entries = list(rows), len(series) + bool(marks_are)
+    axis.set_yticks(range(len(names)), names)
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.set_xlabel(xlabel)
+    if legend and entries > 1:
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=entries)
+
+
+def _describe_rows(axis: Axes, kind: str, values: Iterable[_Value], marks_are: str) -> None:
+    """Leave names on an axis with their value, or their interval, and the mark beside it."""
+    bounds = [
+        (name, (one.estimate, one.low, one.high) if isinstance(one, Interval) else (one,), mark)
+        for name, one, mark in values
+    ]
+    form, told = in_words(one for _, some, _ in bounds for one in some), []
+    for name, (middle, *ends), mark in bounds:
+        words = form(middle) + (f" [{', '.join(map(form, ends))}]" if ends else "")
+        more = "" if mark is None else f" ({marks_are} {form(mark)})"
+        told.append(Series(name, words + more, *[(middle, form(middle))] * 2))
+    describe(axis, kind, told, is_categorical=True)
+
+
 def curves(
     axis: Axes,
-    series: Mapping[str, pd.DataFrame],
+    series: Mapping[str, pd.DataFrame | pd.Series[float] | Mapping[Any, Interval]],
     places: Mapping[Any, float] | None = None,
     shift: float = 0.0,
     band: bool = False,
 ) -> None:
     """Draw the mean of runs as a line, and the runs around it: as small points, or as a band from
-    least to greatest.
+    least to greatest. A series may be one line, or intervals by place: then these are the band.
     """
-    for number, (label, runs) in enumerate(series.items()):
+    lines: dict[str, pd.Series[float]] = {}
+    for number, (label, some) in enumerate(series.items()):
         look: dict[str, Any] = {"color": COLORS[number % 6], "marker": MARKERS[number % 6]}
-        x = (
-            np.array([float(places[one] if places else one) for one in runs.columns])
-            + shift * number
-        )
-        if band:
-            axis.fill_between(x, runs.min(), runs.max(), color=look["color"], alpha=0.15)
+        runs = _runs(some)
+        if is_intervals := runs.map(lambda one: isinstance(one, Interval)).all(axis=None):
+            low, mean, high = (
+                runs.iloc[0].map(attrgetter(end)).astype(float)
+                for end in ("low", "estimate", "high")
+            )
+        else:
+            low, mean, high = runs.min(), runs.mean(), runs.max()
+        lines[label] = mean
+        x = np.array([float(places[one] if places else one) for one in mean.index]) + shift * number
+        if band or is_intervals:
+            axis.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
         elif len(runs) > 1:
             for values in runs.to_numpy(dtype=float):
                 axis.plot(x, values, **look, linestyle="none", alpha=0.45, markersize=3.5)
         line = ("-", "--")[number // 6 % 2]  # the seventh has the first one's colour
-        axis.plot(x, runs.mean().to_numpy(dtype=float), **look, linestyle=line, label=label)
+        look["marker"] = "" if len(x) > _MANY else look["marker"]
+        axis.plot(x, mean.to_numpy(dtype=float), **look, linestyle=line, label=label)
     if places:
         axis.set_xticks(list(places.values()), [str(name) for name in places])
+    form = in_words(value for mean in lines.values() for value in mean)
+    describe(
+        axis,
+        "lines",
+        [_line(label, mean, form) for label, mean in lines.items() if len(mean.dropna())],
+    )
+
+
+def _runs(some: pd.DataFrame | pd.Series[float] | Mapping[Any, Interval]) -> pd.DataFrame:
+    if isinstance(some, pd.DataFrame):
+        return some
+    return (some if isinstance(some, pd.Series) else pd.Series(dict(some))).to_frame().T
+
+
+def _line(label: str, mean: pd.Series[float], form: _Words) -> Series:
+    """A line in words: its ends, and where it is lowest and highest."""
+    at = [
+        (value, f"{form(value)} at {f'{place:.4g}' if isinstance(place, float) else place}")
+        for place, value in mean.dropna().items()
+    ]
+    words = " to ".join(dict.fromkeys((at[0][1], at[-1][1])))
+    return Series(label, words, min(at), max(at))
+
+
+def points(
+    axis: Axes,
+    series: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    names: Mapping[str, Sequence[Any]] | None = None,
+    **look: Any,
+) -> None:
+    """Draw points, x and y of each series, in a colour and a marker of its own; beside those that
+    have a name, small, the name.
+    """
+    placed = {
+        name: np.asarray([np.ravel(x), np.ravel(y)], dtype=float) for name, (x, y) in series.items()
+    }
+    x_form, y_form = (
+        in_words(value for some in placed.values() for value in some[which]) for which in (0, 1)
+    )
+    told = []
+    for number, (name, some) in enumerate(placed.items()):
+        hollow = {"markerfacecolor": "none", "markersize": 8} if number >= 6 else {}
+        axis.plot(*some, label=name or None, **{**_dots(number), **hollow, **look})
+        named = [str(one) for one in (names or {}).get(name, [""] * some.shape[1])]
+        for text, place in zip(named, some.T, strict=True):
+            if text:
+                at: dict[str, Any] = {"xytext": (4, 3), "textcoords": "offset points"}
+                axis.annotate(text, place, **at, fontsize=7.5, color=MUTED)
+        if some.size:
+            told.append(_points(name, some, named, x_form, y_form))
+    describe(axis, "points", told)
+
+
+def _points(name: str, some: Any, named: list[str], x_form: _Words, y_form: _Words) -> Series:
+    """Points of a series in words: how many, their mean, Pearson's correlation; and the ends."""
+    middle, known = np.nanmean(some, axis=1), some[:, np.isfinite(some).all(axis=0)]
+    words = f"{y_form(middle[1])} at {x_form(middle[0])}"
+    words = f"{some.shape[1]} points, mean {words}" if some.shape[1] > 1 else words
+    if known.shape[1] > 2 and (np.ptp(known, axis=1) > 0).all():
+        words += f", r = {np.corrcoef(known)[0, 1]:.2f}"
+    ends = [int(find(some[1])) for find in (np.nanargmin, np.nanargmax)]
+    values = [
+        (some[1, one], " at ".join(filter(None, (y_form(some[1, one]), named[one]))))
+        for one in ends
+    ]
+    return Series(name, words, *values)
+
+
+def reference(
+    axis: Axes, x: float | None = None, y: float | None = None, name: str = "", **look: Any
+) -> None:
+    """Draw a thin line at a value of x or y: a bound, no difference, what others have found."""
+    look = {"color": MUTED, "linewidth": 0.8, "linestyle": ":", "marker": "", **look}
+    look |= {"label": name} if name else {}
+    for value, draw in ((x, axis.axvline), (y, axis.axhline)):
+        if value is not None:
+            draw(value, **look)
+            describe(axis, line=f"{name} {value:.4g}".strip())
 
 
 def heatmap(
@@ -101,20 +282,23 @@ def heatmap(
     axis.set_xticks(range(len(data.columns)), [str(name) for name in data.columns])
     axis.set_yticks(range(len(data.index)), [str(name) for name in data.index])
     axis.grid(False)
+    describe(
+        axis,
+        "heat map, the least and the greatest of each row",
+        [_row(str(name), row, form) for name, row in data.iterrows()],
+    )
 
 
-def forest(
-    axis: Axes, intervals: Mapping[str, Interval], xlabel: str, bound: float | None = None
-) -> None:
-    """Draw estimates with their intervals, one below the other, and the bound that a claim sets."""
-    for place, interval in enumerate(intervals.values()):
-        reach = [[interval.estimate - interval.low], [interval.high - interval.estimate]]
-        axis.errorbar([interval.estimate], [place], xerr=reach, fmt="o", color=COLORS[0])
-    if bound is not None:
-        axis.axvline(bound, color=MUTED, linewidth=0.8, linestyle=":")
-    axis.set_yticks(range(len(intervals)), list(intervals))
-    axis.invert_yaxis()
-    axis.set_xlabel(xlabel)
+def _row(name: str, row: pd.Series[float], form: str) -> Series:
+    """A row of squares in words: its lowest and its highest."""
+    known = row.dropna()
+    if known.empty:
+        return Series(name, "empty", (np.nan, ""), (np.nan, ""))
+    words = [
+        (float(known.iloc[one]), f"{form.format(known.iloc[one])} in {known.index[one]}")
+        for one in (int(known.argmin()), int(known.argmax()))
+    ]
+    return Series(name, " to ".join(text for _, text in words), *words)
 
 
 def interval_table(
@@ -125,16 +309,3 @@ def interval_table(
     """
     rows = [(*key, one.estimate, one.low, one.high, one.n) for key, one in intervals.items()]
     return pd.DataFrame(rows, columns=[*names, estimate, "low", "high", "n"])
-
-
-def label_points(axes: Axes, x: Any, y: Any, names: Any) -> None:
-    """Write a small name beside each point."""
-    for horizontal, vertical, name in zip(x, y, names, strict=True):
-        axes.annotate(
-            str(name),
-            (horizontal, vertical),
-            xytext=(4, 3),
-            textcoords="offset points",
-            fontsize=7.5,
-            color=MUTED,
-        )

@@ -6,13 +6,14 @@ it measured in the account of its process; the last cell hands the account over 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from cde.intervals import Interval, run_interval
+from cde.intervals import Interval, interval_text, run_interval
 from cde_book.account import account
 from cde_book.ledger import gates, ledger
 from cde_book.markup import Box, render
@@ -21,12 +22,14 @@ from cde_book.verdicts import VERDICTS, Measurement, Reading, Role, Verdict, dec
 from cde_studies.intervals import table_interval
 
 __all__ = [
+    "apart",
     "badges",
     "css",
     "gate",
     "measure",
     "measure_runs",
     "reason",
+    "shown",
     "told",
     "verdict",
     "verdict_table",
@@ -113,6 +116,25 @@ def told(claim: str, holds: str, contradicted: str, otherwise: str) -> str:
     of, so that it stays true when the numbers change.
     """
     return {"holds": holds, "contradicted": contradicted}.get(_decided(claim).verdict, otherwise)
+
+
+def shown(found: Interval | float, digits: int = 1) -> str:
+    """An estimate with its interval, for a sentence; of a number alone, that."""
+    if isinstance(found, Interval):
+        return interval_text(found.estimate, found.low, found.high, digits)
+    return f"{round(found, digits) + 0.0:.{digits}f}"  # no "-0.0"
+
+
+def apart(
+    one: str, found: Interval | float, other: str, unit: str = "points of NDCG@10", digits: int = 1
+) -> str:
+    """What a difference says, without its full stop: *one* is so much above, or below, *other*."""
+    where = "below" if (found.estimate if isinstance(found, Interval) else found) < 0 else "above"
+    if not isinstance(found, Interval):
+        found = abs(found)
+    elif where == "below":
+        found = replace(found, estimate=-found.estimate, low=-found.high, high=-found.low)
+    return f"{one} is {shown(found, digits)} {unit} {where} {other}"
 
 
 def badges() -> str:

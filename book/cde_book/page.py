@@ -192,9 +192,8 @@ def claims_under_test(chapter: str) -> Any:
 
 
 def answer(text: str) -> None:
-    """Set the answer: two or three plain sentences with at most six numbers, which the rendered
-    page shows below its title (through MyST-NB's glue), with the verdicts as badges. What needs
-    more numbers is said in the section *Verdict*, with `in_numbers`.
+    """Set the answer: at most 25 words, the observed result first, which the rendered page shows
+    below its title (through MyST-NB's glue), with the verdicts as badges.
     """
     from IPython.display import Markdown
     from myst_nb import glue  # type: ignore[import-untyped]
@@ -205,7 +204,7 @@ def answer(text: str) -> None:
 
 
 def in_numbers(text: str) -> Any:
-    """A paragraph with the numbers behind the answer, below the verdicts."""
+    """A paragraph below the verdicts, with results that no table and no figure of the page has."""
     from IPython.display import Markdown
 
     return Markdown(inert(" ".join(text.split())))  # type: ignore[no-untyped-call]

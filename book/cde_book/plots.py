@@ -23,6 +23,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
+from cde_book.descriptions import description
 from cde_book.markup import Box
 from cde_book.run_mode import this_run
 
@@ -78,13 +79,17 @@ def _image(svg: str, alt: str, theme: str) -> str:
 
 def show(
     drawing: Figure,
-    alt: str,
     caption: str,
     data: pd.DataFrame,
     answers: str = "",
     lead: bool = False,
+    alt: str = "",
 ) -> Box:
-    """Show a figure with its alternative text, its caption and the numbers behind it."""
+    """Show a figure with its alternative text, its caption and the numbers behind it.
+
+    The charts of `cde_book.charts` describe themselves; `alt` describes what is drawn by hand.
+    """
+    alt = alt or description(drawing)
     if len(alt) < 40:
         raise ValueError(
             f"the alternative text must describe the figure (40 characters or more); it is {alt!r}"

@@ -1,30 +1,22 @@
 """Clusters of training pairs that make hard batches (CDE §4.1, Eqs. 2 and 3; clustering paper §2).
 
-Eq. 2 asks for batches whose pairs are mutually confusable: large f(d, q') + f(d', q) within a
-batch. Eq. 3 replaces it by a k-means objective over pairs with the asymmetric distance m((d, q),
-(d', q')) = ‖φ(d) − ψ(q')‖ + ‖φ(d') − ψ(q)‖. As in the paper, each pair enters k-means as two
-points, φ(d)⊕ψ(q) and ψ(q)⊕φ(d), so that a document is compared with queries and a query with
-documents. FAISS does the k-means, on the GPU where there is one: 100 iterations, the best of 3
-starts.
+Eq. 3 asks for clusters of pairs that are near by the distance m((d, q), (d', q')) = ‖φ(d) − ψ(q')‖
++ ‖φ(d') − ψ(q)‖. As in the paper, each pair enters k-means as two points, φ(d)⊕ψ(q) and ψ(q)⊕φ(d),
+so that a document is compared with queries and a query with documents. FAISS does the k-means, on
+the GPU where there is one: 100 iterations, the best of 3 starts.
 
-A pair belongs to the centroid nearest to its first point, φ(d)⊕ψ(q), as in the authors' code. The
-set of points is its own mirror image, so a centroid may attract mirrored points alone. It then
-stays empty, and there are a few clusters fewer than asked for (`cluster_sizes` tells how large each
-is). Unlike the authors, and as the paper says, the distance is Euclidean, the vectors are not
+A pair belongs to the centroid nearest to its first point, φ(d)⊕ψ(q), as in the authors' code. A
+centroid that attracts mirrored points alone stays empty, so there may be a few clusters fewer than
+asked for. Unlike the authors, and as the paper says, the distance is Euclidean, the vectors are not
 reduced to 128 dimensions first, and every point is used in training.
 
-The clustering paper's method looks at one side only: spherical k-means on the documents' or on the
-queries' vectors (`cluster_vectors`).
+The clustering paper looks at one side only: spherical k-means on the documents' or on the queries'
+vectors (`cluster_vectors`).
 
-**Sets larger than memory.** Vectors may be memory-mapped (`np.memmap`, `np.load(…,
-mmap_mode="r")`), in float32 or float16. With `shard_size`, the pairs of a domain are shuffled by
-the seed and dealt into shards of at most so many pairs. Each shard is clustered on its own, as the
-authors do above 50 million pairs. One shard at a time is in memory, at about 28 · dim bytes a pair
-(half of it for `cluster_vectors`), beside a few numbers for each pair of the whole.
-
-Cost: iterations × starts × 2n × k × 2·dim multiply-adds. `benchmarks/clustering.py` measures it,
-and `faiss.SuperKmeans` beside it: that takes two to three times as long at the few hundred clusters
-of a shard, and pays from about two thousand on.
+**Sets larger than memory.** Vectors may be memory-mapped, in float32 or float16. With `shard_size`,
+the pairs of a domain are shuffled by the seed and dealt into shards of at most so many pairs. Each
+is clustered on its own, as the authors do above 50 million pairs, and one at a time is in memory,
+at about 28 · dim bytes a pair.
 """
 
 from __future__ import annotations
@@ -37,19 +29,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.progress import progress
-from cde.validation import array_of_numbers, checked_switch, checked_whole, group_numbers, shown
+from cde.validation import (
+    Positions,
+    Vectors,
+    array_of_numbers,
+    checked_switch,
+    checked_whole,
+    group_numbers,
+    shown,
+)
 
-__all__ = [
-    "KMeansRun",
-    "cluster_pairs",
-    "cluster_sizes",
-    "cluster_vectors",
-    "paired_points",
-    "run_kmeans",
-]
-
-Vectors = NDArray[np.float32]
-Labels = NDArray[np.int64]
+__all__ = ["KMeansRun", "cluster_pairs", "cluster_vectors", "paired_points", "run_kmeans"]
 
 
 def cluster_pairs(
@@ -61,7 +51,7 @@ def cluster_pairs(
     attempts: int = 3,
     seed: int = 0,
     shard_size: int | None = None,
-) -> Labels:
+) -> Positions:
     """Asymmetric paired k-means (CDE Eq. 3), within each domain.
 
     Args:
@@ -78,10 +68,6 @@ def cluster_pairs(
     Returns:
         `(n,)` int64 labels, 0 … number of clusters − 1, numbered domain after domain, shard after
         shard.
-
-    Raises:
-        ValueError: shapes differ, there are no pairs, a vector is not finite, or a size, a number
-            of iterations or of attempts is below 1.
 
     Example:
         >>> vectors = np.repeat(np.eye(2, dtype=np.float32), 4, axis=0)
@@ -112,37 +98,18 @@ def cluster_vectors(
     attempts: int = 3,
     seed: int = 0,
     shard_size: int | None = None,
-) -> Labels:
+) -> Positions:
     """K-means on one side of the pairs, documents or queries (clustering paper §2 and §3.1).
 
-    Args:
-        vectors: `(n, dim)` float32 (or float16) surrogate vectors of the documents, or of the
-            queries; they may be memory-mapped.
-        cluster_size: pairs a cluster, on average. The paper's 10 clusters of n pairs are ⌈n / 10⌉.
-        domains: the source of each pair; clusters never cross it. By default all are one.
-        spherical: distance by cosine, as in the paper: vectors and centroids have length 1 (a
-            vector of zeros stays one). Otherwise by Euclidean distance.
-        iterations, attempts, seed, shard_size: as for `cluster_pairs`.
-
-    Returns:
-        `(n,)` int64 labels, 0 … number of clusters − 1, numbered domain after domain, shard after
-        shard.
-
-    Raises:
-        ValueError: as `cluster_pairs`.
-
-    Example:
-        >>> vectors = np.array([[1, 0], [9, 1], [0, 1], [1, 9]], np.float32)
-        >>> labels = cluster_vectors(vectors, cluster_size=2)
-        >>> bool(labels[0] == labels[1] != labels[2] == labels[3])
-        True
+    The arguments are those of `cluster_pairs`. `spherical` measures by cosine, as in the paper: the
+    vectors and centroids have length 1.
     """
     vectors = array_of_numbers(vectors, "vectors")
     if vectors.ndim != 2:
         raise ValueError(f"vectors must be (n, dim); they are {vectors.shape}")
     spherical = checked_switch(spherical, "spherical")
 
-    def points_of(rows: Labels) -> Vectors:
+    def points_of(rows: Positions) -> Vectors:
         points = np.ascontiguousarray(vectors[rows], dtype=np.float32)
         if spherical:
             import faiss
@@ -162,14 +129,14 @@ def cluster_vectors(
 
 
 def _cluster(
-    points_of: Callable[[Labels], Vectors],
-    shards: list[Labels],
+    points_of: Callable[[Positions], Vectors],
+    shards: list[Positions],
     cluster_size: int,
     spherical: bool,
     iterations: int,
     attempts: int,
     seed: int,
-) -> Labels:
+) -> Positions:
     labels, offset = np.zeros(sum(map(len, shards)), np.int64), 0
     title = f"clustering {len(labels):,} pairs"
     for rows in progress(shards, title, unit="parts") if len(shards) > 1 else shards:
@@ -187,38 +154,24 @@ def _cluster(
 
 
 class KMeansRun(NamedTuple):
-    """What k-means ends with.
-
-    Attributes:
-        centroids: `(k, dim)` float32.
-        objective: `(iterations,)` float64, for the attempt that was kept: the mean, over points, of
-            the squared distance to the nearest centroid *before* each update, which falls; with
-            `spherical` the mean cosine, which rises. It ends with the iteration that changes
-            nothing, or the last.
-        spherical: whether nearness is the cosine.
-
-    Example:
-        >>> run = KMeansRun(np.eye(2, dtype=np.float32), np.zeros(1), False)
-        >>> run.nearest(np.array([[0.1, 0.8]], np.float32)).tolist()
-        [1]
+    """Centroids, `(k, dim)`, and the objective before each update, `(iterations,)`: the mean of
+    squared distances to the nearest centroid, which falls; if `spherical` of cosines, which rises.
     """
 
     centroids: Vectors
     objective: NDArray[np.float64]
     spherical: bool
 
-    def nearest(self, points: Vectors) -> Labels:
+    def nearest(self, points: Vectors) -> Positions:
         """The nearest centroid of each of `(n, dim)` float32 points, `(n,)` int64."""
         import faiss
 
-        index: Any = (faiss.IndexFlatIP if self.spherical else faiss.IndexFlatL2)(
-            self.centroids.shape[1]
-        )
+        kind: Any = faiss.IndexFlatIP if self.spherical else faiss.IndexFlatL2
+        index = kind(self.centroids.shape[1])
         index = faiss.index_cpu_to_all_gpus(index) if _gpus() else index
         index.add(self.centroids)
-        return np.asarray(
-            index.search(np.ascontiguousarray(points, dtype=np.float32), 1)[1][:, 0], dtype=np.int64
-        )
+        found = index.search(np.ascontiguousarray(points, dtype=np.float32), 1)[1]
+        return np.asarray(found[:, 0], dtype=np.int64)
 
 
 def run_kmeans(
@@ -229,28 +182,7 @@ def run_kmeans(
     attempts: int = 3,
     seed: int = 0,
 ) -> KMeansRun:
-    """FAISS's k-means on all of the points, without domains and shards, with its course.
-
-    `cluster_pairs` is this on `paired_points`, each pair with the centroid nearest to its first
-    point; the page that shows how the objective of CDE Eq. 3 falls calls it directly.
-
-    Args:
-        points: `(n, dim)` float32; of length 1 for `spherical`.
-        clusters: how many, at most n.
-        spherical, iterations, attempts, seed: as for `cluster_vectors`.
-
-    Returns:
-        Centroids, and the objective by iteration.
-
-    Raises:
-        ValueError: points that are no finite `(n, dim)` table, a number of clusters outside 1 … n,
-            or of iterations or attempts below 1.
-
-    Example:
-        >>> run = run_kmeans(np.array([[0.0], [1.0], [9.0], [10.0]], np.float32), clusters=2)
-        >>> sorted(run.centroids.ravel().tolist()), float(run.objective[-1])
-        ([0.5, 9.5], 0.25)
-    """
+    """FAISS's k-means on all of the points `(n, dim)`, without domains and shards."""
     import faiss
 
     points = np.ascontiguousarray(points, dtype=np.float32)
@@ -281,9 +213,8 @@ def run_kmeans(
             kmeans.obj[-1] > kept.obj[-1] if spherical else kmeans.obj[-1] < kept.obj[-1]
         ):
             kept = kmeans
-    return KMeansRun(
-        kept.centroids, np.asarray(kept.obj / len(points), dtype=np.float64), spherical
-    )
+    objective = np.asarray(kept.obj / len(points), dtype=np.float64)
+    return KMeansRun(kept.centroids, objective, spherical)
 
 
 def _gpus() -> int:
@@ -293,21 +224,7 @@ def _gpus() -> int:
 
 
 def paired_points(query_vectors: Vectors, document_vectors: Vectors) -> Vectors:
-    """The two points of each pair: φ(d)⊕ψ(q) for all pairs, then ψ(q)⊕φ(d) for all (CDE §4.1).
-
-    Args:
-        query_vectors, document_vectors: `(n, dim)` float.
-
-    Returns:
-        `(2n, 2·dim)` float32.
-
-    Raises:
-        ValueError: shapes differ, or there are no pairs.
-
-    Example:
-        >>> paired_points(np.array([[1.0]]), np.array([[2.0]])).tolist()
-        [[2.0, 1.0], [1.0, 2.0]]
-    """
+    """The two points of each pair, `(2n, 2·dim)`: all φ(d)⊕ψ(q), then all ψ(q)⊕φ(d) (§4.1)."""
     check_pairs(query_vectors, document_vectors)
     n, dim = query_vectors.shape
     points = np.empty((2 * n, 2 * dim), np.float32)
@@ -317,7 +234,7 @@ def paired_points(query_vectors: Vectors, document_vectors: Vectors) -> Vectors:
 
 
 def check_pairs(query_vectors: Vectors, document_vectors: Vectors) -> None:
-    """Refuse vectors that are no pairs: shapes that differ, or none at all."""
+    """Refuse vectors that are not pairs: shapes that differ, or none at all."""
     if query_vectors.shape != document_vectors.shape or query_vectors.ndim != 2:
         raise ValueError(
             f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} "
@@ -345,7 +262,7 @@ def domain_shards(
     domains: Sequence[str] | None,
     shard_size: int | None = None,
     seed: int = 0,
-) -> list[Labels]:
+) -> list[Positions]:
     """Ascending positions of each shard of each domain; arguments as for `cluster_pairs`."""
     if n == 0:
         raise ValueError("there are no pairs to cluster")
@@ -357,7 +274,7 @@ def domain_shards(
         )
     names = np.zeros(n, np.int64) if domains is None else group_numbers(domains, "domains", n)
     generator, shards = np.random.default_rng(seed), []
-    for rows in np.split(np.argsort(names, kind="stable"), np.cumsum(np.bincount(names))[:-1]):
+    for rows in rows_by_group(names):
         if shard_size is None or len(rows) <= shard_size:
             shards.append(rows)
         else:  # of nearly one size; ascending, so that a file is read from front to back
@@ -366,11 +283,6 @@ def domain_shards(
     return shards
 
 
-def cluster_sizes(labels: Labels) -> Labels:
-    """The number of pairs in each cluster, `(clusters,)` int64.
-
-    Example:
-        >>> cluster_sizes(np.array([0, 0, 1])).tolist()
-        [2, 1]
-    """
-    return np.bincount(labels).astype(np.int64)
+def rows_by_group(numbers: Positions) -> list[Positions]:
+    """Ascending positions of the items of each group, by its number."""
+    return np.split(np.argsort(numbers, kind="stable"), np.cumsum(np.bincount(numbers))[:-1])

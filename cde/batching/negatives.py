@@ -117,6 +117,10 @@ def mine_hard_negatives(
 ) -> Positions:
     """The documents nearest to each query that are not in S(q, d): `(n, count)` int64 positions.
 
+    An answer of the query, in this pair or in another with the same query, is never among them, nor
+    a copy of one: what has equal vectors is the same. Where there are too few other documents,
+    those of S(q, d) come last.
+
     Args:
         query_vectors, document_vectors: `(n, dim)` float32 unit vectors of the pairs.
         count: hard negatives a query.
@@ -124,13 +128,20 @@ def mine_hard_negatives(
         epsilon: documents that score at least the labelled one's score plus ε are false negatives.
 
     Raises:
-        ValueError: a domain that has too few documents.
+        ValueError: a pair whose domain has too few documents that are no answers of its query.
 
     Example:
         >>> vectors = np.array([[1, 0], [0.8, 0.6], [0, 1]], np.float32)
         >>> mine_hard_negatives(vectors, vectors, 1).ravel().tolist()
         [1, 0, 1]
     """
+    asked, held = (
+        np.unique(one, axis=0, return_inverse=True)[1].reshape(-1)
+        for one in (query_vectors, document_vectors)
+    )
+    answers: dict[int, set[int]] = {}
+    for query, document in zip(asked.tolist(), held.tolist(), strict=True):
+        answers.setdefault(query, set()).add(document)
     names = (
         np.zeros(len(query_vectors), np.int64)
         if domains is None
@@ -139,19 +150,25 @@ def mine_hard_negatives(
     mined = np.empty((len(query_vectors), count), np.int64)
     for domain in np.unique(names):
         rows = np.flatnonzero(names == domain)
-        if len(rows) <= count:
-            raise ValueError(
-                f"a domain of {len(rows)} pairs has too few documents for {count} hard negatives "
-                "a query"
-            )
+        copies: dict[int, list[int]] = {}
+        for place, document in enumerate(held[rows].tolist()):
+            copies.setdefault(document, []).append(place)
         for start in range(0, len(rows), 1024):
             some = rows[start : start + 1024]
             scores = query_vectors[some] @ document_vectors[rows].T
             own = np.searchsorted(rows, some)
             limit = scores[np.arange(len(some)), own][:, None] + np.float32(epsilon)
-            # false negatives go behind all others, the labelled document last
+            # false negatives go behind all others, answers nowhere
             ranked = np.where(scores >= limit, scores - 10, scores)
-            ranked[np.arange(len(some)), own] = -np.inf
+            for place, query in enumerate(asked[some].tolist()):
+                taken = [one for answer in answers[query] for one in copies.get(answer, ())]
+                ranked[place, taken] = -np.inf
+            left = np.isfinite(ranked).sum(axis=1)
+            if (left < count).any():
+                raise ValueError(
+                    f"the domain of pair {some[left.argmin()]} has too few documents for {count} "
+                    f"hard negatives a query: {left.min()} of {len(rows)} do not answer it"
+                )
             best = np.argpartition(-ranked, count - 1, axis=1)[:, :count]
             order = np.take_along_axis(-ranked, best, axis=1).argsort(axis=1, kind="stable")
             mined[some] = rows[np.take_along_axis(best, order, axis=1)]

@@ -6,10 +6,9 @@ that of a greedy traveller: begin anywhere, go on to the nearest centroid not ye
 the clusters that share a batch are alike (the paper's choice). Pairs within a cluster are shuffled.
 
 As the paper says, this happens within each domain. The authors' code lays the clusters of all
-domains end to end first, so that a batch may straddle the border of two: `cross_domains=True`.
-
-What does not fill a batch at the end of a row is dropped or kept as a short batch (`drop_last`).
-Which pairs these are changes with the epoch, as each begins its row elsewhere.
+domains end to end first, so that a batch may straddle the border of two: `cross_domains=True`. What
+does not fill a batch at the end of a row is dropped or kept as a short batch (`drop_last`); which
+pairs these are changes with the epoch.
 
 With labels that are all zero and strata as domains (sources, or clusters within sources), each
 batch comes from one stratum, and strata are drawn in proportion to their size, without replacement
@@ -17,9 +16,6 @@ batch comes from one stratum, and strata are drawn in proportion to their size, 
 
 Batches that are laid down before training are a *plan*, a `(steps, batch_size)` table of positions
 of pairs. Any way of making batches can be written as one, and is then trained with.
-
-Cost: O(n · log n); the traveller compares each centroid with its 96 nearest, and with all others
-where those are visited. A plan has 8 bytes a pair and epoch.
 """
 
 from __future__ import annotations
@@ -32,24 +28,27 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cde.batching.clustering import rows_by_group
 from cde.storage import content_hash
-from cde.validation import array_of_numbers, checked_switch, checked_whole, group_numbers, shown
+from cde.validation import (
+    Positions,
+    Vectors,
+    array_of_numbers,
+    checked_switch,
+    checked_whole,
+    group_numbers,
+    shown,
+)
 
 __all__ = ["BatchSampler", "PlannedBatches", "greedy_tour", "pack_batches"]
 
-Vectors = NDArray[np.float32]
-Positions = NDArray[np.int64]
-
 _NEIGHBOURS = 96  # in a list
-_REST = 0.5  # lists are made anew once this part of their centroids is unvisited
+_REST = 0.5  # lists are made again once this part of their centroids is unvisited
 
 
 def greedy_tour(centroids: Vectors, start: int = 0) -> Positions:
-    """Visit every centroid once, each time going on to the nearest one not yet visited.
-
-    Returns:
-        `(k,)` int64, the centroids in the order of the visit. Among equally near ones (distances in
-        float64) the lowest index comes first.
+    """Visit every centroid once, each time going on to the nearest one not yet visited, of equally
+    near ones to that of the lowest index: `(k,)` int64.
     """
     centroids = np.asarray(centroids)
     if centroids.ndim != 2 or not np.isfinite(centroids).all():
@@ -142,12 +141,6 @@ def pack_batches(
     Returns:
         Batches in random order, each `(batch_size,)` int64 positions of pairs, in random order.
 
-    Raises:
-        ValueError: an unknown order, "tsp" without vectors, a batch size below 1 or above what any
-            domain can fill, domains or vectors for another number of pairs, or a domain or label
-            that is missing.
-        TypeError: labels, domains or vectors that are no arrays of names or numbers.
-
     Example:
         >>> batches = pack_batches(np.array([0, 0, 1, 1, 2, 2]), batch_size=2)
         >>> sorted(sorted(batch.tolist()) for batch in batches)
@@ -201,11 +194,7 @@ class _Clusters:
                     f"vectors must hold one for each of the {len(labels)} pairs; it has "
                     f"{len(vectors) if vectors.ndim == 2 else f'shape {vectors.shape}'}"
                 )
-        rows = (
-            np.split(np.argsort(names, kind="stable"), np.cumsum(np.bincount(names))[:-1])
-            if len(labels)
-            else []
-        )
+        rows = rows_by_group(names) if len(labels) else []
         local = [np.unique(labels[some], return_inverse=True)[1] for some in rows]
         centroids = None
         if order == "tsp" and vectors is not None:
@@ -270,31 +259,8 @@ class BatchSampler:
     they stopped.
 
     Epoch e has the batches `pack_batches(…, seed=seed + e)`. The iterator gives whole batches;
-    `slice` is a process's own part of one, so that every process has equally many of them, of one
-    size.
-
-    Args:
-        labels: `(n,)` the cluster of each pair; None for batches from within domains, which may be
-            strata of any kind.
-        batch_size: pairs a batch, over all processes.
-        order, vectors, domains, seed, drop_last, cross_domains: as for `pack_batches`.
-        ranks: processes that share a batch.
-        rank: which of them this is.
-
-    Raises:
-        ValueError: neither labels nor domains, a batch size that `ranks` does not divide, a rank
-            outside 0 … ranks − 1, short batches (`drop_last=False`) for several processes, no batch
-            in an epoch, or as `pack_batches`.
-
-    Example:
-        >>> sampler = BatchSampler(np.array([0, 0, 1, 1]), batch_size=2, ranks=2, rank=1)
-        >>> batch = next(sampler)
-        >>> len(batch), len(sampler.slice(batch)), sampler.batches_per_epoch
-        (2, 1, 2)
-        >>> later = BatchSampler(np.array([0, 0, 1, 1]), batch_size=2, ranks=2, rank=1)
-        >>> later.load_state_dict(sampler.state_dict())
-        >>> next(later).tolist() == next(sampler).tolist()
-        True
+    `slice` is the part of the process `rank` of `ranks`, all of one size. `labels` may be None for
+    batches from within domains; the other arguments are those of `pack_batches`.
     """
 
     def __init__(
@@ -340,13 +306,8 @@ class BatchSampler:
             )
 
     def _pack(self) -> list[Positions]:
-        return _pack(
-            self._clusters,
-            self.batch_size,
-            self.seed + self.epoch,
-            self.drop_last,
-            self.cross_domains,
-        )
+        seed = self.seed + self.epoch
+        return _pack(self._clusters, self.batch_size, seed, self.drop_last, self.cross_domains)
 
     @property
     def batches_per_epoch(self) -> int:
@@ -370,20 +331,13 @@ class BatchSampler:
         return batch[rank * size : (rank + 1) * size]
 
     def state_dict(self) -> dict[str, int | str]:
-        """Where the sampler stands: epoch, batches given in it, and a hash of what its batches
-        depend on.
-
-        It is the same on all ranks, and goes on with any number of them.
+        """Where the sampler stands, the same on all ranks, with a hash of what its batches are
+        made of; any number of ranks can go on from it.
         """
         return {"settings": self._settings, "epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: dict[str, int | str]) -> None:
-        """Go on where the sampler that gave this state stood.
-
-        Raises:
-            ValueError: a state of a sampler with other pairs, clusters, batch size, order, seed or
-                options.
-        """
+        """Go on where the sampler that gave this state stood."""
         if state.get("settings") != self._settings:
             raise ValueError(
                 "the state is of a sampler with other settings (pairs, labels, vectors, domains, "
@@ -413,22 +367,7 @@ class BatchSampler:
 
 
 class PlannedBatches(BatchSampler):
-    """A plan as training reads it, with the plan for its epoch.
-
-    Args:
-        plan: `(steps, batch_size)` positions of pairs; after its last row it begins anew.
-        ranks: processes that share a batch.
-        rank: which of them this is.
-
-    Raises:
-        ValueError: a plan that is no table of whole numbers, or a batch size that `ranks` does not
-            divide.
-
-    Example:
-        >>> batches = PlannedBatches([[0, 1], [2, 3]], ranks=2, rank=1)
-        >>> [batches.slice(next(batches)).tolist() for _ in range(3)]
-        [[1], [3], [1]]
-    """
+    """A plan `(steps, batch_size)` as training reads it; after its last row it begins again."""
 
     def __init__(self, plan: ArrayLike, ranks: int = 1, rank: int = 0) -> None:
         table = np.asarray(plan)
@@ -456,11 +395,7 @@ class PlannedBatches(BatchSampler):
         return {"plan": self._hash(), "epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: dict[str, int | str]) -> None:
-        """Go on where the one that gave this state stood.
-
-        Raises:
-            ValueError: a state of another plan.
-        """
+        """Go on where the one that gave this state stood."""
         if state.get("plan") != self._hash():
             raise ValueError("the state is of another plan: give the same one, or begin anew")
         self.epoch, self.position = int(state["epoch"]), int(state["position"])

@@ -32,14 +32,16 @@ from typing import Any
 
 import numpy as np
 import torch.distributed
+from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
+from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss
 from torch.utils.data import BatchSampler as TorchBatchSampler
 from torch.utils.data import SequentialSampler
 
 from cde.batching.clustering import cluster_pairs
 from cde.batching.packing import BatchSampler, Order
-from cde.surrogate import Surrogate
-from cde.validation import checked_whole, encoded
+from cde.surrogate import Surrogate, minilm_folder
+from cde.validation import checked_number, checked_whole, encoded
 
 __all__ = [
     "ClusteredBatches",
@@ -47,6 +49,7 @@ __all__ = [
     "EpochBatches",
     "clustered_batches",
     "contextual_batches",
+    "filtered_loss",
 ]
 
 #: the default of `TrainConfig.surrogate_tokens`
@@ -138,6 +141,9 @@ def clustered_batches(
 ) -> ClusteredBatches:
     """Batches of neighbours for the trainer of sentence-transformers (CDE §4.1).
 
+    Copies of a document are neighbours too. `filtered_loss` leaves them, and what else may answer a
+    query, out of its negatives.
+
     Args:
         cluster_size: mean pairs of a cluster; by default a batch's.
         order: which clusters share a batch: "tsp" for neighbours, or "random".
@@ -168,6 +174,52 @@ def clustered_batches(
         [[0, 2], [1, 3]]
     """
     return ClusteredBatches(cluster_size, order, columns, domains, surrogate, seed, share_negatives)
+
+
+def filtered_loss(
+    model: Any,
+    epsilon: float = 0.0,
+    temperature: float = 0.05,
+    guide: Any = None,
+    share_negatives: bool = False,
+) -> GISTEmbedLoss:
+    """The loss that leaves false negatives out of a batch of neighbours (CDE Eq. 4), beside
+    `clustered_batches`.
+
+    It is `GISTEmbedLoss` of sentence-transformers, with the surrogate as its guide and documents
+    alone in the denominator: those are left out that the guide finds as good for a query as its
+    own, up to ε, hence copies of its own too, which a batch of neighbours may hold.
+
+    Args:
+        model: the `SentenceTransformer` that is trained.
+        epsilon: ε; above 0 filters less, below 0 more.
+        temperature: cosines are divided by it.
+        guide: a `SentenceTransformer` to filter by; by default MiniLM on the first 64 tokens.
+        share_negatives: as for `clustered_batches`.
+
+    Raises:
+        ValueError: an ε or temperature that is no finite number, or a model without a tokenizer of
+            transformers.
+
+    Example:
+        >>> from sentence_transformers import SentenceTransformer
+        >>> from cde.surrogate import minilm_folder
+        >>> filtered_loss(SentenceTransformer(str(minilm_folder()))).contrast_anchors
+        False
+    """
+    if guide is None:
+        guide = SentenceTransformer(str(minilm_folder()), device=str(model.device))
+        guide.max_seq_length = _TOKENS
+    return GISTEmbedLoss(
+        model,
+        guide,
+        checked_number(temperature, "temperature"),
+        # it leaves out what scores more: with the margin also what scores as much, to the last bit
+        margin=1e-6 - checked_number(epsilon, "epsilon"),
+        contrast_anchors=False,
+        contrast_positives=False,
+        gather_across_devices=share_negatives,
+    )
 
 
 def _processes() -> int:

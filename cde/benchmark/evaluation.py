@@ -22,8 +22,8 @@ from mteb.abstasks import AbsTask
 from sklearn.exceptions import UndefinedMetricWarning
 
 from cde.benchmark.contexts import OURS, Protocol
-from cde.benchmark.models import SEARCHED, benchmark_model
-from cde.data.hub import notice_being_offline
+from cde.benchmark.models import SEARCHED, UNKNOWN, benchmark_model
+from cde.data.readers import notice_being_offline
 from cde.progress import progress
 
 __all__ = ["evaluate_tasks"]
@@ -39,11 +39,19 @@ def evaluate_tasks(
     folder: Path | str | None = None,
     prefixes: bool | None = None,
 ) -> pd.DataFrame:
-    """Main scores of an encoder or ranker, task by task.
+    """Main scores of an encoder, a ranker or a `SentenceTransformer`, task by task.
+
+    With a `folder`, results are read back for the same encoder, by its fingerprint. Of what has
+    none, such as a class of one's own without an attribute `fingerprint`, they never are.
 
     Returns:
         A row for each task, subset, context and draw: task, type, subset, context, draw, score
         (0 to 1).
+
+    Raises:
+        ConnectionError: a task of the Hub, which cannot be reached. Errors of a task's own code
+            come as they are.
+        TypeError: what neither embeds nor ranks.
     """
     rows = []
     cache = None if folder is None else mteb.ResultCache(folder)
@@ -92,7 +100,11 @@ def evaluate_tasks(
 
 
 def _strategy(cache: mteb.ResultCache | None, model: Any, task: AbsTask) -> str:
-    """mteb takes a result of other data for the same where it has every split and subset."""
+    """mteb takes a result of other data for the same where it has every split and subset, and one
+    of another encoder without a fingerprint too.
+    """
+    if model.mteb_model_meta.revision == UNKNOWN:
+        return "always"
     found = cache and cache.load_task_result(task.metadata.name, model.mteb_model_meta)
     same = not found or found.dataset_revision == task.metadata.dataset["revision"]
     return "only-missing" if same else "always"
@@ -109,11 +121,29 @@ def _load(task: AbsTask) -> None:
     notice_being_offline()
     try:
         task.load_data()
-    except Exception as error:  # the Hub's client raises a dozen kinds
+    except Exception as error:
+        if not _of_the_network(error):
+            raise
         raise ConnectionError(
             f"the task {task.metadata.name} reads {path} of the Hub, which cannot be reached "
             f"({type(error).__name__}); `cde mteb --list` names tasks that need no network"
         ) from error
+
+
+#: whose errors are of the way to the Hub: its clients raise a dozen kinds
+_CLIENTS = ("datasets", "huggingface_hub", "fsspec", "httpx", "httpcore", "requests", "urllib3")
+
+
+def _of_the_network(error: Exception) -> bool:
+    """Whether the Hub cannot be reached, and not a task's own code failed."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    raised_in = "" if place is None else str(place.tb_frame.f_globals.get("__name__"))
+    of_files = FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError
+    return raised_in.partition(".")[0] in _CLIENTS or (
+        isinstance(error, OSError) and not isinstance(error, of_files)
+    )
 
 
 @contextmanager

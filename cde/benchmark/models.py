@@ -41,18 +41,26 @@ from cde.benchmark.contexts import (
 from cde.data import RetrievalSet
 from cde.lexical import BM25
 from cde.models import TASK_PREFIXES
-from cde.models.corpus import fingerprint
-from cde.retrieval import Encoder, Ranker, rank, rerank
+from cde.models.contextual import fingerprint
+from cde.retrieval import Encoder, Ranker, SentenceEncoder, as_encoder, rank, rerank
+from cde.retrieval.systems import is_ranker
 from cde.storage import content_hash
 from cde.validation import called, encoded, unknown
 
-__all__ = ["SEARCHED", "BenchmarkEncoder", "BenchmarkRanker", "benchmark_model", "prefixes_of"]
+__all__ = [
+    "SEARCHED",
+    "UNKNOWN",
+    "BenchmarkEncoder",
+    "BenchmarkRanker",
+    "benchmark_model",
+    "prefixes_of",
+]
 
 #: types of tasks that have a corpus to search
 SEARCHED = ("Retrieval", "Reranking", "InstructionRetrieval", "InstructionReranking")
 _CLASSIFIED = ("Classification", "MultilabelClassification", "Regression")
 #: revision of what cannot be told by a hash, such as a class of the user's own
-_UNKNOWN = "unknown"
+UNKNOWN = "unknown"
 _SOURCES = ("own", "other", "random", "null", "none")
 
 
@@ -148,7 +156,11 @@ class BenchmarkEncoder(_Searcher):
         protocol: Protocol = OURS,
         prefixes: bool | None = None,
     ) -> None:
-        reads = bool(getattr(encoder, "reads_context", False))
+        reads, given = bool(getattr(encoder, "reads_context", False)), encoder
+        if isinstance(encoder, SentenceEncoder) and not (
+            reads or isinstance(encoder, Encoder | str)
+        ):
+            encoder = as_encoder(encoder)
         if not reads and not isinstance(encoder, Encoder):
             raise TypeError(
                 f"{type(encoder).__name__} is no encoder: expected encode_queries and "
@@ -177,7 +189,7 @@ class BenchmarkEncoder(_Searcher):
             said_of["tasks"] = content_hash([str(one) for one in beside])
         if self.prefixes:
             said_of["prefixes"] = "of the task"
-        self.mteb_model_meta = _metadata(encoder, name, "dense", said_of)
+        self.mteb_model_meta = _metadata(given, name, "dense", said_of)
 
     def index(
         self, corpus: Any, *, task_metadata: TaskMetadata, hf_split: str, hf_subset: str, **_: Any
@@ -317,7 +329,7 @@ class _Prefixed:
 
 def benchmark_model(encoder: Any, name: str, **options: Any) -> BenchmarkEncoder | BenchmarkRanker:
     """Anything that searches, as a model of mteb."""
-    if isinstance(encoder, Ranker) and not isinstance(encoder, Encoder):
+    if is_ranker(encoder) and not isinstance(encoder, Encoder):
         if options.get("context") not in (None, "none"):
             raise ValueError(
                 f"context {options['context']!r} does not fit: {type(encoder).__name__} ranks "
@@ -333,8 +345,8 @@ def _metadata(
     """What mteb keeps beside results. The revision is a hash of the encoder; the experiment's
     settings are a folder of their own.
     """
-    revision = getattr(encoder, "fingerprint", None) or fingerprint(encoder) or _UNKNOWN
-    if revision == _UNKNOWN and isinstance(encoder, BM25):
+    revision = getattr(encoder, "fingerprint", None) or fingerprint(encoder) or UNKNOWN
+    if revision == UNKNOWN and isinstance(encoder, BM25):
         revision = content_hash([repr(encoder)])
     return ModelMeta.create_empty(
         {

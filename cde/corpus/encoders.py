@@ -21,24 +21,22 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
-from torch import nn
 
 from cde.hardware import Precision, bfloat16_is_fast, chosen_precision
 from cde.lexical import BM25
-from cde.models import ContextualEncoder
-from cde.models.corpus import CorpusEncoder, fingerprint
-from cde.models.encoder import encoder_class
-from cde.models.weights import fetch_folder, read_config
-from cde.retrieval import Encoder, Ranker, SentenceEncoder, as_encoder
 from cde.storage import content_hash
-from cde.surrogate import Surrogate
-from cde.validation import called, encoded
+from cde.validation import Vectors, called, encoded
+
+# models are imported where there are some: a search by words loads no torch
+if TYPE_CHECKING:
+    from torch import nn
+
+    from cde.retrieval import Encoder
 
 __all__ = [
     "Model",
@@ -52,24 +50,27 @@ __all__ = [
     "restored",
 ]
 
-Vectors = NDArray[np.float32]
-
 #: vectors of one text by one encoder differ by so much of their length at most (bfloat16: 0.014)
 _SAME = 0.03
 
 
 #: what an index finds documents by
-Model = Encoder | BM25
+Model: TypeAlias = "Encoder | BM25"
 
 
 def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Model:
     """The encoder to index with: MiniLM for None, a contextual encoder bound to the texts."""
+    if isinstance(encoder, BM25):
+        return encoder
+    from cde.retrieval import Encoder, Ranker, SentenceEncoder, as_encoder
+    from cde.surrogate import Surrogate
+
     name = encoder.__name__ if isinstance(encoder, type) else type(encoder).__name__
     if encoder is None:
         return Surrogate()
     if isinstance(encoder, type):
         raise TypeError(f"encoder must be an object; the class {name} was given: {name}(…)")
-    if isinstance(encoder, Encoder) or type(encoder) is BM25:
+    if isinstance(encoder, Encoder):
         return encoder
     if hasattr(encoder, "with_context"):
         if texts is None:
@@ -106,6 +107,10 @@ def embedded(
 
 def describe(encoder: Any) -> str:
     """An encoder in a few words, for a line of text."""
+    if isinstance(encoder, BM25):
+        return called(encoder)
+    from cde.surrogate import Surrogate
+
     if type(encoder) is Surrogate:
         limit = "" if encoder.max_tokens is None else f", max_tokens={encoder.max_tokens}"
         whole = ", precision='int8'" if encoder.precision == "int8" else ""
@@ -116,6 +121,15 @@ def describe(encoder: Any) -> str:
 def record_of(encoder: Model) -> dict[str, Any]:
     """What identifies an encoder, as JSON: its kind, its settings, its fingerprint."""
     record: dict[str, Any] = {"kind": "other", "name": describe(encoder), "fingerprint": None}
+    if isinstance(encoder, BM25):
+        settings = {name: getattr(encoder, name) for name in ("k1", "b", "unspaced")}
+        mark = content_hash(["bm25", json.dumps(settings)])
+        name = describe(BM25(**settings))
+        return record | {"kind": "bm25", "name": name, "fingerprint": mark} | settings
+    from cde.adaptation import AdaptedEncoder
+    from cde.models.contextual import CorpusEncoder, fingerprint
+    from cde.surrogate import Surrogate
+
     if type(encoder) is Surrogate:
         here = Path(encoder.name)
         precise = copy.copy(encoder)  # one hash for bfloat16 and float32
@@ -129,11 +143,13 @@ def record_of(encoder: Model) -> dict[str, Any]:
             "cache": encoder.cache,
             "fingerprint": precise.fingerprint,
         }
-    if isinstance(encoder, BM25):
-        settings = {name: getattr(encoder, name) for name in ("k1", "b", "unspaced")}
-        mark = content_hash(["bm25", json.dumps(settings)])
-        name = describe(BM25(**settings))
-        return record | {"kind": "bm25", "name": name, "fingerprint": mark} | settings
+    if isinstance(encoder, AdaptedEncoder):
+        inner, shift = record_of(encoder.encoder), encoder.shift
+        mark = inner["fingerprint"] and content_hash([inner["fingerprint"], shift.fingerprint])
+        vectors = {"queries": shift.queries.tolist(), "documents": shift.documents.tolist()}
+        return record | {
+            "kind": "adapted", "fingerprint": mark, "encoder": inner, "shift": vectors
+        }  # fmt: skip
     weights = fingerprint(encoder)
     if weights is None:
         return record
@@ -149,19 +165,28 @@ def record_of(encoder: Model) -> dict[str, Any]:
     }
 
 
-def is_kept(record: dict[str, Any]) -> bool:
+def is_kept(record: Mapping[str, Any]) -> bool:
     """Whether such an encoder is saved with its index, by its own `save_pretrained`."""
-    return record["kind"] in ("model", "bound model")
+    return (record.get("encoder") or record)["kind"] in ("model", "bound model")
 
 
-def restored(record: dict[str, Any], folder: Path) -> Model:
+def restored(record: Mapping[str, Any], folder: Path) -> Model:
     """The encoder that a record is of."""
     kind = record["kind"]
+    if kind == "bm25":
+        return BM25(**{name: record[name] for name in ("k1", "b", "unspaced")})
+    from cde.adaptation import AdaptedEncoder, Shift
+    from cde.models.contextual import CorpusEncoder
+    from cde.models.encoder import encoder_class
+    from cde.models.weights import read_config
+    from cde.surrogate import Surrogate
+
     options: dict[str, Any] = {"precision": _precision(record)}
     give = f"pass the encoder that made the vectors ({record['name']}) as encoder"
     encoder: Model
-    if kind == "bm25":
-        return BM25(**{name: record[name] for name in ("k1", "b", "unspaced")})
+    if kind == "adapted":
+        parts = {name: np.array(one, np.float32) for name, one in record["shift"].items()}
+        return AdaptedEncoder(restored(record["encoder"], folder), Shift(**parts))
     if kind == "surrogate":
         settings = {name: record[name] for name in ("model", "max_tokens", "cache")}
         encoder = Surrogate(**settings, **options)
@@ -190,7 +215,7 @@ def restored(record: dict[str, Any], folder: Path) -> Model:
 
 
 def require_same(
-    record: dict[str, Any], encoder: Model, texts: Sequence[str], vectors: Vectors
+    record: Mapping[str, Any], encoder: Model, texts: Sequence[str], vectors: Vectors
 ) -> None:
     """Refuse an encoder that did not make these vectors."""
     found = record_of(encoder)
@@ -215,7 +240,7 @@ def require_same(
         )
 
 
-def _precision(record: dict[str, Any]) -> str:
+def _precision(record: Mapping[str, Any]) -> str:
     """The precision to load an encoder with: not int8 where its vectors are not."""
     precision = str(record.get("precision", "auto"))
     if precision == "auto" and chosen_precision("auto") == "int8":
@@ -240,8 +265,18 @@ def named_system(
             f"no model {name!r}: accepted are minilm, bm25, a repository of the Hub, and the "
             "folder of a BiEncoder, ContextualEncoder, CorpusEncoder or sentence-transformers model"
         )
-    system: Any = BM25() if name == "bm25" else None
-    if name not in ("minilm", "bm25"):
+    if name == "bm25":
+        if max_tokens is not None:
+            raise ValueError("bm25 reads all words of a text: max_tokens is for minilm")
+        return BM25()
+    from cde.models import ContextualEncoder
+    from cde.models.contextual import CorpusEncoder
+    from cde.models.encoder import encoder_class
+    from cde.models.weights import fetch_folder, read_config
+    from cde.surrogate import Surrogate
+
+    system: Any = None
+    if name != "minilm":
         folder = fetch_folder(path if path.is_dir() else name)
         values = read_config(folder) if (folder / "config.json").is_file() else {}
         kind = encoder_class(values.get("model_type"))

@@ -1,10 +1,10 @@
-"""Documents from files: text, Markdown, JSON lines, CSV and Parquet, one of them or a folder.
+"""Documents from Python's own containers, from tables, and from files: text, Markdown, JSON lines,
+CSV and Parquet, one of them or a folder.
 
 A folder may mix them. It is read in the order of its files' paths, so that two readings give the
-same corpus. What cannot be read is left out and listed, not fatal: a corpus of one's own has such
-files. That are empty documents, bytes that are not UTF-8, rows without a text, files that may not
-be opened, and documents above a limit (`LARGEST`), which are mostly no documents: an encoder reads
-a few hundred tokens of each.
+same corpus. What is not read is left out and counted by reason, not fatal: a corpus of one's own
+has files of other kinds, links, empty documents, bytes that are not UTF-8, rows without a text,
+files that may not be opened, and documents above a limit (`LARGEST`), which are mostly not texts.
 
 Cost: one pass over the files. All texts are held in memory; of a table nothing more than a row (of
 Parquet, 256 rows).
@@ -19,27 +19,33 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import date
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pandas as pd
 
+from cde.corpus.rows import Document
 from cde.data import RetrievalSet
 from cde.progress import progress
+from cde.storage import content_hash
 from cde.validation import checked_texts, checked_whole, encodable, half_of_a_pair, shown, unknown
 
-__all__ = ["LARGEST", "Columns", "judged_set", "left_out_of", "named_texts", "read_texts"]
+__all__ = ["LARGEST", "Columns", "Source", "judged_set", "left_out_of", "named_documents",
+           "read_source"]  # fmt: skip
 
 
-def named_texts(
+def named_documents(
     texts: Any,
     ids: Iterable[str] | None = None,
     columns: Mapping[str, str] | None = None,
     before: Sequence[str] = (),
-) -> tuple[list[str], list[str]]:
-    """Ids and texts of documents, in whatever form they came."""
+) -> list[Document]:
+    """Documents, in whatever form they came."""
+    more: list[Mapping[str, Any]] = []
     numbers = (int(name) for name in before if name.isascii() and name.isdigit())
     following = max(numbers, default=-1) + 1
     if isinstance(texts, RetrievalSet | Mapping) and not _is_of_datasets(texts):
@@ -51,8 +57,12 @@ def named_texts(
         else:
             names = checked_texts(list(texts), "ids")
             documents = [_text_of(row, f"the document {name!r}") for name, row in texts.items()]
+            more = [_rest(row, ("text", "title")) for row in texts.values()]
+    elif isinstance(texts, list) and texts and all(isinstance(one, Document) for one in texts):
+        names, documents = [one.id for one in texts], [one.text for one in texts]
+        more = [one.metadata for one in texts]
     elif (table := _table(texts)) is not None:
-        names, documents = _of_table(*table, columns, following)
+        names, documents, more = _of_table(*table, columns, following)
         names = names if ids is None else checked_texts(ids, "ids")
     else:
         if isinstance(texts, str | Path):
@@ -78,33 +88,46 @@ def named_texts(
             f"{len(there)} of the ids are in the index already, such as {_some(there)}: remove "
             "them first to replace their texts, or give other ids"
         )
-    return names, documents
+    parts = zip(names, documents, more or [{}] * len(names), strict=True)
+    return [Document(*some) for some in parts]
+
+
+def _rest(row: Any, read: Iterable[str]) -> dict[str, Any]:
+    """What else a document's row says: its metadata, as far as JSON can hold it."""
+    if not isinstance(row, Mapping):
+        return {}
+    plain = (str, int, float, bool, list, dict)
+    return {str(k): v for k, v in row.items() if k not in read and isinstance(v, plain) and v == v}
 
 
 def judged_set(
-    ids: Sequence[str],
-    texts: Sequence[str],
+    texts: Mapping[str, str],
     queries: Mapping[str, str],
     qrels: Mapping[str, Mapping[str, int]] | None,
     name: str,
 ) -> RetrievalSet:
     """A corpus with queries, those without a judgement left out where there are judgements."""
     judged = {query: dict(grades) for query, grades in (qrels or {}).items()}
-    there = set(ids)
     stray = [f"the query {query}" for query in judged if query not in queries]
     for query, grades in judged.items():
-        stray += [f"the document {one} of {query}" for one in grades if one not in there]
+        stray += [f"the document {one} of {query}" for one in grades if one not in texts]
     if stray:
         raise ValueError(
             f"{len(stray)} judgements are of what is not there: {_some(stray, '; ')}. Leave them "
             "out of the qrels, or add what is missing"
         )
     asked = [query for query in queries if qrels is None or judged.get(query)]
-    return RetrievalSet(ids, texts, asked, [queries[query] for query in asked], judged, name=name)
+    wanted = [queries[query] for query in asked]
+    return RetrievalSet(list(texts), list(texts.values()), asked, wanted, judged, name=name)
 
 
 def _table(texts: Any) -> tuple[Iterable[Any], Mapping[str, Sequence[Any]]] | None:
-    """Numbers or names of a table's rows, and its columns; None for what is no table."""
+    """Numbers or names of a table's rows, and its columns; None for what is not a table."""
+    if isinstance(texts, list) and texts and all(isinstance(row, Mapping) for row in texts):
+        fields = dict.fromkeys(name for row in texts for name in row)  # records
+        return range(len(texts)), {str(one): [row.get(one) for row in texts] for one in fields}
+    if type(texts).__module__.startswith(("polars.", "pyarrow.")) and hasattr(texts, "columns"):
+        texts = texts.to_pandas()
     if isinstance(texts, pd.DataFrame):
         plain = texts.index.nlevels > 1 or texts.index.equals(pd.RangeIndex(len(texts)))
         names = range(len(texts)) if plain else texts.index.tolist()
@@ -134,16 +157,18 @@ def _of_table(
     table: Mapping[str, Sequence[Any]],
     columns: Mapping[str, str] | None,
     following: int,
-) -> tuple[list[str], list[str]]:
-    """Ids and texts of a table's rows."""
+) -> tuple[list[str], list[str], list[Mapping[str, Any]]]:
+    """Ids, texts and metadata of a table's rows."""
     chosen = Columns.chosen(columns)
     if problem := chosen.missing(table):
         raise ValueError(f"the table has {problem}")
-    wanted = [name for name in (chosen.text, chosen.title, *chosen.ids) if name in table]
     numbered = isinstance(names, range)
-    ids, documents = [], []
-    for place, *values in zip(names, *(table[name] for name in wanted), strict=True):
-        identifier, text = chosen.of(dict(zip(wanted, values, strict=True)))
+    ids: list[str] = []
+    documents: list[str] = []
+    more: list[Mapping[str, Any]] = []
+    for place, *values in zip(names, *table.values(), strict=True):
+        row = dict(zip(table, values, strict=True))
+        identifier, text = chosen.of(row)
         if text is None:
             raise TypeError(
                 f'row {place} has no string in "{chosen.text}": leave such rows out, as by '
@@ -151,7 +176,8 @@ def _of_table(
             )
         ids.append(identifier or str(place + following if numbered else place))
         documents.append(text)
-    return ids, documents
+        more.append(_rest(row, chosen.read))
+    return ids, documents, more
 
 
 def _text_of(row: Any, what: str) -> str:
@@ -175,13 +201,25 @@ def _some(names: list[str], between: str = ", ", most: int = 3) -> str:
 #: bytes that a document may have
 LARGEST = 10_000_000
 
-_TABLES = (".jsonl", ".jsonl.gz", ".csv", ".tsv", ".parquet")
-_SUFFIXES = (".txt", ".md", *_TABLES)
+_TABLES = (".jsonl", ".jsonl.gz", ".ndjson", ".csv", ".tsv", ".parquet")
+_SUFFIXES = (".txt", ".md", ".markdown", ".rst", *_TABLES)
 _ACCEPTED = f"{', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}"
 _MARK = b"\xef\xbb\xbf"  # a byte order mark, as editors on Windows write it, is no part of the text
 
-#: place, text and, where there is no text, the reason
-_Found = Iterator[tuple[str, str, str]]
+
+@dataclass(frozen=True)
+class _LeftOut:
+    """A file or a row that is not read, and why."""
+
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.place} ({self.reason})"
+
+
+#: what there is in a file
+_Found = Iterator[Document | _LeftOut]
 
 
 @dataclass(frozen=True)
@@ -202,14 +240,19 @@ class Columns:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """Columns that may name the document, the first that is there does."""
-        return ("id", "_id") if self.id is None else (self.id,)
+        """Columns that may name the document, the first that is there does; "" for none."""
+        return ("id", "_id") if self.id is None else (self.id,) if self.id else ()
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Columns that are no metadata."""
+        return (self.text, self.title, *self.ids)
 
     def missing(self, found: Any) -> str:
         """Why a table with these columns cannot be read; "" if it can."""
         names = [str(name) for name in found]
         for chosen in (self.text, self.id):
-            if chosen is not None and chosen not in names:
+            if chosen and chosen not in names:
                 part = "text" if chosen == self.text else "id"
                 shown = ", ".join(name[:40] for name in names[:12]) or "none"
                 return (
@@ -225,10 +268,25 @@ class Columns:
             return "", None
         titled = f"{title} {text}" if isinstance(title, str) and title else text
         given = next((row[name] for name in self.ids if row.get(name) is not None), "")
-        if isinstance(given, Real) and float(given).is_integer() and not isinstance(given, bool):
-            given = int(float(given))  # pandas has floats where a whole number is missing
-        whole = isinstance(given, str | Integral) and not isinstance(given, bool)
-        return str(given) if whole else "", titled.strip()
+        return _exact(given), titled.strip()
+
+
+def _exact(given: Any) -> str:
+    """An id as text, to its last digit."""
+    if isinstance(given, str | UUID | date) or (
+        isinstance(given, Integral) and not isinstance(given, bool)
+    ):
+        return str(given)
+    if isinstance(given, Real) and not isinstance(given, bool):
+        if given != given:
+            return ""
+        # pandas has floats where a whole number is missing; above 2^53 they skip numbers
+        if float(given).is_integer() and abs(float(given)) < 2**53:
+            return str(int(float(given)))
+    raise ValueError(
+        f"the id {shown(given)} is of type {type(given).__name__}: ids are strings, whole numbers, "
+        "UUIDs or dates (a float cannot hold all of them: read the column as text)"
+    )
 
 
 @dataclass(frozen=True)
@@ -244,79 +302,156 @@ class _Reading:
         return f"{size:,} bytes, above the limit of {self.largest:,}"
 
 
-def read_texts(
-    path: Path | str, columns: Mapping[str, str] | None = None, largest: int = LARGEST
-) -> tuple[dict[str, str], list[str]]:
+@dataclass(frozen=True)
+class Source:
+    """Where documents are read from, and how: what `sync` reads again.
+
+    Attributes:
+        path: a folder or file; None for documents that came from Python.
+        columns: of tables: the text's, the title's and the id's.
+        largest: bytes that a document may have.
+        apart: a folder that is not read though it lies within, that of the index.
+        root: ids are paths below it; by default `path`, or the folder that the file is in.
+    """
+
+    path: Path | None
+    columns: Mapping[str, str]
+    largest: int = LARGEST
+    apart: Path | None = None
+    root: Path | None = None
+
+    @classmethod
+    def none(cls) -> Source:
+        """No source."""
+        return cls(None, {})
+
+    @classmethod
+    def of(
+        cls,
+        path: Path | str,
+        columns: Mapping[str, str] | None = None,
+        largest: int = LARGEST,
+        apart: Path | None = None,
+    ) -> Source:
+        """A folder or file."""
+        Columns.chosen(columns)
+        largest = checked_whole(largest, "largest")
+        place = Path(path).expanduser().absolute()
+        return cls(place, dict(columns or {}), largest, apart and apart.absolute())
+
+    def to_json(self) -> dict[str, Any]:
+        """As a mapping that JSON can hold."""
+        return {k: str(v) if isinstance(v, Path) else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> Source:
+        """What `to_json` gave."""
+        places = {name: saved[name] and Path(saved[name]) for name in ("path", "apart", "root")}
+        return cls(columns=saved["columns"], largest=saved["largest"], **places)
+
+
+def read_source(source: Source) -> tuple[list[Document], list[str]]:
     """Read the text, Markdown, JSON lines, CSV and Parquet files of a folder, or one such file.
 
-    A `.txt` or `.md` is one document, its id the path below the folder. A row of a `.jsonl[.gz]`,
-    `.csv`, `.tsv` or `.parquet` is one, with its columns "text", "title" and "id" or "_id", as BEIR
-    has them; without an id, it is named `<path>:<line>`. Hidden files and folders are passed over.
-    Of a folder in BEIR's layout, which has queries beside its corpus, the corpus alone is read.
+    A text file is one document, its id the path below the folder. A row of a table is one, with its
+    columns "text", "title" and "id" or "_id", as BEIR has them; without an id it is named by its
+    file and a hash of its content. Of a folder in BEIR's layout, which has queries beside its
+    corpus, the corpus alone is read.
 
     Returns:
-        Texts by id, in the order of the files' paths; and what was left out, each with its reason.
+        Documents in the order of the files' paths; and what was left out, each with its reason.
     """
-    path = Path(path).expanduser()
-    reading = _Reading(Columns.chosen(columns), checked_whole(largest, "largest"))
+    path = source.path
+    assert path is not None
+    reading = _Reading(Columns.chosen(source.columns), source.largest)
     if not path.exists():
         raise FileNotFoundError(f"no folder or file {path}: expected a folder of {_ACCEPTED}")
-    left_out: list[str] = []
+    left_out: list[_LeftOut] = []
     if path.is_dir():
-        files = _files(path, left_out)
+        files = _files(path, left_out, source.apart)
     elif path.name.lower().endswith(_SUFFIXES):
         files = [path]
     else:
         raise ValueError(f"{path} cannot be read: accepted are {_ACCEPTED}, or a folder")
-    root = path if path.is_dir() else path.parent
-    texts: dict[str, str] = {}
+    root = source.root or (path if path.is_dir() else path.parent)
+    found: dict[str, Document] = {}
+    places: dict[str, Path] = {}
     for file in progress(files, f"reading {len(files):,} files", unit="files"):
         relative = file.relative_to(root).as_posix()
-        for name, text, problem in _documents(file, relative, reading):
-            if problem:
-                left_out.append(f"{name} ({problem})")
-            elif name in texts:
-                raise ValueError(
-                    f"{file}: the id {name!r} occurs more than once in {path}; ids must be distinct"
-                )
+        for some in _documents(file, relative, reading):
+            if isinstance(some, _LeftOut):
+                left_out.append(some)
+            elif some.id not in found:
+                found[some.id], places[some.id] = some, file
+            elif some == found[some.id] and places[some.id] == file:
+                left_out.append(_LeftOut(relative, "a row that is there already"))
             else:
-                texts[name] = text
-    if not texts:
+                raise ValueError(
+                    f"{file}: the id {some.id!r} occurs in {places[some.id]} too; ids must be "
+                    'distinct. columns={"id": ""} (--id-column "") names rows by file and content'
+                )
+    if not found:
         more = "; …" if len(left_out) > 3 else ""
-        said = f": {'; '.join(left_out[:3])}{more}" if left_out else f": it has no {_ACCEPTED}"
-        raise ValueError(f"{path} holds no document that can be read{said}")
-    return texts, left_out
+        said = f": {'; '.join(map(str, left_out[:3]))}{more}" if left_out else ": it is empty"
+        raise ValueError(f"{path} holds no document that can be read ({_ACCEPTED}){said}")
+    return list(found.values()), [str(one) for one in left_out]
 
 
-def left_out_of(path: Path | str, read: int, left_out: Sequence[str], most: int = 20) -> str:
+def counted(left_out: Sequence[str]) -> str:
+    """What was not read, counted by reason."""
+    counts = Counter(one.partition(" (")[2].rstrip(")") for one in left_out)
+    return ", ".join(f"{count:,} × {reason}" for reason, count in counts.most_common(8))
+
+
+def left_out_of(path: Any, read: int, left_out: Sequence[str], most: int = 20) -> str:
     """What was read and what was not, as a message."""
     more = f"; and {len(left_out) - most:,} more" if len(left_out) > most else ""
-    listed = "; ".join(left_out[:most])
-    return f"{path}: {read:,} documents were read, {len(left_out):,} left out: {listed}{more}"
+    return (
+        f"{path}: {read:,} documents were read, {len(left_out):,} left out "
+        f"({counted(left_out)}): {'; '.join(left_out[:most])}{more}"
+    )
 
 
-def _files(folder: Path, left_out: list[str]) -> list[Path]:
+def _files(folder: Path, left_out: list[_LeftOut], apart: Path | None) -> list[Path]:
     for corpus in (folder / "corpus.jsonl", folder / "corpus.jsonl.gz"):
         if corpus.is_file() and any(folder.glob("queries.jsonl*")):
             return [corpus]
 
+    def told(path: str | Path, reason: str) -> None:
+        place = os.path.relpath(path, folder).encode("utf-8", "replace").decode()
+        left_out.append(_LeftOut(place, reason))
+
     def unreadable(error: OSError) -> None:
-        place = Path(str(error.filename)).relative_to(folder).as_posix()
-        left_out.append(f"{place} (cannot be read: {error.strerror})")
+        told(str(error.filename), f"cannot be read: {error.strerror}")
 
     found = []
+    inside = folder.resolve()
     for place, folders, names in os.walk(folder, onerror=unreadable):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [
-            Path(place, name)
-            for name in names
-            if name.lower().endswith(_SUFFIXES) and not name.startswith(".")
-        ]
+        for name in list(folders):
+            below = Path(place, name)
+            if below.is_symlink():
+                told(below, "a link to a folder")
+            elif below == apart or any(below.glob("rows-*.lance")):
+                told(below, "an index")
+                folders.remove(name)
+        for name in names:
+            file = Path(place, name)
+            if name.startswith("."):
+                continue
+            if half_of_a_pair(str(file)) is not None:
+                told(file, "its name is not UTF-8")
+            elif not name.lower().endswith(_SUFFIXES):
+                told(file, f"files of kind {file.suffix or 'none'} are not read")
+            elif file.is_symlink() and not file.resolve().is_relative_to(inside):
+                told(file, "a link out of the folder")
+            else:
+                found.append(file)
     return sorted(found, key=lambda file: file.relative_to(folder).as_posix())
 
 
 def _documents(file: Path, relative: str, reading: _Reading) -> _Found:
-    """Name, text and, where there is no text, the reason of each document of a file."""
+    """The documents of a file, and what of it is left out."""
     name = file.name.lower()
     kinds: dict[str, Callable[[Path, str, _Reading], _Found]] = {
         ".csv": _separated_rows,
@@ -324,44 +459,50 @@ def _documents(file: Path, relative: str, reading: _Reading) -> _Found:
         ".parquet": _parquet_rows,
     }
     read = kinds.get(Path(name).suffix, _one_text)
-    if name.endswith((".jsonl", ".jsonl.gz")):
+    if name.endswith((".jsonl", ".jsonl.gz", ".ndjson")):
         read = _json_rows
     found = 0
     try:
         if file.exists() and not file.is_file():  # a pipe would be waited for
-            yield relative, "", "no regular file"
+            yield _LeftOut(relative, "no regular file")
             return
         for one in read(file, relative, reading):
             found += 1
             yield one
     except UnicodeDecodeError as error:
-        yield relative, "", f"not UTF-8 at byte {error.start}"
+        yield _LeftOut(relative, f"not UTF-8 at byte {error.start}")
     except (OSError, EOFError, zlib.error) as error:
         after = f" after {found:,} rows" if found else ""
-        yield relative, "", f"cannot be read{after}: {getattr(error, 'strerror', None) or error}"
+        said = getattr(error, "strerror", None) or error
+        yield _LeftOut(relative, f"cannot be read{after}: {said}")
     else:
         if not found:
-            yield relative, "", "empty"
+            yield _LeftOut(relative, "empty")
 
 
 def _one_text(file: Path, relative: str, reading: _Reading) -> _Found:
     problem = reading.too_large(file.stat().st_size)
     text = "" if problem else file.read_bytes().removeprefix(_MARK).decode("utf-8").strip()
-    yield relative, text, "" if text else problem or "empty"
+    yield Document(relative, text, {}) if text else _LeftOut(relative, problem or "empty")
 
 
-def _of_row(row: Mapping[str, Any], place: str, reading: _Reading) -> tuple[str, str, str]:
-    name, text = reading.columns.of(row)
+def _of_row(row: Mapping[str, Any], place: str, reading: _Reading) -> Document | _LeftOut:
+    try:
+        name, text = reading.columns.of(row)
+    except ValueError as error:
+        return _LeftOut(place, str(error))
     if text is None:
         empty = row.get(reading.columns.text) is None
-        return place, "", "empty" if empty else f'no string in "{reading.columns.text}"'
+        return _LeftOut(place, "empty" if empty else f'no string in "{reading.columns.text}"')
     # JSON may escape half of a surrogate pair: a string to Python, and to no encoder
     if any(half_of_a_pair(one) is not None for one in (name, text)):
-        return place, "", "half of a surrogate pair, which is no text"
+        return _LeftOut(place, "half of a surrogate pair, which is no text")
     if isinstance(row.get(reading.columns.title), list | dict):
-        return place, "", f'no string in "{reading.columns.title}"'
-    problem = reading.too_large(len(text.encode())) if text else "empty"
-    return (place, "", problem) if problem else (name or place, text, "")
+        return _LeftOut(place, f'no string in "{reading.columns.title}"')
+    if problem := reading.too_large(len(text.encode())) if text else "empty":
+        return _LeftOut(place, problem)
+    name = name or f"{place.rpartition(':')[0]}#{content_hash([text], 12)}"
+    return Document(name, text, _rest(row, reading.columns.read))
 
 
 def _json_rows(file: Path, relative: str, reading: _Reading) -> _Found:
@@ -369,7 +510,7 @@ def _json_rows(file: Path, relative: str, reading: _Reading) -> _Found:
     for number, line in enumerate(_lines(file, 8 * reading.largest), start=1):
         place = f"{relative}:{number}"
         if line is None:
-            yield place, "", f"a line above {8 * reading.largest:,} bytes"
+            yield _LeftOut(place, f"a line above {8 * reading.largest:,} bytes")
             continue
         data = line.removeprefix(_MARK) if number == 1 else line
         if not data.strip():
@@ -377,13 +518,13 @@ def _json_rows(file: Path, relative: str, reading: _Reading) -> _Found:
         try:
             row = json.loads(data.decode("utf-8"))
         except UnicodeDecodeError as error:
-            yield place, "", f"not UTF-8 at byte {error.start} of the line"
+            yield _LeftOut(place, f"not UTF-8 at byte {error.start} of the line")
             continue
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict) or not isinstance(row.get(reading.columns.text), str):
             names = ", ".join(name[:40] for name in list(row)[:12]) if isinstance(row, dict) else ""
-            yield place, "", f"{wanted}{names and f'; it has {names}'}"
+            yield _LeftOut(place, f"{wanted}{names and f'; it has {names}'}")
         else:
             yield _of_row(row, place, reading)
 
@@ -421,7 +562,7 @@ def _rows_of(lines: Any, relative: str, reading: _Reading) -> _Found:
     if not header:
         return
     if problem := reading.columns.missing(header):
-        yield relative, "", problem
+        yield _LeftOut(relative, problem)
         return
     rows = csv.reader(lines, **how)
     while True:
@@ -431,12 +572,12 @@ def _rows_of(lines: Any, relative: str, reading: _Reading) -> _Found:
         except StopIteration:
             return
         except csv.Error as error:
-            yield place, "", f"no row: {error}"
+            yield _LeftOut(place, f"no row: {error}")
             continue
         if row and len(row) != len(header):
-            yield place, "", f"{len(row)} columns, expected {len(header)}"
+            yield _LeftOut(place, f"{len(row)} columns, expected {len(header)}")
         elif any(not field.isascii() and not _is_decoded(field) for field in row):
-            yield place, "", "not UTF-8"
+            yield _LeftOut(place, "not UTF-8")
         elif row:
             yield _of_row(dict(zip(header, row, strict=True)), place, reading)
 
@@ -456,14 +597,12 @@ def _parquet_rows(file: Path, relative: str, reading: _Reading) -> _Found:
         with parquet.ParquetFile(file) as table:
             names = table.schema_arrow.names
             if problem := reading.columns.missing(names):
-                yield relative, "", problem
+                yield _LeftOut(relative, problem)
                 return
-            columns = reading.columns
-            wanted = [one for one in (columns.text, columns.title, *columns.ids) if one in names]
-            for batch in table.iter_batches(batch_size=256, columns=wanted):
+            for batch in table.iter_batches(batch_size=256):
                 for row in batch.to_pylist():
                     number += 1
                     yield _of_row(row, f"{relative}:{number}", reading)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         after = f" after {number:,} rows" if number else ""
-        yield relative, "", f"cannot be read{after}: {str(error).splitlines()[0][:120]}"
+        yield _LeftOut(relative, f"cannot be read{after}: {str(error).splitlines()[0][:120]}")

@@ -1,54 +1,103 @@
-"""An index: documents of one's own with their vectors, searched exactly, saved and updated.
+"""An index: one's own documents with their vectors, searched exactly, kept in step with a source.
 
-`Index(texts)` embeds each document once. A search embeds the query and takes the largest inner
-products with all documents (`cde.retrieval.search`); nothing is approximated. What is added is
-embedded alone; what is removed is forgotten.
+`Index(texts)` is held in memory. `Index.build(texts, folder)`, `save` and `load` are of an index in
+a folder, a table of LanceDB (`pip install 'contextual-document-embeddings[index]'`), to which each
+change is written at once. A long document is indexed in passages, and scores as its best one.
 
-An index is also a ranker: `cde.compare(index, cde.BM25(), collection)` and
-`cde.Hybrid([index, cde.BM25()])` take it, with `index.retrieval_set(…)` as what is searched.
+A search embeds the query and takes the largest inner products with all passages
+(`cde.retrieval.search`); nothing is approximated. An index is also a ranker:
+`cde.compare(index, cde.BM25(), collection)` and `cde.Hybrid([index, cde.BM25()])` take it, with
+`index.retrieval_set(…)` as what is searched.
 
 Cost: the embedding of the documents, once; n × dim multiply-adds a query; all texts and n × dim
-float32 in memory (100,000 documents of 384 dimensions: 150 MB). Adding and removing copy the
-vectors: give many documents at a time.
+float32 in memory (100,000 passages of 384 dimensions: 150 MB).
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cde.corpus.chunks import OnLong, checked_on_long, limit_of, passages
+from cde.corpus.drift import Drift, Origin, drift
 from cde.corpus.encoders import (
     Model,
     checked_encoder,
     describe,
     embedded,
+    is_kept,
     record_of,
     require_same,
     restored,
 )
-from cde.corpus.files import LARGEST, judged_set, left_out_of, named_texts, read_texts
-from cde.corpus.saving import Origin, Saved, encoder_folder, fingerprint, read_index, write_index
+from cde.corpus.files import LARGEST, Source, judged_set, left_out_of, named_documents, read_source
+from cde.corpus.rows import Document, Rows
+from cde.corpus.table import Table, locked, read_settings, require_free
 from cde.data import RetrievalSet
 from cde.lexical import BM25
-from cde.retrieval import Rankings, evaluate, search
+from cde.progress import progress
+from cde.storage import set_aside
 from cde.validation import checked_whole, encodable
 
-__all__ = ["Index"]
+if TYPE_CHECKING:
+    from cde.retrieval import Rankings
+
+__all__ = ["Changes", "Index", "Status"]
+
+_FOUND = ["query", "id", "score", "text", "passage", "heading", "metadata"]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What `sync` did: ids of documents, and what of the source was not read."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+    moved: list[str]
+    kept: int
+    left_out: list[str]
+
+    def __str__(self) -> str:
+        counts = {name: len(value) for name, value in vars(self).items() if isinstance(value, list)}
+        return ", ".join(
+            f"{count:,} {name.replace('_', ' ')}"
+            for name, count in [*list(counts.items())[:4], ("kept", self.kept)]
+        )
+
+
+@dataclass(frozen=True)
+class Status:
+    """What there is to say of an index."""
+
+    documents: int
+    passages: int
+    dim: int
+    model: str
+    fingerprint: str
+    source: str
+    context: str
+    drift: Drift | None
 
 
 class Index:
     """Documents that can be searched.
 
     Args:
-        texts: a list of strings; or a mapping of id → text, or of id → {"title"?, "text"} as BEIR
-            has it; or a `RetrievalSet`, whose corpus is taken; or a table, a `DataFrame` of pandas
-            or a `Dataset` of datasets, with a column "text" and perhaps "title", "id" or "_id".
+        texts: a list of strings; or a mapping of id → text, or of id → {"title"?, "text", …} as
+            BEIR has it, whose other fields are metadata; or a `RetrievalSet`, whose corpus is
+            taken; or a table, a `DataFrame` of pandas or polars, a `Table` of Arrow, a `Dataset` of
+            datasets or a list of records, with a column "text" and perhaps "title", "id" or "_id".
         ids: a string for each text of a list or row of a table; by default "0", "1", …, for a
             frame without a column of ids its own index.
         encoder: anything with `encode_queries` and `encode_documents`, or a `SentenceTransformer`
@@ -57,9 +106,14 @@ class Index:
             to the texts, as `.with_context(texts)` does with seed 0, once: documents that are added
             leave its context as it is. Bind it yourself for another size, seed or context.
         columns: names of a table's columns, such as ``{"text": "body", "id": "key"}``.
+        on_long: what becomes of documents that are longer than the encoder reads: "chunk" indexes
+            them in passages, "warn", "error" and "truncate" leave them whole, so that the encoder
+            cuts off the rest.
+        sample_queries: some of what people ask, without judgements: the encoder is adapted to the
+            corpus by them (`cde.adapted`), which is worth points on some kinds of text.
 
     Raises:
-        TypeError: texts or ids that are no strings; another ranker, or no encoder at all.
+        TypeError: texts or ids that are not strings; another ranker, or no encoder at all.
         ValueError: an id that occurs twice, or not as many ids as texts.
 
     The order of documents with equal scores is not fixed.
@@ -70,7 +124,12 @@ class Index:
         Index(3 documents, 384 dimensions; Surrogate('minilm'))
         >>> index.search("scarlet ships", depth=1)["id"].tolist()
         ['a']
+        >>> index["b"].text
+        'a green house'
     """
+
+    _rows: Rows | None
+    _origin: Origin | None
 
     def __init__(
         self,
@@ -78,13 +137,23 @@ class Index:
         ids: Sequence[str] | None = None,
         encoder: Any = None,
         columns: Mapping[str, str] | None = None,
+        on_long: OnLong = "chunk",
+        sample_queries: Sequence[str] | None = None,
     ) -> None:
-        self._ids, self._texts = named_texts(texts, ids, columns)
-        self._encoder = checked_encoder(encoder, self._texts)
-        self._vectors = embedded(self._encoder, self._texts, "documents")
-        self._record = record_of(self._encoder)
-        self._origin: Origin | None = Origin.of(self._vectors)
-        self._words: BM25 | None = None
+        documents = named_documents(texts, ids, columns)
+        self._begin(_fitted(encoder, documents, sample_queries), on_long)
+        self._rows = self._embedded(documents, built=True)
+        self._origin = Origin.of(self._rows.vectors)
+
+    def _begin(self, encoder: Model, on_long: OnLong, record: Any = None) -> None:
+        self._encoder, self._on_long = encoder, checked_on_long(on_long)
+        self._record = record or record_of(encoder)
+        self._limit = limit_of(encoder)
+        self._rows = None  # replaced, never changed: a search keeps what it began with
+        self._origin = None
+        self._table: Table | None = None
+        self._version, self._source = -1, Source.none()
+        self._words: tuple[Rows, BM25] | None = None
 
     @classmethod
     def from_folder(
@@ -93,24 +162,18 @@ class Index:
         encoder: Any = None,
         columns: Mapping[str, str] | None = None,
         largest: int = LARGEST,
+        on_long: OnLong = "chunk",
     ) -> Index:
-        """An index of a folder of files, mixed as they are, or of one such file.
+        """An index in memory of a folder of files, mixed as they are, or of one such file.
 
-        Args:
-            path: the folder or file. A `.txt` or `.md` is one document, its id the path below the
-                folder. A row of a `.jsonl[.gz]`, `.csv`, `.tsv` or `.parquet` is one: columns
-                "text", "title" and "id" or "_id", as BEIR has them. Hidden files are passed over;
-                of a folder in BEIR's layout the corpus alone is read.
-            encoder, columns: as for `Index`.
-            largest: bytes that a document may have; larger ones are left out.
+        A text file is one document, its id the path below the folder; a row of a `.jsonl[.gz]`,
+        `.csv`, `.tsv` or `.parquet` is one. Hidden files are passed over; of a folder in BEIR's
+        layout the corpus alone is read. A warning counts by reason what was left out, documents of
+        more than `largest` bytes among it.
 
         Raises:
             FileNotFoundError: no such folder or file.
             ValueError: nothing that can be read, or an id that occurs twice.
-
-        Warns:
-            UserWarning: listing what was left out: files and rows that are empty, not UTF-8, too
-                large or not to be opened, and rows that are no documents.
 
         Example:
             >>> import tempfile
@@ -119,26 +182,118 @@ class Index:
             >>> Index.from_folder(folder).ids
             ('boats.md',)
         """
-        texts, left_out = read_texts(path, columns, largest)
-        if left_out:
-            said = left_out_of(path, len(texts), left_out)
-            warnings.warn(said, UserWarning, stacklevel=2)
-        return cls(texts, encoder=encoder)
+        source = Source.of(path, columns, largest)
+        index = cls(_read(source), encoder=encoder, on_long=on_long)
+        index._source = source
+        return index
+
+    @classmethod
+    def build(
+        cls,
+        texts: Any,
+        folder: Path | str,
+        ids: Sequence[str] | None = None,
+        encoder: Any = None,
+        columns: Mapping[str, str] | None = None,
+        on_long: OnLong = "chunk",
+        sample_queries: Sequence[str] | None = None,
+        part: int = 512,
+        replace: bool = False,
+    ) -> Index:
+        """An index in a folder, written while it is embedded.
+
+        A build that is killed at any moment goes on, when it is begun again, after the last part.
+
+        Args:
+            texts: as for `Index`, or the path of a folder or file, as for `from_folder`, which
+                `sync` reads again.
+            folder: a new folder, an empty one, or one with this index.
+            ids, encoder, columns, on_long, sample_queries: as for `Index`.
+            part: documents that are embedded between two writes.
+            replace: put it in the place of another index, which is there until this one is done
+                (one of the same encoder is changed document by document, as by `sync`).
+
+        Raises:
+            FileExistsError: a file, a folder with something else in it, or another index.
+
+        Example:
+            >>> import tempfile
+            >>> index = Index.build({"a": "red boats"}, Path(tempfile.mkdtemp()) / "boats")
+            >>> Index.load(Path(tempfile.gettempdir()) / index.folder).ids
+            ('a',)
+        """
+        folder, source = Path(folder).expanduser(), Source.none()
+        require_free(folder)
+        if isinstance(texts, Path | str):
+            source = Source.of(texts, columns, LARGEST, apart=folder)
+            documents = _read(source)
+        else:
+            documents = named_documents(texts, ids, columns)
+        index = cls.__new__(cls)
+        index._begin(_fitted(encoder, documents, sample_queries), on_long)
+        index._source = source
+        checked_whole(part, "part")
+        with locked(folder):
+            return index._built(folder, documents, part, replace)
+
+    def _built(
+        self, folder: Path, documents: Sequence[Document], part: int, replace: bool
+    ) -> Index:
+        before = read_settings(folder)
+        dim = 0 if isinstance(self._encoder, BM25) else getattr(self._encoder, "dim", None)
+        if dim is None:
+            probe = [one.text for one in documents[:1]]
+            dim = embedded(self._encoder, probe, "documents").shape[1]
+        self._table = Table(folder, self._record, dim, found=False)
+        try:
+            rows = self._table.read()
+        except ValueError as error:
+            if before:
+                raise
+            set_aside(folder / f"{self._table.name}.lance", str(error))
+            self._table = Table(folder, self._record, dim, found=False)
+            rows = self._table.read()
+        if len(rows):  # of an encoder without a fingerprint the vectors are asked
+            require_same(self._record, self._encoder, rows.texts, rows.vectors)
+        if before and not replace:
+            same = before["encoder"]["fingerprint"] == self._record["fingerprint"]
+            if not same or _texts(rows) != {one.id: one.text for one in documents}:
+                raise FileExistsError(
+                    f"{folder} holds another index, of {before['encoder']['name']}: "
+                    "index.sync(…) brings it up to date, replace=True (--replace) replaces it"
+                )
+            return Index.load(folder, self._encoder)
+        self._table.keep(self._encoder, self._record)
+        self._rows = rows
+        self._bring(documents, part, built=True, prune=True)
+        rows = self._rows = self._table.read()
+        self._origin = Origin.of(rows.vectors)
+        self._table.finish(self._settings())
+        self._version = self._table.version
+        return self
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "encoder": self._record,
+            "on_long": self._on_long,
+            "source": self._source.to_json(),
+            "origin": self._origin and self._origin.to_json(),
+        }
 
     @classmethod
     def load(cls, folder: Path | str, encoder: Any = None) -> Index:
-        """An index that `save` wrote.
+        """An index in a folder; changes to it are written at once.
 
         Args:
             folder: the folder.
-            encoder: the encoder that made the vectors, at hand already. By default it is made anew:
-                an encoder of `cde.models` from the folder, a `Surrogate` from its settings. It must
-                be given where it is of a class of its own.
+            encoder: the encoder that made the vectors, at hand already. By default it is made
+                again: an encoder of `cde.models` from the folder, a `Surrogate` from its settings.
+                It must be given where it is of a class of its own.
 
         Raises:
             FileNotFoundError: no such folder.
-            ValueError: a folder without an index, or with a damaged one (which file, and what to
-                do); an encoder that did not make the vectors, or is missing.
+            ValueError: a folder without an index, or with a damaged one (what, and what to do); an
+                encoder that did not make the vectors, or is missing.
 
         Example:
             >>> import tempfile
@@ -146,67 +301,115 @@ class Index:
             >>> Index.load(folder).search("ships")["text"].tolist()
             ['red boats']
         """
-        saved = read_index(folder, with_encoder=encoder is None)
+        folder = Path(folder).expanduser()
+        if not folder.is_dir():
+            raise FileNotFoundError(f"no folder {folder}: Index.build(texts, folder) makes one")
+        settings = read_settings(folder)
+        if settings is None:
+            begun = any(folder.glob("rows-*.lance"))
+            raise ValueError(
+                f"{folder} holds no index: "
+                + ("a build was interrupted, and the same one goes on from there" if begun else
+                   "Index.build(texts, folder) makes an index of texts")
+            )  # fmt: skip
+        record = settings["encoder"]
+        table = Table(folder, record, settings["dim"], found=True)
+        index = cls.__new__(cls)
         try:
             if encoder is None:
-                encoder = restored(saved.encoder, encoder_folder(folder, saved.encoder))
+                if is_kept(record) and (damage := table.damage_of_encoder(record)):
+                    raise ValueError(f"{damage}: build the index again from its texts")
+                made = restored(record, table.encoder_folder(record))
             else:
-                encoder = checked_encoder(encoder, None)
-                require_same(saved.encoder, encoder, saved.texts, saved.vectors)
+                made = checked_encoder(encoder, None)
+            index._begin(made, settings["on_long"], record)
+            index._table, index._source = table, Source.from_json(settings["source"])
+            index._origin = settings["origin"] and Origin.from_json(settings["origin"])
+            rows = index._read_rows()
+            if encoder is not None:
+                require_same(record, made, rows.texts, rows.vectors)
         except ValueError as error:
             raise ValueError(f"the index {folder} cannot be loaded: {error}") from error
-        return cls._of(saved, encoder)
+        return index
 
     @classmethod
-    def _of(cls, saved: Saved, encoder: Any) -> Index:
+    def of_vectors(
+        cls, texts: Mapping[str, str], vectors: NDArray[np.float32], record: Any, folder: Path
+    ) -> Index:
+        """An index of vectors that are there already, each of a whole document, with the record of
+        their encoder and the folder that it is in.
+        """
         index = cls.__new__(cls)
-        index._ids, index._texts = saved.ids, saved.texts
-        index._encoder, index._vectors = encoder, saved.vectors
-        index._record, index._origin, index._words = saved.encoder, saved.origin, None
+        index._begin(restored(record, folder), "truncate", record)
+        count = len(texts)
+        index._rows = Rows(
+            list(texts), [0] * count, [0] * count, [""] * count, list(texts.values()), [""] * count,
+            [True] * count, vectors,
+        )  # fmt: skip
+        index._origin = Origin.of(vectors)
         return index
 
     def save(self, folder: Path | str) -> Path:
-        """Write documents, vectors and, where `cde.models` defines it, the encoder into a folder.
-
-        Args:
-            folder: a new folder, an empty one, or one with an index, which is replaced: a reader
-                finds the old index or the new one, never a mixture.
-
-        Returns:
-            The folder.
+        """Write the index into a folder, with the encoder where `cde.models` defines it: a new
+        folder, an empty one, or one with an index, which is replaced.
 
         Raises:
             FileExistsError: a file, or a folder with something else in it.
             ValueError: the encoder has changed since the documents were embedded.
         """
         self._require_unchanged_encoder()
-        saved = Saved(self._ids, self._texts, self._vectors, self._record, self._origin)
-        return write_index(folder, saved, self._encoder)
+        folder, rows = Path(folder).expanduser(), self._read_rows()
+        if self._table is not None and folder.resolve() == self._table.folder.resolve():
+            return folder  # changes are written as they are made
+        require_free(folder)
+        with locked(folder):
+            table = Table(folder, self._record, rows.vectors.shape[1], found=False)
+            table.keep(self._encoder, self._record)
+            table.overwrite(rows)
+            table.finish(self._settings())
+        return folder
+
+    # what is in it
+
+    def _read_rows(self) -> Rows:
+        """The rows, read again where another process has changed them."""
+        if self._table is not None and (version := self._table.version) != self._version:
+            self._rows, self._version = self._table.read(), version
+        assert self._rows is not None
+        return self._rows
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._read_rows().documents)
 
     def __contains__(self, document_id: object) -> bool:
-        return document_id in self._ids
+        return document_id in self._read_rows().documents
+
+    def __iter__(self) -> Iterator[Document]:
+        return iter(self._read_rows().documents.values())
+
+    def __getitem__(self, document_id: str) -> Document:
+        return self._read_rows().documents[document_id]
 
     def __repr__(self) -> str:
-        count, dim = self._vectors.shape
-        return f"Index({count:,} documents, {dim} dimensions; {describe(self._encoder)})"
+        rows = self._read_rows()
+        several = f" in {len(rows):,} passages" if rows.most_passages > 1 else ""
+        of = f"{len(self):,} documents{several}, {rows.vectors.shape[1]} dimensions"
+        return f"Index({of}; {describe(self._encoder)})"
 
     @property
     def ids(self) -> tuple[str, ...]:
         """Ids of the documents, in their order."""
-        return tuple(self._ids)
+        return tuple(self._read_rows().documents)
 
     @property
     def texts(self) -> tuple[str, ...]:
         """Texts of the documents, in their order."""
-        return tuple(self._texts)
+        return tuple(one.text for one in self)
 
     @property
     def vectors(self) -> NDArray[np.float32]:
-        """Vectors of the documents, `(n, dim)` float32, not to be written to."""
-        view = self._vectors.view()
+        """Vectors of the passages, `(n, dim)` float32, not to be written to."""
+        view = self._read_rows().vectors.view()
         view.flags.writeable = False
         return view
 
@@ -216,98 +419,119 @@ class Index:
         return self._encoder
 
     @property
-    def fingerprint(self) -> str:
-        """sha256 of documents, vectors and encoder: that of two indexes which answer alike."""
-        return fingerprint(self._ids, self._texts, self._vectors, self._record)
+    def folder(self) -> Path | None:
+        """The folder that it is kept in; None in memory."""
+        return None if self._table is None else self._table.folder
 
-    def search(self, query: str | Sequence[str], depth: int = 10) -> pd.DataFrame:
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of passages, vectors and encoder, in any order: that of two indexes which answer
+        alike.
+        """
+        state = hashlib.sha256(f"{self._record['fingerprint']}".encode())
+        for digest in sorted(self._read_rows().digests()):
+            state.update(digest)
+        return state.hexdigest()
+
+    def status(self) -> Status:
+        """What there is to say of it, drift from the corpus that it was built of included."""
+        rows, encoder, origin = self._read_rows(), self._encoder, self._origin
+        read = getattr(encoder, "context", None)  # of one that is bound to a corpus
+        size = 1 if read is None else len(read)
+        return Status(
+            documents=len(self),
+            passages=len(rows),
+            dim=rows.vectors.shape[1],
+            model=describe(encoder),
+            fingerprint=self._record["fingerprint"] or "",
+            source=str(self._source.path or ""),
+            context=getattr(encoder, "drawn", ""),
+            drift=None if origin is None else drift(origin, sum(rows.built), rows.vectors, size),
+        )
+
+    # searching
+
+    def search(
+        self,
+        query: str | Sequence[str],
+        depth: int = 10,
+        where: Mapping[str, Any] | Callable[[Document], bool] | None = None,
+        words: bool = False,
+    ) -> pd.DataFrame:
         """The documents nearest to a query, or to each of several.
 
         Args:
             query: one query, or a list of them.
             depth: how many documents to return; at most as many as there are.
+            where: only documents with these values of metadata, or for which a function is true.
+            words: fuse the ranking with that of BM25, by reciprocal ranks.
 
         Returns:
             A frame with a row for each document, best first: its id, its score (float32, the inner
-            product; a cosine for encoders that give unit vectors), its text. BM25 finds only
-            documents with a score above 0. For a list of queries
-            the first column, `query`, is the query's text; rows stand in the order of the queries.
+            product; a cosine for encoders that give unit vectors), and its best passage: number,
+            heading and text; and its metadata. BM25 finds only documents with a score above 0. For
+            a list of queries the first column, `query`, is the query's text; rows stand in the
+            order of the queries.
 
         Raises:
-            TypeError: queries that are no strings.
+            TypeError: queries that are not strings.
             ValueError: a depth below 1.
 
         Example:
-            >>> index = Index(["red boats", "a green house"])
+            >>> index = Index({"a": {"text": "red boats", "year": 1}, "b": "a green house"})
             >>> index.search(["ships", "a building"], depth=1)[["query", "id"]].to_numpy().tolist()
-            [['ships', '0'], ['a building', '1']]
+            [['ships', 'a'], ['a building', 'b']]
+            >>> index.search("a building", where={"year": 1})["id"].tolist()
+            ['a']
         """
         queries = encodable([query] if isinstance(query, str) else query, "queries")
-        found = self._found(queries, depth)
-        rows = [
-            (text, self._ids[row], score, self._texts[row])
+        rows, depth = self._chosen(where), checked_whole(depth, "depth")
+        found = self._found(rows, queries, max(depth, 1000) if words else depth)
+        if words:
+            found = _fused(found, self._by_words(rows, queries, max(depth, 1000)), rows, depth)
+        lines = [
+            {
+                "query": text,
+                "id": rows.ids[row],
+                "score": np.float32(score),
+                "text": rows.texts[row],
+                "passage": rows.places[row],
+                "heading": rows.headings[row],
+                "metadata": json.loads(rows.metadata[row] or "{}"),
+            }
             for text, scores in zip(queries, found, strict=True)
             for row, score in scores.items()
         ]
-        frame = pd.DataFrame(rows, columns=["query", "id", "score", "text"])
-        frame["score"] = frame["score"].astype(np.float32)
+        frame = pd.DataFrame(lines, columns=_FOUND).astype({"score": np.float32})
         return frame.drop(columns="query") if isinstance(query, str) else frame
 
-    def add(
-        self, texts: Any, ids: Sequence[str] | None = None, columns: Mapping[str, str] | None = None
-    ) -> list[str]:
-        """Add documents; these alone are embedded.
+    def _chosen(self, where: Any) -> Rows:
+        rows = self._read_rows()
+        if where is None:
+            return rows
+        holds = where if callable(where) else lambda one: where.items() <= one.metadata.items()
+        wanted = {name for name, one in rows.documents.items() if holds(one)}
+        return rows.take([row for row, name in enumerate(rows.ids) if name in wanted])
 
-        Args:
-            texts, ids, columns: as for `Index`. Without ids, numbers go on after the largest.
+    def _found(self, rows: Rows, queries: Sequence[str], depth: int) -> list[dict[int, float]]:
+        """The best passage of each of the best documents, with its score, best first."""
+        if isinstance(self._encoder, BM25):
+            return self._by_words(rows, queries, depth)
+        from cde.retrieval import search
 
-        Returns:
-            The ids of the new documents.
+        vectors = embedded(self._encoder, queries, "queries", rows.vectors.shape[1])
+        # a document has so many passages at most: among these there are enough documents
+        most = depth * rows.most_passages
+        scores, places = (one.tolist() for one in search(vectors, rows.vectors, most))
+        pairs = (zip(*both, strict=True) for both in zip(places, scores, strict=True))
+        return [_best(dict(some), rows, depth) for some in pairs]
 
-        Raises:
-            TypeError: texts or ids that are no strings.
-            ValueError: an id that is there already (nothing is added then), or an encoder that has
-                changed since the other documents were embedded.
-
-        Example:
-            >>> index = Index(["red boats"])
-            >>> index.add(["a green house", "soup"])
-            ['1', '2']
-        """
-        names, documents = named_texts(texts, ids, columns, self._ids)
-        self._require_unchanged_encoder()
-        new = embedded(self._encoder, documents, "documents", self._vectors.shape[1])
-        self._vectors, self._words = np.concatenate([self._vectors, new]), None
-        self._ids, self._texts = self._ids + names, self._texts + documents
-        return names
-
-    def remove(self, ids: str | Sequence[str]) -> None:
-        """Remove documents; the others keep their vectors and their order.
-
-        Args:
-            ids: one id, or a list of them.
-
-        Raises:
-            TypeError: ids that are no strings.
-            ValueError: an id that is not there (nothing is removed then).
-
-        Example:
-            >>> index = Index({"a": "red boats", "b": "a green house"})
-            >>> index.remove("a")
-            >>> index.ids
-            ('b',)
-        """
-        gone = set([ids] if isinstance(ids, str) else encodable(ids, "ids"))
-        if stray := sorted(gone - set(self._ids)):
-            raise ValueError(
-                f"{len(stray)} of the ids are not in the index, such as {', '.join(stray[:3])}; "
-                "index.ids has those that are"
-            )
-        kept = [row for row, name in enumerate(self._ids) if name not in gone]
-        self._vectors, self._words = self._vectors[kept], None
-        self._origin = self._origin and self._origin.keeping(kept)
-        self._ids = [self._ids[row] for row in kept]
-        self._texts = [self._texts[row] for row in kept]
+    def _by_words(self, rows: Rows, queries: Sequence[str], depth: int) -> list[dict[int, float]]:
+        if self._words is None or self._words[0] is not rows:
+            own = self._encoder if isinstance(self._encoder, BM25) else BM25()
+            self._words = rows, BM25(rows.texts, own.k1, own.b, own.unspaced)
+        found = self._words[1].search(queries, depth * rows.most_passages)
+        return [_best(some, rows, depth) for some in found]
 
     def retrieval_set(
         self,
@@ -315,14 +539,9 @@ class Index:
         qrels: Mapping[str, Mapping[str, int]] | None = None,
         name: str = "index",
     ) -> RetrievalSet:
-        """This corpus with queries, and judgements where there are some: what systems are scored
-        on.
-
-        Args:
-            queries: query id → text.
-            qrels: query id → document id → grade. Queries without a judgement are then left out, as
-                in BEIR. By default all stay, unjudged.
-            name: what the set is called.
+        """This corpus with queries (id → text), and judgements where there are some (query id →
+        document id → grade): what systems are scored on. Where there are judgements, queries
+        without one are left out, as in BEIR.
 
         Raises:
             ValueError: judgements of queries or documents that are not there.
@@ -332,7 +551,7 @@ class Index:
             >>> index.retrieval_set({"q": "ships"}, {"q": {"a": 1}})
             RetrievalSet(name='index', 2 documents, 1 queries, 1 judgements)
         """
-        return judged_set(self._ids, self._texts, queries, qrels, name)
+        return judged_set(_texts(self._read_rows()), queries, qrels, name)
 
     def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> Rankings:
         """Rank this corpus for the queries of a set: query id → document id → score.
@@ -348,15 +567,16 @@ class Index:
             >>> list(index.rank(index.retrieval_set({"q": "ships"}))["q"])
             ['a', 'b']
         """
-        corpus = list(retrieval_set.document_ids), list(retrieval_set.documents)
-        if corpus != (self._ids, self._texts):
+        rows = self._read_rows()
+        asked = zip(retrieval_set.document_ids, retrieval_set.documents, strict=True)
+        if dict(asked) != _texts(rows):
             raise ValueError(
                 f"{retrieval_set!r} has another corpus than this index of {len(self):,} documents: "
                 "index.retrieval_set(queries, qrels) makes a set of it"
             )
-        found = self._found(retrieval_set.queries, depth)
+        found = self._found(rows, retrieval_set.queries, checked_whole(depth, "depth"))
         return {
-            query: {self._ids[row]: score for row, score in scores.items()}
+            query: {rows.ids[row]: score for row, score in scores.items()}
             for query, scores in zip(retrieval_set.query_ids, found, strict=True)
         }
 
@@ -368,36 +588,190 @@ class Index:
         depth: int = 1000,
         drop_own: bool = False,
     ) -> dict[str, float]:
-        """Mean of trec_eval's measures over queries, by `cde.evaluate`; no document is embedded.
-
-        Args:
-            queries: query id → text; those without a judgement are left out.
-            qrels: query id → document id → grade.
-            metrics: one or several of ndcg@k, map@k, recall@k, p@k, mrr@k.
-            depth: how many documents are ranked.
-            drop_own: drop a document with the query's own id unless it is judged relevant, as BEIR
-                does. Here that is not the default: ids of one's own often begin at 0 for both.
-
-        Raises:
-            ValueError: an unknown metric, no judged query, or judgements of what is not there.
+        """Mean of trec_eval's measures over queries, as `cde.evaluate` gives it on
+        `retrieval_set(queries, qrels)`. A document with the query's own id counts: ids of one's own
+        often begin at 0 for both.
 
         Example:
             >>> index = Index({"a": "red boats", "b": "a green house"})
             >>> index.evaluate({"q": "ships"}, {"q": {"a": 1}}, "mrr@10")
             {'mrr@10': 1.0}
         """
+        from cde.retrieval import evaluate
+
         collection = self.retrieval_set(queries, qrels)
         return evaluate(self, collection, metrics, depth, drop_own=drop_own)
 
-    def _found(self, queries: Sequence[str], depth: int) -> list[dict[int, float]]:
-        """Rows of the documents with their scores, best first, of each query."""
-        if isinstance(self._encoder, BM25):
-            own = self._encoder
-            self._words = self._words or BM25(self._texts, own.k1, own.b, own.unspaced)
-            return self._words.search(queries, checked_whole(depth, "depth"))
-        vectors = embedded(self._encoder, queries, "queries", self._vectors.shape[1])
-        scores, rows = (one.tolist() for one in search(vectors, self._vectors, depth))
-        return [dict(zip(*both, strict=True)) for both in zip(rows, scores, strict=True)]
+    # changing
+
+    def add(
+        self, texts: Any, ids: Sequence[str] | None = None, columns: Mapping[str, str] | None = None
+    ) -> list[str]:
+        """Add documents, given as for `Index`; these alone are embedded. Without ids, numbers go on
+        after the largest.
+
+        Returns:
+            The ids of the new documents.
+
+        Raises:
+            ValueError: an id that is there already (nothing is added then), or an encoder that has
+                changed since the other documents were embedded.
+
+        Example:
+            >>> index = Index(["red boats"])
+            >>> index.add(["a green house", "soup"])
+            ['1', '2']
+        """
+        with self._alone():
+            documents = named_documents(texts, ids, columns, self.ids)
+            self._require_unchanged_encoder()
+            self._bring(documents, len(documents))
+        return [one.id for one in documents]
+
+    def add_from(self, path: Path | str, columns: Mapping[str, str] | None = None) -> Changes:
+        """Add the documents of a folder or file. Below the folder that the index was built of they
+        have the same ids as there, and those that changed replace the earlier ones.
+
+        Raises:
+            ValueError: a document whose id another source's document has.
+        """
+        root = self._source.path
+        given = Source.of(path, columns, self._source.largest, apart=self.folder)
+        below = root is not None and given.path is not None and given.path.is_relative_to(root)
+        documents, left_out = read_source(replace(given, root=root if below else None))
+        with self._alone():
+            have = self._read_rows().documents
+            clash = [one.id for one in documents if one.id in have and one != have[one.id]]
+            if clash and not below:
+                raise ValueError(
+                    f"{len(clash)} ids of {path} are those of other documents, such as "
+                    f"{', '.join(clash[:3])}: nothing was added. Index the folder above both, or "
+                    "rename them"
+                )
+            self._require_unchanged_encoder()
+            return Changes(**self._bring(documents, 512), left_out=left_out)
+
+    def remove(self, ids: str | Sequence[str]) -> None:
+        """Remove one document or several; the others keep their vectors and their order.
+
+        Raises:
+            ValueError: an id that is not there (nothing is removed then).
+
+        Example:
+            >>> index = Index({"a": "red boats", "b": "a green house"})
+            >>> index.remove("a")
+            >>> index.ids
+            ('b',)
+        """
+        with self._alone():
+            gone = set([ids] if isinstance(ids, str) else encodable(ids, "ids"))
+            if stray := sorted(gone - set(self.ids)):
+                raise ValueError(
+                    f"{len(stray)} of the ids are not in the index, such as "
+                    f"{', '.join(stray[:3])}; index.ids (cde index list) has those that are"
+                )
+            self._put(Rows.none(self.vectors.shape[1]), gone)
+
+    def sync(
+        self, source: Any = None, columns: Mapping[str, str] | None = None, part: int = 512
+    ) -> Changes:
+        """Make the index equal to its source: what is new or changed is embedded, what is gone is
+        removed, and a text that has moved to another id keeps its vectors.
+
+        Args:
+            source: as for `build`; by default the folder or file that it was built of.
+            columns: as for `Index`.
+            part: documents that are embedded between two writes; what is written stays.
+
+        Raises:
+            ValueError: no source, or one in which nothing can be read; an encoder that has changed.
+
+        Example:
+            >>> index = Index({"a": "red boats", "b": "a green house"})
+            >>> print(index.sync({"a": "red boats", "c": "soup"}))
+            1 added, 0 changed, 1 removed, 0 moved, 1 kept
+        """
+        left_out: list[str] = []
+        given = self._source if source is None else source
+        if isinstance(source, Path | str):
+            given = Source.of(source, columns, self._source.largest, apart=self.folder)
+        if isinstance(given, Source):
+            if given.path is None:
+                raise ValueError("this index was not built of a folder or file: give the source")
+            documents, left_out = read_source(given)
+        else:
+            documents = named_documents(given, None, columns)
+        with self._alone():
+            self._require_unchanged_encoder()
+            done = self._bring(documents, checked_whole(part, "part"), prune=True)
+            if isinstance(given, Source) and given != self._source:
+                self._source = given
+                if self._table is not None:
+                    self._table.finish(self._settings())
+            elif self._table is not None:
+                self._table.clear()
+        return Changes(**done, left_out=left_out)
+
+    def _alone(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self._table is None else locked(self._table.folder)
+
+    def _put(self, rows: Rows, gone: set[str]) -> None:
+        """Rows of new and changed documents come, those of others go; in one step for a reader."""
+        if self._table is not None:
+            self._table.put(rows, gone)
+        else:
+            before = self._read_rows()
+            gone = (gone | set(rows.ids)) & set(before.ids)
+            self._rows = (before.without(gone) if gone else before) + rows
+
+    def _bring(
+        self, documents: Sequence[Document], part: int, built: bool = False, prune: bool = False
+    ) -> dict[str, Any]:
+        """Bring documents into the index; where `prune` is set, others go."""
+        rows = self._read_rows() if self._rows is None or not built else self._rows
+        have = rows.documents
+        wanted = {one.id for one in documents}
+        new = [one for one in documents if one != have.get(one.id)]
+        gone = sorted(set(have) - wanted) if prune else []
+        places: dict[str, str] = {have[name].text: name for name in gone}
+        moved = {
+            one.id: places[one.text] for one in new if one.id not in have and one.text in places
+        }
+        moved = {name: moved[name] for name in {old: name for name, old in moved.items()}.values()}
+        if moved:
+            self._put(_moved(rows, moved, {one.id: one for one in new}), set(moved.values()))
+        rest = [one for one in new if one.id not in moved]
+        parts = [rest[start : start + part] for start in range(0, len(rest), max(part, 1))]
+        for some in progress(parts, f"indexing {len(rest):,} documents", unit="parts"):
+            self._put(self._embedded(some, built), set())
+        left = [name for name in gone if name not in set(moved.values())]
+        if left:
+            self._put(Rows.none(rows.vectors.shape[1]), set(left))
+        return {
+            "added": [one.id for one in rest if one.id not in have],
+            "changed": [one.id for one in rest if one.id in have],
+            "removed": left,
+            "moved": list(moved),
+            "kept": len(wanted) - len(new),
+        }
+
+    def _embedded(self, documents: Sequence[Document], built: bool = False) -> Rows:
+        """The rows of documents."""
+        found = passages([one.text for one in documents], self._limit, self._on_long)
+        parts = [(one, *both) for one, some in zip(documents, found, strict=True)
+                 for both in enumerate(some)]  # fmt: skip
+        texts = [part.text for _, _, part in parts]
+        dim = None if self._rows is None else self._rows.vectors.shape[1]
+        return Rows(
+            ids=[one.id for one, _, _ in parts],
+            places=[place for _, place, _ in parts],
+            starts=[part.start for _, _, part in parts],
+            headings=[part.heading for _, _, part in parts],
+            texts=texts,
+            metadata=[_as_json(one.metadata) for one, _, _ in parts],
+            built=[built] * len(parts),
+            vectors=embedded(self._encoder, texts, "documents", dim),
+        )
 
     def _require_unchanged_encoder(self) -> None:
         if record_of(self._encoder)["fingerprint"] != self._record["fingerprint"]:
@@ -405,3 +779,76 @@ class Index:
                 f"{describe(self._encoder)} has changed since the documents were embedded (was it "
                 "trained?): make a new index with it"
             )
+
+
+def _read(source: Source) -> list[Document]:
+    documents, left_out = read_source(source)
+    if left_out:
+        warnings.warn(left_out_of(source.path, len(documents), left_out), stacklevel=3)
+    return documents
+
+
+def _fitted(
+    encoder: Any, documents: Sequence[Document], sample_queries: Sequence[str] | None
+) -> Model:
+    """The encoder to index with, adapted to the corpus where there are sample queries."""
+    texts = [one.text for one in documents]
+    model = checked_encoder(encoder, texts)
+    if sample_queries is None:
+        return model
+    if isinstance(model, BM25):
+        raise ValueError("sample_queries adapt an encoder, and BM25 has no vectors: leave them out")
+    from cde.adaptation import adapted
+
+    return adapted(model, texts, sample_queries)
+
+
+def _as_json(metadata: Mapping[str, Any]) -> str:
+    return json.dumps(metadata, ensure_ascii=False) if metadata else ""
+
+
+def _texts(rows: Rows) -> dict[str, str]:
+    return {name: one.text for name, one in rows.documents.items()}
+
+
+def _moved(rows: Rows, old: Mapping[str, str], new: Mapping[str, Document]) -> Rows:
+    """Rows of documents that have another id now, and perhaps other metadata."""
+    names = {before: now for now, before in old.items()}
+    some = rows.take([row for row, name in enumerate(rows.ids) if name in names])
+    for row, name in enumerate(some.ids):
+        some.metadata[row] = _as_json(new[names[name]].metadata)
+    return some.renamed(names)
+
+
+def _best(scores: Mapping[int, float], rows: Rows, depth: int) -> dict[int, float]:
+    """The first passage of each document in a ranking, for so many documents."""
+    found: dict[str, int] = {}
+    for row in scores:
+        if len(found) == depth:
+            break
+        found.setdefault(rows.ids[row], row)
+    return {row: scores[row] for row in found.values()}
+
+
+def _fused(
+    first: Sequence[Mapping[int, float]],
+    second: Sequence[Mapping[int, float]],
+    rows: Rows,
+    depth: int,
+) -> list[dict[int, float]]:
+    """Two rankings of documents as one, as `Hybrid` does it; the passage is the first ranking's."""
+    from cde.retrieval import Hybrid
+
+    fused = []
+    for rankings in zip(first, second, strict=True):
+        scores: dict[str, float] = {}
+        passage: dict[str, int] = {}
+        for ranking in rankings:
+            ordered = sorted(ranking, key=lambda row: (ranking[row], rows.ids[row]), reverse=True)
+            for rank, row in enumerate(ordered, start=1):
+                name = rows.ids[row]
+                scores[name] = scores.get(name, 0.0) + 1 / (Hybrid.k + rank)
+                passage.setdefault(name, row)
+        best = sorted(scores, key=lambda name: (scores[name], name), reverse=True)[:depth]
+        fused.append({passage[name]: scores[name] for name in best})
+    return fused

@@ -8,14 +8,9 @@ such as "queue" tell documents apart in one manual and say nothing in another, s
 own statistics matter here. A second kind of query is a description's first sentence, whose document
 is the rest.
 
-Steps:
-
-1. Parse (all cores). The versions of a service are one corpus, the newest first.
-2. Keep descriptions of ten words or more, as plain text.
-3. In each corpus drop a document that repeats an earlier one, exactly or nearly (MinHash, Jaccard
-   0.8), and a name that does.
-4. Group corpora into families, and split these into train, validation and test: see `families`.
-5. Cache by the versions and file hashes of the packages.
+Versions of a service are one corpus, the newest first. Descriptions of ten words or more are kept
+as plain text, without repeats of an earlier one in the same corpus (MinHash, Jaccard 0.8). Corpora
+are grouped into families, and these split into train, validation and test.
 """
 
 from __future__ import annotations
@@ -35,27 +30,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cde.data.duplicates import first_occurrences
-from cde.data.installed import distribution_key, kept_table, package_folder, read_in_processes
+from cde.data.installed import (
+    distribution_key,
+    first_occurrences,
+    kept_table,
+    package_folder,
+    read_in_processes,
+)
 from cde.data.sets import Pairs
 from cde.progress import progress
 from cde.storage import cache_folder, content_hash
 from cde.validation import shown
 
-__all__ = [
-    "PACKAGES",
-    "Kind",
-    "Part",
-    "corpora",
-    "families",
-    "fingerprint",
-    "is_installed",
-    "load_pairs",
-    "source_key",
-    "split_sentence",
-    "table",
-    "words_of",
-]
+__all__ = ["Kind", "Part", "corpora", "load_pairs", "table"]
 
 #: what a query is: the name of what is described, or the description's first sentence
 Kind = Literal["names", "sentences"]
@@ -87,24 +74,12 @@ class Entry(NamedTuple):
 
 
 def words_of(name: str) -> str:
-    """The words of a name in camel case, in lower case.
-
-    Example:
-        >>> words_of("CreateQueueRequest.QueueName")
-        'create queue request queue name'
-    """
+    """The words of a name in camel case, in lower case."""
     return " ".join(_HUMP.sub(" ", re.sub(r"[\W_]+", " ", name)).lower().split())
 
 
 def split_sentence(description: str) -> tuple[str, str] | None:
-    """A description's first sentence and the rest; None if either is too short.
-
-    The sentence needs three words and the rest ten.
-
-    Example:
-        >>> split_sentence("Deletes a queue. All messages in it are lost and nobody can read them.")
-        ('Deletes a queue.', 'All messages in it are lost and nobody can read them.')
-    """
+    """A description's first sentence and the rest; None if either is too short."""
     first, *rest = _SENTENCE.split(description, maxsplit=1)
     if not rest or len(first.split()) < 3 or len(rest[0].split()) < _LEAST_WORDS:
         return None
@@ -190,14 +165,8 @@ def _repeats(corpus: pd.DataFrame) -> list[str]:
 
 
 def families(texts: pd.DataFrame) -> pd.Series[int]:
-    """Which corpora are kin: the number of each corpus' family, by its name.
-
-    Two are of one family if their names begin with the same four letters, whoever their vendor is;
-    if one's name begins with the other's; or if a tenth of the smaller's texts is also in the
-    larger, texts of more than three corpora (boilerplate) left out. Kin of kin are kin.
-
-    Args:
-        texts: columns `corpus` and `document`.
+    """The number of each corpus' family, by its name: kin have names that begin alike, or share a
+    tenth of the smaller one's texts; kin of kin are kin.
     """
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
@@ -215,10 +184,8 @@ def families(texts: pd.DataFrame) -> pd.Series[int]:
 
 
 def _parts(of: pd.Series[int], sizes: pd.Series[int]) -> pd.Series[str]:
-    """Train, validation or test for each corpus, by its name; from its family and its pairs.
-
-    Families come in the order of a hash. Those with six corpora or fewer, one of them large enough,
-    are for test until that has its number, then for validation; all others are for training.
+    """Train, validation or test for each corpus: families, in the order of a hash, fill
+    test and then validation with corpora that are large enough.
     """
     members = {number: list(names) for number, names in of.groupby(of).groups.items()}
     order = sorted(members.values(), key=lambda names: content_hash(sorted(names)))
@@ -244,11 +211,8 @@ def source_key() -> str:
 
 
 def table() -> pd.DataFrame:
-    """Every description, those that are left out too.
-
-    Returns:
-        A row for each, with `corpus`, `id`, `query`, `document`, `repeats` (why it is left out:
-        "text", "near" or "name"; else ""), `family` (a number) and `part`.
+    """Every description, those that are left out too: `corpus`, `id`, `query`, `document`,
+    `repeats` (why it is left out: "text", "near" or "name"; else ""), `family` and `part`.
     """
     return kept_table(_path(), _extract).copy()
 
@@ -284,20 +248,15 @@ def _extract() -> pd.DataFrame:
     kin = families(kept)
     frame["family"] = frame["corpus"].map(kin)
     frame["part"] = frame["corpus"].map(_parts(kin, kept.groupby("corpus").size()))
-    told = frame[["id", "document", "repeats", "part"]].to_numpy().ravel()
-    frame.attrs["fingerprint"] = content_hash(told)
+    texts = frame[["id", "document", "repeats", "part"]].to_numpy().ravel()
+    frame.attrs["fingerprint"] = content_hash(texts)
     return frame
 
 
 def corpora(part: Part = "all", least: int = LEAST_PAIRS) -> list[str]:
-    """Names of the corpora of a part with so many pairs (names and descriptions) at least.
-
-    Example:
-        >>> len(corpora("test"))
-        60
-    """
+    """Names of the corpora of a part with so many pairs (names and descriptions) at least."""
     kept = _by_corpus(_path())
-    return sorted(name for name, one in kept.items() if _in_part(one, part).sum() >= least)
+    return sorted(name for name, rows in kept.items() if _in_part(rows, part).sum() >= least)
 
 
 def _in_part(frame: pd.DataFrame, part: Part) -> NDArray[np.bool_]:
@@ -314,22 +273,8 @@ def load_pairs(
     kind: Kind = "names",
     name: str = "manuals",
 ) -> Pairs:
-    """Pairs of some corpora; the domain of a pair is its corpus.
-
-    Args:
-        names: corpora such as `aws/sqs`; by default all.
-        part: those of train, validation or test alone.
-        kind: queries are names, or first sentences, for which the rest is the document.
-        name: what the result is called.
-
-    Raises:
-        ValueError: an unknown corpus or part.
-        ModuleNotFoundError: a package of the collection is not installed.
-
-    Example:
-        >>> pairs = load_pairs(["aws/sqs"])
-        >>> pairs.queries[0], pairs.documents[0][:28]
-        ('add permission', 'Adds a permission to a queue')
+    """Pairs of some corpora (`aws/sqs`), by default of all; the domain of a pair is its corpus. Of
+    "sentences", queries are first sentences, and documents what comes after them.
     """
     kept = _by_corpus(_path())
     for strange in set(names or ()) - set(kept):
@@ -338,8 +283,8 @@ def load_pairs(
             f"no manual is called {shown(strange)}; near it are {', '.join(near) or 'none'}. "
             "cde.data.manuals.corpora(least=1) lists them all"
         )
-    chosen = [kept[one] for one in (kept if names is None else names)]
-    frame = pd.concat([one[_in_part(one, part)] for one in chosen])
+    chosen = [kept[corpus] for corpus in (kept if names is None else names)]
+    frame = pd.concat([rows[_in_part(rows, part)] for rows in chosen])
     if frame.empty:
         raise ValueError(f"none of {shown(names)} is of the part {part!r}")
     rows: Iterable[Sequence[str]] = frame[["query", "document", "corpus", "id"]].to_numpy().tolist()

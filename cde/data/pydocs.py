@@ -2,17 +2,9 @@
 
 Real text that every machine with the lock has, offline. A docstring's summary line is the query,
 the rest is the document, the package is the domain. Sources are parsed with `ast`: nothing is
-imported, nothing is executed. The lock alone fixes the text; the standard library is left out,
-since it moves with the interpreter.
-
-Steps:
-
-1. Parse (all cores).
-2. Keep docstrings that have a summary and a body.
-3. Drop exact and near duplicates (MinHash over query and document, Jaccard 0.8).
-4. Cache by the versions and file hashes of the packages.
-
-Cost: 145 MB of source, 9,000 files; about 15 s cold and 0.2 s warm on 2 cores.
+imported. Docstrings with a summary and a body are kept, exact and near duplicates are dropped
+(MinHash, Jaccard 0.8), and the table is cached by the versions and file hashes of the packages. The
+standard library is left out, since it moves with the interpreter.
 """
 
 from __future__ import annotations
@@ -29,26 +21,20 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from cde.data.duplicates import first_occurrences
-from cde.data.installed import distribution_key, kept_table, package_folder, read_in_processes
+from cde.data.installed import (
+    distribution_key,
+    first_occurrences,
+    kept_table,
+    package_folder,
+    read_in_processes,
+)
 from cde.data.sets import Pairs, RetrievalSet, Split, is_held_out
 from cde.storage import cache_folder, content_hash
+from cde.validation import shown
 
-__all__ = [
-    "HELD_OUT",
-    "PACKAGES",
-    "TRAINING",
-    "Docstring",
-    "SourceFile",
-    "load_pairs",
-    "load_retrieval",
-    "read_docstrings",
-    "source_files",
-    "source_key",
-    "split_docstring",
-]
+__all__ = ["HELD_OUT", "PACKAGES", "TRAINING", "load_pairs", "load_retrieval"]
 
-# Tests are no documentation; the others repeat one template hundreds of times over.
+# Tests are not documentation; the others repeat one template hundreds of times over.
 _SKIPPED_FOLDERS = frozenset({"tests", "test", "testing", "_tests"})
 _SKIPPED_PARTS = {"transformers": {"models"}, "torch": {"_inductor", "_dynamo"}}
 _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -121,11 +107,7 @@ def _docstrings(file: SourceFile) -> list[Docstring]:
 
 
 def split_docstring(docstring: str) -> tuple[str, str] | None:
-    """Split a docstring into its summary and the rest, or return None if either is too thin.
-
-    The summary is the first line, or the whole first paragraph where the first line breaks off
-    in mid-sentence; at least three words, and no heading of a section. The rest needs twelve words.
-    """
+    """Split a docstring into its summary and the rest, or return None if either is too thin."""
     first, _, rest = docstring.strip().partition("\n")
     underline = rest.partition("\n")[0].strip()
     if underline and not set(underline) - set("-=~"):
@@ -198,18 +180,11 @@ def _installed() -> list[str]:
 
 
 def source_key(packages: Sequence[str] | None = None) -> str:
-    """A hash that changes when a file of one of the packages does, by default of those that are
+    """A hash that changes when the RECORD of one of the packages does, by default of all that are
     installed; reads no source.
-
-    It covers each distribution's version and its RECORD, which lists a hash of every file; a file
-    that was edited by hand after the installation is not noticed.
     """
-    return content_hash(
-        [
-            _FORMAT,
-            *(distribution_key(package, PACKAGES[package]) for package in packages or _installed()),
-        ]
-    )
+    names = packages or _installed()
+    return content_hash([_FORMAT, *(distribution_key(name, PACKAGES[name]) for name in names)])
 
 
 def _extract() -> pd.DataFrame:
@@ -233,19 +208,17 @@ def _table() -> pd.DataFrame:
 
 
 def _is_test(frame: pd.DataFrame) -> pd.Series[bool]:
-    """Stable split: by the hash of the text alone, so that a new release moves no old pair."""
-    held = [is_held_out(document) for document in frame["document"]]
-    return pd.Series(held, index=frame.index, dtype=bool)
+    return frame["document"].map(is_held_out).astype(bool)
 
 
 def _select(packages: Sequence[str], deduplicate: bool) -> pd.DataFrame:
     if isinstance(packages, str):
         raise ValueError(
-            f"packages must be a list of names, such as [{packages!r}]; one string was given"
+            f"packages must be a list of names, such as [{shown(packages)}]; one string was given"
         )
     unknown = [package for package in packages if package not in PACKAGES]
     if unknown:
-        raise ValueError(f"pydocs has no package {unknown[0]!r}; it has {', '.join(PACKAGES)}")
+        raise ValueError(f"pydocs has no package {shown(unknown[0])}; it has {', '.join(PACKAGES)}")
     for package in packages:
         distribution_key(package, PACKAGES[package])  # refuses what is not installed
     frame = _table()
@@ -260,25 +233,9 @@ def load_pairs(
     deduplicate: bool = True,
     name: str = "pydocs",
 ) -> Pairs:
-    """Docstring pairs of the given packages.
-
-    Args:
-        packages: import names from `PACKAGES`; by default those that training may see.
-        split: "train" (90 %), "test" (10 %, by a stable hash of the document) or "all".
-        deduplicate: False keeps exact and near duplicates, to study them.
-        name: what the result is called.
-
-    Raises:
-        ValueError: an unknown package or split.
-        ModuleNotFoundError: a package of the collection is not installed.
-
-    Example:
-        >>> pairs = load_pairs(["rich"], split="all")
-        >>> set(pairs.domains)
-        {'rich'}
-    """
+    """Docstring pairs of the given packages, by default of those that training may see."""
     if split not in ("train", "test", "all"):
-        raise ValueError(f"split must be 'train', 'test' or 'all'; it is {split!r}")
+        raise ValueError(f"split must be 'train', 'test' or 'all'; it is {shown(split)}")
     frame = _select(packages, deduplicate)
     if split != "all":
         frame = frame[_is_test(frame) == (split == "test")]
@@ -292,14 +249,8 @@ def load_pairs(
 
 
 def load_retrieval(packages: Sequence[str] = tuple(PACKAGES), name: str = "pydocs") -> RetrievalSet:
-    """Docstring search: find the body that belongs to a summary, among all bodies of the packages.
-
-    The corpus holds every document. Queries are those that no training sees: all of a held-out
-    package, the test split of the others. Each query has one judged document, its own; others
-    may answer it as well (the chapter `nearest_neighbors` counts them).
-
-    Raises:
-        ValueError, ModuleNotFoundError: as `load_pairs`.
+    """Docstring search: find the body that belongs to a summary, among all bodies of the packages;
+    queries are those that no training sees, all of a held-out package and the test split of others.
     """
     frame = _select(packages, deduplicate=True)
     asked = frame[frame["domain"].isin(HELD_OUT) | _is_test(frame)]

@@ -1,7 +1,7 @@
-"""The two shapes of data in this book: training pairs and retrieval sets.
+"""The two shapes of data: training pairs and retrieval sets.
 
-Both are immutable, carry the name they were loaded by, and have a fingerprint: a hash of their
-content, printed with every result. Two sets with the same fingerprint hold the same texts.
+Both are immutable, carry the name they were loaded by, and have a fingerprint, a hash of their
+content: two sets with the same fingerprint hold the same texts.
 """
 
 from __future__ import annotations
@@ -17,18 +17,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cde.data.judgements import read_judgements
 from cde.storage import content_hash
 from cde.validation import checked_ids, checked_text, checked_whole, encodable, shown
 
-__all__ = [
-    "LARGEST_GRADE",
-    "Pairs",
-    "RetrievalSet",
-    "Split",
-    "checked_grade",
-    "checked_judgements",
-    "is_held_out",
-]
+__all__ = ["Pairs", "RetrievalSet", "Split"]
 
 #: trec_eval keeps a place for every grade up to the largest: at this one 8 MB and a millisecond a
 #: query. From 2³⁰ on it ends the interpreter, and 2⁴⁰ scores nought
@@ -48,6 +41,7 @@ def checked_judgements(qrels: Any, excluded: Any, name: str) -> Mapping[str, Map
     """Judgements whose grades are Python's whole numbers, as they came where they are that
     already.
     """
+    qrels = read_judgements(qrels)
     for kind, given, inner, accepted in (
         ("qrels", qrels, Mapping, "document ids → grades"),
         ("excluded", excluded, Set, "sets of document ids"),
@@ -59,7 +53,7 @@ def checked_judgements(qrels: Any, excluded: Any, name: str) -> Mapping[str, Map
         for query, judged in given.items():
             if not isinstance(judged, inner):
                 raise TypeError(
-                    f"{name}: {kind} of the query {query!r} must be {accepted}; it is "
+                    f"{name}: {kind} of the query {shown(query)} must be {accepted}; it is "
                     f"{shown(judged)}"
                 )
     grades = (grade for judged in qrels.values() for grade in judged.values())
@@ -68,7 +62,9 @@ def checked_judgements(qrels: Any, excluded: Any, name: str) -> Mapping[str, Map
         return plain
     return {
         query: {
-            document: checked_grade(grade, f"{name}: the grade of {query!r} → {document!r}")
+            document: checked_grade(
+                grade, f"{name}: the grade of {shown(query)} → {shown(document)}"
+            )
             for document, grade in judged.items()
         }
         for query, judged in qrels.items()
@@ -78,14 +74,12 @@ def checked_judgements(qrels: Any, excluded: Any, name: str) -> Mapping[str, Map
 #: which part of a collection
 Split = Literal["train", "test", "all"]
 _NOT_GIVEN: Any = None
+_COLUMNS = ("queries", "documents", "domains", "ids")
 _TEST_SHARE = 10  # per cent of the documents
 
 
 def is_held_out(document: str) -> bool:
-    """Whether a document is of the test split: by a hash of its text alone, one in ten.
-
-    So pairs of one document are on one side, and new pairs move no old one.
-    """
+    """Whether a document is of the test split: by a hash of its text alone, one in ten."""
     digest = hashlib.blake2b(document.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") % 100 < _TEST_SHARE
 
@@ -109,10 +103,6 @@ class Pairs:
             the pair for a reader, by default its number.
         name: the name it was loaded by.
 
-    Raises:
-        ValueError: the lists differ in length, or a text has half of a surrogate pair.
-        TypeError: something else than lists of strings, such as one list of tuples.
-
     Example:
         >>> pairs = Pairs(["what is it"], ["a test"], ["toy"], ["toy/1"], name="toy")
         >>> len(pairs), pairs.fingerprint[:4]
@@ -132,14 +122,13 @@ class Pairs:
                 "one was given. Pairs(*zip(*rows)) makes two of a list of tuples"
             )
         checked_text(self.name, "name")
-        _keep_listed(self, ("queries", "documents", "domains", "ids"))
-        for name in ("queries", "documents", "domains", "ids"):
+        _keep_listed(self, _COLUMNS)
+        for name in _COLUMNS:
             texts = getattr(self, name)
-            if name == "domains" and texts is _NOT_GIVEN:
-                object.__setattr__(self, name, [self.name] * len(self.queries))
-            elif name == "ids" and texts is _NOT_GIVEN:
-                numbered = [f"{self.name}/{row}" for row in range(len(self.queries))]
-                object.__setattr__(self, name, numbered)
+            if texts is _NOT_GIVEN and name != "queries":
+                rows = range(len(self.queries))
+                filled = [self.name if name == "domains" else f"{self.name}/{n}" for n in rows]
+                object.__setattr__(self, name, filled)
             elif isinstance(texts, str) or (isinstance(texts, list | tuple) and texts):
                 first = texts if isinstance(texts, str) else texts[0]
                 if first is texts or not isinstance(first, str):
@@ -171,30 +160,26 @@ class Pairs:
         return content_hash(part for row in rows for part in row)
 
     def select(self, rows: Sequence[int] | NDArray[np.integer] | NDArray[np.bool_]) -> Pairs:
-        """Return the pairs at these positions (or where a boolean array is true), in that order."""
-        chosen = np.asarray(rows)
-        positions = np.arange(len(self))[
-            chosen if chosen.size else chosen.astype(np.int64)
-        ].tolist()
-        return replace(
-            self,
-            queries=[self.queries[i] for i in positions],
-            documents=[self.documents[i] for i in positions],
-            domains=[self.domains[i] for i in positions],
-            ids=[self.ids[i] for i in positions],
-        )
+        """The pairs at these positions (or where a boolean array is true), in that order."""
+        try:
+            chosen = np.asarray(rows)
+            chosen = chosen if chosen.size else chosen.astype(np.int64)
+            positions = np.arange(len(self))[chosen].tolist()
+            if chosen.ndim != 1:
+                raise IndexError("no row of numbers")
+        except (IndexError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"rows must be positions of the {len(self)} pairs, or true and false for each; "
+                f"they are {shown(rows)}"
+            ) from error
+        chosen_lists: dict[str, Any] = {
+            name: [getattr(self, name)[i] for i in positions] for name in _COLUMNS
+        }
+        return replace(self, **chosen_lists)
 
     def split(self, split: Split) -> Pairs:
         """The pairs of a split: "train", "test" (those of one document in ten, by a stable hash of
         its text) or "all".
-
-        Raises:
-            ValueError: another split.
-
-        Example:
-            >>> pairs = Pairs(["q"] * 50, [f"text {number}" for number in range(50)])
-            >>> len(pairs.split("train")) + len(pairs.split("test"))
-            50
         """
         if not isinstance(split, str) or split not in get_args(Split):
             raise ValueError(f"split must be 'train', 'test' or 'all'; it is {shown(split)}")
@@ -204,12 +189,7 @@ class Pairs:
         return self.select(held if split == "test" else ~held)
 
     def sample(self, size: int, seed: int = 0) -> Pairs:
-        """Return `size` pairs drawn without replacement, in their old order; all if there are
-        fewer.
-
-        Raises:
-            ValueError: a size or seed that is no whole number, 0 or more.
-        """
+        """`size` pairs drawn without replacement, in their old order; all if there are fewer."""
         size, seed = checked_whole(size, "size", 0), checked_whole(seed, "seed", 0)
         if size >= len(self):
             return self
@@ -217,20 +197,12 @@ class Pairs:
         return self.select(np.sort(rows))
 
     def sample_per_domain(self, size: int, seed: int = 0) -> Pairs:
-        """Return at most `size` pairs of each domain, drawn without replacement, in their old
-        order.
-
-        What is drawn from a domain depends on that domain's ids and the seed alone, so that the
-        same pairs are drawn whichever other domains are there.
-
-        Raises:
-            ValueError: a size that is no whole number, 0 or more.
+        """At most `size` pairs of each domain, drawn without replacement, in their old order; what
+        is drawn from a domain does not depend on which others are there.
         """
         size = checked_whole(size, "size", 0)
-        marks = np.array(
-            [content_hash([str(seed), identifier]) for identifier in self.ids], dtype=object
-        )
-        frame = pd.DataFrame({"domain": list(self.domains), "mark": marks})
+        marks = [content_hash([str(seed), identifier]) for identifier in self.ids]
+        frame = pd.DataFrame({"domain": list(self.domains), "mark": marks}, dtype=object)
         place = frame.groupby("domain")["mark"].rank(method="first")
         return self.select((place <= min(size, len(self))).to_numpy())
 
@@ -244,16 +216,10 @@ class RetrievalSet:
             with a space between, as in BEIR.
         query_ids, queries: the queries that have at least one judgement.
         qrels: query id → document id → grade, a whole number (0: judged, not relevant). Grades of
-            numpy, and true and false, become Python's.
+            numpy, and true and false, become Python's; relevant documents alone, a data frame or a
+            file are read as `cde.data.judgements.read_judgements` does.
         excluded: query id → documents to drop from that query's ranking before scoring.
         name: the name it was loaded by.
-
-    Raises:
-        ValueError: ids and texts differ in number, an id occurs twice, or judgements name queries
-            or documents that are not there (how many, and the first few). Also ids with NUL or half
-            of a surrogate pair, and grades beyond ±1,000,000: trec_eval, which is written in C,
-            would score them wrongly without a word, or end the interpreter.
-        TypeError: ids or texts that are no lists of strings, or judgements that are no mappings.
 
     Example:
         >>> toy = RetrievalSet(["d1"], ["a test"], ["q1"], ["what?"], {"q1": {"d1": 1}}, name="toy")
@@ -282,12 +248,12 @@ class RetrievalSet:
                 raise ValueError(f"{self.name}: {len(ids)} {kind} ids for {len(texts)} texts")
             if len(set(ids)) != len(ids):
                 twice, _ = Counter(ids).most_common(1)[0]
-                raise ValueError(f"{self.name}: {kind} id {twice!r} occurs more than once")
+                raise ValueError(f"{self.name}: {kind} id {shown(twice)} occurs more than once")
         plain = checked_judgements(self.qrels, self.excluded, self.name)
         object.__setattr__(self, "qrels", plain)
         known_queries, known_documents = set(self.query_ids), set(self.document_ids)
         stray = [
-            f"{query} → {document}"
+            f"{query[:80]} → {document[:80]}"
             for query, judged in self.qrels.items()
             for document in judged
             if query not in known_queries or document not in known_documents
@@ -300,11 +266,8 @@ class RetrievalSet:
 
     @classmethod
     def from_pairs(cls, pairs: Pairs, queries: int | None = None, seed: int = 0) -> RetrievalSet:
-        """Make a retrieval set of pairs: each query has one judged document, its own.
-
-        Args:
-            pairs: the pairs; all their documents are the corpus. Their ids must differ.
-            queries: how many to ask, drawn without replacement; by default all.
+        """A retrieval set of pairs: all documents are the corpus, and each query has one judged
+        document, its own; `queries` of them are asked, by default all.
         """
         made = cls(
             document_ids=pairs.ids,
@@ -342,12 +305,7 @@ class RetrievalSet:
         return content_hash(parts())
 
     def select_queries(self, size: int, seed: int = 0) -> RetrievalSet:
-        """Return the same corpus with `size` queries drawn without replacement; all if there are
-        fewer.
-
-        Raises:
-            ValueError: a size or seed that is no whole number, 0 or more.
-        """
+        """The same corpus with `size` queries drawn without replacement; all if there are fewer."""
         size, seed = checked_whole(size, "size", 0), checked_whole(seed, "seed", 0)
         if size >= len(self.queries):
             return self
@@ -362,18 +320,10 @@ class RetrievalSet:
         )
 
     def shrink(self, documents: int, queries: int, seed: int = 0) -> RetrievalSet:
-        """Return a smaller set: `queries` queries, every document relevant to them, and others at
-        random.
-
-        Args:
-            documents: how many documents to keep; more are kept if more are relevant.
-            queries: how many queries to keep.
-            seed: seed of both draws.
+        """A smaller set: `queries` queries, every document relevant to them, and others at random,
+        `documents` in all (more where more are relevant).
 
         A smaller corpus is easier to search: numbers on it compare with each other only.
-
-        Raises:
-            ValueError: a number or seed that is no whole number, 0 or more.
         """
         documents = checked_whole(documents, "documents", 0)
         asked = self.select_queries(checked_whole(queries, "queries", 0), seed)
@@ -381,9 +331,8 @@ class RetrievalSet:
             d for judgements in asked.qrels.values() for d, grade in judgements.items() if grade > 0
         }
         order = np.random.default_rng(seed).permutation(len(self.documents))
-        others = [i for i in order if self.document_ids[i] not in judged][
-            : max(0, documents - len(judged))
-        ]
+        others = [i for i in order if self.document_ids[i] not in judged]
+        others = others[: max(0, documents - len(judged))]
         names = judged | {self.document_ids[i] for i in others}
         kept = sorted([*others, *(i for i, name in enumerate(self.document_ids) if name in judged)])
         return replace(

@@ -16,22 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from cde.data import folder, hub, manuals, pydocs
+from cde.data import manuals, pydocs, readers
 from cde.data.sets import Pairs, RetrievalSet, Split
 from cde.provenance import account
 from cde.storage import cache_folder, content_hash, read_json, write_json
-from cde.validation import checked_text, shown
+from cde.validation import checked_switch, checked_text, shown
 
-__all__ = [
-    "Source",
-    "data_folder",
-    "is_available",
-    "known_fingerprints",
-    "list_sources",
-    "load_pairs",
-    "load_retrieval",
-    "source_key",
-]
+__all__ = ["Source", "data_folder", "is_available", "list_sources", "load_pairs", "load_retrieval"]
 
 
 @dataclass(frozen=True)
@@ -60,25 +51,20 @@ def data_folder() -> Path | None:
 def list_sources() -> list[Source]:
     """Every collection that can be loaded on this machine without the network.
 
-    Raises:
-        FileNotFoundError: `$CDE_DATA` is set and is no folder.
-
     Example:
         >>> [source.kind for source in list_sources() if source.name == "pydocs"]
         ['pairs, retrieval']
     """
     sources = [Source("pydocs", "pairs, retrieval", "docstrings of the installed packages")]
+    found = {}
     for package in pydocs.PACKAGES:
         role = "held out" if package in pydocs.HELD_OUT else "training"
-        sources.append(
-            Source(f"pydocs/{package}", "pairs, retrieval", f"docstrings of {package} ({role})")
-        )
+        found[f"pydocs/{package}"] = f"docstrings of {package} ({role})"
     if manuals.is_installed():
         of = "of AWS' and Google's services, in botocore and google-api-python-client (Apache-2.0)"
-        sources.append(Source("manuals", "pairs, retrieval", f"manuals {of}: name → description"))
-        sources.append(
-            Source("manuals-sentences", "pairs, retrieval", f"manuals {of}: first sentence → rest")
-        )
+        found["manuals"] = f"manuals {of}: name → description"
+        found["manuals-sentences"] = f"manuals {of}: first sentence → rest"
+    sources += [Source(name, "pairs, retrieval", where) for name, where in found.items()]
     data = data_folder()
     if data is not None:
         for path in sorted((data / "beir").glob("*/")):
@@ -108,7 +94,7 @@ def _hub_name(name: str) -> tuple[str, str | None]:
     repository, _, configuration = name.removeprefix("hub:").partition(":")
     if not repository:
         raise ValueError(
-            f"{name!r} names no repository; expected hub:<repo> or hub:<repo>:<config>"
+            f"{shown(name)} names no repository; expected hub:<repo> or hub:<repo>:<config>"
         )
     return repository, configuration or None
 
@@ -138,6 +124,12 @@ def _manual(name: str) -> tuple[list[str] | None, manuals.Kind] | None:
     return [corpus] if corpus else None, "names" if top == "manuals" else "sentences"
 
 
+def _package(name: str) -> list[str]:
+    """The package of a `pydocs/<package>` name, in a list; none for another name."""
+    top, _, package = name.partition("/")
+    return [package] if top == "pydocs" and package in pydocs.PACKAGES else []
+
+
 def load_pairs(
     name: str = "pydocs",
     split: Split | Literal["validation"] | None = None,
@@ -155,41 +147,29 @@ def load_pairs(
             these are whole corpora, and there is a "validation". For the Hub, the split's name.
         deduplicate: drop exact and near duplicates (pydocs).
 
-    Raises:
-        ValueError: an unknown name (the closest are offered), an unknown split, or malformed data.
-        FileNotFoundError: a missing folder or file.
-        ConnectionError: the Hub is out of reach.
-
     Example:
         >>> load_pairs("pydocs/rich").queries[0].count(" ") >= 2
         True
     """
     name = checked_text(name, "name")
+    checked_switch(deduplicate, "deduplicate")
     if split is not None:
         checked_text(split, "split")
     if (manual := _manual(name)) is not None:
         part = split or ("all" if manual[0] else "train")
         pairs = manuals.load_pairs(manual[0], part, manual[1], name=name)
     elif name.startswith("hub:"):
-        pairs = hub.load_pairs(*_hub_name(name), split=split or "train")
+        pairs = readers.hub_pairs(*_hub_name(name), split=split or "train")
     elif split == "validation":
         raise ValueError(f"manuals alone have the split 'validation'; it was asked of {name}")
     elif name == "pydocs":
         pairs = pydocs.load_pairs(split=split or "train", deduplicate=deduplicate, name=name)
-    elif name == "pydocs/*":
-        everything = list(pydocs.PACKAGES)
-        pairs = pydocs.load_pairs(
-            everything, split=split or "all", deduplicate=deduplicate, name=name
-        )
-    elif name.removeprefix("pydocs/") in pydocs.PACKAGES and name.startswith("pydocs/"):
-        package = name.removeprefix("pydocs/")
-        pairs = pydocs.load_pairs(
-            [package], split=split or "all", deduplicate=deduplicate, name=name
-        )
+    elif packages := list(pydocs.PACKAGES) if name == "pydocs/*" else _package(name):
+        pairs = pydocs.load_pairs(packages, split or "all", deduplicate, name)
     elif name.startswith("folder:"):
-        pairs = folder.load_pairs(name.removeprefix("folder:"), name=name).split(split or "all")
+        pairs = readers.folder_pairs(name.removeprefix("folder:"), name=name).split(split or "all")
     elif name.startswith("pairs/") and (path := _below_data(name)) is not None:
-        pairs = folder.load_pairs(path, name=name).split(split or "all")
+        pairs = readers.folder_pairs(path, name=name).split(split or "all")
     else:
         raise _unknown(name, "pairs")
     _enter(name, pairs)
@@ -208,11 +188,6 @@ def load_retrieval(
         split: which judgements, for folders and the Hub. (pydocs asks only what no training sees.)
         drop_unknown: drop judgements that point nowhere instead of failing (folders and the Hub).
 
-    Raises:
-        ValueError: an unknown name (the closest are offered), or malformed data.
-        FileNotFoundError: a missing folder, file or split.
-        ConnectionError: the Hub is out of reach.
-
     Example:
         >>> load_retrieval("pydocs/mpmath").name
         'pydocs/mpmath'
@@ -220,19 +195,19 @@ def load_retrieval(
     name, split = checked_text(name, "name"), checked_text(split, "split")
     if name == "pydocs":
         collection = pydocs.load_retrieval(name=name)
-    elif name.removeprefix("pydocs/") in pydocs.PACKAGES and name.startswith("pydocs/"):
-        collection = pydocs.load_retrieval([name.removeprefix("pydocs/")], name=name)
+    elif package := _package(name):
+        collection = pydocs.load_retrieval(package, name=name)
     elif (manual := _manual(name)) is not None:
         asked = manuals.load_pairs(manual[0], "all" if manual[0] else "test", manual[1], name=name)
         collection = RetrievalSet.from_pairs(asked)
     elif name.startswith("folder:"):
-        collection = folder.load_retrieval(
+        collection = readers.folder_retrieval(
             name.removeprefix("folder:"), split, drop_unknown, name=name
         )
     elif name.startswith("hub:"):
-        collection = hub.load_retrieval(*_hub_name(name), split=split, drop_unknown=drop_unknown)
+        collection = readers.hub_retrieval(*_hub_name(name), split=split, drop_unknown=drop_unknown)
     elif name.startswith("beir/") and (path := _below_data(name)) is not None:
-        collection = folder.load_retrieval(path, split, drop_unknown, name=name)
+        collection = readers.folder_retrieval(path, split, drop_unknown, name=name)
     else:
         raise _unknown(name, "retrieval")
     _enter(name, collection)
@@ -249,10 +224,7 @@ def _enter(name: str, loaded: Pairs | RetrievalSet) -> None:
 
 
 def is_available(*names: str) -> bool:
-    """Whether all these collections are here, without reading them: for a page that does more where
-    there is more.
-
-    A name on the Hub always counts as here: only a load can tell.
+    """Whether all these collections are here, without reading them; those on the Hub count as here.
 
     Example:
         >>> is_available("pydocs"), is_available("pydocs", "beir/no-such-collection")
@@ -263,24 +235,17 @@ def is_available(*names: str) -> bool:
 
 
 def source_key(name: str) -> str:
-    """A hash that changes when the files behind a name do; cheap, since no text is read.
-
-    `pydocs` by versions and file hashes, folders by names, sizes and times of change, the Hub by
-    name alone. A missing collection has the key "missing".
+    """A hash that changes when the files behind a name do (their names, sizes and times of change);
+    "missing" if there are none.
     """
-    if name in ("pydocs", "pydocs/*") or (
-        name.startswith("pydocs/") and name.removeprefix("pydocs/") in pydocs.PACKAGES
-    ):
+    if name in ("pydocs", "pydocs/*") or _package(name):
         return pydocs.source_key()
     if _manual(name) is not None:
         return manuals.source_key() if manuals.is_installed() else "missing"
     if name.startswith("hub:"):
         return name
-    path = (
-        Path(name.removeprefix("folder:")).expanduser()
-        if name.startswith("folder:")
-        else _below_data(name)
-    )
+    own = name.removeprefix("folder:")
+    path = Path(own).expanduser() if own != name else _below_data(name)
     if path is None or not path.exists():
         return "missing"
     # where a folder lies does not matter: a page stays fresh when its data are moved
@@ -288,15 +253,9 @@ def source_key(name: str) -> str:
 
 
 def known_fingerprints(name: str) -> set[str]:
-    """Fingerprints that a collection has on this machine: of its pairs and of its judgements, in
-    every split.
-
-    A record names what it was made from by fingerprint; one that is not among these was made from
-    other content. Kept on disk for as long as the files behind the name are the same. Nothing is
+    """Fingerprints that a collection has on this machine, of pairs and of judgements, in every
+    split: a record that names another one was made from other content. Kept on disk; nothing is
     entered in the process' account.
-
-    Returns:
-        The fingerprints; empty if the collection is not here, or on the Hub.
     """
     key = source_key(name)
     if key == "missing" or name.startswith("hub:"):

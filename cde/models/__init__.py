@@ -6,21 +6,20 @@
     encoder = model.with_context(corpus, size=512, seed=0)     # J context documents, embedded once
     encoder.encode_documents(corpus); encoder.encode_queries(queries)
 
-`attention` and `backbones` open the layers of `transformers`; `stages` are M1 and M2; `reader` is
-another way to read the context, with a gate that starts at zero; `published` has the authors'
-checkpoints and forward passes; `corpus` binds a model to a corpus; `sentence_model` makes a saved
-folder one that `SentenceTransformer` reads.
+`attention` and `backbones` open the layers of `transformers`; `stages` are M1 and M2; `encoder` and
+`contextual` make encoders of them; `published` has the authors' checkpoints and forward passes;
+`sentence_model` makes a saved folder one that `SentenceTransformer` reads.
 """
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import lazy_loader
 
 if TYPE_CHECKING:
-    from cde.models.bi_encoder import BiEncoder
     from cde.models.configuration import TASK_PREFIXES, BiEncoderConfig, ContextualConfig
-    from cde.models.contextual import ContextualEncoder, load_published
-    from cde.models.corpus import CorpusEncoder
+    from cde.models.contextual import ContextualEncoder, CorpusEncoder, load_published
+    from cde.models.encoder import BiEncoder
     from cde.models.published import VARIANTS, Variant
     from cde.models.sentence_model import SentenceBiEncoder, SentenceContextualEncoder
 
@@ -39,14 +38,19 @@ __all__ = [
 ]
 
 # imported on first use: a page that only reads records loads no torch
-__getattr__, __dir__, _ = lazy_loader.attach(
+_attribute, __dir__, _ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "bi_encoder": ["BiEncoder"],
         "configuration": ["TASK_PREFIXES", "BiEncoderConfig", "ContextualConfig"],
-        "contextual": ["ContextualEncoder", "load_published"],
-        "corpus": ["CorpusEncoder"],
+        "contextual": ["ContextualEncoder", "CorpusEncoder", "load_published"],
+        "encoder": ["BiEncoder"],
         "published": ["VARIANTS", "Variant"],
         "sentence_model": ["SentenceBiEncoder", "SentenceContextualEncoder"],
     },
 )
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:  # whoever takes an encoder from here may save it for sentence-transformers
+        import_module("cde.models.sentence_model")
+    return _attribute(name)

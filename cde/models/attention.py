@@ -10,10 +10,9 @@ Two patterns (CDE §4.2; the second is ours). J context tokens stand before T te
   scores.
 
 Both run on the layers of `transformers` as they are. The attention function registered here under
-the name `cde` gets the queries, keys and values of a layer, and stores or prepends the context's.
-It hands over to torch's scaled dot product (for long texts in bfloat16 on a CPU to
-`attend_in_blocks`), to flash attention, or to `transformers`' eager one.
-`tests/models/test_attention.py` proves `cached` against one masked pass over the whole sequence.
+the name `cde` gets the queries, keys and values of a layer, stores or prepends the context's, and
+hands over to one of torch or `transformers` (for long texts in bfloat16 on a CPU to
+`attend_in_blocks`).
 """
 
 from __future__ import annotations
@@ -27,19 +26,14 @@ from torch import Tensor, nn
 from transformers.modeling_flash_attention_utils import _flash_attention_forward
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-__all__ = ["ATTENTION_NAME", "ContextCache", "attend_in_blocks", "blocks_are_faster", "visibility"]
-
 #: name under which `transformers` finds the function of this module
 ATTENTION_NAME = "cde"
 
 
 @dataclass
 class ContextCache:
-    """The keys and values of a context in every layer: what `cached` attention computes once.
-
-    It is filled by a pass of the context through the layers, and read by every text afterwards.
-    Each entry is `(contexts, heads, J, head_dim)`; `contexts` is 1 where all texts share one.
-    Gradients flow through it to the context, so a training batch may share it too.
+    """The keys and values of a context in every layer, `(contexts, heads, J, head_dim)`: what
+    `cached` attention computes once; `contexts` is 1 where all texts share one.
     """
 
     length: int
@@ -47,9 +41,7 @@ class ContextCache:
     layers: dict[nn.Module, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def record(self, layer: nn.Module, key: Tensor, value: Tensor) -> None:
-        """Keep a layer's keys and values; those of a recomputation under gradient checkpointing are
-        not needed.
-        """
+        """Keep a layer's keys and values; not those of a recomputation in a backward pass."""
         self.layers.setdefault(layer, (key, value))
 
     def extend(self, layer: nn.Module, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,9 +59,8 @@ class ContextCache:
 
     def detach(self) -> ContextCache:
         """The same numbers, cut from the graph that computed them."""
-        layers = {
-            layer: (key.detach(), value.detach()) for layer, (key, value) in self.layers.items()
-        }
+        pairs = self.layers.items()
+        layers = {layer: (key.detach(), value.detach()) for layer, (key, value) in pairs}
         return ContextCache(self.length, self.contexts, layers)
 
 
@@ -125,12 +116,8 @@ def _flash(
     deterministic: bool | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Flash attention through `transformers`, which unpads by the mask of real keys, `(batch,
-    keys)`.
-
-    Its own attention function reads the kernel's name from the layer's config, where ours stands,
-    so the function below it is called.
-    """
+    """Flash attention through `transformers`, which unpads by the mask of real keys."""
+    # not by its own attention function, which reads the kernel's name where ours stands
     device = query.device.type
     if torch.is_autocast_enabled(device):  # rotation leaves queries and keys in float32
         query, key, value = (
@@ -170,11 +157,8 @@ def _eager(
 ) -> tuple[Tensor, Tensor]:
     # transformers keeps its eager functions in the model files, one a family; this is theirs in
     # common
-    scores = (
-        query
-        @ key.transpose(-2, -1)
-        * (scaling if scaling is not None else query.shape[-1] ** -0.5)
-    )
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    scores = query @ key.transpose(-2, -1) * scaling
     if attention_mask is not None:
         scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
     weights = nn.functional.dropout(scores.softmax(dim=-1), p=dropout, training=module.training)
@@ -195,10 +179,8 @@ def visibility(
     window_spares_context: bool = True,
     device: torch.device | None = None,
 ) -> Tensor | None:
-    """Which key each query may attend to.
-
-    Returns:
-        `(batch or 1, 1, queries or 1, keys)` bool, or None when everything sees everything.
+    """Which key each query may attend to, `(batch or 1, 1, queries or 1, keys)` bool; None where
+    everything sees everything.
     """
     device = text_mask.device if text_mask is not None else device
     allowed: Tensor | None = None
@@ -228,8 +210,8 @@ _QUERIES = 128  # in one block
 
 
 def blocks_are_faster(query: Tensor, key: Tensor, mask: Tensor | None) -> bool:
-    """Whether a call is one for `attend_in_blocks`: many keys, bfloat16, a CPU, no gradient, and a
-    mask that hides keys from all queries alike.
+    """Whether a call has many keys, in bfloat16, on a CPU, without a gradient, and a mask that
+    hides keys from all queries alike.
     """
     if query.device.type != "cpu" or key.shape[2] < _LEAST_KEYS or torch.is_grad_enabled():
         return False
@@ -244,11 +226,8 @@ def blocks_are_faster(query: Tensor, key: Tensor, mask: Tensor | None) -> bool:
 def attend_in_blocks(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None
 ) -> Tensor:
-    """Scaled dot product attention in bfloat16, without a gradient.
-
-    Returns:
-        `(batch, n, heads, head_dim)` bfloat16. A query that the mask hides as a key gets zeros: no
-        one reads it.
+    """Scaled dot product attention in bfloat16, `(batch, n, heads, head_dim)`, without a gradient;
+    zeros for queries that the mask hides as keys.
     """
     query, key, value = (states.to(torch.bfloat16) for states in (query, key, value))
     batch, heads, count, head_dim = query.shape

@@ -1,8 +1,8 @@
-"""Transformers of three families under one interface: embed tokens, normalise, run the layers.
+"""Transformers of three families under one interface, from token ids to the mean of their states.
 
-The layers are those of `transformers`, loaded by its names; nothing of them is written again. An
-adapter only opens the model at two places that its own `forward` keeps closed: between the token
-embeddings and the layers (where context vectors enter the sequence), and at the positions.
+The layers are those of `transformers`. A `Family` only opens a model at two places that its own
+`forward` keeps closed: between the token embeddings and the layers (where context vectors enter the
+sequence), and at the positions.
 
 ===============  ============================================  =================================
 family           positions                                     context tokens get
@@ -12,48 +12,41 @@ family           positions                                     context tokens ge
 `modernbert`     rotary; two of three layers see a window      position 0, outside every window
 ===============  ============================================  =================================
 
-Cost: none of its own. Which family to take is read from the config's `model_type`.
+Texts may be padded on any side. Rows are moved to the left first, so that positions count real
+tokens and nothing else. Means are taken in float32, whatever the layers computed in.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
 
 from cde.models.attention import ATTENTION_NAME, visibility
-
-__all__ = [
-    "FAMILIES",
-    "Family",
-    "Masks",
-    "build_backbone",
-    "config_from_dict",
-    "family_of",
-    "masks_of",
-    "truncate",
-]
+from cde.validation import shown
 
 #: one mask for all layers (`full`), and one for those that see a window (`window`, ModernBERT)
 Masks = dict[str, Tensor | None]
 
 
-class Family(Protocol):
-    """What the two stages need of a backbone; one object a family, without state."""
+class Family:
+    """What the encoders need of a backbone; one object a family, without state."""
 
-    layers: str
+    layers = "layers"
 
     def embed(self, model: Any, input_ids: Tensor, position_ids: Tensor) -> Tensor:
         """Token vectors `(batch, T, dim)` before normalisation; positions added where they are
         learned.
         """
-        ...
+        raise NotImplementedError
 
     def normalise(self, model: Any, hidden: Tensor) -> Tensor:
         """The normalisation and dropout that stand between the embeddings and the first layer."""
-        ...
+        return model.embeddings.dropout(model.embeddings.LayerNorm(hidden))  # type: ignore[no-any-return]
 
     def run(
         self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any
@@ -61,26 +54,23 @@ class Family(Protocol):
         """All layers: `(batch, S, dim)` to the same; `position_ids` is `(1, S)`, for rotary
         families.
         """
-        ...
+        raise NotImplementedError
 
     def window(self, model: Any) -> int | None:
-        """How far text tokens see in the layers that see a window only; None where all see
-        everything.
-        """
-        ...
+        """How far tokens see in the layers that see a window only; None where there are none."""
+        return None
 
     def longest(self, model: Any) -> int | None:
         """Most text tokens that the positions allow for; None where they are rotary and go on."""
-        ...
+        return None
 
 
-class Bert:
+class Bert(Family):
     """BERT and MiniLM: learned positions, post-norm."""
 
     layers = "encoder.layer"
 
     def embed(self, model: Any, input_ids: Tensor, position_ids: Tensor) -> Tensor:
-        """Word, position and type embeddings."""
         longest = model.config.max_position_embeddings
         if input_ids.shape[1] > longest:
             raise ValueError(
@@ -91,45 +81,27 @@ class Bert:
         types = parts.token_type_embeddings.weight[0]
         return parts.word_embeddings(input_ids) + types + parts.position_embeddings(position_ids)  # type: ignore[no-any-return]
 
-    def normalise(self, model: Any, hidden: Tensor) -> Tensor:
-        """Layer norm and dropout."""
-        return model.embeddings.dropout(model.embeddings.LayerNorm(hidden))  # type: ignore[no-any-return]
-
     def run(
         self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any
     ) -> Tensor:
-        """The layers; positions are in the embeddings already."""
         for layer in model.encoder.layer:
             hidden = layer(hidden, masks["full"], **attention)
         return hidden
 
-    def window(self, model: Any) -> int | None:
-        """None: every layer sees everything."""
-        return None
-
     def longest(self, model: Any) -> int | None:
-        """The number of learned positions."""
         return int(model.config.max_position_embeddings)
 
 
-class NomicBert:
+class NomicBert(Family):
     """NomicBERT: rotary positions, gated linear units, post-norm, no biases."""
 
-    layers = "layers"
-
     def embed(self, model: Any, input_ids: Tensor, position_ids: Tensor) -> Tensor:
-        """Word and type embeddings."""
         parts = model.embeddings
         return parts.word_embeddings(input_ids) + parts.token_type_embeddings.weight[0]  # type: ignore[no-any-return]
-
-    def normalise(self, model: Any, hidden: Tensor) -> Tensor:
-        """Layer norm and dropout."""
-        return model.embeddings.dropout(model.embeddings.LayerNorm(hidden))  # type: ignore[no-any-return]
 
     def run(
         self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any
     ) -> Tensor:
-        """The layers, turned by `position_ids`."""
         rotary = model.rotary_emb(hidden, position_ids)
         for layer in model.layers:
             hidden = layer(
@@ -137,32 +109,20 @@ class NomicBert:
             )
         return hidden
 
-    def window(self, model: Any) -> int | None:
-        """None: every layer sees everything."""
-        return None
 
-    def longest(self, model: Any) -> int | None:
-        """None: rotary positions go on beyond the length that it was trained for."""
-        return None
-
-
-class ModernBert:
+class ModernBert(Family):
     """ModernBERT: rotary positions, pre-norm, two layers in three with a local window."""
 
-    layers = "layers"
-
     def embed(self, model: Any, input_ids: Tensor, position_ids: Tensor) -> Tensor:
-        """Word embeddings."""
         return model.embeddings.tok_embeddings(input_ids)  # type: ignore[no-any-return]
 
     def normalise(self, model: Any, hidden: Tensor) -> Tensor:
-        """Layer norm and dropout."""
         return model.embeddings.drop(model.embeddings.norm(hidden))  # type: ignore[no-any-return]
 
     def run(
         self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any
     ) -> Tensor:
-        """The layers and the norm after them; the base of the rotation differs by kind of layer."""
+        # the base of the rotation differs by kind of layer
         kinds = {layer.attention_type for layer in model.layers}
         rotary = {kind: model.rotary_emb(hidden, position_ids, kind) for kind in kinds}
         for layer in model.layers:
@@ -174,12 +134,7 @@ class ModernBert:
         return model.final_norm(hidden)  # type: ignore[no-any-return]
 
     def window(self, model: Any) -> int | None:
-        """Half of the window's width: 64 in the base model."""
-        return int(model.config.sliding_window)
-
-    def longest(self, model: Any) -> int | None:
-        """None: rotary positions go on beyond the length that it was trained for."""
-        return None
+        return int(model.config.sliding_window)  # half of its width: 64 in the base model
 
 
 #: `model_type` of a config → how its layers are opened
@@ -193,11 +148,7 @@ FAMILIES: dict[str, Family] = {
 def masks_of(
     family: Family, model: Any, kernel: str, *shape: Any, spares: bool = True, **options: Any
 ) -> Masks:
-    """The masks of both kinds of layers, as `visibility` makes them from `shape` and `options`.
-
-    Flash attention takes the window as an option of its own, so that only padding is left for the
-    mask.
-    """
+    """The masks of both kinds of layers, as `visibility` makes them from `shape` and `options`."""
     masks = {"full": visibility(*shape, **options)}
     window = family.window(model)
     if window is not None and kernel.startswith("flash"):
@@ -217,7 +168,7 @@ def check_family(model_type: Any) -> None:
     """Refuse a backbone whose family the encoders do not know, before anything of it is loaded."""
     if model_type not in FAMILIES:
         raise ValueError(
-            f"backbones of type {model_type!r} are not supported; those of type "
+            f"backbones of type {shown(model_type)} are not supported; those of type "
             f"{', '.join(FAMILIES)} are"
         )
 
@@ -228,7 +179,7 @@ def config_from_dict(values: dict[str, Any]) -> PreTrainedConfig:
     model_type = values.pop("model_type", None)
     if model_type not in FAMILIES:
         raise ValueError(
-            f"the backbone's config names the model_type {model_type!r}; accepted are "
+            f"the backbone's config names the model_type {shown(model_type)}; accepted are "
             f"{', '.join(FAMILIES)}"
         )
     config: PreTrainedConfig = AutoConfig.for_model(model_type, **values)
@@ -244,11 +195,10 @@ def build_backbone(config: PreTrainedConfig, dropout: float | None = None) -> Pr
             "attention_probs_dropout_prob",
             "attention_dropout",
             "embedding_dropout",
+            "mlp_dropout",
         ):
             if hasattr(config, name):
                 setattr(config, name, dropout)
-        if hasattr(config, "mlp_dropout"):
-            config.mlp_dropout = dropout
     options = {"add_pooling_layer": False} if config.model_type == "bert" else {}
     model: PreTrainedModel = AutoModel.from_config(
         config, attn_implementation=ATTENTION_NAME, **options
@@ -288,3 +238,113 @@ def truncate(values: dict[str, Any], layers: int | None, least: int = 1) -> dict
     if values.get("layer_types"):
         shortened["layer_types"] = list(values["layer_types"])[:layers]
     return shortened
+
+
+def token_states(
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    mask: Tensor | None,
+    attention: dict[str, Any],
+    turned_by: Callable[[Tensor], Tensor] = lambda places: places,
+) -> Tensor:
+    """Last hidden states `(n, T, dim)` of texts whose padding stands on the right; rotary layers
+    turn a token by `turned_by` of its place.
+    """
+    family, places = family_of(model.config), torch.arange(input_ids.shape[1])[None]
+    places = places.to(input_ids.device)
+    masks = masks_of(
+        *(family, model, attention["implementation"], mask, places.shape[1], 0, 0),
+        device=places.device,
+    )
+    hidden = family.normalise(model, family.embed(model, input_ids, places))
+    return family.run(model, hidden, masks, turned_by(places), **attention)
+
+
+def to_the_left(input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Real tokens first, padding after them: `(batch, T)` ids and bool mask, None where nothing is
+    padded.
+    """
+    if input_ids.ndim != 2:
+        raise ValueError(
+            f"input_ids must be of shape (batch, tokens); they are {tuple(input_ids.shape)}"
+        )
+    if 0 in input_ids.shape:
+        raise ValueError(
+            f"there is nothing to embed: input_ids are of shape {tuple(input_ids.shape)}"
+        )
+    if attention_mask is None:
+        return input_ids, None
+    if attention_mask.shape != input_ids.shape:
+        raise ValueError(
+            f"attention_mask must have the shape of input_ids, {tuple(input_ids.shape)}; it is "
+            f"{tuple(attention_mask.shape)}"
+        )
+    mask = attention_mask.bool()
+    if bool(mask.all()):
+        return input_ids, None
+    if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
+        order = mask.int().argsort(dim=1, descending=True, stable=True)
+        input_ids, mask = input_ids.gather(1, order), mask.gather(1, order)
+    return input_ids, mask
+
+
+def _precise(hidden: Tensor) -> Tensor:
+    return hidden if hidden.dtype == torch.float64 else hidden.float()
+
+
+def mean_of_tokens(hidden: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean over the tokens that `mask` keeps, in float32: `(batch, T, dim)` to `(batch, dim)`."""
+    hidden = _precise(hidden)
+    if mask is None:
+        return hidden.mean(dim=1)
+    kept = mask.unsqueeze(-1)
+    # not a product with 0, which would keep a NaN on padding
+    return hidden.masked_fill(~kept, 0).sum(dim=1) / kept.to(hidden.dtype).sum(dim=1).clamp(
+        min=1e-20
+    )
+
+
+def mean_of_parts(hidden: Tensor, mask: Tensor | None, parts: int) -> Tensor:
+    """Means over `parts` nearly equal runs of each text's own tokens, `(n, parts, dim)`; a part
+    without a token is the mean of the whole text.
+    """
+    tokens, length, _ = hidden.shape
+    mask = (
+        torch.ones(tokens, length, dtype=torch.bool, device=hidden.device) if mask is None else mask
+    )
+    place = torch.arange(length, device=hidden.device)[None]
+    part = place * parts // mask.sum(dim=1, keepdim=True).clamp(min=1)
+    inside = (part[:, None] == torch.arange(parts, device=hidden.device)[:, None]) & mask[:, None]
+    inside = torch.where(inside.any(dim=-1, keepdim=True), inside, mask[:, None])
+    hidden = _precise(hidden)
+    weights = inside.to(hidden.dtype)
+    return weights @ hidden / weights.sum(dim=-1, keepdim=True).clamp(min=1e-20)
+
+
+def mean_of_unit_parts(hidden: Tensor, mask: Tensor | None, parts: int = 8) -> Tensor:
+    """Mean of the directions of `parts` nearly equal runs of a text's tokens, `(batch, dim)`."""
+    means = mean_of_parts(hidden, mask, parts)
+    return normalize(means, dim=-1).mean(dim=1)
+
+
+def pooled(hidden: Tensor, mask: Tensor | None, how: str) -> Tensor:
+    """The vector of each text by the name of its pooling: "mean", "cls" or "chunks"."""
+    if how == "cls":
+        return _precise(hidden)[:, 0]
+    return mean_of_unit_parts(hidden, mask) if how == "chunks" else mean_of_tokens(hidden, mask)
+
+
+def mean_of_chunks(hidden: Tensor, mask: Tensor | None, parts: int) -> Tensor:
+    """The published way: the padded length is cut into equal chunks, so that a text depends on its
+    padding; a chunk without a real token is the mean of the whole row.
+    """
+    hidden = _precise(hidden)
+    mask = hidden.new_ones(hidden.shape[:2]) if mask is None else mask.to(hidden.dtype)
+    missing = -hidden.shape[1] % parts
+    hidden = nn.functional.pad(hidden, (0, 0, 0, missing))
+    mask = nn.functional.pad(mask, (0, missing))
+    chunks = hidden.reshape(len(hidden), parts, -1, hidden.shape[-1])
+    weights = mask.reshape(len(mask), parts, -1, 1)
+    means = (chunks * weights).sum(dim=2) / (weights.sum(dim=2) + 1e-9)
+    empty = weights.sum(dim=2) == 0
+    return torch.where(empty, hidden.mean(dim=1, keepdim=True), means)

@@ -1,8 +1,4 @@
-"""Configurations of the encoders: what is saved in `config.json`, checked on construction.
-
-The settings are declared below with type and range, and a config is filled from them. What else
-`transformers` writes into a `config.json` stays as it comes.
-"""
+"""Configurations of the encoders: what is saved in `config.json`, checked on construction."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from cde.models.backbones import FAMILIES
 from cde.validation import Number, Switch, Text, Whole, declared, shown, unknown
 
-__all__ = ["TASK_PREFIXES", "BiEncoderConfig", "ContextualConfig", "check_settings"]
+__all__ = ["TASK_PREFIXES", "BiEncoderConfig", "ContextualConfig"]
 
 #: what stands before texts in the published models, by kind of task (§10.7 and the authors'
 #: evaluation); settings of both configs: `ContextualEncoder.from_backbone("minilm",
@@ -49,8 +45,8 @@ def _backbone(values: Any) -> Any:
 
 
 _Backbone = Annotated[dict[str, Any], BeforeValidator(_backbone)]
-_Count = Annotated[Whole, Field(ge=1)]
-_CountOrZero = Annotated[Whole, Field(ge=0)]
+_Count = Annotated[Whole, Field(ge=1, le=1_000_000)]
+_CountOrZero = Annotated[Whole, Field(ge=0, le=1_000_000)]
 _Probability = Annotated[Number, Field(ge=0, lt=1)]
 
 
@@ -75,7 +71,7 @@ class _BiEncoder:
     backbone: _Backbone | None = None
     query_prefix: Text = ""
     document_prefix: Text = ""
-    max_tokens: Annotated[Whole, Field(ge=2)] = 512
+    max_tokens: Annotated[Whole, Field(ge=2, le=1_000_000)] = 512
     dropout: _Probability = 0.0
     pooling: Literal["mean", "cls", "chunks"] = "mean"
 
@@ -90,9 +86,6 @@ class BiEncoderConfig(PreTrainedConfig):  # type: ignore[misc]
         dropout: dropout of the whole backbone, in training.
         pooling: "mean" over tokens; "cls", the first token's vector (clustering paper §3.2); or
             "chunks", the mean over eight chunks of a text, each brought to unit length.
-
-    Raises:
-        ValueError: a setting outside what is accepted.
 
     Example:
         >>> BiEncoderConfig(max_tokens=64).max_tokens
@@ -113,10 +106,10 @@ class _Contextual:
     first_backbone: _Backbone | None = None
     second_backbone: _Backbone | None = None
     context_size: _Count = 64
-    vectors_per_document: _Count = 1
+    vectors_per_document: Annotated[Whole, Field(ge=1, le=1000)] = 1  # each has its own matrix
     attention: Literal["full", "cached", "gated"] = "full"
     first_stage_mlp: Switch = False
-    soft_prompt_tokens: _CountOrZero = 0
+    soft_prompt_tokens: Annotated[Whole, Field(ge=0, le=1000)] = 0  # and so has each of these
     output_projection: Switch = False
     sequence_dropout: _Probability = 0.005
     null_token: Switch = True
@@ -128,7 +121,7 @@ class _Contextual:
     skip_instruction_until: _CountOrZero | None = None
     query_prefix: Text = ""
     document_prefix: Text = ""
-    max_tokens: Annotated[Whole, Field(ge=2)] = 512
+    max_tokens: Annotated[Whole, Field(ge=2, le=1_000_000)] = 512
     dropout: _Probability = 0.0
 
     @model_validator(mode="after")
@@ -161,7 +154,7 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
             accepts it).
         vectors_per_document: context vectors per context document (§10.11).
         attention: "full" or "cached", as `cde.models.attention` describes them; or "gated": text
-            tokens read the context once, before the first layer (`cde.models.reader`).
+            tokens read the context once, before the first layer (`cde.models.stages`).
         first_stage_mlp: two linear layers after M1's pooling, in the published models (not in the
             paper).
         soft_prompt_tokens: learned tokens between context and text (8 in the published models).
@@ -182,9 +175,6 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
         query_prefix, document_prefix: text put before every query and every document (§10.7).
         max_tokens: texts are cut to so many tokens.
         dropout: dropout of both backbones, in training.
-
-    Raises:
-        ValueError: a setting outside what is accepted.
 
     Example:
         >>> ContextualConfig(context_size=64, vectors_per_document=2).context_tokens
@@ -208,13 +198,8 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
         return int(self.context_size * self.vectors_per_document)
 
     def carried(self, tokens: int) -> int:
-        """What so many context tokens weigh beside each text, in tokens of the text.
-
-        In the pattern "cached" a text's copy of their keys and values weighs about a quarter.
-
-        Example:
-            >>> ContextualConfig(attention="cached").carried(64)
-            16
+        """What so many context tokens weigh with each text, in tokens of the text: copied keys and
+        values ("cached") weigh about a quarter.
         """
         return {"full": tokens, "cached": tokens // 4, "gated": 0}[self.attention]
 

@@ -1,29 +1,158 @@
-"""The contextual document encoder (CDE §4.2): two stages, published checkpoints, any number of
-context documents.
-"""
+"""The contextual document encoder (CDE §4.2), and what it is once it is bound to a corpus."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-import cde.models.sentence_model  # noqa: F401 - registers with transformers
-from cde.hardware import Precision
+from cde.hardware import Precision, chosen_precision
 from cde.models.attention import ContextCache
 from cde.models.configuration import ContextualConfig, check_settings
-from cde.models.corpus import CorpusEncoder, draw_context, warn_untrained, weights_now
-from cde.models.encoder import Encoder, Vectors, load_tokenizer
+from cde.models.encoder import (
+    Encoder,
+    PromptedEncoder,
+    encoder_class,
+    load_tokenizer,
+    own_tokenizer,
+    save_folder,
+)
 from cde.models.stages import FirstStage, NoFirstStage, SecondStage
 from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights, tie
+from cde.quantised import steps_taken
+from cde.storage import content_hash
+from cde.validation import Vectors, checked_texts, checked_whole, shown
 
-__all__ = ["ContextualEncoder", "load_published"]
+__all__ = ["ContextualEncoder", "CorpusEncoder"]
 
-_BESIDE_SETTINGS = ("layers", "first_stage_layers", "attn_implementation", "device", "precision")
+_NO_SETTINGS = ("layers", "first_stage_layers", "attn_implementation", "device", "precision")
+
+
+def draw_context(
+    config: ContextualConfig,
+    dim: int,
+    context: Sequence[str] | np.ndarray[Any, Any] | Tensor,
+    size: int | None,
+    seed: int,
+    fill: str | None,
+) -> tuple[list[str] | np.ndarray[Any, Any], str]:
+    """Which documents are the context, and a sentence that says so."""
+    accepted = (None, "shorter", "null", "repeat")
+    if not isinstance(fill, str | None) or fill not in accepted:
+        raise ValueError(f"fill must be 'shorter', 'null' or 'repeat'; it is {shown(fill)}")
+    seed = checked_whole(seed, "seed", 0)
+    if fill == "null" and config.attention == "gated":
+        raise ValueError(
+            "fill='null' fills a context with null tokens, which attention 'gated' does not have: "
+            "take 'shorter' or 'repeat'"
+        )
+    if isinstance(context, str):
+        raise TypeError(
+            "the context must be a list of texts; one string was given: put it in a list"
+        )
+    if size is not None and (isinstance(size, bool) or not isinstance(size, (int, np.integer))):
+        raise TypeError(f"size must be a whole number of context documents; it is {shown(size)}")
+    if isinstance(context, np.ndarray) and context.dtype.kind in "UO":
+        context = context.tolist()
+    if isinstance(context, (np.ndarray, Tensor)):
+        documents: Any = _checked_vectors(context, config.vectors_per_document, dim)
+        kind, wanted = "vectors", len(documents) if size is None else size
+    else:
+        documents = checked_texts(context, "context")
+        kind, wanted = "texts", config.context_size if size is None else size
+    count = len(documents)
+    if count == 0:
+        raise ValueError("the context is empty; with_context(None) embeds without a corpus")
+    if wanted < 1:
+        raise ValueError(
+            f"size must be 1 or more context documents; it is {wanted}. with_context(None) takes "
+            "none"
+        )
+    if config.variant != "paper" and wanted > config.context_size:
+        raise ValueError(
+            f"a context of {wanted} documents does not fit the model: the published variant "
+            f"{config.variant!r} reads "
+            f"{config.context_size} and would leave the rest out"
+        )
+    generator = np.random.default_rng(seed)
+    taken = min(wanted, count)
+    chosen, said = np.arange(count), f"all {count:,} {kind}"
+    if taken < count:
+        chosen = np.sort(generator.choice(count, taken, replace=False))
+        said = f"{taken:,} of {count:,} {kind}, seed {seed}"
+    if fill == "repeat" or (fill is None and config.variant != "paper"):
+        missing = config.context_size - taken
+        if missing > 0:
+            chosen = np.concatenate([chosen, generator.choice(chosen, missing)])
+            said += f", {missing:,} repeated"
+    drawn = [documents[row] for row in chosen] if isinstance(documents, list) else documents[chosen]
+    _warn(drawn, taken)
+    return drawn, said
+
+
+def _checked_vectors(
+    context: np.ndarray[Any, Any] | Tensor, parts: int, dim: int
+) -> np.ndarray[Any, Any]:
+    vectors = np.asarray(context.detach().cpu().float() if isinstance(context, Tensor) else context)
+    expected = (dim,) if parts == 1 else (parts, dim)
+    if vectors.shape[1:] != expected or vectors.ndim != 1 + len(expected):
+        wanted = ", ".join(str(length) for length in expected)
+        raise ValueError(
+            f"context vectors for this model are of shape (documents, {wanted}), as embed_context "
+            "gives; these are "
+            f"of shape {vectors.shape}"
+        )
+    if not np.isfinite(vectors).all():
+        raise ValueError("the context vectors hold NaN or infinite numbers")
+    return vectors
+
+
+def _warn(drawn: list[str] | np.ndarray[Any, Any], taken: int) -> None:
+    distinct = len({row if isinstance(row, str) else row.tobytes() for row in drawn[:taken]})
+    if taken == 1:
+        message = (
+            "the context is a single document: every embedding will lean towards it; "
+            "give a sample of the corpus"
+        )
+    elif distinct < taken:
+        message = (
+            f"{taken - distinct} of {taken} context documents are duplicates of others: "
+            "they say nothing new"
+        )
+    else:
+        return
+    warnings.warn(message, UserWarning, stacklevel=4)
+
+
+def weights_now(module: nn.Module) -> int:
+    """A number that changes when a weight is trained on, loaded or moved, and after any step of an
+    optimiser in this process.
+    """
+    weights = module.parameters()
+    marks = ((p.data_ptr(), 0 if p.is_inference() else p._version) for p in weights)
+    return hash((steps_taken(), *marks))
+
+
+def warn_untrained(model: Any) -> None:
+    """Say once of a contextual encoder that it is bound as `from_backbone` left it, untrained."""
+    begun, model._untrained = model._untrained, None
+    if begun is None or begun != weights_now(model.second_stage):
+        return
+    message = (
+        "this encoder comes from a plain transformer, which was never trained to have context "
+        "before its text: until it is trained it finds much less than that transformer. Train it "
+        "(cde.train(cde.TrainConfig(…)).model()), load a trained one "
+        "(cde.ContextualEncoder.from_pretrained, cde.pretrained_reader()), or take "
+        "attention='gated', which is the plain transformer until it is trained"
+    )
+    warnings.warn(message, UserWarning, stacklevel=3)
 
 
 class ContextualEncoder(Encoder):
@@ -35,9 +164,6 @@ class ContextualEncoder(Encoder):
     Args:
         config: its settings; the backbones start from random weights. `from_backbone` takes
             pretrained ones, `from_pretrained` an encoder that was saved or published.
-
-    Raises:
-        ValueError: backbones of two sizes without `first_stage_mlp`.
 
     Example:
         >>> model = ContextualEncoder.from_backbone("minilm", layers=2, attention="gated")
@@ -101,12 +227,8 @@ class ContextualEncoder(Encoder):
             device: device to run on; by default CUDA where there is one.
             precision: precision of embedding, not of `forward`.
             settings: settings of `ContextualConfig`.
-
-        Raises:
-            ConnectionError: no such model, here or on the Hub.
-            ValueError: a family that is not supported, or a setting that is not accepted.
         """
-        check_settings(ContextualConfig, settings, _BESIDE_SETTINGS)
+        check_settings(ContextualConfig, settings, _NO_SETTINGS)
         second, second_weights = first, first_weights = backbone_weights(path_or_repository, layers)
         if first_stage_layers is not None and first_stage_layers != layers:
             first, first_weights = backbone_weights(path_or_repository, first_stage_layers, 0)
@@ -117,7 +239,7 @@ class ContextualEncoder(Encoder):
         fill(model.second_stage.backbone, second_weights, str(path_or_repository))
         model.second_stage.match_reader()
         tokenizer = load_tokenizer(path_or_repository)
-        model.ready(tokenizer, attn_implementation, device, precision)
+        model.set_up(tokenizer, attn_implementation, device, precision)
         if config.attention != "gated":
             model._untrained = weights_now(model.second_stage)
         return model
@@ -156,11 +278,6 @@ class ContextualEncoder(Encoder):
             device: device to run on; by default CUDA where there is one.
             precision: precision of embedding, not of `forward`.
             revision: revision of a Hub repository.
-
-        Raises:
-            ConnectionError: no such model, here or on the Hub.
-            FileNotFoundError: a folder without a config or weights.
-            ValueError: another kind of model, an unknown variant, or weights that do not fit.
         """
         folder = fetch_folder(path_or_repository, revision)
         values = read_config(folder)
@@ -169,7 +286,7 @@ class ContextualEncoder(Encoder):
             config = ContextualConfig.from_dict(values)
             if variant not in (None, config.variant):
                 raise ValueError(
-                    f"{folder} was saved with the variant {config.variant!r}; {variant!r} was "
+                    f"{folder} was saved with the variant {config.variant!r}; {shown(variant)} was "
                     "asked for"
                 )
             model = cls(config)
@@ -183,31 +300,28 @@ class ContextualEncoder(Encoder):
             )
         else:
             raise ValueError(
-                f"{folder} holds a model of type {values.get('model_type')!r}, neither saved by "
-                "ContextualEncoder nor in the layout of jxm/cde-small-v1: "
+                f"{folder} holds a model of type {shown(values.get('model_type'))}, neither saved "
+                "by ContextualEncoder nor in the layout of jxm/cde-small-v1: "
                 "ContextualEncoder.from_backbone starts from a transformer"
             )
         for name, prefix in (prefixes or {}).items():
             if name not in ("query_prefix", "document_prefix"):
                 raise ValueError(
-                    f"prefixes are query_prefix and document_prefix; {name!r} was given"
+                    f"prefixes are query_prefix and document_prefix; {shown(name)} was given"
                 )
             setattr(model.config, name, prefix)
         if isinstance(tokenizer, (str, Path)):
             tokenizer = load_tokenizer(tokenizer)
-        if tokenizer is None and any(
-            (folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")
-        ):
-            tokenizer = load_tokenizer(folder)
+        if tokenizer is None:
+            tokenizer = own_tokenizer(folder)
         if tokenizer is None and model.config.second_backbone["model_type"] == "nomic_bert":
             tokenizer = load_tokenizer("minilm")
-        return model.ready(tokenizer, attn_implementation, device, precision)  # type: ignore[no-any-return]
+        return model.set_up(tokenizer, attn_implementation, device, precision)
 
     def with_tied(self, tensors: dict[str, Tensor], second_wins: bool = False) -> dict[str, Tensor]:
-        """Tensors with shared word embeddings under both of their names.
-
-        `second_wins`: where both are there and differ, take the second stage's, as torch does when
-        it fills the authors' model in the order of its parts.
+        """Tensors with shared word embeddings under both of their names; the second stage's win
+        where both are there and differ, as when torch fills the authors' model in the order of its
+        parts.
         """
         if self.config.tie_token_embeddings and isinstance(self.first_stage, FirstStage):
             backbones = self.config.first_backbone, self.config.second_backbone
@@ -216,20 +330,13 @@ class ContextualEncoder(Encoder):
 
     @property
     def dim(self) -> int:
-        """Length of the vectors: that of the second stage's backbone."""
         return self.second_stage.dim
 
     @property
     def longest(self) -> int | None:
-        """Most tokens that a text can have, where positions are learned; None where they are
-        rotary.
-        """
-        stages = [
-            stage
-            for stage in (self.first_stage, self.second_stage)
-            if not isinstance(stage, NoFirstStage)
-        ]
-        limits = [stage.family.longest(stage.backbone) for stage in stages]
+        limits = [self.second_stage.family.longest(self.second_stage.backbone)]
+        if isinstance(self.first_stage, FirstStage):
+            limits.append(self.first_stage.family.longest(self.first_stage.backbone))
         return min((limit for limit in limits if limit is not None), default=None)
 
     def forward(
@@ -249,9 +356,6 @@ class ContextualEncoder(Encoder):
             context_input_ids, context_attention_mask: `(J, T')`, of context documents to embed
                 first.
             null_context: put the null token in the place of every context vector.
-
-        Raises:
-            ValueError: both forms of context at once, or shapes that do not fit.
         """
         if context_input_ids is not None:
             if context is not None:
@@ -261,12 +365,10 @@ class ContextualEncoder(Encoder):
         return embedded
 
     def embed_batch(self, input_ids: Tensor, mask: Tensor | None, context: Any = None) -> Tensor:
-        """The second stage: vectors of texts before normalisation, `(batch, dim)`."""
         embedded: Tensor = self.second_stage(input_ids, mask, context)
         return embedded
 
     def carried_tokens(self) -> int:
-        """Context tokens beside each text; cached ones weigh about a quarter: keys are copied."""
         return int(self.config.carried(self.config.context_tokens + self.config.soft_prompt_tokens))
 
     def share_context(self, context: Tensor | None, batches: int) -> Any:
@@ -276,7 +378,6 @@ class ContextualEncoder(Encoder):
         return context
 
     def check_attention(self, implementation: str) -> None:
-        """Raise a ValueError for flash attention beside ModernBERT's local windows."""
         if implementation.startswith("flash") and self.second_stage.window_beside_context():
             raise ValueError(
                 "flash_attention_2 cannot leave context tokens out of ModernBERT's local windows: "
@@ -290,13 +391,9 @@ class ContextualEncoder(Encoder):
         prefix = self.config.document_prefix if prefix is None else prefix
         parts = self.config.vectors_per_document
         shape = (self.dim,) if parts == 1 else (parts, self.dim)
+        title = "embedding the context:"
         return self.vectors_by(
-            self.first_stage,
-            texts,
-            prefix,
-            shape=shape,
-            normalise=False,
-            description="embedding the context:",
+            self.first_stage, texts, prefix, shape, normalise=False, description=title
         )
 
     def with_context(
@@ -320,11 +417,6 @@ class ContextualEncoder(Encoder):
                 drawn again. By default "shorter"; "repeat" for published models, as their authors
                 do.
 
-        Raises:
-            TypeError: a context of another kind.
-            ValueError: an empty context, one that does not fit the model, or vectors that are not
-                finite.
-
         Warns:
             UserWarning: a context of one document, or of duplicates; once, an untrained encoder.
         """
@@ -342,16 +434,143 @@ class ContextualEncoder(Encoder):
         tokens = torch.as_tensor(np.asarray(vectors), dtype=torch.float32, device=self.device)
         missing = self.config.context_size - len(tokens)
         if fill == "null" and missing > 0:
-            null = self.second_stage.null_tokens(
-                missing * self.config.vectors_per_document
-            ).detach()
+            parts = self.config.vectors_per_document
+            null = self.second_stage.null_tokens(missing * parts).detach()
             tokens = torch.cat([tokens, null.reshape(missing, *tokens.shape[1:])])
-            drawn += (
-                f", filled with {missing} null tokens"
-                if self.config.vectors_per_document == 1
-                else ", filled"
-            )
+            drawn += f", filled with {missing} null tokens" if parts == 1 else ", filled"
         return CorpusEncoder(self, tokens, drawn)
+
+
+class CorpusEncoder(PromptedEncoder):
+    """An encoder of texts in the context of one corpus, as `ContextualEncoder.with_context` makes
+    it.
+
+    Args:
+        model: the contextual encoder.
+        context: its context vectors, `(J, dim)` or `(J, k, dim)`; None is the null context.
+        drawn: which documents they are, in words.
+
+    Example:
+        >>> from cde.models import ContextualEncoder
+        >>> model = ContextualEncoder.from_backbone("minilm", layers=1, attention="gated")
+        >>> encoder = model.with_context(None)
+        >>> encoder.encode_queries(["what floats?"]).shape
+        (1, 384)
+    """
+
+    def __init__(self, model: Any, context: Tensor | None, drawn: str) -> None:
+        self.model, self.config = model, model.config
+        self.context = context
+        self.drawn = drawn
+        self._caches: dict[tuple[str, str, int, int], ContextCache] = {}
+
+    def __repr__(self) -> str:
+        attention = self.model.config.attention
+        return f"CorpusEncoder({self.drawn}; {self.dim} dimensions, attention {attention})"
+
+    @property
+    def dim(self) -> int:
+        """Length of the vectors."""
+        return int(self.model.dim)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        device: torch.device = self.model.device
+        return device
+
+    def _prefixed(
+        self, texts: Sequence[str], prefix: str, batch_size: int | None, title: str
+    ) -> Vectors:
+        extra = self.config.carried(self._tokens())
+        vectors: Vectors = self.model.vectors_by(
+            self.embed_batch, texts, prefix, extra=extra, most=batch_size, description=title
+        )
+        return vectors
+
+    def _tokens(self) -> int:
+        config = self.model.config
+        count = config.context_tokens if self.context is None else self.context.shape[:-1].numel()
+        return int(count + config.soft_prompt_tokens)
+
+    def embed_batch(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Vectors of one padded batch before normalisation: `(batch, T)` to `(batch, dim)`."""
+        context: Tensor | ContextCache | None = self.context
+        if isinstance(context, Tensor) and context.device != input_ids.device:
+            context = self.context = context.to(input_ids.device)
+        if self.model.config.attention == "cached":
+            # the context's keys are computed again for weights that were trained on since
+            stage = self.model.second_stage
+            computed = chosen_precision(self.model.precision)
+            key = (str(input_ids.device), computed, id(context), weights_now(stage))
+            if key not in self._caches:
+                self._caches = {key: stage.cache_context(context)}
+            context = self._caches[key]
+        embedded: Tensor = self.model.second_stage(input_ids, attention_mask, context)
+        return embedded
+
+    def save_pretrained(self, save_directory: str | Path, first_stage: bool = False) -> None:
+        """Write the model with its context; `SentenceTransformer(folder)` reads it too.
+
+        Without its `first_stage` the folder is about half as large, and cannot be bound to another
+        corpus.
+        """
+        model = self.model
+        config = model.config.__class__.from_dict(model.config.to_dict())
+        tensors = model.state_dict()
+        if not first_stage:
+            config.first_backbone = None
+            own = (name for name in tensors if not name.startswith("first_stage."))
+            tensors = {name: tensors[name] for name in own}
+        config.context_drawn = self.drawn
+        if self.context is not None:
+            tensors["context"] = self.context
+        save_folder(save_directory, config, tensors, model.tokenizer, model.most_tokens)
+
+    @classmethod
+    def from_pretrained(cls, path_or_repository: str | Path, **options: Any) -> CorpusEncoder:
+        """An encoder and its context, as `save_pretrained` wrote them; options as for
+        `ContextualEncoder`.
+        """
+        folder = fetch_folder(path_or_repository, options.get("revision"))
+        drawn = read_config(folder).get("context_drawn")
+        if drawn is None:
+            raise ValueError(
+                f"{folder} holds a model without a context: ContextualEncoder.from_pretrained "
+                "reads it"
+            )
+        model = ContextualEncoder.from_pretrained(folder, **options)
+        context = read_weights(folder).get("context")
+        return cls(model, None if context is None else context.to(model.device), drawn)
+
+
+def fingerprint(encoder: Any) -> str | None:
+    """Hash of an encoder of `cde.models`, whatever its attention kernel; None for other objects."""
+    bound = encoder if type(encoder) is CorpusEncoder else None
+    model: Any = encoder.model if isinstance(encoder, CorpusEncoder) else encoder
+    if encoder_class(getattr(getattr(model, "config", None), "model_type", "")) is not type(model):
+        return None
+    return content_hash(_fingerprint_parts(model, bound))
+
+
+def _fingerprint_parts(model: Any, bound: CorpusEncoder | None) -> Iterator[str | bytes]:
+    config = model.config
+    settings = {
+        name: getattr(config, name)
+        for name in signature(type(config).__init__).parameters
+        if not name.endswith("backbone") and hasattr(config, name)
+    }
+    yield json.dumps(settings, sort_keys=True)
+    if chosen_precision(model.precision) == "int8":
+        yield "int8"
+    # the first stage has done its work once the context is embedded, and is not saved
+    weights: nn.Module = model if bound is None else model.second_stage
+    tensors = dict(weights.state_dict())
+    if bound is not None and bound.context is not None:
+        tensors["context"] = bound.context
+    for name, tensor in sorted(tensors.items()):
+        yield f"{name} {tensor.dtype} {tuple(tensor.shape)}"
+        yield tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def load_published(
@@ -376,10 +595,6 @@ def load_published(
             `cde.models.VARIANTS`).
         first_backbone_config: config of the first stage, where it differs.
         colon_token_id: id of ":" in the tokenizer, for `pool_ignore_instruction_tokens`.
-
-    Raises:
-        ValueError: an unknown variant or setting; tensors that are missing, left over, of another
-            shape, or not finite, all listed under their published names.
 
     Example:
         >>> load_published({}, {"embedder": "elsewhere/unknown"})

@@ -1,7 +1,7 @@
-"""What all encoders have in common: tokenizer, saving and loading, attention kernel, precision.
+"""Encoders of single texts: what all encoders have in common, and `BiEncoder`.
 
-And what a trainer asks of any of them: how to embed a batch, whether it reads a corpus, and how
-many tokens of context stand beside each text.
+Tokenizer, batches of tokens, saving and loading, attention kernel, precision, and what a trainer
+asks of an encoder.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import copy
 import errno
 import json
 import os
+import shutil
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -25,36 +26,36 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel
 from transformers.utils import is_flash_attn_2_available
 
-from cde.hardware import Precision
-from cde.models.weights import fetch_folder
+from cde.hardware import Precision, compute_device
+from cde.models.backbones import (
+    build_backbone,
+    config_from_dict,
+    family_of,
+    pooled,
+    to_the_left,
+    token_states,
+)
+from cde.models.configuration import BiEncoderConfig, check_settings
+from cde.models.weights import (
+    backbone_weights,
+    check_tokenizer,
+    fetch_folder,
+    fill,
+    read_config,
+    read_weights,
+)
 from cde.progress import progress
 from cde.quantised import multiplying
 from cde.retrieval.systems import Role, SentenceMethods
 from cde.storage import disk_error, temporary_folder
-from cde.validation import encodable
+from cde.validation import Vectors, encodable, shown
 
-__all__ = [
-    "SENTENCE_FILES",
-    "Encoder",
-    "PromptedEncoder",
-    "TextEncoder",
-    "encode_texts",
-    "encoder_class",
-    "load_tokenizer",
-    "padded",
-    "prefixed",
-    "save_folder",
-    "token_batches",
-    "tokenise",
-    "write_sentence_files",
-]
-
-#: names of the files
+#: what tells sentence-transformers how to read a folder
 SENTENCE_FILES = ("config_sentence_transformers.json", "modules.json", "sentence_bert_config.json")
 
 
 def write_sentence_files(folder: Path, config: Any, max_tokens: int) -> None:
-    """Write the files into a folder."""
+    """Write `SENTENCE_FILES` into a folder."""
     modules = "sentence_transformers.base.modules"
     whole = {"method": "forward", "method_output_name": None}  # what forward gives is the embedding
     contents: tuple[Any, ...] = (
@@ -79,7 +80,6 @@ def write_sentence_files(folder: Path, config: Any, max_tokens: int) -> None:
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-Vectors = NDArray[np.float32]
 Forward = Callable[[Tensor, "Tensor | None"], Tensor]
 
 _PORTION = 20_000  # texts tokenised at once
@@ -87,6 +87,10 @@ _PORTION = 20_000  # texts tokenised at once
 
 def tokenise(tokenizer: Any, texts: list[str], max_tokens: int) -> list[NDArray[np.int32]]:
     """Token ids of each text, special tokens included, cut to `max_tokens`."""
+    if tokenizer is None:
+        raise ValueError(
+            "the encoder has no tokenizer: set encoder.tokenizer, or pass token ids to its stages"
+        )
     ids: list[NDArray[np.int32]] = []
     for start in range(0, len(texts), _PORTION):
         encoded = tokenizer(
@@ -119,9 +123,7 @@ def token_batches(
 def padded(
     rows: Sequence[NDArray[np.int32]], padding: int, device: torch.device
 ) -> tuple[Tensor, Tensor | None]:
-    """Token ids of texts as one batch, padded on the right: `(n, T)` int64 and the bool mask, None
-    where full.
-    """
+    """Token ids of texts as one batch, padded on the right, and its mask; None where it is full."""
     length = max(len(row) for row in rows)
     ids = np.full((len(rows), length), padding, dtype=np.int64)
     for place, row in zip(ids, rows, strict=True):
@@ -149,16 +151,8 @@ def encode_texts(
     normalise: bool = True,
     description: str = "embedding",
 ) -> Vectors:
-    """Vectors of texts, in their order.
-
-    Returns:
-        `(n, …, dim)` float32.
-    """
+    """Vectors of texts in their order, `(n, *shape)` float32."""
     wanted = [prefix + text for text in encodable(texts)]
-    if tokenizer is None:
-        raise ValueError(
-            "the encoder has no tokenizer: set encoder.tokenizer, or pass token ids to its stages"
-        )
     if not wanted:
         return np.zeros((0, *shape), np.float32)
     distinct = list(dict.fromkeys(wanted))
@@ -169,9 +163,8 @@ def encode_texts(
     with torch.inference_mode(), multiplying(precision, device):
         for batch in progress(batches, f"{description} {len(distinct):,} texts", unit="batches"):
             vectors = forward(*padded([rows[index] for index in batch], padding, device)).float()
-            by_batch.append(
-                (torch.nn.functional.normalize(vectors, dim=-1) if normalise else vectors).cpu()
-            )
+            vectors = torch.nn.functional.normalize(vectors, dim=-1) if normalise else vectors
+            by_batch.append(vectors.cpu())
     in_order = torch.cat(by_batch).numpy()
     if not np.isfinite(in_order).all():
         raise ValueError(
@@ -199,7 +192,6 @@ class PromptedEncoder(SentenceMethods):
         """Unit vectors of documents, `(n, dim)` float32: CDE's ϕ(d), or ϕ(d; D) in a context."""
         return self._vectors(texts, "document", prefix=prefix)
 
-    @abstractmethod
     def _vectors(
         self,
         texts: Sequence[str],
@@ -207,7 +199,19 @@ class PromptedEncoder(SentenceMethods):
         batch_size: int | None = None,
         prefix: str | None = None,
     ) -> Vectors:
-        """Unit vectors, with a prefix, or that of their role, before each text."""
+        config = cast(Any, self).config  # annotated, `transformers` would take it for its class
+        own, title = {
+            "": ("", "embedding"),
+            "query": (config.query_prefix, "embedding queries:"),
+            "document": (config.document_prefix, "embedding documents:"),
+        }[role]
+        return self._prefixed(texts, own if prefix is None else prefix, batch_size, title)
+
+    @abstractmethod
+    def _prefixed(
+        self, texts: Sequence[str], prefix: str, batch_size: int | None, title: str
+    ) -> Vectors:
+        """Unit vectors of texts with a prefix before each."""
 
 
 _TOKENIZER_FILES = (
@@ -225,8 +229,7 @@ _classes: dict[str, Any] = {}
 
 def encoder_class(model_type: Any) -> Any:
     """The class of the encoders whose saved config is of this type; None if it is not imported."""
-    for own in ("bi_encoder", "contextual"):
-        import_module(f"cde.models.{own}")
+    import_module("cde.models.contextual")
     return _classes.get(str(model_type))
 
 
@@ -241,6 +244,12 @@ def load_tokenizer(path_or_repository: str | Path) -> Any:
         ) from error
 
 
+def own_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a folder; None where no file of one is there."""
+    held = any((folder / name).is_file() for name in _TOKENIZER_FILES)
+    return load_tokenizer(folder) if held else None
+
+
 def save_folder(
     directory: str | Path,
     config: Any,
@@ -253,33 +262,30 @@ def save_folder(
     directory.mkdir(parents=True, exist_ok=True)
     with temporary_folder(directory, "saving") as temporary:
         config.save_pretrained(temporary)
-        whole = {
-            name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()
-        }
+        whole = {name: part.detach().cpu().contiguous().clone() for name, part in tensors.items()}
         try:
             save_file(whole, temporary / "model.safetensors", metadata={"format": "pt"})
         except SafetensorError as error:  # which is how it words a disk that is full
             raise disk_error(directory, errno.ENOSPC, str(error)) from error
+        # it writes for the owner alone; the config is as the user's umask has it
+        shutil.copymode(temporary / "config.json", temporary / "model.safetensors")
         if tokenizer is not None:
             _unused(tokenizer).save_pretrained(temporary)
         if tokenizer is not None and sentence_tokens is not None:
             write_sentence_files(temporary, config, sentence_tokens)
         # a folder with a config is complete: the old one goes first, the new one comes last
-        for stale in (
-            "config.json",
-            "model.safetensors.index.json",
-            *((*_TOKENIZER_FILES, *SENTENCE_FILES) if tokenizer is None else ()),
+        stale = ["config.json", "model.safetensors.index.json"]
+        for name in (
+            stale if tokenizer is not None else [*stale, *_TOKENIZER_FILES, *SENTENCE_FILES]
         ):
-            (directory / stale).unlink(missing_ok=True)
+            (directory / name).unlink(missing_ok=True)
         for path in sorted(temporary.iterdir(), key=lambda path: path.name == "config.json"):
             os.replace(path, directory / path.name)
     return directory
 
 
 def _unused(tokenizer: Any) -> Any:
-    """A tokenizer without the padding and cut of its last call, which its file would hold: what is
-    saved does not depend on what was embedded before.
-    """
+    """A tokenizer without the padding and cut of its last call, which its file would hold."""
     if not getattr(tokenizer, "is_fast", False):
         return tokenizer
     unused = copy.deepcopy(tokenizer)
@@ -288,28 +294,15 @@ def _unused(tokenizer: Any) -> Any:
     return unused
 
 
-def prefixed(config: Any, role: Role) -> tuple[str, str]:
-    """What stands before texts of a role, and the title of the bar while they are embedded."""
-    return {
-        "": ("", "embedding"),
-        "query": (config.query_prefix, "embedding queries:"),
-        "document": (config.document_prefix, "embedding documents:"),
-    }[role]
-
-
 class Encoder(PreTrainedModel):  # type: ignore[misc]
-    """Base of all encoders; not used by itself.
-
-    Attributes:
-        tokenizer: a tokenizer of `transformers`, saved and loaded with the model; None until set.
-        precision: of embedding. "auto" multiplies in bfloat16 where that is fast, "bfloat16" and
-            "float32" insist, "int8" multiplies whole numbers (`cde.quantised`).
-    """
+    """Base of all encoders; not used by itself."""
 
     _supports_sdpa = True
     _supports_flash_attn = True
     supports_gradient_checkpointing = True
+    #: of `transformers`, saved and loaded with the model; None until it is set
     tokenizer: Any = None
+    #: of embedding, not of `forward` in training
     precision: Precision = "auto"
     #: whether an embedding depends on a corpus; then there are `first_stage` and `with_context`
     reads_context: ClassVar[bool] = False
@@ -326,9 +319,7 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         return f"{name}({self.dim} dimensions, {size}, on {self.device})"
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Backbones initialise themselves; torch's own start is right for the few layers beside
-        them.
-        """
+        """Backbones initialise themselves, and torch's own start is right for all other layers."""
 
     @property
     @abstractmethod
@@ -338,9 +329,7 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
     @property
     @abstractmethod
     def longest(self) -> int | None:
-        """Most tokens that a text can have, where positions are learned; None where they are
-        rotary.
-        """
+        """Most tokens that a text can have, where positions are learned; None where rotary."""
 
     @property
     def most_tokens(self) -> int:
@@ -348,12 +337,7 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         return int(min(self.config.max_tokens, self.longest or self.config.max_tokens))
 
     def embed_batch(self, input_ids: Tensor, mask: Tensor | None, context: Any = None) -> Tensor:
-        """Vectors of one padded batch before normalisation: `(batch, T)` to `(batch, dim)`.
-
-        Args:
-            input_ids, mask: token ids and mask of the texts.
-            context: first-stage vectors, or `share_context`'s form, for an encoder that reads one.
-        """
+        """Vectors of one padded batch before normalisation: `(batch, T)` to `(batch, dim)`."""
         vectors: Tensor = self(input_ids, mask)
         return vectors
 
@@ -369,21 +353,12 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         """Raise a ValueError if this model cannot have an attention kernel; most can have all."""
 
     def set_attention(self, implementation: str) -> None:
-        """Choose the attention kernel.
-
-        Args:
-            implementation: "sdpa" (torch's, the default), "eager", or "flash_attention_2" where
-                installed.
-
-        Raises:
-            ValueError: an unknown one.
-            ImportError: flash attention where it is not installed.
-        """
+        """Choose the attention kernel: "sdpa" (torch's), "eager", or "flash_attention_2"."""
         accepted = ("sdpa", "eager", "flash_attention_2")
         if implementation not in accepted:
             raise ValueError(
                 f"attn_implementation must be one of {', '.join(accepted)}; it is "
-                f"{implementation!r}"
+                f"{shown(implementation)}"
             )
         if implementation == "flash_attention_2" and not is_flash_attn_2_available():
             raise ImportError(
@@ -397,37 +372,31 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
                 module.attention["implementation"] = implementation
 
     def set_attn_implementation(self, attn_implementation: Any, *_: Any, **__: Any) -> None:
-        """The same as `set_attention`: the layers themselves stay on this package's attention
-        function.
-        """
+        """The same as `set_attention`, under the name that `transformers` has for it."""
         self.set_attention(attn_implementation)
 
     def activation_checkpointing_enable(self, *arguments: Any, **options: Any) -> None:
-        """Compute layers again in the backward pass, to save memory (as `transformers` has it).
-
-        Raises:
-            ValueError: `use_reentrant=True`, which loses the gradients of a context's keys and
-                values.
-        """
-        if any(
-            isinstance(one, dict) and one.get("use_reentrant")
-            for one in (*arguments, *options.values())
-        ):
+        """Compute layers again in the backward pass, to save memory (as `transformers` has it)."""
+        given = (*arguments, *options.values())
+        if any(isinstance(value, dict) and value.get("use_reentrant") for value in given):
             raise ValueError("use_reentrant=True would lose the context's gradients: leave it out")
         super().activation_checkpointing_enable(*arguments, **options)
 
-    def ready(
+    def set_up(
         self, tokenizer: Any, attn_implementation: str, device: str | None, precision: Precision
-    ) -> Any:
+    ) -> Self:
         """The model with its tokenizer, kernel, precision and device set, for inference."""
         if attn_implementation.startswith("flash") and precision == "float32":
             raise ValueError(
                 "flash_attention_2 computes in half precision: take precision='bfloat16', or 'sdpa'"
             )
+        if tokenizer is not None:
+            check_tokenizer(tokenizer, self)
         self.tokenizer = tokenizer
         self.precision = precision
         self.set_attention(attn_implementation)
-        return self.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
+        moved: Self = self.to(compute_device(device)).eval()
+        return moved
 
     def vectors_by(
         self,
@@ -440,9 +409,7 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         normalise: bool = True,
         description: str = "embedding",
     ) -> Vectors:
-        """Vectors of texts by `forward`, in evaluation mode; the mode of each part is restored
-        afterwards.
-        """
+        """Vectors of texts by `forward`, in evaluation mode, which ends afterwards."""
         training, device = [module for module in self.modules() if module.training], self.device
         self.eval()
         try:
@@ -468,29 +435,121 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
     def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
         """Write config, weights (or those of `state_dict`) and tokenizer, for `from_pretrained`.
 
-        Once `cde.models` is imported, `SentenceTransformer(folder)` reads them too. An encoder that
-        reads a corpus embeds without one there, unless a batch brings context documents
-        (`cde.contextual_batches`).
+        Once `cde.models` is imported, `SentenceTransformer(folder)` reads them too, without a
+        context unless a batch brings documents of its own.
         """
         tensors = state_dict or self.state_dict()
         save_folder(save_directory, self.config, tensors, self.tokenizer, self.most_tokens)
 
 
 class TextEncoder(PromptedEncoder, Encoder):
-    """Base of encoders that embed a text by itself, whatever the corpus; not used by itself.
+    """Base of encoders that embed a text by itself, whatever the corpus; not used by itself."""
 
-    The config has `query_prefix` and `document_prefix`.
+    def _prefixed(
+        self, texts: Sequence[str], prefix: str, batch_size: int | None, title: str
+    ) -> Vectors:
+        return self.vectors_by(self.forward, texts, prefix, most=batch_size, description=title)
+
+
+class BiEncoder(TextEncoder):
+    """A text encoder without context, the paper's baseline (CDE §3, ϕ and ψ).
+
+    With `layers=0` no transformer is left: a text is the mean of its words' normalised embeddings.
+    Such an encoder trains many times faster on a CPU.
+
+    Args:
+        config: its settings; the backbone starts from random weights. `from_backbone` takes
+            pretrained ones, `from_pretrained` an encoder that was saved.
+
+    Example:
+        >>> encoder = BiEncoder.from_backbone("minilm")
+        >>> vectors = encoder.encode_documents(["red boats", "scarlet ships"])
+        >>> vectors.shape, bool(vectors[0] @ vectors[1] > 0.5)
+        ((2, 384), True)
     """
 
-    def _vectors(
-        self,
-        texts: Sequence[str],
-        role: Role,
-        batch_size: int | None = None,
-        prefix: str | None = None,
-    ) -> Vectors:
-        own, description = prefixed(self.config, role)
-        prefix = own if prefix is None else prefix
-        return self.vectors_by(
-            self.forward, texts, prefix, most=batch_size, description=description
+    config_class = BiEncoderConfig
+
+    def __init__(self, config: BiEncoderConfig) -> None:
+        super().__init__(config)
+        backbone = config_from_dict(config.backbone or {})
+        self.family = family_of(backbone)
+        self.backbone = build_backbone(backbone, config.dropout)
+        self.attention: dict[str, Any] = {"implementation": "sdpa"}
+        self.post_init()
+
+    @classmethod
+    def from_backbone(
+        cls,
+        path_or_repository: str | Path = "minilm",
+        layers: int | None = None,
+        *,
+        attn_implementation: str = "sdpa",
+        device: str | None = None,
+        precision: Precision = "auto",
+        **settings: Any,
+    ) -> BiEncoder:
+        """An encoder that starts from a pretrained transformer.
+
+        Args:
+            path_or_repository: "minilm" (offline), a folder, or a Hub repository.
+            layers: keep its first so many layers; 0 keeps the word embeddings alone.
+            attn_implementation: "sdpa", "eager" or "flash_attention_2".
+            device: device to run on; by default CUDA where there is one.
+            precision: precision of `encode_queries` and `encode_documents`.
+            settings: settings of `BiEncoderConfig`.
+        """
+        check_settings(BiEncoderConfig, settings, ["layers", "attn_implementation", "device"])
+        backbone, tensors = backbone_weights(path_or_repository, layers, least=0)
+        model = cls(BiEncoderConfig(backbone=backbone, **settings))
+        fill(model.backbone, tensors, str(path_or_repository))
+        return model.set_up(
+            load_tokenizer(path_or_repository), attn_implementation, device, precision
         )
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path_or_repository: str | Path,
+        *,
+        attn_implementation: str = "sdpa",
+        device: str | None = None,
+        precision: Precision = "auto",
+        revision: str | None = None,
+    ) -> BiEncoder:
+        """An encoder that `save_pretrained` wrote, from a folder or the Hub."""
+        folder = fetch_folder(path_or_repository, revision)
+        values = read_config(folder)
+        if values.get("model_type") != BiEncoderConfig.model_type:
+            raise ValueError(
+                f"{folder} holds a model of type {shown(values.get('model_type'))}, not "
+                f"{BiEncoderConfig.model_type!r}: "
+                "BiEncoder.from_backbone starts from a transformer, "
+                "ContextualEncoder.from_pretrained reads CDE models"
+            )
+        model = cls(BiEncoderConfig.from_dict(values))
+        fill(model, read_weights(folder), str(folder))
+        return model.set_up(own_tokenizer(folder), attn_implementation, device, precision)
+
+    @property
+    def dim(self) -> int:
+        return int(self.backbone.config.hidden_size)
+
+    @property
+    def longest(self) -> int | None:
+        return self.family.longest(self.backbone)
+
+    def token_states(
+        self, input_ids: Tensor, attention_mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """States of tokens after the last layer, `(batch, T, dim)`, each text's at the left, and
+        which of them are not padding (None where all are).
+        """
+        input_ids, mask = to_the_left(input_ids, attention_mask)
+        return token_states(self.backbone, input_ids, mask, self.attention), mask
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Vectors of texts before normalisation: `(batch, T)` ids and mask to `(batch, dim)`
+        float32.
+        """
+        return pooled(*self.token_states(input_ids, attention_mask), self.config.pooling)

@@ -10,9 +10,8 @@ The published names differ from those of `transformers`: queries, keys and value
 of each head or rotate neighbouring dimensions. Both become the layout of `transformers` by an order
 of the rows of `Wq` and `Wk`, which no product of queries and keys notices.
 
-Two programs of the authors run them, in three forward passes. `VARIANTS` says how these differ from
-this book's; `PublishedFirstStage` and `PublishedSecondStage` replace the methods of
-`cde.models.stages` by that table. An encoder imports this module when it needs one of these passes.
+The authors' programs run them in three forward passes. `VARIANTS` says how these differ from this
+book's, and the classes below replace the methods of `cde.models.stages` by that table.
 """
 
 from __future__ import annotations
@@ -26,24 +25,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from cde.models.backbones import truncate
+from cde.models.backbones import mean_of_chunks, truncate
 from cde.models.configuration import TASK_PREFIXES, ContextualConfig
-from cde.models.pooling import mean_of_chunks
-from cde.models.reader import context_as_tokens
-from cde.models.stages import FirstStage, SecondStage, through
+from cde.models.stages import FirstStage, SecondStage, context_as_tokens, through
+from cde.validation import shown
 
-__all__ = [
-    "BACKBONE_DIMENSIONS",
-    "VARIANTS",
-    "Layout",
-    "OtherPooling",
-    "PublishedFirstStage",
-    "PublishedSecondStage",
-    "Variant",
-    "published_config",
-    "stages_of",
-    "turned_by_head",
-]
+__all__ = ["VARIANTS", "Variant"]
 
 _NOMIC = {
     "vocab_size": 30528,
@@ -103,10 +90,10 @@ def _nomic_config(values: Mapping[str, Any], layers: int | None) -> dict[str, An
     gate = str(values.get("activation_function", "swiglu"))
     _refuse(
         gate not in _GATES,
-        f"activation_function {gate!r} is not supported; accepted: {', '.join(_GATES)}",
+        f"activation_function {shown(gate)} is not supported; accepted: {', '.join(_GATES)}",
     )
     for name, reason in _NOT_NOMIC.items():
-        _refuse(values.get(name), f"{name}={values.get(name)!r} is not supported: {reason}")
+        _refuse(values.get(name), f"{name}={shown(values.get(name))} is not supported: {reason}")
     dim, heads = int(values["n_embd"]), int(values["n_head"])
     multiple = int(values.get("pad_vocab_size_multiple") or 1)
     biases = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"]
@@ -153,8 +140,8 @@ def _backbone(values: Mapping[str, Any], variant: str, layers: Any) -> dict[str,
     nomic = "n_embd" in values
     _refuse(
         nomic == (variant == "v2"),
-        f"variant {variant!r} runs on {'ModernBERT' if variant == 'v2' else 'NomicBERT'}, and the "
-        "backbone's config is that of "
+        f"variant {shown(variant)} runs on {'ModernBERT' if variant == 'v2' else 'NomicBERT'}, and "
+        "the backbone's config is that of "
         f"{'NomicBERT (n_embd, n_layer, …): take' if nomic else 'ModernBERT: take'} "
         f"variant={'hub or train' if nomic else 'v2'}",
     )
@@ -175,13 +162,14 @@ def published_config(
     """Our config from a published one."""
     accepted = ("hub", "train", "v2")
     _refuse(
-        variant not in accepted, f"variant must be one of {', '.join(accepted)}; it is {variant!r}"
+        variant not in accepted,
+        f"variant must be one of {', '.join(accepted)}; it is {shown(variant)}",
     )
     get = contextual.get
     architecture = get("architecture") or "transductive"
     _refuse(
         architecture not in ("transductive", "contextual"),
-        f"the checkpoint's architecture is {architecture!r}; a contextual encoder says "
+        f"the checkpoint's architecture is {shown(architecture)}; a contextual encoder says "
         "'transductive'",
     )
     _refuse(
@@ -190,7 +178,7 @@ def published_config(
     )
     _refuse(
         get("pooling_strategy", "mean") != "mean",
-        f"pooling_strategy {get('pooling_strategy')!r}: only 'mean' exists",
+        f"pooling_strategy {shown(get('pooling_strategy'))}: only 'mean' exists",
     )
     first_name = get("embedder")
     second_name = get("dataset_backbone") or first_name
@@ -242,7 +230,7 @@ def published_config(
 def _known(name: Any) -> dict[str, Any]:
     _refuse(
         name not in BACKBONE_DIMENSIONS,
-        f"the dimensions of the backbone {name!r} are not known here; give backbone_config. "
+        f"the dimensions of the backbone {shown(name)} are not known here; give backbone_config. "
         f"Known are {', '.join(BACKBONE_DIMENSIONS)}",
     )
     return BACKBONE_DIMENSIONS[name]
@@ -292,16 +280,17 @@ class Layout:
             if backbone is not None:
                 nomic = backbone["model_type"] == "nomic_bert"
                 inside = _NOMIC_NAMES if nomic else (("", ""),)
-                self.names += [(published + one, ours + other) for one, other in inside]
+                self.names += [(published + theirs, ours + own) for theirs, own in inside]
                 self.orders[published] = _row_order(backbone) if nomic else None
 
     def place(self, published: str) -> tuple[list[str], Tensor | None]:
-        """Our names of the published tensor, whose rows several share in turn; and the order of
-        the rows of queries and keys, if it holds them and they have another.
+        """Our names of a published tensor, whose rows several share in turn, and the order of the
+        rows of queries and keys, if it holds them.
         """
         ours = [_renamed(published, template, own) for template, own in self.names]
         names = [name for name in ours if name is not None]
-        order = next((self.orders[one] for one in self.orders if published.startswith(one)), None)
+        orders = (order for stage, order in self.orders.items() if published.startswith(stage))
+        order = next(orders, None)
         return names, order if len(names) == 3 else None
 
     def published_names(self, ours: list[str]) -> dict[str, str]:
@@ -309,7 +298,7 @@ class Layout:
         names = {}
         for name in ours:
             renamed = (_renamed(name, own, published) for published, own in self.names)
-            names[name] = next((one for one in renamed if one is not None), name)
+            names[name] = next((found for found in renamed if found is not None), name)
         return names
 
     def to_ours(self, published: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
@@ -331,26 +320,6 @@ class Layout:
                     parts[:2] = [part[order] for part in parts[:2]]
                 tensors.update(zip(names, parts, strict=True))
         return tensors, unexpected
-
-    def to_published(
-        self, ours: Mapping[str, Tensor | None], names: list[str]
-    ) -> dict[str, Tensor | None]:
-        """Tensors of ours (weights, or gradients) under the published names that are asked for."""
-        result: dict[str, Tensor | None] = {}
-        for name in names:
-            places, order = self.place(name)
-            if not places:
-                raise KeyError(f"{name!r} is not the name of a tensor of this model")
-            parts = [ours.get(one) for one in places]
-            whole = [part for part in parts if part is not None]
-            if len(whole) < len(parts):
-                result[name] = None
-                continue
-            if order is not None:
-                back = order.argsort()
-                whole[:2] = [part[back] for part in whole[:2]]
-            result[name] = torch.cat(whole) if len(whole) > 1 else whole[0]
-        return result
 
 
 def _row_order(backbone: Mapping[str, Any]) -> Tensor | None:
@@ -417,17 +386,8 @@ VARIANTS = {
 
 
 def turned_by_head(states: Tensor, start: int, frequencies: Tensor) -> Tensor:
-    """The rotation that the published file `hf_model.py` applies: by the head's index, not the
-    token's.
-
-    Every token from `start` on is turned by the same angle in a given head. So two such tokens
-    score as if nothing had been turned. The scores between them and the unturned context tokens
-    carry a fixed rotation.
-
-    Args:
-        states: queries or keys, `(batch, heads, tokens, head_dim)`.
-        start: the first token that is turned.
-        frequencies: `(head_dim / 2,)`, of the backbone's rotation.
+    """The rotation of the published file `hf_model.py`, of `(batch, heads, tokens, head_dim)`:
+    every token from `start` on is turned by its head's index, not by its own.
     """
     heads = torch.arange(states.shape[1], device=frequencies.device)
     angles = (heads[:, None].float() * frequencies).repeat(1, 2)[:, None]
@@ -446,20 +406,17 @@ class PublishedFirstStage(FirstStage):
         self.variant = VARIANTS[config.variant]
 
     def positions(self, places: Tensor) -> Tensor:
-        """With `rotary` "head" none: what turns all tokens alike leaves their products as they
-        are.
-        """
+        """None for `rotary` "head": what turns all tokens alike leaves products as they are."""
         return torch.zeros_like(places) if self.variant.rotary == "head" else places
 
     def hidden_states(self, input_ids: Tensor, mask: Tensor | None) -> Tensor:
-        """Last hidden states; with `rotary` "sequence" padding has none, as after unpadding."""
+        """With `rotary` "sequence" padding has none, as after unpadding."""
         hidden = super().hidden_states(input_ids, mask)
         if self.variant.rotary == "sequence" and mask is not None:
             hidden = hidden * mask.unsqueeze(-1)
         return hidden
 
     def pool(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """Means over tokens, or over chunks of the padded length."""
         if self.parts == 1:
             return super().pool(hidden, mask)
         return mean_of_chunks(hidden, mask, self.parts)
@@ -469,7 +426,6 @@ class OtherPooling(SecondStage):
     """M2 with `pool="all"` or `skip_instruction_until`."""
 
     def pool(self, input_ids: Tensor, mask: Tensor | None, text: Tensor, before: Tensor) -> Tensor:
-        """The mean over a text's tokens behind its instruction, or over these and all before."""
         mask = self._behind_instruction(input_ids, mask)
         if self.config.pool == "all":
             text = torch.cat([before, text], dim=1)
@@ -497,10 +453,8 @@ class PublishedSecondStage(OtherPooling):
         self.window_spares_context = self.variant.window_spares_context
 
     def context_tokens(self, context: Tensor | None, null_context: bool, batch: int) -> Tensor:
-        """The context as tokens of M2, cut to those that the model was made for.
-
-        Raises:
-            ValueError: fewer than the authors' code accepts: there is no pass to be faithful to.
+        """The context as tokens of M2, cut to those that the model was made for; fewer than the
+        authors' code accepts are refused.
         """
         if context is not None:
             per_document, wanted = self.config.vectors_per_document, self.config.context_tokens
@@ -518,18 +472,15 @@ class PublishedSecondStage(OtherPooling):
         return super().context_tokens(context, null_context, batch)
 
     def embed(self, input_ids: Tensor) -> Tensor:
-        """Token vectors of texts, normalised with `embedding_norm_twice`."""
         hidden = super().embed(input_ids)
         return super().normalise(hidden) if self.variant.embedding_norm_twice else hidden
 
     def normalise(self, hidden: Tensor) -> Tensor:
-        """What stands before the first layer, behind one more type with `token_type_twice`."""
         if self.variant.token_type_twice:
             hidden = hidden + self.backbone.embeddings.token_type_embeddings.weight[0]
         return super().normalise(hidden)
 
     def layers(self, hidden: Tensor, mask: Tensor | None, *shape: Any, **options: Any) -> Tensor:
-        """All layers; with `rotary` "head", queries and keys are turned by it."""
         start = self.config.unrotated
         if self.variant.rotary == "head" and start:
             rotary: Any = self.backbone.get_submodule("rotary_emb")
@@ -537,7 +488,6 @@ class PublishedSecondStage(OtherPooling):
         return super().layers(hidden, mask, *shape, **options)
 
     def positions(self, places: Tensor, before: int) -> Tensor:
-        """What the layers turn tokens by, as `rotary` has it."""
         return {
             "text": super().positions(places, before),
             "sequence": places.masked_fill(places < self.config.unrotated, 0),
@@ -546,7 +496,6 @@ class PublishedSecondStage(OtherPooling):
         }[self.variant.rotary]
 
     def project(self, pooled: Tensor) -> Tensor:
-        """The embedding of a pooled vector: without `residual`, the output projection alone."""
         if self.variant.residual or self.output_projection is None:
             return super().project(pooled)
         return through(self.output_projection, pooled)

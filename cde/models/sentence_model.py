@@ -1,16 +1,13 @@
 """A saved encoder inside sentence-transformers: what `SentenceTransformer(folder)` runs.
 
 Importing this module, or an encoder of `cde.models`, registers these classes with `transformers`,
-under the model types that `save_pretrained` writes. From then on a saved folder is a model of
-sentence-transformers, without `trust_remote_code`: `encode_query` and `encode_document` give the
-vectors of `encode_queries` and `encode_documents`, in the context that the encoder was saved with.
-Its trainer trains the encoder, its `save_pretrained` writes a folder that this package reads again.
+under the model types that `save_pretrained` writes. From then on `SentenceTransformer(folder)`
+gives the vectors of `encode_queries` and `encode_documents`, in the context that the encoder was
+saved with, its trainer trains the encoder, and its `save_pretrained` writes a folder that this
+package reads again.
 
-In training a batch may bring context documents of its own (`cde.contextual_batches`). Then the
-first stage embeds them, with a graph, wherever a part of the batch is embedded.
-
-Cost: that of the encoder; with a batch's own context, one pass of the first stage over it for each
-column of the batch (each mini-batch of it, under a loss that caches).
+In training a batch may bring context documents of its own (`cde.contextual_batches`): the first
+stage then embeds them, with a graph, once for each column of the batch.
 """
 
 from __future__ import annotations
@@ -23,14 +20,11 @@ from torch import Tensor
 from transformers import AutoModel, PreTrainedModel
 
 from cde.models.configuration import BiEncoderConfig, ContextualConfig
-from cde.models.corpus import CorpusEncoder
+from cde.models.contextual import CorpusEncoder
 from cde.models.encoder import SENTENCE_FILES, Encoder, encoder_class
 from cde.models.stages import NoFirstStage
 from cde.models.weights import fetch_folder, read_config
 from cde.validation import unknown
-
-__all__ = ["SentenceBiEncoder", "SentenceContextualEncoder", "SentenceModel"]
-
 
 #: what `transformers` hands on, and has no bearing on a folder that is here
 _HANDED_ON = {
@@ -94,10 +88,7 @@ class SentenceModel(PreTrainedModel):  # type: ignore[misc]
         return model
 
     def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
-        """Write the encoder, with its context if it has one, for `from_pretrained` here and there.
-
-        The first stage is kept where there is one.
-        """
+        """Write the encoder, with its context and first stage where there are some."""
         # the library has written its own prompts by now, which may differ from the encoder's
         prompts = Path(save_directory) / SENTENCE_FILES[0]
         written = prompts.read_bytes() if prompts.is_file() else None

@@ -1,29 +1,132 @@
-"""The two stages of the contextual encoder as modules: M1 makes context vectors, M2 reads them.
+"""The two stages of the contextual encoder: M1 makes context vectors, M2 reads them.
 
 M1 (`FirstStage`): backbone, mean over tokens, optionally two linear layers. One vector a document,
 or several, from contiguous parts of it (§10.11).
 
 M2 (`SecondStage`, Eqs. 5 and 6): the sequence [context | soft prompt | text] through the backbone,
-mean over text tokens, optionally two linear layers. Cost per text: `cde.models.attention`.
+mean over text tokens, optionally two linear layers (`cde.models.attention` says at what cost). The
+authors' programs differ in details, which `cde.models.published` puts in the place of methods.
 
-A text's result depends on no other text of its batch, beyond the rounding of other matrix shapes.
-The authors' programs differ in details, which `cde.models.published` puts in the place of methods.
+With attention "gated" (ours), text tokens read the context once instead, before the first layer. A
+`ContextReader` lets a token x_i ask the J context vectors c_j how common it is among them::
+
+    s_ij = β cos(W_q x_i + b_q, W_k c_j + b_k)
+    a_ij = exp(s_ij) / (J exp(σ) + Σ_j exp(s_ij))
+    x_i  ← x_i + γ Σ_j a_ij (W_v c_j + u)
+
+The place σ takes what fits nothing. So Σ_j a_ij is a soft document frequency: near 0 for a token
+that no context vector holds, near 1 for one that many hold, whatever J is. Two choices make this
+easy to learn, as the chapter `learning_to_read` shows. γ starts at zero: an untrained encoder is
+the plain transformer. And W_q and W_k start equal, and whiten the embeddings of words: a token fits
+the context vectors that hold its word. This asks for context vectors made of word embeddings, by a
+first stage of no layers with shared word embeddings.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from cde.models.attention import ContextCache
-from cde.models.backbones import Masks, build_backbone, config_from_dict, family_of, masks_of
+from cde.models.backbones import (
+    Masks,
+    build_backbone,
+    config_from_dict,
+    family_of,
+    masks_of,
+    mean_of_parts,
+    mean_of_tokens,
+    to_the_left,
+    token_states,
+)
 from cde.models.configuration import ContextualConfig
-from cde.models.pooling import mean_of_parts, mean_of_tokens, to_the_left
-from cde.models.reader import ContextReader, context_as_tokens
 
-__all__ = ["FirstStage", "NoFirstStage", "SecondStage", "through"]
+#: Adam's steps do not grow with what they change: γ, u, β and σ are multiples of their parameters,
+#: so that the gate opens within a hundred steps
+_PACE = 32.0
+_WIDTH = 128
+_BETA, _SIGMA = 10.0, 1.5
+
+
+class ContextReader(nn.Module):
+    """Reads context vectors into text tokens, through a gate that starts at zero."""
+
+    def __init__(self, dim: int, matched: bool = True) -> None:
+        super().__init__()
+        width = min(_WIDTH, dim)
+        self.matched = matched
+        self.query, self.key = nn.Linear(dim, width), nn.Linear(dim, width)
+        self.value = nn.Linear(dim, dim, bias=False)
+        self.direction = nn.Parameter(torch.randn(dim) / 2 / _PACE)
+        self.scale = nn.Parameter(torch.tensor(_BETA / _PACE))
+        self.nothing = nn.Parameter(torch.tensor(_SIGMA / _PACE))
+        self.gate = nn.Parameter(torch.zeros(()))
+
+    @torch.no_grad()
+    def match(self, words: Tensor) -> None:
+        """Let queries and keys whiten these vectors: their first principal components, each of
+        variance 1. Nothing happens if the reader is not `matched`.
+        """
+        if not self.matched:
+            return
+        words = words.float()
+        mean = words.mean(dim=0)
+        variances, directions = torch.linalg.eigh(torch.cov(words.T))
+        kept = slice(-self.query.out_features, None)
+        # a component without variance tells no words apart
+        scales = variances[kept].clamp(min=1e-6 * float(variances[-1])).rsqrt()
+        whitening = scales[:, None] * directions[:, kept].T
+        for part in (self.query, self.key):
+            part.weight.copy_(whitening)
+            part.bias.copy_(-whitening @ mean)
+
+    def shares(self, text: Tensor, context: Tensor, dropped: Tensor | None = None) -> Tensor:
+        """The shares a_ij of each context vector in what each token reads, `(batch, T, J)`; what is
+        missing to 1 is read nowhere.
+        """
+        asked, keys = normalize(self.query(text), dim=-1), normalize(self.key(context), dim=-1)
+        scores = _PACE * self.scale * (asked @ keys.transpose(1, 2)).float()
+        if dropped is not None:
+            scores = scores.masked_fill(dropped[:, None], -torch.inf)
+        nothing = _PACE * self.nothing + math.log(max(1, context.shape[1]))
+        nowhere = nothing.expand(*scores.shape[:2], 1)
+        return torch.cat([scores, nowhere], dim=-1).softmax(dim=-1)[..., :-1]
+
+    def forward(self, text: Tensor, context: Tensor, dropped: Tensor | None = None) -> Tensor:
+        """Text tokens that have read the context, `(batch, T, dim)`."""
+        context = context.to(text.dtype)
+        shares = self.shares(text, context, dropped).to(text.dtype)
+        values = self.value(context) + _PACE * self.direction
+        added: Tensor = _PACE * self.gate * (shares @ values.expand(len(text), -1, -1))
+        return text + added.to(text.dtype)
+
+
+def context_as_tokens(context: Tensor, per_document: int, dim: int, batch: int) -> Tensor:
+    """Context vectors as tokens, `(1, J, dim)` if a batch shares them, else `(batch, J, dim)`."""
+    shared = 2 if per_document == 1 else 3
+    if context.ndim not in (shared, shared + 1) or context.shape[-1] != dim:
+        part = "" if per_document == 1 else f"{per_document}, "
+        raise ValueError(
+            f"the context must be of shape (documents, {part}{dim}), or (batch, documents, "
+            f"{part}{dim}) with one context a text; it is of shape {tuple(context.shape)}"
+        )
+    if per_document > 1 and context.shape[-2] != per_document:
+        raise ValueError(
+            f"the model takes {per_document} vectors a context document; this context has "
+            f"{context.shape[-2]}"
+        )
+    tokens = context[None] if context.ndim == shared else context
+    tokens = tokens.flatten(1, 2) if per_document > 1 else tokens
+    if len(tokens) not in (1, batch):
+        raise ValueError(
+            f"{len(tokens)} contexts were given for a batch of {batch} texts: one each, or "
+            "one for all"
+        )
+    return tokens
 
 
 def _two_layers(inner: int, outer: int, activation: nn.Module) -> nn.Sequential:
@@ -59,21 +162,13 @@ class FirstStage(nn.Module):
         self.attention = {"implementation": "sdpa"}
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Context vectors of texts.
-
-        Returns:
-            `(n, dim)`, or `(n, vectors_per_document, dim)` where that is more than one.
-        """
+        """Context vectors of texts."""
         input_ids, mask = to_the_left(input_ids, attention_mask)
         return through(self.mlp, self.pool(self.hidden_states(input_ids, mask), mask))
 
     def hidden_states(self, input_ids: Tensor, mask: Tensor | None) -> Tensor:
         """Last hidden states `(n, T, dim)` of texts whose padding stands on the right."""
-        places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
-        model, family, kernel = self.backbone, self.family, self.attention["implementation"]
-        masks = masks_of(family, model, kernel, mask, places.shape[1], 0, 0, device=places.device)
-        hidden = family.normalise(model, family.embed(model, input_ids, places))
-        return family.run(model, hidden, masks, self.positions(places), **self.attention)
+        return token_states(self.backbone, input_ids, mask, self.attention, self.positions)
 
     def positions(self, places: Tensor) -> Tensor:
         """What rotary layers turn tokens by, `(1, T)`: their places in the text."""
@@ -130,11 +225,7 @@ class SecondStage(nn.Module):
         null_context: bool = False,
         one_pass: bool = False,
     ) -> Tensor:
-        """Embeddings of texts in a context, before normalisation.
-
-        Returns:
-            `(batch, dim)`.
-        """
+        """Embeddings of texts in a context, before normalisation."""
         input_ids, mask = to_the_left(input_ids, attention_mask)
         text, before = self.hidden_states(input_ids, mask, context, null_context, one_pass)
         return self.project(self.pool(input_ids, mask, text, before))
@@ -171,7 +262,7 @@ class SecondStage(nn.Module):
             tokens = self.context_tokens(vectors, null_context, batch)
             if self.config.attention == "full" or one_pass:
                 return self._in_sequence(tokens, input_ids, mask)
-            cache = self._cache(tokens)  # "cached": the text stands alone, beside keys and values
+            cache = self._cache(tokens)  # "cached": the text stands alone, with keys and values
         if cache.contexts not in (1, batch):
             raise ValueError(
                 f"{cache.contexts} contexts for a batch of {batch} texts: give one each, or "
@@ -214,7 +305,7 @@ class SecondStage(nn.Module):
         **options: Any,
     ) -> Tensor:
         """All layers over texts with `before` tokens before them, or with a context's keys and
-        values beside them.
+        values.
         """
         places = torch.arange(hidden.shape[1], device=hidden.device)[None]
         context = before
@@ -258,11 +349,7 @@ class SecondStage(nn.Module):
     # --- the context
 
     def context_tokens(self, context: Tensor | None, null_context: bool, batch: int) -> Tensor:
-        """The context as tokens of M2, checked, with sequence dropout in training.
-
-        Returns:
-            `(1, J, dim)` where the batch shares it, else `(batch, J, dim)`.
-        """
+        """The context as tokens of M2, checked, with sequence dropout in training."""
         if context is None:
             return self.null_tokens(self.config.context_tokens)[None]
         tokens = context_as_tokens(context, self.config.vectors_per_document, self.dim, batch)

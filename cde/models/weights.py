@@ -7,7 +7,10 @@ such a model looks like any other, so here every tensor must be found, and nothi
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,22 +19,24 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import AutoModel
+from transformers import AutoModel, PreTrainedModel
 from transformers.utils import logging
 
-from cde.data.hub import notice_being_offline
+from cde.data.readers import notice_being_offline
 from cde.models.backbones import check_family, family_of, truncate
 from cde.surrogate import minilm_folder
+from cde.validation import shown
 
 __all__ = [
     "backbone_weights",
+    "check_tokenizer",
     "fetch_folder",
     "fill",
     "read_config",
     "read_weights",
     "tie",
-    "with_known_rows",
-    "without_known_rows",
+    "with_minilm_rows",
+    "without_minilm_rows",
 ]
 
 _CHANGED, _VALUES = "@changed-rows-of-minilm", "@values"
@@ -45,7 +50,7 @@ def _known() -> Tensor:
     return words
 
 
-def without_known_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def without_minilm_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors by name, in which a table of word embeddings of which most rows are MiniLM's, bit by
     bit, is replaced by its other rows and their numbers. All else stays as it is.
     """
@@ -71,8 +76,8 @@ def _alike(name: str, tensor: Tensor) -> bool:
     return name.endswith(_WORD_ROWS) and tensor.ndim == 2 and tensor.dtype == torch.float32
 
 
-def with_known_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What `without_known_rows` left out, put back: the same tensors, to the bit."""
+def with_minilm_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What `without_minilm_rows` left out, put back: the same tensors, to the bit."""
     whole = dict(tensors)
     for changed in [name for name in tensors if name.endswith(_CHANGED)]:
         name = changed.removesuffix(_CHANGED)
@@ -106,7 +111,7 @@ def fetch_folder(path_or_repository: str | Path, revision: str | None = None) ->
     the Hub.
     """
     name = str(path_or_repository)
-    if Path(name).is_dir():
+    if os.path.isdir(name):  # Path's own raises on a name that is too long
         return Path(name)
     if name == "minilm":
         return minilm_folder()
@@ -120,8 +125,8 @@ def fetch_folder(path_or_repository: str | Path, revision: str | None = None) ->
         Exception
     ) as error:  # the Hub's client raises a dozen kinds; all mean that there is no model
         raise ConnectionError(
-            f"no model {name!r}: it is no folder here, and the Hub has none of that name or is "
-            "out of reach "
+            f"no model {shown(name)}: it is no folder here, and the Hub has none of that name or "
+            "is out of reach "
             f"({type(error).__name__}). Accepted are 'minilm' (offline), the path of a folder, or "
             "a Hub repository"
         ) from error
@@ -157,17 +162,15 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         raise FileNotFoundError(f"{folder} holds no weights: neither {_ONE} nor {_INDEX}{hint}")
     tensors: dict[str, Tensor] = {}
     for name in names:
+        if not os.path.isfile(folder / name):
+            raise FileNotFoundError(f"{folder / name} is missing, though {_INDEX} names it")
         try:
             tensors.update(load_file(folder / name))
-        except FileNotFoundError as error:
-            raise FileNotFoundError(
-                f"{folder / name} is missing, though {_INDEX} names it"
-            ) from error
         except (SafetensorError, OSError) as error:
             raise ValueError(
                 f"{folder / name} is cut short or damaged ({error}): get it again"
             ) from error
-    return with_known_rows(tensors)
+    return with_minilm_rows(tensors)
 
 
 def _weight_parts(index: Path) -> list[str]:
@@ -180,14 +183,31 @@ def _weight_parts(index: Path) -> list[str]:
     if (
         not isinstance(listed, dict)
         or not listed
-        or not all(isinstance(one, str) and one.endswith(".safetensors") for one in listed.values())
-        or any("/" in one or "\\" in one or "\0" in one for one in listed.values())
+        or not all(isinstance(name, str) for name in listed.values())
+        or not all(re.fullmatch(r"[^/\\\0]*\.safetensors", name) for name in listed.values())
     ):
         raise ValueError(
             f'{index} must hold an object with "weight_map", an object of tensor names → names of '
             f".safetensors beside it; it holds {str(values)[:80]}"
         )
     return sorted(set(listed.values()))
+
+
+def check_tokenizer(tokenizer: Any, model: nn.Module) -> None:
+    """Refuse a tokenizer that knows fewer words than a model has: `transformers` makes one of five
+    marks where the files are missing, and to that every word is unknown.
+    """
+    rows = 0
+    for part in model.modules():
+        if isinstance(part, PreTrainedModel):
+            with contextlib.suppress(NotImplementedError):  # an encoder, whose backbone comes next
+                rows = max(rows, getattr(part.get_input_embeddings(), "num_embeddings", 0))
+    # tables have rows for no word, up to a multiple of 64 or some in a hundred
+    if rows - len(tokenizer) > max(min(64, rows // 4), rows // 100):
+        raise ValueError(
+            f"the tokenizer of {tokenizer.name_or_path} knows {len(tokenizer):,} words, the model "
+            f"{rows:,}: tokenizer.json or vocab.txt is missing there, or of another model"
+        )
 
 
 def fill(
@@ -227,7 +247,9 @@ def fill(
         ],
     }
     lines = [
-        f"{kind}: {', '.join(dict.fromkeys(listed))}" for kind, listed in problems.items() if listed
+        f"{kind}: {', '.join(dict.fromkeys(listed[:20]))}{', …' * (len(listed) > 20)}"
+        for kind, listed in problems.items()
+        if listed
     ]
     if lines:
         raise ValueError(f"the weights of {source} do not fit the model.\n" + "\n".join(lines))
@@ -240,9 +262,9 @@ def tie(tensors: dict[str, Tensor], families: Sequence[str], second_wins: bool =
         f"{stage}.backbone.embeddings.{_WORDS[family]}.weight"
         for stage, family in zip(("first_stage", "second_stage"), families, strict=True)
     )
-    for one, other in ((first, second), (second, first)):
-        if one in tensors:
-            tensors.setdefault(other, tensors[one])
+    for name, other in ((first, second), (second, first)):
+        if name in tensors:
+            tensors.setdefault(other, tensors[name])
     if second_wins and second in tensors:
         tensors[first] = tensors[second]
 
@@ -260,6 +282,10 @@ def backbone_weights(
         model, report = AutoModel.from_pretrained(
             folder, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
         )
+    except Exception as error:  # what three libraries raise for missing and damaged files
+        raise ValueError(
+            f"{folder} holds no weights that transformers can read: {str(error)[:300]}"
+        ) from error
     finally:
         logging.set_verbosity(level)
     missing = [name for name in report["missing_keys"] if not name.startswith("pooler.")]

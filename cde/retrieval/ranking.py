@@ -2,9 +2,10 @@
 
 `search` compares in blocks of queries and documents, so that memory stays flat: with `depth` k the
 largest array is block × block scores. `evaluate` ranks a retrieval set with any encoder and scores
-it through pytrec_eval, with the conventions of BEIR. The best `depth` documents (1,000) are kept.
-Documents with the query's own id are dropped where asked for. Ties are broken by trec_eval (by
-document id, descending). A query without results scores 0.
+it through pytrec_eval, with the conventions of BEIR. Documents with the query's own id are dropped
+where asked for. Ties are broken by trec_eval (by document id, descending), and a measure at k is
+that of the whole ranking: where so many tie that which of them are ranked would decide, all are. A
+query without results scores 0; one without judgements is left out.
 
 Cost of exact search: n_queries × n_documents × dim multiply-adds; 12,800 queries against 33,400
 documents in 384 dimensions take about 3 s on 2 cores.
@@ -13,8 +14,9 @@ documents in 384 dimensions take about 3 s on 2 cores.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -24,9 +26,10 @@ from cde.data import RetrievalSet
 from cde.hardware import compute_device
 from cde.intervals import Interval, paired_test
 from cde.progress import progress
-from cde.retrieval.systems import Ranker, Rankings, System, as_encoder
+from cde.retrieval.systems import Rankings, System, as_encoder, is_ranker
 from cde.validation import (
     array_of_numbers,
+    called,
     checked_ids,
     checked_number,
     checked_switch,
@@ -77,7 +80,8 @@ def search(
         scores `(n, depth)` float32 in descending order, and positions `(n, depth)` int64.
 
     Raises:
-        ValueError: the vectors' lengths differ, or depth is below 1.
+        ValueError: the vectors' lengths differ, numbers that are not finite (which row is the
+            first), or a depth below 1.
         TypeError: vectors that are no arrays of numbers.
 
     Example:
@@ -97,6 +101,12 @@ def search(
             f"queries {query_vectors.shape} and documents {document_vectors.shape} must be (n, "
             "dim) and (m, dim)"
         )
+    for name, vectors in (("queries", query_vectors), ("documents", document_vectors)):
+        if not (finite := np.isfinite(vectors).all(axis=1)).all():
+            raise ValueError(
+                f"vectors must be finite numbers; those of {(~finite).sum()} {name} are not, of "
+                f"which the first is row {finite.argmin()}"
+            )
     depth = min(depth, len(document_vectors))
     if len(query_vectors) == 0 or depth == 0:
         return np.zeros((len(query_vectors), depth), np.float32), np.zeros(
@@ -130,24 +140,49 @@ def rank(encoder: System, retrieval_set: RetrievalSet, depth: int = 1000) -> Ran
     """Rank a retrieval set's corpus for each of its queries: query id → document id → score.
 
     Raises:
-        TypeError: an object that is neither an encoder nor a ranker.
+        TypeError: an object that is neither an encoder nor a ranker, or a ranker that gives
+            something else than numbers by query and document.
         ValueError: an encoder whose vectors are not one for each text, of one length for queries
-            and documents, finite and not zero.
+            and documents, finite and not zero; a ranker that gives scores that are not finite,
+            documents that the set lacks, or none of its queries.
+
+    Example:
+        >>> from cde.lexical import BM25
+        >>> toy = RetrievalSet(["d1", "d2"], ["red boats", "a house"], ["q"], ["boat"], {})
+        >>> list(rank(BM25(), toy)["q"])
+        ['d1']
     """
     _check_set(retrieval_set)
-    depth = checked_whole(depth, "depth")
-    if isinstance(encoder, Ranker) and not isinstance(encoder, type):
-        return encoder.rank(retrieval_set, depth)
-    encoder = as_encoder(encoder)
+    return _prepared(encoder, retrieval_set)(retrieval_set.query_ids, checked_whole(depth, "depth"))
+
+
+def _prepared(
+    system: System, retrieval_set: RetrievalSet
+) -> Callable[[Sequence[str], int], Rankings]:
+    """What ranks some of a set's queries to a depth, and embeds nothing twice."""
+    row_of = {query: row for row, query in enumerate(retrieval_set.query_ids)}
+
+    if is_ranker(system):
+
+        def by_ranker(asked: Sequence[str], depth: int) -> Rankings:
+            some = _asking(retrieval_set, asked)
+            return _checked(system.rank(some, depth), some, f"rankings of {called(system)}")
+
+        return by_ranker
+    encoder = as_encoder(system)
     queries = encoded(encoder, retrieval_set.queries, "queries")
     dim = queries.shape[1] if len(queries) else None
     documents = encoded(encoder, retrieval_set.documents, "documents", dim)
-    scores, positions = search(queries, documents, depth)
     ids = np.asarray(retrieval_set.document_ids, dtype=object)
-    return {
-        query: {ids[p]: float(s) for s, p in zip(row, where, strict=True)}
-        for query, row, where in zip(retrieval_set.query_ids, scores, positions, strict=True)
-    }
+
+    def by_encoder(asked: Sequence[str], depth: int) -> Rankings:
+        scores, positions = search(queries[[row_of[query] for query in asked]], documents, depth)
+        return {
+            query: {ids[p]: float(s) for s, p in zip(row, where, strict=True)}
+            for query, row, where in zip(asked, scores, positions, strict=True)
+        }
+
+    return by_encoder
 
 
 def rerank(
@@ -168,8 +203,8 @@ def rerank(
         candidate to which a ranker gives no score is left out.
 
     Raises:
-        ValueError: a depth below 1, candidates that the set does not hold, or vectors as for
-            `rank`.
+        ValueError: a depth below 1, candidates that the set does not hold or whose scores are not
+            finite, or vectors as for `rank`.
         TypeError: an object that is neither an encoder nor a ranker.
 
     Example:
@@ -179,31 +214,23 @@ def rerank(
         >>> list(rerank(BM25(), toy, {"q": {"d1": 0.9, "d2": 0.1}}, depth=1)["q"])
         ['d1']
     """
+    _check_set(retrieval_set)
     depth = checked_whole(depth, "depth")
-    _check_rankings(candidates, "candidates")
     kept = {
-        query: [
-            d
-            for d, _ in sorted(candidates.get(query, {}).items(), key=_by_rank, reverse=True)[
-                :depth
-            ]
-        ]
-        for query in retrieval_set.query_ids
+        query: list(_best_first(ranking))[:depth]
+        for query, ranking in _checked(
+            candidates, retrieval_set, "candidates", "candidates"
+        ).items()
     }
-    place = {document: row for row, document in enumerate(retrieval_set.document_ids)}
-    wanted = {document for some in kept.values() for document in some}
-    if stray := sorted(wanted - place.keys()):
-        raise ValueError(
-            f"{retrieval_set.name}: {len(stray)} candidates are not in the corpus, such as "
-            f"{', '.join(stray[:3])}"
-        )
-    if isinstance(encoder, Ranker) and not isinstance(encoder, type):
-        whole = encoder.rank(retrieval_set, len(retrieval_set.documents))
+    if is_ranker(encoder):
+        whole = rank(encoder, retrieval_set, max(1, len(retrieval_set.documents)))
         return {
-            query: _best_first({d: whole[query][d] for d in some if d in whole.get(query, {})})
+            query: _best_first({d: whole[query][d] for d in some if d in whole[query]})
             for query, some in kept.items()
         }
     encoder = as_encoder(encoder)
+    place = {document: row for row, document in enumerate(retrieval_set.document_ids)}
+    wanted = {document for some in kept.values() for document in some}
     if not wanted:
         return {query: {} for query in kept}
     embedded = sorted(wanted, key=place.__getitem__)
@@ -243,38 +270,19 @@ def score_queries(
     Raises:
         ValueError: an unknown metric.
     """
-
     import pytrec_eval
 
     _check_set(retrieval_set)
-    _check_rankings(rankings, "rankings")
-    drop_own = checked_switch(drop_own, "drop_own")
-    metrics = checked_texts([metrics] if isinstance(metrics, str) else metrics, "metrics")
-    for metric in metrics:
-        if not re.fullmatch(r"(ndcg|map|recall|p|mrr)@[1-9][0-9]{0,8}", metric):
-            raise ValueError(
-                f"unknown metric {shown(metric)}; accepted are ndcg@k, map@k, recall@k, p@k and "
-                "mrr@k"
-            )
-    kept: dict[str, dict[str, float]] = {}
-    for query in retrieval_set.query_ids:
-        dropped = set(retrieval_set.excluded.get(query, ()))
-        if drop_own and retrieval_set.qrels.get(query, {}).get(query, 0) <= 0:
-            dropped.add(query)
-        scores = _finite(query, rankings.get(query, {}))
-        kept[query] = {d: s for d, s in scores.items() if d not in dropped}
-    checked_ids(sorted(set().union(*kept.values()) - set(retrieval_set.document_ids)), "rankings")
+    drop_own, cuts = checked_switch(drop_own, "drop_own"), _cuts(metrics)
+    kept = _kept(_checked(rankings, retrieval_set, "rankings"), retrieval_set, drop_own)
     qrels = {query: dict(retrieval_set.qrels.get(query, {})) for query in retrieval_set.query_ids}
     columns: dict[str, list[float]] = {}
-    for metric in metrics:
-        kind, _, cut = metric.partition("@")
+    for metric, cut in cuts.items():
+        kind = metric.partition("@")[0]
         name = _TREC_NAMES[kind]
         runs = kept
         if kind == "mrr":  # trec_eval's reciprocal rank has no cut-off
-            runs = {
-                q: dict(sorted(r.items(), key=_by_rank, reverse=True)[: int(cut)])
-                for q, r in kept.items()
-            }
+            runs = {q: dict(list(_best_first(r).items())[:cut]) for q, r in kept.items()}
         measure = name if kind == "mrr" else f"{name}.{cut}"
         scored = pytrec_eval.RelevanceEvaluator(qrels, {measure}).evaluate(runs)
         key = measure.replace(".", "_")
@@ -284,28 +292,122 @@ def score_queries(
     )
 
 
+def _cuts(metrics: str | Sequence[str]) -> dict[str, int]:
+    """The k of each measure."""
+    given = checked_texts([metrics] if isinstance(metrics, str) else metrics, "metrics")
+    for metric in given:
+        if not re.fullmatch(r"(ndcg|map|recall|p|mrr)@[1-9][0-9]{0,8}", metric):
+            raise ValueError(
+                f"unknown metric {shown(metric)}; accepted are ndcg@k, map@k, recall@k, p@k and "
+                "mrr@k"
+            )
+    return {metric: int(metric.partition("@")[2]) for metric in given}
+
+
+def _kept(rankings: Rankings, retrieval_set: RetrievalSet, drop_own: bool) -> Rankings:
+    """Rankings without what is left out of each query's."""
+    kept: dict[str, dict[str, float]] = {}
+    for query, ranking in rankings.items():
+        dropped = set(retrieval_set.excluded.get(query, ()))
+        if drop_own and retrieval_set.qrels.get(query, {}).get(query, 0) <= 0:
+            dropped.add(query)
+        kept[query] = {d: s for d, s in ranking.items() if d not in dropped}
+    return kept
+
+
+def _asking(retrieval_set: RetrievalSet, asked: Sequence[str]) -> RetrievalSet:
+    """A set with some of its queries."""
+    if len(asked) == len(retrieval_set.query_ids):
+        return retrieval_set
+    texts = dict(zip(retrieval_set.query_ids, retrieval_set.queries, strict=True))
+    qrels = {query: retrieval_set.qrels[query] for query in asked if query in retrieval_set.qrels}
+    return replace(
+        retrieval_set, query_ids=asked, queries=[texts[query] for query in asked], qrels=qrels
+    )
+
+
+def _scores(
+    systems: Sequence[System],
+    retrieval_set: RetrievalSet,
+    metrics: str | Sequence[str],
+    depth: int,
+    drop_own: bool,
+) -> list[pd.DataFrame]:
+    """Scores of the judged queries by each system, as trec_eval gives them of whole rankings."""
+    _check_set(retrieval_set)
+    drop_own, cut = checked_switch(drop_own, "drop_own"), max(_cuts(metrics).values(), default=1)
+    judged = [query for query in retrieval_set.query_ids if retrieval_set.qrels.get(query)]
+    if not judged:
+        raise ValueError(
+            f"{retrieval_set.name} has no judged query to evaluate on: its qrels are of none"
+        )
+    if missing := len(retrieval_set.query_ids) - len(judged):
+        warnings.warn(
+            f"{retrieval_set.name}: {missing} of {len(retrieval_set.query_ids)} queries have no "
+            "judgement, and are left out",
+            stacklevel=3,
+        )
+    asked = _asking(retrieval_set, judged)
+    # so many may be left out of a ranking afterwards: what is excluded, and the query's own
+    spare = 1 + max(map(len, asked.excluded.values()), default=0)
+    depth = max(checked_whole(depth, "depth"), cut + spare)
+    tables = []
+    for system in systems:
+        ranked = _prepared(system, asked)
+        rankings = dict(ranked(judged, depth))
+        undecided = []
+        for query, ranking in _kept(rankings, asked, drop_own).items():
+            # a ranking that goes on with the score of place k: others may stand there by their ids
+            if depth <= len(rankings[query]) < len(asked.documents):
+                scores = np.sort(np.fromiter(ranking.values(), np.float32, len(ranking)))
+                if scores[-cut] == np.float32(min(rankings[query].values())):
+                    undecided.append(query)
+        if undecided:
+            rankings |= ranked(undecided, len(asked.documents))
+        tables.append(score_queries(rankings, asked, metrics, drop_own))
+    return tables
+
+
 def _check_set(retrieval_set: object) -> None:
     if not isinstance(retrieval_set, RetrievalSet):
         raise TypeError(f"retrieval_set must be a RetrievalSet; it is {shown(retrieval_set)}")
 
 
-def _check_rankings(rankings: object, name: str) -> None:
-    """Refuse what is no mapping of query ids → document ids → scores."""
+def _checked(
+    rankings: object, retrieval_set: RetrievalSet, name: str, what: str = "documents"
+) -> Rankings:
+    """The rankings of a set's queries, those that are missing empty, their scores Python's numbers:
+    trec_eval ranks what is none too, and knows no corpus.
+    """
     accepted = "a mapping of query ids → document ids → scores"
     if not isinstance(rankings, Mapping):
         raise TypeError(f"{name} must be {accepted}; they are {shown(rankings)}")
-    for query, ranking in rankings.items():
+    known, checked = set(retrieval_set.document_ids), {}
+    for query in retrieval_set.query_ids:
+        ranking = rankings.get(query, {})
         if not isinstance(ranking, Mapping):
             raise TypeError(f"{name} must be {accepted}; of {query!r} there is {shown(ranking)}")
-        if not all(isinstance(document, str) for document in ranking):
-            raise TypeError(f"{name} must be {accepted}; of {query!r} an id is no string")
+        if stray := [document for document in ranking if document not in known]:
+            checked_ids(stray, name)
+            raise ValueError(
+                f"{name} of {query!r}: {len(stray)} {what} are not in the corpus, such as "
+                f"{', '.join(stray[:3])}"
+            )
+        checked[query] = _finite(query, ranking)
+    if rankings and checked and not rankings.keys() & checked.keys():
+        raise ValueError(
+            f"{name} are of other queries than those of {retrieval_set.name}, such as "
+            f"{shown(next(iter(rankings)))}"
+        )
+    return checked
 
 
 def _finite(query: str, ranking: Mapping[str, float]) -> dict[str, float]:
-    """Scores of a query as Python's numbers, which trec_eval takes: it ranks what is none too."""
     given = list(ranking.values())
     try:
-        scores = np.fromiter(given, np.float64, len(given))
+        # text is none: numpy would read it
+        scores = np.array([] if any(isinstance(s, str | bytes) for s in given) else given, float)
+        scores = scores.reshape(len(given))
     except (TypeError, ValueError, OverflowError):
         raise TypeError(f"scores of the query {query!r} must be numbers: {shown(given)}") from None
     if not np.isfinite(scores).all():
@@ -333,19 +435,20 @@ def evaluate(
     Args:
         encoder: an encoder (`encode_queries`, `encode_documents`), a ranker (`rank`), or a model of
             sentence-transformers.
-        retrieval_set: what to search.
+        retrieval_set: what to search. Queries without a judgement are left out, as trec_eval and
+            mteb do; a warning counts them.
         metrics: one or several of ndcg@k, map@k, recall@k, p@k, mrr@k.
-        depth: how many documents are ranked.
+        depth: how many documents are ranked at least. A measure at k ranks k in any case.
         drop_own: drop a document with the query's own id unless it is judged relevant.
 
     Returns:
-        metric → mean over the set's queries, between 0 and 1.
+        metric → mean over the judged queries, between 0 and 1.
 
     Raises:
-        ValueError: an unknown metric, a set without queries, or an encoder whose vectors are not
-            one for each text, of one length for queries and documents, finite and not zero (which
-            encoder, and which row is the first).
-        TypeError: an object that is neither an encoder nor a ranker.
+        ValueError: an unknown metric, a set without a judged query, or vectors or rankings as for
+            `rank`.
+        TypeError: an object that is neither an encoder nor a ranker, or a ranker that gives
+            something else than numbers by query and document.
 
     Example:
         >>> from cde.lexical import BM25
@@ -354,12 +457,8 @@ def evaluate(
         >>> evaluate(BM25(), toy)
         {'ndcg@10': 1.0}
     """
-    _check_set(retrieval_set)
-    if not retrieval_set.queries:
-        raise ValueError(f"{retrieval_set.name} has no judged query to evaluate on")
-    metrics = checked_texts([metrics] if isinstance(metrics, str) else metrics, "metrics")
-    scores = score_queries(rank(encoder, retrieval_set, depth), retrieval_set, metrics, drop_own)
-    return {metric: float(scores[metric].mean()) for metric in metrics}
+    (scores,) = _scores([encoder], retrieval_set, metrics, depth, drop_own)
+    return {str(metric): float(column.mean()) for metric, column in scores.items()}
 
 
 @dataclass(frozen=True)
@@ -399,16 +498,14 @@ def compare(
 
     Args:
         first, second: encoders, rankers such as `BM25()`, or models of sentence-transformers.
-        retrieval_set: what to search; two queries or more.
-        metric: as for `evaluate`.
-        depth: documents that are ranked.
+        retrieval_set: what to search; two judged queries or more.
+        metric, depth: as for `evaluate`.
         seed: seed of the bootstrap and of the swaps.
         drop_own: leave out a document that has its query's id, as for `evaluate`. Ids of one's own
             often begin at 0 for both: then False.
 
     Raises:
-        ValueError: an unknown metric, or fewer than two queries.
-        TypeError: an object that is neither an encoder nor a ranker.
+        ValueError, TypeError: as for `evaluate`, or fewer than two judged queries.
 
     Example:
         >>> from cde.lexical import BM25
@@ -418,12 +515,10 @@ def compare(
         Comparison(0 [0, 0], p = 1; ahead on 0, behind on 0 of 2 queries)
     """
     metric, seed = checked_text(metric, "metric"), checked_whole(seed, "seed", 0)
-    scores = [
-        score_queries(rank(one, retrieval_set, depth), retrieval_set, (metric,), drop_own=drop_own)[
-            metric
-        ]
-        for one in (first, second)
-    ]
+    tables = _scores((first, second), retrieval_set, metric, depth, drop_own)
+    scores = [table[metric] for table in tables]
+    if len(scores[0]) < 2:
+        raise ValueError(f"{retrieval_set.name} must have two judged queries or more to compare on")
     test = paired_test(scores[0].tolist(), scores[1].tolist(), seed)
     table = pd.DataFrame({"first": scores[0], "second": scores[1]})
     table["difference"] = table["first"] - table["second"]
@@ -468,14 +563,11 @@ class Hybrid:
         Documents that a system ranks below `depth` get nothing from it. Ties go to the later id, as
         in trec_eval.
         """
+        _check_set(retrieval_set)
         fused: dict[str, dict[str, float]] = {query: {} for query in retrieval_set.query_ids}
         for system in self.systems:
             for query, ranking in rank(system, retrieval_set, depth).items():
-                best_first = sorted(ranking.items(), key=_by_rank, reverse=True)
-                for place, (document, _) in enumerate(best_first, start=1):
-                    own = fused[query]
+                own = fused[query]
+                for place, document in enumerate(_best_first(ranking), start=1):
                     own[document] = own.get(document, 0.0) + 1.0 / (self.k + place)
-        return {
-            query: dict(sorted(scores.items(), key=_by_rank, reverse=True)[:depth])
-            for query, scores in fused.items()
-        }
+        return {query: dict(list(_best_first(one).items())[:depth]) for query, one in fused.items()}

@@ -20,7 +20,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Literal, Protocol, TypedDict, Unpack, runtime_checkable
+from typing import Any, Literal, Protocol, TypedDict, TypeGuard, Unpack, runtime_checkable
 
 import numpy as np
 import torch
@@ -42,6 +42,7 @@ __all__ = [
     "SentenceMethods",
     "System",
     "as_encoder",
+    "is_ranker",
 ]
 
 #: which prompt of an encoder stands before a text: that of queries, of documents, or none
@@ -80,6 +81,17 @@ class SentenceEncoder(Protocol):
 
 #: what `cde.evaluate` takes
 System = Encoder | Ranker | SentenceEncoder
+
+
+def is_ranker(system: object) -> TypeGuard[Ranker]:
+    """Whether something ranks a set by itself."""
+    # tables and their columns have another `rank`, and so has a cross-encoder
+    others = ("pandas", "polars", "sentence_transformers")
+    return (
+        isinstance(system, Ranker)
+        and not isinstance(system, type)
+        and type(system).__module__.partition(".")[0] not in others
+    )
 
 
 class _Sentences:
@@ -177,11 +189,19 @@ class EncodeOptions(TypedDict, total=False):
     truncate_dim: int | None
 
 
+class _NoCard:
+    """What evaluators of sentence-transformers leave their results in: no model card is written."""
+
+    def set_evaluation_metrics(self, *results: Any, **more: Any) -> None:
+        """Keep nothing."""
+
+
 class SentenceMethods:
     """Methods of sentence-transformers for encoders that have `_vectors`; not used by itself."""
 
     #: how two vectors are compared
     similarity_fn_name = "cosine"
+    model_card_data = _NoCard()
 
     @abstractmethod
     def _vectors(

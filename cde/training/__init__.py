@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cde.training.loss import ContrastiveLoss, contrastive_loss
     from cde.training.preparation import Preparation
     from cde.training.processes import Processes, differing_process
-    from cde.training.step import BatchTexts, backward, cached_backward
+    from cde.training.step import BatchTexts, backward
     from cde.training.trainer import Trainer, build_model
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "Trainer",
     "backward",
     "build_model",
-    "cached_backward",
     "contrastive_loss",
     "differing_process",
 ]
@@ -38,7 +37,7 @@ __getattr__, __dir__, _ = lazy_loader.attach(
         "loss": ["ContrastiveLoss", "contrastive_loss"],
         "preparation": ["Preparation"],
         "processes": ["Processes", "differing_process"],
-        "step": ["BatchTexts", "backward", "cached_backward"],
+        "step": ["BatchTexts", "backward"],
         "trainer": ["Trainer", "build_model"],
     },
 )

@@ -11,8 +11,10 @@ from cde.validation import Number, Switch, Text, Whole, declared
 
 __all__ = ["TrainConfig"]
 
-_Count = Annotated[Whole, Field(ge=1)]
-_CountOrZero = Annotated[Whole, Field(ge=0)]
+#: what torch and the tokenizers take for a number
+_MOST = 2**31 - 1
+_Count = Annotated[Whole, Field(ge=1, le=_MOST)]
+_CountOrZero = Annotated[Whole, Field(ge=0, le=_MOST)]
 _Above0 = Annotated[Number, Field(gt=0)]
 
 
@@ -87,9 +89,6 @@ class TrainConfig:
         evaluate_every: steps between two tests on the way, where tests are given; 0 makes none.
         seed: of everything that is drawn.
 
-    Raises:
-        ValueError: naming the setting, what it is and what is accepted.
-
     Example:
         >>> config = TrainConfig(steps=10, batch_size=64)
         >>> config, config.temperature
@@ -120,7 +119,7 @@ class TrainConfig:
     filter_epsilon: Number | None = 0.0
     filter_threshold: Number | None = None
     hard_negatives: _CountOrZero = 0
-    batch_size: Annotated[Whole, Field(ge=2)] = 256
+    batch_size: Annotated[Whole, Field(ge=2, le=_MOST)] = 256
     chunk_tokens: _Count | None = None
     uncached_tokens: _CountOrZero | None = None
     share_negatives: Switch = True
@@ -154,9 +153,8 @@ class TrainConfig:
                 f"the context is drawn from the batch: context_size {self.context_size} is more "
                 f"than batch_size {self.batch_size}"
             )
-        if self.trains == "reader" and (
-            self.architecture != "contextual" or self.attention != "gated"
-        ):
+        gated = self.architecture == "contextual" and self.attention == "gated"
+        if self.trains == "reader" and not gated:
             raise ValueError(
                 "trains='reader' needs a contextual encoder with attention='gated'; this is a "
                 f"{self.architecture} encoder with attention={self.attention!r}"
@@ -166,7 +164,7 @@ class TrainConfig:
                 "trains='reader' learns nothing from a batch without context: null_share must be "
                 f"0; it is {self.null_share}"
             )
-        if doubled := sorted({one.name for one in fields(self)} & set(self.model)):
+        if doubled := sorted({field.name for field in fields(self)} & set(self.model)):
             raise ValueError(f"set {', '.join(doubled)} beside model, not in it")
         if not self.model:
             return self
@@ -189,21 +187,12 @@ class TrainConfig:
 
     @property
     def warmup(self) -> int:
-        """Steps of warm-up.
-
-        Example:
-            >>> TrainConfig(steps=50).warmup, TrainConfig(steps=50, warmup_steps=0).warmup
-            (5, 0)
-        """
+        """Steps of warm-up."""
         return min(1000, self.steps // 10) if self.warmup_steps is None else self.warmup_steps
 
     def token_limits(self, gpu: bool) -> tuple[int, int]:
         """Tokens of a chunk, and of the largest batch that needs no gradient cache: as set, or the
         device's default.
-
-        Example:
-            >>> TrainConfig(chunk_tokens=512).token_limits(gpu=False)
-            (512, 16384)
         """
         chunk, uncached = (32_768, 32_768) if gpu else (4_096, 16_384)
         return (
@@ -212,10 +201,8 @@ class TrainConfig:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as a dictionary that JSON can hold; a run is stored under its hash.
-
-        Settings that came after the first records are left out at their default: a run that does
-        not use them is the run that it was.
+        """The settings as a dictionary that JSON can hold, those of `_LATER` only where they are
+        not at their default: a run is stored under its hash, and stays the run that it was.
         """
         defaults = type(self)()
         return {
@@ -226,9 +213,5 @@ class TrainConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> TrainConfig:
-        """The config of a dictionary.
-
-        Raises:
-            ValueError: a name that is no setting.
-        """
+        """The config of a dictionary."""
         return cls(**values)

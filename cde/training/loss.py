@@ -4,9 +4,8 @@ For unit vectors q_i and d_j, logits are cos(q_i, d_j) / τ (CDE: τ = 0.02), an
 over queries of −log softmax at the labelled document (Eq. 4). What is masked is left out of the
 denominator. Documents are those of the batch, then the hard negatives, those of query 0 first.
 
-Cost: n · m · dim multiply-adds, three times where there are more rows than a block. The logits of a
-block (a million, 4 MiB) are then computed again for the backward pass. So memory beside the masks
-(n · m bytes each) is one block's, whatever the batch.
+Of many rows, the logits of a block (4 MiB) are held at a time, and computed again for the backward
+pass.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 from cde.storage import content_hash
 from cde.validation import checked_number, checked_switch, shown
 
-__all__ = ["ContrastiveLoss", "Loss", "contrastive_loss", "loss_key"]
+__all__ = ["ContrastiveLoss", "contrastive_loss"]
 
 #: what a masked logit loses: as in the authors' code, enough for any temperature
 _MASKED = 1e10
@@ -64,29 +63,33 @@ class Loss(Protocol):
 
 
 def loss_key(loss: Loss) -> str:
-    """What tells a loss apart from others: its source, and the settings it has by
-    `functools.partial`; the functions that it calls are not looked into.
+    """What tells a loss apart from others (`source_of`)."""
+    return content_hash(source_of(loss, "loss"))
+
+
+def source_of(given: object, name: str) -> tuple[str, str]:
+    """A function's source, and the settings it has by `functools.partial`; the functions that it
+    calls are not looked into.
     """
-    function: object = loss
-    settings = ""
+    function, settings = given, ""
     try:
-        if isinstance(loss, functools.partial):
-            function = loss.func
-            settings = json.dumps([loss.args, loss.keywords], sort_keys=True)
+        if isinstance(given, functools.partial):
+            function = given.func
+            settings = json.dumps([given.args, given.keywords], sort_keys=True)
         if not inspect.isfunction(function):
             raise TypeError("no function")
         source = inspect.getsource(function)
     except (OSError, TypeError) as error:
         raise ValueError(
-            "loss must be a function whose source can be read, or functools.partial of one with "
-            f"numbers and texts, since a run is kept under it; this is {loss!r}"
+            f"{name} must be a function whose source can be read, or functools.partial of one with "
+            f"numbers and texts, since a run is kept under it; this is {shown(given)}"
         ) from error
     if function.__closure__:
         raise ValueError(
-            "loss uses variables of the function around it, which its source does not show: make "
-            "them arguments, and give them with functools.partial"
+            f"{name} uses variables of the function around it, which its source does not show: "
+            "make them arguments, and give them with functools.partial"
         )
-    return content_hash([source, settings])
+    return source, settings
 
 
 def contrastive_loss(
@@ -181,9 +184,7 @@ def _mean_loss(
     masked: Tensor | None,
     positives: Tensor | None,
 ) -> tuple[Tensor, float, int]:
-    """Mean loss of rows, the share of rows whose best document is a labelled one, and what was
-    masked.
-    """
+    """Mean loss of rows, the share whose best document is a labelled one, and what was masked."""
     total, right, left_out = queries.new_zeros(()), 0, 0
     block = max(_LEAST, _LOGITS // len(documents))
     for start in range(0, len(queries), block):

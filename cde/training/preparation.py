@@ -23,12 +23,26 @@ from cde.models.encoder import tokenise
 from cde.surrogate import Surrogate
 from cde.training.configuration import TrainConfig
 from cde.training.step import BatchTexts
+from cde.validation import Positions, Vectors, array_of_numbers
 
-__all__ = ["Preparation", "fixed_context"]
+__all__ = ["Preparation"]
 
-Vectors = NDArray[np.float32]
-Positions = NDArray[np.int64]
 Agreement = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+def positions_of_pairs(given: Any, name: str, pairs: int) -> Positions:
+    """A table of positions of pairs as int64, each of which is there."""
+    table = array_of_numbers(given, name)
+    if table.ndim != 2 or not table.size or table.dtype.kind not in "iu":
+        raise ValueError(
+            f"{name} must be a table of positions of pairs; it has shape {table.shape} and holds "
+            f"{table.dtype}"
+        )
+    if table.min() < 0 or table.max() >= pairs:
+        raise ValueError(
+            f"{name} names pairs {table.min()} to {table.max()}; there are {pairs}, numbered from 0"
+        )
+    return np.ascontiguousarray(table, np.int64)
 
 
 def fixed_context(config: TrainConfig, pairs: int) -> Positions:
@@ -50,31 +64,9 @@ class Batch:
 class Preparation:
     """Batches for a run, from pairs.
 
-    Args:
-        config: of the run.
-        pairs: to train on.
-        tokenizer: of the model.
-        prefixes: of the model: before queries, before documents.
-        processes: how many share a batch.
-        rank: which of them this is.
-        hard_negatives: `(n, h)` positions of documents; by default mined, as the config asks.
-        plan: `(steps, batch_size)` positions of the pairs of each step, in place of the config's
-            batches (`cde.batching.packing`).
-        agreed: what all processes take for an array that each has made (`Processes.agreed`).
-
-    Raises:
-        ValueError: fewer pairs than a batch, a batch that the processes cannot share equally, or a
-            plan of other batches or pairs.
-
-    Example:
-        >>> from cde.models.encoder import load_tokenizer
-        >>> pairs = Pairs(["a red boat", "a tree"], ["boats are red", "trees are green"], ["x",
-        ...     "x"], ["1", "2"])
-        >>> config = TrainConfig(batches="random", filter_epsilon=None, batch_size=2,
-        ...     context_size=2)
-        >>> prepared = Preparation(config, pairs, load_tokenizer("minilm"), ("", ""))
-        >>> len(next(prepared.batches()).texts.texts)
-        4
+    `hard_negatives` `(n, h)` and `plan` `(steps, batch_size)` are those of `cde.train`, `prefixes`
+    the model's before queries and before documents. `agreed` gives what all processes take for an
+    array that each has made (`Processes.agreed`).
     """
 
     def __init__(
@@ -110,8 +102,15 @@ class Preparation:
             tokenizer, [document_prefix + text for text in pairs.documents], longest
         )
         self.end = self.document_ids[0][-1]  # a text that is cut ends with the tokenizer's own mark
-        self.hard: Positions | None = hard_negatives
-        if self.hard is None and config.hard_negatives:
+        self.hard: Positions | None = None
+        if hard_negatives is not None:
+            self.hard = positions_of_pairs(hard_negatives, "hard_negatives", len(pairs))
+            if len(self.hard) != len(pairs):
+                raise ValueError(
+                    f"hard_negatives must have a row for each of the {len(pairs)} pairs; they have "
+                    f"{len(self.hard)}"
+                )
+        elif config.hard_negatives:
             epsilon = config.filter_epsilon or 0.0
             self.hard = self.agreed(
                 mine_hard_negatives(*self.vectors, config.hard_negatives, pairs.domains, epsilon)
@@ -119,9 +118,7 @@ class Preparation:
 
     @cached_property
     def vectors(self) -> tuple[Vectors, Vectors]:
-        """The surrogate's vectors of queries and documents, `(n, dim)` each; kept on disk by the
-        surrogate.
-        """
+        """The surrogate's vectors of queries and documents, `(n, dim)` each."""
         surrogate = Surrogate(max_tokens=self.config.surrogate_tokens)
         queries = surrogate.encode_queries(self.pairs.queries)
         documents = surrogate.encode_documents(self.pairs.documents)
@@ -142,22 +139,17 @@ class Preparation:
             vectors=self.vectors[1] if toured else None,
             domains=within,
             seed=config.seed,
-            drop_last=True,
             ranks=self.processes,
             rank=self.rank,
         )
 
     def _planned(self, plan: Positions) -> PlannedBatches:
+        plan = positions_of_pairs(plan, "plan", len(self.pairs))
         batches = PlannedBatches(plan, self.processes, self.rank)
         if batches.batch_size != self.config.batch_size:
             raise ValueError(
                 f"the plan has batches of {batches.batch_size}, batch_size is "
                 f"{self.config.batch_size}"
-            )
-        if batches.plan.min() < 0 or batches.plan.max() >= len(self.pairs):
-            raise ValueError(
-                f"the plan names pairs {batches.plan.min()} to {batches.plan.max()}; there are "
-                f"{len(self.pairs)}, numbered from 0"
             )
         return batches
 
@@ -200,19 +192,12 @@ class Preparation:
             return none
         # which ones depends on the batch, not on what came before
         generator = np.random.default_rng([config.seed, *rows[:4].tolist()])
-        drawn = self._drawn(
-            self._apart(rows) if config.context_from == "apart" else rows, generator
-        )
+        candidates = self._apart(rows) if config.context_from == "apart" else rows
+        count = min(config.context_size, len(candidates))
+        drawn: Positions = generator.choice(candidates, count, replace=False)
         if config.null_share and generator.random() < config.null_share:
             return none
         return self.fixed_context if config.context_from == "fixed" else drawn
-
-    def _drawn(self, rows: Positions, generator: np.random.Generator) -> Positions:
-        """As many of these pairs as the context has documents, or all where there are fewer."""
-        drawn: Positions = generator.choice(
-            rows, min(self.config.context_size, len(rows)), replace=False
-        )
-        return drawn
 
     def _apart(self, rows: Positions) -> Positions:
         """Pairs of the batch's clusters whose documents no row of the batch has; of its sources,
@@ -233,7 +218,7 @@ class Preparation:
 
     @cached_property
     def fixed_context(self) -> Positions:
-        """Pairs whose documents stand in every batch, where the context is fixed."""
+        """`fixed_context` of this run."""
         return fixed_context(self.config, len(self.pairs))
 
     def left_out(self, rows: Positions) -> NDArray[np.bool_]:

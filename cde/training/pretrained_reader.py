@@ -1,21 +1,14 @@
 """MiniLM with a reader of the corpus, trained once on docstrings and kept: an encoder that reads
 its context out of the box, offline.
 
-MiniLM is frozen, and a gated reader (`cde.models.reader`) is trained: batches of one package,
-context drawn from the batch. Without
-context the encoder is MiniLM, to the bit. The reader's weights are a megabyte; MiniLM's are those
-of the package that the lock pins, and are not written again.
+MiniLM is frozen, and a gated reader (`cde.models.stages`) is trained, some minutes on two cores:
+batches of one package, context drawn from the batch. Without context the encoder is MiniLM, to the
+bit. The store of runs keeps the reader's weights alone.
 
-Two precautions are taken against harm on text unlike docstrings: training is short, and what the
-reader adds is multiplied by `GATE` afterwards, which was chosen on validation text before any test
-collection was searched. They do not suffice to rule out a harm of 0.3 points on every collection
-(the chapter `pretrained_reader`). So the reader is offered under its name, and is no default.
-
-The training text is docstrings of installed packages (`pydocs`): no more than the lock brings. The
-packages in `VALIDATION` and those that `pydocs` holds out have no part in it.
-
-Cost: 100 steps of 64 pairs, once: some minutes on two cores. It is kept in the store of
-runs, and read back in a second.
+Against harm on text unlike docstrings, training is short, and what the reader adds is multiplied by
+`GATE` afterwards, which was chosen on validation text before any test collection was searched. That
+does not rule out a harm of 0.3 points on every collection (the chapter `pretrained_reader`), so the
+reader is offered under its name, and is not a default.
 """
 
 from __future__ import annotations
@@ -37,17 +30,7 @@ from cde.training import TrainConfig, Trainer
 from cde.training.runs import run_key, stored
 from cde.training.trainer import build_model
 
-__all__ = [
-    "GATE",
-    "GATES",
-    "VALIDATION",
-    "VALIDATION_SOURCES",
-    "pretrained_reader",
-    "reader_config",
-    "reading_pairs",
-    "train_reader",
-    "with_trained_reader",
-]
+__all__ = ["pretrained_reader"]
 
 #: what the reader adds is multiplied by this after training
 GATE = 0.25
@@ -62,12 +45,7 @@ _FILE = "reader.safetensors"
 
 
 def train_reader(config: TrainConfig, pairs: Pairs) -> Path:
-    """The folder with a reader's weights; it is trained first if the store lacks it.
-
-    Returns:
-        A folder with `reader.safetensors` and `run.json`: the config, the data's fingerprint, the
-        metrics of each step, the provenance.
-    """
+    """The folder with a reader's weights and `run.json`, trained first if the store lacks it."""
     if config.trains != "reader":
         raise ValueError(
             "only a reader's weights are kept, and config trains all: set trains='reader'"
@@ -126,7 +104,7 @@ def reader_config(profile: str = "laptop") -> TrainConfig:
 
 def reading_pairs() -> Pairs:
     """The docstrings that the reader is trained on: no package that it is tested or tuned on."""
-    return load_docstrings([one for one in TRAINING if one not in VALIDATION], "train")
+    return load_docstrings([name for name in TRAINING if name not in VALIDATION], "train")
 
 
 def with_trained_reader(
@@ -172,9 +150,6 @@ def pretrained_reader(
         max_tokens: texts are cut to so many tokens, as MiniLM's are.
         device: device to run on; by default CUDA where there is one.
         precision: precision of embedding.
-
-    Raises:
-        ValueError: a gate outside 0 to 1.
 
     Example:
         >>> pretrained_reader(gate=2)

@@ -1,20 +1,16 @@
 """Several processes training one model: who they are, what they exchange, and that they are alike.
 
-Started by `torchrun` or `accelerate launch`, which set the environment; `accelerate` connects them
-(gloo on CPUs, NCCL on GPUs). Gradients are added up once a step, after the last chunk: the model is
-not wrapped in DistributedDataParallel, which would exchange them at every backward pass of the
-cache.
+`torchrun` or `accelerate launch` starts them, and `accelerate` connects them. Gradients are added
+up once a step, after the last chunk: the model is not wrapped in DistributedDataParallel, which
+would exchange them at every backward pass of the cache.
 
-With shared negatives every process sees all embeddings of the batch and computes the same loss.
-Each differentiates it with respect to its own embeddings. The sum of the processes' gradients is
-the gradient of one process with the whole batch. Without shared negatives, each process has a loss
-of its own part, and the sum is that of their mean.
-
-§10.3 of the CDE paper warns of copies of the model that differ: `differing_process` finds them.
+With shared negatives every process sees all embeddings of the batch, computes the same loss and
+differentiates it with respect to its own embeddings: the sum of the processes' gradients is that of
+one process with the whole batch. Without, each has a loss of its own part, and the sum is that of
+their mean.
 
 The processes may run on several machines, which need not share a cache folder. Process 0 says which
-pairs a batch has, what the surrogate's vectors are, and where a run goes on: another machine's may
-differ in last digits, and an exchange of other batches would go unnoticed. A machine that is lost
+pairs a batch has, what the surrogate's vectors are, and where a run goes on. A machine that is lost
 ends the others with an error, at once where its system still closes connections, else after
 `CDE_TIMEOUT` seconds (by default torch's half hour).
 """
@@ -35,8 +31,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cde.storage import content_hash
-
-__all__ = ["Processes", "differing_process"]
+from cde.validation import shown
 
 Value = TypeVar("Value")
 Array = TypeVar("Array", bound=NDArray[Any])
@@ -44,13 +39,7 @@ Array = TypeVar("Array", bound=NDArray[Any])
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among those that train together.
-
-    Attributes:
-        rank: its number.
-        count: how many there are; 1 without a launcher.
-        device: where it computes.
-    """
+    """This process among those that train together."""
 
     rank: int = 0
     count: int = 1
@@ -58,30 +47,19 @@ class Processes:
 
     @classmethod
     def connect(cls) -> Processes:
-        """Join the processes that the launcher started; alone without one.
-
-        Raises:
-            ValueError: a `CDE_TIMEOUT` that is no number of seconds.
-            ConnectionError: processes that do not meet.
-
-        Example:
-            >>> Processes.connect().count
-            1
-        """
+        """Join the processes that the launcher started; alone without one."""
         from accelerate import PartialState
 
-        with _told_of_loss(os.environ.get("RANK", "0")):
+        with _naming_lost_processes(os.environ.get("RANK", "0")):
             state = PartialState(cpu=not torch.cuda.is_available(), **_patience())
         return cls(state.process_index, state.num_processes, state.device)
 
     def gathered(self, own: Tensor) -> Tensor:
-        """Rows of all processes in the order of their ranks; gradients flow into this process's
-        own.
-        """
+        """Rows of all processes, rank after rank; gradients flow into this process's own."""
         if self.count == 1:
             return own
         others = [torch.empty_like(own) for _ in range(self.count)]
-        with _told_of_loss(self.rank):
+        with _naming_lost_processes(self.rank):
             dist.all_gather(others, own.detach().contiguous())
         others[self.rank] = own
         return torch.cat(others)
@@ -93,19 +71,13 @@ class Processes:
         if self.count == 1:
             return
         wanted = [parameter for parameter in parameters if parameter.requires_grad]
-        flat = torch.cat(
-            [
-                (
-                    parameter.grad if parameter.grad is not None else torch.zeros_like(parameter)
-                ).reshape(-1)
-                for parameter in wanted
-            ]
-        )
-        reached = torch.tensor([one.grad is not None for one in wanted], device=flat.device).int()
-        with _told_of_loss(self.rank):
+        gradients = [torch.zeros_like(part) if part.grad is None else part.grad for part in wanted]
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        reached = torch.tensor([part.grad is not None for part in wanted], device=flat.device).int()
+        with _naming_lost_processes(self.rank):
             dist.all_reduce(flat)
             dist.all_reduce(reached, dist.ReduceOp.MAX)
-        parts = torch.split(flat, [one.numel() for one in wanted])
+        parts = torch.split(flat, [part.numel() for part in wanted])
         for parameter, gradient, anywhere in zip(wanted, parts, reached.tolist(), strict=True):
             parameter.grad = gradient.view_as(parameter).clone() if anywhere else None
 
@@ -114,46 +86,31 @@ class Processes:
         if self.count == 1:
             return value
         total = torch.tensor([value], dtype=torch.float64, device=self.device)
-        with _told_of_loss(self.rank):
+        with _naming_lost_processes(self.rank):
             dist.all_reduce(total)
             return float(total) / self.count
 
     def of_all(self, own: Value) -> list[Value]:
-        """What each process has, in the order of their ranks; anything that can be pickled.
-
-        Example:
-            >>> Processes().of_all("red")
-            ['red']
-        """
+        """What each process has, in the order of their ranks; anything that can be pickled."""
         if self.count == 1:
             return [own]
         found: list[Any] = [None] * self.count
-        with _told_of_loss(self.rank):
+        with _naming_lost_processes(self.rank):
             dist.all_gather_object(found, own)
         return found
 
     def of_first(self, own: Value) -> Value:
-        """What process 0 has; what the others have does not count.
-
-        Example:
-            >>> Processes().of_first("red")
-            'red'
-        """
+        """What process 0 has; what the others have does not count."""
         if self.count == 1:
             return own
         sent: list[Any] = [own if self.rank == 0 else None]
-        with _told_of_loss(self.rank):
+        with _naming_lost_processes(self.rank):
             dist.broadcast_object_list(sent, device=self.device)
         value: Value = sent[0]
         return value
 
     def agreed(self, own: Array) -> Array:
-        """An array that all processes made: process 0's, which is sent where others differ.
-
-        Example:
-            >>> Processes().agreed(torch.arange(3).numpy()).tolist()
-            [0, 1, 2]
-        """
+        """An array that all processes made: process 0's, which is sent where others differ."""
         if self.count == 1:
             return own
         marks = self.of_all(content_hash([str(own.dtype), str(own.shape), own.tobytes()]))
@@ -170,12 +127,14 @@ def _patience() -> dict[str, timedelta]:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise ValueError(f"CDE_TIMEOUT is {given!r}: give a number of seconds above 0, such as 600")
+        raise ValueError(
+            f"CDE_TIMEOUT is {shown(given)}: give a number of seconds above 0, such as 600"
+        )
     return {"timeout": timedelta(seconds=seconds)}
 
 
 @contextmanager
-def _told_of_loss(rank: int | str) -> Iterator[None]:
+def _naming_lost_processes(rank: int | str) -> Iterator[None]:
     """Let an exchange that fails say what it means for the run."""
     try:
         yield
@@ -189,14 +148,8 @@ def _told_of_loss(rank: int | str) -> Iterator[None]:
 
 
 def differing_process(model: nn.Module, processes: Processes) -> int | None:
-    """The first process whose weights are not those of process 0; None if all are alike.
-
-    An embedding that shows which process made it lets the loss fall for the wrong reason (§10.3):
-    negatives of other processes become easy. Called before the first step, and at every checkpoint.
-
-    Example:
-        >>> differing_process(nn.Linear(2, 2), Processes()) is None
-        True
+    """The first process whose weights are not those of process 0; None if all are alike (§10.3: an
+    embedding that shows which process made it lets the loss fall for the wrong reason).
     """
     if processes.count == 1:
         return None
@@ -207,4 +160,4 @@ def differing_process(model: nn.Module, processes: Processes) -> int | None:
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
     first, *others = processes.of_all(digest.hexdigest())
-    return next((rank for rank, one in enumerate(others, start=1) if one != first), None)
+    return next((rank for rank, other in enumerate(others, start=1) if other != first), None)

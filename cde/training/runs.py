@@ -1,12 +1,11 @@
 """A store of training runs, addressed by what they are: the same call again reads the result back.
 
 A run lies in the cache folder under a hash of four things: its config, the precision that "auto" is
-here, the content of its data, and the declared version of the training procedure (`PROCEDURE`). So
-an edit that changes no number retrains nothing. Two processes that ask for the same run do the work
-once: the second waits for the first. A run that was interrupted, by SIGKILL at any moment too, goes
-on from its last checkpoint. Each run carries its provenance, and the sha256 of its files, which are
-checked whenever it is asked for: a damaged run is told of, set aside and made again. Processes on
-several machines train one run in the store of process 0; it is sent to the stores that lack it::
+here, the content of its data, and the declared version of the training procedure (`PROCEDURE`). Of
+two processes that ask for the same run, the second waits for the first. A run that was interrupted
+goes on from its last checkpoint. The sha256 of its files are checked whenever it is asked for: a
+damaged run is set aside, with a warning, and made again. Processes on several machines train one
+run in the store of process 0; it is sent to the stores that lack it::
 
     runs/<key>/run.json        config, data, metrics, provenance, digests; written last: it is done
     runs/<key>/model/          the trained encoder, for `from_pretrained`; word embeddings that are
@@ -16,8 +15,8 @@ several machines train one run in the store of process 0; it is sent to the stor
 
 from __future__ import annotations
 
-import inspect
 import json
+import os
 import re
 import shutil
 import time
@@ -27,7 +26,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import pandas as pd
 import torch
 from filelock import FileLock
@@ -35,7 +33,7 @@ from filelock import FileLock
 from cde.data import Pairs, RetrievalSet, load_pairs
 from cde.hardware import describe, trained_in
 from cde.models import BiEncoder, ContextualEncoder
-from cde.models.weights import without_known_rows
+from cde.models.weights import without_minilm_rows
 from cde.provenance import commit, libraries, now
 from cde.retrieval import evaluate
 from cde.storage import (
@@ -44,16 +42,19 @@ from cde.storage import (
     content_hash,
     differing_file,
     digest_of,
+    folder_hash,
     read_json,
     remove_leftovers,
     set_aside,
     write_json,
 )
 from cde.training import Processes, TrainConfig, Trainer
-from cde.training.loss import Loss, contrastive_loss, loss_key
+from cde.training.loss import Loss, contrastive_loss, loss_key, source_of
+from cde.training.preparation import positions_of_pairs
 from cde.training.trainer import CHECKPOINT
+from cde.validation import checked_instance
 
-__all__ = ["PROCEDURE", "Run", "provenance", "run_key", "stored", "train"]
+__all__ = ["PROCEDURE", "Run", "train"]
 
 #: the version of the training procedure: a run of another version is another run. Raise it when the
 #: numbers of a run change; `tests/training/test_runs.py` holds the losses of a few steps, and
@@ -87,11 +88,8 @@ def run_key(
     loss: Loss = contrastive_loss,
     evaluate_on_the_way: Tested = ndcg_without_context,
 ) -> str:
-    """The address of a run: a hash of its config, its precision here, its data and the procedure's
-    version.
-
-    A run that starts from another run's folder depends on that run's weights, and one with a loss
-    of its own on that loss (`cde.training.loss.loss_key`).
+    """The address of a run: a hash of its config, its precision here, its data, the procedure's
+    version, and what it starts from, is tested on and is trained by, where these are its own.
     """
     parts = [
         json.dumps(config.to_dict(), sort_keys=True),
@@ -99,17 +97,19 @@ def run_key(
         f"procedure {PROCEDURE}",
     ]
     parts.append(trained_in(config.precision))
-    weights = Path(config.start) / "model.safetensors"
-    if weights.is_file():
-        parts.append(content_hash([weights.read_bytes()]))
+    if os.path.isdir(config.start):  # weights, settings and tokenizer
+        parts.append(folder_hash(config.start))
     if hard_negatives is not None:
-        parts.append(content_hash([hard_negatives.tobytes()]))
+        given = positions_of_pairs(hard_negatives, "hard_negatives", len(pairs))
+        parts.append(content_hash([given.tobytes()]))
     if plan is not None:
-        parts.append(content_hash(["plan", np.ascontiguousarray(plan).tobytes()]))
+        given = positions_of_pairs(plan, "plan", len(pairs))
+        parts.append(content_hash(["plan", given.tobytes()]))
     if tests and config.evaluate_every:
         parts.append(content_hash(["tests", *(test.fingerprint for test in tests)]))
         if evaluate_on_the_way is not ndcg_without_context:
-            parts.append(f"tested by {inspect.getsource(evaluate_on_the_way)}")
+            source, settings = source_of(evaluate_on_the_way, "evaluate_on_the_way")
+            parts.append(f"tested by {source}{settings}")
     if loss is not contrastive_loss:
         parts.append(loss_key(loss))
     return content_hash(parts)
@@ -300,10 +300,6 @@ def train(
     Returns:
         The finished run.
 
-    Raises:
-        ValueError: settings that do not fit each other or the data.
-        FloatingPointError: a loss that is not finite.
-
     Several processes: start the same script with `torchrun --nproc-per-node 2`; each process gets
     the run. Several machines, which may share a cache folder or not: on each of them, with its
     number, `torchrun --nnodes 2 --node-rank 0 --nproc-per-node 1 --master-addr ADDRESS` and the
@@ -318,7 +314,10 @@ def train(
         >>> len(run.metrics), run.model().dim
         (2, 384)
     """
-    pairs = pairs if pairs is not None else load_pairs(config.data)
+    checked_instance(config, TrainConfig, "config")
+    pairs = load_pairs(config.data) if pairs is None else checked_instance(pairs, Pairs, "pairs")
+    for test in tests:
+        checked_instance(test, RetrievalSet, "tests: each")
     if config.pairs is not None:
         pairs = pairs.sample(config.pairs, config.seed)
 
@@ -327,7 +326,7 @@ def train(
         trainer = Trainer(config, pairs, folder, None, None, hard_negatives, plan, tested, loss)
         model, metrics = trainer.run()
         if trainer.processes.rank == 0:
-            model.save_pretrained(folder / "model", without_known_rows(model.state_dict()))
+            model.save_pretrained(folder / "model", without_minilm_rows(model.state_dict()))
         used = {"data": pairs.fingerprint, "source": pairs.name}
         return {"config": config.to_dict(), **used, "metrics": metrics}
 

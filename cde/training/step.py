@@ -13,13 +13,12 @@ text. Instead:
    parameters and is collected on the context vectors.
 5. Each chunk of the context runs again, and the collected gradient flows into the first stage.
 
-The gradients are those of the whole graph, since the chain rule is applied to the same numbers. The
-state of the random generators is kept with each chunk, so that dropout falls the same way twice.
-Every chunk must be run again in step 5, the last, shorter one included: the authors' code loses all
-but the first under data parallelism.
+The gradients are those of the whole graph, since the chain rule is applied to the same numbers, and
+the state of the random generators is kept with each chunk. Every chunk must be run again in step 5,
+the last, shorter one included: the authors' code loses all but the first under data parallelism.
 
-Cost: one more forward pass of both stages (about 4/3 of the work); memory of one chunk's graph, and
-of the embeddings. A bi-encoder is the case without a context.
+The cost is one more forward pass of both stages; the memory that of one chunk's graph, and of the
+embeddings. A bi-encoder is the case without a context.
 """
 
 from __future__ import annotations
@@ -37,8 +36,6 @@ from torch import Tensor
 from cde.models.encoder import Encoder, padded, token_batches
 from cde.training.loss import ContrastiveLoss
 
-__all__ = ["BatchTexts", "RandomState", "backward", "cached_backward", "sorted_chunks", "tokens_in"]
-
 Ids = NDArray[np.int32]
 Chunk = tuple[Tensor, "Tensor | None"]
 Part = TypeVar("Part")
@@ -47,25 +44,19 @@ Context = TypeVar("Context")
 
 @dataclass(frozen=True)
 class BatchTexts:
-    """Token ids of one process's part of a batch.
+    """Token ids of one process's part of a batch."""
 
-    Attributes:
-        texts: queries, then their documents, then hard negatives, query after query.
-        context: of the whole batch's context documents, the same in every process.
-    """
-
+    #: queries, then their documents, then hard negatives, query after query
     texts: Sequence[Ids]
+    #: of the whole batch's context documents, the same in every process
     context: Sequence[Ids] = ()
 
 
 def sorted_chunks(
     rows: Sequence[Ids], tokens: int, padding: int, device: torch.device, extra: int = 0
 ) -> tuple[list[Chunk], Tensor]:
-    """Texts in chunks of about equal work, longest first, so that little is padding.
-
-    Returns:
-        Chunks `(ids, mask or None)`, and `(n,)` int64: where each text's row is in the chunks laid
-        end to end.
+    """Texts in chunks of about equal work, longest first, and where each text's row is in the
+    chunks laid end to end, `(n,)`.
     """
     batches = token_batches([len(row) for row in rows], tokens, extra)
     chunks = [padded([rows[row] for row in batch], padding, device) for batch in batches]
@@ -75,9 +66,7 @@ def sorted_chunks(
 
 
 def tokens_in(model: Encoder, batch: BatchTexts) -> int:
-    """Tokens that a step computes: of texts with what they carry of the context, and of context
-    documents.
-    """
+    """Tokens that a step computes: of texts with what they carry, and of context documents."""
     carried = model.carried_tokens()
     return sum(len(row) + carried for row in batch.texts) + sum(len(row) for row in batch.context)
 
@@ -97,16 +86,12 @@ def backward(
         model: any encoder, on its device, in training mode.
         batch: the texts; a `ContextualEncoder` without context documents reads null tokens.
         loss: of the embeddings `(texts, dim)`, in the order of `batch.texts`.
-        chunk_tokens: of texts, or context documents, computed at once; padding included, and the
-            context that stands before each text in attention `full`.
+        chunk_tokens: of texts, or context documents, computed at once, padding included.
         half: multiply in bfloat16 under autocast.
         cache: hold the graph of one chunk at a time (`cached_backward`); else that of all.
 
     Returns:
-        The loss, detached, with what goes with it.
-
-    Raises:
-        FloatingPointError: a loss that is not finite; no parameter has been touched.
+        The loss, detached; a `FloatingPointError` for one that is not finite leaves all as it was.
     """
     device, padding = model.device, getattr(model.tokenizer, "pad_token_id", 0) or 0
     chunks, place = sorted_chunks(
@@ -136,9 +121,9 @@ def backward(
     losses: list[ContrastiveLoss] = []
 
     def value(embeddings: Tensor) -> Tensor:
-        one = loss(embeddings)
-        losses.append(ContrastiveLoss(one.loss.detach(), one.accuracy, one.masked))
-        return one.loss
+        found = loss(embeddings)
+        losses.append(ContrastiveLoss(found.loss.detach(), found.accuracy, found.masked))
+        return found.loss
 
     if cache:
         cached_backward(
@@ -158,29 +143,20 @@ def backward(
 
 
 class RandomState:
-    """The state of torch's random generators at one moment: of the CPU, and of each CUDA device in
-    use.
-
-    Example:
-        >>> state = RandomState(torch.device("cpu"))
-        >>> first = torch.rand(1)
-        >>> with state.again():
-        ...     bool(torch.rand(1) == first)
-        True
-    """
+    """The state of torch's random generators at one moment: the CPU's, and a CUDA device's."""
 
     def __init__(self, device: torch.device) -> None:
         self.devices = [device] if device.type == "cuda" else []
         self.cpu = torch.get_rng_state()
-        self.cuda = [torch.cuda.get_rng_state(one) for one in self.devices]
+        self.cuda = [torch.cuda.get_rng_state(device) for device in self.devices]
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
         """Draw the same numbers once more; afterwards the generators go on from where they were."""
         with torch.random.fork_rng(devices=self.devices):
             torch.set_rng_state(self.cpu)
-            for one, state in zip(self.devices, self.cuda, strict=True):
-                torch.cuda.set_rng_state(state, one)
+            for device, state in zip(self.devices, self.cuda, strict=True):
+                torch.cuda.set_rng_state(state, device)
             yield
 
 
@@ -195,32 +171,9 @@ def cached_backward(
 ) -> Tensor:
     """Add the gradient of a loss over all embeddings to the parameters, chunk by chunk.
 
-    Args:
-        chunks: of texts, whatever `second_stage` takes; of any sizes.
-        second_stage: embeds a chunk in a context: `(rows, dim)`. Called twice a chunk.
-        loss: of all embeddings, in the order of the chunks or in `order`; a scalar. Called once.
-        context_chunks: of context documents; none for a bi-encoder, whose context is None.
-        first_stage: embeds a chunk of the context; called twice a chunk.
-        device: whose random numbers the stages draw; by default the CPU's.
-        order: `(n,)` int64, a permutation: row i of what `loss` gets is row `order[i]` of the
-            chunks laid end to end.
-
-    Returns:
-        The loss, detached.
-
-    Raises:
-        ValueError: no chunks, or context chunks without a first stage.
-        FloatingPointError: a loss that is not finite; no parameter has been touched.
-
-    Example:
-        >>> layer = torch.nn.Linear(2, 2)
-        >>> texts = torch.randn(5, 2)
-        >>> _ = cached_backward(texts.split(2), lambda chunk, _: layer(chunk),
-        ...     lambda all: all.square().sum())
-        >>> cached = layer.weight.grad.clone()
-        >>> layer.zero_grad(); layer(texts).square().sum().backward()
-        >>> torch.allclose(cached, layer.weight.grad)
-        True
+    `second_stage` embeds a chunk of texts, of whatever kind, in a context, and `first_stage` a
+    chunk of the context's documents; both are called twice a chunk. Row i of what `loss` gets is
+    row `order[i]` of the chunks laid end to end.
     """
     if not chunks:
         raise ValueError("there are no texts: chunks is empty")

@@ -3,24 +3,20 @@ interruption.
 
 `Loop` takes the steps of any optimiser and keeps checkpoints; `Trainer` is the loop of contrastive
 training, whose gradients `cde.training.step` makes. What a step draws depends on the seed and the
-step alone, so that no random state has to be kept.
-
-A checkpoint holds weights, optimiser, schedule, metrics, and where a sampler stands. Files are
-written under a temporary name and renamed; the metrics of steps after the last checkpoint are
-dropped on resuming. A damaged checkpoint is told of and set aside, and the loop begins again.
-
-Cost: a checkpoint takes three times the weights' size on disk (AdamW keeps two moments).
+step alone, so that no random state has to be kept. A damaged checkpoint is set aside, with a
+warning, and the loop begins again.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from zipfile import ZipFile
 
 import torch
@@ -40,34 +36,19 @@ from cde.training.preparation import Batch, Preparation
 from cde.training.processes import Processes, differing_process
 from cde.training.step import backward, tokens_in
 
-__all__ = ["CHECKPOINT", "Loop", "Trainer", "build_model", "gradient_norms"]
+__all__ = ["Trainer", "build_model"]
 
 #: name of the file that an interrupted loop goes on from
 CHECKPOINT = "checkpoint.pt"
 
-Model = Encoder
 
-
-def build_model(config: TrainConfig, device: torch.device | None = None) -> Model:
-    """The encoder that a config describes, with its starting weights.
-
-    Raises:
-        ConnectionError: a transformer that is neither here nor on the Hub.
-        ValueError: settings that do not fit the model.
-
-    Example:
-        >>> build_model(TrainConfig(architecture="bi-encoder", layers=1)).dim
-        384
-    """
+def build_model(config: TrainConfig, device: torch.device | None = None) -> Encoder:
+    """The encoder that a config describes, with its starting weights."""
     torch.manual_seed(config.seed)
-    options: dict[str, Any] = {
-        "device": str(device) if device else None,
-        "precision": config.precision,
-    }
+    options: dict[str, Any] = {"device": device and str(device), "precision": config.precision}
     started = Path(config.start)
-    if (started / "config.json").is_file() and str(
-        read_config(started).get("model_type")
-    ).startswith("cde-"):
+    saved = read_config(started) if os.path.isfile(started / "config.json") else {}
+    if str(saved.get("model_type")).startswith("cde-"):
         cls: Any = BiEncoder if config.architecture == "bi-encoder" else ContextualEncoder
         return cls.from_pretrained(started, **options)  # type: ignore[no-any-return]
     longest = max(config.query_tokens, config.document_tokens)
@@ -86,13 +67,9 @@ def build_model(config: TrainConfig, device: torch.device | None = None) -> Mode
     )
 
 
-def gradient_norms(model: Model) -> dict[str, float]:
-    """Length of the gradient that a step follows, before AdamW scales it.
-
-    Returns:
-        `gradient_norm`: Euclidean length over all weights. An encoder whose first stage has weights
-        of its own also has `first_stage_gradient_norm`, over these; word embeddings that both
-        stages share are among them.
+def gradient_norms(model: Encoder) -> dict[str, float]:
+    """Length of the gradient that a step follows, over all weights, and over those of a first stage
+    with weights of its own.
     """
     first = getattr(model, "first_stage", None)
     parts = {"gradient_norm": model.parameters()}
@@ -105,18 +82,9 @@ def gradient_norms(model: Model) -> dict[str, float]:
     return {name: float(torch.nn.utils.get_total_norm(own)) for name, own in gradients.items()}
 
 
-class Stateful(Protocol):
-    """Whatever stands somewhere: a sampler."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any], /) -> Any: ...
-
-
 @dataclass
 class Loop:
-    """A model in training: its optimiser and schedule, the steps so far, and where they are
-    kept.
-    """
+    """A model in training, its optimiser and schedule, the steps so far, and where it is kept."""
 
     model: nn.Module
     optimiser: torch.optim.Optimizer
@@ -124,7 +92,7 @@ class Loop:
     identity: str
     folder: Path | None = None
     every: int = 0
-    sampler: Stateful | None = None
+    sampler: Any = None  # with `state_dict` and `load_state_dict`
     metrics: list[dict[str, float]] = field(default_factory=list)
 
     def resume(
@@ -154,11 +122,7 @@ class Loop:
         name: str,
         before_saving: Callable[[], bool] = lambda: True,
     ) -> list[dict[str, float]]:
-        """Take the steps that are left.
-
-        Returns:
-            The rows of all steps, those before an interruption too.
-        """
+        """Take the steps that are left; the rows of all, those before an interruption too."""
         for number in progress(range(len(self.metrics), steps), name, unit="steps"):
             self.metrics.append(step(number))
             due = self.every and (number + 1) % self.every == 0
@@ -212,11 +176,6 @@ class Trainer:
             last one; its numbers join the step's metrics. Its time is not counted.
         loss: in place of `contrastive_loss`, and called as it is (`cde.training.loss.Loss`).
 
-    Raises:
-        ValueError: pairs that do not fill a batch, processes that cannot share one, or a folder
-            with another run.
-        RuntimeError: processes that start from different weights.
-
     Example:
         >>> from cde import load_pairs
         >>> config = TrainConfig(architecture="bi-encoder", layers=1, batches="random",
@@ -232,11 +191,11 @@ class Trainer:
         config: TrainConfig,
         pairs: Pairs,
         folder: Path | None = None,
-        model: Model | None = None,
+        model: Encoder | None = None,
         processes: Processes | None = None,
         hard_negatives: Any = None,
         plan: Any = None,
-        evaluate: Callable[[Model], dict[str, float]] | None = None,
+        evaluate: Callable[[Encoder], dict[str, float]] | None = None,
         loss: Loss = contrastive_loss,
     ) -> None:
         self.config, self.evaluate, self.loss = config, evaluate, loss
@@ -272,9 +231,8 @@ class Trainer:
             trained,
             lr=config.learning_rate,
             weight_decay=config.weight_decay,
-            # one pass over all word embeddings in place of six: the greater part of such a step.
-            # With layers it would save little, and move the numbers of earlier runs in their last
-            # digits
+            # one pass over all word embeddings, not six: the greater part of such a step. With
+            # layers it would save little, and move the last digits of earlier runs
             fused=True if config.layers == 0 else None,
         )
         length = config.warmup, config.steps
@@ -305,24 +263,21 @@ class Trainer:
         """How many steps have been taken."""
         return len(self.loop.metrics)
 
-    def run(self) -> tuple[Model, list[dict[str, float]]]:
+    def run(self) -> tuple[Encoder, list[dict[str, float]]]:
         """Train to the last step; the trained model in evaluation mode, and a row of metrics for
         each step.
-
-        Raises:
-            FloatingPointError: a loss that is not finite, with the step; the last checkpoint stays.
         """
         name = f"training: {self.config.architecture}, {self.config.batches} batches"
         batches = self.prepared.batches()
         metrics = self.loop.run(
-            lambda step: self._one(next(batches), step) | self._tested(step + 1),
+            lambda step: self._take_step(next(batches), step) | self._tested(step + 1),
             self.config.steps,
             name,
             self._is_written_here,
         )
         return self.model.eval(), metrics
 
-    def _one(self, batch: Batch, step: int) -> dict[str, float]:
+    def _take_step(self, batch: Batch, step: int) -> dict[str, float]:
         config, begun = self.config, time.perf_counter()
         torch.manual_seed((config.seed * 1_000_003 + step) * 64 + self.processes.rank)
         self.optimiser.zero_grad(set_to_none=True)
@@ -375,17 +330,12 @@ class Trainer:
     def _loss(self, embeddings: Tensor, batch: Batch) -> ContrastiveLoss:
         config, count = self.config, self.processes.count
         size = config.batch_size // count
-        queries, documents, hard = (
-            embeddings[:size],
-            embeddings[size : 2 * size],
-            embeddings[2 * size :],
-        )
+        queries, documents = embeddings[:size], embeddings[size : 2 * size]
+        hard = embeddings[2 * size :]
         if config.share_negatives:
-            queries, documents = (
-                self.processes.gathered(queries),
-                self.processes.gathered(documents),
-            )
-            hard = self.processes.gathered(hard) if len(hard) else hard
+            gathered = self.processes.gathered
+            queries, documents = gathered(queries), gathered(documents)
+            hard = gathered(hard) if len(hard) else hard
         loss = self.loss(
             queries,
             torch.cat([documents, hard]),

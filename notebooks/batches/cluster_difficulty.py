@@ -127,7 +127,6 @@ arms = [(order, size) for order in ORDERS for size in names] + [("random", SHUFF
 import numpy as np
 import pandas as pd
 
-from cde.batching import clustering
 from cde.intervals import mean_interval
 from cde.progress import progress
 
@@ -151,7 +150,7 @@ def every_arm():
     }
     lines = []
     for (order, cluster, batch), rows in measured.items():
-        held = clustering.cluster_sizes(labels[cluster])
+        held = np.bincount(labels[cluster])
         largest = cluster if cluster == SHUFFLED else max(names)
         lines.append(
             {"order": order, "cluster size": names.get(cluster, cluster), "batch size": batch}
@@ -191,15 +190,8 @@ with plots.figure(1, 2, width=7.6, height=3.6, sharey=True) as (drawing, axes):
     axes[1].legend(title="cluster size", ncols=2)
 
 # %% tags=["hide-input"]
-easiest = tables["tsp"].loc[SHUFFLED].mean()
-hardest = tables["tsp"].iloc[:-1].to_numpy().max()
 plots.show(
     drawing,
-    alt=(
-        "Two line charts of the mean cosine of in-batch negatives over batch size, a line per "
-        "cluster size: clusters in random order on the left, by a greedy traveller on the right. "
-        f"Shuffled batches average {easiest:.2f}; the hardest clustered ones reach {hardest:.2f}."
-    ),
     caption=f"Difficulty of in-batch negatives, means over {settings.batches:,} batches.",
     data=means[["order", "cluster size", "batch size", "mean", "hardest", "loss"]],
     answers="CDE Fig. 6",
@@ -283,13 +275,11 @@ def difference(order, cluster, batch, name):
 
 # %%
 smallest, largest = min(settings.cluster_sizes), max(settings.cluster_sizes)
-smaller_is_harder = []
 for order, title in ORDERS.items():
     for batch in usable if smallest < largest else ():
         interval = difference(order, names[smallest], batch, FROM_CLUSTERS)
         what = f"batches of {batch:,}: clusters of {smallest:,} minus {largest:,}"
         claims.measure(CLUSTER_SIZE, interval, f"{title}, {what}")
-        smaller_is_harder.append(interval)
 
 # %%
 for order, cluster in arms if len(usable) > 1 else ():
@@ -304,49 +294,13 @@ claims.measure(TOPICAL, tighter, f"{what}, cosine", "exploratory")
 claims.measure(TOPICAL, purer, f"{what}, share of the main package")
 claims.verdicts()
 
-# %% tags=["hide-input"]
-middle = usable[len(usable) // 2]
-of_shuffled = tables["tsp"].loc[SHUFFLED, middle]
-small, large = (
-    {order: tables[order].loc[names[one], middle] for order in ORDERS}
-    for one in (smallest, largest)
-)
-harder = int((of_hardest[usable[-1]] > of_hardest[usable[0]]).sum())
-page.in_numbers(
-    f"""In batches of {middle:,}, shuffled pairs give negatives a mean cosine of {of_shuffled:.3f}
-    with the query. Clusters of {smallest:,} give {small["tsp"]:.3f} if a greedy traveller lays them
-    out and {small["random"]:.3f} in random order; clusters of {largest:,} give {large["tsp"]:.3f}
-    and {large["random"]:.3f}. (A batch larger than its clusters mixes several, which in random
-    order need have nothing to do with each other.) A query's *hardest* negative is harder in
-    batches of {usable[-1]:,} than of {usable[0]:,} in {harder} of {len(arms)} arms. Why the claim
-    on cluster size has its verdict: {claims.reason(CLUSTER_SIZE)}. That on batch size:
-    {claims.reason(BATCH_SIZE)}."""
-)
-
 # %% tags=["hide-cell"]
-both_ways = any(one.low > 0 for one in smaller_is_harder) and any(
-    one.high < 0 for one in smaller_is_harder
-)
-by_cluster = claims.told(
-    CLUSTER_SIZE,
-    holds="Smaller clusters make harder batches.",
-    contradicted="Larger clusters make harder batches.",
-    otherwise="Whether small or large clusters make the harder batches depends on the size of the "
-    "batch."
-    if both_ways
-    else "Whether smaller clusters make harder batches is open here.",
-)
-by_batch = claims.told(
-    BATCH_SIZE,
-    holds=" Larger batches hold easier negatives.",
-    contradicted=" Larger batches hold negatives that are no easier.",
-    otherwise="",
-)
+middle = usable[len(usable) // 2]
+small = {order: tables[order].loc[names[smallest], middle] for order in ORDERS}
 page.answer(
-    f"""{by_cluster}{by_batch} In batches of {middle:,} the negatives of shuffled pairs have a mean
-    cosine of {of_shuffled:.2f} with the query, and those of clusters of {smallest:,} have
-    {small["tsp"]:.2f} if a greedy traveller lays the clusters out, {small["random"]:.2f} in random
-    order."""
+    f"""Negatives in batches of {middle:,} have a mean cosine of
+    {tables["tsp"].loc[SHUFFLED, middle]:.2f} shuffled, {small["tsp"]:.2f} in clusters of
+    {smallest:,} laid out greedily, {small["random"]:.2f} in random order."""
 )
 
 # %% [markdown]

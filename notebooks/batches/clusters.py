@@ -101,8 +101,8 @@ measured = fall["iteration"].map(course).astype(object)
 
 # %%
 with plots.figure(1, 2, width=7.6, height=3.2) as (drawing, axes):
-    axes[0].plot(fall["iteration"], fall["squared distance"])
-    axes[1].plot(list(course), list(course.values()), color=plots.COLORS[1])
+    charts.curves(axes[0], {"": fall.set_index("iteration")["squared distance"]})
+    charts.curves(axes[1], {"": pd.Series(course)})
     axes[0].set(title="k-means: lower is better", ylabel="mean squared distance to centroid")
     axes[1].set(title="Eq. 2: higher is better", ylabel="mean cosine of cluster-mates")
     for axis in axes:
@@ -111,15 +111,8 @@ with plots.figure(1, 2, width=7.6, height=3.2) as (drawing, axes):
         axis.set_xticks(list(course), [str(steps) for steps in course])
 
 # %% tags=["hide-input"]
-first, *_, last = fall["squared distance"]
-start, *_, end = course.values()
 plots.show(
     drawing,
-    alt=(
-        "Two line charts over the iterations of k-means. Left, the mean squared distance of points "
-        f"to centroids goes from {first:.3f} to {last:.3f}. Right, the mean cosine of "
-        f"cluster-mates, Eq. 2, goes from {start:.3f} to {end:.3f}."
-    ),
     caption=f"What k-means lowers, and what it is for; {clusters:,} centroids. Distances are those "
     "before each iteration, Eq. 2 is that after it.",
     data=fall.assign(**{"Eq. 2, cosine": measured.fillna("not measured")}),
@@ -228,22 +221,13 @@ with plots.figure(1, 2, width=7.6, height=4.2, sharey=True) as (drawing, axes):
     for axis, judge in zip(axes, judges, strict=True):
         shown = {label: intervals[*arm, judge] for arm, label in arms.items()}
         charts.forest(axis, shown, "mean cosine of batch-mates")
-        axis.axvline(limits[judge][1].mean(), linestyle="--", color=plots.COLORS[1])
+        limit = {"name": "the bound", "linestyle": "--", "color": plots.COLORS[1]}
+        charts.reference(axis, x=limits[judge][1].mean(), **limit)
         axis.set_title(f"judged by {judge}")
-    axes[0].invert_yaxis()  # the axis is shared: the second chart has turned it back
 
 # %% tags=["hide-input"]
-mean = {arm: interval.estimate for arm, interval in intervals.items()}
-floor, top = mean["shuffled", "", "MiniLM"], limits["MiniLM"][1].mean()
-at_random, by_traveller = (mean["paired, MiniLM", title, "MiniLM"] for title in ORDERS.values())
 plots.show(
     drawing,
-    alt=(
-        "Two dot charts of Eq. 2 for each way of making batches, judged by MiniLM and by the "
-        f"sparse surrogate. By MiniLM, shuffled batches have {floor:.3f}, paired clusters "
-        f"{at_random:.3f} in random order and {by_traveller:.3f} by the greedy traveller; the "
-        f"bound, a dashed line, is {top:.3f}."
-    ),
     caption=f"Eq. 2 per pair of batch-mates, batches of {size:,}, with 95 % intervals over "
     "batches. Dashed: a bound that no batches can pass.",
     data=charts.interval_table(intervals, ["batches", "order", "judge"], "cosine"),
@@ -379,41 +363,12 @@ claims.measure(TRIANGLE, by_exchanged, "by way of the first pair, its vectors ex
 claims.measure(TRIANGLE, broken, "by way of a third pair", "exploratory")
 claims.verdicts()
 
-# %% tags=["hide-input"]
-other = {name: mean[name, "greedy traveller", "MiniLM"] for name, order in arms if order}
-by_sparse = mean["paired, MiniLM", "greedy traveller", "sparse"]
-share = mean_interval(tried[SHAPES[-1]]["paired: share of the way"])
-page.in_numbers(
-    f"""In batches of {size:,}, the mean cosine of one pair's query with another's document (Eq. 2)
-    is {floor:.3f} in shuffled batches and {by_traveller:.3f} in paired clusters laid out by a
-    greedy traveller ({at_random:.3f} in random order); by the sparse surrogate, which had no part
-    in it, {mean["shuffled", "", "sparse"]:.3f} and {by_sparse:.3f}. Clusters of documents alone
-    reach {other["documents only"]:.3f}, of queries alone {other["queries only"]:.3f}, of the sparse
-    surrogate {other["paired, sparse"]:.3f} (all by the traveller); a direct greedy search, without
-    k-means, reaches {mean["direct search, MiniLM", "", "MiniLM"]:.3f}. No batches can pass
-    {top:.3f} (a bound that need not be within reach). On sets of {SHAPES[-1][0]} pairs, where all
-    ways to make batches can be tried, clustering goes {share.estimate:.0%} of the way from the
-    average to the best one [{share.low:.0%}, {share.high:.0%}]. The triangle inequality with which
-    the paper derives Eq. 3 does not hold in general (in the example above the way round is
-    {detour:.2f} long, the straight one {straight:.2f}): by way of the first pair with its two
-    vectors exchanged {by_exchanged.estimate:.0%} of the ways round are shorter. Of {broken.n:,}
-    triples of random pairs {round(broken.estimate * broken.n):,} break it. Why these verdicts:
-    {claims.reason(APPROXIMATE)}; {claims.reason(TRIANGLE)}."""
-)
-
 # %% tags=["hide-cell"]
-found = claims.told(
-    APPROXIMATE,
-    holds="It finds harder batches than shuffling; how near they are to the hardest is unknown for "
-    "large sets.",
-    contradicted="Its batches are no harder than shuffled ones.",
-    otherwise="Whether its batches are harder than shuffled ones is open here.",
-)
+floor = intervals["shuffled", "", "MiniLM"].estimate
+paired = intervals["paired, MiniLM", "greedy traveller", "MiniLM"].estimate
 page.answer(
-    f"""{found} The mean cosine of a query with its batch-mates' documents is {floor:.2f} in
-    shuffled batches and {by_traveller:.2f} in clustered ones; none can pass {top:.2f}. On sets of
-    {SHAPES[-1][0]} pairs, where every way can be tried, clustering goes {share.estimate:.0%} of the
-    way from the average to the best."""
+    f"""The mean cosine of a query with its batch-mates' documents is {floor:.2f} in shuffled
+    batches, {paired:.2f} in clustered ones; none can pass {limits["MiniLM"][1].mean():.2f}."""
 )
 
 # %% [markdown]

@@ -129,9 +129,9 @@ along = pd.DataFrame({"part of the row": [(part.mean() + 1) / count for part in 
 with plots.figure() as (drawing, axes):
     for order, rows in ways.items():
         along[order] = [rows[:, part].mean() for part in parts]
-        axes.plot(along["part of the row"], along[order], label=order)
+    charts.curves(axes, {order: along.set_index("part of the row")[order] for order in ways})
     label = "nearest of all clusters"
-    axes.axhline(nearest, linestyle="--", color=plots.COLORS[2], label=label)
+    charts.reference(axes, y=nearest, name=label, linestyle="--", color=plots.COLORS[2])
     axes.set_xlabel("part of the row laid out so far")
     axes.set_ylabel("mean cosine with the next centroid")
     axes.legend()
@@ -139,12 +139,6 @@ with plots.figure() as (drawing, axes):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    alt=(
-        f"Line chart of the cosine of neighbouring centroids along the row of {count:,} clusters: "
-        f"the greedy traveller goes from {along[TRAVELLER].iloc[0]:.2f} to "
-        f"{along[TRAVELLER].iloc[-1]:.2f}, the random order stays about "
-        f"{neighbours[RANDOM].estimate:.2f}. A cluster's nearest is at {nearest:.2f}."
-    ),
     caption=f"How alike neighbouring clusters are; means over {len(starts)} tours.",
     data=along.assign(**{label: nearest}),
     answers="CDE §4.1, Packing",
@@ -268,12 +262,13 @@ bound = claims.ledger()[RANDOMNESS].expect["below"]
 # %%
 with plots.figure(1, 2, width=7.6, height=3.6, sharey=True) as (drawing, axes):
     for axis, within in zip(axes, DOMAINS, strict=True):
-        some = shares[shares["clusters within"] == within]
-        for order, rows in some.groupby("order", sort=False):
-            middle = rows["share met again"]
-            reach = [middle - rows["low"], rows["high"] - middle]
-            axis.errorbar(rows[ratio], middle, yerr=reach, label=order)
-        axis.axhline(bound, linestyle="--", color=plots.COLORS[4], label="the claim's bound")
+        lines = {order: {} for of, order, _ in drawn if of == within}
+        for (of, order, batch), interval in drawn.items():
+            if of == within:
+                lines[order][batch / settings.cluster_size] = interval
+        charts.curves(axis, lines)
+        look = {"linestyle": "--", "color": plots.COLORS[4]}
+        charts.reference(axis, y=bound, name="the claim's bound", **look)
         axis.set_xscale("log", base=2)
         axis.set_ylim(0, 1.02)
         axis.set_xlabel(ratio)
@@ -282,15 +277,8 @@ with plots.figure(1, 2, width=7.6, height=3.6, sharey=True) as (drawing, axes):
     axes[0].legend(loc="upper left", bbox_to_anchor=(0, 0.88))
 
 # %% tags=["hide-input"]
-some = shares[shares["order"] != "shuffled"].groupby("clusters within")["share met again"]
-reach = [f"{name}: from {one.min():.2f} to {one.max():.2f}" for name, one in some]
 plots.show(
     drawing,
-    alt=(
-        "Two line charts of the share of batch-mates met again in the next epoch over the ratio of "
-        f"batch to cluster size. {'; '.join(reach)}. A dashed line marks the claim's bound, "
-        f"{bound}."
-    ),
     caption="Share of a pair's batch-mates that it meets again in the next epoch, with 95 % "
     "intervals over pairs of epochs.",
     data=shares,
@@ -437,45 +425,13 @@ for batch, interval in baseline.items():
     claims.measure(RANDOMNESS, interval, what, "exploratory")
 claims.verdicts()
 
-# %% tags=["hide-input"]
+# %% tags=["hide-cell"]
 near = [size for within, _, size in arms if within == WHOLE]
 batch = min(near, key=lambda size: abs(size - settings.cluster_size))
-at_size = hardness[(hardness["clusters within"] == WHOLE) & (hardness["batch size"] == batch)]
-mean = at_size.set_index("order")["Eq. 2"]
-uncut = hardness.set_index(["clusters within", "order"]).loc[(WHOLE, "uncut"), "Eq. 2"].item()
-across = borders[(borders["order"] == TRAVELLER) & (borders["packing"] == ACROSS)]
-straddling = across.set_index("batch size").loc[batch, "straddling"]
-split = splits.query("`clusters within` == @WHOLE and `batch size` == @batch")["clusters split"]
-worst = max(again, key=lambda one: again[one].estimate)
-counted = f"a domain fills {fills[worst]:.1f} batches there, so this is exploratory"
-counted = "counted" if fills[worst] >= BATCHES_IN_A_DOMAIN else counted
-page.in_numbers(
-    f"""With clusters of {settings.cluster_size:,} and batches of {batch:,}, a pair meets
-    {again[WHOLE, "tsp", batch].estimate:.0%} of its batch-mates again in the next epoch if a greedy
-    traveller lays the clusters out, {again[WHOLE, "random", batch].estimate:.0%} in random order,
-    and {baseline[batch].estimate:.1%} in shuffled batches. The largest share,
-    {again[worst].estimate:.0%}, is that of batches of {worst[2]:,} ({worst[0]}, {ORDERS[worst[1]]};
-    {counted}). Packing splits {split.min():.0%} to {split.max():.0%} of the clusters at this size;
-    the mean cosine of negatives (Eq. 2) is {uncut:.3f} in uncut clusters, {mean[TRAVELLER]:.3f}
-    after packing by the traveller, {mean[RANDOM]:.3f} in random order, {mean["shuffled"]:.3f} in
-    shuffled batches. Across domain borders, as in the authors' code, {straddling.estimate:.0%} of
-    the batches straddle two packages or more. Why this verdict:
-    {claims.reason(RANDOMNESS)}."""
-)
-
-# %% tags=["hide-cell"]
-found = claims.told(
-    RANDOMNESS,
-    holds="It brings chance into the batches",
-    contradicted="It leaves the batches of one epoch nearly those of the next",
-    otherwise="It cuts clusters, and how much chance that brings is open here",
-)
 page.answer(
-    f"""{found}: a pair meets {again[WHOLE, "tsp", batch].estimate:.0%} of its batch-mates again in
-    the next epoch where a greedy traveller lays the clusters out, and
-    {again[WHOLE, "random", batch].estimate:.0%} in random order. It splits {split.min():.0%} to
-    {split.max():.0%} of the clusters (clusters of {settings.cluster_size:,}, batches of
-    {batch:,})."""
+    f"""A pair meets {again[WHOLE, "tsp", batch].estimate:.0%} of its batch-mates again in the next
+    epoch where a greedy traveller lays the clusters out,
+    {again[WHOLE, "random", batch].estimate:.0%} in random order."""
 )
 
 # %% [markdown]

@@ -10,7 +10,7 @@
 # is repeated: what a score moves from draw to draw is what a difference has to exceed.
 
 # %%
-from cde_book import claims, gates, page, plots
+from cde_book import charts, claims, gates, page, plots
 from cde_book.parameters import Layers, Long, Positive, Profile, Seed, Several
 
 page.claims_under_test("mteb_tasks")
@@ -137,6 +137,8 @@ rows = page.experiment("mteb_tasks-contexts", evaluate_all, key, taught)
 # time in twenty. The open mark is the paper's difference for tasks of this type.
 
 # %% tags=["hide-input"]
+import numpy as np
+
 from cde_studies.benchmark.draws import context_gains, draw_spread
 
 PAPER = {
@@ -157,37 +159,21 @@ with plots.figure(1, len(RUNS), width=7.6, height=1.2 + 0.36 * len(names), share
     axes,
 ):
     for axis, arm in zip(axes, RUNS, strict=True):
-        axis.axvline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
-        for place, name in enumerate(reversed(names)):
-            apart = 1.96 * 2**0.5 * spreads[arm][name]
-            chance = axis.hlines(place, -apart, apart, color=plots.MUTED, linewidth=3, alpha=0.35)
-            at = [place] * len(gains[arm])
-            (ours,) = axis.plot(gains[arm][name], at, "o", color="C0", markersize=4)
-            own, random = PAPER[kinds[name]]
-            (papers,) = axis.plot(
-                [own - random], [place], "D", markersize=5, fillstyle="none", color="C1"
-            )
+        labels = {name: name.removeprefix("Docstring") for name in names}
+        reach = [1.96 * 2**0.5 * spreads[arm][name] for name in names]
+        look = {"color": plots.MUTED, "linewidth": 3, "alpha": 0.35, "label": "chance of the draw"}
+        axis.hlines(range(len(names)), [-one for one in reach], reach, **look)
+        ours = "ours, a point for each seed"
+        dots = {labels[name]: {ours: gains[arm][name]} for name in names}
+        papers = {labels[name]: {ours: np.subtract(*PAPER[kinds[name]])} for name in names}
+        charts.seed_dots(axis, dots, "points, own − random", legend=False, marks=papers)
+        charts.reference(axis, x=0)
         axis.set_title(arm)
-        axis.set_xlabel("points, own − random")
-    axes[0].set_yticks(
-        range(len(names)), [one.removeprefix("Docstring") for one in reversed(names)]
-    )
-    drawing.legend(
-        [ours, papers, chance],
-        ["ours, a point for each seed", "the paper, tasks of this type", "chance of the draw"],
-        loc="outside lower center",
-        ncols=3,
-    )
+    drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
 
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    alt=(
-        "For each task and encoder: points that the own context is worth more than a random one, "
-        "beside what two draws of the own context differ by. Means over tasks: "
-        + ", ".join(f"{arm} {gains[arm].to_numpy().mean():.2f}" for arm in RUNS)
-        + ". Open marks are the paper's differences for tasks of the type."
-    ),
     caption="What texts of the task, in place of random letters, are worth as context, by task. "
     "Grey: what two single draws of the own context differ by, one time in twenty; a dot is a mean "
     "over several draws, and moves less.",
@@ -329,23 +315,11 @@ for scale, single in (("laptop", "bi-encoder; clustered"), ("hours", "neighbours
             claims.measure(AHEAD, ahead, f"table1, {sweep.sets()} sets", scale=scale)
 claims.verdicts()
 
-# %% tags=["hide-input"]
-spread = pd.concat([spreads[arm] for arm in RUNS])
-two_digits = "{0.estimate:.2f} [{0.low:.2f}, {0.high:.2f}]".format
-page.in_numbers(
-    f"""On {len(names)} tasks of mteb's classes the own context is worth
-    {two_digits(overall[READER])} points more than random letters to an encoder that was taught to
-    read, and {two_digits(overall[CONTEXTUAL])} to one trained as the paper does. Against another
-    task's texts the first of these is {two_digits(against_other[READER])}. From draw to draw of its
-    context a score moves by {spread.median():.2f} points, and by up to {spread.max():.1f}."""
-)
-
 # %% tags=["hide-cell"]
 page.answer(
-    f"""With texts of its task as context, our taught reader scores
-    {two_digits(overall[READER])} points above random letters, and
-    {two_digits(against_other[READER])} above texts of another task. The paper's kind of encoder,
-    trained for minutes, {"uses" if reads_context else "ignores"} its context here."""
+    f"""Our taught reader scores {claims.shown(overall[READER], 2)} points above random letters with
+    texts of its task; the paper's kind of encoder {"uses" if reads_context else "ignores"} its
+    context."""
 )
 
 # %% [markdown]

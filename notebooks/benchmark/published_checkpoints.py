@@ -220,28 +220,15 @@ with plots.figure(width=7.2, height=2.8) as (drawing, axis):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    alt="Gains in the papers' printed tables with their intervals, and a line at zero: "
-    + "; ".join(
-        f"{where}, {what}: {one.estimate:.2f} [{one.low:.2f}, {one.high:.2f}], {about_zero(one)}"
-        for (where, what), one in intervals.items()
-    ),
     caption="The papers' own gains, with Student's intervals over their tasks or collections.",
     data=charts.interval_table(intervals, ["table", "difference"], "points"),
     answers="CDE Tables 2, 7 and 9; Clustering Table 2",
     lead=not settings.published,
 )
 
-# %% tags=["hide-input"]
-firm = sum(about_zero(one) == "excludes zero" for one in intervals.values())
-of_table9 = counts(differences[OWN])
-page.in_numbers(
-    f"""Of the {len(intervals)} intervals {firm} exclude zero. With its own context in place of a
-    random one, cde-small-v1 rises on {of_table9["rise"]} of the {len(printed)} tasks, falls on
-    {of_table9["fall"]} and stays on {of_table9["stay"]}. These are the papers' runs, so they enter
-    no verdict of this book."""
-)
-
 # %% [markdown]
+# These are the papers' runs, so they enter no verdict of this book.
+#
 # ## What the papers and their users report
 #
 # Scores of cde-small-v1 in its own and in a random context (Table 9), and what users got from
@@ -274,7 +261,7 @@ from cde_studies.encoder.published_parts import published_passes
 def miniature(model):
     """A small random model, with the tokenizer of the published ones."""
     model.config.max_tokens = 64
-    return model.ready(load_tokenizer("minilm"), "eager", None, "float32")
+    return model.set_up(load_tokenizer("minilm"), "eager", None, "float32")
 
 
 on = get_tasks(settings.tasks, settings.share)
@@ -304,19 +291,15 @@ table = scores.join(PUBLISHED.add_prefix("paper, ")).round(2).dropna(axis=1, how
 
 # %%
 with plots.figure(width=7.0, height=0.9 + 0.3 * len(table)) as (drawing, axis):
-    for column in table:
-        look = {"marker": "D", "fillstyle": "none"} if "paper" in column else {"marker": "o"}
-        axis.plot(table[column], range(len(table)), linestyle="", label=column, **look)
-    axis.set_yticks(range(len(table)), table.index)
-    axis.set_xlabel("main score, times 100")
+    dots = {
+        task: {column: [score] for column, score in row.items()} for task, row in table.iterrows()
+    }
+    charts.seed_dots(axis, dots, "main score, times 100", legend=False)
     axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 # %% tags=["hide-input"]
-highest = table.max(axis=1).round(1)
 plots.show(
     drawing,
-    alt="Main scores of each forward pass in its own and in a random context, by task. Highest: "
-    + ", ".join(f"{task} {value}" for task, value in highest.items()),
     caption="Scores of the published forward passes, over the weights that are at hand.",
     data=table.reset_index(),
     answers="CDE Tables 2 and 9",
@@ -361,14 +344,9 @@ page.in_numbers(
 )
 
 # %% tags=["hide-cell"]
-context_gain, clusters_gain = (
-    f"{one.estimate:.2f} [{one.low:.2f}, {one.high:.2f}]"
-    for one in (intervals[OWN], intervals[PASSAGES])
-)
-said = f"""The published weights were not run here. In the papers' own tables own context
-    gains {context_gain} points over random context; the interval {about_zero(intervals[OWN])}.
-    Passage clusters gain {clusters_gain} over shuffled batches, which
-    {about_zero(intervals[PASSAGES])}."""
+context_gain, clusters_gain = (claims.shown(intervals[one], 2) for one in (OWN, PASSAGES))
+said = f"""In the papers' tables own context gains {context_gain} points over random, passage
+    clusters {clusters_gain} over shuffled batches; weights were not run."""
 if settings.published:
     said = f"The published weights ran on {len(on)} tasks of which no published score is at hand."
     both = PUBLISHED["own"].rename("paper").to_frame().join(of_task.rename("ours"), how="inner")

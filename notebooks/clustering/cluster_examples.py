@@ -185,19 +185,10 @@ with plots.figure(1, len(asked), width=7.6, height=2.2, sharey=True) as (drawing
         charts.forest(axis, shown, "adjusted information", bound=0)
         axis.set_title(f"{what},\n{name}", fontsize=9)
         axis.set_xlim(lowest - 0.03, highest + 0.05)
-        axis.set_ylim(1.5, -0.5)
 
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    alt=(
-        "Dots with intervals: how much the cluster of a pair tells of its source and of the first "
-        "word of its query, from 0 for nothing to 1 for all. "
-        + "; ".join(
-            f"{what}, {name}, clusters of {side}: {one.estimate:.2f}"
-            for (what, name, side), one in told.items()
-        )
-    ),
     caption=f"What {settings.clusters} clusters tell of a pair's source and of its query's form.",
     data=charts.interval_table(told, ["asked", "sample", "clusters of"], "information"),
     answers="Clustering App. B",
@@ -388,44 +379,13 @@ for name, sample in samples.items():
         claims.measure(SHARED_WORDS, more, f"{name}, clusters of {side}")
 claims.verdicts()
 
-# %% tags=["hide-input"]
-by = {(what, name, side): f"{one.estimate:.2f}" for (what, name, side), one in told.items()}
-page.in_numbers(
-    f"""On a scale from 0 (nothing) to 1 (all), a cluster of passages tells
-    {by[SOURCE, MIXED, "passages"]} of a pair's source, and a cluster of queries
-    {by[SOURCE, MIXED, "queries"]}. Of the first word of the query they tell
-    {by[WORD, MIXED, "passages"]} and {by[WORD, MIXED, "queries"]}"""
-    + (
-        f"""; among the questions of one source, {by[WORD, ALONE, "passages"]} and
-        {by[WORD, ALONE, "queries"]}."""
-        if alone
-        else "."
-    )
-)
-
 # %% tags=["hide-cell"]
-topics = claims.told(
-    TOPICS,
-    holds="Members of a cluster share a topic.",
-    contradicted="Members of a cluster hardly share a topic.",
-    otherwise="Whether members of a cluster share a topic is open here.",
-)
-words = claims.told(
-    SHARED_WORDS,
-    holds="They have more words in common than texts at large.",
-    contradicted="They have fewer words in common than texts at large.",
-    otherwise="Whether they have words in common is open.",
-)
-among_questions = (
-    f"; for questions of one source, {by[WORD, ALONE, 'passages']} and {by[WORD, ALONE, 'queries']}"
-    if alone
-    else ""
+by_passages, by_queries = (
+    told[which].estimate for which in ((SOURCE, MIXED, "passages"), (WORD, MIXED, "queries"))
 )
 page.answer(
-    f"""{topics} {words} On a scale up to 1, in a mixed sample a cluster of passages tells
-    {by[SOURCE, MIXED, "passages"]} of a pair's source, and {by[WORD, MIXED, "passages"]} of
-    the word that its query begins with; a cluster of queries tells {by[WORD, MIXED, "queries"]} of
-    that word{among_questions}."""
+    f"""A cluster of passages tells {by_passages:.2f} of a pair's source, of queries
+    {by_queries:.2f} of the query's first word, on a scale up to 1."""
 )
 
 # %% [markdown]

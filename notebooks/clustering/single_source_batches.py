@@ -149,13 +149,8 @@ with plots.figure(1, len(runs), width=7.4, height=3.6, squeeze=False) as (drawin
 # %% tags=["hide-input"]
 last = {of: one.rows["step"].max() for of, one in runs.items()}
 first = {of: one.rows["step"].min() for of, one in runs.items()}
-ends = {arm: runs[lead].score(arm=arm, step=last[lead]).mean() for arm in ARMS}
 plots.show(
     drawing,
-    alt=(
-        f"NDCG@10 by step, four arms with bands over seeds. At the end, at {lead}: "
-        + ", ".join(f"{arm} {value:.1f}" for arm, value in ends.items())
-    ),
     caption="Quality during training. The paper's figure has the order: mixed, mixed and large, "
     "one source, one source and large.",
     data=pd.concat(
@@ -265,22 +260,6 @@ for of, one in runs.items():
 claims.verdicts()
 
 
-# %% tags=["hide-input"]
-def said(what):
-    """A comparison at the end, for a sentence."""
-    arm, other = PAIRS[what]
-    return in_words(runs[lead], (at_end(lead, arm), at_end(lead, other)))
-
-
-page.in_numbers(
-    f"""At `{lead}`, in points of NDCG@10 after {last[lead]} steps over {runs[lead].sets()} sets,
-    batches from one source find {said("one source − mixed")} more than mixed ones, and among large
-    batches {said("large: one source − mixed")}. Batches {settings.factor} times as large bring
-    {said("mixed: large − small")}. Both together, against one source alone, bring
-    {said("one source and large − one source")}. One source against mixed and large has
-    {said("one source − mixed and large")}."""
-)
-
 # %% [markdown]
 # An encoder with two layers, trained for 390 steps on the same sources
 # ({doc}`../results/controls`), has the opposite sign:
@@ -296,16 +275,14 @@ if with_layers:
     display(plots.table(difference_table({"hours, two layers": with_layers}, WITH_LAYERS)))
 
 # %% tags=["hide-cell"]
-two_layers = (
-    f"With two layers they score {in_words(with_layers, WITH_LAYERS['one source − shuffled'])} "
-    "points above mixed ones."
-    if with_layers
-    else ""
-)
+alone = in_words(runs[lead], (at_end(lead, SOURCE), at_end(lead, MIXED)))
+two_layers = ""
+if with_layers:
+    layered_gain = in_words(with_layers, WITH_LAYERS["one source − shuffled"])
+    two_layers = f", and {layered_gain} points with two layers"
 page.answer(
-    f"""With a mean of word embeddings, batches of one source score
-    {said("one source − mixed")} points against mixed ones: too early to judge by the paper's own
-    account. {two_layers}"""
+    f"""One-source batches score {alone} points against mixed ones without layers, too early to
+    judge{two_layers}."""
 )
 
 # %% [markdown]

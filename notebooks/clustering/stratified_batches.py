@@ -230,31 +230,13 @@ of_paper = {
     for name, values in {HELD_OUT: PAPER_IN, OVER_SETS: PAPER}.items()
 }
 with plots.figure(width=6.8, height=0.9 + 0.36 * len(dots)) as (drawing, axis):
-    axis.axvline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
-    hollow = {"marker": "D", "markersize": 9, "markerfacecolor": "none", "linestyle": "none"}
-    for line, values in enumerate(of_paper.values()):
-        for number, value in enumerate(values.values()):
-            axis.plot(value, line + 0.18 * number, color=plots.COLORS[number], **hollow)
-    axis.plot([], [], color=plots.INK, label="the paper", **hollow)
-    charts.seed_dots(axis, dots, "NDCG@10, per cent more than on shuffled batches")
-    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
+    charts.reference(axis, x=0)
+    label = "NDCG@10, per cent more than on shuffled batches"
+    charts.seed_dots(axis, dots, label, marks=of_paper)
 
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    alt=(
-        f"Per cent of NDCG@10 that clusters bring over shuffled batches at {lead}, by set, a dot "
-        "for each seed, beside the paper's values. Means: "
-        + "; ".join(
-            f"{name}: " + ", ".join(f"{arm} {pd.Series(of).mean():.1f}" for arm, of in some.items())
-            for name, some in dots.items()
-        )
-        + ". The paper: "
-        + "; ".join(
-            f"{name}: " + ", ".join(f"{arm} {value:.1f}" for arm, value in some.items())
-            for name, some in of_paper.items()
-        )
-    ),
     caption="What batches from one cluster bring, by set: a dot is a seed. Hollow diamonds are the "
     "paper's, on MS MARCO and over 15 collections.",
     data=pd.DataFrame(
@@ -282,13 +264,13 @@ plots.show(
 
 # %% tags=["hide-input"]
 shown = steps_of[lead]
-first_seed = shown["seed"].min()
+first_seed, rolling = shown["seed"].min(), {}
 with plots.figure(width=7.0, height=3.2) as (drawing, axis):
     for arm, color in zip((SHUFFLED, PASSAGES, QUERIES), plots.COLORS, strict=False):
         one = shown.query("arm == @arm and seed == @first_seed")
         axis.plot(one["step"], one["loss"], color=color, marker="", alpha=0.2, linewidth=0.8)
-        rolling = one["loss"].rolling(10).mean()
-        axis.plot(one["step"], rolling, color=color, marker="", label=arm)
+        rolling[arm] = one.set_index("step")["loss"].rolling(10).mean()
+    charts.curves(axis, rolling)
     axis.set_xlabel("step")
     axis.set_ylabel("training loss (nats)")
     axis.legend()
@@ -308,10 +290,6 @@ level, jumps = second_half(lead)
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    alt=(
-        f"Training loss by step at {lead}, three arms. Means over the second half: "
-        + ", ".join(f"{arm} {level.loc[arm].mean():.2f}" for arm in arms_of(recipe))
-    ),
     caption="Training loss: single steps faded, rolling means of ten steps as lines.",
     data=shown.query("seed == @first_seed"),
     answers="Clustering Fig. 2",
@@ -449,33 +427,15 @@ for of in steps_of:
         claims.measure(DENSER[side], found, f"profile {of}, by word counts", scale=of)
 claims.verdicts()
 
-# %% tags=["hide-input"]
-level, _ = second_half(lead)
-average, of_queries = (
-    in_words(runs[lead], DIFFERENCES[f"{arm} − {SHUFFLED}"]) for arm in (PASSAGES, QUERIES)
-)
-inside = {
-    arm: page.mean_and_interval(relative_gain(lead, arm, "in"), 1) for arm in (PASSAGES, QUERIES)
-}
-page.in_numbers(
-    f"""At `{lead}` held-out pairs of the training sources gain {inside[PASSAGES]} per cent by
-    clusters of passages, and {inside[QUERIES]} by clusters of queries. Over {runs[lead].sets()}
-    other sets clusters of passages change NDCG@10 by {average} points, clusters of queries by
-    {of_queries}. The mean loss of the second half is {level.loc[SHUFFLED].mean():.2f} on shuffled
-    batches, {level.loc[PASSAGES].mean():.2f} on clusters of passages and
-    {level.loc[QUERIES].mean():.2f} on clusters of queries."""
-)
-
 # %% tags=["hide-cell"]
-control = (
-    f" Batches of one source, shuffled, change it by "
-    f"{in_words(runs[lead], DIFFERENCES[f'{SOURCES} − {SHUFFLED}'])}."
-    if SOURCES in set(runs[lead].rows["arm"])
-    else ""
-)
+average = in_words(runs[lead], DIFFERENCES[f"{PASSAGES} − {SHUFFLED}"])
+control = ""
+if SOURCES in set(runs[lead].rows["arm"]):
+    of_sources = in_words(runs[lead], DIFFERENCES[f"{SOURCES} − {SHUFFLED}"])
+    control = f", shuffled batches of one source by {of_sources}"
 page.answer(
-    f"""On other collections clusters of passages change NDCG@10 by {average} points with pairs of
-    many sources. The encoder has no layers.{control}"""
+    f"""Without layers, clusters of passages change NDCG@10 on other collections by {average}
+    points{control}."""
 )
 
 # %% [markdown]

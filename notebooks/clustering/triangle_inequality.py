@@ -110,25 +110,18 @@ low, high = cosine_bounds(own[one], reach)
 # %%
 with plots.figure(width=6.4, height=4.0) as (drawing, axis):
     axis.fill_between(reach, low, high, color=plots.MUTED, alpha=0.15, linewidth=0)
-    for name, is_inside in (("other clusters", False), ("its cluster", True)):
-        some = shown[shown["inside"] == is_inside]
-        axis.plot(some["passages"], some["query"], "o", markersize=2.5, alpha=0.6, label=name)
-    axis.axhline(mean, color=plots.MUTED, linewidth=0.9, linestyle=":")
-    axis.axvline(needed, color=plots.MUTED, linewidth=0.9, linestyle="--")
+    parts = {"other clusters": shown[~shown["inside"]], "its cluster": shown[shown["inside"]]}
+    dots = {name: (some["passages"], some["query"]) for name, some in parts.items()}
+    charts.points(axis, dots, markersize=2.5, alpha=0.6)
+    charts.reference(axis, y=mean, name="mean over all passages")
+    charts.reference(axis, x=needed, name="from here harder than average", linestyle="--")
     axis.set_xlabel("cosine of its own passage with another one")
     axis.set_ylabel("cosine of the query with that one")
     axis.legend(loc="lower right")
 
 # %% tags=["hide-input"]
-inside = shown[shown["inside"]]
 plots.show(
     drawing,
-    alt=(
-        "A dot for each passage: its cosine with the query's own passage, and with the query. "
-        "All lie in the band that the triangle inequality allows. The median cosine of the "
-        f"query's cluster with its passage is {inside['passages'].median():.2f}; from "
-        f"{needed:.2f} on a passage is guaranteed to be harder than average."
-    ),
     caption=f"One query of {SHOWN}, {tested} clusters: what is possible (band), and what is.",
     data=shown,
     answers="Clustering Fig. 3",
@@ -216,16 +209,6 @@ with plots.figure(1, 2, width=7.6, height=3.4, sharey=True) as (drawing, axes):
 means = rows[rows["side"] == "passages"].groupby("clusters").mean(numeric_only=True)
 plots.show(
     drawing,
-    alt=(
-        "Left: the share of in-cluster negatives that are harder than average, and the share that "
-        "must be by the triangle inequality. Right: the share of the ten hardest negatives inside "
-        "the cluster, and by chance. Means: "
-        + "; ".join(
-            f"{count} clusters: harder {of['harder']:.2f}, must be {of['guaranteed']:.2f}, hardest "
-            f"inside {of['hardest_inside']:.2f}, by chance {of['by_chance']:.2f}"
-            for count, of in means.iterrows()
-        )
-    ),
     caption="What clusters promise, and what they hold. A small dot is a source.",
     data=rows,
     answers="Clustering Fig. 3",
@@ -338,27 +321,17 @@ claims.measure(INSIDE, mean_interval(of_sizes[largest]), what)
 claims.verdicts()
 
 # %% tags=["hide-input"]
-at = means.loc[tested]
-finest = means.index.max()
 page.in_numbers(
-    f"""With {tested} clusters and over {len(first)} sources, the triangle inequality guarantees
-    that {100 * at["guaranteed"]:.1f} % of the in-cluster negatives are harder than average. In fact
-    {100 * at["harder"]:.0f} % are. Of a query's ten hardest negatives
-    {100 * at["hardest_inside"]:.0f} % lie in the cluster, where {100 * at["by_chance"]:.0f} % would
-    by chance; in samples of {", ".join(f"{size:,}" for size in of_sizes)} pairs of
-    {len(of_sizes)} sources {", ".join(f"{100 * share:.0f}" for share in of_sizes.mean())} %. With
-    {finest} clusters the inequality guarantees
-    {100 * means.loc[finest, "guaranteed"]:.0f} %, and {100 * means.loc[finest, "harder"]:.0f} % are
-    harder."""
+    f"""In samples of {", ".join(f"{size:,}" for size in of_sizes)} pairs of {len(of_sizes)}
+    sources, {", ".join(f"{100 * share:.0f}" for share in of_sizes.mean())} % of a query's ten
+    hardest negatives lie in the cluster."""
 )
 
 # %% tags=["hide-cell"]
-smallest = of_sizes.columns.min()
+at = means.loc[tested]
 page.answer(
     f"""{100 * at["harder"]:.0f} % of the negatives in a cluster are harder than average, but the
-    inequality can guarantee it for {100 * at["guaranteed"]:.1f} % only. Of a query's ten hardest
-    negatives {100 * of_sizes[smallest].mean():.0f} % lie in its cluster among {smallest:,} pairs,
-    {100 * of_sizes[largest].mean():.0f} % among {largest:,}."""
+    inequality can guarantee it for {100 * at["guaranteed"]:.1f} % only."""
 )
 
 # %% [markdown]

@@ -230,7 +230,7 @@ with plots.figure(1, 2, width=7.6, height=3.6) as (drawing, axes):
     charts.curves(axes[1], curves("place"))
     axes[0].set_xlabel("segment of the document")
     axes[0].set_ylabel("cosine with the whole document")
-    axes[1].axhline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
+    charts.reference(axes[1], y=0)
     axes[1].set_xlabel("place of the passage")
     axes[1].set_ylabel("MRR@100, moved minus unchanged")
     drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
@@ -238,10 +238,6 @@ with plots.figure(1, 2, width=7.6, height=3.6) as (drawing, axes):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    alt="Two line charts, over the segment of a document and over the place of the passage, a "
-    "line for each encoder. Decline from first to last: "
-    + "; ".join(f"{arm} {of(arm, 'decline').mean():.3f}" for arm in ARMS)
-    + ".",
     caption="Similarity by segment, and retrieval with the passage moved; means over seeds.",
     data=results.rows,
     answers="ours, beside Dwell §4.3",
@@ -316,17 +312,10 @@ with plots.figure(1, 2, width=7.8, height=2.8, sharex=True, sharey=True) as (dra
         named = {words.replace(" instead", "\ninstead"): found[order, words] for words in PAIRS}
         charts.forest(axis, named, "change of the decline, cosine", bound=0)
         axis.set_title(f"probed on documents\n{order}", fontsize=9)
-    axes[0].set_ylim(len(PAIRS) - 0.5, -0.5)
 
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    alt="Dots with intervals: by how much the decline from the first tenth to the last differs "
-    "between two encoders, on documents as written and with their segments shuffled. "
-    + "; ".join(
-        f"{words}, {order}: {one.estimate:.3f} [{one.low:.3f}, {one.high:.3f}]"
-        for (order, words), one in found.items()
-    ),
     caption="What changes the preference for the beginning, with intervals over seeds.",
     data=charts.interval_table(found, ["probed on", "difference"], "change"),
     answers="ours, beside Dwell §4.3",
@@ -379,50 +368,14 @@ claims.measure_runs(WRITING, of(SHUFFLED, name) - of(CROPS, name), what, "explor
 claims.verdicts()
 
 
-# %% tags=["hide-input"]
-def told(one, other):
-    """A difference of the decline, as written and with segments shuffled."""
-    shuffled = apart(one, other, "decline, shuffled")
-    return f"{apart(one, other, 'decline')}, on shuffled documents {shuffled}"
-
-
-page.in_numbers(
-    f"""Differences of
-    the decline in cosine from the first tenth to the last, over {settings.seeds} seed(s). Training
-    on shuffled documents: {told(SHUFFLED, CROPS)}. Crops that run over the end:
-    {told(WRAPPING, CROPS)}. Context: a contextual encoder minus a bi-encoder {told(OWN, BI)}; minus
-    its own with null tokens {told(OWN, NULL)}; and the bi-encoder after training minus before
-    {told(BI, BEFORE)}. When the passage is moved, the contextual encoder loses
-    {apart(OWN, BI, "lost")} more of its MRR@100 than the bi-encoder."""
-)
-
 # %% tags=["hide-cell"]
-CONTEXT, OVER_THE_END = "context instead of none", "crops that run over the end"
-
-
-def seen(words, less, more, otherwise):
-    """What the interval of a difference of the decline says, on documents as written."""
-    one = found["as written", words]
-    if one.n < 2 or one.low <= 0 <= one.high:
-        return otherwise
-    return less if one.high < 0 else more
-
-
-context = seen(
-    CONTEXT,
-    less="Context makes an encoder dwell less",
-    more="Context makes an encoder dwell more",
-    otherwise="Whether context makes an encoder dwell less is open",
-)
-crops = seen(
-    OVER_THE_END,
-    less="Crops that show all places equally often make it dwell less",
-    more="Crops that show all places equally often make it dwell more",
-    otherwise="Whether crops that show all places equally often do is open too",
+context, crops = (
+    apart(*PAIRS[words], "decline")
+    for words in ("context instead of none", "crops that run over the end")
 )
 page.answer(
-    f"""{context}: it changes the decline in cosine, from a document's first tenth to its last, by
-    {apart(*PAIRS[CONTEXT], "decline")}. {crops}: {apart(*PAIRS[OVER_THE_END], "decline")}."""
+    f"""Context changes the decline in cosine from first tenth to last by {context}, crops that run
+    over the end by {crops}."""
 )
 
 # %% [markdown]

@@ -144,21 +144,17 @@ with plots.figure(1, 2, width=7.8, height=3.5) as (drawing, axes):
     axes[0].set_xlabel("place of the passage")
     axes[0].set_ylabel("NDCG@10")
     axes[0].legend(title="passages of training", loc="best")
-    for name, marker in zip(NAMES, plots.MARKERS, strict=False):
-        doses = {share: of(arm, "lean", name) for arm, share in DOSES.items()}
-        means = {share: values.mean() for share, values in doses.items() if len(values)}
-        axes[1].plot(list(means), list(means.values()), marker=marker, label=name)
-    axes[1].axhline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
+    leans = {name: {share: of(arm, "lean", name) for arm, share in DOSES.items()} for name in NAMES}
+    of_name = {name: pd.DataFrame(values).mean().dropna() for name, values in leans.items()}
+    charts.curves(axes[1], of_name)
+    charts.reference(axes[1], y=0)
     axes[1].set_xlabel("share of training's passages that stand first")
     axes[1].set_ylabel("NDCG@10, beginning minus end")
     axes[1].legend(loc="best")
 
 # %% tags=["hide-input"]
-leans = "; ".join(f"{arm} {page.mean_and_spread(of(arm, 'lean'), 1)}" for arm in LEADING)
 plots.show(
     drawing,
-    alt=f"Two line charts on {MAIN}: NDCG@10 by the place of the passage for four trainings, and "
-    f"the lean towards the beginning by the share of passages that stood first. Lean: {leans}.",
     caption=f"Left: retrieval on {MAIN} with the passage moved, after training with passages at "
     f"different places; means over {len(numbers)} seed(s). Right: how far an encoder leans towards "
     "the beginning, by the share of its training's passages that stood first; the others stood "
@@ -235,27 +231,16 @@ plots.table(pd.DataFrame([cured(arm) for arm in CURES]))
 # %%
 with plots.figure(width=6.6, height=4.0) as (drawing, axis):
     shown = [FIRST, *(arm for arm in CURES if not arm.startswith("[CLS]"))]
-    for number, arm in enumerate(shown):
-        look = {"color": plots.COLORS[number % len(plots.COLORS)], "ls": "none"}
-        if number >= len(plots.COLORS):  # colours come round again
-            look |= {"markerfacecolor": "none", "markersize": 8}
-        marker = plots.MARKERS[number % len(plots.MARKERS)]
-        axis.plot(of(arm, "mean"), of(arm, "index"), label=arm, marker=marker, **look)
-    axis.axhline(of(FIRST, "index").mean() / 2, color=plots.MUTED, linewidth=0.8, linestyle=":")
-    axis.axvline(of(FIRST, "mean").mean() - 1, color=plots.MUTED, linewidth=0.8, linestyle=":")
+    charts.points(axis, {arm: (of(arm, "mean"), of(arm, "index")) for arm in shown})
+    charts.reference(axis, x=of(FIRST, "mean").mean() - 1, name="a point less")
+    charts.reference(axis, y=of(FIRST, "index").mean() / 2, name="half of the index")
     axis.set_xlabel("NDCG@10, mean over all places")
     axis.set_ylabel("position sensitivity index")
     axis.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
 # %% tags=["hide-input"]
-told = "; ".join(
-    f"{arm}: index {of(arm, 'index').mean():.3f}, NDCG@10 {of(arm, 'mean').mean():.1f}"
-    for arm in shown
-)
 plots.show(
     drawing,
-    alt="A scatter chart of the index over NDCG@10, a point for each seed and cure. Means: "
-    f"{told}.",
     caption=f"Sensitivity and quality of each cure on {MAIN}, a mark for each seed.",
     data=results.reset_index()[["collection", "arm", "seed", "mean", "index", "ndcg 0"]],
     answers="ours, beside Dwell §5",
@@ -331,43 +316,16 @@ def meets_the_aim(arm, without):
 
 met = [arm for arm, without in CURES.items() if meets_the_aim(arm, without)]
 page.in_numbers(
-    f"""On {MAIN}, over {len(numbers)} seed(s): NDCG@10 at the beginning minus at the end is
-    {page.mean_and_interval(of(FIRST, "lean"), 1)} after training with all passages first,
-    {page.mean_and_interval(of(LAST, "lean"), 1)} with all last and
-    {page.mean_and_interval(of(ANYWHERE, "lean"), 1)} with passages anywhere. The index is
-    {page.mean_and_spread(of(FIRST, "index"), 3)}, {page.mean_and_spread(of(LAST, "index"), 3)} and
-    {page.mean_and_spread(of(ANYWHERE, "index"), 3)}. With [CLS] pooling the lean changes by
-    {page.mean_and_interval(apart(CLS, CLS_LAST, "lean"), 1)} points from passages last to passages
-    first; attention half evened out changes the index by
-    {page.mean_and_interval(apart("[CLS], half evened", CLS, "index"), 3)}. Cures that leave half of
-    the index or less, for a point at most, by their intervals: {", ".join(met) or "none"}."""
+    f"""Cures that leave half of the index or less, for a point at most, by their intervals:
+    {", ".join(met) or "none"}."""
 )
 
 # %% tags=["hide-cell"]
-follows = claims.told(
-    DIRECTION,
-    holds="From the data: an encoder favours the place where its training's passages stood",
-    contradicted="Not from the data: an encoder need not favour the place of training's passages",
-    otherwise="Whether an encoder favours the place of its training's passages is open",
-)
-NAMED = {
-    "chunks": "chunks of equal weight",
-    "half evened": "half evened attention",
-    "evened": "evened attention",
-    "both orders": "reading both orders",
-}
-untrained = [NAMED[arm] for arm in met if arm in NAMED]
+lean = page.mean_and_interval(apart(FIRST, LAST, "lean"), 1)
 left = page.mean_and_interval(left_of(ANYWHERE, FIRST), 2)
-balance = f"Passages anywhere leave {left} of the sensitivity."
-others = (
-    f"In the mean over moved places, and without new training, these leave less than half of it "
-    f"and cost a point at most (exploratory): {', '.join(untrained)}."
-    if untrained
-    else "No cure without new training is seen to halve it for a point of NDCG@10 at most."
-)
 page.answer(
-    f"""{follows}: from passages last to passages first, its lean to the beginning changes by
-    {page.mean_and_interval(apart(FIRST, LAST, "lean"), 1)} points of NDCG@10. {balance} {others}"""
+    f"""From passages last to first, the lean to the beginning changes by {lean} points; passages
+    anywhere leave {left} of the index."""
 )
 
 # %% [markdown]

@@ -223,12 +223,12 @@ rows_of_panels = -(-len(FRESH) // columns)
 shape = {"width": 6.8, "height": 2.6 * rows_of_panels, "sharey": True, "squeeze": False}
 with plots.figure(rows_of_panels, columns, **shape) as (drawing, axes):
     for axis, name in zip(axes.flat, FRESH, strict=False):
-        for model, color in ((MINILM, plots.COLORS[0]), (BAG, plots.COLORS[1])):
-            found = [interval_of(at_place(name, place, model)) for place in range(1, 11)]
-            low, high = [one.low for one in found], [one.high for one in found]
-            axis.plot(range(1, 11), [one.estimate for one in found], color=color, label=model)
-            axis.fill_between(range(1, 11), low, high, color=color, alpha=0.2, linewidth=0)
-        axis.axhline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
+        every = {
+            model: {place: interval_of(at_place(name, place, model)) for place in range(1, 11)}
+            for model in (MINILM, BAG)
+        }
+        charts.curves(axis, every)
+        charts.reference(axis, y=0)
         axis.set_title(name, fontsize="medium")
     for axis in axes.flat[len(FRESH) :]:
         axis.set_visible(False)
@@ -238,18 +238,8 @@ with plots.figure(rows_of_panels, columns, **shape) as (drawing, axes):
 
 
 # %% tags=["hide-input"]
-def in_words(interval, digits=3):
-    """An interval as text."""
-    shown = [f"{value + 0.0:+.{digits}f}" for value in (interval.low, interval.high)]
-    return f"{interval.estimate + 0.0:+.{digits}f} [{shown[0]}, {shown[1]}]"
-
-
-at_the_start = {name: interval_of(at_place(name, 1)) for name in FRESH}
-of_first = "; ".join(f"{name} {in_words(one)}" for name, one in at_the_start.items())
 plots.show(
     drawing,
-    alt="Line charts of the change of MRR@100 by the place of the passage, a panel for each "
-    f"collection, for MiniLM and BM25. MiniLM with the passage at the start: {of_first}.",
     caption="Retrieval with the passage moved, against unchanged documents, on queries outside "
     "the first look; bands are 95 % intervals over documents. The paper draws its curve and prints "
     "no number.",
@@ -271,11 +261,11 @@ def full_power(name, group):
         "queries (documents)": f"{row['queries']:.0f} ({row['documents']:.0f})",
         "unchanged": f"{at_place(name, 0, group=group)['mrr']:.3f}",
         "BM25": f"{row['bm25']:.3f}",
-        "at the start": in_words(first),
-        "best later place": in_words(interval_of(row, "later")),
-        "at the end": in_words(interval_of(end)),
-        "first − last": in_words(interval_of(row, "ends")),
-        "last − middle": in_words(interval_of(row, "tail")),
+        "at the start": claims.shown(first, 3),
+        "best later place": claims.shown(interval_of(row, "later"), 3),
+        "at the end": claims.shown(interval_of(end), 3),
+        "first − last": claims.shown(interval_of(row, "ends"), 3),
+        "last − middle": claims.shown(interval_of(row, "tail"), 3),
         "seen with 80 %": f"{smallest_effect(first):.3f}",
     }
 
@@ -390,22 +380,15 @@ shape = {"width": 2.0 * len(NAMES) + 1.8, "height": 3.6, "sharey": True, "squeez
 with plots.figure(1, len(NAMES), **shape) as (drawing, axes):
     for axis, name in zip(axes[0], NAMES, strict=True):
         charts.curves(axis, {one: changes(one, name).mean().to_frame().T for one in MODELS})
-        axis.axhline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
+        charts.reference(axis, y=0)
         axis.set_title(name)
         axis.set_xlabel("place of the passage")
     axes[0, 0].set_ylabel("MRR@100, moved minus unchanged")
     drawing.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
 
 # %% tags=["hide-input"]
-at_the_ends = "; ".join(
-    f"{model} {change(model, [1]).mean():+.3f} at the start and "
-    f"{change(model, [10]).mean():+.3f} at the end"
-    for model in MODELS
-)
 plots.show(
     drawing,
-    alt="Line charts of the change of MRR@100 by the place of the passage, a panel for each "
-    f"collection and a line for each model. On {at_the_ends} ({PYDOCS}).",
     caption="Retrieval with the passage moved, against unchanged documents: place 1 is the start, "
     "10 the end. The paper draws its curve and prints no number.",
     data=results,
@@ -544,56 +527,18 @@ for _, row in places.iterrows():
 claims.verdicts()
 
 # %% tags=["hide-input"]
-seen_last = {name: interval_of(at_place(name, 1), "ends") for name in FRESH}
-of_last = "; ".join(f"{name} {in_words(one)}" for name, one in seen_last.items())
-tails = {name: interval_of(at_place(name, 1), "tail") for name in FRESH}
-of_tails = "; ".join(f"{name} {in_words(one)}" for name, one in tails.items())
 page.in_numbers(
-    f"""Change of MRR@100 of MiniLM with the passage at the start, over documents: {of_first}. First
-    place minus last: {of_last}. Last place minus the middle: {of_tails}. BM25 moves by
-    {power.loc[power["model"] == BAG, "moved"].max():.3f} at most on any query that was tried (up to
-    {probing["sample"]} of each collection). Our fine-tuned
-    encoder–decoder on docstrings, over {settings.seeds} seed(s):
-    {page.mean_and_interval(change(TUNED, [1]), 3)} at the start and
-    {page.mean_and_interval(change(TUNED, LATER), 3)} at places 2 to 10. The median start of
-    passages, as a share of where it could be, is {medians}."""
+    f"""BM25 moves by {power.loc[power["model"] == BAG, "moved"].max():.3f} MRR@100 at most on any
+    query that was tried (up to {probing["sample"]} of each collection)."""
 )
 
 # %% tags=["hide-cell"]
+at_the_start = {name: interval_of(at_place(name, 1)) for name in FRESH}
 ahead = [name for name, one in at_the_start.items() if one.low > 0]
-easier = claims.told(
-    FIRST,
-    holds="It is, on every collection that MiniLM searches",
-    contradicted="It is not, on any collection that MiniLM searches",
-    otherwise=f"On {len(ahead)} of {len(FRESH)} collections MiniLM is seen to find it more easily",
-)
 most = max(at_the_start, key=lambda name: at_the_start[name].estimate)
-of_most = f"most on {most}, by {in_words(at_the_start[most])} MRR@100"
-early = claims.told(
-    EARLY,
-    holds="Relevant passages do stand early, as the paper says.",
-    contradicted="Relevant passages do not stand early.",
-    otherwise="Whether relevant passages stand early is open.",
-)
-little = "" if of_ours.passed else "Our own encoder–decoder finds too little to tell. "
-worse = claims.told(
-    WORSE,
-    holds="More fine-tuning makes the bias worse.",
-    contradicted="More fine-tuning makes the bias less.",
-    otherwise="Whether more fine-tuning makes the bias worse is open.",
-)
-rises = [name for name, one in tails.items() if one.low > 0]
-falls = [name for name, one in tails.items() if one.high < 0]
-ends = claims.told(
-    NO_RISE,
-    holds="The end of a document is no better than its middle.",
-    contradicted="The end of a document is better than its middle.",
-    otherwise=f"The end of a document is better than its middle on {', '.join(rises) or 'none'}, "
-    f"and worse on {', '.join(falls) or 'none'}.",
-)
 page.answer(
-    f"""{easier}, with the passage moved to the very start: {of_most}. {little}{ends} {worse}
-    {early}"""
+    f"""MiniLM finds a passage at the very start more easily on {len(ahead)} of {len(FRESH)}
+    collections, most on {most}, by {claims.shown(at_the_start[most], 3)} MRR@100."""
 )
 
 # %% [markdown]

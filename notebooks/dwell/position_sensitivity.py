@@ -12,7 +12,7 @@
 # early may be other questions than those answered late.
 
 # %%
-from cde_book import claims, gates, page, plots
+from cde_book import charts, claims, gates, page, plots
 from cde_book.parameters import Count, Profile, Seed
 
 page.claims_under_test("position_sensitivity")
@@ -118,37 +118,22 @@ KINDS = {WRITTEN: "as written", QUESTION: "by question", MOVED: "moved"}
 shape = {"width": 7.8, "height": 3.9, "sharey": True, "squeeze": False}
 with plots.figure(1, len(KINDS), **shape) as (drawing, axes):
     for axis, (kind, title) in zip(axes[0], KINDS.items(), strict=True):
-        for number, model in enumerate((MINILM, BAG)):
-            at = [place + 0.25 * number for place in range(len(NAMES))]
-            found = [index_of(name, model, kind) for name in NAMES]
-            estimates = [one.estimate for one in found]
-            reach = [
-                [one.estimate - one.low for one in found],
-                [one.high - one.estimate for one in found],
-            ]
-            chance = [rows_of(name, model, kind)["without"].iloc[0] for name in NAMES]
-            color = plots.COLORS[number]
-            axis.errorbar(estimates, at, xerr=reach, fmt="o", color=color, label=model)
-            axis.plot(chance, at, "|", color=color, markersize=9)
+        models = (MINILM, BAG)
+        found = {name: {one: index_of(name, one, kind) for one in models} for name in NAMES}
+        chance = {
+            name: {one: rows_of(name, one, kind)["without"].iloc[0] for one in models}
+            for name in NAMES
+        }
+        by_chance = {"marks": chance, "marks_are": "by chance", "legend": False}
+        charts.forest(axis, found, "position sensitivity index", **by_chance)
         axis.set_title(title)
-        axis.set_xlabel("position sensitivity index")
-    axes[0, 0].set_yticks([place + 0.12 for place in range(len(NAMES))], NAMES)
-    axes[0, 0].invert_yaxis()
     axes[0, 0].legend(loc="best")
 
 # %% tags=["hide-input"]
-said = "; ".join(
-    f"{name} {model} {index_of(name, model, WRITTEN).estimate:.3f} as written and "
-    f"{index_of(name, model, MOVED).estimate:.3f} moved"
-    for name in NAMES
-    for model in (MINILM, BAG)
-)
 plots.show(
     drawing,
-    alt=f"Dots with intervals: the position sensitivity index on {len(NAMES)} collections, for "
-    f"documents as written, by question alone, and with the passage moved. {said}.",
-    caption="Position sensitivity index (NDCG@10), with 95 % intervals over documents. Upright "
-    "lines: what is to be expected by chance, without any sensitivity. Later work has about a "
+    caption="Position sensitivity index (NDCG@10), with 95 % intervals over documents. Hollow "
+    "diamonds: what is to be expected by chance, without any sensitivity. Later work has about a "
     "sixth for dense encoders on answers as written, and next to nothing for BM25.",
     data=results,
     answers="arXiv 2505.13950",
@@ -224,31 +209,24 @@ if preferred is None:
     names = fresh.at_hand(names)
     preferred = prefer()
 
+
 # %%
-ASKED = list(dict.fromkeys(preferred["collection"]))
+def preference(row):
+    """How often a text without the answer is preferred, with its interval."""
+    bounds = row["share"], row["low"], row["high"], int(row["documents"])
+    return Interval(*bounds, "percentile bootstrap of documents")
+
+
 with plots.figure(width=6.4, height=3.4) as (drawing, axis):
-    for number, (name, model) in enumerate((n, m) for n in ASKED for m in (MINILM, BAG)):
-        rows = preferred[(preferred["collection"] == name) & (preferred["model"] == model)]
-        at = [place + 0.12 * number for place in range(len(rows))]
-        reach = [rows["share"] - rows["low"], rows["high"] - rows["share"]]
-        style = {"color": plots.COLORS[number], "marker": plots.MARKERS[number], "linestyle": ""}
-        axis.errorbar(at, rows["share"], yerr=reach, label=f"{model}, {name}", **style)
-    axis.axhline(0.5, color=plots.MUTED, linewidth=0.8, linestyle=":")
-    axis.set_xticks([place + 0.25 for place in range(len(foils.FOILS))], foils.FOILS)
-    axis.set_ylabel("share preferred to the answer")
+    by_foil = {foil: {} for foil in foils.FOILS}
+    for _, row in preferred.iterrows():
+        by_foil[row["foil"]][f"{row['model']}, {row['collection']}"] = preference(row)
+    charts.forest(axis, by_foil, "share preferred to the answer", bound=0.5, legend=False)
     axis.legend(loc="best", fontsize="small")
 
 # %% tags=["hide-input"]
-shares = foils.share_table(preferred)
-of_shares = "; ".join(
-    f"{model} on {name}: {shares.loc[(name, model), 'combined']:.2f}"
-    for name in ASKED
-    for model in (MINILM, BAG)
-)
 plots.show(
     drawing,
-    alt=f"Share of questions for which a text without the answer is preferred. All combined: "
-    f"{of_shares}.",
     caption="How often a text that does not answer is preferred to one that does; 95 % intervals "
     "over documents. Later work has more than nine in ten for all biases combined.",
     data=preferred,
@@ -298,60 +276,18 @@ gates.show(readings)
 # %%
 for _, row in preferred.iterrows():
     what = f"{row['model']}; {row['collection']}, {row['foil']}"
-    bounds = row["share"], row["low"], row["high"], int(row["documents"])
-    interval = Interval(*bounds, "percentile bootstrap of documents")
     tested = (
         row["model"] == MINILM and row["foil"] == "short"
     )  # "combined" wins with whatever matches words
-    claims.measure(FOIL, interval, what, "test" if tested else "exploratory")
+    claims.measure(FOIL, preference(row), what, "test" if tested else "exploratory")
 claims.verdicts()
 
-# %% tags=["hide-input"]
-by_place = "; ".join(
-    f"{name} {index_of(name, MINILM, MOVED).estimate:.3f} (by chance "
-    f"{rows_of(name, MINILM, MOVED)['without'].iloc[0]:.3f})"
-    for name in NAMES
-)
-question = rows_of(MAIN, MINILM, QUESTION).iloc[0]
-page.in_numbers(
-    f"""On {MAIN}, by where the answer was written, the index is {index_of(MAIN, MINILM, WRITTEN)}
-    for MiniLM and {index_of(MAIN, BAG, WRITTEN)} for BM25. Of MiniLM's index on the sample
-    {question["share"]:.2f} [{question["share_low"]:.2f}, {question["share_high"]:.2f}] is left when
-    each question has its mean over all places. With the same sentence moved, MiniLM's index is:
-    {by_place}. Texts without an answer, all biases combined, are preferred: {of_shares}."""
-)
-
 # %% tags=["hide-cell"]
-dense = claims.told(
-    SAME,
-    holds="It matters to MiniLM on every collection",
-    contradicted="It does not matter to MiniLM",
-    otherwise="It matters to MiniLM on some collections and is not seen on others",
-)
-differs = "BM25, which has no positions, differs by where the answer was written"
-seen = index_of(MAIN, BAG, WRITTEN, True).low > 0
-bag = claims.told(
-    ROBUST,
-    holds=f"{differs}, but little." if seen else "BM25 is as good wherever the answer was written.",
-    contradicted=f"Even {differs}.",
-    otherwise=f"{differs}; how much is open." if seen else "Whether BM25 differs by it is open.",
-)
-why = claims.told(
-    PLACE,
-    holds="What MiniLM loses on late answers is the place rather than the question.",
-    contradicted="By where answers were written, its index says little of the place: it is about "
-    "as large when each sentence has stood everywhere.",
-    otherwise="How much of MiniLM's loss on late answers is the question's is open."
-    if is_beyond_chance(MAIN)
-    else "By where answers were written, MiniLM's index is no more than chance gives: place and "
-    "question cannot be told apart.",
-)
 largest = max(NAMES, key=lambda name: index_of(name, MINILM, MOVED).estimate)
-most = index_of(largest, MINILM, MOVED)
+chance = rows_of(largest, MINILM, MOVED)["without"].iloc[0]
 page.answer(
-    f"""{dense}: with the same sentence moved, its position sensitivity index is largest on
-    {largest}, {most.estimate:.2f} [{most.low:.2f}, {most.high:.2f}], where chance gives
-    {rows_of(largest, MINILM, MOVED)["without"].iloc[0]:.2f}. {bag} {why}"""
+    f"""With the same sentence moved, MiniLM's position sensitivity index is largest on {largest},
+    {claims.shown(index_of(largest, MINILM, MOVED), 2)}, where chance gives {chance:.2f}."""
 )
 
 # %% [markdown]

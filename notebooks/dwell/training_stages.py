@@ -14,7 +14,7 @@
 # %%
 import pandas as pd
 
-from cde_book import claims, page, plots
+from cde_book import charts, claims, page, plots
 from cde_book.parameters import Count, Positive, Profile, Seed, Several
 
 page.claims_under_test("training_stages")
@@ -168,29 +168,17 @@ plots.table(pd.DataFrame(lines).T.rename_axis("stages"))
 LABELS = {"decline, shuffled": "cosine, first minus last, shuffled", "lean": "NDCG@10, start − end"}
 with plots.figure(1, 2, width=7.8, height=4.0) as (drawing, axes):
     for axis, column in zip(axes, LABELS, strict=True):
-        for number, chain in enumerate(pretrained.CHAINS):
-            look = {"color": plots.COLORS[number % len(plots.COLORS)], "ls": "none"}
-            look["marker"] = plots.MARKERS[number % len(plots.MARKERS)]
-            if number >= len(plots.COLORS):
-                look["markerfacecolor"] = "none"
-            axis.plot(of(chain, column), of(chain, "mrr"), label=chain, **look)
-        axis.axvline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
+        of_chains = {chain: (of(chain, column), of(chain, "mrr")) for chain in pretrained.CHAINS}
+        charts.points(axis, of_chains)
+        charts.reference(axis, x=0)
         axis.locator_params(axis="x", nbins=5)
         axis.set_xlabel(LABELS[column])
     axes[0].set_ylabel("MRR@100 of held-out docstrings")
     drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
 
 # %% tags=["hide-input"]
-means = results.groupby("chain")[["mrr", "decline, shuffled", "lean"]].mean()
-told = "; ".join(
-    f"{chain}: MRR {means.loc[chain, 'mrr']:.2f}, decline "
-    f"{means.loc[chain, 'decline, shuffled']:.2f}, lean {means.loc[chain, 'lean']:.1f}"
-    for chain in pretrained.CHAINS
-)
 plots.show(
     drawing,
-    alt="Two scatter charts of MRR@100 over the bias, a point for each chain and seed. Means: "
-    f"{told}.",
     caption="Quality and bias at the end of each chain of stages.",
     data=results.reset_index()[["chain", "seed", "mrr", "ndcg", *LABELS, "share", "index"]],
     answers="Dwell Table 5",
@@ -216,7 +204,6 @@ in_orders = page.experiment(
 )
 
 # %%
-from cde_book import charts
 from cde_studies.dwell.tables import decline_by_order, lack_of_decline
 from cde_studies.intervals import table_interval
 
@@ -239,11 +226,6 @@ with plots.figure(width=6.8, height=2.6) as (drawn, axis):
 # %% tags=["hide-input"]
 plots.show(
     drawn,
-    alt="Dots with intervals: what each stage adds to the decline on shuffled segments. "
-    + "; ".join(
-        f"{name} {one.estimate:.4f} [{one.low:.4f}, {one.high:.4f}]"
-        for name, one in by_stage.items()
-    ),
     caption="What each stage adds to the lean to the beginning, on shuffled segments; intervals "
     "over other seeds and other orders. The paper draws the lean and prints no number.",
     data=charts.interval_table(
@@ -438,24 +420,12 @@ STAGES = {
 of_paper = {claim: claims.ledger()[claim].paper_effect for claim in STAGES}
 with plots.figure(width=6.8, height=2.6) as (drawing, axis):
     added = {STAGES[claim]: found for claim, found in of_stage.items()}
-    charts.forest(axis, added, "MRR@100 that the stage adds", bound=0)
-    hollow = {"marker": "D", "markersize": 9, "markerfacecolor": "none", "linestyle": "none"}
-    axis.plot(
-        list(of_paper.values()), range(len(of_paper)), color=plots.INK, label="the paper", **hollow
-    )
-    axis.plot([], [], "o", color=plots.COLORS[0], label=f"here, {len(tested)} seed(s)")
-    axis.set_ylim(len(STAGES) - 0.5, -0.5)
-    axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    papers = {STAGES[claim]: value for claim, value in of_paper.items()}
+    charts.forest(axis, added, "MRR@100 that the stage adds", bound=0, marks=papers)
 
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    alt="Dots with intervals: MRR@100 that each stage of training adds, beside the paper's. "
-    + "; ".join(
-        f"{STAGES[claim]}: {found.estimate:+.3f} [{found.low:+.3f}, {found.high:+.3f}], the paper "
-        f"{of_paper[claim]:+.3f}"
-        for claim, found in of_stage.items()
-    ).replace("\n", " "),
     caption="What each stage adds to MRR@100, with intervals over seeds. The paper's models and "
     "data are others, and its last line has four episodes.",
     data=pd.DataFrame(
@@ -475,58 +445,21 @@ plots.show(
 )
 
 # %% tags=["hide-input"]
-by_chain = ", ".join(f"{of(chain, 'mrr').mean():.3f} ({chain})" for chain in listed)
 HALVES, SHUFFLED = "masked, first-half crops", "masked, shuffled crops"
+halves, shuffled = (
+    page.mean_and_interval(apart(chain, CROPPED, "decline, shuffled"), 3)
+    for chain in (HALVES, SHUFFLED)
+)
 page.in_numbers(
-    f"""MRR@100 on held-out docstrings, over {len(numbers)} seed(s): {by_chain}.
-    Over all of them crops between the two add
-    {page.mean_and_interval(apart(TUNED, NO_CROPS, "mrr"), 3)}, and {stages.episodes} episodes in
-    place of one {page.mean_and_interval(apart(AGAIN, TUNED, "mrr"), 3)}. The cosine with
-    the first tenth minus that with the last is {page.mean_and_interval(of(MASKED, "decline"), 3)}
-    after masked modelling, {page.mean_and_interval(of(CROPPED, "decline"), 3)} after crops on top
-    of it, {page.mean_and_interval(of(TUNED, "decline"), 3)} after an episode and
-    {page.mean_and_interval(of(AGAIN, "decline"), 3)} after {stages.episodes}. With segments in
-    random order: {page.mean_and_interval(of(MASKED, "decline, shuffled"), 3)},
-    {page.mean_and_interval(of(CROPPED, "decline, shuffled"), 3)},
-    {page.mean_and_interval(of(TUNED, "decline, shuffled"), 3)} and
-    {page.mean_and_interval(of(AGAIN, "decline, shuffled"), 3)}. Crops of first halves change it by
-    {page.mean_and_interval(apart(HALVES, CROPPED, "decline, shuffled"), 3)} against crops from
-    anywhere, crops of shuffled documents by
-    {page.mean_and_interval(apart(SHUFFLED, CROPPED, "decline, shuffled"), 3)}."""
+    f"""On shuffled segments, crops of first halves change the decline by {halves} against crops
+    from anywhere, crops of shuffled documents by {shuffled}."""
 )
 
 # %% tags=["hide-cell"]
-language = claims.told(
-    LM_HELPS,
-    holds="Language modelling before fine-tuning helps",
-    contradicted="Language modelling before fine-tuning costs more than it gives here",
-    otherwise="What language modelling before fine-tuning adds is open",
-)
-crops = claims.told(
-    CROPS_HELP,
-    holds="Crops on top of it help",
-    contradicted="Crops on top of it do harm",
-    otherwise="What crops on top of it add is open",
-)
-more_episodes = claims.told(
-    MORE,
-    holds="More episodes of fine-tuning help.",
-    contradicted="More episodes of fine-tuning do harm.",
-    otherwise="What more episodes of fine-tuning add is open.",
-)
-bias_begins = f"Crops change the lean to the beginning by {added_by_crops}."
-
-
-def in_mrr(found):
-    """An estimate with its interval, to a hundredth."""
-    return f"{found.estimate:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
-
-
-less = of_stage[LM_HELPS].high < of_paper[LM_HELPS]
+language, crops = (claims.shown(of_stage[one], 2) for one in (LM_HELPS, CROPS_HELP))
 page.answer(
-    f"""{language}: {in_mrr(of_stage[LM_HELPS])} in MRR@100{
-        ", with the paper's gain outside" if less else ""
-    }. {crops}. {more_episodes} {bias_begins}"""
+    f"""Language modelling before fine-tuning adds {language} to MRR@100, crops {crops}; crops
+    change the lean to the beginning by {added_by_crops}."""
 )
 
 # %% [markdown]

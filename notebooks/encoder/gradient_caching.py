@@ -10,7 +10,7 @@
 # either.
 
 # %%
-from cde_book import claims, page, plots
+from cde_book import charts, claims, page, plots
 from cde_book.parameters import Count, Layers, Profile, Seed, Tokens
 
 page.claims_under_test("gradient_caching")
@@ -236,9 +236,8 @@ if memory is None:
 # %%
 means = memory.groupby(["cached", "pairs"])[["above", "process"]].mean().reset_index()
 with plots.figure(width=6.4, height=3.4) as (drawing, axes):
-    for kind, title in ((True, "cached"), (False, "uncached")):
-        some = means[means["cached"] == kind]
-        axes.plot(some["pairs"], some["above"], label=title)
+    kinds = {"cached": means[means["cached"]], "uncached": means[~means["cached"]]}
+    charts.curves(axes, {kind: some.set_index("pairs")["above"] for kind, some in kinds.items()})
     axes.set_xscale("log", base=2)
     axes.set_xticks(settings.memory_batches, [f"{n:,}" for n in settings.memory_batches])
     axes.set_ylim(bottom=0)
@@ -251,11 +250,6 @@ first, last = settings.memory_batches[0], settings.memory_batches[-1]
 level = means[means["cached"]].set_index("pairs")["above"]
 plots.show(
     drawing,
-    alt=(
-        "Line chart of peak memory above the loaded model over the batch size. With the cache it "
-        f"is {level[first]:.0f} MiB at {first:,} pairs and {level[last]:.0f} MiB at {last:,}; a "
-        "second line shows the uncached step."
-    ),
     caption=(
         f"Peak memory of one step, means over {settings.repeats} processes; chunks of "
         f"{settings.chunk_tokens:,} tokens, {settings.layers} layer(s) a stage, texts of up to "
@@ -371,35 +365,11 @@ for pairs, interval in overhead.items():
     claims.measure(TIME, interval, f"{pairs:,} pairs, cached over uncached", role)
 claims.verdicts()
 
-# %% tags=["hide-input"]
-uncached = means[~means["cached"]].set_index("pairs")["above"]
-most, slowest = settings.uncached_batches[-1], settings.time_batches[-1]
-off = {name: row["first stage: difference"] for name, row in forgotten.items()}
-page.in_numbers(
-    f"""A cached step of {last:,} pairs takes {above} times the memory of one of {first:,} above the
-    loaded model ({level[last]:.0f} against {level[first]:.0f} MiB), and {process} times counting
-    the whole process; uncached, {most:,} pairs take {uncached[most]:.0f} MiB, with the cache
-    {level.get(most, float("nan")):.0f}. The price in time is a factor of {overhead[slowest]} at
-    {slowest:,} pairs. Gradients agree with those of the whole graph to {largest:.0e} relative in
-    every parameter whose gradient is more than rounding; forgetting the last chunk of the context
-    puts the first stage's gradient {off["the last"]:.0%} off, and all but the first
-    {off["all but the first"]:.0%}. Why these verdicts: of memory, {claims.reason(MEMORY)}; of time,
-    {claims.reason(TIME)}."""
-)
-
 # %% tags=["hide-cell"]
-slowly = ", though more slowly" if above.high < last / first else ""
-found = claims.told(
-    MEMORY,
-    holds="Yes: memory hardly grows with the batch.",
-    contradicted=f"No: memory grows with the batch{slowly}.",
-    otherwise="Whether memory hardly grows with the batch is open here.",
-)
-two_digits = "{0.estimate:.2f} [{0.low:.2f}, {0.high:.2f}]".format
+slowest = settings.time_batches[-1]
 page.answer(
-    f"""{found} From the smallest batch to the largest, peak memory above the loaded model is
-    multiplied by {two_digits(above)}. The price is time: a step takes
-    {two_digits(overhead[slowest])} times as long as without the cache."""
+    f"""From smallest to largest batch, peak memory above the model grows {claims.shown(above, 2)}
+    times; a cached step takes {claims.shown(overhead[slowest], 2)} times as long."""
 )
 
 # %% [markdown]

@@ -167,33 +167,19 @@ OVER = {NONE: "own − none", GENERAL: "own − all others", OTHERS: "own − an
 with plots.figure(1, 3, width=7.4, height=3.3, sharex=True, sharey=True) as (drawing, axes):
     for axis, (over, title) in zip(axes, OVER.items(), strict=True):
         dots = {way: {of: part.gains(way, over) for of, part in parts.items()} for way in WAYS}
-        charts.seed_dots(axis, dots, "points of NDCG@10", legend=False)
-        for number, part in enumerate(parts.values()):
-            for place, way in enumerate(WAYS):
-                mean, height = part.gain(way, over), place - 0.14 + 0.23 * number
-                look = {"color": plots.INK, "markersize": 3, "linewidth": 1.6}
-                axis.plot([mean.low, mean.high], [height] * 2, marker="", **look)
-                axis.plot([mean.estimate], [height], marker="|", **look)
-        axis.axvline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
+        means = {way: {of: part.gain(way, over) for of, part in parts.items()} for way in WAYS}
+        charts.seed_dots(axis, dots, "points of NDCG@10", legend=False, intervals=means)
+        charts.reference(axis, x=0)
         axis.set_title(title)
     if len(parts) > 1:
-        marks = [axes[0].lines[number] for number in range(len(parts))]
-        drawing.legend(marks, list(parts), loc="outside lower right", ncols=2)
+        drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside lower right", ncols=2)
 
 # %% tags=["hide-input"]
 import pandas as pd
 
 lead_name, lead = list(parts.items())[-1]
-own_against_another = {way: lead.gain(way, OTHERS) for way in WAYS}
 plots.show(
     drawing,
-    alt=(
-        f"Three panels of points, one a corpus, by four ways to use statistics: NDCG@10 with own "
-        f"statistics minus none, minus all others', minus another corpus'. Means of the last over "
-        f"{len(lead.names)} {lead_name}: "
-        + ", ".join(f"{way} {one.estimate:.1f}" for way, one in own_against_another.items())
-        + " points."
-    ),
     caption="What a corpus' own statistics give. Bars: means over corpora with 95 % intervals. In "
     "the table each corpus has its interval over queries.",
     data=pd.concat([part.of_corpora().assign(of=of) for of, part in parts.items()]),
@@ -235,9 +221,9 @@ with plots.figure(len(drawn), 2, **size, squeeze=False, sharey="row") as (drawin
     for line, (of, part) in zip(axes, drawn.items(), strict=True):
         for axis, way in zip(line, SCATTERED, strict=True):
             pairs = part.pairs(way)
-            look = {"linestyle": "none", "markersize": 2.5, "alpha": 0.6}
-            axis.plot(pairs["divergence"], pairs["loss"], **look)
-            axis.axhline(0, color=plots.MUTED, linewidth=0.8, marker="")
+            dots = {"": (pairs["divergence"], pairs["loss"])}
+            charts.points(axis, dots, markersize=2.5, alpha=0.6)
+            charts.reference(axis, y=0)
             axis.set_title(f"{way}, {of}: r = {part.correlation(way)}", fontsize=8.5)
         line[0].set_ylabel("own − another, points")
     for axis in axes[-1]:
@@ -245,17 +231,8 @@ with plots.figure(len(drawn), 2, **size, squeeze=False, sharey="row") as (drawin
 
 # %% tags=["hide-input"]
 both = [part.pairs(way).assign(of=of, way=way) for of, part in drawn.items() for way in SCATTERED]
-in_words = ", ".join(
-    f"{part.correlation(way).estimate:.2f} for {way} on {of}"
-    for of, part in drawn.items()
-    for way in SCATTERED
-)
 plots.show(
     drawing,
-    alt=(
-        "Scatter plots, a point for each pair of corpora: IDF distance (x) against NDCG@10 points "
-        f"lost with the other's statistics (y). Pearson's correlation is {in_words}."
-    ),
     caption="What a corpus loses when it is searched with the statistics of another, by the IDF "
     "distance of the two.",
     data=pd.concat(both, ignore_index=True),
@@ -314,38 +291,14 @@ if "manuals" in parts:
 claims.verdicts()
 
 
-# %% tags=["hide-input"]
-def in_points(gain):
-    """A gain with its interval, to a tenth of a point."""
-    mean, low, high = (round(one, 1) + 0.0 for one in (gain.estimate, gain.low, gain.high))
-    return f"{mean} [{low}, {high}]"
-
-
-def most_of_minilm(over):
-    """The highest end of the intervals of MiniLM's three ways."""
-    return max(lead.gain(way, over).high for way in WAYS[1:])
-
-
-lexical = {over: in_points(lead.gain(WAYS[0], over)) for over in OVER}
-distance = {of: part.correlation(WAYS[0]) for of, part in parts.items()}
-page.in_numbers(
-    f"""On {len(lead.names)} {lead_name}, BM25 with its own IDF is {lexical[OTHERS]} points of
-    NDCG@10 ahead of BM25 with another corpus' IDF, {lexical[GENERAL]} ahead of BM25 with the IDF of
-    all others together, and {lexical[NONE]} ahead of equal weights. What it loses with another
-    corpus' IDF correlates with the distance of the two at r =
-    {", ".join(f"{one} on {of}" for of, one in distance.items())}. MiniLM's three ways gain
-    {most_of_minilm(GENERAL):.1f} points at most over the statistics of all others, and
-    {most_of_minilm(NONE):.1f} over none (highest ends of their intervals). What a trained encoder
-    could find beyond such plain ways, this page cannot say."""
-)
-
 # %% tags=["hide-cell"]
 on_manuals = ""
 if "manuals" in parts:
     on_manuals = f", {parts['manuals'].gain(WAYS[0], OTHERS).estimate:.1f} on manuals chosen for it"
+most_of_minilm = max(lead.gain(way, GENERAL).high for way in WAYS[1:])
 page.answer(
-    f"""Another corpus' IDF costs BM25 {lexical[OTHERS]} NDCG@10 points on
-    {lead_name}{on_manuals}; MiniLM's own statistics give {most_of_minilm(GENERAL):.1f} at most."""
+    f"""Another corpus' IDF costs BM25 {claims.shown(lead.gain(WAYS[0], OTHERS))} NDCG@10 points on
+    {lead_name}{on_manuals}; MiniLM's own statistics give {most_of_minilm:.1f} at most."""
 )
 
 # %% [markdown]

@@ -89,73 +89,68 @@ print(f"{half} files with text, and a table of {len(rows)} rows")
 # are not "text", "title" and "id".
 
 # %%
-from cde.corpus.files import read_texts
+from cde.corpus.files import Source, read_source
 
 columns = {"text": "body", "id": "key"}
-read, left_out = read_texts(source, columns)
+read, left_out = read_source(Source.of(source, columns))
 print(f"{len(read)} documents were read; left out: {', '.join(left_out)}")
 
 # %% [markdown]
 # ## Build, search
 #
-# `cde.Index(texts)` holds an index in memory. `build_index` writes it while it embeds, in parts: a
-# build that is killed goes on from the last part. On the shell that is
+# `cde.Index(texts)` holds an index in memory. `Index.build` writes it into a folder while it
+# embeds: a build that is killed goes on from its last part. A document that is longer than the
+# encoder reads is indexed in passages, and scores as its best one. On the shell that is
 #
 # ```bash
-# cde index build notes notes.index --text-column body --id-column key --also bm25
-# cde index search notes.index "shortest path between two nodes"
+# cde index build notes notes.index --text-column body --id-column key
+# cde index search notes.index "shortest path between two nodes" --words
 # ```
 #
-# `--also` names further models for the same documents. Their rankings are fused by ranks, since a
-# cosine and a score of BM25 have no common scale {cite}`cormack2009reciprocal`.
+# `--words` (`words=True`) fuses the ranking by vectors with that of BM25 by ranks, since a cosine
+# and a score of BM25 have no common scale {cite}`cormack2009reciprocal`.
 
 # %%
-from cde.corpus.folders import build_folder, named_model, open_folder, search_folder
+import warnings
+
+from cde.corpus.encoders import named_system
 
 limit = settings.max_tokens if settings.model == "minilm" else None
-models = {settings.model: named_model(settings.model, max_tokens=limit), "bm25": cde.BM25()}
-built = build_folder(read, folder, models)
-print(f"{len(built)} indices of {len(built[0])} documents each")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of what is left out: it is listed above
+    encoder = named_system(settings.model, limit, cache=False)
+    index = cde.Index.build(source, folder, encoder=encoder, columns=columns)
+index
 
 # %%
 question = first.queries[-1]
-found = search_folder(open_folder(folder), question, depth=3)
+found = index.search(question, depth=3, words=True)
 print(question)
-plots.table(found.assign(text=found["text"].str.slice(0, 70) + " …"))
+plots.table(found[["id", "score", "passage"]].assign(text=found["text"].str.slice(0, 70) + " …"))
 
 # %% [markdown]
-# Each model has an index of its own, which Python reads. A damaged one, or one of another encoder,
-# is refused by name.
-
-# %%
-loaded = {one: cde.Index.load(folder / one) for one in (".", "also-bm25")}
-plots.table(pd.DataFrame({"index": {one: repr(index) for one, index in loaded.items()}}))
-
-# %% [markdown]
-# ## Add, remove, look after
+# ## Keep it in step
 #
-# What is added is embedded alone; what is removed is forgotten. All models of a folder follow.
+# Files are deleted, written and moved. `sync` makes the index equal to its source again; only what
+# is new is embedded. A damaged index, or one of another encoder, is refused by name.
 #
 # ```bash
-# cde index add notes.index more/ --update
-# cde index remove notes.index old-note.txt
+# cde index sync notes.index
 # cde index status notes.index
 # ```
 
 # %%
-from cde.corpus.folders import change_folder, states
-
-gone = list(read)[:2]
-_, added, removed = change_folder(folder, add=later, remove=gone)
-seen = [vars(one) for one in states(folder)]
-for one in seen:
-    one["folder"] = Path(one["folder"]).name
-print(f"{added} added, {removed} removed")
-plots.table(pd.DataFrame(seen).set_index("folder").T.astype(str))
+files = sorted(source.glob("*.txt"))
+files[0].unlink()
+files[1].rename(source / "moved.txt")
+for name, text in later.items():
+    (source / f"{name.replace('/', '-')}.txt").write_text(text, encoding="utf-8")
+print(cde.Index.load(folder).sync())
+status = vars(index.status())
+plots.table(pd.DataFrame({"of the index": {name: str(value) for name, value in status.items()}}))
 
 # %% [markdown]
-# `seconds` is what embedding all documents again would take, by the speed of the build. `drift`
-# says which share of the documents came after the build, which share of the first ones is gone, and
+# `drift` says which share of the passages came after the build, which share of the first ones is gone, and
 # how far the mean vector has moved. This matters to an encoder that reads a sample of its corpus:
 # the sample stays what it was when the corpus changes. So the move is given in units of what
 # drawing such a sample does by chance. Below one, a fresh sample could as well have been the old
@@ -166,10 +161,7 @@ plots.table(pd.DataFrame(seen).set_index("folder").T.astype(str))
 # index as many of another collection.
 
 # %%
-import warnings
-
-from cde.corpus.folders import drift
-from cde.corpus.saving import Origin
+from cde.corpus.drift import Origin, drift
 
 CONTEXT = 8
 with warnings.catch_warnings():
@@ -184,10 +176,10 @@ moves = {}
 for name, new in arrivals.items():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        grown = cde.Index(first.documents[:few], encoder=reader)
+        grown = cde.Index(first.documents[:few], encoder=reader, on_long="truncate")
     origin = Origin.of(grown.vectors)
     grown.add(list(new))
-    moves[name] = vars(drift(origin, grown.vectors, CONTEXT))
+    moves[name] = vars(drift(origin, origin.rows, grown.vectors, CONTEXT))
 plots.table(pd.DataFrame(moves).T.rename_axis("documents that came from").round(2))
 
 # %% [markdown]
@@ -206,12 +198,12 @@ from cde.retrieval import score_queries
 ENCODER, LEXICAL, FUSED = settings.model, "BM25", "both"
 # vectors are kept in the cache, so that the page is quick when it is run again
 by_default = cde.Surrogate(max_tokens=limit) if settings.model == "minilm" else None
-encoder = by_default or named_model(settings.model)
+encoder = by_default or encoder
 
 
 def search_each_way(some):
     """NDCG@10 of each query, in points, by system."""
-    dense = cde.Index(some, encoder=encoder)
+    dense = cde.Index(some, encoder=encoder, on_long="truncate")
     lexical = cde.Index(some, encoder=cde.BM25())
     systems = {ENCODER: dense, LEXICAL: lexical, FUSED: cde.Hybrid([dense, lexical])}
     return {

@@ -138,19 +138,9 @@ with plots.figure(2, 2, width=7.4, height=5.6, sharex=True, sharey=True) as (dra
 
 # %%
 cells = results.cells()
-words = [
-    f"{kinds[encoder]}, {FILTERS[on]}, batches of {batch}, clusters of {cluster}"
-    for encoder, on, batch, cluster in cells.index
-]
-named = cells.set_axis(words)
 by_run = results.rows.groupby([*cells.index.names, "seed"], sort=False)["ndcg"].mean()
 plots.show(
     drawing,
-    alt=(
-        "Four line charts of NDCG@10 over cluster size, a line for each batch size, by encoder and "
-        f"filter. The highest mean is {named.max():.1f} ({named.idxmax()}), the lowest "
-        f"{named.min():.1f} ({named.idxmin()})."
-    ),
     caption="Retrieval out of domain by batch and cluster size: seeds, and lines of their means.",
     data=by_run.reset_index(),
     answers="CDE Figs. 3 and 9",
@@ -175,13 +165,6 @@ of_clusters = {arm: results.gain_of_clusters(*arm) for arm in arms}
 of_batches = {arm: results.gain_of_batches(*arm) for arm in arms}
 plots.show(
     drawing,
-    alt=(
-        "Four line charts of NDCG@10 with the filter and without, over cluster size and over batch "
-        "size, by encoder. From the largest to the smallest clusters the bi-encoder gains "
-        f"{of_clusters[BI, True].mean():.2f} points with the filter and "
-        f"{of_clusters[BI, False].mean():.2f} without; from the smallest to the largest batches "
-        f"{of_batches[BI, True].mean():.2f} and {of_batches[BI, False].mean():.2f}."
-    ),
     caption="Retrieval out of domain by cluster size and by batch size, means over the other size.",
     data=results.means_by_size(),
     answers="CDE Figs. 12 and 13",
@@ -247,23 +230,17 @@ r = {name: difficulty.r_of_seeds(some) for name, some in runs.items()}
 # %%
 with plots.figure(1, 3, width=9.4, height=3.4) as (drawing, axes):
     for axis, (name, some) in zip(axes, runs.items(), strict=True):
-        for batch, same in some.groupby("batch_size"):
-            axis.plot(same["loss"], same["ndcg"], linestyle="none", label=f"batches of {batch}")
-        charts.label_points(axis, some["loss"], some["ndcg"], some["cluster_size"])
+        parts = {f"batches of {batch}": same for batch, same in some.groupby("batch_size")}
+        names = {label: same["cluster_size"] for label, same in parts.items()}
+        dots = {label: (same["loss"], same["ndcg"]) for label, same in parts.items()}
+        charts.points(axis, dots, names)
         axis.set(title=kinds.get(name, name), xlabel="loss at the end, nats")
         axis.legend(loc="best")
     axes[0].set_ylabel("NDCG@10, times 100")
 
 # %% tags=["hide-input"]
-r_shown = {name: page.mean_and_interval(values) for name, values in r.items()}
 plots.show(
     drawing,
-    alt=(
-        "Three scatter charts of NDCG@10 over the loss at the end of training, a point for each "
-        "run: bi-encoder and contextual encoder with the filter, and the second phase. Within a "
-        f"batch size and seed, r over cluster sizes is {r_shown[BI]}, {r_shown[CONTEXTUAL]} and, "
-        f"for the {len(runs[SECOND])} runs of the second phase, {r_shown[SECOND]}."
-    ),
     caption="Difficulty of batches and retrieval; the small numbers are cluster sizes.",
     data=pd.concat([some.assign(encoder=name) for name, some in runs.items()]),
     answers="CDE Figs. 2 and 10",
@@ -373,32 +350,11 @@ for encoder, filtered in arms:
         claims.measure_runs("cde-fig13-too-large-batch", harm, what, ROLE[tests])
 claims.verdicts()
 
-# %% tags=["hide-input"]
-enough = updates[-1] >= 1000
-too_few = ": too few to tell what a larger batch is worth"
-no_limit = f" Batches of {batches[0]} to {batches[-1]} cannot show where the best batch lies."
-page.in_numbers(
-    f"""Out of domain, in points of NDCG@10 over {settings.seeds} seed(s): clusters of
-    {clusters[0]} instead of {clusters[-1]} give the bi-encoder {clusters_pay[BI, True]} with the
-    filter and {clusters_pay[BI, False]} without, the contextual encoder (`{settings.attention}`)
-    {clusters_pay[CONTEXTUAL, True]} with it. Batches of {batches[-1]} instead of {batches[0]} give
-    the bi-encoder {batches_pay[BI, True]} with the filter and {batches_pay[BI, False]} without, on
-    equally many pairs and so with {updates[1]:,} updates instead of
-    {updates[0]:,}{"" if enough else too_few}. The contextual encoder is ahead in {ahead.sum()} of
-    {len(ahead)} cells. Within a batch size and seed, loss and score of the bi-encoder correlate
-    with r = {r_shown[BI]}.{"" if spans else no_limit}"""
-)
-
 # %% tags=["hide-cell"]
-confounded = (
-    ""
-    if enough
-    else ", but they also got fewer updates, so that this says nothing about batch size"
-)
+fewer = "" if updates[-1] >= 1000 else ", with fewer updates"
 page.answer(
-    f"""The smallest clusters instead of the largest change the NDCG@10 of a bi-encoder with the
-    filter by {clusters_pay[BI, True]} points. The largest batches score {batches_pay[BI, True]}
-    against the smallest{confounded}."""
+    f"""With the filter, small clusters change NDCG@10 by {claims.shown(clusters_pay[BI, True])}
+    points against large ones, large batches by {claims.shown(batches_pay[BI, True])}{fewer}."""
 )
 
 # %% [markdown]

@@ -10,7 +10,7 @@
 # cannot show: whether all documents move together.
 
 # %%
-from cde_book import claims, page, plots
+from cde_book import charts, claims, page, plots
 from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("context_moves_embeddings")
@@ -229,58 +229,33 @@ points = of_picture.loc[of_picture["what"] == "point", ["document", "context", "
 points = points.astype({"document": int, "draw": int})
 
 
-def dots(axis, groups):
-    """Points in a colour and a marker for each group."""
-    for place, (label, rows) in enumerate(groups.items()):
-        look = {"marker": plots.MARKERS[place], "color": plots.COLORS[place], "markersize": 4}
-        axis.plot(rows["x"], rows["y"], linestyle="none", alpha=0.8, label=label, **look)
-    axis.set_xlabel(f"first axis ({explained['x']:.0%} of variance)")
-    axis.legend(loc="best", fontsize=7.5)
-
-
 # %%
-by_document = {f"{number + 1}": rows for number, rows in points.groupby("document")}
+def on_plane(parts):
+    """The places of each part's points."""
+    return {label: (rows["x"], rows["y"]) for label, rows in parts.items()}
+
+
+by_document = {f"document {number + 1}": rows for number, rows in points.groupby("document")}
 is_own, is_null = points["context"] == own, points["context"] == NULL
 groups = {"own corpus": is_own, "other corpora": ~(is_own | is_null), "null tokens": is_null}
 with plots.figure(1, 2, width=7.6, height=3.9, sharex=True, sharey=True) as (drawing, axes):
-    dots(axes[0], by_document)
+    charts.points(axes[0], on_plane(by_document), markersize=4, alpha=0.8)
     thin = {"color": plots.MUTED, "linewidth": 0.5, "marker": "none", "zorder": 1}
     for rows in by_document.values():
         start = rows[(rows["context"] == own) & (rows["draw"] == 0)].iloc[0]
         for x, y in zip(rows["x"], rows["y"], strict=True):
             axes[1].plot([start["x"], x], [start["y"], y], **thin)
-    dots(axes[1], {label: points[chosen] for label, chosen in groups.items()})
-    axes[0].set_title("by document")
-    axes[1].set_title("by context")
+    of_groups = on_plane({label: points[chosen] for label, chosen in groups.items()})
+    charts.points(axes[1], of_groups, markersize=4, alpha=0.8)
+    for axis, title in zip(axes, ("by document", "by context"), strict=True):
+        axis.set(title=title, xlabel=f"first axis ({explained['x']:.0%} of variance)")
+        axis.legend(loc="best", fontsize=7.5)
     axes[0].set_ylabel(f"second axis ({explained['y']:.0%} of variance)")
-
-
-# %%
-def mean_distance(places):
-    """Of all pairs of points in one group: `(groups, points, 2)`."""
-    gaps = np.linalg.norm(places[:, :, None] - places[:, None], axis=-1)
-    many, size = places.shape[:2]
-    return gaps.sum() / (many * size * (size - 1))
-
-
-def flat_ratio():
-    """In the plane, distance within a document by that between documents in the same context."""
-    real = points[points["context"] != NULL]
-    both = real.pivot_table(["x", "y"], ["context", "draw"], "document")
-    places = np.stack([both["x"].to_numpy(), both["y"].to_numpy()], axis=-1)
-    return mean_distance(places.transpose(1, 0, 2)) / mean_distance(places)
 
 
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    alt=(
-        f"Two scatter plots of the same points: {settings.pictured} documents of {own} in "
-        f"{len(contexts)} contexts, on two axes that explain {explained['x'] + explained['y']:.0%} "
-        "of the variance, coloured by document and by context. In the plane, and without the null "
-        f"context, the mean distance within a document is {flat_ratio():.2f} of that between "
-        "documents."
-    ),
     caption="Documents under different contexts, on the first two principal axes; thin lines join "
     "a document's points to its place in its own corpus' context.",
     data=points.round(4),
@@ -375,49 +350,11 @@ for attention, kind in sorted(CELLS, key=lambda cell: cell[1] != ALL_REAL):
 claims.verdicts()
 
 
-# %% tags=["hide-input"]
-def mean_of(kind, column):
-    """The mean over the seeds; nothing, where no such pair was drawn."""
-    return measured_by(FULL, kind, column).mean() if kind in kinds else float("nan")
-
-
-again = (
-    f" Another draw from the own corpus moves it by {mean_of(OWN_AGAIN, 'moved'):.4f}, "
-    f"another corpus by {mean_of(OWN_OTHER, 'moved'):.4f}, null tokens by "
-    f"{mean_of(WITH_NULL, 'moved'):.4f}."
-)
-ratios = [
-    page.mean_and_interval(measured_by(attention, ALL_REAL, "ratio"))
-    for attention in (FULL, CACHED)
-]
-page.in_numbers(
-    f"""Over {settings.seeds} seed(s), a document moves by a cosine distance of
-    {page.mean_and_interval(measured_by(FULL, ALL_REAL, "moved"))} between two real contexts; two
-    documents of {own} in one context are {mean_of(ALL_REAL, "between"):.3f} apart. The ratio is
-    {ratios[0]} (`cached`: {ratios[1]}).{again if {OWN_AGAIN, OWN_OTHER} <= set(kinds) else ""} A
-    document's nearest point in the other context is itself for {mean_of(ALL_REAL, "itself"):.1%}.
-    One shift of all documents explains {mean_of(ALL_REAL, "common"):.0%} of the movement
-    ({1 / count:.0%} would be expected if documents moved independently), and of
-    {settings.neighbours} nearest documents {mean_of(ALL_REAL, "kept"):.0%} stay the same."""
-)
-
 # %% tags=["hide-cell"]
-moves = claims.told(
-    MOVES,
-    holds="A document moves when its context changes",
-    contradicted="A document hardly moves when its context changes",
-    otherwise="How far a document moves after long training is open; here it moves",
-)
-apart = claims.told(
-    APART,
-    holds="It stays closer to itself than to other documents.",
-    contradicted="It moves as far as other documents are.",
-    otherwise="",
-)
-share = 100 * measured_by(FULL, ALL_REAL, "ratio")
+share = page.mean_and_interval(100 * measured_by(FULL, ALL_REAL, "ratio"), digits=1)
 page.answer(
-    f"""{moves} by {page.mean_and_interval(share, digits=1)} % of the distance between two
-    documents. {apart} Of its nearest neighbours {mean_of(ALL_REAL, "kept"):.0%} stay the same."""
+    f"""A document moves by {share} % of the distance between two documents when its context
+    changes; of its neighbours {measured_by(FULL, ALL_REAL, "kept").mean():.0%} stay."""
 )
 
 # %% [markdown]

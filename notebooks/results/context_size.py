@@ -199,18 +199,9 @@ with plots.figure(1, 2, width=7.6, height=3.4, sharey=True) as (drawing, axes):
 
 # %% tags=["hide-input"]
 HALF = SIZES[0.5]
-full, cached = ({size: score(one, size).mean() for size in sizes} for one in (FULL, CACHED))
-best = max(full, key=full.get)
 keys = ["attention", "size", "fill", "seed", "draw"]
 plots.show(
     drawing,
-    alt=(
-        "Two line charts of NDCG@10 over the number of context documents, a small point for each "
-        f"seed and draw. With attention full the mean is {full[0]:.1f} without context, "
-        f"{full[HALF]:.1f} with {HALF} documents, {full[WINDOW]:.1f} with the full window of "
-        f"{WINDOW}, and highest at {best}, {full[best]:.1f}. With attention cached it is "
-        f"{cached[0]:.1f} without context and {cached[WINDOW]:.1f} with the full window."
-    ),
     caption="Retrieval by number of context documents; small points are seeds and draws, the line "
     "is their mean, the dotted line the window of training.",
     data=results.groupby(keys, sort=False)["ndcg"].mean().reset_index(),
@@ -288,34 +279,13 @@ short = by_set(FULL, HALF, SHORTER) - by_set(FULL, 0)
 claims.measure_runs(PARTIAL, short, f"{FULL}; context left short", "exploratory")
 claims.verdicts()
 
-# %% tags=["hide-input"]
-import numpy as np
-
-drawn, smallest, largest = [full[size] for size in sizes[1:]], sizes[1], sizes[-1]
-luck = float(np.sqrt(np.mean([spread(FULL, size) ** 2 for size in sizes[1:]])))
-drawing_matters = (
-    f"Another draw of the context moves the mean over the sets by {luck:.2f} points (standard "
-    f"deviation, all sizes pooled); the means of the sizes, from {smallest} to {largest} "
-    f"documents, lie within {max(drawn) - min(drawn):.2f} points."
-    if not np.isnan(luck)
-    else "With one draw of each context, the spread over draws is not known."
-)
-beyond = f" With {largest} documents, more than in training, it is {full[largest]:.1f}."
-beyond = beyond if largest > WINDOW else ""
-gain = shown(by_set(FULL, WINDOW) - by_set(FULL, 0))
-page.in_numbers(
-    f"""Out of domain and over {settings.seeds} seed(s), NDCG@10 times 100 is {full[0]:.1f} without
-    context, {full[HALF]:.1f} with {HALF} documents and {full[WINDOW]:.1f} with the full window of
-    {WINDOW} (`cached`: {cached[0]:.1f}, {cached[HALF]:.1f} and {cached[WINDOW]:.1f}).{beyond} The
-    full window minus none is {gain} points. {drawing_matters}"""
-)
-
 # %% tags=["hide-cell"]
+means = [score(FULL, size).mean() for size in sizes[1:]]
 untrained = known_gates()["null-trained"].otherwise in claims.reason(BEST)
-unfair = ", but that is not evidence: the null tokens were hardly trained" if untrained else ""
 page.answer(
-    f"""{WINDOW} context documents beat null tokens by {gain} points of NDCG@10{unfair}.
-    The means of fewer and of more documents lie within {max(drawn) - min(drawn):.2f} points."""
+    f"""{WINDOW} context documents score {shown(by_set(FULL, WINDOW) - by_set(FULL, 0))} points of
+    NDCG@10 against null tokens{", hardly trained" if untrained else ""}; the means of all sizes lie
+    within {max(means) - min(means):.2f} points."""
 )
 
 # %% [markdown]

@@ -194,24 +194,9 @@ def draw(part):
 
 # %% tags=["hide-input"]
 def show(part, caption):
-    """The map, with its alternative text."""
-    names, own = part.names, part.points()[part.names]
-    best, (foreign, near, *_) = own.idxmax(axis=1), part.counts().values()
-    return plots.show(
-        draw(part),
-        alt=(
-            f"Heat map of NDCG@10, {len(names)} domains searched by the domain of the context, "
-            "with two further columns: own domain apart from the corpus, and null tokens. The own "
-            f"context is the best of its row in {int((best == best.index).sum())} of {len(names)} "
-            f"rows; of {foreign} squares with a foreign context {near} come within a point of the "
-            "row's best. "
-            f"Squares span {own.min().min():.1f} to {own.max().max():.1f}; the widest row spans "
-            f"{np.ptp(own.to_numpy(), axis=1).max():.1f} points."
-        ),
-        caption=caption,
-        data=part.points().round(2),
-        answers="CDE Fig. 7",
-    )
+    """The map of one collection of domains."""
+    data = part.points().round(2)
+    return plots.show(draw(part), caption=caption, data=data, answers="CDE Fig. 7")
 
 
 show(
@@ -338,35 +323,15 @@ if of_forums:
 claims.verdicts()
 
 
-# %% tags=["hide-input"]
-foreign, close = (
-    counted["squares with a foreign context"],
-    counted["within a point of the row's best"],
-)
-forums_say = of_forums and (
-    f""" On forums of Stack Exchange (exploratory) the own context is {mean_gain(of_forums, OTHERS)}
-    points better than another's, and {mean_gain(of_forums, NULL)} points better than none."""
-)
-page.in_numbers(
-    f"""Over {len(results.names)} packages and {settings.seeds} seed(s), the context of the package
-    that is searched brings {mean_gain(results, OTHERS)} points of NDCG@10 over the mean of the
-    other packages' contexts, {mean_gain(results, APART)} over documents of the same package that
-    are not searched, and {mean_gain(results, NULL)} over null tokens. Of {foreign} squares with a
-    foreign context, {close} come within a point of their row's best;
-    {counted["worse than the own context, Holm"]} are worse than the own context and
-    {counted["better than the own context, Holm"]} better, after correction for so many tests, and
-    {counted["less than a point worse, by the interval"]} are less than a point worse as far as the
-    interval over queries goes.{forums_say or ""}"""
-)
-
 # %% tags=["hide-cell"]
 from cde_book.ledger import gates as known_gates
 
 ignores = known_gates()["reads-context"].otherwise in claims.reason(CROSS)
 page.answer(
-    f"""The own corpus' context scores {mean_gain(results, OTHERS)} points of NDCG@10 against other
-    packages' contexts, and {close} of {foreign} foreign ones come within a point of the best.
-    {"But our encoder ignores its context, so this tells little." if ignores else ""}"""
+    f"""The own corpus' context scores {mean_gain(results, OTHERS)} points against other packages',
+    of which {counted["within a point of the row's best"]} of
+    {counted["squares with a foreign context"]} come within a
+    point{"; our encoder ignores context" if ignores else ""}."""
 )
 
 # %% [markdown]

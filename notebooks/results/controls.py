@@ -159,13 +159,8 @@ with plots.figure(len(panels), 1, **size, squeeze=False, gridspec_kw=ratios) as 
 
 # %% tags=["hide-input"]
 lead = list(runs)[-1]
-means = {arm: next(iter(series.values())).mean() for arm, series in panels[lead].items()}
 plots.show(
     drawing,
-    alt=(
-        f"NDCG@10 out of domain by arm, a dot for each seed. Means at {lead}: "
-        + ", ".join(f"{arm} {value:.1f}" for arm, value in means.items())
-    ),
     caption="Batches and context, their controls, and what needs no training.",
     data=pd.concat([one.mean_by_run().assign(profile=of) for of, one in runs.items()]),
     answers="CDE Table 1",
@@ -214,13 +209,6 @@ with plots.figure(width=7.2, height=0.9 + 0.26 * len(drawn)) as (drawing, axis):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    alt=(
-        "Differences of arms in points of NDCG@10, with intervals over seeds and sets: "
-        + "; ".join(
-            f"{name} at {of} {found.estimate:.1f} [{found.low:.1f}, {found.high:.1f}]"
-            for (of, name), found in drawn.items()
-        )
-    ),
     caption="What each step adds: batches above, context and its control below.",
     data=charts.interval_table(drawn, ["profile", "difference"], "points"),
     answers="CDE Table 1",
@@ -337,31 +325,13 @@ for of, one in runs.items():
 claims.verdicts()
 
 
-# %% tags=["hide-input"]
-def said(what, of=lead):
-    """A difference for a sentence."""
-    return in_words(runs[of], DIFFERENCES[what])
-
-
-def said_of_updates(what):
-    """A difference that the number of updates makes, for a sentence."""
-    return in_words(both[profile], BETTER[what])
-
-
-page.in_numbers(
-    f"""At `{lead}`, over {runs[lead].sets()} sets and in points of NDCG@10, batches of neighbours
-    score {said("neighbours − shuffled")} against shuffled ones. Of that, grouping by source has
-    {said("one source − shuffled")}, and neighbours within a source {said(BEYOND_SOURCES)}. At
-    `{profile}` an encoder in its own corpus' context scores {said(BEYOND_PARAMETERS, profile)}
-    against one with a fixed context, and {said("with context − without", profile)} against the
-    bi-encoder. Four times as many updates change its score by {said_of_updates(GAINED)}; with them
-    the own context instead of another changes it by {said_of_updates(OWN)}."""
-)
-
 # %% tags=["hide-cell"]
+source, neighbours = (
+    in_words(runs[lead], DIFFERENCES[what]) for what in ("one source − shuffled", BEYOND_SOURCES)
+)
 page.answer(
-    f"""At `{lead}` batches of one source score {said("one source − shuffled")} points against
-    shuffled ones, and neighbours {said(BEYOND_SOURCES)} against one source."""
+    f"""At `{lead}` batches of one source score {source} points against shuffled ones, and
+    neighbours {neighbours} against one source."""
 )
 
 # %% [markdown]

@@ -160,21 +160,12 @@ with plots.figure(len(questions), 1, **size, gridspec_kw=ratios) as (drawing, ax
         axis.tick_params(labelbottom=False)
     for axis, (question, lines) in zip(axes, questions.items(), strict=True):
         charts.forest(axis, lines, "points of NDCG@10" if axis is axes[-1] else "", bound=0)
-        axis.set_ylim(len(lines) - 0.5, -0.5)
         axis.set_title(question, loc="left")
 
 # %% tags=["hide-input"]
-told = "; ".join(
-    f"{question}: " + ", ".join(f"{name} {found.estimate:.1f}" for name, found in lines.items())
-    for question, lines in questions.items()
-)
 keys = {(one.question, one.encoder, one.record): found for one, found in intervals.items()}
 plots.show(
     drawing,
-    alt=(
-        "Points of NDCG@10 that encoders have more in their own corpus' context than in another "
-        f"corpus', with intervals, by question. {told}."
-    ),
     caption="What the right corpus is worth: own context minus another corpus'.",
     data=charts.interval_table(keys, ["question", "encoder", "record"], "points"),
     answers="CDE §1 and §4.2",
@@ -248,9 +239,8 @@ plots.table(pd.DataFrame({"correlation with BM25": agreement}).astype(str))
 # %%
 with plots.figure(1, len(same), width=7.6, height=2.8, sharex=True, sharey=True) as (drawn, axes):
     for axis, (name, gained) in zip(axes, same.iterrows(), strict=True):
-        axis.axhline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
-        axis.axvline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
-        axis.plot(by_counting[same.columns], gained, "o", markersize=4)
+        charts.reference(axis, x=0, y=0)
+        charts.points(axis, {"": (by_counting[same.columns], gained)}, markersize=4)
         axis.set_title(name.replace(", ", ",\n"), fontsize=9)
         axis.set_xlabel("BM25")
     axes[0].set_ylabel("encoder")
@@ -258,11 +248,6 @@ with plots.figure(1, len(same), width=7.6, height=2.8, sharex=True, sharey=True)
 # %% tags=["hide-input"]
 plots.show(
     drawn,
-    alt=(
-        "Points of NDCG@10 that the own corpus is worth more than another one, by collection: "
-        "encoders against BM25. Rank correlations: "
-        + "; ".join(f"{name} {found}" for name, found in agreement.items())
-    ),
     caption="What the right corpus is worth, in points: to encoders that read, and to BM25.",
     data=same.T.assign(BM25=by_counting).reset_index(names="collection"),
     answers="CDE §1 and §4.2",
@@ -299,31 +284,12 @@ for name, found in agreement.items():
     claims.measure(FOLLOWS, found, f"{name}, {found.n} collections", role, scale="hours")
 claims.verdicts()
 
-# %% tags=["hide-input"]
-least, most = (
-    bound(found.estimate for found in questions[NEEDED].values()) for bound in (min, max)
-)
-(first,) = questions[CAN].values()
-others = [found.estimate for found in questions[UNTUNED].values()]
-repeat = again["graded lessons"]
-real_ones = [found.estimate for text in REAL.values() for found in questions[text].values()]
-mean = f"{together.estimate:.1f} [{together.low:.1f}, {together.high:.1f}]"
-page.in_numbers(
-    f"""In a game that needs the corpus, the right one is worth {first.estimate:.0f} points of
-    NDCG@10, and {least:.0f} to {most:.0f} on docstrings with boilerplate. On real text it is worth
-    {min(real_ones):.1f} to {max(real_ones):.1f}; the mean of {len(same)} encoders on
-    {same.shape[1]} judged collections is {mean}. On {repeat.n} sources that nobody tuned on it is
-    worth {min(others):.1f} to {max(others):.1f} to readers. After graded lessons the rank
-    correlation with BM25's gains is {agreement[GRADED].estimate:.2f} on the collections, and
-    {repeat.estimate:.2f} [{repeat.low:.2f}, {repeat.high:.2f}] on these sources."""
-)
-
 # %% tags=["hide-cell"]
-benefit = "We saw a benefit" if together.low > 0 else "We saw no benefit"
+(first,) = questions[CAN].values()
 page.answer(
-    f"""{benefit} on judged collections: own corpus minus another is {mean} points of NDCG@10,
-    averaged over {len(same)} encoders, not all of which use their context. In a game that needs the
-    corpus it is {first.estimate:.0f}."""
+    f"""Own corpus minus another's is {claims.shown(together)} points of NDCG@10 on judged
+    collections, averaged over {len(same)} encoders, and {first.estimate:.0f} in a game needing
+    it."""
 )
 
 # %% [markdown]

@@ -169,7 +169,7 @@ def lost_by_share(case, way):
 
 with plots.figure(1, len(CASES), width=7.8, height=3.0, sharey=True) as (drawing, axes):
     for axis, case in zip(axes, CASES, strict=True):
-        axis.axhline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
+        charts.reference(axis, y=0)
         charts.curves(axis, {SHOWN[way]: lost_by_share(case, way) for way in SHOWN}, shift=2.0)
         axis.set_title(case.replace(", ", ",\n"), fontsize=8)
         axis.set_xlabel("% replaced")
@@ -178,14 +178,8 @@ with plots.figure(1, len(CASES), width=7.8, height=3.0, sharey=True) as (drawing
 
 # %% tags=["hide-input"]
 last = max(settings.shares)
-at_last = every[(every["way"] == STALE) & (every["share"] == last)].groupby("case")["loss"].mean()
-told = "; ".join(f"{case}: {at_last[case]:.1f}" for case in CASES)
 plots.show(
     drawing,
-    alt=(
-        "Points of NDCG@10 lost against re-embedding, by the share of the corpus that is replaced, "
-        f"a panel for each case. Stale context with {last:.0%} replaced: {told}."
-    ),
     caption="What an index loses that is not embedded again when its corpus changes.",
     data=every.groupby(["case", "way", "share"], sort=False)[["loss", "ndcg"]].mean().reset_index(),
     answers="CDE §4.2",
@@ -298,13 +292,13 @@ plots.table(pd.DataFrame([trigger_line(measure) for measure in MEASURES]).set_in
 
 # %%
 with plots.figure(width=5.6, height=3.2) as (drawing, axis):
-    for case in CASES:
-        of = cases[cases["case"] == case]
-        axis.plot(100 * of["moved"], of["loss"], "o", markersize=4, label=case)
-    axis.axhline(1, color=plots.MUTED, linewidth=0.8)
+    of_case = {case: cases[cases["case"] == case] for case in CASES}
+    dots = {case: (100 * of["moved"], of["loss"]) for case, of in of_case.items()}
+    charts.points(axis, dots, markersize=4)
+    charts.reference(axis, y=1, linestyle="-")
     limit = tried["moved"]["limit"].replace(float("inf"), float("nan")).median()
     if limit == limit:
-        axis.axvline(100 * limit, color=plots.MUTED, linewidth=0.8, linestyle=":")
+        charts.reference(axis, x=100 * limit, name="limit of the trigger")
     axis.set_xlabel("moved, % of the distance between documents")
     axis.set_ylabel("points lost by a stale context")
     axis.legend(fontsize=7)
@@ -312,11 +306,6 @@ with plots.figure(width=5.6, height=3.2) as (drawing, axis):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    alt=(
-        f"Points lost by a stale context against how far documents move, {len(cases)} cases, of "
-        f"which {lost.sum()} lose visibly more than a point. Of these, moved calls for "
-        f"{tried['moved']['alarm'][lost].sum()}."
-    ),
     caption="How far a sample of documents moves in a new context foretells what staleness costs.",
     data=cases[["case", "old", "new", "share", "seed", *MEASURES[1:], "loss", "error"]].round(4),
     answers="CDE §4.2",
@@ -354,41 +343,11 @@ for measure in MEASURES:
 claims.verdicts()
 
 
-# %% tags=["hide-input"]
-def said(case, way=STALE, wanted=None):
-    """Points lost, with the interval."""
-    found = loss_of(case, way, wanted)
-    numbers = (round(value, 1) + 0.0 for value in (found.estimate, found.low, found.high))
-    return "{} [{}, {}]".format(*numbers)  # no "-0.0"
-
-
-calls = tried["moved"]["alarm"]
-page.in_numbers(
-    f"""With the whole corpus replaced, a stale context loses
-    {said(HARDLY)} points of NDCG@10 with the contextual encoder on packages, {said(READS)} with the
-    taught reader there, and {said(NEEDED)} where corpora are made to need reading. An index with
-    old and new vectors loses {said(NEEDED, WAYS[2], between)} there, if queries are embedded in the
-    new context, and {said(NEEDED, WAYS[3], between)} if they are embedded in the old one. How far
-    documents move calls for {calls[lost].sum()} of {lost.sum()} losses above a point, and in
-    {calls[~lost].sum()} of {(~lost).sum()} cases without one."""
-)
-
 # %% tags=["hide-cell"]
-real = claims.told(
-    LOSES,
-    holds="It costs on real docstrings too",
-    contradicted="On real docstrings the stale context is the better one",
-    otherwise="What it costs on real docstrings is open",
-)
-one_index = claims.told(
-    MIXED,
-    holds="Old and new vectors may stand in one index.",
-    contradicted="Old and new vectors should not stand in one index.",
-    otherwise="Whether old and new vectors may stand in one index is open as well.",
-)
+needed, real = (claims.shown(loss_of(case, STALE)) for case in (NEEDED, READS))
 page.answer(
-    f"""Once all documents are new, a stale context costs {said(NEEDED)} points of NDCG@10 where
-    corpora are made to need reading. {real}: {said(READS)}. {one_index}"""
+    f"""Once all documents are new, a stale context costs {needed} points on corpora made to need
+    reading, {real} on real docstrings."""
 )
 
 # %% [markdown]

@@ -12,7 +12,7 @@
 # %%
 from typing import Literal
 
-from cde_book import claims, page, plots
+from cde_book import charts, claims, page, plots
 from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("filtering")
@@ -132,23 +132,17 @@ ends = [float(cells.min().min()), float(cells.max().max())]
 with plots.figure(1, 2, width=7.4, height=3.9, sharex=True, sharey=True) as (drawing, axes):
     for axis, encoder in zip(axes, kinds, strict=True):
         axis.plot(ends, ends, color=plots.MUTED, linewidth=0.8, linestyle=":", marker="")
-        for cluster in clusters:
-            some = cells.loc[encoder].xs(cluster, level="cluster_size")
-            axis.plot(some[False], some[True], ls="none", label=f"clusters of {cluster}")
+        parts = {of: cells.loc[encoder].xs(of, level="cluster_size") for of in clusters}
+        dots = {f"clusters of {of}": (some[False], some[True]) for of, some in parts.items()}
+        charts.points(axis, dots)
         axis.set_title(kinds[encoder])
         axis.set_xlabel("without the filter")
     axes[0].set_ylabel("with the filter")
     axes[0].legend(loc="best")
 
 # %% tags=["hide-input"]
-above = {encoder: f"{helped[encoder].sum()} of {len(helped[encoder])}" for encoder in kinds}
 plots.show(
     drawing,
-    alt=(
-        "Two scatter charts of NDCG@10 with the filter over NDCG@10 without it, a point for each "
-        f"batch size, cluster size and seed. Of the bi-encoder's points {above[BI]} lie above the "
-        f"diagonal, of the contextual encoder's {above[CONTEXTUAL]}."
-    ),
     caption="Each point is two runs that differ in the filter alone; above the dotted line the "
     "filter helps.",
     data=cells.rename(columns={True: "with", False: "without"}).reset_index(),
@@ -201,25 +195,10 @@ for cluster in (clusters[0], clusters[-1]):
     claims.measure_runs(HELPS, only, f"{BI}; clusters of {cluster} alone", "exploratory")
 claims.verdicts()
 
-# %% tags=["hide-input"]
-ends_of = [shown(BI, cluster_size=size) for size in (clusters[0], clusters[-1])]
-with_, without = (results.score(encoder=BI, filtered=f).mean() for f in (True, False))
-page.in_numbers(
-    f"""Out of domain, in points of NDCG@10 over {settings.seeds}
-    seed(s), {len(batches)} batch sizes and {len(clusters)} cluster sizes: {with_:.1f} with the
-    filter and {without:.1f} without, a difference of {shown(BI)}. With
-    clusters of {clusters[0]} it is {ends_of[0]}, with clusters of {clusters[-1]} {ends_of[1]}.
-    The contextual encoder (`{settings.attention}`) gains
-    {shown(CONTEXTUAL)}. The filter helps the bi-encoder in {above[BI]}
-    pairs of runs."""
-)
-
 # %% tags=["hide-cell"]
-low, high, size = helped_by.low, helped_by.high, abs(helped_by.estimate)
+ahead = f"ahead in {helped[BI].sum()} of {len(helped[BI])} pairs of runs"
 page.answer(
-    f"""With false negatives left out of the loss, a bi-encoder scores {size:.1f} points
-    {"lower" if helped_by.estimate < 0 else "higher"} ({low:.1f} to {high:.1f}) in NDCG@10 out of
-    domain. It is ahead in {above[BI]} pairs of runs that differ in nothing else."""
+    f"{claims.apart('A bi-encoder with the filter', helped_by, 'one without')}, and {ahead}."
 )
 
 # %% [markdown]

@@ -126,20 +126,14 @@ plots.table(pd.DataFrame([line(count) for count in NAMES]))
 # %%
 with plots.figure(width=4.8, height=3.0) as (drawing, axis):
     charts.curves(axis, {"second phase": pd.DataFrame({count: scores[count] for count in COUNTS})})
-    axis.axhline(scores[BEFORE].mean(), color=plots.MUTED, linewidth=0.8, linestyle=":")
+    charts.reference(axis, y=scores[BEFORE].mean(), name=BEFORE)
     axis.set_xticks(COUNTS)
     axis.set_xlabel("hard negatives a query")
     axis.set_ylabel("NDCG@10 out of domain, × 100")
 
 # %% tags=["hide-input"]
-with_each = ", ".join(f"{scores[count].mean():.1f} with {count}" for count in COUNTS)
 plots.show(
     drawing,
-    alt=(
-        "Line chart of NDCG@10 out of domain over hard negatives a query, a small point for each "
-        f"seed. The means over seeds are {with_each}; the first phase alone has "
-        f"{scores[BEFORE].mean():.1f}."
-    ),
     caption="Retrieval by the number of hard negatives; small points are seeds, the line their "
     "mean, dotted the mean before the second phase.",
     data=results.rows.groupby(["arm", "seed"], sort=False)[["ndcg", "loss"]].mean().reset_index(),
@@ -177,23 +171,9 @@ for count, values in changed.items():
     found[count] = claims.measure_runs(WORSE, values, what, role)
 claims.verdicts()
 
-# %% tags=["hide-input"]
-page.in_numbers(
-    f"""Out of domain and over {settings.seeds} seed(s), a bi-encoder that goes on from unsupervised
-    training has an NDCG@10 times 100 of {with_each} hard negative(s) a query; before this second
-    phase it has {scores[BEFORE].mean():.1f}. The difference of {most} to {fewest} is
-    {found[most]} points. A batch has {1 + most} times as many documents
-    with {most} as with none."""
-)
-
 # %% tags=["hide-cell"]
-one = found[most]
-page.answer(
-    f"""With {most} hard negatives a query instead of {fewest}, NDCG@10 out of domain is
-    {abs(one.estimate):.1f} points {"lower" if one.estimate < 0 else "higher"}
-    ({one.low:.1f} to {one.high:.1f}). They are added in clustered batches, to a bi-encoder that was
-    trained on such batches before."""
-)
+many = f"After training on clustered batches, fine-tuning with {most} hard negatives a query"
+page.answer(f"{claims.apart(many, found[most], f'that with {fewest}')}.")
 
 # %% [markdown]
 # ## What differs from the paper's setting

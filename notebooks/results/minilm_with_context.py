@@ -137,19 +137,13 @@ with plots.figure(len(panels), 1, **size, squeeze=False, gridspec_kw=ratios) as 
     for number, (axis, (of, sets)) in enumerate(zip(axes.flat, panels.items(), strict=True)):
         below = "points of NDCG@10 more than MiniLM itself" if axis is axes.flat[-1] else ""
         charts.seed_dots(axis, sets, below, legend=not number)
-        axis.axvline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
+        charts.reference(axis, x=0)
         axis.set_ylabel(of)
 
 # %% tags=["hide-input"]
 lead = list(runs)[-1]
-shown = {name: runs[lead].gain(one, WITHOUT).mean() for name, one in SHOWN.items()}
 plots.show(
     drawing,
-    alt=(
-        "Dots for each test set and seed: NDCG@10 points more than MiniLM itself, with the context "
-        f"of the own corpus, of another one, and a fixed one. Means at {lead}: "
-        + ", ".join(f"{name} {value:.2f}" for name, value in shown.items())
-    ),
     caption="What a trained reader adds to MiniLM, by collection and context.",
     data=pd.concat([one.mean_by_run().assign(profile=of) for of, one in runs.items()]),
     answers="CDE §1 and §4.2",
@@ -206,47 +200,17 @@ for of, one in runs.items():
 claims.verdicts()
 
 
-# %% tags=["hide-input"]
-def said(what, of):
-    """A difference in words, to a tenth of a point."""
-    return in_words(runs[of], DIFFERENCES[what])
-
-
-moved = float(runs[lead].of_run("moved", arm=READS).mean())
-small = ""
-if lead != profile:
-    small = f""" At `{profile}`, where training and tests are docstrings, the reader gains
-    {said("own − MiniLM", profile)} in its own corpus' context, and with one fixed context
-    {said("fixed context − MiniLM", profile)}."""
-page.in_numbers(
-    f"""At `{lead}`, over {runs[lead].sets("out")} sets and in points of NDCG@10, the reader gains
-    {said("own − MiniLM", lead)} over MiniLM in its own corpus' context, and
-    {said("another corpus − MiniLM", lead)} in another's. What is the corpus' own is the difference
-    of the two: {said("own − another corpus", lead)}. A reader that was trained with one fixed
-    context gains {said("fixed context − MiniLM", lead)}. Another corpus' context moves a document
-    by {100 * moved:.1f} % of the distance between documents.{small}"""
-)
-
 # %% tags=["hide-cell"]
 from cde_book.ledger import gates as known_gates
 
-useful = claims.told(
-    USEFUL,
-    holds="MiniLM with a trained reader searches better than MiniLM itself",
-    contradicted="MiniLM with a trained reader searches no better than MiniLM itself",
-    otherwise="It is open whether MiniLM with a trained reader searches better than MiniLM itself",
+useful, corpus = (
+    in_words(runs[lead], DIFFERENCES[what]) for what in ("own − MiniLM", "own − another corpus")
 )
-corpus = claims.told(
-    CORPUS,
-    holds="The right corpus makes a difference",
-    contradicted="The right corpus makes no difference of note",
-    otherwise="That the right corpus makes a difference is not established",
-)
+moved = float(runs[lead].of_run("moved", arm=READS).mean())
 idle = moved <= known_gates()["reads-context"].above
 page.answer(
-    f"""{useful}: {said("own − MiniLM", lead)} points of NDCG@10 at `{lead}`. {corpus}: against
-    another corpus it is worth {said("own − another corpus", lead)}.
-    {"These readers hardly read." if idle else ""}"""
+    f"""MiniLM with a reader scores {useful} points against MiniLM itself, its own corpus {corpus}
+    against another's{", but it hardly reads" if idle else ""}."""
 )
 
 # %% [markdown]

@@ -207,7 +207,7 @@ def draw(table):
     with plots.figure(columns=2, width=7.6, height=3.9) as (drawing, axes):
         panel(axes[0], table, GROUPS, "the score")
         panel(axes[1], table, PAIRS, "a difference")
-        axes[1].axhline(bound, color=plots.MUTED, linewidth=1, linestyle="--")
+        charts.reference(axes[1], y=bound, name="the claim's bound", linestyle="--")
         axes[1].set_ylim(bottom=0)
     return drawing
 
@@ -216,19 +216,8 @@ def draw(table):
 def show(part, name, lead=False):
     """The figure of one part."""
     table, count = by_depth(part), part.rows["set"].nunique()
-    ends = "; ".join(
-        f"{depth:,} documents: {table.loc[depth, 'all pairs']:.2f} points for all pairs, "
-        f"{table.loc[depth, 'two trained models']:.2f} for two trained models, and BM25's score "
-        f"changes by {table.loc[depth, 'BM25']:.2f}"
-        for depth in dict.fromkeys((table.index[0], table.index[-1]))
-    )
     return plots.show(
         draw(table),
-        alt=(
-            "Two line charts over the number of documents that the surrogate finds, on a "
-            "logarithmic axis: the change of the score of each kind of model, and the mean "
-            f"absolute change of the difference of two models. {ends}."
-        ),
         caption=f"What the shortcut changes on {count} {name}. Dashed: the claim's bound.",
         data=table.reset_index(),
         answers="CDE Table 6 and §10.9",
@@ -361,46 +350,11 @@ for name, part in parts.items():
 claims.verdicts()
 
 
-# %% tags=["hide-input"]
-def said(name):
-    """A part's findings."""
-    part = parts[name]
-    cut, counted = part.at(TESTED), part.conclusions(TESTED)
-    scores, sizes = part.change_of_scores(TESTED).mean(), cut["documents"]
-    recall = 100 * cut["recall"].groupby("set").first().mean()
-    descend = recipe.base.start == "minilm"
-    return f"""On {counted["sets"]} {name} of {sizes.min():,} to {sizes.max():,} documents, the
-    difference between two of {len(scores)} models moves by {change[name]} points of NDCG@10, at
-    most by {counted["largest change"]}. The surrogate's best {TESTED:,} hold {recall:.1f} % of the
-    relevant documents; BM25's score changes by {scores[LEXICAL]:+.2f} points, that of the trained
-    models{", which descend from the surrogate," if descend else ""} by
-    {scores[list(TRAINED)].mean():+.2f}. Of {counted["pairs"]} comparisons
-    {counted["significant by full search"]} are significant by full search; by the shortcut
-    {counted["vanish"]} vanish, {counted["appear"]} appear and {counted["flip"]} flip."""
-
-
-page.in_numbers(" ".join(said(name) for name in parts))
-
-
 # %% tags=["hide-cell"]
-def whether(over):
-    """What a part says of the shortcut: its interval against the claim's bound."""
-    if over.n < 2 or over.low < bound <= over.high:
-        return "whether it can is open"
-    return "it can" if over.high < bound else "it can not"
-
-
-said_by = {}
-for name, over in change.items():
-    said_by.setdefault(whether(over), []).append(f"on {name}")
-stands_in = ", and ".join(f"{' and '.join(of)} {what}" for what, of in said_by.items())
-shifts = " and by ".join(
-    f"{over.estimate:.2f} [{over.low:.2f}, {over.high:.2f}] points on {name}"
-    for name, over in change.items()
-)
+shifts = [f"{claims.shown(over, 2)} points on {name}" for name, over in change.items()]
 page.answer(
-    f"""{stands_in[0].upper()}{stands_in[1:]}: where models rank only the documents that a surrogate
-    finds first, the difference in NDCG@10 between two of them moves by {shifts}, in the mean."""
+    f"""Ranking only a surrogate's first finds moves the difference between two models by
+    {" and ".join([shifts[0], *(one.replace(" points", "") for one in shifts[1:])])}."""
 )
 
 # %% [markdown]

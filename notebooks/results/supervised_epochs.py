@@ -130,19 +130,15 @@ plots.table(pd.DataFrame({count: line(count) for count in TRIED}).T.rename_axis(
 with plots.figure(width=5.2, height=3.2) as (drawing, axis):
     charts.curves(axis, {settings.architecture: points})
     papers = claims.ledger()["cde-fig5-four-epochs"].paper_effect
-    look = {"color": plots.MUTED, "linestyle": "--", "linewidth": 1.2}
-    axis.axvline(papers, label="the paper's best number", **look)
+    charts.reference(axis, x=papers, name="the paper's best number", linestyle="--", linewidth=1.2)
     axis.legend(loc="best")
     axis.set_xticks(TRIED)
     axis.set_xlabel("epochs of the second phase (0: the first phase alone)")
     axis.set_ylabel("NDCG@10 out of domain, × 100")
 
 # %% tags=["hide-input"]
-means = ", ".join(f"{points[count].mean():.1f} at {count}" for count in TRIED)
 plots.show(
     drawing,
-    alt="Line chart of NDCG@10 out of domain over epochs of the second phase, a small point for "
-    f"each seed. Means: {means}. A dashed line marks the paper's best number, {papers:.0f}.",
     caption="Retrieval by the length of the second phase; small points are seeds, the line their "
     "mean.",
     data=results.rows.groupby(["epochs", "seed"])[["ndcg", "loss"]].mean().reset_index(),
@@ -190,26 +186,14 @@ fair = pd.concat([fair_gain(one) for one in points.index]) if several else None
 claims.verdicts()
 
 # %% tags=["hide-input"]
-each_best = ", ".join(str(epochs) for epochs in points.idxmax(axis=1))
-on_others = (
-    " With the number of epochs chosen on the other seeds, a second phase gains "
-    f"{table_interval(fair)}."
-    if several
-    else ""
-)
-page.in_numbers(
-    f"""Over {settings.seeds} seed(s), which are best at {each_best}, the best number of epochs is
-    {best}; the highest mean is at {points.mean().idxmax()}. Out of domain, NDCG@10
-    times 100 is {means} epoch(s); {TRIED[-1]} epochs differ from none by
-    {over_first(TRIED[-1])} points.{on_others}"""
-)
+on_others = f"""With the number of epochs chosen on the other seeds, a second phase gains
+    {table_interval(fair)} points."""
+page.in_numbers(on_others if several else "")
 
 # %% tags=["hide-cell"]
-too_wide = claims.told(BEST, "", "", otherwise=", too wide a range to name one")
 page.answer(
-    f"""Training runs are best at {best.estimate:.0f} [{best.low:.0f}, {best.high:.0f}] epochs in
-    the mean{too_wide} (the paper: four). The longest second phase changes NDCG@10 by
-    {over_first(TRIED[-1])} points against none."""
+    f"""Training runs are best at {claims.shown(best, 0)} epochs in the mean (the paper: four); the
+    longest second phase changes NDCG@10 by {over_first(TRIED[-1])}."""
 )
 
 # %% [markdown]

@@ -126,14 +126,8 @@ with plots.figure(width=7.0, height=3.4) as (drawing, axis):
 
 # %%
 means = {arm: results.score(arm=arm).mean() for arm in ARMS}
-best, least = max(means, key=means.get), min(means, key=means.get)
 plots.show(
     drawing,
-    alt=(
-        "NDCG@10 out of domain of six arms, a point for each seed and context: the highest mean in "
-        f"the own context is that of {best}, {means[best]:.1f}, the lowest that of {least}, "
-        f"{means[least]:.1f}."
-    ),
     caption="Retrieval on corpora that training never saw, by encoder, batches and context.",
     data=results.mean_by_run(),
     answers="CDE Table 1",
@@ -489,26 +483,12 @@ every_gain = {key: found for key, found in every_gain.items() if found}
 papers = {what: PAPER[arm] - PAPER[REFERENCE] for what, (arm, _) in list(GAINS.items())[:3]}
 with plots.figure(width=7.2, height=1.3 + 0.3 * len(every_gain)) as (drawing, axis):
     lines = {f"{what}, {of}": found for (what, of), found in every_gain.items()}
-    charts.forest(axis, lines, "points of NDCG@10 out of domain", bound=0)
-    marks = {place: papers[what] for place, (what, _) in enumerate(every_gain) if what in papers}
-    look = {"linestyle": "none", "markerfacecolor": "none", "markersize": 8}
-    diamonds = {"marker": "D", "color": plots.COLORS[1], "label": "the paper"}
-    axis.plot(list(marks.values()), list(marks), **look, **diamonds)
-    axis.legend(loc="lower left", bbox_to_anchor=(0, 1))
+    marks = {f"{what}, {of}": papers[what] for what, of in every_gain if what in papers}
+    charts.forest(axis, lines, "points of NDCG@10 out of domain", bound=0, marks=marks)
 
 # %% tags=["hide-input"]
-in_paper = {what: f"; the paper has {value:.1f}" for what, value in papers.items()}
 plots.show(
     drawing,
-    alt=(
-        "Points of NDCG@10 with intervals, by change and profile, and the paper's values as "
-        "diamonds: "
-        + "; ".join(
-            f"{what} at {of} {found.estimate:.1f} [{found.low:.1f}, {found.high:.1f}]"
-            f"{in_paper.get(what, '')}"
-            for (what, of), found in every_gain.items()
-        )
-    ),
     caption="What clustered batches and a contextual encoder gain, and what the right corpus does.",
     data=charts.interval_table(every_gain, ["gain", "profile"], "points").assign(
         paper=[papers.get(what) for what, _ in every_gain]
@@ -518,48 +498,19 @@ plots.show(
 )
 
 
-# %% tags=["hide-input"]
-def longer_says(other):
-    """What longer runs say, in a sentence."""
-    runs = longer[other]
-    gains = {what: long_interval(other, what) for what in DIFFERENCES}
-    said = "; ".join(f"{found} for {what}" for what, found in gains.items() if found)
-    return f"""At `{other}` the differences, in points over {runs.sets()} collections, are
-    {said}. """
-
-
-longer_told = "".join(longer_says(other) for other in longer)
-page.in_numbers(
-    f"""{longer_told}At `{profile}`, out of domain, in points of NDCG@10 and over {settings.seeds}
-    seed(s): bi-encoder {means[REFERENCE]:.1f} on shuffled and {means[SINGLE]:.1f} on clustered
-    batches; contextual encoder {means[f"{FULL}; {SHUFFLED}"]:.1f} and {means[BOTH]:.1f} (`cached`:
-    {means[f"{CACHED}; {SHUFFLED}"]:.1f} and {means[f"{CACHED}; {CLUSTERED}"]:.1f}). The paper has
-    {", ".join(f"{value:.1f}" for value in PAPER.values())} in the same order. The control that the
-    paper's table lacks: with its own corpus' context instead of another corpus' the contextual
-    encoder gains {contextual[BOTH]["own minus other"]} points."""
-)
-
 # %% tags=["hide-cell"]
 from cde_book.ledger import gates as known_gates
 from cde_book.verdicts import SCALES
 
 largest = min((profile, *longer), key=SCALES.index)
-one = every_gain.get((GAIN := next(iter(GAINS)), largest))
-batches_say = ""
-if one:
-    batches_say = f"""Clustered batches change the score of a bi-encoder by {one.estimate:.1f}
-    [{one.low:.1f}, {one.high:.1f}] points."""
-CONTEXT_GAIN = "contextual minus bi-encoder, clustered batches"
-added = long_interval(largest, CONTEXT_GAIN) if largest in longer else None
-encoder_says = ""
-if added:
-    encoder_says = f"""A contextual encoder adds {added.estimate:.1f} [{added.low:.1f},
-    {added.high:.1f}]."""
+one, added = every_gain.get((next(iter(GAINS)), largest)), None
+if largest in longer:
+    added = long_interval(largest, "contextual minus bi-encoder, clustered batches")
 ignores = known_gates()["reads-context"].otherwise in claims.reason(ENCODER_HELPS)
-page.answer(
-    f"""{batches_say} {encoder_says}
-    {"Ours ignores its context so far." if ignores else ""}"""
-)
+batches_say = one and f"Clustered batches change a bi-encoder's score by {claims.shown(one)} points"
+encoder_says = added and f"a contextual encoder adds {claims.shown(added)}"
+ours = ignores and "ours ignores its context"
+page.answer(f"{'; '.join(filter(None, (batches_say, encoder_says, ours)))}.")
 
 # %% [markdown]
 # ## What differs from the paper's setting

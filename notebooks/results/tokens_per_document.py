@@ -128,11 +128,6 @@ with plots.figure(width=5.6, height=3.4) as (drawing, axis):
 best_of = points.groupby("set").mean().idxmax(axis=1)
 plots.show(
     drawing,
-    alt=(
-        f"Line chart of NDCG@10 relative to the arm {FEWEST}, over vectors a document, a line for "
-        f"each of {len(SETS)} sets and small points for seeds. Means over seeds are highest for "
-        f"{', '.join(f'{name} at {best_of[name]}' for name in SETS)}."
-    ),
     caption=f"Retrieval with {TOTAL} context vectors, from few documents or from many; small "
     "points are seeds, lines their means.",
     data=results.rows[["arm", "set", "seed", "ndcg"]],
@@ -217,29 +212,12 @@ if agreed:
     claims.measure_runs(DIFFER, choosing, what)
 claims.verdicts()
 
-# %% tags=["hide-input"]
-checks = "With one seed, nothing can be said about whether these optima come back."
-if agreed:
-    checks = f"""An arm chosen for each set instead of one for all gains {gain} points on a seed
-    that had no part in the choice. Two seeds agree on the best arm of a set in
-    {100 * sum(agreed) / len(agreed):.0f} % of the cases (by luck {100 / len(arms):.0f} %)."""
-over_sets = ", ".join(f"{points[arm].mean():.1f} at {arm}" for arm in arms)
-page.in_numbers(
-    f"""With {TOTAL} context vectors, {len(arms)} ways to divide them and {settings.seeds} seed(s),
-    the {len(SETS)} sets have {page.mean_and_interval(optima)} different optima; arms that are all
-    equally good would have {chance:.1f}. {checks} Over all sets, NDCG@10 times 100 is {over_sets}
-    (vectors a document × documents)."""
-)
-
 # %% tags=["hide-cell"]
-differ = "With one seed nothing is left to choose by"
-if agreed:
-    differ = f"""A division chosen for each collection, instead of one for all, changes NDCG@10 by
-    {gain} points on a seed that had no part in the choice"""
+chosen = f"; a division for each collection changes it by {gain}" if agreed else ""
 lowest, highest = points.mean().min(), points.mean().max()
 page.answer(
-    f"""{differ}. In the mean over collections, NDCG@10 is {lowest:.1f} to {highest:.1f} points,
-    however {TOTAL} context vectors are divided."""
+    f"""NDCG@10 is {lowest:.1f} to {highest:.1f} in the mean, however {TOTAL} context vectors are
+    divided{chosen}."""
 )
 
 # %% [markdown]

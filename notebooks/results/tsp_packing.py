@@ -141,17 +141,8 @@ with plots.figure(width=7.0, height=3.4) as (drawing, axis):
     axis.legend(loc="best")
 
 # %% tags=["hide-input"]
-at_sizes = "; ".join(
-    f"clusters of {size}: {score(TSP, size).mean():.1f} against {score(RANDOM, size).mean():.1f}"
-    for size in SIZES
-)
 plots.show(
     drawing,
-    alt=(
-        "Line chart of NDCG@10 out of domain over cluster size, a line for each order of packing "
-        "and a small point for each seed. Greedy tour against random order, means over seeds: "
-        f"{at_sizes}."
-    ),
     caption="Retrieval by cluster size and order of packing; small points are seeds, lines their "
     "means.",
     data=results.rows.groupby(["arm", "seed"], sort=False)[["ndcg", "loss"]].mean().reset_index(),
@@ -167,7 +158,6 @@ plots.show(
 
 # %%
 from cde_book import gates
-from cde_studies.intervals import table_interval
 
 gates.of_recipe("tsp_packing", recipe, results)
 
@@ -193,28 +183,12 @@ more = claims.measure_runs(SMALL, gains[least] - gains[most], what)
 claims.verdicts()
 
 
-# %% tags=["hide-input"]
-def at_each_size(values):
-    """What differs at each cluster size, in words."""
-    return ", ".join(f"{values[size]} with clusters of {size}" for size in SIZES)
-
-
-found = {size: table_interval(gain) or f"{gain.mean():.1f}" for size, gain in gains.items()}
-harder = {size: of_run("loss", TSP, size) - of_run("loss", RANDOM, size) for size in SIZES}
-page.in_numbers(
-    f"""Out of domain and over {settings.seeds} seed(s), the greedy tour's gain in points of NDCG@10
-    is {at_each_size(found)}. The tour changes the training loss at the end by
-    {at_each_size({size: page.mean_and_interval(one) for size, one in harder.items()})} (nats)."""
-)
-
 # %% tags=["hide-cell"]
-page.answer(
-    f"""With neighbouring clusters packed together NDCG@10 out of domain is
-    {abs(helped.estimate):.1f} points {"lower" if helped.estimate < 0 else "higher"}
-    ({helped.low:.1f} to {helped.high:.1f}) than with random order. The gain is
-    {abs(more.estimate):.1f} points {"smaller" if more.estimate < 0 else "larger"}
-    ({more.low:.1f} to {more.high:.1f}) with small clusters than with large ones."""
+packed = claims.apart(
+    "NDCG@10 with neighbouring clusters packed together", helped, "random order", unit="points"
 )
+
+page.answer(f"{packed}; small clusters change the gain by {claims.shown(more)}.")
 
 # %% [markdown]
 # ## What differs from the paper's setting

@@ -11,7 +11,7 @@
 # any choice: news, statutes, forums, papers, dictionaries, films.
 
 # %%
-from cde_book import claims, gates, page, plots
+from cde_book import charts, claims, gates, page, plots
 from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("untuned_text")
@@ -156,10 +156,10 @@ with plots.figure(1, len(READERS), width=7.6, height=2.9, sharex=True, sharey=Tr
     axes,
 ):
     for axis, arm in zip(axes, READERS, strict=True):
-        axis.axhline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
-        axis.axvline(0, color=plots.MUTED, linewidth=0.8, linestyle=":")
-        axis.axhline(gains[arm].mean(), linewidth=1.2)
-        axis.plot(gains[LEXICAL], gains[arm], "o", markersize=4)
+        charts.reference(axis, x=0, y=0)
+        look = {"linestyle": "-", "linewidth": 1.2, "color": plots.COLORS[0]}
+        charts.reference(axis, y=gains[arm].mean(), name=f"mean of {arm}", **look)
+        charts.points(axis, {"": (gains[LEXICAL], gains[arm])}, markersize=4)
         axis.set_title(arm)
         axis.set_xlabel("BM25, points")
     axes[0].set_ylabel("encoder, points")
@@ -167,11 +167,6 @@ with plots.figure(1, len(READERS), width=7.6, height=2.9, sharex=True, sharey=Tr
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    alt=(
-        "A dot for each source of text: points of NDCG@10 that its own context is worth more than "
-        "that of other sources, to readers and to BM25. Means: "
-        + ", ".join(f"{arm} {gains[arm].mean():.2f}" for arm in gains)
-    ),
     caption="What the right corpus is worth on text that nobody tuned on, by source.",
     data=gains.reset_index(),
     answers="CDE §1 and §4.2",
@@ -260,27 +255,15 @@ for arm in READERS:
 claims.verdicts()
 
 
-# %% tags=["hide-input"]
+# %% tags=["hide-cell"]
 from cde_book.differences import in_words
 
-
-def said(difference):
-    """A difference in words."""
-    return in_words(results, DIFFERENCES[difference])
-
-
-page.in_numbers(
-    f"""Over {results.sets()} sources and {settings.seeds} seed(s), in points of NDCG@10, the own
-    context is worth {said(f"{GRADED}: own − other")} more than other sources' after graded lessons,
-    {said(f"{COARSE}: own − other")} after coarse ones, and {said(f"{UNTAUGHT}: own − other")} to a
-    reader without lessons. To BM25 the own document frequencies are worth
-    {counting.estimate:.1f} [{counting.low:.1f}, {counting.high:.1f}]."""
+foreign, without = (
+    in_words(results, DIFFERENCES[f"{GRADED}: own − {what}"]) for what in ("other", "MiniLM")
 )
-
-# %% tags=["hide-cell"]
 page.answer(
-    f"""Frozen MiniLM with a taught reader scores {said(f"{GRADED}: own − other")} points in its own
-    corpus' context against others', and {said(f"{GRADED}: own − MiniLM")} against no context."""
+    f"""Frozen MiniLM with a taught reader scores {foreign} points in its own corpus' context
+    against others', and {without} against no context."""
 )
 
 # %% [markdown]

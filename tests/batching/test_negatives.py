@@ -120,12 +120,29 @@ def test_hard_negatives_of_a_large_domain_are_those_of_a_small_one() -> None:
     assert (mined == true.argmax(axis=1)).mean() > 0.99
 
 
-def test_a_copy_of_the_labelled_document_is_mined_last_and_the_document_itself_never() -> None:
-    def at(*cosines: float) -> np.ndarray:
-        return np.array([[one, (1 - one**2) ** 0.5] for one in cosines], np.float32)
+def at(*cosines: float) -> np.ndarray:
+    """Vectors with these cosines to (1, 0), on one side of it; below 0 on the other."""
+    return np.array([[abs(one), np.sign(one) * (1 - one**2) ** 0.5] for one in cosines], np.float32)
 
-    queries = at(1.0, 1.0, 1.0, 1.0)
-    assert mine_hard_negatives(queries, at(1.0, 1.0, 0.3, 0.2), 3)[0].tolist() == [2, 3, 1]
+
+def test_false_negatives_are_mined_last_and_copies_of_the_labelled_document_never() -> None:
+    queries = np.array([[1, 0], [0.99, 0.01], [0.98, 0], [0.97, 0], [0.96, 0]], np.float32)
+    # 1 is a copy of 0; 4 is as near, and another document
+    documents = at(0.9, 0.9, 0.3, 0.2, -0.9)
+    assert mine_hard_negatives(queries, documents, 3)[0].tolist() == [2, 3, 4]
     # a margin below 0 makes false negatives of documents that score less than the labelled one
-    mined = mine_hard_negatives(queries, at(1.0, 0.9, 0.3, 0.2), 3, epsilon=-0.5)
-    assert mined[0].tolist() == [2, 3, 1]
+    mined = mine_hard_negatives(queries, at(1.0, 0.9, 0.3, 0.2, 0.1), 4, epsilon=-0.5)
+    assert mined[0].tolist() == [2, 3, 4, 1]
+    with pytest.raises(ValueError, match="pair 0 has too few documents for 4 .*: 3 of 5 do not"):
+        mine_hard_negatives(queries, documents, 4)
+
+
+@pytest.mark.parametrize("domains", [None, ["a", "a", "b", "a", "a", "a", "b"]])
+def test_no_answer_of_the_query_is_mined_nor_a_copy_of_one(domains: list[str] | None) -> None:
+    """Pairs 0, 1 and 2 ask one question; 3 has the text of its second answer."""
+    queries = at(1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.6)
+    documents = at(0.8, 0.99, 0.85, 0.99, 0.4, 0.3, 0.2)
+    mined = mine_hard_negatives(queries, documents, 1, domains).ravel().tolist()
+    assert mined[:3] == ([4, 4, 4] if domains is None else [4, 4, 6])
+    with pytest.raises(ValueError, match="0 of 4 do not answer it"):
+        mine_hard_negatives(np.ones((4, 8), np.float32), np.ones((4, 8), np.float32), 2)

@@ -118,6 +118,20 @@ def test_neighbours_on_the_tour_share_a_batch() -> None:
         assert labels_by_batch == [[0, 2, 4], [1, 3, 5]]
 
 
+def test_the_tour_of_a_domain_starts_where_the_seed_says() -> None:
+    """On a ring of 16 clusters, batches of two begin at even places or at odd ones."""
+    angles = 2 * np.pi * np.arange(16) / 16
+    ring = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    partitions = {
+        frozenset(
+            frozenset(batch.tolist())
+            for batch in pack_batches(range(16), 2, "tsp", ring, seed=seed)
+        )
+        for seed in range(8)
+    }
+    assert len(partitions) > 1
+
+
 def test_a_new_seed_is_a_new_order_and_the_same_seed_the_same() -> None:
     labels = np.repeat(np.arange(20), 5)
     same = [np.concatenate(pack_batches(labels, 10, seed=1)).tolist() for _ in range(2)]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from accelerate.data_loader import BatchSamplerShard
 from datasets import Dataset, DatasetDict
 from sentence_transformers import (
@@ -21,7 +22,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 
 import cde
 from cde.batching.packing import BatchSampler
-from cde.batching.sentence_trainer import EpochBatches
+from cde.batching.sentence_trainer import EpochBatches, filtered_loss
 from cde.data import Pairs
 from cde.models.encoder import load_tokenizer
 from cde.surrogate import Surrogate, minilm_folder
@@ -181,3 +182,22 @@ def test_what_cannot_be_clustered_is_told(rows: Dataset) -> None:
         cde.clustered_batches(domains=["a"] * 45)(rows, batch_size=SIZE)
     with pytest.raises(ValueError, match="no batch of 64"):
         make(rows, batch_size=64, drop_last=True)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -0.1, 0.2])
+def test_the_filtered_loss_leaves_out_what_equation_4_says(epsilon: float) -> None:
+    """Copies of an answer, which share a batch of neighbours, are no negatives of each other."""
+    queries = ["red boats", "ships in red", "a green house", "leek soup", "boats"]
+    documents = ["boats are red", "boats are red", "houses are green", "soup of leeks", "a boat"]
+    model = SentenceTransformer(str(minilm_folder()), device="cpu")
+    columns = [model.preprocess(texts) for texts in (queries, documents)]
+    loss = filtered_loss(model.eval(), epsilon, temperature=0.05)(columns, torch.zeros(5))
+    vectors = [model.encode(texts, convert_to_tensor=True) for texts in (queries, documents)]
+    surrogate = Surrogate(max_tokens=64, precision="float32")
+    left_out = cde.false_negatives(
+        surrogate.encode_queries(queries), surrogate.encode_documents(documents), epsilon
+    )
+    assert epsilon > 0 or (left_out[0, 1] and left_out[1, 0])
+    scores = (vectors[0] @ vectors[1].T / 0.05).masked_fill(torch.from_numpy(left_out), -torch.inf)
+    expected = torch.nn.functional.cross_entropy(scores, torch.arange(5))
+    assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-4)

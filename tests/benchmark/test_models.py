@@ -28,6 +28,7 @@ from cde.benchmark import (
 from cde.benchmark.contexts import draw, random_texts
 from cde.models import TASK_PREFIXES
 from cde.retrieval import rank, rerank, score_queries
+from cde.surrogate import minilm_folder
 from cde_studies.benchmark.offline import offline_tasks
 from tests.tiny_encoders import bi_encoder, contextual
 
@@ -285,6 +286,56 @@ def test_results_are_read_back_for_the_same_weights_and_data_alone(
     assert computed and other_weights != first
     other_data, computed = run(share=0.1)
     assert computed and other_data != first
+
+
+class Mine:
+    """An encoder of a user's, who trains it on: other vectors, and nothing that tells them apart."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def encode_documents(self, texts: Sequence[str]) -> Any:
+        generator = np.random.default_rng([self.seed, len(texts)])
+        return generator.normal(size=(len(texts), 8)).astype(np.float32)
+
+    encode_queries = encode_documents
+
+
+def test_results_of_an_encoder_without_a_fingerprint_are_never_read_back(tmp_path: Path) -> None:
+    tasks = offline_tasks(["DocstringRetrieval"], share=0.05)
+    kept, truth = (
+        [evaluate_tasks(Mine(seed), "mine", tasks, folder=at)["score"].tolist() for seed in (0, 1)]
+        for at in (tmp_path, None)
+    )
+    assert kept == truth and truth[0] != truth[1]
+
+
+def test_a_model_of_sentence_transformers_is_evaluated_as_it_is(tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    of, model = task("DocstringRetrieval"), SentenceTransformer(str(minilm_folder()), device="cpu")
+    model.max_seq_length = 16
+    rows = evaluate_tasks(model, "minilm", [of], folder=tmp_path).set_index("subset")["score"]
+    for subset in of.hf_subsets:
+        expected = cde.evaluate(model, as_set(of, subset))["ndcg@10"]
+        assert rows[subset] == pytest.approx(expected, abs=5.1e-6)
+
+
+@pytest.mark.parametrize("error", [KeyError("mine"), FileNotFoundError("mine"), ValueError("mine")])
+def test_an_error_of_a_task_s_own_code_is_shown_as_it_is(error: Exception) -> None:
+    known = offline_tasks(["DocstringRetrieval"], share=0.05)[0]
+
+    class Own(type(known)):  # type: ignore[misc]
+        metadata = known.metadata.model_copy(
+            update={"dataset": {"path": "own/data", "revision": "1"}}
+        )
+        data_loaded = False
+
+        def load_data(self, **_: Any) -> None:
+            raise error
+
+    with pytest.raises(type(error), match="mine"):
+        evaluate_tasks(cde.BM25(), "bm25", [Own()])
 
 
 def test_draws_are_repeated_where_something_is_drawn_and_nowhere_else() -> None:

@@ -70,7 +70,7 @@ from cde_book import plots
 with plots.figure() as (drawing, axes):
     axes.plot([1, 2], [3, 4])
 description = "One rising line from three to four, on plain axes."
-plots.show(drawing, description, "A line.", pd.DataFrame({"y": [3, 4]}))"""
+plots.show(drawing, "A line.", pd.DataFrame({"y": [3, 4]}), alt=description)"""
 
 
 class ToyBook:

@@ -20,7 +20,9 @@ def shown() -> str:
     with plots.figure() as (drawing, axes):
         axes.plot(DATA["x"], DATA["y"], label="line")
         axes.set_xlabel("x")
-    return plots.show(drawing, ALT, "A caption with <signs>.", DATA, answers="CDE Fig. 0").markup
+    return plots.show(
+        drawing, "A caption with <signs>.", DATA, answers="CDE Fig. 0", alt=ALT
+    ).markup
 
 
 def images(markup: str) -> dict[str, str]:
@@ -55,9 +57,9 @@ def test_a_figure_without_description_or_numbers_is_refused() -> None:
     with plots.figure() as (drawing, _):
         pass
     with pytest.raises(ValueError, match="40 characters"):
-        plots.show(drawing, "a plot", "caption", DATA)
+        plots.show(drawing, "caption", DATA, alt="a plot")
     with pytest.raises(ValueError, match="table of its numbers"):
-        plots.show(drawing, ALT, "caption", pd.DataFrame())
+        plots.show(drawing, "caption", pd.DataFrame(), alt=ALT)
 
 
 def luminance(colour: str) -> float:
@@ -88,7 +90,7 @@ def test_the_numbers_can_be_saved_with_all_their_digits() -> None:
     exact = pd.DataFrame({"name": ['a "b", c', "d"], "value": [1 / 3, 2e-17]})
     with plots.figure() as (drawing, axes):
         axes.plot([0, 1])
-    markup = plots.show(drawing, ALT, "A caption.", exact).markup
+    markup = plots.show(drawing, "A caption.", exact, alt=ALT).markup
     link = re.search(r'download="([^"]+\.csv)" href="data:text/csv;base64,([^"]+)"', markup)
     assert link is not None
     saved = pd.read_csv(io.BytesIO(base64.b64decode(link[2])))

@@ -10,7 +10,7 @@ import pytest
 from cde.intervals import Interval
 from cde_book import claims
 from cde_book.account import account
-from cde_book.claims import badges, measure, told
+from cde_book.claims import apart, badges, measure, shown, told
 from cde_book.ledger import ledger
 from cde_book.run_mode import RunMode
 
@@ -41,6 +41,24 @@ def test_the_sentence_follows_the_interval(
         low, high = interval
         measure(POSITIVE[0], Interval((low + high) / 2, low, high, 9, ""), "toy")
     assert told(POSITIVE[0], **SENTENCES) == sentence
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (Interval(0.84, 0.1, 1.5, 9, ""), "A is 0.8 [0.1, 1.5] points above B"),
+        (Interval(-0.84, -1.5, 0.1, 9, ""), "A is 0.8 [-0.1, 1.5] points below B"),
+        (2.0, "A is 2.0 points above B"),
+        (-2.0, "A is 2.0 points below B"),
+    ],
+)
+def test_a_difference_is_said_from_its_interval(found: Interval | float, sentence: str) -> None:
+    assert apart("A", found, "B", unit="points") == sentence
+
+
+def test_an_interval_in_words_has_the_digits_that_are_asked_for() -> None:
+    assert shown(Interval(0.84, -0.001, 1.5, 9, ""), 2) == "0.84 [0.00, 1.50]"
+    assert shown(-0.001, 2) == "0.00"
 
 
 def test_equal_verdicts_are_one_badge_and_none_is_forgotten(at_laptop: None) -> None:

@@ -7,15 +7,33 @@ import gzip
 import os
 import warnings
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
+from uuid import UUID
 
 import datasets
 import pandas as pd
+import polars
+import pyarrow
 import pytest
 
 import cde
 from cde import Index
-from cde.corpus.files import read_texts
+from cde.corpus.files import LARGEST, Source, counted, read_source
+from cde.storage import content_hash
+
+
+def read_texts(
+    path: Path, columns: dict[str, str] | None = None, largest: int = LARGEST
+) -> tuple[dict[str, str], list[str]]:
+    """Texts by id, and what was left out."""
+    documents, left_out = read_source(Source.of(path, columns, largest))
+    return {one.id: one.text for one in documents}, left_out
+
+
+def hashed(place: str, text: str) -> str:
+    """The name of a row without an id."""
+    return f"{place}#{content_hash([text], 12)}"
 
 
 @pytest.fixture
@@ -42,7 +60,7 @@ TEXTS = {
     "zipped": "ropes",
     "one": "tides",
     "two": "Red sails",
-    "rows.jsonl:4": "without a name",
+    hashed("rows.jsonl", "without a name"): "without a name",
     "7": "a number",
 }
 
@@ -50,15 +68,16 @@ TEXTS = {
 def test_every_file_is_read_in_the_order_of_paths(folder: Path) -> None:
     texts, left_out = read_texts(folder)
     assert list(texts.items()) == list(TEXTS.items())
-    assert left_out == []
+    assert left_out == ["picture.png (files of kind .png are not read)"]
+    (folder / "picture.png").unlink()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert Index.from_folder(str(folder)).ids == tuple(TEXTS)
+        assert Index.from_folder(str(folder), cde.BM25()).ids == tuple(TEXTS)
 
 
 def test_one_file_is_a_folder_of_one(folder: Path) -> None:
     assert read_texts(folder / "a.txt")[0] == {"a.txt": TEXTS["a.txt"]}
-    assert list(read_texts(folder / "rows.jsonl")[0]) == ["one", "two", "rows.jsonl:4", "7"]
+    assert set(read_texts(folder / "rows.jsonl")[0]) < set(TEXTS)
 
 
 def test_what_cannot_be_read_is_listed_and_the_rest_indexed(folder: Path) -> None:
@@ -66,20 +85,21 @@ def test_what_cannot_be_read_is_listed_and_the_rest_indexed(folder: Path) -> Non
     (folder / "d.md").write_bytes("über".encode("latin-1"))
     (folder / "e.jsonl").write_text('{"text": 3}\n["text"]\n{"text": "whole"}\n{"text": " "}\n{')
     (folder / "f.jsonl.gz").write_bytes(b"no gzip")
-    with pytest.warns(UserWarning, match="9 documents were read, 7 left out") as caught:
-        index = Index.from_folder(folder)
-    assert set(index.ids) == {*TEXTS, "e.jsonl:3"}
+    with pytest.warns(UserWarning, match="9 documents were read, 8 left out") as caught:
+        index = Index.from_folder(folder, cde.BM25())
+    assert set(index.ids) == {*TEXTS, hashed("e.jsonl", "whole")}
     said = str(caught[0].message)
     assert caught[0].filename == __file__
+    assert "2 × empty" in said
     for name in ("c.txt (empty)", "d.md (not UTF-8 at byte 0)", "e.jsonl:4 (empty)", "f.jsonl.gz"):
         assert name in said
-    assert said.count('expected a JSON object with the string field "text"') == 3
+    assert said.count('e.jsonl:1 (expected a JSON object with the string field "text"') == 1
 
 
 def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         read_texts(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="holds no document .*: it has no .txt, .md"):
+    with pytest.raises(ValueError, match=r"holds no document .*\.txt, .*: it is empty"):
         read_texts(tmp_path)
     (tmp_path / "empty.txt").write_text("")
     with pytest.raises(ValueError, match=r"holds no document .*: empty.txt \(empty\)"):
@@ -91,8 +111,11 @@ def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
 
 def test_an_id_that_occurs_twice_is_refused(folder: Path) -> None:
     (folder / "twice.jsonl").write_text('{"id": "one", "text": "again"}')
-    with pytest.raises(ValueError, match="twice.jsonl: the id 'one' occurs more than once"):
-        Index.from_folder(folder)
+    with pytest.raises(ValueError, match="twice.jsonl: the id 'one' occurs in .*rows.jsonl too"):
+        Index.from_folder(folder, cde.BM25())
+    unnamed = read_texts(folder, {"id": ""})[0]
+    assert unnamed[hashed("twice.jsonl", "again")] == "again"
+    assert unnamed[hashed("rows.jsonl", "tides")] == "tides"
 
 
 def test_of_a_beir_folder_the_corpus_alone_is_read(
@@ -147,16 +170,14 @@ def test_a_spreadsheet_may_separate_by_semicolons(tmp_path: Path) -> None:
     assert read_texts(tmp_path) == ({"1": "boats, red"}, [])
 
 
-def test_rows_without_ids_are_named_by_their_place(tmp_path: Path) -> None:
-    written([{"text": "a\nb"}, {"text": "c"}], tmp_path, ".csv")
-    written([{"text": "d"}, {"text": "e"}], tmp_path, ".parquet")
-    texts, _ = read_texts(tmp_path)
-    assert texts == {
-        "table.csv:2": "a\nb",  # its line, where a row may have several
-        "table.csv:4": "c",
-        "table.parquet:1": "d",
-        "table.parquet:2": "e",
-    }
+def test_rows_without_ids_are_named_by_their_content(tmp_path: Path) -> None:
+    """So that a row above them changes no name; equal rows are one document."""
+    file = written([{"text": "a\nb"}, {"text": "c"}, {"text": "c"}], tmp_path, ".csv")
+    texts, left_out = read_texts(tmp_path)
+    assert texts == {hashed("table.csv", text): text for text in ("a\nb", "c")}
+    assert left_out == ["table.csv (a row that is there already)"]
+    file.write_text("text\nnew\nc\n")
+    assert hashed("table.csv", "c") in read_texts(tmp_path)[0]
 
 
 @pytest.mark.parametrize("kind", [".csv", ".jsonl", ".parquet", ".txt"])
@@ -186,13 +207,13 @@ def test_a_line_far_above_the_limit_is_passed_over(tmp_path: Path) -> None:
 def test_bad_rows_cost_themselves_alone(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("text,n\nfür,1\n".encode() + b"\xfc\xfe,2\nx,3,4\n,5\ngut,6\n")
     (tmp_path / "b.jsonl").write_bytes(b'{"text": "one"}\n{"text": "\xff"}\n{"text": "two"}\n')
-    data = gzip.compress(b'{"text": "whole"}\n' * 5_000)
+    data = gzip.compress("".join(f'{{"text": "{row}"}}\n' for row in range(5_000)).encode())
     (tmp_path / "c.jsonl.gz").write_bytes(data[: len(data) // 2])
     (tmp_path / "d.parquet").write_bytes(b"PAR1 no parquet")
     (tmp_path / "e.csv").write_bytes(b"")
     kept, left_out = read_texts(tmp_path)
-    whole = [text for text in kept.values() if text != "whole"]
-    assert whole == ["für", "gut", "one", "two"] and len(kept) < 4 + 5_000
+    assert [*kept.values()] == ["für", "gut", "one", "two", *map(str, range(len(kept) - 4))]
+    assert len(kept) < 4 + 5_000
     expected = [
         "a.csv:3 (not UTF-8)",
         "a.csv:4 (3 columns, expected 2)",
@@ -251,6 +272,56 @@ def test_tables_that_are_no_corpus_are_refused() -> None:
         Index(several, encoder=cde.BM25())
     with pytest.raises(TypeError, match="is a stream"):
         Index(several["train"].to_iterable_dataset(), encoder=cde.BM25())
+
+
+BIG = 2**63 - 1
+
+
+@pytest.mark.parametrize("kind", [".parquet", ".jsonl", ".csv"])
+def test_ids_are_kept_to_their_last_digit(kind: str, tmp_path: Path) -> None:
+    written([{"id": BIG - 1, "text": "a"}, {"id": BIG, "text": "b"}], tmp_path, kind)  # type: ignore[dict-item]
+    assert list(read_texts(tmp_path)[0]) == [str(BIG - 1), str(BIG)]
+
+
+def test_ids_that_would_change_are_refused() -> None:
+    day, key = date(2026, 11, 27), UUID(int=7)
+    rows = [{"id": one, "text": "a"} for one in (BIG, key, day, 3.0)]
+    assert Index(rows, encoder=cde.BM25()).ids == (str(BIG), str(key), "2026-11-27", "3")
+    for one in (2.0**60, 1.5, True, b"raw", [1]):
+        with pytest.raises(ValueError, match="the id .* is of type"):
+            Index([{"id": one, "text": "a"}], encoder=cde.BM25())
+
+
+def test_every_container_gives_the_same_documents() -> None:
+    frame = pd.DataFrame(ROWS).assign(year=[1, 2, 3])
+    expected = [*Index(frame, encoder=cde.BM25())]
+    assert expected[1].metadata == {"year": 2}
+    records = frame.to_dict(orient="records")
+    mapping = {row["id"]: {k: v for k, v in row.items() if k != "id"} for row in records}
+    for table in (records, mapping, pyarrow.Table.from_pandas(frame), polars.from_pandas(frame)):
+        assert [*Index(table, encoder=cde.BM25())] == expected
+
+
+def test_what_is_not_read_is_told_by_its_kind(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.rst", "page.html", "README", "data.json"):
+        (tmp_path / name).write_text("text")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out" / "secret.txt").write_text("another's")
+    (tmp_path / "in" / "a.txt").write_text("inside")
+    (tmp_path / "in" / "folder").symlink_to(tmp_path / "out")
+    (tmp_path / "in" / "file.txt").symlink_to(tmp_path / "out" / "secret.txt")
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/in/caf\xe9.txt")).write_text("Latin-1")
+    texts, left_out = read_texts(tmp_path / "in")
+    assert texts == {"a.txt": "inside"}
+    assert sorted(left_out) == [
+        "caf?.txt (its name is not UTF-8)",
+        "file.txt (a link out of the folder)",
+        "folder (a link to a folder)",
+    ]
+    texts, left_out = read_texts(tmp_path)
+    assert {"a.txt", "b.rst", "out/secret.txt", "in/a.txt"} <= set(texts)
+    assert counted(left_out).startswith("1 × ") and "kind .html are not read" in counted(left_out)
 
 
 def test_the_home_folder_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cde.data.duplicates import first_occurrences, minhash_signatures
+from cde.data.installed import first_occurrences, minhash_signatures
 
 
 def shingles(text: str) -> set[tuple[str, ...]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cde.data import RetrievalSet
-from cde.data.folder import load_pairs, load_retrieval
+from cde.data.readers import folder_pairs as load_pairs
+from cde.data.readers import folder_retrieval as load_retrieval
 
 WriteBeir = Callable[..., Path]
 WriteLines = Callable[[Path, Sequence[Any]], Path]
@@ -306,3 +309,49 @@ def test_a_damaged_byte_in_a_gzipped_file_is_a_value_error_that_names_the_file(
         )
         with pytest.raises(ValueError, match=r"pairs\.jsonl\.gz"):
             load_pairs(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["corpus.jsonl", "queries.jsonl", "qrels/test.tsv", "exclude.tsv", "pairs.jsonl"]
+)
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(
+    name: str, tmp_path: Path, write_beir: WriteBeir
+) -> None:
+    folder = write_beir(tmp_path / "beir")
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    # whoever opens it reads nothing, and does not wait
+    writer = threading.Thread(target=lambda: (folder / name).write_bytes(b""), daemon=True)
+    writer.start()
+    load: Callable[[Path], object] = load_retrieval
+    if name == "pairs.jsonl":
+        (folder / "corpus.jsonl").unlink()
+        (folder / "queries.jsonl").unlink()
+        load = load_pairs
+    with pytest.raises(FileNotFoundError, match=rf"{name} is not a regular file"):
+        load(folder)
+
+
+def test_a_field_of_any_length_is_read_and_no_message_is_as_long(
+    tmp_path: Path, write_beir: WriteBeir
+) -> None:
+    """Python's reader of CSV takes fields of at most 131,072 characters."""
+    long = "x" * 200_000
+    folder = write_beir(tmp_path / "beir", qrels={"test": f"q1\td1\t2\t{long}\n", "dev": ""})
+    assert load_retrieval(folder).qrels == {"q1": {"d1": 2}}
+    for line in (f"q1\td1\t{long}", f"{long}\td1\t1", f"q1\t{long}\t1\nq1\t{long}\t2"):
+        (folder / "qrels" / "dev.tsv").write_text(line)
+        with pytest.raises(ValueError, match=r"grade|judge") as caught:
+            load_retrieval(folder, "dev")
+        assert len(str(caught.value)) < 1500
+
+
+def test_a_corpus_without_documents_is_refused_whatever_is_to_be_dropped(
+    tmp_path: Path, write_beir: WriteBeir
+) -> None:
+    folder = write_beir(tmp_path / "beir")
+    (folder / "corpus.jsonl").unlink()
+    (folder / "corpus.jsonl.gz").write_bytes(b"")
+    for drop_unknown in (False, True):
+        with pytest.raises(ValueError, match="holds no documents: its corpus is empty"):
+            load_retrieval(folder, drop_unknown=drop_unknown)

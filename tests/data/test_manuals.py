@@ -21,6 +21,13 @@ def kept() -> pd.DataFrame:
     return table[table["repeats"] == ""]
 
 
+def test_a_name_falls_into_words_and_a_description_into_sentence_and_rest() -> None:
+    assert manuals.words_of("CreateQueueRequest.QueueName") == "create queue request queue name"
+    sentence, rest = "Deletes a queue.", "All messages in it are lost and nobody can read them."
+    assert manuals.split_sentence(f"{sentence} {rest}") == (sentence, rest)
+    assert manuals.split_sentence(f"Deletes. {rest}") is None
+
+
 def test_no_family_is_on_two_sides(kept: pd.DataFrame) -> None:
     assert len(kept[["family", "part"]].drop_duplicates()) == len(kept["family"].unique())
 

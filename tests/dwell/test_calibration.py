@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cde.models import BiEncoder
-from cde.models.pooling import mean_of_tokens, mean_of_unit_parts
+from cde.models.backbones import mean_of_tokens, mean_of_unit_parts
 from cde_studies.dwell.calibration import BothOrders, calibrated, even_out
 
 TEXTS = [

@@ -40,7 +40,7 @@ TEXTS = [
 def untrained(seed: int = 0) -> BiEncoder:
     torch.manual_seed(seed)
     model = BiEncoder(BiEncoderConfig(backbone=BACKBONE, max_tokens=64))
-    ready: BiEncoder = model.ready(load_tokenizer("minilm"), "sdpa", "cpu", "float32")
+    ready: BiEncoder = model.set_up(load_tokenizer("minilm"), "sdpa", "cpu", "float32")
     return ready
 
 

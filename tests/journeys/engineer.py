@@ -98,7 +98,9 @@ def journey(place: Path) -> None:
     with step("Index.from_folder") as said:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            index = cde.Index.from_folder(place / "docs", cde.Surrogate(max_tokens=64))
+            index = cde.Index.from_folder(
+                place / "docs", cde.Surrogate(max_tokens=64), on_long="truncate"
+            )
         listed = [str(one.message) for one in caught if "left out" in str(one.message)]
         rely(len(listed) == 1 and f"{NEWCOMER} (empty)" in listed[0], "empty files are listed")
         rely(index.ids == tuple(files), "each other file is a document, in order of path")
@@ -112,7 +114,8 @@ def journey(place: Path) -> None:
     with step("save, and load in a new process") as said:
         folder = index.save(place / "networkx.index")
         rely(in_another_process(folder) == seen(index), "a loaded index gives identical results")
-        said.append(f"{sum(path.stat().st_size for path in folder.iterdir()):,} bytes, identical")
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        said.append(f"{size:,} bytes, identical")
 
     with step("cde index search, on the shell") as said:
         command = [sys.executable, "-m", "cde.cli", "index", "search", str(folder), QUESTION]
@@ -127,13 +130,27 @@ def journey(place: Path) -> None:
         index.add({NEWCOMER: texts[NEWCOMER]})
         first = index.search(summaries[NEWCOMER], depth=1)["id"][0]
         rely(first == NEWCOMER, f"{NEWCOMER} is found by its own summary; {first} was")
-        index.save(folder)
-        rely(len(cde.Index.load(folder)) == DOCUMENTS + 1, "the saved index has it too")
+        saved = cde.Index.load(folder)
+        saved.add({NEWCOMER: texts[NEWCOMER]})
+        rely(len(cde.Index.load(folder)) == DOCUMENTS + 1, "another process sees it at once")
         index.remove(NEWCOMER)
         ranking = index.search(summaries[NEWCOMER], depth=len(index) + 1)["id"]
         rely(NEWCOMER not in set(ranking), f"{NEWCOMER} is gone")
         rely(index.fingerprint == before, "the index is as it was")
         said.append(f"{summaries[NEWCOMER]!r} found it")
+
+    with step("a week of edits, kept in step") as said:
+        draws, here = random.Random(1), {name: texts[name] for name in files}
+        for _ in range(7):
+            here.pop(draws.choice(sorted(here)))
+            moved = draws.choice(sorted(here))
+            here[f"moved/{moved}"] = here.pop(moved)
+            here[draws.choice(sorted(here))] += " It was edited."
+            done = saved.sync(here)
+            rely(len(done.moved) == 1 and len(done.changed) <= 2, f"only what changed: {done}")
+        found = {one.id: one.text for one in cde.Index.load(folder)}
+        rely(found == here, "the index is its source")
+        said.append(str(done))
 
     queries = {name: summaries[name] for name in index.ids}
     qrels = {name: {name: 1} for name in queries}
@@ -176,12 +193,12 @@ def journey(place: Path) -> None:
         said.append(f"{contextual!r}, NDCG@10 {scores['contextual']:.3f}")
 
     with step("what is damaged or foreign is refused") as said:
-        vectors = next(folder.glob("vectors-*.npy"))
-        data = bytearray(vectors.read_bytes())
+        weights = next(folder.glob("encoder-*/model.safetensors"))
+        data = bytearray(weights.read_bytes())
         data[-1] ^= 1
-        vectors.write_bytes(data)
+        weights.write_bytes(data)
         for loaded, options, expected in (
-            (folder, {}, vectors.name),
+            (folder, {}, weights.name),
             (place / "networkx.index", {"encoder": cde.Surrogate(max_tokens=32)}, "another enc"),
         ):
             try:

@@ -34,7 +34,7 @@ import cde
 import cde.models.encoder
 from cde.data import RetrievalSet
 from cde.models import ContextualConfig, ContextualEncoder, CorpusEncoder
-from cde.models.corpus import draw_context
+from cde.models.contextual import draw_context
 from cde.surrogate import minilm_folder
 from cde_studies.encoder.untrained import on_purpose
 
@@ -220,6 +220,18 @@ def test_a_context_that_is_too_small_is_left_so_or_filled_with_null_tokens_or_re
         min(np.abs(short - filled).max(), np.abs(short - twice).max(), np.abs(filled - twice).max())
         > 1e-4
     )
+
+
+def test_documents_that_fill_a_context_up_are_drawn_by_the_seed() -> None:
+    model = contextual(context_size=60)
+    vectors = torch.from_numpy(model.embed_context(CORPUS[:3]))
+    rows = [
+        rows_of_any(model.with_context(CORPUS[:3], seed=seed, fill="repeat"), vectors)
+        for seed in (0, 0, 1)
+    ]
+    assert rows[0] == rows[1] != rows[2]
+    assert rows[0][:3] == rows[2][:3] == [0, 1, 2]
+    assert all(10 <= one[3:].count(row) <= 28 for one in rows for row in range(3))
 
 
 def rows_of_any(encoder: CorpusEncoder, vectors: Tensor) -> list[int]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import cde
 from cde.models import BiEncoder, ContextualEncoder
-from cde.models.weights import with_known_rows, without_known_rows
+from cde.models.weights import with_minilm_rows, without_minilm_rows
 
 WORDS = "backbone.embeddings.word_embeddings.weight"
 
@@ -42,16 +42,16 @@ def changed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 @pytest.mark.parametrize("change", [dict, changed])
 def test_what_is_left_out_comes_back_to_the_bit(tensors, change) -> None:
     whole = change(tensors)
-    small = without_known_rows(whole)
+    small = without_minilm_rows(whole)
     assert WORDS not in small
-    assert same_bits(with_known_rows(small), dict(whole))
+    assert same_bits(with_minilm_rows(small), dict(whole))
     assert sum(tensor.numel() for tensor in small.values()) < sum(
         tensor.numel() for name, tensor in whole.items() if name != WORDS
     ) + 5 * (384 + 1)
 
 
 def test_rows_of_nought_that_differ_in_sign_are_kept_apart(tensors) -> None:
-    table = without_known_rows(changed(tensors))
+    table = without_minilm_rows(changed(tensors))
     (values,) = [tensor for name, tensor in table.items() if name.endswith("@values")]
     assert torch.signbit(values[1]).all() and not torch.signbit(values[0]).any()
 
@@ -66,11 +66,11 @@ def test_rows_of_nought_that_differ_in_sign_are_kept_apart(tensors) -> None:
 )
 def test_other_tables_stay_as_they_are(tensors, other) -> None:
     whole = {**tensors, WORDS: other(tensors[WORDS])}
-    assert same_bits(without_known_rows(whole), whole)
+    assert same_bits(without_minilm_rows(whole), whole)
 
 
 def test_what_knows_no_missing_rows_stays_as_it_is(tensors) -> None:
-    assert same_bits(with_known_rows(tensors), dict(tensors))
+    assert same_bits(with_minilm_rows(tensors), dict(tensors))
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -78,7 +78,7 @@ def test_two_stages_are_saved_small_and_read_whole(tied: bool, tmp_path: Path) -
     model = ContextualEncoder.from_backbone("minilm", layers=1, tie_token_embeddings=tied)
     with torch.no_grad():
         model.first_stage.backbone.embeddings.word_embeddings.weight[7] += 1
-    model.save_pretrained(tmp_path, without_known_rows(model.state_dict()))
+    model.save_pretrained(tmp_path, without_minilm_rows(model.state_dict()))
     assert (tmp_path / "model.safetensors").stat().st_size < 20e6
     read = ContextualEncoder.from_pretrained(tmp_path)
     assert same_bits(dict(read.state_dict()), dict(model.state_dict()))
@@ -86,7 +86,7 @@ def test_two_stages_are_saved_small_and_read_whole(tied: bool, tmp_path: Path) -
 
 def test_rows_that_do_not_fit_are_an_error(tensors, tmp_path: Path) -> None:
     model = BiEncoder.from_backbone("minilm", layers=1)
-    model.save_pretrained(tmp_path, without_known_rows(model.state_dict()))
+    model.save_pretrained(tmp_path, without_minilm_rows(model.state_dict()))
     stored = load_file(tmp_path / "model.safetensors")
     (rows,) = [name for name in stored if name.endswith("@changed-rows-of-minilm")]
     stored[rows] = torch.tensor([40_000], dtype=torch.int32)

@@ -10,7 +10,7 @@ import torch
 from tiny_models import BACKBONES, FAMILIES, new_model, random_context
 
 from cde.models import BiEncoder, BiEncoderConfig, ContextualEncoder
-from cde.models.reader import ContextReader
+from cde.models.stages import ContextReader
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -81,6 +81,9 @@ def test_a_matched_reader_whitens() -> None:
     torch.testing.assert_close(
         torch.cov(reader.query(words).detach().T), torch.eye(12), atol=1e-3, rtol=0
     )
+    for part in (reader.query, reader.key):
+        mean = part(words).detach().mean(dim=0)
+        torch.testing.assert_close(mean, torch.zeros(12), atol=1e-3, rtol=0)
     assert torch.equal(reader.query.weight, reader.key.weight)
     unmatched = ContextReader(12, matched=False)
     before = unmatched.query.weight.clone()

@@ -27,7 +27,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from cde.models import ContextualConfig, ContextualEncoder
 from cde.models.attention import ATTENTION_NAME
-from cde.models.pooling import mean_of_chunks, mean_of_parts, mean_of_tokens, to_the_left
+from cde.models.backbones import mean_of_chunks, mean_of_parts, mean_of_tokens, to_the_left
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -38,11 +38,12 @@ import cde
 from cde.batching.clustering import cluster_vectors
 from cde.batching.packing import BatchSampler
 from cde.corpus.files import read_texts
-from cde.data import RetrievalSet
+from cde.data import Pairs, RetrievalSet
 from cde.models import BiEncoderConfig, ContextualConfig
 from cde.models.weights import read_config, read_weights
 from cde.retrieval import rerank, score_queries
 from cde.training.loss import contrastive_loss
+from cde.training.runs import run_key
 from cde_book.checkout import PACKAGES
 from cde_book.ledger import read_ledger
 from cde_book.parameters import Parameter, declared_parameters, parse_assignments
@@ -443,6 +444,7 @@ draws = st.lists(
         st.tuples(st.just("sample"), st.tuples(numbers, numbers)),
         st.tuples(st.just("sample_per_domain"), st.tuples(numbers)),
         st.tuples(st.just("split"), st.tuples(mostly("train", "test"))),
+        st.tuples(st.just("select"), st.tuples(mostly([0, 1], [True, False], [0.5], [5], 1))),
     ),
     max_size=1,
 )
@@ -549,7 +551,7 @@ TARGETS: dict[str, Target] = {
             ),
             draws,
         ),
-        ("queries", "documents", "domains", "ids", "name", "size", "seed", "split"), 40,
+        ("queries", "documents", "domains", "ids", "name", "size", "seed", "split", "rows"), 60,
     ),
     "RetrievalSet": Target(
         use_retrieval_set,
@@ -570,6 +572,16 @@ TARGETS: dict[str, Target] = {
         lambda case: repr(cde.TrainConfig(**case)),
         st.one_of(one_or_two(CONFIG), st.fixed_dictionaries({"model": GOOD_MODEL})),
         (*CONFIG, "setting"), 60,
+    ),
+    "train": Target(
+        lambda case: cde.train(**case),
+        st.fixed_dictionaries({"config": anything}, optional={"pairs": anything, "plan": anything}),
+        ("config",),
+    ),
+    "run_key": Target(
+        lambda case: run_key(cde.TrainConfig(), Pairs(["a"] * 4, ["b"] * 4), **case),
+        some(hard_negatives=mostly([[0]] * 4, anything), plan=mostly([[0, 1]], anything), loss=anything),
+        ("hard_negatives", "plan", "loss"),
     ),
     "BiEncoderConfig": Target(
         lambda case: BiEncoderConfig(**case),

@@ -19,7 +19,7 @@ from cde.training.runs import train
 
 def watch(begun: list[int], end: signal.Signals | None, at: int) -> None:
     """Note each step that is begun; at one of them, end this process and its launcher."""
-    whole = Trainer._one
+    whole = Trainer._take_step
 
     def watched(self: Trainer, batch: Any, number: int) -> dict[str, float]:
         if end is not None and number == at:
@@ -29,7 +29,7 @@ def watch(begun: list[int], end: signal.Signals | None, at: int) -> None:
         begun.append(number)
         return whole(self, batch, number)
 
-    Trainer._one = watched  # type: ignore[method-assign]
+    Trainer._take_step = watched  # type: ignore[method-assign]
 
 
 def compute_otherwise() -> None:

@@ -120,15 +120,14 @@ def indexing(shared: Path) -> Work:
     """An index of a folder, built in parts by a tiny encoder, which is kept in it."""
     from tiny_encoders import bi_encoder
 
-    from cde.corpus import build_index
+    from cde import Index
 
     encoder = bi_encoder()
 
     def work(folder: Path) -> list[Any]:
-        index = build_index(TEXTS, folder / "index", encoder=encoder, part=4)
-        files = sorted(path for path in (folder / "index").rglob("*") if path.is_file())
-        kept = [path for path in files if path.name != "timing.json"]
-        return [index.fingerprint, [[path.name, digest(path.read_bytes())] for path in kept]]
+        index = Index.build(TEXTS, folder / "index", encoder=encoder, part=4)
+        model = next((folder / "index").glob("encoder-*/model.safetensors"))
+        return [index.fingerprint, digest(model.read_bytes())]
 
     return work
 

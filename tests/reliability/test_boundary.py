@@ -18,7 +18,8 @@ from safetensors.torch import load_file, save_file
 from tiny_encoders import bi_encoder, contextual
 
 import cde
-from cde.data.folder import load_pairs, load_retrieval
+from cde.data.readers import folder_pairs as load_pairs
+from cde.data.readers import folder_retrieval as load_retrieval
 from cde.data.sets import LARGEST_GRADE
 from cde.models.weights import read_weights
 from cde.retrieval import rank, rerank, score_queries
@@ -421,8 +422,8 @@ class OfWords:
 
 
 def test_zeros_are_taken_from_an_encoder_that_says_what_they_mean() -> None:
-    toy = cde.RetrievalSet(["a", "b"], ["x", "y"], ["q", "r"], ["x", "z"], {"q": {"a": 1}})
-    # nothing is judged for the other query
+    judged = {"q": {"a": 1}, "r": {"a": 0}}  # nothing is relevant for the other query
+    toy = cde.RetrievalSet(["a", "b"], ["x", "y"], ["q", "r"], ["x", "z"], judged)
     assert cde.evaluate(OfWords([[1, 0], [0, 0]]), toy)["ndcg@10"] == 0.5
     with pytest.raises(ValueError, match="OfWords gave .* of 2 queries, 2 have only zeros"):
         cde.evaluate(OfWords(np.zeros((2, 2))), toy)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from stages import TEXTS
 from tiny_encoders import bi_encoder
 
-from cde import storage
-from cde.corpus import Index, build_index, building, saving
+from cde import Index, storage
+from cde.corpus import index
 from cde.data import installed, pydocs, sources
 from cde.storage import (
     DamageWarning,
@@ -139,7 +139,7 @@ def test_a_part_of_an_interrupted_build_that_is_damaged_is_embedded_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder, asked = bi_encoder(), []
-    expected = build_index(TEXTS, tmp_path / "whole", encoder=encoder, part=8).fingerprint
+    expected = Index.build(TEXTS, tmp_path / "whole", encoder=encoder, part=8).fingerprint
 
     class Killed(BaseException):
         pass
@@ -148,43 +148,23 @@ def test_a_part_of_an_interrupted_build_that_is_damaged_is_embedded_again(
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(building, "write_index", killed)
-        build_index(TEXTS, tmp_path / "built", encoder=encoder, part=8)
-    embed = building.embedded
+        patch.setattr("cde.corpus.table.Table.finish", killed)
+        Index.build(TEXTS, tmp_path / "built", encoder=encoder, part=8)
+    embed = index.embedded
 
-    def noted(model: object, texts: list[str], role: str) -> NDArray[np.float32]:
-        asked.append(list(texts))
-        return embed(model, texts, role)
+    def noted(model: object, texts: list[str], *more: object) -> NDArray[np.float32]:
+        asked.extend(texts)
+        return embed(model, texts, *more)
 
-    monkeypatch.setattr(building, "embedded", noted)
-    parts = sorted((tmp_path / "built" / ".building").glob("*.part"))
-    draws = random.Random(0)
-    for part in parts[:3]:
-        # the sign of a number: finite, of the same shape, and wrong
+    monkeypatch.setattr(index, "embedded", noted)
+    for part in sorted((tmp_path / "built").glob("rows-*/data/*.lance")):
         data = part.read_bytes()
-        part.write_bytes(flipped(data, 8 * draws.randrange(len(data) // 2, len(data)) + 7))
+        for place in range(0, 8 * len(data), 8 * 97):
+            data = flipped(data, place)
+        part.write_bytes(data)
     with pytest.warns(DamageWarning, match="made again"):
-        again = build_index(TEXTS, tmp_path / "built", encoder=encoder, part=8)
-    assert len(asked) == 3 and again.fingerprint == expected
-
-
-def test_an_index_that_is_saved_while_it_is_read_is_read_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between its manifest and its files another process may put others in their place."""
-    encoder = bi_encoder()
-    index = Index(TEXTS[:5], encoder=encoder)
-    folder = index.save(tmp_path / "index")
-    other = Index(TEXTS[5:9], encoder=encoder)
-    check, saves = storage.differing_file, [other]
-
-    def after_a_save(place: Path, files: dict[str, str]) -> tuple[str, str] | None:
-        while saves:
-            saves.pop().save(folder)
-        return check(place, files)
-
-    monkeypatch.setattr(saving, "differing_file", after_a_save)
-    assert list(Index.load(folder).texts) == TEXTS[5:9]
+        again = Index.build(TEXTS, tmp_path / "built", encoder=encoder, part=8)
+    assert sorted(asked) == sorted(TEXTS) and again.fingerprint == expected
 
 
 def test_what_is_set_aside_replaces_nothing_that_was(tmp_path: Path) -> None:

@@ -177,14 +177,14 @@ class Stopped(BaseException):
 def stopped_after(config: cde.TrainConfig, steps: int, folder: Path) -> Path:
     """A folder with a checkpoint of an unfinished run."""
     trainer = Trainer(config, PAIRS, folder)
-    one = trainer._one
+    taken = trainer._take_step
 
     def step(batch: Any, number: int) -> dict[str, float]:
         if number == steps:
             raise Stopped
-        return one(batch, number)
+        return taken(batch, number)
 
-    trainer._one = step  # type: ignore[method-assign]
+    trainer._take_step = step  # type: ignore[method-assign]
     with pytest.raises(Stopped):
         trainer.run()
     return folder / "checkpoint.pt"

@@ -21,8 +21,8 @@ from stages import TEXTS
 from test_command import EXPERIMENT, ROOT, ToyBook
 from tiny_encoders import bi_encoder
 
-from cde.corpus import Index, build_index
-from cde.corpus.saving import locked
+from cde import Index
+from cde.corpus.table import locked
 from cde.storage import alone
 from cde_book import chapter_run
 from cde_book.chapters import Chapter
@@ -157,18 +157,20 @@ def test_two_runs_and_two_that_record(
 INDEX = """
 from stages import TEXTS
 from tiny_encoders import bi_encoder
-from cde.corpus import build_index, building, folders
-encoder, embed = bi_encoder(), building.embedded
-def noted(model, texts, role):
-    with open("embedded.txt", "a") as file:
-        print(len(texts), file=file)
-    return embed(model, texts, role)
-building.embedded = noted
+from cde import Index
+from cde.corpus import index as module
+encoder, embed = bi_encoder(), module.embedded
+def noted(model, texts, role, *more):
+    if texts:
+        with open("embedded.txt", "a") as file:
+            print(len(texts), file=file)
+    return embed(model, texts, role, *more)
+module.embedded = noted
 def work(number, step):
     if step == "build":
-        build_index(TEXTS, "index", encoder=encoder, part=4)
+        Index.build(TEXTS, "index", encoder=encoder, part=4)
     else:
-        folders.change_folder("index", add={f"{step} {number}": f"a text of {number}"})
+        Index.load("index").add({f"{step} {number}": f"a text of {number}"})
     return 0
 """
 
@@ -180,7 +182,7 @@ def test_two_that_index_one_folder_and_two_that_add_to_it(tmp_path: Path) -> Non
     twice.do("build", locked(tmp_path / "index"))
     parts = (tmp_path / "embedded.txt").read_text().split()
     assert parts == ["4"] * (len(TEXTS) // 4), "each part was embedded once"
-    alone_built = build_index(TEXTS, tmp_path / "other", encoder=bi_encoder(), part=4)
+    alone_built = Index.build(TEXTS, tmp_path / "other", encoder=bi_encoder(), part=4)
     assert Index.load(tmp_path / "index").fingerprint == alone_built.fingerprint
     twice.do("add", locked(tmp_path / "index"))
     twice.end()

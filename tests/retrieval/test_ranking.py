@@ -5,16 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars
 import pytest
+import pytrec_eval
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from sentence_transformers import CrossEncoder
 
 from cde.data import RetrievalSet
 from cde.lexical import BM25
-from cde.retrieval import Rankings, evaluate, rank, rerank, score_queries, search
+from cde.retrieval import Hybrid, Rankings, compare, evaluate, rank, rerank, score_queries, search
 
 Vectors = NDArray[np.float32]
 
@@ -464,10 +469,155 @@ def test_evaluate_is_the_mean_over_queries_of_the_scores_of_the_ranking() -> Non
     assert evaluate(encoder, toy)["ndcg@10"] == pytest.approx(by_hand, abs=1e-6)
 
 
-def test_only_documents_within_the_depth_are_ranked() -> None:
-    toy = RetrievalSet(["d1", "d2"], ["boat boat", "boat hill"], ["q"], ["boat"], {"q": {"d2": 1}})
-    assert evaluate(BM25(), toy, ["recall@10"], depth=1) == {"recall@10": 0.0}
-    assert evaluate(BM25(), toy, ["recall@10"], depth=2) == {"recall@10": 1.0}
+class Alike:
+    """An encoder of few whole numbers, so that many documents tie."""
+
+    def encode_queries(self, texts: Sequence[str]) -> Vectors:
+        return np.array([[1 + len(text) % 3, 1] for text in texts], np.float32)
+
+    encode_documents = encode_queries
+
+
+@pytest.mark.parametrize("system", [BM25(), Alike()])
+@given(
+    lengths=st.lists(st.integers(1, 3), min_size=12, max_size=30),
+    answer=st.integers(0, 11),
+    own=st.booleans(),
+)
+def test_a_measure_is_trec_eval_s_of_the_whole_ranking_whatever_the_depth(
+    system: Any, lengths: list[int], answer: int, own: bool
+) -> None:
+    """Of equal texts the later ids come first, also where they are more than are ranked."""
+    names = [f"d{row:02}" for row in range(len(lengths))]
+    texts = ["boat " * length for length in lengths]
+    query = names[3] if own else "q"
+    qrels, metrics = {query: {names[answer]: 2, names[7]: 1}}, ["ndcg@10", "recall@1", "map@3"]
+    toy = RetrievalSet(names, texts, [query], ["boat"], qrels, {query: frozenset({names[5]})})
+    run = dict(rank(system, toy, depth=len(names))[query])
+    assert len(run) == len(names)
+    for one in (names[5], query):
+        if one == names[5] or answer != 3:
+            run.pop(one, None)
+    trec = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10", "recall.1", "map_cut.3"})
+    expected = trec.evaluate({query: run})[query]
+    for depth in (1, 10, 11, 1000):
+        assert list(evaluate(system, toy, metrics, depth).values()) == pytest.approx(
+            [expected[name] for name in ("ndcg_cut_10", "recall_1", "map_cut_3")]
+        )
+
+
+def test_queries_without_a_judgement_are_left_out_and_counted() -> None:
+    """As trec_eval and mteb do; one that is judged, with nothing relevant, scores 0."""
+    toy = RetrievalSet(
+        ["a", "b"], ["red boats", "soup"], ["q", "r", "s"], ["boats", "soup", "x"], {"q": {"a": 1}}
+    )
+    with pytest.warns(UserWarning, match="2 of 3 queries have no judgement, and are left out"):
+        assert evaluate(BM25(), toy) == {"ndcg@10": 1.0}
+    judged = replace(toy, qrels={"q": {"a": 1}, "r": {"b": 0}, "s": {}})
+    with pytest.warns(UserWarning, match="1 of 3 queries"):
+        assert evaluate(BM25(), judged) == {"ndcg@10": 0.5}
+    with pytest.warns(UserWarning, match="1 of 3 queries"):
+        compared = compare(BM25(), BM25(k1=2.0), judged)
+    assert set(compared.queries.index) == {"q", "r"}
+    for of_none in (lambda one: evaluate(BM25(), one), lambda one: compare(BM25(), BM25(), one)):
+        with pytest.raises(ValueError, match="has no judged query to evaluate on"):
+            of_none(replace(toy, qrels={}))
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_vectors_that_are_not_finite_are_refused(bad: float) -> None:
+    """One such document came first for every query."""
+    good, spoilt = np.eye(4, dtype=np.float32), np.eye(4, dtype=np.float32)
+    spoilt[2, 1] = bad
+    with pytest.raises(
+        ValueError, match="those of 1 documents are not, of which the first is row 2"
+    ):
+        search(good, spoilt)
+    with pytest.raises(ValueError, match="those of 1 queries are not"):
+        search(spoilt, good)
+
+
+class Gives:
+    """A ranker that gives what a test wants."""
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> Any:
+        return self.given
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (None, TypeError, "rankings of Gives must be a mapping of query ids → .* they are None"),
+        ([{"d01": 1.0}], TypeError, "rankings of Gives must be a mapping"),
+        ({"q": ["d01"]}, TypeError, "of 'q' there is"),
+        ({"q": {"d01": "9", "d02": "10"}}, TypeError, "scores of the query 'q' must be numbers"),
+        ({"q": {"d01": [1.0, 2.0]}}, TypeError, "scores of the query 'q' must be numbers"),
+        ({"q": {"d01": 1.0, "d02": math.nan}}, ValueError, "scores must be finite .* 'd02' is nan"),
+        ({"q": {"d01": math.inf}}, ValueError, "scores must be finite"),
+        (
+            {"q": {"zz": 1.0, "d01": 2.0}},
+            ValueError,
+            "1 documents are not in the corpus, such as zz",
+        ),
+        ({"q": {7: 1.0}}, TypeError, "must be strings"),
+        ({"other": {"d01": 1.0}}, ValueError, "are of other queries than those of .* 'other'"),
+    ],
+)
+def test_a_ranker_s_answer_is_checked_wherever_it_is_used(
+    given: Any, error: type[Exception], message: str
+) -> None:
+    toy, system = judged({"q": {"d01": 1}, "r": {"d02": 1}}), Gives(given)
+    for use in (
+        lambda: rank(system, toy),
+        lambda: evaluate(system, toy),
+        lambda: compare(BM25(), system, toy),
+        lambda: Hybrid([BM25(), system]).rank(toy),
+        lambda: rerank(system, toy, {"q": {"d01": 1.0}}),
+    ):
+        with pytest.raises(error, match=message):
+            use()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pd.DataFrame({"text": ["a"]}),
+        pd.Series([1.0]),
+        polars.Series([1.0]),
+        CrossEncoder.__new__(CrossEncoder),
+        None,
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_what_has_another_rank_than_a_ranker_is_refused(other: Any) -> None:
+    toy = judged({"q": {"d01": 1}, "r": {"d02": 1}})
+    for use in (
+        lambda: evaluate(other, toy),
+        lambda: compare(other, BM25(), toy),
+        lambda: Hybrid([other]).rank(toy),
+        lambda: rerank(other, toy, {}),
+    ):
+        with pytest.raises(TypeError, match=f"{type(other).__name__} cannot rank"):
+            use()
+
+
+@pytest.mark.parametrize("what", [["x"], None, {"q": {"d": 1}}])
+def test_what_is_no_retrieval_set_is_refused(what: Any) -> None:
+    for use in (
+        lambda: evaluate(BM25(), what),
+        lambda: compare(BM25(), BM25(), what),
+        lambda: rank(BM25(), what),
+        lambda: rerank(BM25(), what, {}),
+        lambda: Hybrid([BM25()]).rank(what),
+    ):
+        with pytest.raises(TypeError, match="retrieval_set must be a RetrievalSet"):
+            use()
 
 
 def test_a_set_without_queries_is_named() -> None:

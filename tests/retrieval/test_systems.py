@@ -74,6 +74,18 @@ def test_scores_are_those_of_the_evaluator_of_sentence_transformers(
     assert 0.1 < ours["ndcg@10"] < 0.9
 
 
+def test_its_evaluator_takes_our_encoders(several: RetrievalSet) -> None:
+    evaluator = InformationRetrievalEvaluator(
+        dict(zip(several.query_ids, several.queries, strict=True)),
+        dict(zip(several.document_ids, several.documents, strict=True)),
+        {query: set(judged) for query, judged in several.qrels.items()},
+        write_csv=False,
+    )
+    encoder = cde.Surrogate()
+    theirs = evaluator(encoder)["cosine_ndcg@10"]
+    assert theirs == pytest.approx(cde.evaluate(encoder, several)["ndcg@10"], abs=1e-6)
+
+
 def test_where_it_differs_from_the_evaluator_it_is_by_ties_and_by_ids_of_both_sides(
     model: SentenceTransformer,
 ) -> None:
@@ -114,7 +126,7 @@ def test_it_is_compared_fused_and_indexed_as_other_systems_are(
     assert same.queries["first"].mean() == pytest.approx(alone["ndcg@10"])
     assert (same.queries["difference"] == 0).all()
     assert len(cde.Hybrid([model, cde.BM25()]).rank(few, 5)) == 8
-    index = cde.Index(few, encoder=model)
+    index = cde.Index(few, encoder=model, on_long="truncate")
     assert repr(index) == "Index(8 documents, 384 dimensions; SentenceTransformer)"
     assert cde.evaluate(index, few) == pytest.approx(alone, abs=1e-9)
     index.save(tmp_path / "index")

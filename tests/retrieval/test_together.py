@@ -10,6 +10,7 @@ from scipy import stats
 
 import cde
 from cde import Index, RetrievalSet
+from cde.intervals import paired_test
 from cde.lexical import BM25
 from cde.retrieval import Hybrid, compare, rank
 
@@ -66,6 +67,16 @@ def test_a_comparison_is_the_paired_test_of_its_queries() -> None:
     assert made.p_value == pytest.approx(float(t), abs=0.05)
     turned = compare(cde.BM25(k1=0.1, b=1.0), cde.BM25(), corpus)
     assert turned.difference.estimate == pytest.approx(-made.difference.estimate)
+
+
+def test_the_swaps_of_a_comparison_are_drawn_by_its_seed() -> None:
+    corpus = cde.load_retrieval("pydocs/rich")
+    made = {seed: compare(cde.BM25(), cde.BM25(b=0.9), corpus, seed=seed) for seed in (0, 1, 2)}
+    for seed, one in made.items():
+        table = one.queries.loc[sorted(one.queries.index, key=corpus.query_ids.index)]
+        again = paired_test(table["first"].tolist(), table["second"].tolist(), seed)
+        assert (one.p_value, one.difference) == (again.p_value, again.difference)
+    assert len({one.p_value for one in made.values()}) > 1
 
 
 def test_a_system_is_no_better_than_itself() -> None:

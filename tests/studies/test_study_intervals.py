@@ -169,6 +169,23 @@ def test_an_interval_over_clusters_covers_the_mean_where_values_of_a_cluster_are
         clustered_interval([1.0, 2.0], ["a"])
 
 
+def test_a_value_counts_as_much_in_a_large_cluster_as_in_a_small_one() -> None:
+    """Against drawing clusters and laying their values end to end."""
+    generator = np.random.default_rng(0)
+    clusters = np.repeat(np.arange(30), np.arange(1, 31))
+    values = clusters + generator.normal(0, 1, len(clusters))  # the larger, the higher
+    interval = clustered_interval(values, clusters.tolist())
+    held = [values[clusters == one] for one in range(30)]
+    means = [
+        np.concatenate([held[one] for one in generator.integers(0, 30, 30)]).mean()
+        for _ in range(4000)
+    ]
+    assert interval.estimate == pytest.approx(values.mean())
+    assert [interval.low, interval.high] == pytest.approx(
+        np.percentile(means, [2.5, 97.5]).tolist(), rel=0.02
+    )
+
+
 def test_numbers_of_runs_as_text_are_mean_and_interval_and_a_single_run_is_called_so() -> None:
     assert mean_and_interval([1.0, 2.0, math.nan, 3.0]) == "2.0 [-0.5, 4.5]"
     assert mean_and_interval([0.1, 0.2], digits=2) == "0.15 [-0.49, 0.79]"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tiny_encoders import backbone_folder
 from torch import Tensor
 
 import cde
@@ -178,7 +179,7 @@ def test_an_interrupted_run_ends_with_the_numbers_of_an_uninterrupted_one(
     model, expected = Trainer(config, pairs, tmp_path / "whole").run()
 
     calls = 0
-    whole_step = Trainer._one
+    whole_step = Trainer._take_step
 
     def interrupted(self: Trainer, batch: Any, step: int) -> dict[str, float]:
         nonlocal calls
@@ -187,7 +188,7 @@ def test_an_interrupted_run_ends_with_the_numbers_of_an_uninterrupted_one(
             raise KeyboardInterrupt
         return whole_step(self, batch, step)
 
-    monkeypatch.setattr(Trainer, "_one", interrupted)
+    monkeypatch.setattr(Trainer, "_take_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
         Trainer(config, pairs, tmp_path / "cut").run()
     resumed = Trainer(config, pairs, tmp_path / "cut")
@@ -218,7 +219,7 @@ def test_gradient_lengths_are_those_of_the_weights_and_the_first_stage_has_its_p
 ) -> None:
     config = TrainConfig(**SMALL)
     trainer = Trainer(config, pairs)
-    row = trainer._one(next(trainer.prepared.batches()), 0)
+    row = trainer._take_step(next(trainer.prepared.batches()), 0)
     squares = {
         name: float((weight.grad.double() ** 2).sum())
         for name, weight in trainer.model.named_parameters()
@@ -229,10 +230,10 @@ def test_gradient_lengths_are_those_of_the_weights_and_the_first_stage_has_its_p
     assert row["first_stage_gradient_norm"] == pytest.approx(first**0.5, rel=1e-4)
     # what no batch reads has no gradient, and a bi-encoder no first stage
     unread = Trainer(dataclasses.replace(config, null_share=1.0), pairs)
-    row = unread._one(next(unread.prepared.batches()), 0)
+    row = unread._take_step(next(unread.prepared.batches()), 0)
     assert row["first_stage_gradient_norm"] == 0 < row["gradient_norm"]
     plain = Trainer(dataclasses.replace(config, architecture="bi-encoder"), pairs)
-    assert "first_stage_gradient_norm" not in plain._one(next(plain.prepared.batches()), 0)
+    assert "first_stage_gradient_norm" not in plain._take_step(next(plain.prepared.batches()), 0)
 
 
 def test_the_rate_warms_up_and_falls_to_nothing(pairs: Pairs) -> None:
@@ -307,8 +308,25 @@ def test_equal_documents_are_no_negatives_of_each_other() -> None:
     config = TrainConfig(
         batches="random", filter_epsilon=None, **{**SMALL, "batch_size": 4, "context_size": 2}
     )
-    prepared = Preparation(config, texts, build_model(config).tokenizer, ("", ""))
+    tokenizer = build_model(config).tokenizer
+    prepared = Preparation(config, texts, tokenizer, ("", ""))
     assert np.argwhere(prepared.left_out(np.arange(4))).tolist() == [[0, 1], [1, 0]]
+    hard = np.array([[1], [2], [0], [2]])
+    prepared = Preparation(config, texts, tokenizer, ("", ""), hard_negatives=hard)
+    # a column for each hard negative follows: two of them are the document of rows 0 and 1
+    expected = [[0, 1], [0, 4], [0, 6], [1, 0], [1, 4], [1, 6], [2, 5], [2, 7]]
+    assert np.argwhere(prepared.left_out(np.arange(4))).tolist() == expected
+    # columns are those of the batch, whatever its rows
+    assert np.argwhere(prepared.left_out(np.array([2, 0]))).tolist() == [[1, 2], [1, 3]]
+
+
+def test_the_context_of_a_batch_is_drawn_by_the_run_s_seed(pairs: Pairs) -> None:
+    rows, drawn = np.arange(8), []
+    for seed in (0, 0, 1):
+        config = TrainConfig(batches="random", filter_epsilon=None, **{**SMALL, "seed": seed})
+        prepared = Preparation(config, pairs, build_model(config).tokenizer, ("", ""))
+        drawn.append(prepared._context(rows).tolist())
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 @pytest.mark.parametrize(
@@ -345,6 +363,12 @@ def test_numbers_of_numpy_are_numbers_and_the_warm_up_is_shorter_than_the_run() 
     assert type(config.steps) is int
     assert TrainConfig(steps=12).warmup == 1
     assert TrainConfig(steps=50_000).warmup == 1000
+    assert TrainConfig(steps=50, warmup_steps=0).warmup == 0
+
+
+def test_a_limit_of_tokens_that_is_not_given_is_the_devices() -> None:
+    assert TrainConfig(chunk_tokens=512).token_limits(gpu=False) == (512, 16_384)
+    assert TrainConfig(uncached_tokens=0).token_limits(gpu=True) == (32_768, 0)
 
 
 def test_a_setting_that_does_not_exist_is_named() -> None:
@@ -387,7 +411,7 @@ def test_dropout_falls_otherwise_in_every_step_process_and_seed(pairs: Pairs) ->
     def loss(step: int, rank: int = 0, seed: int = 0) -> float:
         one = Trainer(dataclasses.replace(config, seed=seed), pairs, model=model)
         one.processes = Processes(rank)
-        return one._one(batch, step)["loss"]
+        return one._take_step(batch, step)["loss"]
 
     drawn = [loss(0), loss(1), loss(2), loss(0, rank=1), loss(1, rank=1), loss(0, seed=1)]
     assert len({round(one, 5) for one in drawn}) == len(drawn)
@@ -419,7 +443,7 @@ def test_the_loss_of_a_step_is_that_of_its_settings(pairs: Pairs) -> None:
     options = {"temperature": 0.1, "symmetric": True, "hardness": 3.0}
     masked = torch.from_numpy(batch.left_out)
     expected = contrastive_loss(queries, torch.cat([documents, hard]), masked=masked, **options)
-    row = trainer._one(batch, 0)
+    row = trainer._take_step(batch, 0)
     assert row["loss"] == pytest.approx(float(expected.loss), rel=1e-4)
     assert row["accuracy"] == expected.accuracy and row["masked"] == expected.masked
     # every setting counts
@@ -442,9 +466,9 @@ def test_a_step_follows_the_gradient_of_its_own_batch(pairs: Pairs) -> None:
     second = Trainer(config, pairs, model=model)
     batches = second.prepared.batches()
     first, then = next(batches), next(batches)
-    alone = Trainer(config, pairs, model=model)._one(then, 1)
-    before = second._one(first, 0)
-    after = second._one(then, 1)
+    alone = Trainer(config, pairs, model=model)._take_step(then, 1)
+    before = second._take_step(first, 0)
+    after = second._take_step(then, 1)
     assert after["gradient_norm"] == pytest.approx(alone["gradient_norm"], rel=1e-5)
     assert before["gradient_norm"] != pytest.approx(alone["gradient_norm"], rel=1e-3)
 
@@ -463,7 +487,7 @@ def test_weights_decay_at_their_rate(pairs: Pairs) -> None:
         )
         trainer = Trainer(config, pairs)
         before = {name: one.detach().clone() for name, one in trainer.model.named_parameters()}
-        trainer._one(next(trainer.prepared.batches()), 0)
+        trainer._take_step(next(trainer.prepared.batches()), 0)
         ended[decay] = {name: one.detach() for name, one in trainer.model.named_parameters()}
     trained = [name for name, one in before.items() if not torch.equal(ended[0.0][name], one)]
     assert len(trained) > 5
@@ -555,6 +579,129 @@ def test_what_changes_a_run_changes_its_key(
     assert len(set(keys)) == len(keys)
 
 
+#: another value of each setting, beside those it needs
+CHANGED: dict[str, dict[str, Any]] = {
+    "data": {"data": "pydocs/rich"},
+    "pairs": {"pairs": 10_000},
+    "architecture": {"architecture": "bi-encoder"},
+    "start": {"start": "elsewhere/model"},
+    "layers": {"layers": 2},
+    "first_stage_layers": {"first_stage_layers": 2},
+    "model": {"model": {"dropout": 0.1}},
+    "attention": {"attention": "gated"},
+    "context_size": {"context_size": 2},
+    "context_from": {"context_from": "fixed"},
+    "vectors_per_document": {"vectors_per_document": 2},
+    "null_share": {"null_share": 0.5},
+    "trains": {"trains": "reader", "attention": "gated"},
+    "batches": {"batches": "random"},
+    "cluster_size": {"cluster_size": 9},
+    "cluster_by": {"cluster_by": "documents"},
+    "order": {"order": "random"},
+    "surrogate_tokens": {"surrogate_tokens": 9},
+    "filter_epsilon": {"filter_epsilon": 0.1},
+    "filter_threshold": {"filter_threshold": 0.1, "filter_epsilon": None},
+    "hard_negatives": {"hard_negatives": 1},
+    "batch_size": {"batch_size": 6},
+    "chunk_tokens": {"chunk_tokens": 50},
+    "uncached_tokens": {"uncached_tokens": 50},
+    "share_negatives": {"share_negatives": False},
+    "temperature": {"temperature": 0.5},
+    "symmetric": {"symmetric": True},
+    "hardness": {"hardness": 1.0},
+    "learning_rate": {"learning_rate": 0.5},
+    "warmup_steps": {"warmup_steps": 3},
+    "final_rate": {"final_rate": 0.5},
+    "clip_gradients": {"clip_gradients": 0.5},
+    "weight_decay": {"weight_decay": 0.5},
+    "steps": {"steps": 50},
+    "query_tokens": {"query_tokens": 9},
+    "document_tokens": {"document_tokens": 11},
+    "context_tokens": {"context_tokens": 9},
+    "precision": {"precision": "bfloat16"},
+    "checkpoint_every": {"checkpoint_every": 3},
+    "evaluate_every": {"evaluate_every": 3},
+    "seed": {"seed": 5},
+}
+
+
+def test_each_setting_moves_the_key_of_a_run(pairs: Pairs) -> None:
+    config = TrainConfig(**SMALL)
+    assert set(CHANGED) == {field.name for field in dataclasses.fields(TrainConfig)}
+    keys = {run_key(dataclasses.replace(config, **changes), pairs) for changes in CHANGED.values()}
+    assert len(keys | {run_key(config, pairs)}) == len(CHANGED) + 1
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_each_file_of_the_folder_that_a_run_starts_from_moves_its_key(
+    sharded: bool, pairs: Pairs, tmp_path: Path
+) -> None:
+    folder = backbone_folder(tmp_path, "bert")
+    if sharded:
+        (folder / "model.safetensors").rename(folder / "part-1.safetensors")
+        weight_map = {"embeddings.word_embeddings.weight": "part-1.safetensors"}
+        index = folder / "model.safetensors.index.json"
+        index.write_text(json.dumps({"weight_map": weight_map}))
+    config = TrainConfig(start=str(folder), **SMALL)
+    keys, files = {run_key(config, pairs)}, sorted(folder.iterdir())
+    for path in files:
+        path.write_bytes(path.read_bytes() + b" ")
+        keys.add(run_key(config, pairs))
+    assert len(keys) == len(files) + 1 and len(files) >= 4
+    (folder / "vocab.txt").write_text("a tokenizer of another kind")
+    assert run_key(config, pairs) not in keys
+
+
+def test_tables_of_positions_are_in_the_key_by_their_numbers(pairs: Pairs) -> None:
+    """Whatever they are kept in: the bytes of one table of int64 are those of two of int32."""
+    config = TrainConfig(**SMALL)
+    for name, rows in (("hard_negatives", 64), ("plan", 6)):
+        table = np.arange(rows)[:, None] % 64
+        narrow, pair = table.astype(np.int32), table.astype(np.int64).view(np.int32)
+        keys = [run_key(config, pairs, **{name: one}) for one in (table, narrow, pair)]
+        assert keys[0] == keys[1] != keys[2]
+
+
+def numbers_on_the_way(model: Any, tests: Any, depth: int = 1) -> dict[str, float]:
+    """Numbers of a test on the way, by a setting."""
+    return {"depth": float(depth)}
+
+
+def test_settings_of_a_test_on_the_way_are_in_the_key(pairs: Pairs) -> None:
+    config = TrainConfig(evaluate_every=2, **SMALL)
+    given: dict[str, Any] = {"tests": [cde.RetrievalSet.from_pairs(pairs, 3)]}
+    tested = [numbers_on_the_way, *(partial(numbers_on_the_way, depth=depth) for depth in (2, 3))]
+    keys = {run_key(config, pairs, evaluate_on_the_way=one, **given) for one in tested}
+    assert len(keys | {run_key(config, pairs, **given)}) == 4
+    depth = 5
+
+    def hidden(model: Any, tests: Any) -> dict[str, float]:
+        return {"depth": float(depth)}
+
+    with pytest.raises(ValueError, match="evaluate_on_the_way uses variables"):
+        run_key(config, pairs, evaluate_on_the_way=hidden, **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"config": "pydocs"}, "config must be a TrainConfig; it is 'pydocs'"),
+        ({"pairs": ["a"]}, r"pairs must be a Pairs; it is \['a'\]"),
+        ({"tests": ["a"]}, "tests: each must be a RetrievalSet; it is 'a'"),
+        ({"hard_negatives": "mined"}, "hard_negatives must be an array of real numbers"),
+        ({"hard_negatives": [[0.5]] * 64}, "hard_negatives must be a table of positions"),
+        ({"hard_negatives": [[1]] * 63}, "hard_negatives must have a row for each of the 64"),
+        ({"hard_negatives": [[-1]] * 64}, "hard_negatives names pairs -1 to -1; there are 64"),
+        ({"plan": [[1], [2, 3]]}, "plan must be an array of real numbers"),
+    ],
+)
+def test_what_a_run_cannot_be_made_of_is_refused_by_name(
+    given: dict[str, Any], said: str, pairs: Pairs, private_cache: Path
+) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^{said}"):
+        train(**{"config": TrainConfig(**SMALL), "pairs": pairs, **given})
+
+
 def test_a_second_phase_starts_from_the_first_ones_weights(pairs: Pairs) -> None:
     first = TrainConfig(
         architecture="bi-encoder", batches="random", filter_epsilon=None, **{**SMALL, "seed": 12}
@@ -630,14 +777,14 @@ def test_a_plan_is_followed_and_survives_an_interruption(pairs: Pairs, tmp_path:
     assert without_times(metrics) != without_times(sampled)
 
     broken = Trainer(config, pairs, tmp_path, plan=plan)
-    take, taken = broken._one, iter(range(5))
+    take, taken = broken._take_step, iter(range(5))
 
     def fail(batch: Any, step: int) -> dict[str, float]:
         if next(taken, None) is None:
             raise KeyboardInterrupt
         return take(batch, step)
 
-    broken._one = fail  # type: ignore[method-assign]
+    broken._take_step = fail  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         broken.run()
     again, resumed = Trainer(config, pairs, tmp_path, plan=plan).run()

@@ -28,9 +28,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from cde.hardware import Precision
+from cde.models.backbones import mean_of_tokens, to_the_left
 from cde.models.configuration import check_settings
 from cde.models.encoder import TextEncoder, load_tokenizer, save_folder
-from cde.models.pooling import mean_of_tokens, to_the_left
 from cde.models.weights import fetch_folder, fill, read_config, read_weights
 
 __all__ = ["EncoderDecoder", "EncoderDecoderConfig", "Rotation", "rotary_frequencies"]
@@ -199,7 +199,7 @@ class EncoderDecoder(TextEncoder):
         with torch.no_grad():
             # T5 expects embeddings of unit variance, BERT's are smaller
             model.model.shared.weight.copy_(words / words.std())
-        return model.ready(load_tokenizer(tokenizer), "sdpa", device, precision)  # type: ignore[no-any-return]
+        return model.set_up(load_tokenizer(tokenizer), "sdpa", device, precision)
 
     @classmethod
     def from_backbone(
@@ -230,7 +230,7 @@ class EncoderDecoder(TextEncoder):
                 if "relative_attention_bias" not in name
             }
         fill(model.model, tensors, str(path_or_repository))
-        return model.ready(load_tokenizer(folder), "sdpa", device, precision)  # type: ignore[no-any-return]
+        return model.set_up(load_tokenizer(folder), "sdpa", device, precision)
 
     @classmethod
     def from_pretrained(
@@ -256,7 +256,7 @@ class EncoderDecoder(TextEncoder):
             {**tensors, **{name: tensors[first] for name, first in model._tied().items()}},
             str(folder),
         )
-        return model.ready(load_tokenizer(folder), "sdpa", device, precision)  # type: ignore[no-any-return]
+        return model.set_up(load_tokenizer(folder), "sdpa", device, precision)
 
     def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
         """Write config, weights (or those of `state_dict`; tied ones once) and tokenizer, for

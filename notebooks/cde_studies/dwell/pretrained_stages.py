@@ -39,7 +39,7 @@ from cde.hardware import trained_in
 from cde.lexical import BM25
 from cde.models import BiEncoder
 from cde.models.encoder import load_tokenizer
-from cde.models.weights import without_known_rows
+from cde.models.weights import without_minilm_rows
 from cde.progress import progress
 from cde.retrieval import Encoder, Ranker, evaluate
 from cde.storage import content_hash
@@ -311,7 +311,7 @@ def _version(seed: int) -> list[str]:
 
 
 def _save(model: BiEncoder, folder: Path) -> None:
-    model.save_pretrained(folder / "model", without_known_rows(model.state_dict()))
+    model.save_pretrained(folder / "model", without_minilm_rows(model.state_dict()))
 
 
 def pretrained_stages(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cde.hardware import chosen_precision
 from cde.lexical import BM25
 from cde.models import BiEncoder
-from cde.models.corpus import fingerprint
+from cde.models.contextual import fingerprint
 from cde.models.encoder import load_tokenizer
 from cde.retrieval import Encoder, Ranker
 from cde.surrogate import VectorStore

@@ -116,7 +116,7 @@ def first_gradient(config: TrainConfig, pairs: Pairs, processes: Processes) -> d
     """The gradient of the first batch in float32, by parameter; the learning rate is still 0."""
     config = replace(config, precision="float32")
     trainer = Trainer(config, pairs, model=build_model(config), processes=processes)
-    trainer._one(next(trainer.prepared.batches()), 0)
+    trainer._take_step(next(trainer.prepared.batches()), 0)
     named = trainer.model.named_parameters()
     return {name: one.grad.clone() for name, one in named if one.grad is not None}
 

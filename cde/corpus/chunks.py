@@ -1,0 +1,194 @@
+"""Long documents in passages that an encoder reads whole.
+
+A text is cut where its author cut it: before headings, else between paragraphs, else between
+sentences, else between words, and only then within one. Pieces are joined again as long as they
+fit, so that passages are few. Passages are slices: joined they are the text. With an overlap, a
+passage begins some pieces before the end of the one above it.
+
+Cost: a text is tokenised once, and some four times more if it is too long.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Literal, get_args
+
+from cde.validation import shown
+
+__all__ = ["Limit", "OnLong", "Passage", "checked_on_long", "limit_of", "passages"]
+
+#: what becomes of a document that is longer than its encoder reads
+OnLong = Literal["chunk", "warn", "error", "truncate"]
+
+_HEADING = re.compile(r"^(?:#{1,6} +\S.*|\S.*\n(?:={3,}|-{3,}) *)$", re.MULTILINE)
+#: where a text may be cut, the best first: before headings, and behind the ends of the rest
+_CUTS = (
+    re.compile(r"(?=^#{1,6} +\S)|(?=^\S.*\n(?:={3,}|-{3,}) *$)", re.MULTILINE),
+    re.compile(r"(?<=\n)(?:[ \t]*\n)+"),
+    re.compile(r"(?<=[.!?…])[\"')\]]*\s+|(?<=[。！？])|\n"),
+    re.compile(r"\s+"),
+)
+_SENTENCES = 2  # their place among these
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How much an encoder reads of a text: `tokens`, as `count` counts them for each text."""
+
+    tokens: int
+    count: Callable[[Sequence[str]], list[int]]
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A slice of a document: where it begins, the heading above it, and its text."""
+
+    start: int
+    heading: str
+    text: str
+
+
+def checked_on_long(value: Any) -> OnLong:
+    """What to do with long documents, checked."""
+    if value not in get_args(OnLong):
+        raise ValueError(f"on_long must be one of {get_args(OnLong)}; it is {shown(value)}")
+    chosen: OnLong = value
+    return chosen
+
+
+def limit_of(encoder: Any) -> Limit | None:
+    """The limit of an encoder of this package or of sentence-transformers; None where none is known
+    (BM25 reads all words).
+    """
+    inner = encoder
+    while inner is not None:
+        if hasattr(inner, "most_tokens"):  # an encoder of cde.models
+            return _limit(inner.tokenizer, inner.most_tokens, inner.config.document_prefix)
+        if hasattr(inner, "sentence_model"):  # a surrogate
+            inner = inner.sentence_model
+        elif hasattr(inner, "max_seq_length"):  # a SentenceTransformer
+            prompts = getattr(inner, "prompts", None) or {}
+            return _limit(inner.tokenizer, inner.max_seq_length, prompts.get("document", ""))
+        else:  # bound to a corpus, shifted, or called like a SentenceTransformer
+            inner = getattr(inner, "model", None) or getattr(inner, "encoder", None)
+    return None
+
+
+def _limit(tokenizer: Any, tokens: int | None, prefix: str) -> Limit | None:
+    if tokenizer is None or tokens is None:
+        return None
+
+    def count(texts: Sequence[str]) -> list[int]:
+        found = tokenizer(
+            list(texts), truncation=False, padding=False, return_attention_mask=False, verbose=False
+        )
+        return [len(ids) for ids in found["input_ids"]]
+
+    # what stands before each text takes room, and the two marks were counted with it
+    return Limit(tokens - (count([prefix])[0] - 2 if prefix else 0), count)
+
+
+def passages(
+    texts: Sequence[str], limit: Limit | None, on_long: OnLong = "chunk", overlap: int = 1
+) -> list[list[Passage]]:
+    """The passages of each text.
+
+    Args:
+        texts: documents.
+        limit: what the encoder reads; without one each text is one passage.
+        on_long: what becomes of longer texts: cut into passages, or left whole with a warning, an
+            error, or silently.
+        overlap: sentences (or words of a sentence that is too long) that a passage repeats of the
+            one above it, if they are short; never across a heading.
+
+    Raises:
+        ValueError: a long text, where `on_long` is "error".
+    """
+    whole = [[Passage(0, "", text)] for text in texts]
+    if limit is None or on_long == "truncate" or not texts:
+        return whole
+    # no tokenizer makes more tokens than bytes, and its marks at both ends
+    asked = [row for row, text in enumerate(texts) if len(text.encode()) + 2 > limit.tokens]
+    counts = limit.count([texts[row] for row in asked]) if asked else []
+    long = {row: tokens for row, tokens in zip(asked, counts, strict=True) if tokens > limit.tokens}
+    if not long:
+        return whole
+    if on_long == "chunk":
+        for row in long:
+            whole[row] = _cut(texts[row], limit, overlap)
+        return whole
+    said = (
+        f"{len(long)} of {len(texts)} documents are longer than the {limit.tokens} tokens that "
+        f"their encoder reads (the longest has {max(long.values()):,}): what follows would not be "
+        'found. on_long="chunk" indexes them in passages'
+    )
+    if on_long == "error":
+        raise ValueError(said)
+    warnings.warn(said, stacklevel=2)
+    return whole
+
+
+def _cut(text: str, limit: Limit, overlap: int) -> list[Passage]:
+    found: list[Passage] = []
+    start = 0
+    for section in _pieces(text, _CUTS[0]):
+        head = _HEADING.match(section)
+        heading = head.group().split("\n")[0].strip("# ").strip() if head else ""
+        for offset, part in _joined(_small(section, limit, 1), limit, overlap):
+            found.append(Passage(start + offset, heading, part))
+        start += len(section)
+    return found
+
+
+def _pieces(text: str, cut: re.Pattern[str]) -> list[str]:
+    """A text cut behind each match."""
+    ends = [match.end() for match in cut.finditer(text) if 0 < match.end() < len(text)]
+    return [text[a:b] for a, b in zip([0, *ends], [*ends, len(text)], strict=True)]
+
+
+def _small(text: str, limit: Limit, level: int) -> list[str]:
+    """Its sentences; of those that are too long the words; of those the halves."""
+    pieces = _pieces(text, _CUTS[level]) if level < len(_CUTS) else _halves(text)
+    found: list[str] = []
+    for piece, tokens in zip(pieces, limit.count(pieces), strict=True):
+        if level < _SENTENCES or (tokens > limit.tokens and len(piece) > 1):
+            found += _small(piece, limit, min(level + 1, len(_CUTS)))
+        else:
+            found.append(piece)
+    return found
+
+
+def _halves(text: str) -> list[str]:
+    return [text[: len(text) // 2], text[len(text) // 2 :]]
+
+
+def _joined(pieces: Sequence[str], limit: Limit, overlap: int) -> list[tuple[int, str]]:
+    """Pieces joined as long as they fit, with where each result begins."""
+    starts = [0, *accumulate(map(len, pieces))]
+    counts = limit.count(pieces)
+
+    def end(first: int) -> int:
+        """How far a passage goes that begins with a piece."""
+        last, total = first + 1, counts[first]
+        while last < len(pieces) and total + counts[last] - 2 <= limit.tokens:
+            total += counts[last] - 2  # each was counted with the two marks
+            last += 1
+        # of two halves of a word there may be more tokens when they are joined
+        while last > first + 1 and limit.count(["".join(pieces[first:last])])[0] > limit.tokens:
+            last -= 1
+        return last
+
+    found: list[tuple[int, str]] = []
+    first, last = 0, 0
+    while last < len(pieces):
+        while (reached := end(first)) <= last:  # what is said again leaves no room for more
+            first += 1
+        last = reached
+        found.append((starts[first], "".join(pieces[first:last])))
+        said_again = sum(counts[last - overlap : last]) - 2 * overlap if overlap else 0
+        first = last - overlap if 4 * said_again <= limit.tokens else last
+    return found

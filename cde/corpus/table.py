@@ -1,0 +1,266 @@
+"""An index in a folder: `index.json`, a table of LanceDB, and an encoder of one's own.
+
+LanceDB keeps the rows: every change is one version of the table, which a reader sees whole or not
+at all. `index.json` names the table and says which encoder made its vectors; it is written last,
+so that a build which was killed leaves the old index, or none, and goes on from the rows that are
+there. Each row carries a hash of all that it holds, since LanceDB checks none.
+
+Writers take turns by a lock. Versions older than ten minutes are cleared away by later changes.
+
+Cost: reading 50,000 rows of 384 dimensions takes half a second, of which a half are the hashes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import warnings
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cde.corpus.encoders import is_kept
+from cde.corpus.rows import Rows
+from cde.storage import alone, content_hash, differing_file, digest_of, unsigned, write_json
+
+__all__ = ["Table", "convert", "locked", "read_settings", "require_free"]
+
+_SETTINGS, _FORMAT, _VERSION = "index.json", "cde.Index", 2
+_OWN = re.compile(r"(rows-[0-9a-f]{16}\.lance|encoder-[0-9a-f]{16})(\.damaged-\d+)?")
+_KEPT_FOR = timedelta(minutes=10)
+_AGAIN = "take a copy of the folder, or build the index again from its texts"
+
+
+def locked(folder: Path) -> AbstractContextManager[bool]:
+    """Change an index's folder in one process at a time; others wait."""
+    return alone(folder / ".lock", f"the index {folder}")
+
+
+def read_settings(folder: Path) -> dict[str, Any] | None:
+    """What `index.json` says, checked; None where a folder holds no index, or an unfinished one.
+
+    Raises:
+        ValueError: a damaged file, or an index of another version.
+    """
+    path = folder / _SETTINGS
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(values, dict) or values.get("format") != _FORMAT:
+            raise ValueError("it was not written by cde.Index")
+        settings = unsigned(values)
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged ({error}): {_AGAIN}") from error
+    if settings["version"] == 1:
+        raise ValueError(
+            f"{folder} holds an index that an earlier cde made: cde index convert {folder} NEW"
+        )
+    if settings["version"] != _VERSION:
+        raise ValueError(
+            f"{folder} holds an index of version {settings['version']!r}, and this cde reads "
+            f"version {_VERSION}: use a newer cde, or build the index again with this one"
+        )
+    return settings
+
+
+def require_free(folder: Path) -> None:
+    """Refuse a file, and a folder that holds something else than an index."""
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file; an index is saved as a folder: name another")
+    if folder.is_dir() and not (folder / _SETTINGS).exists():
+        names = (path.name for path in folder.iterdir())
+        others = sorted(name for name in names if not _OWN.fullmatch(name) and name[0] != ".")
+        if others:
+            raise FileExistsError(
+                f"{folder} holds other files ({', '.join(others[:3])}) and no index: name a new "
+                "folder, or an empty one"
+            )
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(names))
+
+
+class Table:
+    """The rows of an index in a folder.
+
+    Args:
+        folder: where it is.
+        record: of the encoder; its vectors alone are in the table.
+        dim: their length; 0 for BM25, which has none.
+        found: whether the table must be there already.
+    """
+
+    def __init__(self, folder: Path, record: Mapping[str, Any], dim: int, found: bool) -> None:
+        try:
+            import lancedb
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "an index in a folder is a table of lancedb, which is not installed: "
+                "pip install 'contextual-document-embeddings[index]'"
+            ) from error
+        self.folder, self.dim = folder, dim
+        self.mark = content_hash([record["fingerprint"] or record["name"], str(dim)])
+        self.name = f"rows-{self.mark}"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of lancedb's own deprecations
+            database = lancedb.connect(str(folder))
+            if (folder / f"{self.name}.lance").exists():
+                self._table = self._whole(lambda: database.open_table(self.name))
+            elif found:
+                raise ValueError(f"{folder / self.name}.lance is missing: {_AGAIN}")
+            else:
+                self._table = database.create_table(self.name, schema=self._schema())
+
+    def _schema(self) -> Any:
+        import pyarrow as pa
+
+        kinds = {
+            "ids": pa.string(),
+            "places": pa.int32(),
+            "starts": pa.int64(),
+            "headings": pa.string(),
+            "texts": pa.string(),
+            "metadata": pa.string(),
+            "built": pa.bool_(),
+            "digest": pa.binary(16),
+        }
+        if self.dim:
+            kinds["vectors"] = pa.list_(pa.float32(), self.dim)
+        return pa.schema(kinds)
+
+    def _whole(self, do: Any) -> Any:
+        """The result of some work, with damage told as such."""
+        try:
+            return do()
+        except Exception as error:  # of Rust, and of many kinds
+            said = str(error).splitlines()[0][:200]
+            raise ValueError(
+                f"{self.folder / self.name}.lance cannot be read, and may be damaged ({said}): "
+                f"{_AGAIN}"
+            ) from error
+
+    @property
+    def version(self) -> int:
+        """Number of the newest version."""
+        self._whole(self._table.checkout_latest)
+        return int(self._table.version)
+
+    def read(self) -> Rows:
+        """All rows, each checked by its hash."""
+        found: tuple[Rows, list[bytes]] = self._whole(self._read)
+        rows, digests = found
+        for name, kept, own in zip(rows.ids, digests, rows.digests(), strict=True):
+            if kept != own:
+                raise ValueError(f"{self.folder}: the document {name!r} is damaged: {_AGAIN}")
+        return rows.grouped()
+
+    def _read(self) -> tuple[Rows, list[bytes]]:
+        found = self._table.to_arrow()
+        vectors = np.zeros((len(found), 0), np.float32)
+        if self.dim:
+            values = found["vectors"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+            vectors = values.reshape(-1, self.dim).copy()  # Arrow's are not to be written to
+        columns = {
+            name: found[name].to_pylist() for name in found.column_names if name != "vectors"
+        }
+        digests = columns.pop("digest")
+        return Rows(**columns, vectors=vectors), digests
+
+    def put(self, rows: Rows, gone: set[str]) -> None:
+        """In one version: rows of new and changed documents come, all others of these and of those
+        that are gone go.
+        """
+        gone = gone | set(rows.ids)
+        if not gone:
+            return
+        if not len(rows):
+            self._table.delete(f"ids IN ({_quoted(gone)})")
+            return
+        change = self._table.merge_insert(["ids", "places"]).when_matched_update_all()
+        change = change.when_not_matched_insert_all()
+        change = change.when_not_matched_by_source_delete(f"ids IN ({_quoted(gone)})")
+        change.execute(self._arrow(rows))
+
+    def overwrite(self, rows: Rows) -> None:
+        """In one version: these rows come, all others go."""
+        self._table.add(self._arrow(rows), mode="overwrite")
+
+    def _arrow(self, rows: Rows) -> Any:
+        import pyarrow as pa
+
+        columns: dict[str, Any] = {**rows.columns(), "digest": list(rows.digests())}
+        if self.dim:
+            flat = pa.array(np.ascontiguousarray(rows.vectors).ravel())
+            columns["vectors"] = pa.FixedSizeListArray.from_arrays(flat, self.dim)
+        return pa.table(columns, schema=self._schema())
+
+    def clear(self) -> None:
+        """Join small parts of the table, and forget old versions."""
+        self._table.optimize(cleanup_older_than=_KEPT_FOR)
+
+    def keep(self, encoder: Any, record: Mapping[str, Any]) -> None:
+        """Write an encoder of one's own beside the rows, unless it lies there whole."""
+        if is_kept(record) and self.damage_of_encoder(record):
+            place = self.encoder_folder(record)
+            getattr(encoder, "encoder", encoder).save_pretrained(place)  # of an adapted one
+            files = {path.name: digest_of(path) for path in place.iterdir() if path.is_file()}
+            files.pop(_SETTINGS, None)
+            write_json(place / _SETTINGS, {"files": files})
+
+    def encoder_folder(self, record: Mapping[str, Any]) -> Path:
+        """Where such an encoder is, or would be."""
+        return self.folder / f"encoder-{content_hash([str(record['fingerprint'])])}"
+
+    def damage_of_encoder(self, record: Mapping[str, Any]) -> str:
+        """What is the matter with the encoder that is kept here; "" if it is whole."""
+        place = self.encoder_folder(record)
+        try:
+            files = unsigned(json.loads((place / _SETTINGS).read_text()))["files"]
+        except (OSError, ValueError, KeyError):
+            return f"{place / _SETTINGS} is damaged or missing"
+        damaged = differing_file(place, files)
+        return f"{place / damaged[0]} {damaged[1]}" if damaged else ""
+
+    def finish(self, settings: Mapping[str, Any]) -> None:
+        """Make this table the folder's index; what belonged to another goes."""
+        self.clear()
+        values = {"format": _FORMAT, "version": _VERSION, "dim": self.dim, **settings}
+        write_json(self.folder / _SETTINGS, values)
+        own = {f"{self.name}.lance", self.encoder_folder(settings["encoder"]).name}
+        for path in self.folder.iterdir():
+            if _OWN.fullmatch(path.name) and path.name not in own and not path.is_symlink():
+                shutil.rmtree(path)
+
+
+def convert(old: Path | str, new: Path | str) -> int:
+    """Write an index that an earlier cde made (version 1) into a new folder; nothing is embedded.
+
+    Returns:
+        How many documents it has.
+
+    Raises:
+        ValueError: no such index, or a damaged one.
+    """
+    from cde.corpus.index import Index
+
+    old = Path(old).expanduser()
+    manifest = json.loads((old / _SETTINGS).read_text(encoding="utf-8"))
+    if manifest.get("format") != _FORMAT or manifest.get("version") != 1:
+        raise ValueError(f"{old} holds no index of version 1: there is nothing to convert")
+    if damaged := differing_file(old, manifest["files"]):
+        raise ValueError(f"{old / damaged[0]} {damaged[1]}: {_AGAIN}")
+    named = {name.partition("-")[0]: name for name in manifest["files"] if "/" not in name}
+    lines = (old / named["texts"]).read_bytes().decode("utf-8").split("\n")[:-1]
+    kept = {row["id"]: row["text"] for row in map(json.loads, lines)}
+    vectors = np.load(old / named["vectors"], allow_pickle=False).astype(np.float32)
+    record = manifest["encoder"]
+    encoder = old / f"encoder-{record['fingerprint']}"
+    Index.of_vectors(kept, vectors, record, encoder).save(new)
+    return len(kept)

@@ -1,0 +1,161 @@
+"""A chart says in words what it draws: every series with its numbers, or how many there are and
+which are highest and lowest.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.axes import Axes
+
+from cde.intervals import Interval
+from cde_book import charts, plots
+from cde_book.descriptions import LONGEST, description, in_words
+
+DATA = pd.DataFrame({"y": [1]})
+NAMES = ["red boats", "leeks", "harbours", "tides", "soup"]
+
+
+def interval(value: float) -> Interval:
+    return Interval(value, value - 1, value + 2, 9, "made up")
+
+
+def forest(axis: Axes, values: dict[str, float]) -> None:
+    charts.forest(axis, {name: interval(one) for name, one in values.items()}, "points", bound=0)
+
+
+def dots(axis: Axes, values: dict[str, float]) -> None:
+    charts.seed_dots(axis, {name: {"": [one, one]} for name, one in values.items()}, "points")
+
+
+def lines(axis: Axes, values: dict[str, float]) -> None:
+    charts.curves(axis, {name: pd.Series({1: one, 2: one}) for name, one in values.items()})
+    axis.set_ylabel("points")
+
+
+def scatter(axis: Axes, values: dict[str, float]) -> None:
+    charts.points(axis, {name: ([0, 1], [one, one]) for name, one in values.items()})
+    axis.set_ylabel("points")
+
+
+def squares(axis: Axes, values: dict[str, float]) -> None:
+    charts.heatmap(axis, pd.DataFrame({"left": values, "right": values}), form="{:.2f}")
+    axis.set_ylabel("points")
+
+
+CHARTS: list[Callable[[Axes, dict[str, float]], None]] = [forest, dots, lines, scatter, squares]
+
+
+def described(chart: Callable[[Axes, dict[str, float]], None], values: dict[str, float]) -> str:
+    with plots.figure() as (drawing, axis):
+        chart(axis, values)
+        return description(drawing)
+
+
+def places(axis: Axes) -> set[float]:
+    """The numbers that an axis has drawn as points, in either direction."""
+    xy = [line.get_xydata() for line in axis.lines]
+    return {float(one) for some in xy for one in np.asarray(some, dtype=float).ravel()}
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_short_chart_names_every_series_with_its_number(chart: Any) -> None:
+    values = dict(zip(NAMES, (1.25, -0.5, 3.75, 0.0, 2.0), strict=True))
+    text = described(chart, values)
+    assert "points" in text and len(text) <= LONGEST
+    for name, value in values.items():
+        assert re.search(rf"{name} [^;]*(?<![\d.-]){re.escape(f'{value:.2f}')}(?!\d)", text), text
+    assert "highest 3.75" in text and "(harbours)" in text
+    assert "lowest -0.50" in text and "(leeks)" in text
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_a_long_chart_names_the_count_and_the_ends(chart: Any) -> None:
+    values = {f"the arm of number {number}": float((7 * number) % 40) for number in range(40)}
+    text = described(chart, values)
+    assert len(text) <= LONGEST and "40 series" in text and "points" in text
+    highest, lowest = max(values, key=values.__getitem__), min(values, key=values.__getitem__)
+    assert re.search(rf"highest 39\.?0* [^,]*\({highest}\)|highest 39\.?0* \({highest}\)", text), (
+        text
+    )
+    assert re.search(rf"lowest 0\.?0* [^,]*\({lowest}\)|lowest 0\.?0* \({lowest}\)", text), text
+
+
+@given(st.lists(st.floats(-1e4, 1e4).filter(lambda one: abs(one) > 0.01), min_size=1, max_size=30))
+def test_numbers_are_told_as_they_are_drawn(values: Sequence[float]) -> None:
+    named = {f"arm {number}": value for number, value in enumerate(values)}
+    with plots.figure() as (drawing, axis):
+        forest(axis, named)
+        drawn, text = places(axis), description(drawing)
+    assert set(values) <= drawn and len(text) <= LONGEST
+    form = in_words(edge for one in values for edge in (one - 1, one, one + 2))
+    assert {form(max(values)), form(min(values))} <= set(re.findall(r"-?[\d,]*\d(?:\.\d+)?", text))
+
+
+def test_intervals_and_what_the_paper_has_are_told() -> None:
+    with plots.figure() as (drawing, axis):
+        found = {"small": {"ours": interval(1), "plain": interval(2)}}
+        charts.forest(axis, found, "points", marks={"small": {"ours": 1.5}})
+        assert "small, ours 1.00 [0.00, 3.00] (the paper 1.50)" in description(drawing)
+        assert "small, plain 2.00 [1.00, 4.00]" in description(drawing)
+    with plots.figure() as (drawing, axis):
+        arms = {"small": {"": [1.0, 3.0]}}
+        known, marks = {"small": {"": interval(2)}}, {"small": {"": 2.5}}
+        charts.seed_dots(axis, arms, "points", intervals=known, marks=marks)
+        assert "small 2.00 [1.00, 4.00] (the paper 2.50)" in description(drawing)
+
+
+def test_a_line_tells_its_ends_and_where_it_is_highest() -> None:
+    with plots.figure() as (drawing, axis):
+        course = {8: interval(1), 16: interval(5), 32: interval(2)}
+        runs = pd.DataFrame({8: [0.0, 1.0], 16: [1.0, 2.0], 32: [4.0, 5.0]})
+        charts.curves(axis, {"course": course, "runs": runs, "empty": pd.Series({8: math.nan})})
+        charts.reference(axis, y=3, name="the bound")
+        axis.set(xlabel="size", ylabel="points")
+        text = description(drawing)
+    assert text.startswith("Lines; points over size: course 1.00 at 8 to 2.00 at 32")
+    assert "runs 0.50 at 8 to 4.50 at 32" in text and "empty" not in text
+    assert text.endswith("Lines: the bound 3.")
+
+
+def test_panels_that_measure_the_same_say_it_once_and_others_each() -> None:
+    with plots.figure(1, 2) as (drawing, axes):
+        for axis, title in zip(axes, ("left", "right"), strict=True):
+            lines(axis, {"a": 1.0, "b": 2.0})
+            axis.set_title(title)
+        assert description(drawing).count("points") == 1
+        axes[1].set_ylabel("seconds")
+        assert "left, points: a 1.00" in description(drawing)
+        assert "right, seconds: a 1.00" in description(drawing)
+
+
+def test_a_figure_without_words_of_its_own_takes_those_of_its_charts() -> None:
+    values = dict(zip(NAMES, map(float, range(5)), strict=True))
+    with plots.figure() as (drawing, axis):
+        dots(axis, values)
+        markup = plots.show(drawing, "A caption.", DATA).markup
+        assert markup.count(f'alt="{description(drawing)}"') == 2
+        by_hand = "Something else, drawn by hand, in forty characters."
+        assert f'alt="{by_hand}"' in plots.show(drawing, "A caption.", DATA, alt=by_hand).markup
+    with plots.figure() as (drawing, axis):
+        axis.plot([1, 2])
+    with pytest.raises(ValueError, match="40 characters"):
+        plots.show(drawing, "A caption.", DATA)
+
+
+def test_panels_of_different_measures_keep_their_own_ends_when_there_are_many() -> None:
+    with plots.figure(1, 2) as (drawing, axes):
+        for axis, label in zip(axes, ("points", "seconds"), strict=True):
+            lines(axis, {f"the arm of number {number}": float(number) for number in range(20)})
+            axis.set_ylabel(label)
+        text = description(drawing)
+    assert len(text) <= LONGEST and text.count("20 series, highest") == 2
+    assert "points: 20 series" in text and "seconds: 20 series" in text

@@ -57,7 +57,7 @@ def test_the_index_is_built_searched_and_changed_as_shown(
     (tmp_path / "notes" / "boats.md").write_text("Red boats lie in the harbour.")
     (tmp_path / "notes" / "soup.md").write_text("Leeks, potatoes and cream. What we cook.")
     commands = on_the_shell(README, "cde index")
-    assert {words[0] for words in commands} == {"build", "search", "add", "status"}
+    assert {words[0] for words in commands} == {"build", "search", "sync", "status"}
     for words in commands:
         assert main(["index", *words]) == 0, words
         printed = capsys.readouterr().out

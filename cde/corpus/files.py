@@ -30,6 +30,7 @@ import pandas as pd
 
 from cde.corpus.rows import Document
 from cde.data import RetrievalSet
+from cde.data.judgements import read_judgements
 from cde.progress import progress
 from cde.storage import content_hash
 from cde.validation import checked_texts, checked_whole, encodable, half_of_a_pair, shown, unknown
@@ -107,7 +108,7 @@ def judged_set(
     name: str,
 ) -> RetrievalSet:
     """A corpus with queries, those without a judgement left out where there are judgements."""
-    judged = {query: dict(grades) for query, grades in (qrels or {}).items()}
+    judged = {query: dict(grades) for query, grades in read_judgements(qrels or {}).items()}
     stray = [f"the query {query}" for query in judged if query not in queries]
     for query, grades in judged.items():
         stray += [f"the document {one} of {query}" for one in grades if one not in texts]

@@ -534,13 +534,10 @@ class Index:
         return [_best(some, rows, depth) for some in found]
 
     def retrieval_set(
-        self,
-        queries: Mapping[str, str],
-        qrels: Mapping[str, Mapping[str, int]] | None = None,
-        name: str = "index",
+        self, queries: Mapping[str, str], qrels: Any = None, name: str = "index"
     ) -> RetrievalSet:
-        """This corpus with queries (id → text), and judgements where there are some (query id →
-        document id → grade): what systems are scored on. Where there are judgements, queries
+        """This corpus with queries (id → text), and judgements where there are some, in any form
+        that `RetrievalSet` takes: what systems are scored on. Where there are judgements, queries
         without one are left out, as in BEIR.
 
         Raises:
@@ -583,7 +580,7 @@ class Index:
     def evaluate(
         self,
         queries: Mapping[str, str],
-        qrels: Mapping[str, Mapping[str, int]],
+        qrels: Any,
         metrics: str | Sequence[str] = ("ndcg@10",),
         depth: int = 1000,
         drop_own: bool = False,

@@ -43,6 +43,8 @@ settings = page.settings(
     gpu={"max_tokens": 256, "collection_documents": 20_000, "collection_queries": 2000},
     paper={"max_tokens": 512, "collection_documents": 10**9, "collection_queries": 10**9},
 )
+if settings.collections and len(settings.collections) < 4:
+    raise ValueError(f"collections must be four or more; they are {settings.collections}")
 settings
 
 # %% [markdown]

@@ -150,11 +150,11 @@ status = vars(index.status())
 plots.table(pd.DataFrame({"of the index": {name: str(value) for name, value in status.items()}}))
 
 # %% [markdown]
-# `drift` says which share of the passages came after the build, which share of the first ones is gone, and
-# how far the mean vector has moved. This matters to an encoder that reads a sample of its corpus:
-# the sample stays what it was when the corpus changes. So the move is given in units of what
-# drawing such a sample does by chance. Below one, a fresh sample could as well have been the old
-# one.
+# `drift` says which share of the passages came after the build, which share of the first ones is
+# gone, and how far the mean vector has moved. This matters to an encoder that reads a sample of its
+# corpus: the sample stays what it was when the corpus changes. So the move is given in units of
+# what drawing such a sample does by chance. Below one, a fresh sample could as well have been the
+# old one.
 #
 # To see it move, a contextual encoder is bound to some documents. It is not trained, so it finds
 # little; only its context is looked at. Then documents of the same collection come, and in another

@@ -263,10 +263,9 @@ updated = page.experiment(
 both = {profile: Sweep(pd.concat([rows, updated]))}
 
 # %%
-GAINED, OWN = "more updates − fewer, with context", "own context − another corpus', more updates"
 BETTER = {
     "more updates − fewer, without context": ({"arm": MORE + NEIGHBOURS}, {"arm": NEIGHBOURS}),
-    GAINED: ({"arm": MORE + READS}, {"arm": READS}),
+    "more updates − fewer, with context": ({"arm": MORE + READS}, {"arm": READS}),
 }
 for many, name in (("", "fewer updates"), (MORE, "more updates")):
     arms = {"arm": many + READS}, {"arm": many + NEIGHBOURS}

@@ -55,6 +55,7 @@ from cde.validation import Vectors, checked_switch, checked_whole, encodable, sh
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
+    from torch import nn
 
 __all__ = ["Surrogate"]
 
@@ -287,6 +288,25 @@ def minilm_folder() -> Path:
     return folder
 
 
+def check_tokenizer(tokenizer: Any, model: nn.Module) -> None:
+    """Refuse a tokenizer that knows fewer words than a model has: `transformers` makes one of five
+    marks where the files are missing, and to that every word is unknown.
+    """
+    from transformers import PreTrainedModel
+
+    rows = 0
+    for part in model.modules():
+        if isinstance(part, PreTrainedModel):
+            with contextlib.suppress(NotImplementedError):  # an encoder, whose backbone comes next
+                rows = max(rows, getattr(part.get_input_embeddings(), "num_embeddings", 0))
+    # tables have rows for no word, up to a multiple of 64 or some in a hundred
+    if rows - len(tokenizer) > max(min(64, rows // 4), rows // 100):
+        raise ValueError(
+            f"the tokenizer of {tokenizer.name_or_path} knows {len(tokenizer):,} words, the model "
+            f"{rows:,}: tokenizer.json or vocab.txt is missing there, or of another model"
+        )
+
+
 class Surrogate(SentenceMethods):
     """A pretrained embedding model.
 
@@ -340,8 +360,6 @@ class Surrogate(SentenceMethods):
         from sentence_transformers import SentenceTransformer
         from transformers import PreTrainedTokenizerBase
         from transformers.utils import logging
-
-        from cde.models.weights import check_tokenizer  # which takes MiniLM's folder from here
 
         logging.disable_progress_bar()
         if self.name != "minilm" and not os.path.isdir(self.name):

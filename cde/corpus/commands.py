@@ -247,9 +247,10 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _convert(options: argparse.Namespace) -> int:
-    from cde.corpus.table import convert
+    from cde.corpus.index import Index
 
-    print(f"{convert(options.old, options.new):,} documents: {options.new}")
+    Index.converted(options.old).save(options.new)
+    print(Index.load(options.new))
     return 0
 
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from cde.validation import Vectors
 
 __all__ = ["Drift", "Origin", "drift"]
 
@@ -23,10 +24,10 @@ class Origin:
     """The corpus that an index was built of: its number of passages, and their mean vector."""
 
     rows: int
-    mean: NDArray[np.float32]
+    mean: Vectors
 
     @classmethod
-    def of(cls, vectors: NDArray[np.float32]) -> Origin:
+    def of(cls, vectors: Vectors) -> Origin:
         """That of a new index, from its vectors `(n, dim)`."""
         total = vectors.sum(axis=0, dtype=np.float64)
         return cls(len(vectors), (total / max(len(vectors), 1)).astype(np.float32))
@@ -52,7 +53,7 @@ class Drift:
     distance: float | None
 
 
-def drift(origin: Origin, still: int, vectors: NDArray[np.float32], context_size: int) -> Drift:
+def drift(origin: Origin, still: int, vectors: Vectors, context_size: int) -> Drift:
     """How far a corpus is from the one that its context was drawn from.
 
     Args:

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from cde.corpus.chunks import OnLong, checked_on_long, limit_of, passages
 from cde.corpus.drift import Drift, Origin, drift
@@ -46,8 +45,8 @@ from cde.corpus.table import Table, locked, read_settings, require_free
 from cde.data import RetrievalSet
 from cde.lexical import BM25
 from cde.progress import progress
-from cde.storage import set_aside
-from cde.validation import checked_whole, encodable
+from cde.storage import differing_file, set_aside
+from cde.validation import Vectors, checked_whole, encodable
 
 if TYPE_CHECKING:
     from cde.retrieval import Rankings
@@ -333,19 +332,27 @@ class Index:
         return index
 
     @classmethod
-    def of_vectors(
-        cls, texts: Mapping[str, str], vectors: NDArray[np.float32], record: Any, folder: Path
-    ) -> Index:
-        """An index of vectors that are there already, each of a whole document, with the record of
-        their encoder and the folder that it is in.
+    def converted(cls, folder: Path | str) -> Index:
+        """An index that an earlier cde saved (version 1), in memory: `save` writes it as this cde
+        does. Nothing is embedded.
+
+        Raises:
+            ValueError: no such index, or a damaged one.
         """
-        index = cls.__new__(cls)
-        index._begin(restored(record, folder), "truncate", record)
-        count = len(texts)
-        index._rows = Rows(
-            list(texts), [0] * count, [0] * count, [""] * count, list(texts.values()), [""] * count,
-            [True] * count, vectors,
-        )  # fmt: skip
+        folder = Path(folder).expanduser()
+        saved = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+        if saved.get("version") != 1:
+            raise ValueError(f"{folder} holds no index of version 1: there is nothing to convert")
+        if damaged := differing_file(folder, saved["files"]):
+            raise ValueError(f"{folder / damaged[0]} {damaged[1]}: nothing was converted")
+        names = {name.partition("-")[0]: name for name in saved["files"] if "/" not in name}
+        lines = (folder / names["texts"]).read_bytes().decode("utf-8").split("\n")[:-1]
+        documents = [Document(row["id"], row["text"], {}) for row in map(json.loads, lines)]
+        record, index = saved["encoder"], cls.__new__(cls)
+        place = folder / f"encoder-{record['fingerprint']}"
+        index._begin(restored(record, place), "truncate", record)
+        vectors = np.load(folder / names["vectors"], allow_pickle=False).astype(np.float32)
+        index._rows = index._rows_of(documents, True, lambda _: vectors)
         index._origin = Origin.of(vectors)
         return index
 
@@ -407,7 +414,7 @@ class Index:
         return tuple(one.text for one in self)
 
     @property
-    def vectors(self) -> NDArray[np.float32]:
+    def vectors(self) -> Vectors:
         """Vectors of the passages, `(n, dim)` float32, not to be written to."""
         view = self._read_rows().vectors.view()
         view.flags.writeable = False
@@ -754,11 +761,18 @@ class Index:
 
     def _embedded(self, documents: Sequence[Document], built: bool = False) -> Rows:
         """The rows of documents."""
+        dim = None if self._rows is None else self._rows.vectors.shape[1]
+        return self._rows_of(
+            documents, built, lambda texts: embedded(self._encoder, texts, "documents", dim)
+        )
+
+    def _rows_of(
+        self, documents: Sequence[Document], built: bool, embed: Callable[[list[str]], Vectors]
+    ) -> Rows:
         found = passages([one.text for one in documents], self._limit, self._on_long)
         parts = [(one, *both) for one, some in zip(documents, found, strict=True)
                  for both in enumerate(some)]  # fmt: skip
         texts = [part.text for _, _, part in parts]
-        dim = None if self._rows is None else self._rows.vectors.shape[1]
         return Rows(
             ids=[one.id for one, _, _ in parts],
             places=[place for _, place, _ in parts],
@@ -767,7 +781,7 @@ class Index:
             texts=texts,
             metadata=[_as_json(one.metadata) for one, _, _ in parts],
             built=[built] * len(parts),
-            vectors=embedded(self._encoder, texts, "documents", dim),
+            vectors=embed(texts),
         )
 
     def _require_unchanged_encoder(self) -> None:

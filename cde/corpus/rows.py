@@ -14,11 +14,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from cde.validation import Vectors
 
 __all__ = ["Document", "Rows"]
-
-Vectors = NDArray[np.float32]
 
 
 @dataclass(frozen=True)

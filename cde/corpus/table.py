@@ -28,7 +28,7 @@ from cde.corpus.encoders import is_kept
 from cde.corpus.rows import Rows
 from cde.storage import alone, content_hash, differing_file, digest_of, unsigned, write_json
 
-__all__ = ["Table", "convert", "locked", "read_settings", "require_free"]
+__all__ = ["Table", "locked", "read_settings", "require_free"]
 
 _SETTINGS, _FORMAT, _VERSION = "index.json", "cde.Index", 2
 _OWN = re.compile(r"(rows-[0-9a-f]{16}\.lance|encoder-[0-9a-f]{16})(\.damaged-\d+)?")
@@ -237,30 +237,3 @@ class Table:
         for path in self.folder.iterdir():
             if _OWN.fullmatch(path.name) and path.name not in own and not path.is_symlink():
                 shutil.rmtree(path)
-
-
-def convert(old: Path | str, new: Path | str) -> int:
-    """Write an index that an earlier cde made (version 1) into a new folder; nothing is embedded.
-
-    Returns:
-        How many documents it has.
-
-    Raises:
-        ValueError: no such index, or a damaged one.
-    """
-    from cde.corpus.index import Index
-
-    old = Path(old).expanduser()
-    manifest = json.loads((old / _SETTINGS).read_text(encoding="utf-8"))
-    if manifest.get("format") != _FORMAT or manifest.get("version") != 1:
-        raise ValueError(f"{old} holds no index of version 1: there is nothing to convert")
-    if damaged := differing_file(old, manifest["files"]):
-        raise ValueError(f"{old / damaged[0]} {damaged[1]}: {_AGAIN}")
-    named = {name.partition("-")[0]: name for name in manifest["files"] if "/" not in name}
-    lines = (old / named["texts"]).read_bytes().decode("utf-8").split("\n")[:-1]
-    kept = {row["id"]: row["text"] for row in map(json.loads, lines)}
-    vectors = np.load(old / named["vectors"], allow_pickle=False).astype(np.float32)
-    record = manifest["encoder"]
-    encoder = old / f"encoder-{record['fingerprint']}"
-    Index.of_vectors(kept, vectors, record, encoder).save(new)
-    return len(kept)

@@ -36,18 +36,12 @@ from cde.models.backbones import (
     token_states,
 )
 from cde.models.configuration import BiEncoderConfig, check_settings
-from cde.models.weights import (
-    backbone_weights,
-    check_tokenizer,
-    fetch_folder,
-    fill,
-    read_config,
-    read_weights,
-)
+from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights
 from cde.progress import progress
 from cde.quantised import multiplying
 from cde.retrieval.systems import Role, SentenceMethods
 from cde.storage import disk_error, temporary_folder
+from cde.surrogate import check_tokenizer
 from cde.validation import Vectors, encodable, shown
 
 #: what tells sentence-transformers how to read a folder

@@ -7,7 +7,6 @@ such a model looks like any other, so here every tensor must be found, and nothi
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -19,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import AutoModel, PreTrainedModel
+from transformers import AutoModel
 from transformers.utils import logging
 
 from cde.data.readers import notice_being_offline
@@ -29,7 +28,6 @@ from cde.validation import shown
 
 __all__ = [
     "backbone_weights",
-    "check_tokenizer",
     "fetch_folder",
     "fill",
     "read_config",
@@ -191,23 +189,6 @@ def _weight_parts(index: Path) -> list[str]:
             f".safetensors beside it; it holds {str(values)[:80]}"
         )
     return sorted(set(listed.values()))
-
-
-def check_tokenizer(tokenizer: Any, model: nn.Module) -> None:
-    """Refuse a tokenizer that knows fewer words than a model has: `transformers` makes one of five
-    marks where the files are missing, and to that every word is unknown.
-    """
-    rows = 0
-    for part in model.modules():
-        if isinstance(part, PreTrainedModel):
-            with contextlib.suppress(NotImplementedError):  # an encoder, whose backbone comes next
-                rows = max(rows, getattr(part.get_input_embeddings(), "num_embeddings", 0))
-    # tables have rows for no word, up to a multiple of 64 or some in a hundred
-    if rows - len(tokenizer) > max(min(64, rows // 4), rows // 100):
-        raise ValueError(
-            f"the tokenizer of {tokenizer.name_or_path} knows {len(tokenizer):,} words, the model "
-            f"{rows:,}: tokenizer.json or vocab.txt is missing there, or of another model"
-        )
 
 
 def fill(

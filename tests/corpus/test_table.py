@@ -22,7 +22,7 @@ import cde
 from cde import Index
 from cde.corpus import index as module
 from cde.corpus.encoders import record_of
-from cde.corpus.table import Table, convert
+from cde.corpus.table import Table
 from cde.models import CorpusEncoder
 from cde.storage import write_json
 
@@ -323,10 +323,9 @@ def test_an_index_of_an_earlier_cde_is_converted(made: Any, tmp_path: Path) -> N
     write_json(old / "index.json", manifest)
     with pytest.raises(ValueError, match="an index that an earlier cde made: cde index convert"):
         Index.load(old)
-    assert convert(old, tmp_path / "new") == 2
-    loaded = Index.load(tmp_path / "new")
+    loaded = Index.load(Index.converted(old).save(tmp_path / "new"))
     assert loaded.fingerprint == new.fingerprint
     assert loaded.search("red").equals(new.search("red"))
     (old / "texts-0123456789abcdef.jsonl").write_text("{}\n")
     with pytest.raises(ValueError, match="texts-.* is damaged"):
-        convert(old, tmp_path / "again")
+        Index.converted(old)

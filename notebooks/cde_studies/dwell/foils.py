@@ -24,7 +24,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from cde.lexical import BM25
 from cde.retrieval import Encoder, Ranker
@@ -33,7 +32,7 @@ from cde_studies.dwell.passages import Passages
 from cde_studies.dwell.sections import sentences_of
 from cde_studies.intervals import clustered_interval
 
-__all__ = ["FOILS", "foil_rows", "foils", "share_table"]
+__all__ = ["FOILS", "foil_rows", "foils"]
 
 #: what is set against the answer
 FOILS = ("control", "early", "short", "literal", "combined")
@@ -149,9 +148,3 @@ def _scores(
         np.array([one.get(kind * count + row, 0.0) for row, one in enumerate(found)])
         for kind in range(len(texts))
     ]
-
-
-def share_table(rows: pd.DataFrame, column: str = "share") -> pd.DataFrame:
-    """Shares by collection and model, a column for each foil."""
-    wide = rows.pivot_table(index=["collection", "model"], columns="foil", values=column)
-    return wide[[foil for foil in FOILS if foil in wide]]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from datetime import date
@@ -16,6 +18,7 @@ import pandas as pd
 import polars
 import pyarrow
 import pytest
+from pyarrow import parquet
 
 import cde
 from cde import Index
@@ -272,6 +275,25 @@ def test_tables_that_are_no_corpus_are_refused() -> None:
         Index(several, encoder=cde.BM25())
     with pytest.raises(TypeError, match="is a stream"):
         Index(several["train"].to_iterable_dataset(), encoder=cde.BM25())
+
+
+def test_a_small_file_of_large_rows_takes_the_memory_of_one(tmp_path: Path) -> None:
+    """Three kilobytes of Parquet hold 500 texts of 30 million letters."""
+    column = pyarrow.DictionaryArray.from_arrays(
+        pyarrow.array([0] * 500, pyarrow.int32()), pyarrow.array(["x" * 30_000_000])
+    )
+    parquet.write_table(pyarrow.table({"text": column}), tmp_path / "large.parquet")
+    (tmp_path / "a.txt").write_text("a text")
+    code = (
+        "import resource, sys; from cde.corpus.files import Source, read_source\n"
+        "print(len(read_source(Source.of(sys.argv[1]))[1]))\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    left_out, kilobytes = map(int, done.stdout.split())
+    assert left_out == 500 and kilobytes < 1_500_000
 
 
 BIG = 2**63 - 1

@@ -37,7 +37,7 @@ from safetensors.torch import save
 import cde
 from cde.batching.clustering import cluster_vectors
 from cde.batching.packing import BatchSampler
-from cde.corpus.files import read_texts
+from cde.corpus.files import Source, read_source
 from cde.data import Pairs, RetrievalSet
 from cde.models import BiEncoderConfig, ContextualConfig
 from cde.models.weights import read_config, read_weights
@@ -403,7 +403,7 @@ def read_files(case: Any) -> None:
     with folder() as place:
         for number, (suffix, data) in enumerate(case):
             written(place / f"{number}{suffix}", data)
-        read_texts(place)
+        read_source(Source.of(place))
 
 
 files = st.lists(

@@ -20,7 +20,7 @@ def drawn(title: str, alt: str, lead: bool = False) -> str:
     with figure() as (drawing, axes):
         axes.plot([1, 2], [3, 4])
         axes.set_title(title)
-        shown = show(drawing, alt, f"On {title}.", pd.DataFrame({"x": [1]}))
+        shown = show(drawing, f"On {title}.", pd.DataFrame({"x": [1]}), alt=alt)
     markup = str(shown.markup)
     return markup.replace("class='cde-figure'", "class='cde-figure cde-lead'") if lead else markup
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # under their own names, or type checkers take them for priva
     from cde.batching.packing import pack_batches as pack_batches
     from cde.batching.sentence_trainer import clustered_batches as clustered_batches
     from cde.batching.sentence_trainer import contextual_batches as contextual_batches
+    from cde.batching.sentence_trainer import filtered_loss as filtered_loss
     from cde.corpus import Index as Index
     from cde.data import Pairs as Pairs
     from cde.data import RetrievalSet as RetrievalSet
@@ -48,7 +49,7 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "batching.clustering": ["cluster_pairs"],
         "batching.negatives": ["false_negatives"],
         "batching.packing": ["pack_batches"],
-        "batching.sentence_trainer": ["clustered_batches", "contextual_batches"],
+        "batching.sentence_trainer": ["clustered_batches", "contextual_batches", "filtered_loss"],
         "corpus": ["Index"],
         "data": ["Pairs", "RetrievalSet", "list_sources", "load_pairs", "load_retrieval"],
         "training.pretrained_reader": ["pretrained_reader"],

@@ -129,6 +129,9 @@ def context_as_tokens(context: Tensor, per_document: int, dim: int, batch: int) 
     return tokens
 
 
+__all__ = ["FirstStage", "SecondStage"]
+
+
 def _two_layers(inner: int, outer: int, activation: nn.Module) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inner, inner), activation, nn.Linear(inner, outer))
 

@@ -45,6 +45,8 @@ from cde.models.backbones import (
 )
 from cde.models.configuration import ContextualConfig
 
+__all__ = ["FirstStage", "SecondStage"]
+
 #: Adam's steps do not grow with what they change: γ, u, β and σ are multiples of their parameters,
 #: so that the gate opens within a hundred steps
 _PACE = 32.0
@@ -127,9 +129,6 @@ def context_as_tokens(context: Tensor, per_document: int, dim: int, batch: int) 
             "one for all"
         )
     return tokens
-
-
-__all__ = ["FirstStage", "SecondStage"]
 
 
 def _two_layers(inner: int, outer: int, activation: nn.Module) -> nn.Sequential:

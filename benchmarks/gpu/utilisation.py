@@ -112,7 +112,7 @@ def operations(arm: str, setting: dict[str, Any], layers: int | None) -> float:
             context_size=tokens,
             context_tokens=tokens,
             steps=1,
-            uncached_tokens=10**12,
+            uncached_tokens=2**31 - 1,
         )
         return estimate(config).operations
 

@@ -720,12 +720,11 @@ class Index:
         return nullcontext() if self._table is None else locked(self._table.folder)
 
     def _put(self, rows: Rows, gone: set[str]) -> None:
-        """Rows of new and changed documents come, those of others go; in one step for a reader."""
+        """Rows of documents come, those of replaced and removed ones go; one step for a reader."""
         if self._table is not None:
             self._table.put(rows, gone)
         else:
             before = self._read_rows()
-            gone = (gone | set(rows.ids)) & set(before.ids)
             self._rows = (before.without(gone) if gone else before) + rows
 
     def _bring(
@@ -747,10 +746,10 @@ class Index:
         rest = [one for one in new if one.id not in moved]
         parts = [rest[start : start + part] for start in range(0, len(rest), max(part, 1))]
         for some in progress(parts, f"indexing {len(rest):,} documents", unit="parts"):
-            self._put(self._embedded(some, built), set())
+            self._put(self._embedded(some, built), {one.id for one in some if one.id in have})
         left = [name for name in gone if name not in set(moved.values())]
-        if left:
-            self._put(Rows.none(rows.vectors.shape[1]), set(left))
+        for start in range(0, len(left), 1000):
+            self._put(Rows.none(rows.vectors.shape[1]), set(left[start : start + 1000]))
         return {
             "added": [one.id for one in rest if one.id not in have],
             "changed": [one.id for one in rest if one.id in have],

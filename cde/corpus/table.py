@@ -174,11 +174,11 @@ class Table:
         return Rows(**columns, vectors=vectors), digests
 
     def put(self, rows: Rows, gone: set[str]) -> None:
-        """In one version: rows of new and changed documents come, all others of these and of those
-        that are gone go.
+        """In one version: rows of documents come, and those go that documents `gone` had: the ones
+        that are replaced, and the ones that are there no more.
         """
-        gone = gone | set(rows.ids)
         if not gone:
+            self._table.add(self._arrow(rows))
             return
         if not len(rows):
             self._table.delete(f"ids IN ({_quoted(gone)})")

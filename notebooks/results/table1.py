@@ -508,7 +508,7 @@ if largest in longer:
     added = long_interval(largest, "contextual minus bi-encoder, clustered batches")
 ignores = known_gates()["reads-context"].otherwise in claims.reason(ENCODER_HELPS)
 batches_say = one and f"Clustered batches change a bi-encoder's score by {claims.shown(one)} points"
-encoder_says = added and claims.apart("a contextual encoder", added, "that bi-encoder", "points")
+encoder_says = added and claims.apart("a contextual encoder", added, "it", "points")
 ours = ignores and "ours ignores its context"
 page.answer(f"{'; '.join(filter(None, (batches_say, encoder_says, ours)))}.")
 

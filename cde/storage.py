@@ -229,7 +229,8 @@ def digest_of(path: Path | str) -> str:
 def folder_hash(folder: Path | str) -> str:
     """A hash of all files below a folder, by name and content."""
     files = sorted(path for path in Path(folder).rglob("*") if path.is_file())
-    return content_hash(part for path in files for part in (path.name, digest_of(path)))
+    named = ((path.relative_to(folder).as_posix(), digest_of(path)) for path in files)
+    return content_hash(part for both in named for part in both)
 
 
 def differing_file(folder: Path, files: Mapping[str, str]) -> tuple[str, str] | None:

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pandas as pd
@@ -208,8 +208,7 @@ _ACCEPTED = f"{', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]}"
 _MARK = b"\xef\xbb\xbf"  # a byte order mark, as editors on Windows write it, is no part of the text
 
 
-@dataclass(frozen=True)
-class _LeftOut:
+class LeftOut(NamedTuple):
     """A file or a row that is not read, and why."""
 
     place: str
@@ -220,7 +219,7 @@ class _LeftOut:
 
 
 #: what there is in a file
-_Found = Iterator[Document | _LeftOut]
+_Found = Iterator[Document | LeftOut]
 
 
 @dataclass(frozen=True)
@@ -351,7 +350,7 @@ class Source:
         return cls(columns=saved["columns"], largest=saved["largest"], **places)
 
 
-def read_source(source: Source) -> tuple[list[Document], list[str]]:
+def read_source(source: Source) -> tuple[list[Document], list[LeftOut]]:
     """Read the text, Markdown, JSON lines, CSV and Parquet files of a folder, or one such file.
 
     A text file is one document, its id the path below the folder. A row of a table is one, with its
@@ -367,7 +366,7 @@ def read_source(source: Source) -> tuple[list[Document], list[str]]:
     reading = _Reading(Columns.chosen(source.columns), source.largest)
     if not path.exists():
         raise FileNotFoundError(f"no folder or file {path}: expected a folder of {_ACCEPTED}")
-    left_out: list[_LeftOut] = []
+    left_out: list[LeftOut] = []
     if path.is_dir():
         files = _files(path, left_out, source.apart)
     elif path.name.lower().endswith(_SUFFIXES):
@@ -380,12 +379,12 @@ def read_source(source: Source) -> tuple[list[Document], list[str]]:
     for file in progress(files, f"reading {len(files):,} files", unit="files"):
         relative = file.relative_to(root).as_posix()
         for some in _documents(file, relative, reading):
-            if isinstance(some, _LeftOut):
+            if isinstance(some, LeftOut):
                 left_out.append(some)
             elif some.id not in found:
                 found[some.id], places[some.id] = some, file
             elif some == found[some.id] and places[some.id] == file:
-                left_out.append(_LeftOut(relative, "a row that is there already"))
+                left_out.append(LeftOut(relative, "a row that is there already"))
             else:
                 raise ValueError(
                     f"{file}: the id {some.id!r} occurs in {places[some.id]} too; ids must be "
@@ -395,32 +394,32 @@ def read_source(source: Source) -> tuple[list[Document], list[str]]:
         more = "; …" if len(left_out) > 3 else ""
         said = f": {'; '.join(map(str, left_out[:3]))}{more}" if left_out else ": it is empty"
         raise ValueError(f"{path} holds no document that can be read ({_ACCEPTED}){said}")
-    return list(found.values()), [str(one) for one in left_out]
+    return list(found.values()), left_out
 
 
-def counted(left_out: Sequence[str]) -> str:
+def counted(left_out: Sequence[LeftOut]) -> str:
     """What was not read, counted by reason."""
-    counts = Counter(one.partition(" (")[2].rstrip(")") for one in left_out)
+    counts = Counter(one.reason for one in left_out)
     return ", ".join(f"{count:,} × {reason}" for reason, count in counts.most_common(8))
 
 
-def left_out_of(path: Any, read: int, left_out: Sequence[str], most: int = 20) -> str:
+def left_out_of(path: Any, read: int, left_out: Sequence[LeftOut], most: int = 20) -> str:
     """What was read and what was not, as a message."""
     more = f"; and {len(left_out) - most:,} more" if len(left_out) > most else ""
     return (
         f"{path}: {read:,} documents were read, {len(left_out):,} left out "
-        f"({counted(left_out)}): {'; '.join(left_out[:most])}{more}"
+        f"({counted(left_out)}): {'; '.join(map(str, left_out[:most]))}{more}"
     )
 
 
-def _files(folder: Path, left_out: list[_LeftOut], apart: Path | None) -> list[Path]:
+def _files(folder: Path, left_out: list[LeftOut], apart: Path | None) -> list[Path]:
     for corpus in (folder / "corpus.jsonl", folder / "corpus.jsonl.gz"):
         if corpus.is_file() and any(folder.glob("queries.jsonl*")):
             return [corpus]
 
     def told(path: str | Path, reason: str) -> None:
         place = os.path.relpath(path, folder).encode("utf-8", "replace").decode()
-        left_out.append(_LeftOut(place, reason))
+        left_out.append(LeftOut(place, reason))
 
     def unreadable(error: OSError) -> None:
         told(str(error.filename), f"cannot be read: {error.strerror}")
@@ -465,43 +464,43 @@ def _documents(file: Path, relative: str, reading: _Reading) -> _Found:
     found = 0
     try:
         if file.exists() and not file.is_file():  # a pipe would be waited for
-            yield _LeftOut(relative, "no regular file")
+            yield LeftOut(relative, "no regular file")
             return
         for one in read(file, relative, reading):
             found += 1
             yield one
     except UnicodeDecodeError as error:
-        yield _LeftOut(relative, f"not UTF-8 at byte {error.start}")
+        yield LeftOut(relative, f"not UTF-8 at byte {error.start}")
     except (OSError, EOFError, zlib.error) as error:
         after = f" after {found:,} rows" if found else ""
         said = getattr(error, "strerror", None) or error
-        yield _LeftOut(relative, f"cannot be read{after}: {said}")
+        yield LeftOut(relative, f"cannot be read{after}: {said}")
     else:
         if not found:
-            yield _LeftOut(relative, "empty")
+            yield LeftOut(relative, "empty")
 
 
 def _one_text(file: Path, relative: str, reading: _Reading) -> _Found:
     problem = reading.too_large(file.stat().st_size)
     text = "" if problem else file.read_bytes().removeprefix(_MARK).decode("utf-8").strip()
-    yield Document(relative, text, {}) if text else _LeftOut(relative, problem or "empty")
+    yield Document(relative, text, {}) if text else LeftOut(relative, problem or "empty")
 
 
-def _of_row(row: Mapping[str, Any], place: str, reading: _Reading) -> Document | _LeftOut:
+def _of_row(row: Mapping[str, Any], place: str, reading: _Reading) -> Document | LeftOut:
     try:
         name, text = reading.columns.of(row)
     except ValueError as error:
-        return _LeftOut(place, str(error))
+        return LeftOut(place, str(error))
     if text is None:
         empty = row.get(reading.columns.text) is None
-        return _LeftOut(place, "empty" if empty else f'no string in "{reading.columns.text}"')
+        return LeftOut(place, "empty" if empty else f'no string in "{reading.columns.text}"')
     # JSON may escape half of a surrogate pair: a string to Python, and to no encoder
     if any(half_of_a_pair(one) is not None for one in (name, text)):
-        return _LeftOut(place, "half of a surrogate pair, which is no text")
+        return LeftOut(place, "half of a surrogate pair, which is no text")
     if isinstance(row.get(reading.columns.title), list | dict):
-        return _LeftOut(place, f'no string in "{reading.columns.title}"')
+        return LeftOut(place, f'no string in "{reading.columns.title}"')
     if problem := reading.too_large(len(text.encode())) if text else "empty":
-        return _LeftOut(place, problem)
+        return LeftOut(place, problem)
     name = name or f"{place.rpartition(':')[0]}#{content_hash([text], 12)}"
     return Document(name, text, _rest(row, reading.columns.read))
 
@@ -511,7 +510,7 @@ def _json_rows(file: Path, relative: str, reading: _Reading) -> _Found:
     for number, line in enumerate(_lines(file, 8 * reading.largest), start=1):
         place = f"{relative}:{number}"
         if line is None:
-            yield _LeftOut(place, f"a line above {8 * reading.largest:,} bytes")
+            yield LeftOut(place, f"a line above {8 * reading.largest:,} bytes")
             continue
         data = line.removeprefix(_MARK) if number == 1 else line
         if not data.strip():
@@ -519,13 +518,13 @@ def _json_rows(file: Path, relative: str, reading: _Reading) -> _Found:
         try:
             row = json.loads(data.decode("utf-8"))
         except UnicodeDecodeError as error:
-            yield _LeftOut(place, f"not UTF-8 at byte {error.start} of the line")
+            yield LeftOut(place, f"not UTF-8 at byte {error.start} of the line")
             continue
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict) or not isinstance(row.get(reading.columns.text), str):
             names = ", ".join(name[:40] for name in list(row)[:12]) if isinstance(row, dict) else ""
-            yield _LeftOut(place, f"{wanted}{names and f'; it has {names}'}")
+            yield LeftOut(place, f"{wanted}{names and f'; it has {names}'}")
         else:
             yield _of_row(row, place, reading)
 
@@ -563,7 +562,7 @@ def _rows_of(lines: Any, relative: str, reading: _Reading) -> _Found:
     if not header:
         return
     if problem := reading.columns.missing(header):
-        yield _LeftOut(relative, problem)
+        yield LeftOut(relative, problem)
         return
     rows = csv.reader(lines, **how)
     while True:
@@ -573,12 +572,12 @@ def _rows_of(lines: Any, relative: str, reading: _Reading) -> _Found:
         except StopIteration:
             return
         except csv.Error as error:
-            yield _LeftOut(place, f"no row: {error}")
+            yield LeftOut(place, f"no row: {error}")
             continue
         if row and len(row) != len(header):
-            yield _LeftOut(place, f"{len(row)} columns, expected {len(header)}")
+            yield LeftOut(place, f"{len(row)} columns, expected {len(header)}")
         elif any(not field.isascii() and not _is_decoded(field) for field in row):
-            yield _LeftOut(place, "not UTF-8")
+            yield LeftOut(place, "not UTF-8")
         elif row:
             yield _of_row(dict(zip(header, row, strict=True)), place, reading)
 
@@ -599,7 +598,7 @@ def _parquet_rows(file: Path, relative: str, reading: _Reading) -> _Found:
         # equal texts stay one, row after row: thousands of large ones may take a few bytes of file
         with parquet.ParquetFile(file, read_dictionary=names) as table:
             if problem := reading.columns.missing(names):
-                yield _LeftOut(relative, problem)
+                yield LeftOut(relative, problem)
                 return
             for batch in table.iter_batches(batch_size=256):
                 for place in range(batch.num_rows):
@@ -608,4 +607,4 @@ def _parquet_rows(file: Path, relative: str, reading: _Reading) -> _Found:
                     yield _of_row(row, f"{relative}:{number}", reading)
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         after = f" after {number:,} rows" if number else ""
-        yield _LeftOut(relative, f"cannot be read{after}: {str(error).splitlines()[0][:120]}")
+        yield LeftOut(relative, f"cannot be read{after}: {str(error).splitlines()[0][:120]}")

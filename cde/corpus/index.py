@@ -39,7 +39,15 @@ from cde.corpus.encoders import (
     require_same,
     restored,
 )
-from cde.corpus.files import LARGEST, Source, judged_set, left_out_of, named_documents, read_source
+from cde.corpus.files import (
+    LARGEST,
+    LeftOut,
+    Source,
+    judged_set,
+    left_out_of,
+    named_documents,
+    read_source,
+)
 from cde.corpus.rows import Document, Rows
 from cde.corpus.table import Table, locked, read_settings, require_free
 from cde.data import RetrievalSet
@@ -65,7 +73,7 @@ class Changes:
     removed: list[str]
     moved: list[str]
     kept: int
-    left_out: list[str]
+    left_out: list[LeftOut]
 
     def __str__(self) -> str:
         counts = {name: len(value) for name, value in vars(self).items() if isinstance(value, list)}
@@ -695,7 +703,7 @@ class Index:
             >>> print(index.sync({"a": "red boats", "c": "soup"}))
             1 added, 0 changed, 1 removed, 0 moved, 1 kept
         """
-        left_out: list[str] = []
+        left_out: list[LeftOut] = []
         given = self._source if source is None else source
         if isinstance(source, Path | str):
             given = Source.of(source, columns, self._source.largest, apart=self.folder)

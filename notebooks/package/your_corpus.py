@@ -93,7 +93,7 @@ from cde.corpus.files import Source, read_source
 
 columns = {"text": "body", "id": "key"}
 read, left_out = read_source(Source.of(source, columns))
-print(f"{len(read)} documents were read; left out: {', '.join(left_out)}")
+print(f"{len(read)} documents were read; left out: {', '.join(map(str, left_out))}")
 
 # %% [markdown]
 # ## Build, search

@@ -31,7 +31,7 @@ def read_texts(
 ) -> tuple[dict[str, str], list[str]]:
     """Texts by id, and what was left out."""
     documents, left_out = read_source(Source.of(path, columns, largest))
-    return {one.id: one.text for one in documents}, left_out
+    return {one.id: one.text for one in documents}, [str(one) for one in left_out]
 
 
 def hashed(place: str, text: str) -> str:
@@ -342,9 +342,11 @@ def test_what_is_not_read_is_told_by_its_kind(tmp_path: Path) -> None:
         "file.txt (a link out of the folder)",
         "folder (a link to a folder)",
     ]
-    texts, left_out = read_texts(tmp_path)
-    assert {"a.txt", "b.rst", "out/secret.txt", "in/a.txt"} <= set(texts)
-    assert counted(left_out).startswith("1 × ") and "kind .html are not read" in counted(left_out)
+    (tmp_path / "page (1).html").write_text("another")
+    documents, others = read_source(Source.of(tmp_path))
+    read = {one.id for one in documents}
+    assert {"a.txt", "b.rst", "out/secret.txt", "in/a.txt"} <= read
+    assert counted(others).startswith("2 × files of kind .html are not read, ")
 
 
 def test_the_home_folder_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,33 +1,54 @@
 """The command `cde`: index one's own text, and look at this machine.
 
-cde index build | sync | search | add | remove | list | status | convert
+cde index build SOURCE FOLDER [--model M] [--context N] [--precision P] [--on-long W] [--replace]
+cde index sync FOLDER [SOURCE]
+cde index search FOLDER QUERY… [--words] [--depth N] [--json]
+cde index add FOLDER SOURCE
+cde index remove FOLDER ID…
+cde index list FOLDER
+cde index status FOLDER [--json]
+cde index convert OLD NEW
 cde sources
 cde doctor
 
+`cde index` is `Index.build`, `sync`, `search` and so on; every folder that Python wrote will do.
+Bad input is an exception whose message is for the user. Nothing heavy is imported before it is
+needed.
+
 An installed package adds commands of its own as an entry point of the group `cde.commands`: a
 module with `add_parsers(commands)`, which gives each of its parsers the default `do`, a function of
-the options that returns the exit status. The book's are such (`cde_book.cli`). A function
-`checks()` in it adds to `cde doctor`.
+the options that returns the exit status, or None for 0. The book's are such (`cde_book.cli`). A
+function `checks()` in it adds to `cde doctor`.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import os
 import platform
 import shutil
 import signal
 import sqlite3
 import sys
-from collections.abc import Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, entry_points, version
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from importlib.metadata import entry_points
 from io import TextIOWrapper
-from types import ModuleType
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
-from cde.corpus import commands as index_commands
+from cde import __version__
 from cde.hardware import prefer_short_waits
 from cde.storage import cache_folder, cache_root, lock_reach, told_of_the_disk
+
+if TYPE_CHECKING:
+    from cde.corpus import Changes, Index
 
 __all__ = ["main"]
 
@@ -56,11 +77,11 @@ def _parser(more: Sequence[ModuleType]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cde", description="Contextual document embeddings, and the book about them."
     )
-    parser.add_argument("--version", action="version", version=f"cde {_version()}")
+    parser.add_argument("--version", action="version", version=f"cde {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in more:
         module.add_parsers(commands)
-    index_commands.add_parser(commands)
+    _add_index(commands)
     sources = commands.add_parser("sources", help="list the collections that can be loaded here")
     sources.set_defaults(do=_sources)
     doctor = commands.add_parser("doctor", help="check this machine: devices, data, disk, versions")
@@ -68,14 +89,217 @@ def _parser(more: Sequence[ModuleType]) -> argparse.ArgumentParser:
     return parser
 
 
-def _version() -> str:
-    try:
-        return version("contextual-document-embeddings")
-    except PackageNotFoundError:  # on the path, not installed
-        return "not installed"
+def _add_index(commands: Any) -> None:
+    index = commands.add_parser("index", help="index your own text, search it, change it")
+    steps = index.add_subparsers(dest="step", required=True, metavar="STEP")
+    folder = argparse.ArgumentParser(add_help=False)
+    folder.add_argument("folder", type=Path, metavar="FOLDER", help="the folder of the index")
+
+    def step(
+        name: str, do: Callable[[argparse.Namespace], None], about: str, *parents: Any
+    ) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = steps.add_parser(name, help=about, parents=parents)
+        parser.set_defaults(do=do)
+        return parser
+
+    build = step(
+        "build", _build, "embed a source into a new folder; goes on if killed", _source(), folder
+    )
+    build.add_argument(
+        "--model",
+        default="minilm",
+        metavar="MODEL",
+        help="minilm (default), bm25, or the folder of a model, of cde or sentence-transformers",
+    )
+    build.add_argument(
+        "--context",
+        type=int,
+        metavar="N",
+        help="documents that --model reads, if contextual (default: as many as it was made for)",
+    )
+    build.add_argument(
+        "--max-tokens", type=int, metavar="N", help="cut texts for minilm to so many tokens"
+    )
+    build.add_argument(
+        "--precision",
+        default="auto",
+        choices=("auto", "bfloat16", "float32", "int8"),
+        help="of embedding; the index is searched in it too. int8 is for CPUs where bfloat16 is "
+        "slow (default: auto; cde doctor says what that is here)",
+    )
+    build.add_argument("--replace", action="store_true", help="replace another index there")
+    build.add_argument(
+        "--on-long",
+        default="chunk",
+        choices=("chunk", "warn", "error", "truncate"),
+        help="documents longer than the model reads: in passages (default), or whole and cut off",
+    )
+    build.add_argument(
+        "--sample-query",
+        action="append",
+        metavar="TEXT",
+        help="what people ask, without judgements: adapts the model to the corpus; repeatable",
+    )
+    step("sync", _sync, "make the index equal to its source", folder, _source(nargs="?"))
+    search = step("search", _search, "the documents that answer a query best", folder)
+    search.add_argument("query", nargs="+", help="one query or several, each in quotes")
+    search.add_argument("--depth", type=int, default=10, metavar="N", help="documents (default 10)")
+    search.add_argument("--words", action="store_true", help="fuse with the ranking of BM25")
+    search.add_argument("--json", action="store_true", help="as JSON, with the whole texts")
+    step("add", _add, "add a source's documents; these alone are embedded", folder, _source())
+    remove = step("remove", _remove, "remove documents", folder)
+    remove.add_argument("id", nargs="+", help="ids of the documents")
+    step("list", _list, "ids of the documents", folder)
+    status = step("status", _status, "documents, model, source, context, drift", folder)
+    status.add_argument("--json", action="store_true", help="as JSON")
+    old = step("convert", _convert, "an index that an earlier cde made, into a new folder")
+    old.add_argument("old", type=Path)
+    old.add_argument("new", type=Path)
 
 
-def _sources(_: argparse.Namespace) -> int:
+def _source(**options: Any) -> argparse.ArgumentParser:
+    """The arguments of a source, for a parser of which this is a parent."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "source",
+        type=Path,
+        **options,
+        help="a folder of .txt, .md, .rst, .jsonl[.gz], .csv, .tsv, .parquet; or one file",
+    )
+    for part, default in (("text", "text"), ("title", "title"), ("id", "id or _id")):
+        parser.add_argument(
+            f"--{part}-column", metavar="NAME", help=f"of tables (default: {default})"
+        )
+    return parser
+
+
+def _columns(options: argparse.Namespace) -> dict[str, str]:
+    named = ((part, getattr(options, f"{part}_column")) for part in ("text", "title", "id"))
+    return {part: name for part, name in named if name is not None}
+
+
+def _load(options: argparse.Namespace) -> Index:
+    from cde.corpus import Index
+
+    return Index.load(options.folder)
+
+
+def _build(options: argparse.Namespace) -> None:
+    from cde.corpus import Index
+    from cde.corpus.encoders import named_system
+
+    if options.precision != "auto" and options.model == "bm25":
+        raise ValueError("--precision is for embedding, and bm25 embeds nothing")
+    # the index keeps the vectors: a second copy in the cache would serve nobody
+    model = named_system(options.model, options.max_tokens, False, options.precision)
+    if options.context is not None:
+        if not hasattr(model, "with_context"):
+            raise ValueError(
+                f"{options.model} is bound to no context here: only a ContextualEncoder is"
+            )
+        # the index binds it to its texts
+        bind = partial(model.with_context, size=options.context)
+        model = SimpleNamespace(with_context=bind)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = lambda message, *_: print(_plain(str(message)), file=sys.stderr)
+        index = Index.build(
+            options.source,
+            options.folder,
+            encoder=model,
+            columns=_columns(options),
+            on_long=options.on_long,
+            sample_queries=options.sample_query,
+            replace=options.replace,
+        )
+    print(index)
+
+
+def _report(changes: Changes) -> None:
+    from cde.corpus.files import counted
+
+    if changes.left_out:
+        print(f"not read: {counted(changes.left_out)}", file=sys.stderr)
+    print(changes)
+
+
+def _sync(options: argparse.Namespace) -> None:
+    _report(_load(options).sync(options.source, _columns(options)))
+
+
+def _search(options: argparse.Namespace) -> None:
+    several = len(options.query) > 1
+    found = _load(options).search(options.query, options.depth, words=options.words)
+    if options.json:
+        rows = (found if several else found.drop(columns="query")).to_dict(orient="records")
+        print(json.dumps(rows, indent=1, ensure_ascii=False))
+        return
+    for query in options.query:
+        if several:
+            print(f"\n{_plain(query)}")
+        some = found[found["query"] == query]
+        if some.empty:
+            print("nothing was found: no document has a word of it")
+        for rank, row in enumerate(some.itertuples(), start=1):
+            heading = f"  # {_plain(str(row.heading))}" if row.heading else ""
+            print(f"{rank:3}  {row.score:.4f}  {_plain(str(row.id))}{heading}")
+            print(f"     {_plain(textwrap.shorten(str(row.text), 160, placeholder=' …'))}")
+
+
+def _plain(text: str) -> str:
+    """A text whose control characters cannot reach the terminal."""
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
+
+
+def _add(options: argparse.Namespace) -> None:
+    _report(_load(options).add_from(options.source, _columns(options)))
+
+
+def _remove(options: argparse.Namespace) -> None:
+    _load(options).remove(options.id)
+    print(f"{len(options.id):,} removed")
+
+
+def _list(options: argparse.Namespace) -> None:
+    for name in _load(options).ids:
+        print(_plain(name))
+
+
+def _convert(options: argparse.Namespace) -> None:
+    from cde.corpus import Index
+
+    Index.converted(options.old).save(options.new)
+    print(Index.load(options.new))
+
+
+def _status(options: argparse.Namespace) -> None:
+    index = _load(options)
+    found, mark = index.status(), index.fingerprint
+    if options.json:
+        print(json.dumps(asdict(found) | {"index": mark}, indent=1, ensure_ascii=False))
+        return
+    model = f"{found.model}{found.fingerprint and f', fingerprint {found.fingerprint}'}"
+    print(f"documents    {found.documents:,} in {found.passages:,} passages")
+    print(f"vectors      {f'{found.dim} dimensions' if found.dim else 'none'}")
+    print(f"model        {model}")
+    print(f"index        fingerprint {mark[:16]}")
+    print(f"source       {found.source or 'none: documents that Python gave'}")
+    print(f"context      {found.context or 'none: documents may come and go'}")
+    if found.drift is not None and (found.drift.newer or found.drift.gone):
+        print(
+            f"drift        {found.drift.newer:.0%} of the passages came after the build, "
+            f"{found.drift.gone:.0%} of the first ones are gone"
+        )
+        if found.context and found.drift.distance is not None:
+            print(
+                f"             mean vector moved by {found.drift.distance:.1f} × what drawing a "
+                "context does by chance"
+            )
+    else:
+        print("drift        none: these are the documents of the build")
+
+
+def _sources(_: argparse.Namespace) -> None:
     """Print the collections that can be loaded here."""
     from cde.data import list_sources
 
@@ -85,7 +309,6 @@ def _sources(_: argparse.Namespace) -> int:
         "also: folder:<path>, hub:<repo>[:<config>]; set CDE_DATA to a folder with beir/ and "
         "pairs/ for more"
     )
-    return 0
 
 
 def _checks() -> Iterator[Check]:
@@ -96,21 +319,16 @@ def _checks() -> Iterator[Check]:
     from cde.surrogate import minilm_folder
 
     yield "Python", True, f"{platform.python_version()} on {platform.platform()}"
-    gpu = (
-        torch.cuda.get_device_name()
-        if torch.cuda.is_available()
-        else "no GPU: everything runs on the CPU"
-    )
+    gpu = "no GPU: everything runs on the CPU"
+    if torch.cuda.is_available():
+        gpu = torch.cuda.get_device_name()
     yield "device", True, f"{gpu}; {torch.get_num_threads()} threads"
     kind, chosen = cpu_class(), os.environ.get("CDE_PRECISION", "auto")
     own = f" (CDE_PRECISION={chosen})" if chosen != "auto" else ""
     yield "precision", True, f"{_CLASSES[kind]}; auto is {chosen_precision('auto')}{own}"
-    flash = importlib.util.find_spec("flash_attn") is not None
-    yield (
-        "flash-attn",
-        True,
-        "installed" if flash else "not installed; torch's own attention is used",
-    )
+    has_flash = importlib.util.find_spec("flash_attn") is not None
+    flash = "installed" if has_flash else "not installed; torch's own attention is used"
+    yield "flash-attn", True, flash
     try:
         yield "MiniLM", True, f"{minilm_folder()} (sha256 checked)"
     except (ModuleNotFoundError, ValueError) as error:
@@ -154,7 +372,7 @@ def main(arguments: Sequence[str] | None = None, more: Sequence[ModuleType] = ()
                 modules[point.value] = point.load()
         with told_of_the_disk():
             options = _parser(list(modules.values())).parse_args(given)
-            return int(options.do(options))
+            return int(options.do(options) or 0)
     except BrokenPipeError:  # the reader of our output has gone, as in `cde list | head`
         sys.stdout = None
         return 0
@@ -163,9 +381,10 @@ def main(arguments: Sequence[str] | None = None, more: Sequence[ModuleType] = ()
         TypeError,
         ModuleNotFoundError,
         OSError,  # a disk that is full or closed: the message names the path, and what to do
+        RuntimeError,
     ) as error:
         print(f"cde {command}: {error}", file=sys.stderr)
-        return 2
+        return 1 if isinstance(error, RuntimeError) else 2
     except sqlite3.Error as error:
         print(
             f"cde {command}: the store of vectors in {cache_root() / 'embeddings'}: {error}. Wait "
@@ -173,9 +392,6 @@ def main(arguments: Sequence[str] | None = None, more: Sequence[ModuleType] = ()
             file=sys.stderr,
         )
         return 2
-    except RuntimeError as error:
-        print(f"cde {command}: {error}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # pressed again, it would end in a traceback
         print(

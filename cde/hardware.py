@@ -12,7 +12,7 @@ import platform
 import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from cde.validation import checked_text, shown
 
@@ -30,11 +30,10 @@ def bfloat16_is_fast() -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     has = torch.cpu.get_capabilities()
     if has.get("architecture") == "x86_64":
-        return bool(has.get("amx_bf16")) or bool(
-            has.get("avx512_bf16") and "AMD" in str(has.get("cpu_name"))
-        )
+        of_amd = "AMD" in str(has.get("cpu_name"))
+        return bool(has.get("amx_bf16") or (has.get("avx512_bf16") and of_amd))
     check = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
-    return bool(check()) if check is not None else False
+    return check is not None and bool(check())
 
 
 def cpu_class() -> Literal["avx2", "avx512", "bfloat16", "cuda", "other"]:
@@ -51,19 +50,18 @@ def cpu_class() -> Literal["avx2", "avx512", "bfloat16", "cuda", "other"]:
 
 def chosen_precision(precision: str) -> Literal["bfloat16", "float32", "int8"]:
     """What texts are embedded in: "auto" is bfloat16 where that is fast and float32 elsewhere."""
-    if not isinstance(precision, str) or precision not in ("bfloat16", "float32", "int8"):
-        if not isinstance(precision, str) or precision != "auto":
-            raise ValueError(
-                "precision must be 'auto', 'bfloat16', 'float32' or 'int8'; it is "
-                f"{shown(precision)}"
-            )
+    if not isinstance(precision, str) or precision not in get_args(Precision):
+        raise ValueError(
+            f"precision must be 'auto', 'bfloat16', 'float32' or 'int8'; it is {shown(precision)}"
+        )
+    if precision == "auto":
         precision = os.environ.get("CDE_PRECISION", "auto")
-        if precision == "auto":
-            precision = "bfloat16" if bfloat16_is_fast() else "float32"
-        if precision not in ("bfloat16", "float32", "int8"):
+        if precision not in get_args(Precision):
             raise ValueError(
                 f"CDE_PRECISION must be auto, bfloat16, float32 or int8; it is {precision!r}"
             )
+    if precision == "auto":
+        precision = "bfloat16" if bfloat16_is_fast() else "float32"
     return precision  # type: ignore[return-value]
 
 
@@ -78,9 +76,7 @@ def half_precision(precision: str) -> bool:
 
 
 def trained_in(precision: str) -> str:
-    """What a run is computed in, as a part of the key that it is kept under: vectors in int8 make
-    other batches.
-    """
+    """What a run is computed in, a part of its key: vectors in int8 make other batches."""
     word = "bfloat16" if half_precision(precision) else "float32"
     return f"{word}, embeddings in int8" if chosen_precision("auto") == "int8" else word
 
@@ -111,12 +107,11 @@ def prefer_short_waits() -> None:
 def describe() -> str:
     """What computes here: the GPU, or the processor, its threads and the precision of "auto"."""
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
+    if torch is None:  # the precision moves numbers; a page that never loaded torch has none
+        return f"CPU ({_processor()}), 1 thread"
+    if torch.cuda.is_available():
         return str(torch.cuda.get_device_name())
-    cores = f"{torch.get_num_threads()} threads" if torch is not None else "1 thread"
-    # the precision moves numbers; a page that never loaded torch has none
-    precision = "" if torch is None else f", {chosen_precision('auto')}"
-    return f"CPU ({_processor()}), {cores}{precision}"
+    return f"CPU ({_processor()}), {torch.get_num_threads()} threads, {chosen_precision('auto')}"
 
 
 def _processor() -> str:

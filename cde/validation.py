@@ -153,11 +153,6 @@ def unknown(names: Iterable[str], known: Iterable[str], what: str = "setting") -
     return f"there is no {what} {', '.join(guesses)}; known are {', '.join(accepted)}"
 
 
-def explained(error: ValidationError) -> str:
-    """What pydantic found, a sentence for each setting, in one line."""
-    return "; ".join(sentences(error))
-
-
 def sentences(error: ValidationError) -> list[str]:
     """What pydantic found, a sentence for each setting."""
     return [_sentence(one) for one in error.errors(include_url=False)]
@@ -201,7 +196,7 @@ def declared(cls: Declared) -> Declared:
         try:
             checked(self, **values)
         except ValidationError as error:
-            raise ValueError(explained(error)) from None
+            raise ValueError("; ".join(sentences(error))) from None
 
     made.__init__ = init  # type: ignore[method-assign]
     return made  # type: ignore[return-value]
@@ -211,12 +206,8 @@ def group_numbers(groups: Any, name: str, count: int | None = None) -> NDArray[n
     """The number of each item's group, by the order of their names."""
     if isinstance(groups, str | bytes | Set | Mapping) or not isinstance(groups, Iterable):
         raise TypeError(f"{name} must be a list, one for each item; it is {shown(groups)}")
-    if isinstance(groups, np.ndarray):
-        values = groups
-    else:
-        listed = list(groups)
-        values = np.empty(len(listed), object)  # never a table, whatever the items
-        values[:] = listed
+    # never a table, whatever the items
+    values = groups if isinstance(groups, np.ndarray) else np.fromiter(groups, object)
     if values.ndim != 1:
         raise ValueError(f"{name} must be a row, one for each item; it has shape {values.shape}")
     if count is not None and len(values) != count:
@@ -295,12 +286,20 @@ def encoded(
     return checked_vectors(encode(texts), encoder, what, len(texts), dim)
 
 
-def array_of_numbers(given: Any, name: str) -> NDArray[Any]:
-    """An array of real numbers, not copied where it is one already."""
+def as_array(given: Any) -> NDArray[Any]:
+    """What was given as an array, not copied where it is one already; of objects where none is."""
+    if callable(getattr(given, "detach", None)):  # a tensor: of any device, with or without a graph
+        given = given.detach().cpu()
+        given = given.float() if str(given.dtype) == "torch.bfloat16" else given
     try:
-        array = np.asarray(given)
-    except (TypeError, ValueError, RuntimeError):
-        array = np.empty(0, object)
+        return np.asarray(given)
+    except (TypeError, ValueError, RuntimeError):  # rows of several lengths; a sparse tensor
+        return np.empty(0, object)
+
+
+def array_of_numbers(given: Any, name: str) -> NDArray[Any]:
+    """An array of real numbers."""
+    array = as_array(given)
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name} must be an array of real numbers; they are {shown(given)}")
     if array.ndim == 2 and len(array) and array.shape[1] == 0:
@@ -314,13 +313,7 @@ def checked_vectors(
     """What an encoder gave, `(count, dim)`: a finite vector above zero for each text, or zeros for
     some if its `zeros_for_unknown` is true, as of an encoder of words.
     """
-    if callable(getattr(given, "detach", None)):  # a tensor: of any device, with or without a graph
-        given = given.detach().cpu()
-        given = given.float() if str(given.dtype) == "torch.bfloat16" else given
-    try:
-        vectors = np.asarray(given)
-    except (TypeError, ValueError, RuntimeError):  # rows of several lengths; a sparse tensor
-        vectors = np.empty(0, object)
+    vectors = as_array(given)
     shape = f"({count}, {'dim' if dim is None else dim})"
     if vectors.dtype.kind not in "fiu":
         raise ValueError(

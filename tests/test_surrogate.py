@@ -295,7 +295,7 @@ def test_a_model_of_the_hub_is_known_by_its_settings_as_well_as_its_weights(tmp_
     for pooling, prompt in (("mean", ""), ("cls", ""), ("mean", "query: "), ("mean", "")):
         modules = [Transformer(str(folder)), Pooling(32, pooling)]
         fetched = Surrogate("an/encoder")
-        fetched.__dict__["_model"] = SentenceTransformer(
+        fetched.__dict__["sentence_model"] = SentenceTransformer(
             modules=modules, prompts={"query": prompt}, device="cpu"
         )
         fingerprints.append(fetched.fingerprint)

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from cde.models import ContextualConfig, ContextualEncoder
+from cde.models.backbones import to_the_left
+from cde.models.stages import SecondStage
 
 DIM, VOCABULARY = 32, 64
 
@@ -90,6 +92,13 @@ def new_model(
 def shared_model(family: str, attention: str = "full", **settings: Any) -> ContextualEncoder:
     """The same model for all tests that leave it as it is."""
     return new_model(family, attention, **settings)
+
+
+def in_one_pass(stage: SecondStage, ids: Tensor, mask: Tensor | None, context: Tensor) -> Tensor:
+    """What the second stage gives with its context in the sequence, whatever its pattern."""
+    ids, mask = to_the_left(ids, mask)
+    tokens = stage.context_tokens(context, False, len(ids))
+    return stage.project(stage.pool(ids, mask, *stage.in_sequence(tokens, ids, mask)))
 
 
 def random_context(documents: int, seed: int = 0, batch: int | None = None) -> Tensor:

@@ -1,6 +1,6 @@
 """Names in docstrings lead to their entries in the reference, and chapters to their pages.
 
-A word between single backticks is code; it is a link as well if `cde_book.public_names` knows where
+A word between single backticks is code; it is a link as well if `cde_book.reference` knows where
 it leads. A type or a name of another package stays plain code: there is no network at build time,
 so there is nothing to link it to, and nothing to warn of.
 """
@@ -16,8 +16,7 @@ from sphinx.util.inspect import stringify_signature
 from sphinx.util.nodes import make_refnode
 
 from cde_book.chapters import chapters
-from cde_book.public_names import read_reference
-from cde_book.reference import link_chapters
+from cde_book.reference import link_chapters, read_reference
 
 _PAGES = "book/generated/reference/"
 _ARRAY = re.compile(

@@ -1,8 +1,7 @@
 """Chapters: jupytext notebooks in `notebooks/<part>/<chapter>.py`, and their parameters.
 
-A chapter's parameters are the annotated assignments of its cell tagged `parameters`. They are read
-without running anything, so that a misspelt name or a value of the wrong type is an error before
-the first cell, not a warning after the last.
+A chapter's parameters, the annotated assignments of its cell tagged `parameters`, are read without
+running anything: a misspelt name or a wrong value is an error before the first cell.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import ast
 import difflib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -57,10 +56,10 @@ class Chapter:
     @cached_property
     def title(self) -> str:
         """The text of the page's one H1."""
-        for line in self.source.splitlines():
-            if line.startswith("# # "):
-                return line.removeprefix("# # ").strip()
-        raise ValueError(f"{self.path} has no title: its first cell must begin with '# # …'")
+        found = re.search("^# # (.*)", self.source, re.MULTILINE)
+        if found is None:
+            raise ValueError(f"{self.path} has no title: its first cell must begin with '# # …'")
+        return found[1].strip()
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
@@ -75,21 +74,17 @@ class Chapter:
     def check_parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Check given values against the chapter's parameters, by name and type."""
         for name in values:
-            if name not in self.parameters:
-                close = difflib.get_close_matches(name, self.parameters, n=2)
-                hint = f"did you mean {' or '.join(close)}? " if close else ""
+            if name not in (known := self.parameters):
                 raise ValueError(
-                    f"chapter {self.name} has no parameter {name!r}: {hint}It has "
-                    f"{', '.join(self.parameters)}"
+                    f"chapter {self.name} has no parameter {name!r}: {_hint(name, known)}It has "
+                    f"{', '.join(known)}"
                 )
         checked = {name: self.parameters[name].check(value) for name, value in values.items()}
         _check_collections(checked.get("collections") or [])
         return checked
 
     def settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Every setting of a run, by name: what the page's own cell of settings makes of given
-        parameters. That cell runs as far as its last check, and nothing else does.
-        """
+        """Every setting of a run: the page's own cell of settings runs as far as its last check."""
         from cde_book import page
 
         given = {name: parameter.default for name, parameter in self.parameters.items()}
@@ -106,19 +101,18 @@ class Chapter:
 
 
 def _check_collections(names: Sequence[str]) -> None:
-    """Refuse collections that are not in `$CDE_DATA/beir`: a page would leave them out, and say so
-    only in its text.
-    """
+    """Refuse collections that are not in `$CDE_DATA/beir`, which a page would leave out."""
     from cde.data import list_sources
 
-    below = [one.name for one in list_sources() if one.name.startswith("beir/")] if names else []
+    if not names:
+        return
+    below = [one.name for one in list_sources() if one.name.startswith("beir/")]
     known = [name.removeprefix("beir/") for name in below]
-    if names and not known:
+    if not known:
         given = os.environ.get("CDE_DATA")
         state = f"it is {given}, which has none" if given else "it is not set"
         raise ValueError(
-            f"parameter collections needs data: CDE_DATA must name a folder with beir/ in it; "
-            f"{state}"
+            f"parameter collections: CDE_DATA must name a folder with beir/ in it; {state}"
         )
     if strange := set(names) - set(known):
         raise ValueError(
@@ -144,7 +138,12 @@ def find_chapter(name: str, root: Path | None = None) -> Chapter:
     """The chapter of that name."""
     by_name = {chapter.name: chapter for chapter in chapters(root)}
     if name not in by_name:
-        close = difflib.get_close_matches(name, by_name, n=3)
-        hint = f"did you mean {' or '.join(close)}? " if close else ""
-        raise ValueError(f"no chapter is called {name!r}: {hint}There are {', '.join(by_name)}")
+        raise ValueError(
+            f"no chapter is called {name!r}: {_hint(name, by_name)}There are {', '.join(by_name)}"
+        )
     return by_name[name]
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, known)
+    return f"did you mean {' or '.join(close)}? " if close else ""

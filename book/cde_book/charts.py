@@ -1,9 +1,8 @@
 """The charts that several chapters draw: runs as dots, curves of runs, points, squares with
 numbers, intervals.
 
-Each draws on axes that `cde_book.plots.figure` has opened, in the house style, and leaves there
-what it has drawn in words (`cde_book.descriptions`); `cde_book.plots.show` shows the figure, and
-makes its alternative text of these words.
+Each draws on axes that `cde_book.plots.figure` has opened, in the house style, and leaves there in
+words what it has drawn: `cde_book.plots.show` makes the alternative text of them.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from cde.intervals import Interval
-from cde_book.descriptions import Series, describe, in_words
-from cde_book.plots import COLORS, INK, MARKERS, MUTED
+from cde_book.plots import COLORS, INK, MARKERS, MUTED, Series, describe, in_words
 
 __all__ = ["curves", "forest", "heatmap", "interval_table", "points", "reference", "seed_dots"]
 
@@ -45,8 +43,7 @@ def seed_dots(
 ) -> None:
     """Draw each training run as a dot: a line for each arm, a colour and a marker for each series.
 
-    A series after the first is drawn smaller and a little lower: the control beside what it
-    controls. `intervals` are bars above the dots, `marks` the paper's values as hollow diamonds.
+    `intervals` are bars above the dots, `marks` the paper's values as hollow diamonds.
     """
     series = list(dict.fromkeys(name for of_arm in arms.values() for name in of_arm))
     bar: dict[str, Any] = {"color": INK, "linewidth": 1.6}
@@ -81,8 +78,7 @@ def forest(
 ) -> None:
     """Draw estimates with their intervals, one below the other, and the bound that a claim sets.
 
-    With an interval for each of several series (name → series → interval), each has a colour.
-    `marks` are hollow diamonds beside them, under the same names: what the paper has.
+    With several series, each has a colour. `marks`, by the same names, are hollow diamonds.
     """
     every = {
         name: dict(one) if isinstance(one, Mapping) else {"": one}
@@ -115,9 +111,7 @@ def _dots(number: int) -> dict[str, Any]:
 def _name_rows(
     axis: Axes, rows: Iterable[str], series: list[str], xlabel: str, legend: bool, marks_are: str
 ) -> None:
-    """The names of rows and series, from the top; the legend above the axes, where it covers
-    nothing.
-    """
+    """The names of rows and series, from the top; the legend above the axes."""
     for number, name in enumerate(series):
         axis.plot([], [], label=name or None, **_dots(number))
     if marks_are:
@@ -157,7 +151,8 @@ def curves(
     lines: dict[str, pd.Series[float]] = {}
     for number, (label, some) in enumerate(series.items()):
         look: dict[str, Any] = {"color": COLORS[number % 6], "marker": MARKERS[number % 6]}
-        runs = _runs(some)
+        one = pd.Series(dict(some)) if isinstance(some, Mapping) else some
+        runs = one.to_frame().T if isinstance(one, pd.Series) else one
         if is_intervals := runs.map(lambda one: isinstance(one, Interval)).all(axis=None):
             low, mean, high = (
                 runs.iloc[0].map(attrgetter(end)).astype(float)
@@ -185,12 +180,6 @@ def curves(
     )
 
 
-def _runs(some: pd.DataFrame | pd.Series[float] | Mapping[Any, Interval]) -> pd.DataFrame:
-    if isinstance(some, pd.DataFrame):
-        return some
-    return (some if isinstance(some, pd.Series) else pd.Series(dict(some))).to_frame().T
-
-
 def _line(label: str, mean: pd.Series[float], form: _Words) -> Series:
     """A line in words: its ends, and where it is lowest and highest."""
     at = [
@@ -207,9 +196,7 @@ def points(
     names: Mapping[str, Sequence[Any]] | None = None,
     **look: Any,
 ) -> None:
-    """Draw points, x and y of each series, in a colour and a marker of its own; beside those that
-    have a name, small, the name.
-    """
+    """Draw points, x and y of each series, and beside those that have a name, small, the name."""
     placed = {
         name: np.asarray([np.ravel(x), np.ravel(y)], dtype=float) for name, (x, y) in series.items()
     }
@@ -304,8 +291,6 @@ def _row(name: str, row: pd.Series[float], form: str) -> Series:
 def interval_table(
     intervals: Mapping[tuple[Any, ...], Interval], names: Sequence[str], estimate: str
 ) -> pd.DataFrame:
-    """The numbers behind a figure with intervals: what was measured, the estimate, low, high
-    and n.
-    """
+    """The numbers behind a figure with intervals."""
     rows = [(*key, one.estimate, one.low, one.high, one.n) for key, one in intervals.items()]
     return pd.DataFrame(rows, columns=[*names, estimate, "low", "high", "n"])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 __all__ = ["PACKAGES", "project_root", "python_path", "version_differences"]
@@ -29,17 +30,13 @@ def python_path(root: Path) -> str:
 
 
 def version_differences() -> list[str]:
-    """Installed distributions whose version is not the lock's; what is not installed does not
-    count.
-    """
+    """Installed distributions whose version is not the lock's."""
     lines = (project_root() / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = [line.split("==", 1) for line in lines if "==" in line and not line.startswith("#")]
     differences = []
     for name, locked in pins:
-        try:
-            installed = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        if installed.partition("+")[0] != locked:
-            differences.append(f"{name} {installed} (lock: {locked})")
+        with suppress(PackageNotFoundError):  # what is not installed does not count
+            installed = version(name)
+            if installed.partition("+")[0] != locked:
+                differences.append(f"{name} {installed} (lock: {locked})")
     return differences

@@ -76,9 +76,8 @@ def measure_runs(
     role: Role = "test",
     scale: str | None = None,
 ) -> Interval:
-    """Enter the numbers of training runs with the interval that decides: over other seeds and other
-    collections at once where there are two or more of each, else over what there are several of. A
-    single run is entered as exploratory.
+    """Enter the numbers of training runs with the interval that decides: over seeds and collections
+    at once (`table_interval`) where there are both. A single run is entered as exploratory.
     """
     if isinstance(values, pd.Series) and values.index.nlevels > 1:
         values = values.dropna()
@@ -98,9 +97,7 @@ def measure_runs(
 
 
 def verdict(claim: str) -> str:
-    """The verdict on a claim, in a word or three, from what this chapter has measured so far; with
-    its scale, where that is not the page's profile.
-    """
+    """The verdict from what this chapter has measured; with its scale, if not the page's."""
     decided = _decided(claim)
     elsewhere = decided.scale not in ("", account.profile)
     return f"{decided.verdict} (at {decided.scale})" if elsewhere else decided.verdict
@@ -112,9 +109,7 @@ def reason(claim: str) -> str:
 
 
 def told(claim: str, holds: str, contradicted: str, otherwise: str) -> str:
-    """The sentence that the verdict on a claim makes true: what a page's answer is put together
-    of, so that it stays true when the numbers change.
-    """
+    """The sentence that the verdict makes true, so that an answer stays true with other numbers."""
     return {"holds": holds, "contradicted": contradicted}.get(_decided(claim).verdict, otherwise)
 
 
@@ -138,9 +133,8 @@ def apart(
 
 
 def badges() -> str:
-    """The verdicts of this chapter's claims as one line of HTML, equal ones as one badge that
-    leads to the section *Verdict*. Where the chapter has measured nothing, its claims as they are
-    then: not tested; empty in a notebook that has no name.
+    """The verdicts of this chapter's claims as one line of HTML, equal ones as one badge; where it
+    has measured nothing, its claims as not tested.
     """
     groups: dict[tuple[str, str], list[str]] = {}
     chapter = Path(this_run().chapter).stem
@@ -158,12 +152,10 @@ def _decided(claim: str) -> Verdict:
 
 
 def verdicts() -> Box:
-    """This chapter's claims with the paper's value, ours, and the verdict: the last cell of a
-    chapter shows it.
-    """
+    """This chapter's claims with the paper's value, ours, and the verdict, for its last cell."""
     entries = list(account.measured)
     names = dict.fromkeys(entry.claim for entry in entries)
-    text = "\n".join(f"{name}: {decide(ledger()[name], entries).verdict}" for name in names)
+    text = "\n".join(f"{name}: {_decided(name).verdict}" for name in names)
     return Box(verdict_table(entries), text)
 
 
@@ -173,28 +165,23 @@ def verdict_table(entries: list[Measurement]) -> str:
     for name in dict.fromkeys(entry.claim for entry in entries):
         claim, own = ledger()[name], [entry for entry in entries if entry.claim == name]
         decided = decide(claim, own)
-        rows = [
-            (one, outcome(claim, one.interval) if one.role == "test" else one.role) for one in own
-        ]
-        closed = {r.reason: r for one in own for r in one.gates if not r.passed}
-        groups.append(
-            {
-                "claim": claim,
-                "verdict": decided,
-                "style": css(decided.verdict),
-                "power": power_in_words(name, decided),
-                "rows": rows,
-                "closed": list(closed),
-            }
-        )
+        group = {
+            "claim": claim,
+            "verdict": decided,
+            "style": css(decided.verdict),
+            "power": power_in_words(name, decided),
+            "rows": [
+                (one, outcome(claim, one.interval) if one.role == "test" else one.role)
+                for one in own
+            ],
+            "closed": dict.fromkeys(gate.reason for one in own for gate in one.closed),
+        }
+        groups.append(group)
     return render("verdicts.html.j2", groups=groups)
 
 
 def power_in_words(claim: str, decided: Verdict) -> str:
-    """What a null means: the smallest effect that would have been seen, beside the paper's.
-
-    Empty for other verdicts, and where a gate decides.
-    """
+    """What an inconclusive verdict means, beside the paper's value; empty for other verdicts."""
     if decided.verdict != "inconclusive" or decided.smallest is None:
         return ""
     known = ledger()[claim]
@@ -208,11 +195,10 @@ def power_in_words(claim: str, decided: Verdict) -> str:
     if end is not None and decided.smallest > abs(end - bound):
         return "nothing that the quantity can be would have been shown with such a spread"
     text = f"a distance of {decided.smallest:.2g} from the bound would mostly have been seen"
-    beyond = known.beyond
-    if beyond is not None:
-        other = ", and the paper's own number lies on the other side of it"
-        text += f", and the paper has {beyond:.2g}" if beyond > 0 else other
-    return text
+    if known.beyond is None:
+        return text
+    other = "the paper's own number lies on the other side of it"
+    return f"{text}, and {f'the paper has {known.beyond:.2g}' if known.beyond > 0 else other}"
 
 
 def css(verdict: str) -> str:

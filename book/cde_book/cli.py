@@ -85,7 +85,7 @@ def _add_run(commands: Any) -> None:
         action="store_true",
         help="with --record PROFILE/NAME: add these seeds to those that the record has",
     )
-    run.set_defaults(do=_later("cde_book.chapter_run", "run"))
+    run.set_defaults(do=_later("cde_book.commands", "run"))
     run.parse_known_args = _with_chapters_help(run.parse_known_args)
 
 
@@ -126,7 +126,7 @@ def _with_chapters_help(parse: Callable[..., Any]) -> Callable[..., Any]:
             with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
                 chapter = str(parse(asked, None)[0].chapter)
             if chapter:
-                from cde_book.chapter_run import describe_chapter
+                from cde_book.commands import describe_chapter
 
                 print(describe_chapter(chapter))
                 raise SystemExit(0)
@@ -146,9 +146,7 @@ def _separated(arguments: Sequence[str]) -> list[str]:
 
 
 def checks() -> Iterator[tuple[str, bool, str]]:
-    """What `cde doctor` looks at beside the library: versions against the lock, and the records;
-    nothing where the library is installed without a checkout.
-    """
+    """What `cde doctor` looks at beside the library, in a checkout: the lock, and the records."""
     from cde_book.checkout import project_root, version_differences
 
     try:

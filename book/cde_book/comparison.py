@@ -91,9 +91,7 @@ def _parameters_of(notebook: Any, where: str) -> dict[str, Any]:
 
 
 def runs_of(chapter: Chapter, root: Path | None = None) -> list[Execution]:
-    """Every run of a chapter that has ended well on this machine, the latest first: the pages of
-    the built book, and the reruns beside it.
-    """
+    """A chapter's runs that have ended well here, of the book or beside it, the latest first."""
     book = (root or project_root()) / "book"
     logs = []
     for path in [

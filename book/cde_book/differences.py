@@ -13,7 +13,8 @@ from typing import Any
 import pandas as pd
 
 from cde_book.account import account
-from cde_book.boxes import show_source
+from cde_book.claims import shown
+from cde_book.page import show_source
 from cde_book.records import records_at_other_profiles
 from cde_book.run_mode import this_run
 from cde_studies.significance import smallest_effect
@@ -26,9 +27,7 @@ Differences = Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]]
 
 
 def sweeps_at_profiles(name: str, rows: pd.DataFrame) -> dict[str, Sweep]:
-    """The reader's own sweep, and those of the records of other profiles; says where these are
-    from.
-    """
+    """The reader's own sweep, and those of other profiles' records; says where these are from."""
     found = {account.profile: Sweep(rows)}
     for profile, record in records_at_other_profiles(name, account.profile, this_run()).items():
         found[profile] = Sweep(record.rows)
@@ -39,9 +38,7 @@ def sweeps_at_profiles(name: str, rows: pd.DataFrame) -> dict[str, Sweep]:
 def difference_table(
     runs: Mapping[str, Sweep], differences: Differences, /, **common: Any
 ) -> pd.DataFrame:
-    """A line for each profile and difference: points of NDCG@10 with their interval, and the
-    smallest effect that would have been seen with 80 % power.
-    """
+    """A line for each profile and difference: points, interval, what 80 % power would have seen."""
     lines = []
     for profile, sweep in runs.items():
         for name, pair in differences.items():
@@ -68,7 +65,4 @@ def in_words(
 ) -> str:
     """A difference for a sentence, to a tenth of a point: the mean and its interval."""
     found = sweep.crossed_gain(*pair, **common)
-    if found is None:
-        return f"{sweep.gain(*pair, **common).mean():.1f}"
-    numbers = (round(value, 1) + 0.0 for value in (found.estimate, found.low, found.high))
-    return "{} [{}, {}]".format(*numbers)  # no "-0.0"
+    return shown(sweep.gain(*pair, **common).mean() if found is None else found)

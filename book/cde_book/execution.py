@@ -3,12 +3,16 @@
 A chapter runs as jupytext → papermill, in a fresh kernel, from the root of the checkout. What it
 used is recorded beside the executed notebook: its own text, its parameters, each module of the
 checkout that its kernel had imported, the lock, and each collection and record it loaded or looked
-for. A page is **stale** when any of these has changed; nothing else makes it so. (jupyter-cache
-would not notice an edited module; papermill would only warn of an unknown parameter.)
+for. A page is **stale** when any of these has changed; nothing else makes it so.
 
 An executed notebook appears whole or not at all: after an interruption the next call goes on with
 the chapters that are not done. Its log is written after it, and holds its sha256: a log of another
 execution, and a notebook or a log that is damaged, are as none.
+
+Many chapters are executed two at a time where there are cores for it: each loads libraries for
+seconds, on one core. One worker takes them from the front of the book, the others from its end: the
+first embed the same texts, and each finds in the cache what the one before has embedded. Cost: for
+each worker a process, and the memory of one more chapter (2 GiB).
 """
 
 from __future__ import annotations
@@ -22,15 +26,26 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cde.provenance import commit, libraries
-from cde.storage import atomic_path, content_hash, digest_of, temporary_folder, unsigned, write_json
-from cde_book.chapters import Chapter
+from cde.storage import (
+    atomic_path,
+    content_hash,
+    digest_of,
+    end_with,
+    temporary_folder,
+    unsigned,
+    write_json,
+)
+from cde_book.chapters import Chapter, find_chapter
 from cde_book.checkout import PACKAGES, project_root
 from cde_book.run_mode import PLAIN, RunMode
 
@@ -40,13 +55,20 @@ if TYPE_CHECKING:
 __all__ = [
     "Execution",
     "execute",
+    "execute_all",
     "load_execution",
     "parsed_execution",
     "raw_notebook",
     "stale_reasons",
+    "tell_of_failure",
+    "usual_jobs",
     "write_execution",
 ]
 
+_INTERRUPTED = "interrupted"
+_DIED = "no cell in particular: the process that ran it died; was there memory enough?"
+#: chapters from which on it pays to load the libraries once, and to fork
+_MANY = 6
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -164,9 +186,8 @@ def _prepare(chapter: Chapter) -> NotebookNode:
     import nbformat
 
     notebook = chapter.notebook()
-    last = nbformat.v4.new_code_cell("import cde_book.page\n\ncde_book.page.finish()")
-    last.metadata["tags"] = ["remove-cell", "cde-finish"]
-    notebook.cells.append(last)
+    call, tags = "import cde_book.page\n\ncde_book.page.finish()", ["remove-cell", "cde-finish"]
+    notebook.cells.append(nbformat.v4.new_code_cell(call, metadata={"tags": tags}))
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook.metadata["kernelspec"] = kernel
     return notebook
@@ -181,12 +202,9 @@ def execute(
     bar: int = 0,
     fork: bool = False,
 ) -> tuple[NotebookNode, Execution]:
-    """Execute a chapter, with a bar over its cells; the notebook is written to `output` once it has
-    ended.
+    """Execute a chapter, with a bar over its cells; the notebook is written once it has ended.
 
-    The mode says what the run is for beside its reader. With `fork`, its kernel is a fork of a
-    process that has loaded the libraries: where many chapters follow each other, each begins at
-    once.
+    With `fork`, its kernel is a fork of a process that has loaded the libraries.
     """
     import nbformat
 
@@ -283,15 +301,7 @@ def _run(
 def _stoppable(
     folder: Path, environment: Mapping[str, str], fork: bool
 ) -> Iterator[dict[str, Any]]:
-    """Settings of nbclient with which Ctrl-C ends the kernel first, and then the run.
-
-    The kernel has this environment; what it takes to reach it is kept in the folder.
-
-    A KeyboardInterrupt in the midst of nbclient's loop can leave the kernel alive, or close the
-    sockets that it writes to. So Ctrl-C goes to the kernel's cell, which ends with what it was
-    doing. A kernel that runs no cell yet, one that takes five seconds to stop, and one for which
-    Ctrl-C is pressed again are killed: what is kept is kept in whole files.
-    """
+    """Settings of nbclient with which Ctrl-C ends the kernel first, and then the run."""
     from jupyter_client.manager import AsyncKernelManager
 
     from cde_book.kernels import fork_its_kernel
@@ -318,6 +328,8 @@ def _stoppable(
     patience = threading.Timer(5, send, [signal.SIGKILL])
     patience.daemon = True
 
+    # in the midst of nbclient's loop a KeyboardInterrupt can leave the kernel alive, or close the
+    # sockets that it writes to; so Ctrl-C goes to the kernel's cell, which is killed if it stays
     def stop(*_: object) -> None:
         nonlocal pressed
         pressed += 1  # at once: the next press may interrupt this function
@@ -363,3 +375,143 @@ def _fill(log: Execution, notebook: NotebookNode, modules: Mapping[str, str], ro
             log.modules = {module: modules.get(module, "missing") for module in report["modules"]}
             log.sources = {name: _source_key(name) for name in report["asked"]}
             log.records = {name: record_state(root / name) for name in report["records"]}
+
+
+def tell_of_failure(chapter: str, error: str) -> None:
+    """Say on stderr in which cell a chapter failed; nothing where it did not."""
+    if error:
+        print(f"\nchapter {chapter} failed in {error}\n", file=sys.stderr)
+
+
+def usual_jobs(profile: str) -> int:
+    """How many chapters at once, unless the user says otherwise; a GPU takes one."""
+    return 1 if profile in ("gpu", "paper") else min(2, _cores())
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def execute_all(
+    due: Sequence[tuple[Chapter, str]], profile: str, jobs: int, mode: RunMode = PLAIN
+) -> dict[str, str]:
+    """Execute chapters; each says why when it starts, and a failed one in which cell."""
+    if jobs < 1:
+        raise ValueError(f"jobs must be 1 or more; it is {jobs}")
+    jobs = min(jobs, len(due))
+    # a process that has looked for CUDA hands it to no fork
+    fork = len(due) >= _MANY and hasattr(os, "fork") and not Path("/dev/nvidiactl").exists()
+    if jobs < 2:
+        return {chapter.name: _one(chapter, why, profile, mode, fork) for chapter, why in due}
+    waiting = deque(due)
+    errors: dict[str, str] = {}
+    with _workers(jobs, fork) as workers:
+        running: dict[Any, Chapter] = {}
+
+        def start(place: int) -> None:
+            chapter, why = waiting.pop() if place else waiting.popleft()
+            _announce(chapter, why)
+            running[workers[place]] = chapter
+            workers[place].send((chapter.name, profile, mode))
+
+        for place in range(jobs):
+            start(place)
+        while running:
+            for ready in wait(list(running)):
+                chapter = running.pop(ready)
+                error = _answer(ready)
+                if error == _INTERRUPTED:
+                    waiting.clear()
+                    continue
+                errors[chapter.name] = error
+                tell_of_failure(chapter.name, error)
+                if waiting and error != _DIED:
+                    start(workers.index(ready))
+    for chapter, why in waiting:  # where every worker has died
+        errors[chapter.name] = _one(chapter, why, profile, mode, fork)
+    return errors
+
+
+def _announce(chapter: Chapter, why: str) -> None:
+    print(f"{chapter.name}: runs, since {why}", flush=True)
+
+
+def _one(chapter: Chapter, why: str, profile: str, mode: RunMode, fork: bool) -> str:
+    _announce(chapter, why)
+    place = raw_notebook(chapter, profile)
+    error = execute(chapter, {"profile": profile}, place, mode=mode, fork=fork)[1].error
+    tell_of_failure(chapter.name, error)
+    return error
+
+
+def _answer(worker: Any) -> str:
+    try:
+        answer = worker.recv()
+    except EOFError:
+        return _DIED
+    if isinstance(answer, Exception):
+        raise answer
+    return str(answer)
+
+
+@contextlib.contextmanager
+def _workers(count: int, fork: bool) -> Iterator[list[Any]]:
+    """Processes that execute what they are sent; Ctrl-C reaches them first, and is raised then."""
+    context = get_context("spawn")  # a fork would carry over locks of threads that it has not
+    threads = max(1, _cores() // count)
+    pressed = False
+    ours: list[Any] = []
+    processes: list[Any] = []
+
+    def hand_on(*_: object) -> None:
+        nonlocal pressed
+        pressed = True
+        for process in processes:
+            if process.is_alive() and process.pid is not None:
+                os.kill(process.pid, signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    listens = threading.current_thread() is threading.main_thread() and before != signal.SIG_IGN
+    for place in range(count):
+        here, there = context.Pipe()
+        process = context.Process(target=_serve, args=(there, place, threads, os.getpid(), fork))
+        process.start()
+        there.close()
+        ours.append(here)
+        processes.append(process)
+    if listens:
+        signal.signal(signal.SIGINT, hand_on)
+    try:
+        yield ours
+    finally:
+        for here in ours:
+            here.close()
+        for process in processes:
+            process.join()
+        if listens:
+            signal.signal(signal.SIGINT, before)
+    if pressed:
+        raise KeyboardInterrupt
+
+
+def _serve(pipe: Connection, place: int, threads: int, parent: int, fork: bool) -> None:
+    """What a worker does: chapters by name, until the other end is closed."""
+    end_with(parent)
+    if hasattr(os, "setpgid"):
+        os.setpgid(0, 0)  # the terminal's Ctrl-C comes by way of the parent, once
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    while True:
+        try:
+            name, profile, mode = pipe.recv()
+        except (EOFError, KeyboardInterrupt):
+            return
+        answer: str | Exception
+        try:
+            chapter = find_chapter(name)
+            given, output = {"profile": profile}, raw_notebook(chapter, profile)
+            answer = execute(chapter, given, output, mode=mode, bar=place, fork=fork)[1].error
+        except KeyboardInterrupt:
+            answer = _INTERRUPTED
+        except Exception as error:  # a full disk, say: the parent tells of it, and ends
+            answer = error
+        pipe.send(answer)

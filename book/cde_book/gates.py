@@ -17,9 +17,9 @@ import pandas as pd
 
 from cde_book import plots
 from cde_book.account import account
-from cde_book.boxes import folded
 from cde_book.claims import gate
 from cde_book.ledger import gates, ledger
+from cde_book.page import folded
 from cde_book.records import rows_of_record
 from cde_book.verdicts import Reading
 from cde_studies.recipes import EvaluationSet, Recipe
@@ -87,9 +87,7 @@ def share_moved(recipe: Recipe, profile: str) -> float | None:
 
 
 def show(readings: Sequence[Reading]) -> Any:
-    """A folded table of gates: what must be true, what was measured, and whether it is passed; how
-    many of them are passed stays to be seen.
-    """
+    """A folded table of gates: what must be true, what was measured, and whether it is passed."""
     lines = [
         {
             "gate": gates()[one.gate].wording,

@@ -82,10 +82,7 @@ def _as_popen(process: Any) -> Any:
 
 @contextmanager
 def _as_a_server_starts() -> Iterator[None]:
-    """A process that starts meanwhile does not run this process' main module again, and has the
-    kernels' backend of matplotlib, which is read where matplotlib is loaded: before a kernel could
-    set it.
-    """
+    """Let a process start without this one's main module, and with the kernels' backend."""
     own = os.environ.get("MPLBACKEND")
     os.environ["MPLBACKEND"] = own or _BACKEND
     main: dict[str, Any] = sys.modules["__main__"].__dict__

@@ -1,8 +1,6 @@
 """The computed parts of the landing page and of the parts' opening pages.
 
-The landing page has a chart of all verdicts, the most surprising results, and what was found beside
-the papers; an opening page has each chapter of its part with question, picture, answer and
-verdicts. What is written by hand includes them: `book/intro.md`, `book/parts/<part>.md`. The folder
+What is written by hand includes them: `book/intro.md`, `book/parts/<part>.md`. The folder
 `templates` holds the markup.
 
 The chart has a bar for each paper and scale; a segment is a verdict, its width the number of
@@ -15,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ from cde_book.ledger import PAPERS, SHORT
 from cde_book.ledger_pages import Judged, judged
 from cde_book.markup import render
 from cde_book.thumbnails import Figure
-from cde_book.verdicts import SCALES, VERDICTS
+from cde_book.verdicts import VERDICTS, order
 
 __all__ = [
     "Bar",
@@ -96,25 +94,18 @@ def parts(root: Path) -> dict[str, list[str]]:
     contents = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
     found = {}
     for part in contents.get("parts", []):
-        files = [Path(one) for one in _files(part)]
+        entries = part.get("chapters", [])
+        every = [one for entry in entries for one in (entry, *entry.get("sections", []))]
+        files = [Path(one["file"]) for one in every]
         for opening in (one.name for one in files if one.parent == Path("book/parts")):
             found[opening] = [one.name for one in files if one.parent.parent.name == "executed"]
     return found
 
 
-def _files(part: Mapping[str, Any]) -> Iterator[str]:
-    for entry in part.get("chapters", []):
-        yield entry["file"]
-        for section in entry.get("sections", []):
-            yield section["file"]
-
-
 def opening_pages(
     shown: Mapping[str, Card], entries: Sequence[Judged], root: Path
 ) -> dict[str, str]:
-    """What the opening pages include, by file name: each chapter of the part as a card, and the
-    claims that answer the part's own question.
-    """
+    """What the opening pages include, by file name: chapters' cards, and questions' claims."""
     pages = {
         f"parts/{part}.md": render(
             "opening.md.j2", cards=[shown[name] for name in names if name in shown]
@@ -164,9 +155,7 @@ class Bar:
 
 
 def bars(entries: Sequence[Judged]) -> list[Bar]:
-    """The chart: bars by paper, then by scale, the largest scale first, each claim once; facts of
-    construction are left out.
-    """
+    """The chart: bars by paper, then by scale, the largest first, without facts of construction."""
     tally = Counter(
         (one.claim.paper, one.verdict.scale, one.verdict.verdict)
         for one in entries
@@ -175,7 +164,7 @@ def bars(entries: Sequence[Judged]) -> list[Bar]:
     drawn = []
     for paper, title in PAPERS.items():
         scales = {scale for of, scale, _ in tally if of == paper}
-        for scale in sorted(scales, key=lambda one: (_place(one), one)):
+        for scale in sorted(scales, key=lambda one: (not one, order(one), one)):
             words = f"{title}, {f'evidence at {scale}' if scale else 'no evidence'}"
             segments = [
                 Segment(
@@ -189,11 +178,6 @@ def bars(entries: Sequence[Judged]) -> list[Bar]:
             ]
             drawn.append(Bar(paper, scale, segments))
     return drawn
-
-
-def _place(scale: str) -> int:
-    """Place of a scale among all, no scale being the last."""
-    return SCALES.index(scale) if scale in SCALES else len(SCALES) + (not scale)
 
 
 @dataclass(frozen=True)
@@ -219,9 +203,7 @@ def highlights(path: Path, shown: Mapping[str, Card], entries: Sequence[Judged])
 
 
 def findings(path: Path, shown: Mapping[str, Card], entries: Sequence[Judged]) -> str:
-    """What the chapters show beyond the papers, by theme, with the verdicts of the claims that bear
-    on it.
-    """
+    """What the chapters show beyond the papers, by theme, with the verdicts that bear on it."""
     by_claim = {one.claim.id: one for one in entries}
     themes: dict[str, list[Any]] = {}
     for entry in read_list(path):
@@ -233,9 +215,7 @@ def findings(path: Path, shown: Mapping[str, Card], entries: Sequence[Judged]) -
 def landing_pages(
     profile: str, root: Path, figures: Mapping[str, Sequence[Figure]]
 ) -> dict[str, str]:
-    """What the landing page and the parts' opening pages include, by file name below
-    `book/generated`.
-    """
+    """What the landing page and the opening pages include, by file name below `book/generated`."""
     entries = judged(profile, root)
     shown = cards(profile, root, entries, figures)
     drawn = bars(entries)

@@ -29,13 +29,7 @@ PAPERS = {
     "ours": "Our own questions",
 }
 #: short names, for narrow columns
-SHORT = {
-    "cde": "CDE",
-    "clustering": "Clustering",
-    "dwell": "Dwell",
-    "later": "Later",
-    "ours": "Ours",
-}
+SHORT = {name: name.capitalize() for name in PAPERS} | {"cde": "CDE"}
 _OPTIONAL = {"gates", "range", "by_construction"}
 _RULES = ({"above"}, {"below"}, {"near", "tolerance"})
 _ORDERS = ("before", "after", "unmeasured")
@@ -128,8 +122,8 @@ class Claim:
 
     @property
     def beyond(self) -> float | None:
-        """How far the paper's value lies beyond the rule's one bound, in the direction that the
-        claim says; below 0 on the other side. None without a value, or with two bounds.
+        """How far the paper's value lies beyond the one bound: below 0 on its other side, None
+        without a value or with two bounds.
         """
         if self.paper_effect is None or "near" in self.expect:
             return None
@@ -169,9 +163,7 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     if entries is None:
         return []
     if not isinstance(entries, list):
-        raise ValueError(
-            f"{path} must hold a list, an entry of each claim; it holds {str(entries)[:80]!r}"
-        )
+        raise ValueError(f"{path} must hold a list of claims; it holds {shown(entries)}")
     for number, entry in enumerate(entries, start=1):
         if not isinstance(entry, dict):
             raise ValueError(

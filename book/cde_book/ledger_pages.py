@@ -21,19 +21,91 @@ from cde.intervals import STUDENT, Interval
 from cde_book.chapters import Chapter, chapters
 from cde_book.claims import css, power_in_words
 from cde_book.execution import load_execution
-from cde_book.forest import Axis, Line, axis, line
 from cde_book.ledger import PAPERS, SHORT, Claim, gates, ledger
 from cde_book.markup import render
 from cde_book.simulation import TRUTHS, attainable, chances
 from cde_book.thumbnails import Figure, chapter_figures
-from cde_book.verdicts import SCALES, VERDICTS, Measurement, Verdict, decide, from_json
+from cde_book.verdicts import SCALES, VERDICTS, Measurement, Verdict, decide, from_json, order
 from cde_studies.significance import false_discovery, smallest_effect
 
-__all__ = ["Judged", "claims_page", "collect_measurements", "judged", "map_page", "rules_page"]
+__all__ = [
+    "Axis",
+    "Judged",
+    "Line",
+    "axis",
+    "claims_page",
+    "collect_measurements",
+    "judged",
+    "line",
+    "map_page",
+    "rules_page",
+]
 
-
+#: of the span of a drawing of intervals, on either side
+_ROOM = 0.12
 #: stands in a verdict's place where no experiment could have come out otherwise
 BY_CONSTRUCTION = "by construction"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The scale of a drawing: the values at its two ends."""
+
+    low: float
+    high: float
+
+    def place(self, value: float) -> float:
+        """Where a value stands, in per cent from the left; beyond the ends, at the end."""
+        kept = min(max(value, self.low), self.high)
+        return round(100 * (kept - self.low) / (self.high - self.low), 2)
+
+    @property
+    def ticks(self) -> list[tuple[float, str]]:
+        """Round values with their places."""
+        from matplotlib.ticker import MaxNLocator
+
+        room = (self.high - self.low) * 0.06  # a label at the very end would stand outside
+        values = MaxNLocator(3, steps=[1, 2, 5, 10]).tick_values(self.low, self.high)
+        inside = [x for x in values if self.low + room <= x <= self.high - room]
+        return [(self.place(x), f"{x:g}") for x in map(float, inside)]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One interval, drawn: places in per cent."""
+
+    inside: tuple[float, float]
+    low: float
+    high: float
+    estimate: float
+    paper: float | None
+    cut: tuple[str, ...] = ()
+
+
+def axis(claim: Claim, measurements: Sequence[Measurement]) -> Axis:
+    """The scale for all of a claim's measurements."""
+    tests = [one for one in measurements if one.role == "test"] or list(measurements)
+    marks = [end for one in tests for end in (one.interval.low, one.interval.high)]
+    marks += [bound for bound in claim.bounds if math.isfinite(bound)]
+    if claim.paper_effect is not None:
+        marks.append(claim.paper_effect)
+    low, high = min(marks), max(marks)
+    room = (high - low or 1.0) * _ROOM
+    return Axis(low - room, high + room)
+
+
+def line(claim: Claim, interval: Interval, on: Axis) -> Line:
+    """An interval of a claim, placed on an axis."""
+    lower, upper = claim.bounds
+    reaches = {"low": interval.low < on.low, "high": interval.high > on.high}
+    return Line(
+        inside=(on.place(lower), on.place(upper)),
+        low=on.place(interval.low),
+        high=on.place(interval.high),
+        estimate=on.place(interval.estimate),
+        paper=None if claim.paper_effect is None else on.place(claim.paper_effect),
+        cut=tuple(end for end, beyond in reaches.items() if beyond),
+    )
 
 
 def collect_measurements(profile: str, root: Path) -> dict[str, list[Measurement]]:
@@ -102,9 +174,7 @@ class Judged:
         return [
             one
             for one in self.measurements
-            if one.role == "test"
-            and one.scale == self.verdict.scale
-            and all(reading.passed for reading in one.gates)
+            if one.role == "test" and one.scale == self.verdict.scale and not one.closed
         ]
 
     @property
@@ -144,12 +214,11 @@ def judged(profile: str, root: Path) -> list[Judged]:
     known = {chapter.name: chapter for chapter in chapters(root)}
     by_chapter = collect_measurements(profile, root)
     every = [(name, entry) for name, entries in by_chapter.items() for entry in entries]
-    order = {scale: place for place, scale in enumerate(SCALES)}
     entries = []
     for identifier, claim in ledger().items():
         measured = [(name, entry) for name, entry in every if entry.claim == identifier]
-        measured.sort(key=lambda one: (order.get(one[1].scale, 99), one[1].role != "test"))
-        names = list(dict.fromkeys(name for name, _ in measured)) or [claim.chapter or ""]
+        measured.sort(key=lambda one: (order(one[1].scale), one[1].role != "test"))
+        names = dict.fromkeys(name for name, _ in measured) or [claim.chapter or ""]
         entries.append(
             Judged(
                 claim=claim,
@@ -172,10 +241,7 @@ def _with_discoveries(entries: list[Judged]) -> list[Judged]:
 
 
 def claims_page(profile: str, root: Path) -> str:
-    """The page *Claims*: every claim of the ledger with its verdict, to be filtered by paper, part,
-    verdict, scale and words, and sorted; at first those that hold, at last those that were not
-    tested.
-    """
+    """The page *Claims*: every claim with its verdict, those that hold first, to be filtered."""
     places = {identifier: place for place, identifier in enumerate(ledger())}
     entries = sorted(judged(profile, root), key=lambda one: VERDICTS.index(one.verdict.verdict))
     tally = Counter(entry.group for entry in entries)
@@ -200,7 +266,7 @@ def _filters(entries: Sequence[Judged]) -> dict[str, dict[str, str]]:
         "part": Counter(entry.claim.part for entry in entries),
         "scale": Counter(entry.verdict.scale for entry in entries if entry.verdict.scale),
     }
-    order = {
+    values = {
         "verdict": (*VERDICTS, BY_CONSTRUCTION),
         "paper": tuple(PAPERS),
         "part": tuple(dict.fromkeys(claim.part for claim in ledger().values())),
@@ -209,7 +275,7 @@ def _filters(entries: Sequence[Judged]) -> dict[str, dict[str, str]]:
     return {
         name: {
             value: f"{PAPERS.get(value, value)} ({count[value]})"
-            for value in order[name]
+            for value in values[name]
             if count[value] or name == "verdict"
         }
         for name, count in counted.items()
@@ -217,9 +283,7 @@ def _filters(entries: Sequence[Judged]) -> dict[str, dict[str, str]]:
 
 
 def rules_page(profile: str, root: Path) -> str:
-    """The page *How verdicts are decided*: rules, gates, power, and what each rule could have
-    said.
-    """
+    """The page *How verdicts are decided*: rules, gates, power, what each rule could have said."""
     entries = judged(profile, root)
     tested = [entry for entry in entries if entry.is_tested]
     simulated = []
@@ -272,11 +336,7 @@ def _power_of(n: int) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class _Exhibit:
-    """A table or figure of a paper, and its chapter, or what is said in the chapter's place.
-
-    `figure` is the chapter's figure that answers it, or stands for the chapter, and `number` that
-    figure's among the chapter's.
-    """
+    """A table or figure of a paper, its chapter and that one's figure, or what is said instead."""
 
     exhibit: str
     title: str
@@ -295,10 +355,8 @@ def _exhibit(
     without_chapter = f"not yet (planned: {name})" if name else "not yet"
     if "nothing to reproduce" in note:
         without_chapter = "nothing to reproduce"
-    figures = shown.get(name, ())
-    paper = SHORT[entry["paper"]]
-    own = [one.is_of(paper, entry["exhibit"]) for one in figures]
-    index = own.index(True) if any(own) else 0
+    figures, wanted = shown.get(name, ()), (SHORT[entry["paper"]], entry["exhibit"])
+    index = next((place for place, one in enumerate(figures) if one.is_of(*wanted)), 0)
     return _Exhibit(
         entry["exhibit"],
         entry["title"],
@@ -311,9 +369,7 @@ def _exhibit(
 
 
 def map_page(profile: str, root: Path) -> str:
-    """The page *Map*: each table and figure of the three papers, and the chapter that answers it,
-    with its figure.
-    """
+    """The page *Map*: the papers' tables and figures, and the chapters that answer them."""
     known = {chapter.name: chapter for chapter in chapters(root)}
     shown = chapter_figures(profile, root)
     entries = yaml.safe_load((root / "book" / "exhibits.yml").read_text(encoding="utf-8"))

@@ -16,13 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import (
-    Environment,
-    FileSystemLoader,
-    StrictUndefined,
-    pass_eval_context,
-    select_autoescape,
-)
+import jinja2
 from jinja2.nodes import EvalContext
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -90,17 +84,17 @@ def inert(text: str) -> str:
     return _OPENING.sub("&lt;", text) if tags else mended
 
 
-@pass_eval_context
+@jinja2.pass_eval_context
 def _inserted(context: EvalContext, value: Any) -> Any:
     plain = isinstance(value, str) and not isinstance(value, Markup)
     return inert(value) if plain and not context.autoescape else value
 
 
-_ENVIRONMENT = Environment(
-    loader=FileSystemLoader(Path(__file__).with_name("templates")),
-    autoescape=select_autoescape(enabled_extensions=("html.j2",)),
+_ENVIRONMENT = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+    autoescape=jinja2.select_autoescape(enabled_extensions=("html.j2",)),
     finalize=_inserted,
-    undefined=StrictUndefined,
+    undefined=jinja2.StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
     keep_trailing_newline=True,

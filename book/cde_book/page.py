@@ -11,23 +11,26 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
 
 import pandas as pd
+from IPython import get_ipython
+from IPython.display import Markdown, display
 
 from cde.hardware import describe
 from cde.provenance import account as data_account
 from cde.provenance import commit, libraries, now
 from cde.storage import content_hash
-from cde_book import boxes, plots, records
+from cde_book import plots, records
 from cde_book.account import account, most_memory
 from cde_book.checkout import PACKAGES
 from cde_book.claims import badges
 from cde_book.ledger import ledger
 from cde_book.markup import Box, inert, render
-from cde_book.proofs import TIMES
+from cde_book.records import TIMES
 from cde_book.run_mode import this_run
 from cde_book.verdicts import to_json
 from cde_studies.intervals import mean_and_interval, mean_and_spread
@@ -39,12 +42,16 @@ __all__ = [
     "claims_under_test",
     "experiment",
     "finish",
+    "folded",
     "imported_modules",
     "in_numbers",
     "mean_and_interval",
     "mean_and_spread",
     "provenance",
     "settings",
+    "show_configurations_as_tables",
+    "show_shared",
+    "show_source",
 ]
 
 #: files that a chapter's pages are made of, beside the modules that it imports
@@ -100,29 +107,24 @@ def settings(
     profile = str(names["profile"])
     known = [name for name in (*PROFILES, *profiles) if name != "fresh"]
     if profile not in known:
-        raise ValueError(
-            f"profile must be one of {', '.join(dict.fromkeys(known))}; it is {profile!r}"
-        )
+        accepted = ", ".join(dict.fromkeys(known))
+        raise ValueError(f"profile must be one of {accepted}; it is {profile!r}")
     making.fresh |= this_run().fresh  # a rehearsal has it from the command's own options
     shortened = profile == "laptop" and "fresh" in profiles and making.fresh
     declared = {name: None for name in recipe_parameters if name in names}
     values: dict[str, Any] = {**profiles["laptop"], **declared}
     for name, value in profiles.get("fresh" if shortened else profile, {}).items():
         if name not in values:
-            raise ValueError(
-                f"{profile} changes {name!r}, which laptop does not have; it has "
-                f"{', '.join(values)}"
-            )
+            accepted = ", ".join(values)
+            raise ValueError(f"{profile} changes {name!r}, which laptop does not have: {accepted}")
         values[name] = value
-    values |= {name: names[name] for name in values if names.get(name) is not None}
     if profile == "smoke":  # its numbers are compared between machines
         os.environ.setdefault("CDE_PRECISION", "float32")
-    boxes.show_configurations_as_tables()
-    account.profile = profile
-    account.given = {
-        name: names[name] for name in ("profile", "seed", *values) if names.get(name) is not None
-    }
-    return Settings(**values, profile=profile, seed=int(names["seed"]))
+    show_configurations_as_tables()
+    named = ("profile", "seed", *values)
+    given = {name: names[name] for name in named if names.get(name) is not None}
+    account.profile, account.given = profile, given
+    return Settings(**{**values, **given, "profile": profile, "seed": int(names["seed"])})
 
 
 def experiment(
@@ -136,37 +138,82 @@ def experiment(
     proves: Sequence[str] = (),
     profile: str | None = None,
 ) -> Any:
-    """The rows of an experiment, computed here or read from its record; says below the cell where
-    they come from.
-    """
+    """The rows of an experiment, computed or of its record; says below the cell where from."""
     whole = dict(key) if recipe is None else recipe.record_key(**key)
     at, mode = profile or account.profile, this_run()
     recorded = records.recorded(
         name, at, compute, can_run, whole, costly, varies, proves, mode=mode
     )
     if recorded is None:
-        boxes.show_source(
+        show_source(
             f"{name} is not available: this machine lacks what it needs, and there is no record "
             f"with these settings. {records.records_and_differences(name, whole)}"
         )
         return None
-    boxes.show_source(recorded.note)
+    show_source(recorded.note)
     _show_shared(recipe, profile)
     return recorded.rows
 
 
 def _show_shared(recipe: Any, profile: str | None) -> None:
-    """What the page's own recipe shares between training and tests, once; those of other profiles
-    may need data that is not here.
-    """
+    """What the page's own recipe shares between training and tests, once."""
     if profile in (None, account.profile) and hasattr(recipe, "shared"):
         key = content_hash([json.dumps(recipe.record_key(), sort_keys=True, default=str)])
         if key not in account.shared:
             account.shared.add(key)
             try:
-                boxes.show_shared(recipe.shared())
+                show_shared(recipe.shared())
             except (OSError, ValueError) as error:  # a record's data need not be here
-                boxes.show_source(f"What training and tests share is not counted here: {error}")
+                show_source(f"What training and tests share is not counted here: {error}")
+
+
+def folded(title: str, shown: Box, text: str = "") -> Box:
+    """A box that is closed at first, under a title."""
+    return Box(render("fold.html.j2", title=title, body=shown.markup), text or shown.text)
+
+
+def show_source(note: str) -> None:
+    """Say below the cell where its numbers come from, folded unless a record is stale."""
+    if not note:
+        return
+    head, found, _ = note.partition(", not computed here")
+    if not found:
+        head = note.partition(": ")[0].partition(". ")[0]
+    markup = render("source.html.j2", head=head, note=note, open="STALE" in note)
+    display(Box(markup, note))  # type: ignore[no-untyped-call]
+
+
+def show_shared(counted: pd.DataFrame) -> None:
+    """Say below the cell what the tests share with training: the sum, and a folded table by set."""
+    parts = []
+    for where, name in (("out", "out of domain"), ("in", "in domain")):
+        sums = counted[counted["where"] == where].sum(numeric_only=True)
+        if len(counted[counted["where"] == where]):
+            parts.append(
+                f"{name} {sums['near documents']:,.0f} of {sums['documents']:,.0f} documents, "
+                f"{sums['answers']:,.0f} of {sums['queries']:,.0f} queries' answers"
+            )
+    told = f"Training and tests share: {'; '.join(parts)}."
+    display(folded(told, plots.table(counted), told))  # type: ignore[no-untyped-call]
+
+
+def show_configurations_as_tables() -> None:
+    """Have IPython, where there is one, show a `TrainConfig` by what differs from its defaults."""
+    shell = get_ipython()
+    if shell is not None:
+        formatter = shell.display_formatter.formatters["text/html"]
+        formatter.for_type_by_name("cde.training.configuration", "TrainConfig", changed_fields)
+
+
+def changed_fields(config: Any) -> str:
+    """An HTML table of a config's fields that differ from their defaults."""
+    default = type(config)()
+    changed = {
+        one.name: repr(value)
+        for one in fields(config)
+        if (value := getattr(config, one.name)) != getattr(default, one.name)
+    }
+    return plots.table(pd.DataFrame({"other than the default": changed})).markup
 
 
 def claims_under_test(chapter: str) -> Any:
@@ -183,19 +230,17 @@ def claims_under_test(chapter: str) -> Any:
     ]
     shown = plots.table(pd.DataFrame(rows))
     of_paper = sum(claim.paper != "ours" for claim in under_test)
-    whose = {0: "of our own", len(rows): "of the paper"}.get(
-        of_paper, "of the paper and of our own"
-    )
-    counted = f"{len(rows)} claim{'s' if len(rows) > 1 else ''} {whose}"
-    title = f"{counted} under test, and the rule{'s' if len(rows) > 1 else ''} for the verdict"
-    return boxes.folded(title, shown)
+    one_kind = {0: "of our own", len(rows): "of the paper"}
+    whose = one_kind.get(of_paper, "of the paper and of our own")
+    s = "s" if len(rows) > 1 else ""
+    title = f"{len(rows)} claim{s} {whose} under test, and the rule{s} for the verdict"
+    return folded(title, shown)
 
 
 def answer(text: str) -> None:
-    """Set the answer: at most 25 words, the observed result first, which the rendered page shows
-    below its title (through MyST-NB's glue), with the verdicts as badges.
+    """Set the answer, at most 25 words, which the rendered page shows below its title, with badges
+    of the verdicts.
     """
-    from IPython.display import Markdown
     from myst_nb import glue  # type: ignore[import-untyped]
 
     account.answer = inert(" ".join(text.split()))
@@ -205,27 +250,23 @@ def answer(text: str) -> None:
 
 def in_numbers(text: str) -> Any:
     """A paragraph below the verdicts, with results that no table and no figure of the page has."""
-    from IPython.display import Markdown
-
     return Markdown(inert(" ".join(text.split())))  # type: ignore[no-untyped-call]
 
 
 def provenance(chapter: str) -> Any:
-    """How to run the chapter again, and where this run's numbers come from; the last cell of every
-    chapter shows it, so that a notebook that any tool has run tells of itself.
+    """How to run the chapter again, and where this run's numbers come from, for the last cell: so a
+    notebook that any tool has run tells of itself.
     """
     head, dirty = commit()
     seconds = time.time() - account.begun
+    versions = {"Python": platform.python_version(), **libraries()}
     rows = {
         "parameters": ", ".join(f"{name} = {value!r}" for name, value in account.given.items()),
         "data": _data_line(data_account.loaded),
         "commit": f"{head[:12]}{', with uncommitted changes' if dirty else ''}",
         "device": f"{describe()}; {platform.platform()}",
         "time": f"{now()}, {seconds:.0f} s, at most {most_memory():.1f} GiB of memory",
-        "libraries": ", ".join(
-            [f"Python {platform.python_version()}"]
-            + [f"{name} {number}" for name, number in libraries().items()]
-        ),
+        "libraries": ", ".join(f"{name} {number}" for name, number in versions.items()),
     }
     markup = render(
         "provenance.html.j2",
@@ -239,25 +280,20 @@ def provenance(chapter: str) -> Any:
 
 
 def _data_line(data: Mapping[str, str]) -> str:
-    """The collections of a page with their fingerprints; many packages of pydocs as one, with the
-    hash of all.
-    """
-    packages = {name: digest for name, digest in data.items() if name.startswith("pydocs/")}
-    shown = {
-        name: digest for name, digest in data.items() if name not in packages or len(packages) <= 4
-    }
-    parts = [f"{name} (fingerprint {digest})" for name, digest in sorted(shown.items())]
-    if len(packages) > 4:
-        combined = content_hash(part for item in sorted(packages.items()) for part in item)
-        parts.insert(0, f"{len(packages)} packages of pydocs (combined fingerprint {combined})")
+    """The collections of a page with their fingerprints; many packages of pydocs as one."""
+    every = sorted(data.items())
+    packages = [item for item in every if item[0].startswith("pydocs/")]
+    many = packages if len(packages) > 4 else []
+    parts = [f"{name} (fingerprint {digest})" for name, digest in sorted({*every} - {*many})]
+    if many:
+        combined = content_hash(part for item in many for part in item)
+        parts.insert(0, f"{len(many)} packages of pydocs (combined fingerprint {combined})")
     return ", ".join(parts) or "none"
 
 
 def imported_modules() -> list[str]:
-    """The modules of the checkout's packages that this process has imported, as paths below its
-    root.
-
-    The library's own `__init__.py` is left out: it lists names, and a new one changes no page.
+    """The modules of the checkout that this process has imported, as paths below its root; without
+    the library's own `__init__.py`: it lists names, and a new one changes no page.
     """
     root = Path(__file__).resolve().parents[2]
     packages = {Path(name).name for name in PACKAGES}
@@ -271,11 +307,7 @@ def imported_modules() -> list[str]:
 
 
 def finish() -> None:
-    """Hand over to the runner what the page has used and found; the runner adds this as a last
-    cell.
-    """
-    from IPython.display import display
-
+    """Hand over to the runner, which adds this as a last cell, what the page has used and found."""
     report = {
         "answer": account.answer,
         "measurements": json.loads(to_json(account.measured)),

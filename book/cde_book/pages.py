@@ -15,14 +15,13 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from cde.storage import atomic_path
 from cde_book.chapters import Chapter, chapters
 from cde_book.execution import Execution, load_execution, raw_notebook
 from cde_book.landing import landing_pages
 from cde_book.ledger_pages import Judged, claims_page, judged, map_page, rules_page
 from cde_book.markup import render
 from cde_book.reference import names_used, reference_pages
-from cde_book.thumbnails import chapter_figures, write_figures
+from cde_book.thumbnails import chapter_figures, write_changed, write_figures
 
 __all__ = ["chapter_notebook", "write_pages"]
 
@@ -52,18 +51,14 @@ def chapter_notebook(
     chapter: Chapter, raw: NotebookNode, log: Execution, fragile: Sequence[Judged] = ()
 ) -> NotebookNode:
     """The page of an executed chapter: its answer below its title, code folded that only draws, and
-    the page's parameters where the chapter has its own. `fragile` are its decided claims that are
-    not decided after the correction for all claims: a badge beside the verdicts says so.
+    its parameters. `fragile` claims, decided but for the correction over all, get a badge.
 
-    What was found stands in outputs of cells alone, so that the page, run again by any tool, tells
-    of its new run: the answer below the title is glued from the cell that makes it.
+    The answer is glued from the cell that makes it: run again, the page tells of its new run.
     """
     notebook = nbformat.from_dict(raw)
-    glued = GLUED
-    if fragile:
-        mark = render("fragile.html.j2", claims=fragile).strip()
-        glued += f"\n\n```{{raw}} html\n{mark}\n```"
-    glued += f"\n\n{FIGURE_PLACE}"
+    mark = render("fragile.html.j2", claims=fragile).strip()
+    marks = [f"```{{raw}} html\n{mark}\n```"] if fragile else []
+    glued = "\n\n".join([GLUED, *marks, FIGURE_PLACE])
     answer = glued if log.answer else failure(log) if log.error else PLACEHOLDER
     marked = False
     for cell in notebook.cells:
@@ -82,9 +77,7 @@ def chapter_notebook(
 
 
 def _with_parameters(notebook: NotebookNode, values: Mapping[str, Any]) -> NotebookNode:
-    """The page's values as the defaults of its parameters, in place of papermill's cell of them: a
-    rerun of the page with others keeps those that it does not name.
-    """
+    """The page's values as the defaults of its parameters, in place of papermill's cell of them."""
     tagged = [(set(cell.metadata.get("tags", [])), cell) for cell in notebook.cells]
     for tags, cell in tagged:
         if "parameters" in tags:
@@ -120,9 +113,7 @@ def _cell(name: str, template: str, **values: Any) -> NotebookNode:
 
 
 def _after_it(chapter: Chapter, contents: str, log: Execution | None) -> list[NotebookNode]:
-    """What ends a page: how other tools run its notebook again, and the names of `cde` that the
-    chapter calls, where the book has a page of them.
-    """
+    """What ends a page: how other tools run it, and the names of `cde` that it calls."""
     cells = []
     if log is not None:
         seed = int(log.parameters.get("seed", 0))
@@ -133,9 +124,7 @@ def _after_it(chapter: Chapter, contents: str, log: Execution | None) -> list[No
 
 
 def write_pages(profile: str, root: Path) -> None:
-    """Write every generated page: one per chapter, *Claims*, *Map*, *Reproducibility*,
-    and the reference.
-    """
+    """Write every generated page."""
     # imports torch and transformers, which a command that writes no page can do without
     from cde_book.reproducibility import reproducibility_page
 
@@ -152,20 +141,15 @@ def write_pages(profile: str, root: Path) -> None:
             missing = _cell("missing", "missing.md.j2", chapter=chapter, profile=profile)
             page, log = nbformat.v4.new_notebook(cells=[missing]), None
         page.cells.extend(_after_it(chapter, contents, log))
-        _write(target, nbformat.writes(page))
-    generated = root / "book" / "generated"
+        write_changed(target, nbformat.writes(page))
     figures = chapter_figures(profile, root)
     write_figures(figures, root)
-    _write(generated / "claims.md", claims_page(profile, root))
-    _write(generated / "map.md", map_page(profile, root))
-    _write(generated / "rules.md", rules_page(profile, root))
-    _write(generated / "reproducibility.md", reproducibility_page(profile, root))
-    for name, text in {**landing_pages(profile, root, figures), **reference_pages(root)}.items():
-        _write(generated / name, text)
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file unless it holds that text already: Sphinx reads again what has a new date."""
-    if not path.exists() or path.read_text(encoding="utf-8") != text:
-        with atomic_path(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+    pages = {
+        "claims.md": claims_page(profile, root),
+        "map.md": map_page(profile, root),
+        "rules.md": rules_page(profile, root),
+        "reproducibility.md": reproducibility_page(profile, root),
+    }
+    pages |= landing_pages(profile, root, figures) | reference_pages(root)
+    for name, text in pages.items():
+        write_changed(root / "book" / "generated" / name, text)

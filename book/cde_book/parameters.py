@@ -60,7 +60,6 @@ Positive = Annotated[Number, Field(gt=0)]
 #: a step size of the optimiser
 Rate = Annotated[Number, Field(gt=0, le=1)]
 
-
 #: each kind, and what is accepted in words
 _KINDS: dict[str, tuple[Any, str]] = {
     "Count": (Count, "whole number, 1 or more"),
@@ -134,9 +133,12 @@ class Parameter:
 def declared_parameters(source: str, where: str) -> dict[str, Parameter]:
     """The parameters of a cell, by name."""
     try:
-        statements, meanings = ast.parse(source).body, _comments(source)
+        statements = ast.parse(source).body
+        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"{where}: the parameters cell is no Python ({error})") from None
+    comments = [token for token in tokens if token.type == tokenize.COMMENT]
+    meanings = {token.start[0]: token.string.lstrip("# ") for token in comments}
     parameters = {}
     for statement in statements:
         if not (
@@ -152,28 +154,14 @@ def declared_parameters(source: str, where: str) -> dict[str, Parameter]:
             default = ast.literal_eval(statement.value)
         except (ValueError, TypeError, SyntaxError, RecursionError):
             raise ValueError(
-                f"{where}: the default of parameter {ast.unparse(statement.target)} must be a "
+                f"{where}: the default of parameter {statement.target.id} must be a "
                 f"value, such as 3, 'text' or [1, 2]; it is {shown(ast.unparse(statement.value))}"
             ) from None
-        parameter = Parameter(
-            ast.unparse(statement.target),
-            ast.unparse(statement.annotation),
-            default,
-            meanings.get(statement.end_lineno or 0, ""),
-        )
-        parameter.check(parameter.default)
-        parameters[parameter.name] = parameter
+        name, annotation = statement.target.id, ast.unparse(statement.annotation)
+        meaning = meanings.get(statement.end_lineno or 0, "")
+        parameters[name] = Parameter(name, annotation, default, meaning)
+        parameters[name].check(default)
     return parameters
-
-
-def _comments(source: str) -> dict[int, str]:
-    """Line → the comment at its end."""
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return {
-        token.start[0]: token.string.lstrip("# ")
-        for token in tokens
-        if token.type == tokenize.COMMENT
-    }
 
 
 class _Values(yaml.SafeLoader):
@@ -197,9 +185,7 @@ _Values.add_constructor("!number", _read_number)
 
 
 def parse_assignments(pairs: list[tuple[str, str]]) -> dict[str, Any]:
-    """Values of `-p name value` options: YAML, so that 64, 0.5, true, null and [1, 2] mean what
-    they say; 1e3 is a number too, 010 is ten, 1:30 is text, and so is what is empty.
-    """
+    """Values of `-p name value` options, as YAML; 1e3 is a number, 010 is ten, 1:30 is text."""
     values = {}
     for name, text in pairs:
         try:

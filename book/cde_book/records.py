@@ -10,23 +10,33 @@ of three further seeds and adds their rows. Nothing that was recorded is changed
 keeps its time, commit, machine and libraries. The parts are one experiment because one proof stands
 for all: what was there before is only added to if its proof holds here today.
 
-`cde_book.proofs` says what a proof is and when it holds. Whenever a chapter runs at `smoke`, the
-proofs of its records are compared. A record whose proof does not hold is stale: on its page, in
-`cde doctor`, and by name at the end of `cde book`.
+A proof is what the same function gave in miniature when the record was made: the experiment at the
+profile `smoke`, in float32, with the page's own seed. Whenever the chapter runs at `smoke`, that is
+compared. Code that gives the same small numbers as it gave then would give the same large ones;
+code that does not has moved, and the record is stale until it is made anew: on its page, in
+`cde doctor`, and by name at the end of `cde book`. An edit that changes no number changes no proof.
 
-Cost: that of reading a file; the comparison is of rows that the smoke run has computed in any case.
+A proof holds if in each column the mean difference is at most `TOLERANCE` of the column's mean
+size. A processor, a number of threads or the order of a sum moves losses and cosines a thousand
+times less; a changed learning rate, another batch or another pooling moves them more. Columns of
+time and of memory are left out.
+
+Cost: milliseconds; the miniature is what the smoke run computes in any case.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from cde.hardware import describe
@@ -35,13 +45,16 @@ from cde.provenance import commit, libraries, now
 from cde.storage import atomic_path, cache_folder, content_hash, read_json, write_json
 from cde_book.account import account
 from cde_book.checkout import project_root
-from cde_book.proofs import TIMES, ProofState, differences, experiment_digest, stored_rows
 from cde_book.run_mode import PLAIN, RunMode
 
 __all__ = [
+    "TIMES",
+    "TOLERANCE",
+    "ProofState",
     "Recorded",
-    "RecordedRows",
     "committed",
+    "differences",
+    "experiment_digest",
     "grown",
     "proof_states",
     "record_state",
@@ -49,19 +62,34 @@ __all__ = [
     "records_and_differences",
     "records_at_other_profiles",
     "rows_of_record",
+    "stored_rows",
 ]
 
+#: columns of time, which no proof can hold
+TIMES = ("seconds", "step_seconds")
+#: the mean difference that a column of a proof may show, as a share of the column's mean size
+TOLERANCE = 0.01
 #: what a chapter may call the number of its seeds; `trainings` where `seeds` counts other runs
 _COUNTS = ("seeds", "trainings")
 _OF_A_PART = ("time", "commit", "clean", "device", "python", "libraries", "seconds", "experiment")
 
 
 @dataclass(frozen=True)
+class ProofState:
+    """What is known here of a record's proof."""
+
+    record: str
+    state: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Recorded:
-    """The rows of an experiment, and whether they were computed here or read from a record."""
+    """The rows of an experiment, whether they are of a record, and that record's settings."""
 
     rows: pd.DataFrame
-    note: str
+    note: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def recorded(
@@ -75,13 +103,9 @@ def recorded(
     proves: Sequence[str] = (),
     mode: RunMode = PLAIN,
 ) -> Recorded | None:
-    """Compute an experiment where that is possible, else read its record.
-
-    At the profile `smoke` the experiment is computed, and compared with the proofs of its records.
-    """
+    """Compute an experiment where that is possible, else read its record."""
     path, one = _path(profile, name), f"{profile}/{name}"
-    settings = _as_stored(settings)
-    foreign = profile != account.profile
+    settings, foreign = _as_stored(settings), profile != account.profile
     if mode.makes_only_another(one) and (foreign or costly):
         found = _read(path, None, mode)  # a page's other long runs are not what it is made for
         if found or foreign:
@@ -106,23 +130,16 @@ def recorded(
     if profile == "smoke":
         for each in (name, *proves):
             _compare(each, rows, settings, varies, digest, mode)
-    return Recorded(rows, "")
+    return Recorded(rows)
 
 
-class RecordedRows(NamedTuple):
-    """The rows of a committed record, and the settings that it was made with."""
-
-    rows: pd.DataFrame
-    settings: dict[str, Any]
-
-
-def rows_of_record(name: str, profile: str) -> RecordedRows | None:
+def rows_of_record(name: str, profile: str) -> Recorded | None:
     """A record of another chapter, whatever its settings; None where there is none."""
     path = _path(profile, name)
     if not _is_there(path):
         return None
     record = _load(path)
-    return RecordedRows(_renamed(record["rows"], record), record["settings"])
+    return Recorded(_renamed(record["rows"], record), settings=record["settings"])
 
 
 def records_and_differences(name: str, settings: Mapping[str, Any]) -> str:
@@ -145,9 +162,7 @@ def records_and_differences(name: str, settings: Mapping[str, Any]) -> str:
 def records_at_other_profiles(
     name: str, profile: str, mode: RunMode = PLAIN
 ) -> dict[str, Recorded]:
-    """The records of an experiment at other profiles, to be drawn beside the reader's own
-    numbers.
-    """
+    """The records of an experiment at other profiles, to be drawn beside the reader's numbers."""
     others = [path for path in committed(name) if path.parent.name not in (profile, "smoke")]
     records = {path.parent.name: _read(path, None, mode) for path in others}
     return {place: record for place, record in records.items() if record is not None}
@@ -159,9 +174,7 @@ def proof_states() -> list[ProofState]:
 
 
 def record_state(path: Path) -> str:
-    """A hash of a record and of what is known of its proof here: what a page that draws it
-    shows.
-    """
+    """A hash of a record and of what is known of its proof here."""
     if not path.exists():
         return "missing"
     proof = _state(path)
@@ -178,14 +191,12 @@ def committed(name: str = "*") -> list[Path]:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return record
+    return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
 def _as_stored(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as a record has them: a tuple is a list there."""
-    stored: dict[str, Any] = json.loads(json.dumps(settings))
-    return stored
+    return json.loads(json.dumps(settings))  # type: ignore[no-any-return]
 
 
 def _is_there(path: Path) -> bool:
@@ -227,8 +238,8 @@ def _note(path: Path, record: dict[str, Any]) -> str:
     }
     said = [
         f"Read from the record book/records/{path.parent.name}/{path.name}, not computed here: "
-        f"made {record['time']} "
-        f"on {record['device']}, commit {record['commit'][:12]}{data if record['data'] else ''}.",
+        f"made {record['time']} on {record['device']}, commit {record['commit'][:12]}"
+        f"{data if record['data'] else ''}.",
         f"It was made in {len(record['parts'])} parts." if "parts" in record else "",
         record["remark"],
         {False: "It was made with uncommitted changes.", None: "", True: ""}[record["clean"]],
@@ -254,15 +265,11 @@ def _state(path: Path) -> ProofState:
     name = f"{path.parent.name}/{path.stem}"
     if not _load(path).get("proof"):
         return ProofState(name, "no proof", "it has no proof")
-    state = read_json(_kept_state(path), since="format")
+    state, waits = read_json(_kept_state(path), since="format"), "Its proof has not been compared"
     if state is None:
-        return ProofState(
-            name, "not compared", "Its proof has not been compared here: run the chapter at smoke."
-        )
+        return ProofState(name, "not compared", f"{waits} here: run the chapter at smoke.")
     if state["record"] != content_hash([path.read_bytes()]):
-        return ProofState(
-            name, "not compared", "Its proof has not been compared since it was made."
-        )
+        return ProofState(name, "not compared", f"{waits} since it was made.")
     return ProofState(name, "stale" if state["differences"] else "holds", state["differences"])
 
 
@@ -278,9 +285,7 @@ def _compare(
     digest: str,
     mode: RunMode,
 ) -> None:
-    """Hold today's miniature against the proofs of an experiment's records; or give records their
-    proof.
-    """
+    """Hold today's miniature against the proofs of an experiment's records, or give a proof."""
     kept = rows[[column for column in rows if column not in varies]]
     for path in committed(name):
         one, record = f"{path.parent.name}/{name}", _load(path)
@@ -342,9 +347,7 @@ def _check_settings(had: Mapping[str, Any], new: Mapping[str, Any]) -> None:
             f"{name} {had.get(name, 'not set')!r} there and {new.get(name, 'not set')!r} here"
             for name in sorted(rest)
         )
-        raise ValueError(
-            f"the record was made with other settings, so that it cannot grow: {apart}"
-        )
+        raise ValueError(f"a record made with other settings cannot grow: {apart}")
     _count_of(new)  # it must have seeds as well
     follows = had["seed"] + had[count]
     if new["seed"] != follows:
@@ -362,13 +365,70 @@ def grown(record: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
         name for name, digest in added["data"].items() if record["data"].get(name) != digest
     )
     if moved:
-        named = ", ".join(moved)
-        raise ValueError(f"the record was made from other data, so that it cannot grow: {named}")
-    parts = [*record.get("parts", [_part_of(record)]), _part_of(added)]
+        raise ValueError(f"a record made from other data cannot grow: {', '.join(moved)}")
     count = _count_of(had)
-    both = {
+    return record | {
         "settings": {**had, count: had[count] + new[count]},
         "rows": [*record["rows"], *added["rows"]],
-        "parts": parts,
+        "parts": [*record.get("parts", [_part_of(record)]), _part_of(added)],
     }
-    return {**record, **both}
+
+
+def stored_rows(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as a record stores them."""
+    return json.loads(rows.to_json(orient="records", double_precision=6))  # type: ignore[no-any-return]
+
+
+def differences(
+    proof: Sequence[dict[str, Any]] | pd.DataFrame, rows: pd.DataFrame, tolerance: float = TOLERANCE
+) -> str:
+    """What differs between a proof and the rows of today's miniature; "" if the proof holds."""
+    then, today = pd.DataFrame(proof), pd.DataFrame(stored_rows(rows))
+    gone = [column for column in then if column not in today]
+    if gone:
+        return "without the column " + ", ".join(map(str, gone))
+    if len(then) != len(today):
+        return f"{len(today)} rows in place of {len(then)}"
+    today = today[list(then)]
+    names = [column for column in then if not pd.api.types.is_float_dtype(then[column])]
+    if names:
+        order = {"key": lambda column: column.astype(str), "kind": "stable", "ignore_index": True}
+        then, today = then.sort_values(names, **order), today.sort_values(names, **order)  # type: ignore[call-overload]
+    reasons = []
+    for column in then:
+        was, now_ = then[column], today[column]
+        if not pd.api.types.is_numeric_dtype(was):
+            if was.astype(str).tolist() != now_.astype(str).tolist():
+                reasons.append(f"{column} names other things")
+            continue
+        old, new = np.asarray(was, dtype=float), np.asarray(now_, dtype=float)
+        if (np.isnan(old) != np.isnan(new)).any():
+            reasons.append(f"{column} is missing elsewhere")
+            continue
+        size, apart = float(np.nanmean(np.abs(old))) if len(old) else 0.0, np.abs(old - new)
+        mean = float(np.nanmean(apart)) if len(old) and not np.isnan(apart).all() else 0.0
+        if mean > tolerance * size + 1e-6:
+            share = f"{mean:.2g}" if size == 0 else f"{100 * mean / size:.2g} %"
+            reasons.append(
+                f"{column} moved by {share} ({int((apart > tolerance * size).sum())} of {len(old)})"
+            )
+    return "; ".join(reasons)
+
+
+def experiment_digest(function: Callable[..., Any]) -> str:
+    """A hash of an experiment's text: the function, and what it calls in its own module."""
+    seen: list[str] = []
+    waiting: list[Any] = [function]
+    while waiting:
+        one = waiting.pop()
+        one = inspect.unwrap(one.func if isinstance(one, partial) else one)
+        try:
+            text, names = inspect.getsource(one), one.__code__.co_names
+        except (OSError, TypeError, AttributeError):  # not a function with a text
+            continue
+        if text not in seen:
+            seen.append(text)
+            called = [one.__globals__.get(name) for name in names]
+            own = [each for each in called if inspect.isfunction(each)]
+            waiting += [each for each in own if each.__module__ == one.__module__]
+    return content_hash(seen) if seen else "unknown"

@@ -4,10 +4,8 @@ Warnings are errors. After that each page is read again, as a browser would: eve
 alternative text and a file, every link within the book a target, and nothing may be fetched from
 elsewhere when a page opens.
 
-Texts of data, of errors and of parameters stand on pages, escaped by templates and Sphinx. So
-whatever could run is named that is neither a file of the book nor one of the few lines that the
-theme of the lock writes. A theme with other lines fails here until somebody has read them and
-entered them below.
+Whatever could run on a page is named that is neither a file of the book nor one of the few lines
+that the theme of the lock writes: others fail until somebody has read them and entered them below.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from cde.storage import content_hash
 from cde_book.checkout import project_root
-from cde_book.public_names import read_reference, reference_files
+from cde_book.reference import read_reference, reference_files
 from cde_book.thumbnails import FOLDER
 
 __all__ = ["check_html", "render"]
@@ -105,12 +103,9 @@ def render(root: Path | None = None) -> Path:
             path.unlink()
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if done.returncode or not index.exists():
-        said = [
-            line
-            for line in (done.stdout + done.stderr).splitlines()
-            if "WARNING" in line or "ERROR" in line
-        ]
-        detail = "\n".join(said) or (done.stdout + done.stderr)[-4000:]
+        output = done.stdout + done.stderr
+        said = [line for line in output.splitlines() if "WARNING" in line or "ERROR" in line]
+        detail = "\n".join(said) or output[-4000:]
         raise RuntimeError(f"Jupyter Book could not render the pages:\n{detail}")
     problems = check_html(index.parent)
     if problems:

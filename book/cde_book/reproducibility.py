@@ -128,20 +128,18 @@ def collections(logs: Sequence[Execution]) -> list[Collection]:
 
 def _records() -> list[dict[str, Any]]:
     """The committed records: when and on what they were made, and whether their proofs hold."""
-    states = {one.record: one.state for one in proof_states()}
     rows = []
-    for path in committed():
-        name = f"{path.parent.name}/{path.stem}"
+    for path, proof in zip(committed(), proof_states(), strict=True):
         made: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         rows.append(
             {
-                "name": name,
+                "name": proof.record,
                 "date": str(made["time"])[:10],
                 "commit": str(made["commit"])[:8],
                 "clean": made.get("clean", True),
                 "device": made["device"],
                 "hours": None if made.get("seconds") is None else made["seconds"] / 3600,
-                "proof": states.get(name, "not compared"),
+                "proof": proof.state,
             }
         )
     return rows
@@ -152,6 +150,7 @@ def reproducibility_page(profile: str, root: Path) -> str:
     rows = statuses(profile, root)
     logs = [row.log for row in rows if row.log is not None]
     records = _records()
+    lock = content_hash([(root / "constraints.txt").read_bytes()])
     machines = Counter((log.device, log.python, log.platform) for log in logs)
     return render(
         "reproducibility.md.j2",
@@ -159,10 +158,8 @@ def reproducibility_page(profile: str, root: Path) -> str:
         rows=rows,
         machines=machines.most_common(),
         versions=sorted({pair for log in logs for pair in log.libraries.items()}),
-        lock=content_hash([(root / "constraints.txt").read_bytes()]),
-        stale_lock=sum(
-            log.lock != content_hash([(root / "constraints.txt").read_bytes()]) for log in logs
-        ),
+        lock=lock,
+        stale_lock=sum(log.lock != lock for log in logs),
         collections=collections(logs),
         packages=[
             _package(distribution, name, "held out" if name in HELD_OUT else "training")

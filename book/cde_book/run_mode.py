@@ -1,9 +1,7 @@
 """What a chapter is run for, and how its kernel hears of it.
 
 A run serves its reader; it may also make records, give records their proof, or use none at all.
-The command says so in a `RunMode`, which is an argument from there on. A kernel is another process:
-the mode crosses to it as JSON in one variable of its environment, which `RunMode.environment`
-writes and `this_run` reads. Where nobody has set it, nothing but the page is asked for.
+To its kernel, which is another process, the mode crosses as JSON in a variable of the environment.
 """
 
 from __future__ import annotations
@@ -21,23 +19,14 @@ EVERY = "all"
 
 @dataclass(frozen=True)
 class RunMode:
-    """What is asked of a run beside its parameters.
+    """What is asked of a run beside its parameters."""
 
-    Attributes:
-        chapter: the notebook's path below the checkout; "" where no command of ours runs it.
-        record: the record to make, as `PROFILE/NAME`; `EVERY` for each of the chapter, "" for none.
-        add: whether the rows of further seeds join that record.
-        prove: the records that get their proof from this run, a miniature.
-        fresh: whether no record is used; then `laptop` is shortened.
-        precision: what this run computes in, whatever `$CDE_PRECISION` says; "" for what it says.
-    """
-
-    chapter: str = ""
-    record: str = ""
-    add: bool = False
-    prove: tuple[str, ...] = ()
-    fresh: bool = False
-    precision: str = ""
+    chapter: str = ""  # the notebook's path below the checkout; "": no command of ours runs it
+    record: str = ""  # the record to make, as PROFILE/NAME; EVERY: each of the chapter
+    add: bool = False  # whether the rows of further seeds join that record
+    prove: tuple[str, ...] = ()  # the records that get their proof from this run, a miniature
+    fresh: bool = False  # whether no record is used; then `laptop` is shortened
+    precision: str = ""  # what this run computes in; "": what $CDE_PRECISION says
 
     def makes(self, record: str) -> bool:
         """Whether this record, `PROFILE/NAME`, is to be made."""

@@ -47,9 +47,7 @@ def contextual_model(context: int, text: int) -> tuple[Any, pd.DataFrame]:
 
 
 def two_stages(axis: Axes) -> None:
-    """Draw the model of CDE Fig. 1: context documents through the first stage, their vectors and a
-    text's tokens through the second.
-    """
+    """Draw the model of CDE Fig. 1: context through the first stage, then with text the second."""
     for place, name in enumerate(["$d^1$", "$d^2$", "$d^J$"]):
         left, middle = place * 1.25, place * 1.25 + 0.5
         _box(axis, (left, 0), (1, 0.7), name, CONTEXT)
@@ -89,9 +87,7 @@ def _arrow(axis: Axes, x: float, low: float, high: float) -> None:
 
 
 def attention_pairs(axis: Axes, seen: NDArray[np.bool_], context: int) -> None:
-    """Draw which token attends to which, as a grid: a line for each token that looks, a column for
-    each that is looked at.
-    """
+    """Draw which token attends to which: a line for each that looks, a column for each seen."""
     tokens = len(seen)
     if seen.shape != (tokens, tokens) or not 0 <= context <= tokens:
         raise ValueError(

@@ -1,9 +1,8 @@
 """The chapters' figures, in light and in dark, as files that other pages show small.
 
 A chapter's executed notebook holds each figure as two SVG images within the page
-(`cde_book.plots.show`). A page that shows many of them, such as the map, would grow by megabytes.
-So each figure is written to a file of its own, and a page links to it; a browser fetches it when it
-comes into sight. The template `thumbnail.html.j2` holds the markup.
+(`cde_book.plots.show`). A page that shows many, such as the map, would grow by megabytes: so each
+is a file of its own, which a browser fetches when it comes into sight (`thumbnail.html.j2`).
 
 Cost: a second for the whole book, which is the reading of its notebooks.
 """
@@ -24,12 +23,10 @@ from cde_book.chapters import chapters
 from cde_book.checkout import project_root
 from cde_book.execution import raw_notebook
 
-__all__ = ["FOLDER", "LEAD", "Figure", "chapter_figures", "figures_of", "write_figures"]
+__all__ = ["FOLDER", "Figure", "chapter_figures", "figures_of", "write_changed", "write_figures"]
 
 #: where the files are, below the checkout; Sphinx copies what is in it to `_static`
 FOLDER = Path("book") / "generated" / "figures"
-#: the class of a figure that stands for its chapter
-LEAD = "cde-lead"
 THEMES = ("light", "dark")
 #: a figure as `cde_book.plots.show` writes it: its number, the caption, and whose it is
 _WRITTEN = re.compile(
@@ -75,15 +72,12 @@ def _figures(notebook: Mapping[str, Any]) -> Iterator[tuple[bool, Figure]]:
                 words = " ".join(html.unescape(found["caption"]).split())
                 caption, _, answers = words.partition(" Answers ")
                 texts = html.unescape(found["alt"]), caption, answers.removesuffix(".")
-                yield LEAD in found["classes"].split(), Figure(light, dark, *texts)
+                yield "cde-lead" in found["classes"].split(), Figure(light, dark, *texts)
 
 
 def figures_of(notebook: Mapping[str, Any]) -> list[Figure]:
-    """A chapter's figures; at first the one that stands for it, which its class `cde-lead` marks or
-    which comes first.
-    """
-    figures = sorted(_figures(notebook), key=lambda found: not found[0])
-    return [figure for _, figure in figures]
+    """A chapter's figures; at first that of the class `cde-lead`, which stands for the chapter."""
+    return [figure for _, figure in sorted(_figures(notebook), key=lambda found: not found[0])]
 
 
 def chapter_figures(profile: str, root: Path | None = None) -> dict[str, list[Figure]]:
@@ -98,9 +92,8 @@ def chapter_figures(profile: str, root: Path | None = None) -> dict[str, list[Fi
 
 
 def write_figures(figures: Mapping[str, Sequence[Figure]], root: Path) -> None:
-    """Write each chapter's first figure to `<chapter>-light.svg` and `<chapter>-dark.svg` in
-    `FOLDER`, its second one to `<chapter>-2-light.svg` and so on; what was there of others is
-    removed.
+    """Write each chapter's figures to `FOLDER`, as `<chapter>-light.svg`, `<chapter>-2-light.svg`
+    and so on, and `dark`; what was there of others is removed.
     """
     folder = root / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
@@ -114,7 +107,11 @@ def write_figures(figures: Mapping[str, Sequence[Figure]], root: Path) -> None:
         if path.name not in texts:
             path.unlink()
     for name, text in texts.items():
-        path = folder / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            with atomic_path(path) as temporary:
-                temporary.write_text(text, encoding="utf-8")
+        write_changed(folder / name, text)
+
+
+def write_changed(path: Path, text: str) -> None:
+    """Write a file unless it holds that text already: Sphinx reads again what has a new date."""
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        with atomic_path(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")

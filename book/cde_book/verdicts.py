@@ -35,6 +35,7 @@ __all__ = [
     "decide",
     "from_json",
     "of_outcomes",
+    "order",
     "outcome",
     "to_json",
 ]
@@ -91,6 +92,11 @@ class Measurement:
     scale: str = "laptop"
     gates: tuple[Reading, ...] = ()
 
+    @property
+    def closed(self) -> tuple[Reading, ...]:
+        """The gates that are not passed."""
+        return tuple(reading for reading in self.gates if not reading.passed)
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -134,13 +140,14 @@ def decide(claim: Claim, measurements: Iterable[Measurement]) -> Verdict:
     tests = [one for one in made if one.role == "test"]
     if not tests:
         return Verdict("not tested", _untested(claim, {one.role for one in made}))
-    scales = sorted({one.scale for one in tests}, key=_order)
+    scales = sorted({one.scale for one in tests}, key=order)
     by_scale = [_at(claim, [one for one in tests if one.scale == scale]) for scale in scales]
     meaningful = [one for one in by_scale if one.smallest is not None]
     return (meaningful or by_scale)[0]
 
 
-def _order(scale: str) -> int:
+def order(scale: str) -> int:
+    """The place of a scale among all, the largest being the first."""
     return SCALES.index(scale) if scale in SCALES else len(SCALES)
 
 
@@ -154,23 +161,22 @@ def _untested(claim: Claim, roles: set[Role]) -> str:
 
 def _at(claim: Claim, tests: Sequence[Measurement]) -> Verdict:
     """The verdict at one scale."""
-    closed = [one for one in tests if not all(reading.passed for reading in one.gates)]
+    closed = [one for one in tests if one.closed]
     meaningful = [one for one in tests if one not in closed]
     scale = tests[0].scale
     if not meaningful:
-        failed = dict.fromkeys(r.reason for one in closed for r in one.gates if not r.passed)
-        return Verdict("not testable here", "; ".join(failed), scale, tests[0], None, None)
+        failed = dict.fromkeys(gate.reason for one in closed for gate in one.closed)
+        return Verdict("not testable here", "; ".join(failed), scale, tests[0])
     outcomes = [outcome(claim, one.interval) for one in meaningful]
     verdict = of_outcomes(outcomes)
     spread = all(one.interval.standard_error > 0 for one in meaningful)
     at_odds = {"supports", "contradicts"} <= set(outcomes)
     p = max(_p(claim, one.interval) for one in meaningful) if spread and not at_odds else None
-    leading = meaningful[0]
     smallest = max(_smallest(claim, one.interval) for one in meaningful)
     reason = _reason(outcomes)
     if closed:
         reason += f"; {len(closed)} more behind a gate"
-    return Verdict(verdict, reason, scale, leading, smallest, p)
+    return Verdict(verdict, reason, scale, meaningful[0], smallest, p)
 
 
 def _reason(outcomes: Sequence[Outcome]) -> str:

@@ -78,15 +78,12 @@ def cluster_pairs(
     query_vectors = array_of_numbers(query_vectors, "query_vectors")
     document_vectors = array_of_numbers(document_vectors, "document_vectors")
     check_pairs(query_vectors, document_vectors)
-    return _cluster(
-        lambda rows: paired_points(query_vectors[rows], document_vectors[rows]),
-        domain_shards(len(query_vectors), cluster_size, domains, shard_size, seed),
-        cluster_size,
-        spherical=False,
-        iterations=iterations,
-        attempts=attempts,
-        seed=seed,
-    )
+
+    def points_of(rows: Positions) -> Vectors:
+        return paired_points(query_vectors[rows], document_vectors[rows])
+
+    shards = domain_shards(len(query_vectors), cluster_size, domains, shard_size, seed)
+    return _cluster(points_of, shards, cluster_size, False, iterations, attempts, seed)
 
 
 def cluster_vectors(
@@ -117,15 +114,8 @@ def cluster_vectors(
             faiss.normalize_L2(points)
         return points
 
-    return _cluster(
-        points_of,
-        domain_shards(len(vectors), cluster_size, domains, shard_size, seed),
-        cluster_size,
-        spherical=spherical,
-        iterations=iterations,
-        attempts=attempts,
-        seed=seed,
-    )
+    shards = domain_shards(len(vectors), cluster_size, domains, shard_size, seed)
+    return _cluster(points_of, shards, cluster_size, spherical, iterations, attempts, seed)
 
 
 def _cluster(
@@ -193,6 +183,7 @@ def run_kmeans(
     _check_points(points, iterations, attempts)
     iterations, attempts, seed = int(iterations), int(attempts), checked_whole(seed, "seed", 0)
     kept: Any = None
+    sign = 1 if spherical else -1  # of what is better
     for attempt in progress(range(attempts), f"k-means of {len(points):,}", unit="attempts"):
         kmeans: Any = faiss.Kmeans(
             points.shape[1],
@@ -209,9 +200,7 @@ def run_kmeans(
         kmeans.train(points)
         if clusters == len(points):  # FAISS takes the points themselves and records nothing
             kmeans.obj = np.array([np.einsum("ij,ij->", points, points) if spherical else 0.0])
-        if kept is None or (
-            kmeans.obj[-1] > kept.obj[-1] if spherical else kmeans.obj[-1] < kept.obj[-1]
-        ):
+        if kept is None or sign * kmeans.obj[-1] > sign * kept.obj[-1]:
             kept = kmeans
     objective = np.asarray(kept.obj / len(points), dtype=np.float64)
     return KMeansRun(kept.centroids, objective, spherical)
@@ -246,12 +235,8 @@ def check_pairs(query_vectors: Vectors, document_vectors: Vectors) -> None:
 
 def _check_points(points: Vectors, iterations: int, attempts: int) -> None:
     for value, name, most in ((iterations, "iterations", 10**6), (attempts, "attempts", 10**3)):
-        if checked_whole(value, name, None) > most:
+        if checked_whole(value, name) > most:
             raise ValueError(f"{name} must be {most} or less; it is {shown(value)}")
-    if iterations < 1 or attempts < 1:
-        raise ValueError(
-            f"iterations and attempts must be 1 or more; they are {iterations} and {attempts}"
-        )
     if not np.isfinite(points).all():
         raise ValueError("some vectors hold values that are not numbers: k-means cannot place them")
 
@@ -272,9 +257,8 @@ def domain_shards(
         raise ValueError(
             f"shard_size must be cluster_size ({cluster_size}) or more; it is {shard_size}"
         )
-    names = np.zeros(n, np.int64) if domains is None else group_numbers(domains, "domains", n)
     generator, shards = np.random.default_rng(seed), []
-    for rows in rows_by_group(names):
+    for rows in rows_by_domain(domains, n):
         if shard_size is None or len(rows) <= shard_size:
             shards.append(rows)
         else:  # of nearly one size; ascending, so that a file is read from front to back
@@ -283,6 +267,10 @@ def domain_shards(
     return shards
 
 
-def rows_by_group(numbers: Positions) -> list[Positions]:
-    """Ascending positions of the items of each group, by its number."""
-    return np.split(np.argsort(numbers, kind="stable"), np.cumsum(np.bincount(numbers))[:-1])
+def rows_by_domain(domains: Any, count: int) -> list[Positions]:
+    """Ascending positions of the pairs of each domain; None makes them all of one."""
+    numbers = np.zeros(count, np.int64)
+    if domains is not None:
+        numbers = group_numbers(domains, "domains", count)
+    ordered = np.argsort(numbers, kind="stable")
+    return [rows for rows in np.split(ordered, np.cumsum(np.bincount(numbers))[:-1]) if len(rows)]

@@ -18,13 +18,12 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from cde.validation import array_of_numbers, checked_number, checked_whole
+from cde.batching.clustering import rows_by_domain
+from cde.validation import Positions, Vectors, array_of_numbers, checked_number, checked_whole
 
 __all__ = ["false_negatives", "mine_hard_negatives"]
-
-Vectors = NDArray[np.float32]
-Positions = NDArray[np.int64]
 
 
 def false_negatives(
@@ -52,8 +51,7 @@ def false_negatives(
         for a query's own document and its own hard negatives.
 
     Raises:
-        ValueError: shapes that do not fit, vectors that are not finite, or an ε, threshold or block
-            that is no number.
+        ValueError: shapes that do not fit, or what is not a finite number.
 
     Example:
         >>> queries = np.array([[1.0, 0.0], [0.0, 1.0]], np.float32)
@@ -65,15 +63,11 @@ def false_negatives(
     """
     query_vectors = array_of_numbers(query_vectors, "query_vectors")
     document_vectors = array_of_numbers(document_vectors, "document_vectors")
-    if (
-        query_vectors.ndim != 2
-        or document_vectors.ndim != 2
-        or query_vectors.shape[1] != document_vectors.shape[1]
-    ):
+    tables = query_vectors.ndim == document_vectors.ndim == 2
+    if not tables or query_vectors.shape[1] != document_vectors.shape[1]:
         raise ValueError(
             f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} "
-            "must be (n, dim) and "
-            "(n + n·h, dim)"
+            "must be (n, dim) and (n + n·h, dim)"
         )
     # a comparison with what is no number is false: the filter would be off
     epsilon = checked_number(epsilon, "epsilon")
@@ -139,20 +133,9 @@ def mine_hard_negatives(
         np.unique(one, axis=0, return_inverse=True)[1].reshape(-1)
         for one in (query_vectors, document_vectors)
     )
-    answers: dict[int, set[int]] = {}
-    for query, document in zip(asked.tolist(), held.tolist(), strict=True):
-        answers.setdefault(query, set()).add(document)
-    names = (
-        np.zeros(len(query_vectors), np.int64)
-        if domains is None
-        else np.unique(domains, return_inverse=True)[1]
-    )
+    answers = csr_array((np.ones(len(asked), np.bool_), (asked, held)))
     mined = np.empty((len(query_vectors), count), np.int64)
-    for domain in np.unique(names):
-        rows = np.flatnonzero(names == domain)
-        copies: dict[int, list[int]] = {}
-        for place, document in enumerate(held[rows].tolist()):
-            copies.setdefault(document, []).append(place)
+    for rows in rows_by_domain(domains, len(query_vectors)):
         for start in range(0, len(rows), 1024):
             some = rows[start : start + 1024]
             scores = query_vectors[some] @ document_vectors[rows].T
@@ -160,9 +143,7 @@ def mine_hard_negatives(
             limit = scores[np.arange(len(some)), own][:, None] + np.float32(epsilon)
             # false negatives go behind all others, answers nowhere
             ranked = np.where(scores >= limit, scores - 10, scores)
-            for place, query in enumerate(asked[some].tolist()):
-                taken = [one for answer in answers[query] for one in copies.get(answer, ())]
-                ranked[place, taken] = -np.inf
+            ranked[answers[asked[some]][:, held[rows]].toarray()] = -np.inf
             left = np.isfinite(ranked).sum(axis=1)
             if (left < count).any():
                 raise ValueError(

@@ -21,14 +21,13 @@ of pairs. Any way of making batches can be written as one, and is then trained w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cde.batching.clustering import rows_by_group
+from cde.batching.clustering import rows_by_domain
 from cde.storage import content_hash
 from cde.validation import (
     Positions,
@@ -146,112 +145,11 @@ def pack_batches(
         >>> sorted(sorted(batch.tolist()) for batch in batches)
         [[0, 1], [2, 3], [4, 5]]
     """
-    clusters = _Clusters.of(labels, order, vectors, domains)
-    batches = _pack(clusters, batch_size, seed, drop_last, cross_domains)
-    if not batches and clusters.rows:
-        sizes = list(map(len, clusters.rows))
-        largest = sum(sizes) if cross_domains else max(sizes)
-        raise ValueError(
-            f"not one batch of {batch_size} pairs can be filled: the largest domain has "
-            f"{largest:,} pairs. Take a smaller batch_size, or drop_last=False"
-        )
-    return batches
-
-
-@dataclass(frozen=True)
-class _Clusters:
-    """Clusters in each domain: ascending positions of a domain's pairs, and the number of each
-    one's cluster.
-    """
-
-    rows: list[Positions]
-    local: list[Positions]
-    centroids: list[Vectors] | None
-    counts: list[int]
-
-    @classmethod
-    def of(
-        cls,
-        labels: Positions,
-        order: Order,
-        vectors: Vectors | None,
-        domains: Sequence[str] | NDArray[np.generic] | None,
-    ) -> _Clusters:
-        labels = group_numbers(labels, "labels")
-        if not isinstance(order, str) or order not in ("random", "tsp"):
-            raise ValueError(f"order must be 'random' or 'tsp'; it is {shown(order)}")
-        if order == "tsp" and vectors is None:
-            raise ValueError(
-                "order 'tsp' goes from centroid to centroid: give the documents' vectors"
-            )
-        names = np.zeros(len(labels), np.int64)
-        if domains is not None:
-            names = group_numbers(domains, "domains", len(labels))
-        if vectors is not None:
-            vectors = array_of_numbers(vectors, "vectors")
-            if vectors.ndim != 2 or len(vectors) != len(labels):
-                raise ValueError(
-                    f"vectors must hold one for each of the {len(labels)} pairs; it has "
-                    f"{len(vectors) if vectors.ndim == 2 else f'shape {vectors.shape}'}"
-                )
-        rows = rows_by_group(names) if len(labels) else []
-        local = [np.unique(labels[some], return_inverse=True)[1] for some in rows]
-        centroids = None
-        if order == "tsp" and vectors is not None:
-            centroids = [
-                _centroids(vectors, some, own) for some, own in zip(rows, local, strict=True)
-            ]
-        return cls(rows, local, centroids, [int(own.max()) + 1 for own in local])
-
-
-def _centroids(vectors: Vectors, rows: Positions, local: Positions, block: int = 65536) -> Vectors:
-    sizes = np.bincount(local)
-    sums = np.zeros((len(sizes), vectors.shape[1]))
-    for start in range(0, len(rows), block):  # of a file, only a block is in memory
-        own = local[start : start + block]
-        order = np.argsort(own, kind="stable")
-        present, first = np.unique(own[order], return_index=True)
-        some = vectors[rows[start : start + block]].astype(np.float64)
-        sums[present] += np.add.reduceat(some[order], first, axis=0)
-    return (sums / sizes[:, None]).astype(np.float32)
-
-
-def _pack(
-    clusters: _Clusters, batch_size: int, seed: int, drop_last: bool, cross_domains: bool
-) -> list[Positions]:
-    batch_size, seed = checked_whole(batch_size, "batch_size"), checked_whole(seed, "seed", 0)
-    drop_last = checked_switch(drop_last, "drop_last")
-    cross_domains = checked_switch(cross_domains, "cross_domains")
-    generator = np.random.default_rng(seed)
-    domains = list(range(len(clusters.rows)))
-    if cross_domains:
-        generator.shuffle(domains)
-    rows = (_lay_out(clusters, domain, generator) for domain in domains)
-    batches: list[Positions] = []
-    for row in [np.concatenate(list(rows))] if cross_domains and domains else rows:
-        whole = len(row) // batch_size * batch_size
-        # within a batch the order is random: rows that look at its first queries see all its
-        # clusters
-        batches.extend(
-            generator.permuted(row[:whole].reshape(-1, min(batch_size, len(row) + 1)), axis=1)
-        )
-        if not drop_last and whole < len(row):
-            batches.append(generator.permutation(row[whole:]))
-    return [batches[i] for i in generator.permutation(len(batches))]
-
-
-def _lay_out(clusters: _Clusters, domain: int, generator: np.random.Generator) -> Positions:
-    """A domain's pairs, cluster after cluster."""
-    count = clusters.counts[domain]
-    shuffled = generator.permutation(len(clusters.rows[domain]))
-    if clusters.centroids is not None:
-        tour = greedy_tour(clusters.centroids[domain], int(generator.integers(count)))
-    else:
-        tour = generator.permutation(count)
-    place = np.empty(count, np.int64)
-    place[tour] = np.arange(count)
-    order = np.argsort(place[clusters.local[domain][shuffled]], kind="stable")
-    return np.asarray(clusters.rows[domain][shuffled[order]], dtype=np.int64)
+    labels = group_numbers(labels, "labels")
+    if not len(labels):
+        return []
+    options = order, vectors, domains, seed, drop_last, cross_domains
+    return BatchSampler(labels, batch_size, *options).epoch_batches
 
 
 class BatchSampler:
@@ -278,51 +176,103 @@ class BatchSampler:
     ) -> None:
         if labels is None and domains is None:
             raise ValueError("give labels (clusters), domains (strata), or both: neither is given")
-        batch_size = checked_whole(batch_size, "batch_size", None)
+        if labels is None:
+            labels = np.zeros_like(group_numbers(domains, "domains"))
+        labels = group_numbers(labels, "labels")
+        if not isinstance(order, str) or order not in ("random", "tsp"):
+            raise ValueError(f"order must be 'random' or 'tsp'; it is {shown(order)}")
+        if order == "tsp" and vectors is None:
+            raise ValueError(
+                "order 'tsp' goes from centroid to centroid: give the documents' vectors"
+            )
+        # of each domain: its pairs, ascending; the number of each one's cluster; their centroids
+        self._rows = rows_by_domain(domains, len(labels))
+        self._local = [np.unique(labels[rows], return_inverse=True)[1] for rows in self._rows]
+        self._centroids: list[Vectors] | None = None
+        if vectors is not None:
+            vectors = array_of_numbers(vectors, "vectors")
+            if vectors.ndim != 2 or len(vectors) != len(labels):
+                raise ValueError(
+                    f"vectors must hold one for each of the {len(labels)} pairs; it has "
+                    f"{len(vectors) if vectors.ndim == 2 else f'shape {vectors.shape}'}"
+                )
+            if order == "tsp":
+                parts = zip(self._rows, self._local, strict=True)
+                self._centroids = [_centroids(vectors, rows, local) for rows, local in parts]
+        self.batch_size = checked_whole(batch_size, "batch_size")
+        self.seed = checked_whole(seed, "seed", 0)
+        self.drop_last = checked_switch(drop_last, "drop_last")
+        self.cross_domains = checked_switch(cross_domains, "cross_domains")
+        self._begin(ranks, rank)
+
+    def _begin(self, ranks: int, rank: int) -> None:
         ranks, rank = checked_whole(ranks, "ranks", None), checked_whole(rank, "rank", None)
-        drop_last = checked_switch(drop_last, "drop_last")
         if ranks < 1 or not 0 <= rank < ranks:
             raise ValueError(f"rank must be 0 to ranks − 1; they are {rank} and {ranks}")
-        if batch_size % ranks:
+        if self.batch_size % ranks:
             raise ValueError(
-                f"batch_size must be a multiple of ranks; they are {batch_size} and {ranks}"
+                f"batch_size must be a multiple of ranks; they are {self.batch_size} and {ranks}"
             )
-        if ranks > 1 and not drop_last:
+        if ranks > 1 and not self.drop_last:
             raise ValueError(
                 f"drop_last=False leaves short batches, which {ranks} ranks cannot share: drop them"
             )
-        if labels is None:
-            labels = np.zeros_like(group_numbers(domains, "domains"))
-        seed = checked_whole(seed, "seed", 0)
-        self.batch_size, self.seed, self.ranks, self.rank = batch_size, seed, ranks, rank
-        self.drop_last, self.cross_domains = drop_last, cross_domains
-        self.epoch, self.position = 0, 0
-        self._clusters = _Clusters.of(labels, order, vectors, domains)
-        self._batches = self._pack()
-        if not self._batches:
-            raise ValueError(
-                f"no batch of {batch_size} in an epoch: no domain of the "
-                f"{sum(map(len, self._clusters.rows))} pairs has as many"
-            )
+        self.ranks, self.rank, self.epoch, self.position = ranks, rank, 0, 0
+        self.epoch_batches = self._pack()
 
     def _pack(self) -> list[Positions]:
-        seed = self.seed + self.epoch
-        return _pack(self._clusters, self.batch_size, seed, self.drop_last, self.cross_domains)
+        """The batches of the epoch that it stands in."""
+        generator, batch_size = np.random.default_rng(self.seed + self.epoch), self.batch_size
+        domains = list(range(len(self._rows)))
+        if self.cross_domains:
+            generator.shuffle(domains)
+        rows = (self._lay_out(domain, generator) for domain in domains)
+        batches: list[Positions] = []
+        for row in [np.concatenate(list(rows))] if self.cross_domains and domains else rows:
+            whole = len(row) // batch_size * batch_size
+            # within a batch the order is random: rows that look at its first queries see all its
+            # clusters
+            batches.extend(
+                generator.permuted(row[:whole].reshape(-1, min(batch_size, len(row) + 1)), axis=1)
+            )
+            if not self.drop_last and whole < len(row):
+                batches.append(generator.permutation(row[whole:]))
+        if not batches:
+            sizes = list(map(len, self._rows))
+            largest = sum(sizes) if self.cross_domains else max(sizes, default=0)
+            raise ValueError(
+                f"not one batch of {batch_size} pairs can be filled: the largest domain has "
+                f"{largest:,} pairs. Take a smaller batch_size, or drop_last=False"
+            )
+        return [batches[i] for i in generator.permutation(len(batches))]
+
+    def _lay_out(self, domain: int, generator: np.random.Generator) -> Positions:
+        """A domain's pairs, cluster after cluster."""
+        rows, local = self._rows[domain], self._local[domain]
+        count = int(local.max()) + 1
+        shuffled = generator.permutation(len(rows))
+        if self._centroids is not None:
+            tour = greedy_tour(self._centroids[domain], int(generator.integers(count)))
+        else:
+            tour = generator.permutation(count)
+        place = np.empty(count, np.int64)
+        place[tour] = np.arange(count)
+        return rows[shuffled[np.argsort(place[local[shuffled]], kind="stable")]]
 
     @property
     def batches_per_epoch(self) -> int:
         """How many batches an epoch has, the same in each."""
-        return len(self._batches)
+        return len(self.epoch_batches)
 
     def __iter__(self) -> Iterator[Positions]:
         return self
 
     def __next__(self) -> Positions:
-        if self.position == len(self._batches):
+        if self.position == len(self.epoch_batches):
             self.epoch, self.position = self.epoch + 1, 0
-            self._batches = self._pack()
+            self.epoch_batches = self._pack()
         self.position += 1
-        return self._batches[self.position - 1]
+        return self.epoch_batches[self.position - 1]
 
     def slice(self, batch: Positions, rank: int | None = None) -> Positions:
         """A rank's part of a batch, by default this one's: `(len(batch) / ranks,)`, contiguous."""
@@ -334,71 +284,67 @@ class BatchSampler:
         """Where the sampler stands, the same on all ranks, with a hash of what its batches are
         made of; any number of ranks can go on from it.
         """
-        return {"settings": self._settings, "epoch": self.epoch, "position": self.position}
+        return {**self._settings, "epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: dict[str, int | str]) -> None:
         """Go on where the sampler that gave this state stood."""
-        if state.get("settings") != self._settings:
+        if not self._settings.items() <= state.items():
             raise ValueError(
-                "the state is of a sampler with other settings (pairs, labels, vectors, domains, "
-                "batch_size, order, "
-                "seed, drop_last or cross_domains): make this one as that one was, or begin anew"
+                "the state is of another plan, or of a sampler with other settings (pairs, labels, "
+                "vectors, domains, batch_size, order, seed, drop_last or cross_domains): make this "
+                "one as that one was, or begin anew"
             )
-        epoch = int(state["epoch"])
-        if epoch != self.epoch:
-            self.epoch = epoch
-            self._batches = self._pack()
+        if state["epoch"] != self.epoch:
+            self.epoch = int(state["epoch"])
+            self.epoch_batches = self._pack()
         self.position = int(state["position"])
 
     @cached_property
-    def _settings(self) -> str:
-        clusters = self._clusters
-        options = (
-            self.batch_size,
-            self.seed,
-            self.drop_last,
-            self.cross_domains,
-            clusters.centroids is not None,
+    def _settings(self) -> dict[str, str]:
+        tsp = self._centroids is not None
+        options = self.batch_size, self.seed, self.drop_last, self.cross_domains, tsp
+        arrays: list[NDArray[Any]] = [*self._rows, *self._local, *(self._centroids or [])]
+        return {"settings": content_hash([repr(options), *(array.tobytes() for array in arrays)])}
+
+
+def positions_of_pairs(given: Any, name: str, pairs: int | None = None) -> Positions:
+    """A table of positions of pairs as int64, each of which is there."""
+    table = array_of_numbers(given, name)
+    if table.ndim != 2 or not table.size or table.dtype.kind not in "iu":
+        raise ValueError(
+            f"{name} must be a table of positions of pairs; it has shape {table.shape} and holds "
+            f"{table.dtype}"
         )
-        arrays = [*clusters.rows, *clusters.local, *(clusters.centroids or [])]
-        return content_hash(
-            [repr(options), *(np.ascontiguousarray(array).tobytes() for array in arrays)]
+    if pairs is not None and (table.min() < 0 or table.max() >= pairs):
+        raise ValueError(
+            f"{name} names pairs {table.min()} to {table.max()}; there are {pairs}, numbered from 0"
         )
+    return np.ascontiguousarray(table, np.int64)
 
 
 class PlannedBatches(BatchSampler):
     """A plan `(steps, batch_size)` as training reads it; after its last row it begins again."""
 
     def __init__(self, plan: ArrayLike, ranks: int = 1, rank: int = 0) -> None:
-        table = np.asarray(plan)
-        if table.ndim != 2 or 0 in table.shape or table.dtype.kind not in "iu":
-            raise ValueError(
-                "a plan must be a table (steps, batch_size) of positions of pairs; it has shape "
-                f"{table.shape} and holds {table.dtype}"
-            )
-        if not 0 <= rank < ranks or table.shape[1] % ranks:
-            raise ValueError(
-                f"{ranks} ranks cannot share batches of {table.shape[1]}, or rank {rank} is none "
-                "of them"
-            )
-        self.plan: Positions = table.astype(np.int64)
-        self.ranks, self.rank, self.drop_last = ranks, rank, True
-        self.batch_size = self.plan.shape[1]
-        self.epoch, self.position = 0, 0
-        self._batches = self._pack()
+        self.plan = positions_of_pairs(plan, "plan")
+        self.batch_size, self.drop_last = self.plan.shape[1], True
+        self._begin(ranks, rank)
 
     def _pack(self) -> list[Positions]:
         return list(self.plan)
 
-    def state_dict(self) -> dict[str, int | str]:
-        """Where it stands, and a hash of the plan."""
-        return {"plan": self._hash(), "epoch": self.epoch, "position": self.position}
+    @cached_property
+    def _settings(self) -> dict[str, str]:
+        return {"plan": content_hash([repr(self.plan.shape), self.plan.tobytes()])}
 
-    def load_state_dict(self, state: dict[str, int | str]) -> None:
-        """Go on where the one that gave this state stood."""
-        if state.get("plan") != self._hash():
-            raise ValueError("the state is of another plan: give the same one, or begin anew")
-        self.epoch, self.position = int(state["epoch"]), int(state["position"])
 
-    def _hash(self) -> str:
-        return content_hash([repr(self.plan.shape), self.plan.tobytes()])
+def _centroids(vectors: Vectors, rows: Positions, local: Positions, block: int = 65536) -> Vectors:
+    sizes = np.bincount(local)
+    sums = np.zeros((len(sizes), vectors.shape[1]))
+    for start in range(0, len(rows), block):  # of a file, only a block is in memory
+        own = local[start : start + block]
+        order = np.argsort(own, kind="stable")
+        present, first = np.unique(own[order], return_index=True)
+        some = vectors[rows[start : start + block]].astype(np.float64)
+        sums[present] += np.add.reduceat(some[order], first, axis=0)
+    return (sums / sizes[:, None]).astype(np.float32)

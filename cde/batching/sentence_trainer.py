@@ -1,11 +1,9 @@
 """Clustered batches, and their contexts, in the trainer of sentence-transformers.
 
-Its trainer takes `batch_sampler=`, a function that is given the dataset and makes its batches.
-`clustered_batches` gives one. It embeds the dataset's first two text columns with the surrogate
-(vectors are kept on disk), clusters the pairs (`cde.cluster_pairs`, CDE Eq. 3) and packs the
-clusters (§4.1, "Packing"), as `cde.train` does. Epoch e of the trainer has the batches of epoch e
-of `cde.batching.packing.BatchSampler`, on whatever device and after whatever interruption, since
-they depend on the seed and the epoch alone.
+`clustered_batches` is for its trainer's `batch_sampler=`. It embeds the dataset's first two text
+columns with the surrogate (vectors are kept on disk), clusters the pairs and packs the clusters
+(CDE §4.1), as `cde.train` does. Epoch e of the trainer has the batches of epoch e of
+`cde.batching.packing.BatchSampler`, on whatever device and after whatever interruption.
 
 A contextual encoder is trained in the context of its own batch (CDE §4.2): J of the batch's
 documents, which the first stage embeds with a graph. A loss of that library embeds a batch column
@@ -44,7 +42,6 @@ from cde.surrogate import Surrogate, minilm_folder
 from cde.validation import checked_number, checked_whole, encoded
 
 __all__ = [
-    "ClusteredBatches",
     "ContextualBatches",
     "EpochBatches",
     "clustered_batches",
@@ -86,59 +83,7 @@ class EpochBatches(TorchBatchSampler):
 
 
 @dataclass(frozen=True)
-class ClusteredBatches:
-    """What `clustered_batches` gives: called with a dataset, it makes the batches of its epochs.
-
-    An object and no function within a function, since the trainer saves its arguments with every
-    checkpoint. Attributes are the arguments of `clustered_batches`.
-    """
-
-    cluster_size: int | None = None
-    order: Order = "tsp"
-    columns: tuple[str, str] | None = None
-    domains: Sequence[str] | None = None
-    surrogate: Surrogate | None = None
-    seed: int | None = None
-    share_negatives: bool = False
-
-    def __call__(
-        self, dataset: Any, batch_size: int, drop_last: bool = False, **trainers: Any
-    ) -> EpochBatches:
-        """The batches of a dataset, as the trainer asks for them."""
-        chosen = trainers.get("seed") if self.seed is None else self.seed
-        queries, documents = _texts(dataset, self.columns)
-        embed = self.surrogate or Surrogate(max_tokens=_TOKENS)
-        vectors = encoded(embed, queries, "queries"), encoded(embed, documents, "documents")
-        ranks = _processes() if self.share_negatives else 1
-        labels = cluster_pairs(
-            *vectors,
-            cluster_size=self.cluster_size or batch_size * ranks,
-            domains=self.domains,
-            seed=chosen or 0,
-        )
-        return EpochBatches(
-            BatchSampler(
-                labels,
-                batch_size * ranks,
-                order=self.order,
-                vectors=vectors[1] if self.order == "tsp" else None,
-                domains=self.domains,
-                seed=chosen or 0,
-                drop_last=drop_last or ranks > 1,
-                ranks=ranks,
-            )
-        )
-
-
-def clustered_batches(
-    cluster_size: int | None = None,
-    order: Order = "tsp",
-    columns: tuple[str, str] | None = None,
-    domains: Sequence[str] | None = None,
-    surrogate: Surrogate | None = None,
-    seed: int | None = None,
-    share_negatives: bool = False,
-) -> ClusteredBatches:
+class clustered_batches:
     """Batches of neighbours for the trainer of sentence-transformers (CDE §4.1).
 
     Copies of a document are neighbours too. `filtered_loss` leaves them, and what else may answer a
@@ -157,9 +102,9 @@ def clustered_batches(
             (`gather_across_devices=True` in the loss), so that a batch of neighbours is that of all
             processes together. Otherwise each has its own.
 
-    Returns:
-        What `SentenceTransformerTrainingArguments(batch_sampler=…)` takes. What does not fill a
-        batch is dropped if `dataloader_drop_last` is set, or if processes share a batch.
+    An instance is what `SentenceTransformerTrainingArguments(batch_sampler=…)` takes, and saves
+    with every checkpoint: called with a dataset, it makes the batches of its epochs. What does not
+    fill a batch is dropped if `dataloader_drop_last` is set, or if processes share a batch.
 
     Raises:
         ValueError: (when training begins) a dataset without two columns of text or without these
@@ -173,7 +118,39 @@ def clustered_batches(
         >>> sorted(sorted(batch) for batch in batches)
         [[0, 2], [1, 3]]
     """
-    return ClusteredBatches(cluster_size, order, columns, domains, surrogate, seed, share_negatives)
+
+    cluster_size: int | None = None
+    order: Order = "tsp"
+    columns: tuple[str, str] | None = None
+    domains: Sequence[str] | None = None
+    surrogate: Surrogate | None = None
+    seed: int | None = None
+    share_negatives: bool = False
+
+    def __call__(
+        self, dataset: Any, batch_size: int, drop_last: bool = False, **trainers: Any
+    ) -> EpochBatches:
+        """The batches of a dataset, as the trainer asks for them."""
+        seed = (trainers.get("seed") if self.seed is None else self.seed) or 0
+        queries, documents = _texts(dataset, self.columns)
+        embed = self.surrogate or Surrogate(max_tokens=_TOKENS)
+        vectors = encoded(embed, queries, "queries"), encoded(embed, documents, "documents")
+        together = self.share_negatives and torch.distributed.is_initialized()
+        ranks = torch.distributed.get_world_size() if together else 1
+        size = batch_size * ranks
+        labels = cluster_pairs(*vectors, self.cluster_size or size, self.domains, seed=seed)
+        return EpochBatches(
+            BatchSampler(
+                labels,
+                size,
+                order=self.order,
+                vectors=vectors[1] if self.order == "tsp" else None,
+                domains=self.domains,
+                seed=seed,
+                drop_last=drop_last or ranks > 1,
+                ranks=ranks,
+            )
+        )
 
 
 def filtered_loss(
@@ -220,12 +197,6 @@ def filtered_loss(
         contrast_positives=False,
         gather_across_devices=share_negatives,
     )
-
-
-def _processes() -> int:
-    distributed = torch.distributed
-    together = distributed.is_available() and distributed.is_initialized()
-    return distributed.get_world_size() if together else 1
 
 
 def _texts(dataset: Any, columns: tuple[str, str] | None) -> tuple[list[str], list[str]]:

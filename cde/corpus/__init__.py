@@ -1,9 +1,9 @@
 """One's own text: an index that is searched, scored, and kept in step with its source.
 
-`index` is the `Index`; `rows` what it holds, passages with their vectors; `table` keeps them in a
+`index` is the `Index`; `table` what it holds, passages with their vectors, and their table in a
 folder, in LanceDB; `chunks` cuts long documents into passages; `files` reads documents from files,
 tables and collections; `encoders` knows which encoder made the vectors; `drift` says how far a
-corpus has moved since its context was drawn; `commands` is `cde index`.
+corpus has moved since its context was drawn.
 
 The names below are imported on first use, so that the shell's commands start at once.
 """

@@ -64,18 +64,17 @@ def limit_of(encoder: Any) -> Limit | None:
     """The limit of an encoder of this package or of sentence-transformers; None where none is known
     (BM25 reads all words).
     """
-    inner = encoder
-    while inner is not None:
-        if hasattr(inner, "most_tokens"):  # an encoder of cde.models
-            return _limit(inner.tokenizer, inner.most_tokens, inner.config.document_prefix)
-        if hasattr(inner, "sentence_model"):  # a surrogate
-            inner = inner.sentence_model
-        elif hasattr(inner, "max_seq_length"):  # a SentenceTransformer
-            prompts = getattr(inner, "prompts", None) or {}
-            return _limit(inner.tokenizer, inner.max_seq_length, prompts.get("document", ""))
-        else:  # bound to a corpus, shifted, or called like a SentenceTransformer
-            inner = getattr(inner, "model", None) or getattr(inner, "encoder", None)
-    return None
+    if encoder is None:
+        return None
+    if hasattr(encoder, "most_tokens"):  # an encoder of cde.models
+        return _limit(encoder.tokenizer, encoder.most_tokens, encoder.config.document_prefix)
+    if hasattr(encoder, "sentence_model"):  # a surrogate
+        return limit_of(encoder.sentence_model)
+    if hasattr(encoder, "max_seq_length"):  # a SentenceTransformer
+        prompts = getattr(encoder, "prompts", None) or {}
+        return _limit(encoder.tokenizer, encoder.max_seq_length, prompts.get("document", ""))
+    # bound to a corpus, shifted, or called like a SentenceTransformer
+    return limit_of(getattr(encoder, "model", None) or getattr(encoder, "encoder", None))
 
 
 def _limit(tokenizer: Any, tokens: int | None, prefix: str) -> Limit | None:
@@ -152,7 +151,8 @@ def _pieces(text: str, cut: re.Pattern[str]) -> list[str]:
 
 def _small(text: str, limit: Limit, level: int) -> list[str]:
     """Its sentences; of those that are too long the words; of those the halves."""
-    pieces = _pieces(text, _CUTS[level]) if level < len(_CUTS) else _halves(text)
+    half = len(text) // 2
+    pieces = _pieces(text, _CUTS[level]) if level < len(_CUTS) else [text[:half], text[half:]]
     found: list[str] = []
     for piece, tokens in zip(pieces, limit.count(pieces), strict=True):
         if level < _SENTENCES or (tokens > limit.tokens and len(piece) > 1):
@@ -160,10 +160,6 @@ def _small(text: str, limit: Limit, level: int) -> list[str]:
         else:
             found.append(piece)
     return found
-
-
-def _halves(text: str) -> list[str]:
-    return [text[: len(text) // 2], text[len(text) // 2 :]]
 
 
 def _joined(pieces: Sequence[str], limit: Limit, overlap: int) -> list[tuple[int, str]]:

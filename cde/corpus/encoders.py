@@ -147,6 +147,8 @@ def record_of(encoder: Model) -> dict[str, Any]:
         inner, shift = record_of(encoder.encoder), encoder.shift
         mark = inner["fingerprint"] and content_hash([inner["fingerprint"], shift.fingerprint])
         vectors = {"queries": shift.queries.tolist(), "documents": shift.documents.tolist()}
+        if shift.weights is not None:
+            vectors["weights"] = shift.weights.tolist()
         return record | {
             "kind": "adapted", "fingerprint": mark, "encoder": inner, "shift": vectors
         }  # fmt: skip
@@ -219,19 +221,17 @@ def require_same(
 ) -> None:
     """Refuse an encoder that did not make these vectors."""
     found = record_of(encoder)
+    same = True
     if record["fingerprint"] and found["fingerprint"]:
         same = found["fingerprint"] == record["fingerprint"]
-    elif not texts:
-        same = True
-    else:
+    elif texts:
         # a limit on tokens shows in the longest text
         longest = max(range(len(texts)), key=lambda row: len(texts[row]))
         rows = sorted({longest, *np.linspace(0, len(texts) - 1, 7).astype(int).tolist()})
-        again = embedded(encoder, [texts[row] for row in rows], "documents")
-        same = again.shape[1] == vectors.shape[1]
-        if same:
-            apart = np.linalg.norm(again - vectors[rows], axis=1)
-            same = bool((apart <= _SAME * np.linalg.norm(vectors[rows], axis=1)).all())
+        again, first = embedded(encoder, [texts[row] for row in rows], "documents"), vectors[rows]
+        same = again.shape == first.shape and bool(
+            (np.linalg.norm(again - first, axis=1) <= _SAME * np.linalg.norm(first, axis=1)).all()
+        )
     if not same:
         raise ValueError(
             f"the vectors were made by {record['name']}, and {found['name']} is another encoder, "
@@ -260,7 +260,7 @@ def named_system(
 ) -> Any:
     """An encoder or ranker by name."""
     path = Path(name).expanduser()
-    if name != "minilm" and name != "bm25" and not path.is_dir() and "/" not in name:
+    if name not in ("minilm", "bm25") and not path.is_dir() and "/" not in name:
         raise FileNotFoundError(
             f"no model {name!r}: accepted are minilm, bm25, a repository of the Hub, and the "
             "folder of a BiEncoder, ContextualEncoder, CorpusEncoder or sentence-transformers model"
@@ -275,20 +275,17 @@ def named_system(
     from cde.models.weights import fetch_folder, read_config
     from cde.surrogate import Surrogate
 
-    system: Any = None
-    if name != "minilm":
-        folder = fetch_folder(path if path.is_dir() else name)
-        values = read_config(folder) if (folder / "config.json").is_file() else {}
-        kind = encoder_class(values.get("model_type"))
-        if kind is not None:
-            kind = CorpusEncoder if values.get("context_drawn") else kind
-            system = kind.from_pretrained(folder, precision=precision)
-        elif "embedder" in values or values.get("architecture") == "transductive":
-            system = ContextualEncoder.from_pretrained(folder, precision=precision)
-        else:
-            name = str(folder)
-    if system is None:
+    if name == "minilm":
         return Surrogate(name, max_tokens, precision, cache=cache)
+    folder = fetch_folder(path if path.is_dir() else name)
+    values = read_config(folder) if (folder / "config.json").is_file() else {}
+    kind: Any = encoder_class(values.get("model_type"))
+    if kind is not None and values.get("context_drawn"):
+        kind = CorpusEncoder
+    elif "embedder" in values or values.get("architecture") == "transductive":
+        kind = kind or ContextualEncoder
+    if kind is None:
+        return Surrogate(str(folder), max_tokens, precision, cache=cache)
     if max_tokens is not None:
         raise ValueError(f"{name} has a limit on tokens of its own: max_tokens is for minilm")
-    return system
+    return kind.from_pretrained(folder, precision=precision)

@@ -18,24 +18,26 @@ import json
 import os
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
+from functools import cached_property
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import pandas as pd
+import pyarrow
+from pyarrow import parquet
 
-from cde.corpus.rows import Document
+from cde.corpus.table import Document
 from cde.data import RetrievalSet
-from cde.data.judgements import read_judgements
 from cde.progress import progress
 from cde.storage import content_hash
 from cde.validation import checked_texts, checked_whole, encodable, half_of_a_pair, shown, unknown
 
-__all__ = ["LARGEST", "Columns", "Source", "judged_set", "left_out_of", "named_documents",
+__all__ = ["LARGEST", "Columns", "LeftOut", "Source", "counted", "left_out_of", "named_documents",
            "read_source"]  # fmt: skip
 
 
@@ -46,37 +48,18 @@ def named_documents(
     before: Sequence[str] = (),
 ) -> list[Document]:
     """Documents, in whatever form they came."""
-    more: list[Mapping[str, Any]] = []
     numbers = (int(name) for name in before if name.isascii() and name.isdigit())
-    following = max(numbers, default=-1) + 1
-    if isinstance(texts, RetrievalSet | Mapping) and not _is_of_datasets(texts):
-        if ids is not None:
+    documents = _documents_of(texts, columns, max(numbers, default=-1) + 1)
+    if ids is not None:
+        if isinstance(texts, RetrievalSet | Mapping):
             kind = type(texts).__name__
             raise ValueError(f"ids are for a list of texts; this {kind} has ids of its own")
-        if isinstance(texts, RetrievalSet):
-            names, documents = list(texts.document_ids), list(texts.documents)
-        else:
-            names = checked_texts(list(texts), "ids")
-            documents = [_text_of(row, f"the document {name!r}") for name, row in texts.items()]
-            more = [_rest(row, ("text", "title")) for row in texts.values()]
-    elif isinstance(texts, list) and texts and all(isinstance(one, Document) for one in texts):
-        names, documents = [one.id for one in texts], [one.text for one in texts]
-        more = [one.metadata for one in texts]
-    elif (table := _table(texts)) is not None:
-        names, documents, more = _of_table(*table, columns, following)
-        names = names if ids is None else checked_texts(ids, "ids")
-    else:
-        if isinstance(texts, str | Path):
-            raise TypeError(
-                f"texts must be a list of strings; {str(texts)[:60]!r} was given: put it in a "
-                "list, or read a folder or file by cde.Index.from_folder"
-            )
-        documents = checked_texts(texts)
-        free = range(following, following + len(documents))
-        names = list(map(str, free)) if ids is None else checked_texts(ids, "ids")
-    names, documents = encodable(names, "ids"), encodable(documents, "texts")
-    if len(names) != len(documents):
-        raise ValueError(f"{len(names)} ids for {len(documents)} texts: give each text one id")
+        given = checked_texts(ids, "ids")
+        if len(given) != len(documents):
+            raise ValueError(f"{len(given)} ids for {len(documents)} texts: give each text one id")
+        documents = [replace(one, id=name) for one, name in zip(documents, given, strict=True)]
+    names = encodable([one.id for one in documents], "ids")
+    encodable([one.text for one in documents])
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(
@@ -89,37 +72,33 @@ def named_documents(
             f"{len(there)} of the ids are in the index already, such as {_some(there)}: remove "
             "them first to replace their texts, or give other ids"
         )
-    parts = zip(names, documents, more or [{}] * len(names), strict=True)
-    return [Document(*some) for some in parts]
+    return documents
 
 
-def _rest(row: Any, read: Iterable[str]) -> dict[str, Any]:
+def _documents_of(texts: Any, columns: Mapping[str, str] | None, following: int) -> list[Document]:
+    """Documents as they came; those without an id are numbered, from the `following` number on."""
+    if isinstance(texts, RetrievalSet):
+        pairs = zip(texts.document_ids, texts.documents, strict=True)
+        return [Document(name, text, {}) for name, text in pairs]
+    if isinstance(texts, Mapping) and not _is_of_datasets(texts):
+        return [_of_entry(name, entry) for name, entry in texts.items()]
+    if isinstance(texts, list) and texts and all(isinstance(one, Document) for one in texts):
+        return texts
+    if (table := _table(texts)) is not None:
+        return _of_table(*table, Columns.chosen(columns), following)
+    if isinstance(texts, str | Path):
+        raise TypeError(
+            f"texts must be a list of strings; {str(texts)[:60]!r} was given: put it in a list, or "
+            "read a folder or file by cde.Index.from_folder"
+        )
+    numbered = enumerate(checked_texts(texts), start=following)
+    return [Document(str(number), text, {}) for number, text in numbered]
+
+
+def _rest(row: Mapping[Any, Any], read: Iterable[str]) -> dict[str, Any]:
     """What else a document's row says: its metadata, as far as JSON can hold it."""
-    if not isinstance(row, Mapping):
-        return {}
     plain = (str, int, float, bool, list, dict)
     return {str(k): v for k, v in row.items() if k not in read and isinstance(v, plain) and v == v}
-
-
-def judged_set(
-    texts: Mapping[str, str],
-    queries: Mapping[str, str],
-    qrels: Mapping[str, Mapping[str, int]] | None,
-    name: str,
-) -> RetrievalSet:
-    """A corpus with queries, those without a judgement left out where there are judgements."""
-    judged = {query: dict(grades) for query, grades in read_judgements(qrels or {}).items()}
-    stray = [f"the query {query}" for query in judged if query not in queries]
-    for query, grades in judged.items():
-        stray += [f"the document {one} of {query}" for one in grades if one not in texts]
-    if stray:
-        raise ValueError(
-            f"{len(stray)} judgements are of what is not there: {_some(stray, '; ')}. Leave them "
-            "out of the qrels, or add what is missing"
-        )
-    asked = [query for query in queries if qrels is None or judged.get(query)]
-    wanted = [queries[query] for query in asked]
-    return RetrievalSet(list(texts), list(texts.values()), asked, wanted, judged, name=name)
 
 
 def _table(texts: Any) -> tuple[Iterable[Any], Mapping[str, Sequence[Any]]] | None:
@@ -154,49 +133,43 @@ def _is_of_datasets(texts: Any) -> bool:
 
 
 def _of_table(
-    names: Iterable[Any],
-    table: Mapping[str, Sequence[Any]],
-    columns: Mapping[str, str] | None,
-    following: int,
-) -> tuple[list[str], list[str], list[Mapping[str, Any]]]:
-    """Ids, texts and metadata of a table's rows."""
-    chosen = Columns.chosen(columns)
-    if problem := chosen.missing(table):
+    names: Iterable[Any], table: Mapping[str, Sequence[Any]], columns: Columns, following: int
+) -> list[Document]:
+    if problem := columns.missing(table):
         raise ValueError(f"the table has {problem}")
-    numbered = isinstance(names, range)
-    ids: list[str] = []
-    documents: list[str] = []
-    more: list[Mapping[str, Any]] = []
+    documents = []
     for place, *values in zip(names, *table.values(), strict=True):
         row = dict(zip(table, values, strict=True))
-        identifier, text = chosen.of(row)
+        name, text = columns.of(row)
         if text is None:
             raise TypeError(
-                f'row {place} has no string in "{chosen.text}": leave such rows out, as by '
-                f"frame.dropna(subset=[{chosen.text!r}])"
+                f'row {place} has no string in "{columns.text}": leave such rows out, as by '
+                f"frame.dropna(subset=[{columns.text!r}])"
             )
-        ids.append(identifier or str(place + following if numbered else place))
-        documents.append(text)
-        more.append(_rest(row, chosen.read))
-    return ids, documents, more
+        number = place + following if isinstance(names, range) else place
+        documents.append(Document(name or str(number), text, _rest(row, columns.read)))
+    return documents
 
 
-def _text_of(row: Any, what: str) -> str:
-    """A text, with the title, where there is one, before it."""
-    text = row.get("text") if isinstance(row, Mapping) else row
+def _of_entry(name: Any, entry: Any) -> Document:
+    """A document of a mapping: its text, with the title, where there is one, before it."""
+    row = entry if isinstance(entry, Mapping) else {"text": entry}
+    text, title = row.get("text"), row.get("title")
     if not isinstance(text, str):
         raise TypeError(
-            f"{what} must be a string, or a mapping with the string 'text'; it is of type "
-            f"{type(row).__name__}"
+            f"the document {name!r} must be a string, or a mapping with the string 'text'; it is "
+            f"{shown(entry)}"
         )
-    title = row.get("title") if isinstance(row, Mapping) else None
     if not isinstance(title, str | None):
-        raise TypeError(f"the title of {what} must be a string or None; it is {shown(title)}")
-    return f"{title} {text}".strip() if title else text
+        raise TypeError(
+            f"the title of the document {name!r} must be a string or None; it is {shown(title)}"
+        )
+    titled = f"{title} {text}".strip() if title else text
+    return Document(name, titled, _rest(row, ("text", "title")))
 
 
-def _some(names: list[str], between: str = ", ", most: int = 3) -> str:
-    return between.join(names[:most]) + (between + "…" if len(names) > most else "")
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
 #: bytes that a document may have
@@ -254,28 +227,29 @@ class Columns:
         for chosen in (self.text, self.id):
             if chosen and chosen not in names:
                 part = "text" if chosen == self.text else "id"
-                shown = ", ".join(name[:40] for name in names[:12]) or "none"
                 return (
-                    f'no column "{chosen}"; it has {shown}: name one by columns={{"{part}": …}}, '
-                    f"on the shell by --{part}-column"
+                    f'no column "{chosen}"; it has {_shortly(names) or "none"}: name one by '
+                    f'columns={{"{part}": …}}, on the shell by --{part}-column'
                 )
         return ""
 
     def of(self, row: Mapping[str, Any]) -> tuple[str, str | None]:
         """Id ("" for none) and text of a row, the title before it; None for a text that is none."""
         text, title = row.get(self.text), row.get(self.title)
-        if text is None or not isinstance(text, str):
+        if not isinstance(text, str):
             return "", None
         titled = f"{title} {text}" if isinstance(title, str) and title else text
         given = next((row[name] for name in self.ids if row.get(name) is not None), "")
         return _exact(given), titled.strip()
 
 
+def _shortly(names: Sequence[str]) -> str:
+    return ", ".join(name[:40] for name in names[:12])
+
+
 def _exact(given: Any) -> str:
     """An id as text, to its last digit."""
-    if isinstance(given, str | UUID | date) or (
-        isinstance(given, Integral) and not isinstance(given, bool)
-    ):
+    if isinstance(given, str | UUID | date | Integral) and not isinstance(given, bool):
         return str(given)
     if isinstance(given, Real) and not isinstance(given, bool):
         if given != given:
@@ -290,19 +264,6 @@ def _exact(given: Any) -> str:
 
 
 @dataclass(frozen=True)
-class _Reading:
-    """How files are read: which columns, and how large a document may be."""
-
-    columns: Columns
-    largest: int
-
-    def too_large(self, size: int) -> str:
-        if size <= self.largest:
-            return ""
-        return f"{size:,} bytes, above the limit of {self.largest:,}"
-
-
-@dataclass(frozen=True)
 class Source:
     """Where documents are read from, and how: what `sync` reads again.
 
@@ -314,16 +275,11 @@ class Source:
         root: ids are paths below it; by default `path`, or the folder that the file is in.
     """
 
-    path: Path | None
-    columns: Mapping[str, str]
+    path: Path | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
     largest: int = LARGEST
     apart: Path | None = None
     root: Path | None = None
-
-    @classmethod
-    def none(cls) -> Source:
-        """No source."""
-        return cls(None, {})
 
     @classmethod
     def of(
@@ -347,7 +303,17 @@ class Source:
     def from_json(cls, saved: Mapping[str, Any]) -> Source:
         """What `to_json` gave."""
         places = {name: saved[name] and Path(saved[name]) for name in ("path", "apart", "root")}
-        return cls(columns=saved["columns"], largest=saved["largest"], **places)
+        return cls(**{**saved, **places})
+
+    @cached_property
+    def of_tables(self) -> Columns:
+        """The columns of its tables."""
+        return Columns.chosen(self.columns)
+
+    def too_large(self, size: int) -> str:
+        """Why a document of so many bytes is not read; "" if it is."""
+        told = f"{size:,} bytes, above the limit of {self.largest:,}"
+        return told if size > self.largest else ""
 
 
 def read_source(source: Source) -> tuple[list[Document], list[LeftOut]]:
@@ -363,7 +329,6 @@ def read_source(source: Source) -> tuple[list[Document], list[LeftOut]]:
     """
     path = source.path
     assert path is not None
-    reading = _Reading(Columns.chosen(source.columns), source.largest)
     if not path.exists():
         raise FileNotFoundError(f"no folder or file {path}: expected a folder of {_ACCEPTED}")
     left_out: list[LeftOut] = []
@@ -378,7 +343,7 @@ def read_source(source: Source) -> tuple[list[Document], list[LeftOut]]:
     places: dict[str, Path] = {}
     for file in progress(files, f"reading {len(files):,} files", unit="files"):
         relative = file.relative_to(root).as_posix()
-        for some in _documents(file, relative, reading):
+        for some in _documents(file, relative, source):
             if isinstance(some, LeftOut):
                 left_out.append(some)
             elif some.id not in found:
@@ -403,12 +368,12 @@ def counted(left_out: Sequence[LeftOut]) -> str:
     return ", ".join(f"{count:,} × {reason}" for reason, count in counts.most_common(8))
 
 
-def left_out_of(path: Any, read: int, left_out: Sequence[LeftOut], most: int = 20) -> str:
+def left_out_of(path: Any, read: int, left_out: Sequence[LeftOut]) -> str:
     """What was read and what was not, as a message."""
-    more = f"; and {len(left_out) - most:,} more" if len(left_out) > most else ""
+    more = f"; and {len(left_out) - 20:,} more" if len(left_out) > 20 else ""
     return (
         f"{path}: {read:,} documents were read, {len(left_out):,} left out "
-        f"({counted(left_out)}): {'; '.join(map(str, left_out[:most]))}{more}"
+        f"({counted(left_out)}): {'; '.join(map(str, left_out[:20]))}{more}"
     )
 
 
@@ -428,20 +393,16 @@ def _files(folder: Path, left_out: list[LeftOut], apart: Path | None) -> list[Pa
     inside = folder.resolve()
     for place, folders, names in os.walk(folder, onerror=unreadable):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in list(folders):
-            below = Path(place, name)
+        for below in [Path(place, name) for name in folders]:
             if below.is_symlink():
                 told(below, "a link to a folder")
             elif below == apart or any(below.glob("rows-*.lance")):
                 told(below, "an index")
-                folders.remove(name)
-        for name in names:
-            file = Path(place, name)
-            if name.startswith("."):
-                continue
+                folders.remove(below.name)
+        for file in [Path(place, name) for name in names if not name.startswith(".")]:
             if half_of_a_pair(str(file)) is not None:
                 told(file, "its name is not UTF-8")
-            elif not name.lower().endswith(_SUFFIXES):
+            elif not file.name.lower().endswith(_SUFFIXES):
                 told(file, f"files of kind {file.suffix or 'none'} are not read")
             elif file.is_symlink() and not file.resolve().is_relative_to(inside):
                 told(file, "a link out of the folder")
@@ -450,67 +411,67 @@ def _files(folder: Path, left_out: list[LeftOut], apart: Path | None) -> list[Pa
     return sorted(found, key=lambda file: file.relative_to(folder).as_posix())
 
 
-def _documents(file: Path, relative: str, reading: _Reading) -> _Found:
+def _documents(file: Path, relative: str, source: Source) -> _Found:
     """The documents of a file, and what of it is left out."""
-    name = file.name.lower()
-    kinds: dict[str, Callable[[Path, str, _Reading], _Found]] = {
-        ".csv": _separated_rows,
-        ".tsv": _separated_rows,
-        ".parquet": _parquet_rows,
-    }
-    read = kinds.get(Path(name).suffix, _one_text)
+    name, read = file.name.lower(), _one_text
     if name.endswith((".jsonl", ".jsonl.gz", ".ndjson")):
         read = _json_rows
+    elif name.endswith((".csv", ".tsv")):
+        read = _separated_rows
+    elif name.endswith(".parquet"):
+        read = _parquet_rows
     found = 0
     try:
         if file.exists() and not file.is_file():  # a pipe would be waited for
             yield LeftOut(relative, "no regular file")
             return
-        for one in read(file, relative, reading):
+        for one in read(file, relative, source):
             found += 1
             yield one
-    except UnicodeDecodeError as error:
-        yield LeftOut(relative, f"not UTF-8 at byte {error.start}")
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, EOFError, zlib.error, pyarrow.ArrowException, UnicodeDecodeError) as error:
         after = f" after {found:,} rows" if found else ""
-        said = getattr(error, "strerror", None) or error
-        yield LeftOut(relative, f"cannot be read{after}: {said}")
+        if isinstance(error, UnicodeDecodeError):
+            yield LeftOut(relative, f"not UTF-8 at byte {error.start}{after}")
+        else:
+            said = getattr(error, "strerror", None) or str(error).partition("\n")[0][:120]
+            yield LeftOut(relative, f"cannot be read{after}: {said}")
     else:
         if not found:
             yield LeftOut(relative, "empty")
 
 
-def _one_text(file: Path, relative: str, reading: _Reading) -> _Found:
-    problem = reading.too_large(file.stat().st_size)
+def _one_text(file: Path, relative: str, source: Source) -> _Found:
+    problem = source.too_large(file.stat().st_size)
     text = "" if problem else file.read_bytes().removeprefix(_MARK).decode("utf-8").strip()
     yield Document(relative, text, {}) if text else LeftOut(relative, problem or "empty")
 
 
-def _of_row(row: Mapping[str, Any], place: str, reading: _Reading) -> Document | LeftOut:
+def _of_row(row: Mapping[str, Any], place: str, source: Source) -> Document | LeftOut:
+    columns = source.of_tables
     try:
-        name, text = reading.columns.of(row)
+        name, text = columns.of(row)
     except ValueError as error:
         return LeftOut(place, str(error))
     if text is None:
-        empty = row.get(reading.columns.text) is None
-        return LeftOut(place, "empty" if empty else f'no string in "{reading.columns.text}"')
+        empty = row.get(columns.text) is None
+        return LeftOut(place, "empty" if empty else f'no string in "{columns.text}"')
     # JSON may escape half of a surrogate pair: a string to Python, and to no encoder
     if any(half_of_a_pair(one) is not None for one in (name, text)):
         return LeftOut(place, "half of a surrogate pair, which is no text")
-    if isinstance(row.get(reading.columns.title), list | dict):
-        return LeftOut(place, f'no string in "{reading.columns.title}"')
-    if problem := reading.too_large(len(text.encode())) if text else "empty":
+    if isinstance(row.get(columns.title), list | dict):
+        return LeftOut(place, f'no string in "{columns.title}"')
+    if problem := source.too_large(len(text.encode())) if text else "empty":
         return LeftOut(place, problem)
     name = name or f"{place.rpartition(':')[0]}#{content_hash([text], 12)}"
-    return Document(name, text, _rest(row, reading.columns.read))
+    return Document(name, text, _rest(row, columns.read))
 
 
-def _json_rows(file: Path, relative: str, reading: _Reading) -> _Found:
-    wanted = f'expected a JSON object with the string field "{reading.columns.text}"'
-    for number, line in enumerate(_lines(file, 8 * reading.largest), start=1):
+def _json_rows(file: Path, relative: str, source: Source) -> _Found:
+    wanted = f'expected a JSON object with the string field "{source.of_tables.text}"'
+    for number, line in enumerate(_lines(file, 8 * source.largest), start=1):
         place = f"{relative}:{number}"
         if line is None:
-            yield LeftOut(place, f"a line above {8 * reading.largest:,} bytes")
+            yield LeftOut(place, f"a line above {8 * source.largest:,} bytes")
             continue
         data = line.removeprefix(_MARK) if number == 1 else line
         if not data.strip():
@@ -522,11 +483,11 @@ def _json_rows(file: Path, relative: str, reading: _Reading) -> _Found:
             continue
         except (ValueError, RecursionError):
             row = None
-        if not isinstance(row, dict) or not isinstance(row.get(reading.columns.text), str):
-            names = ", ".join(name[:40] for name in list(row)[:12]) if isinstance(row, dict) else ""
+        if not isinstance(row, dict) or not isinstance(row.get(source.of_tables.text), str):
+            names = _shortly(list(row)) if isinstance(row, dict) else ""
             yield LeftOut(place, f"{wanted}{names and f'; it has {names}'}")
         else:
-            yield _of_row(row, place, reading)
+            yield _of_row(row, place, source)
 
 
 def _lines(file: Path, largest: int) -> Iterator[bytes | None]:
@@ -541,30 +502,28 @@ def _lines(file: Path, largest: int) -> Iterator[bytes | None]:
             yield None
 
 
-def _separated_rows(file: Path, relative: str, reading: _Reading) -> _Found:
-    before = csv.field_size_limit(2 * reading.largest)  # of the whole process
+def _separated_rows(file: Path, relative: str, source: Source) -> _Found:
+    before = csv.field_size_limit(2 * source.largest)  # of the whole process
     try:
-        # what is not UTF-8 costs its own row alone
+        # what is not UTF-8 costs its own row alone: Python keeps it as halves of surrogates
         with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
-            yield from _rows_of(lines, relative, reading)
+            yield from _rows_of(lines, relative, source)
     finally:
         csv.field_size_limit(before)
 
 
-def _rows_of(lines: Any, relative: str, reading: _Reading) -> _Found:
-    head = lines.readline(reading.largest)
+def _rows_of(lines: Any, relative: str, source: Source) -> _Found:
+    head = lines.readline(source.largest)
+    # spreadsheets separate by what their language leaves free
+    free = "\t" if relative.lower().endswith(".tsv") else max(",;\t", key=head.count)
     # a quote that is never closed swallows all rows below it: strictly read, that is told
-    how: dict[str, Any] = {"delimiter": "\t", "strict": True}
-    if not relative.lower().endswith(".tsv"):
-        # spreadsheets separate by what their language leaves free
-        how = {"delimiter": max(",;\t", key=head.count)}
-    header = next(csv.reader([head], **how), [])
+    header = next(csv.reader([head], delimiter=free, strict=True), [])
     if not header:
         return
-    if problem := reading.columns.missing(header):
+    if problem := source.of_tables.missing(header):
         yield LeftOut(relative, problem)
         return
-    rows = csv.reader(lines, **how)
+    rows = csv.reader(lines, delimiter=free, strict=True)
     while True:
         place = f"{relative}:{rows.line_num + 2}"
         try:
@@ -576,35 +535,22 @@ def _rows_of(lines: Any, relative: str, reading: _Reading) -> _Found:
             continue
         if row and len(row) != len(header):
             yield LeftOut(place, f"{len(row)} columns, expected {len(header)}")
-        elif any(not field.isascii() and not _is_decoded(field) for field in row):
+        elif any(half_of_a_pair(value) is not None for value in row):
             yield LeftOut(place, "not UTF-8")
         elif row:
-            yield _of_row(dict(zip(header, row, strict=True)), place, reading)
+            yield _of_row(dict(zip(header, row, strict=True)), place, source)
 
 
-def _is_decoded(text: str) -> bool:
-    """Whether all bytes were UTF-8; Python keeps others as halves of surrogates."""
-    return not any("\udc80" <= letter <= "\udcff" for letter in text)
-
-
-def _parquet_rows(file: Path, relative: str, reading: _Reading) -> _Found:
-    # imported here: most corpora have no such file
-    import pyarrow
-    from pyarrow import parquet
-
+def _parquet_rows(file: Path, relative: str, source: Source) -> _Found:
+    names = parquet.read_schema(file).names
+    if problem := source.of_tables.missing(names):
+        yield LeftOut(relative, problem)
+        return
     number = 0
-    try:
-        names = parquet.read_schema(file).names
-        # equal texts stay one, row after row: thousands of large ones may take a few bytes of file
-        with parquet.ParquetFile(file, read_dictionary=names) as table:
-            if problem := reading.columns.missing(names):
-                yield LeftOut(relative, problem)
-                return
-            for batch in table.iter_batches(batch_size=256):
-                for place in range(batch.num_rows):
-                    number += 1
-                    row = {name: batch[name][place].as_py() for name in names}
-                    yield _of_row(row, f"{relative}:{number}", reading)
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        after = f" after {number:,} rows" if number else ""
-        yield LeftOut(relative, f"cannot be read{after}: {str(error).splitlines()[0][:120]}")
+    # equal texts stay one, row after row: thousands of large ones may take a few bytes of file
+    with parquet.ParquetFile(file, read_dictionary=names) as table:
+        for batch in table.iter_batches(batch_size=256):
+            for place in range(batch.num_rows):
+                number += 1
+                row = {name: batch[name][place].as_py() for name in names}
+                yield _of_row(row, f"{relative}:{number}", source)

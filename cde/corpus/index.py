@@ -39,17 +39,8 @@ from cde.corpus.encoders import (
     require_same,
     restored,
 )
-from cde.corpus.files import (
-    LARGEST,
-    LeftOut,
-    Source,
-    judged_set,
-    left_out_of,
-    named_documents,
-    read_source,
-)
-from cde.corpus.rows import Document, Rows
-from cde.corpus.table import Table, locked, read_settings, require_free
+from cde.corpus.files import LARGEST, LeftOut, Source, left_out_of, named_documents, read_source
+from cde.corpus.table import Document, Row, Rows, Table, locked, read_settings, require_free
 from cde.data import RetrievalSet
 from cde.lexical import BM25
 from cde.progress import progress
@@ -76,11 +67,9 @@ class Changes:
     left_out: list[LeftOut]
 
     def __str__(self) -> str:
-        counts = {name: len(value) for name, value in vars(self).items() if isinstance(value, list)}
-        return ", ".join(
-            f"{count:,} {name.replace('_', ' ')}"
-            for name, count in [*list(counts.items())[:4], ("kept", self.kept)]
-        )
+        names = ("added", "changed", "removed", "moved")
+        counts = [f"{len(getattr(self, name)):,} {name}" for name in names]
+        return ", ".join([*counts, f"{self.kept:,} kept"])
 
 
 @dataclass(frozen=True)
@@ -159,7 +148,7 @@ class Index:
         self._rows = None  # replaced, never changed: a search keeps what it began with
         self._origin = None
         self._table: Table | None = None
-        self._version, self._source = -1, Source.none()
+        self._version, self._source = -1, Source()
         self._words: tuple[Rows, BM25] | None = None
 
     @classmethod
@@ -229,7 +218,7 @@ class Index:
             >>> Index.load(Path(tempfile.gettempdir()) / index.folder).ids
             ('a',)
         """
-        folder, source = Path(folder).expanduser(), Source.none()
+        folder, source = Path(folder).expanduser(), Source()
         require_free(folder)
         if isinstance(texts, Path | str):
             source = Source.of(texts, columns, LARGEST, apart=folder)
@@ -253,13 +242,13 @@ class Index:
             dim = embedded(self._encoder, probe, "documents").shape[1]
         self._table = Table(folder, self._record, dim, found=False)
         try:
-            rows = self._table.read()
+            rows = self._read_rows()
         except ValueError as error:
             if before:
                 raise
             set_aside(folder / f"{self._table.name}.lance", str(error))
             self._table = Table(folder, self._record, dim, found=False)
-            rows = self._table.read()
+            rows = self._read_rows()
         if len(rows):  # of an encoder without a fingerprint the vectors are asked
             require_same(self._record, self._encoder, rows.texts, rows.vectors)
         if before and not replace:
@@ -271,10 +260,8 @@ class Index:
                 )
             return Index.load(folder, self._encoder)
         self._table.keep(self._encoder, self._record)
-        self._rows = rows
         self._bring(documents, part, built=True, prune=True)
-        rows = self._rows = self._table.read()
-        self._origin = Origin.of(rows.vectors)
+        self._origin = Origin.of(self._read_rows().vectors)
         self._table.finish(self._settings())
         self._version = self._table.version
         return self
@@ -360,7 +347,7 @@ class Index:
         place = folder / f"encoder-{record['fingerprint']}"
         index._begin(restored(record, place), "truncate", record)
         vectors = np.load(folder / names["vectors"], allow_pickle=False).astype(np.float32)
-        index._rows = index._rows_of(documents, True, lambda _: vectors)
+        index._rows = Rows(index._cut(documents, built=True), vectors)
         index._origin = Origin.of(vectors)
         return index
 
@@ -453,6 +440,7 @@ class Index:
         rows, encoder, origin = self._read_rows(), self._encoder, self._origin
         read = getattr(encoder, "context", None)  # of one that is bound to a corpus
         size = 1 if read is None else len(read)
+        still = sum(row.built for row in rows.passages)
         return Status(
             documents=len(self),
             passages=len(rows),
@@ -461,7 +449,7 @@ class Index:
             fingerprint=self._record["fingerprint"] or "",
             source=str(self._source.path or ""),
             context=getattr(encoder, "drawn", ""),
-            drift=None if origin is None else drift(origin, sum(rows.built), rows.vectors, size),
+            drift=None if origin is None else drift(origin, still, rows.vectors, size),
         )
 
     # searching
@@ -504,19 +492,12 @@ class Index:
         found = self._found(rows, queries, max(depth, 1000) if words else depth)
         if words:
             found = _fused(found, self._by_words(rows, queries, max(depth, 1000)), rows, depth)
-        lines = [
-            {
-                "query": text,
-                "id": rows.ids[row],
-                "score": np.float32(score),
-                "text": rows.texts[row],
-                "passage": rows.places[row],
-                "heading": rows.headings[row],
-                "metadata": json.loads(rows.metadata[row] or "{}"),
-            }
-            for text, scores in zip(queries, found, strict=True)
-            for row, score in scores.items()
-        ]
+        lines = []
+        for text, scores in zip(queries, found, strict=True):
+            for place, score in scores.items():
+                row = rows.passages[place]
+                more = json.loads(row.metadata or "{}")
+                lines.append((text, row.id, score, row.text, row.place, row.heading, more))
         frame = pd.DataFrame(lines, columns=_FOUND).astype({"score": np.float32})
         return frame.drop(columns="query") if isinstance(query, str) else frame
 
@@ -526,7 +507,7 @@ class Index:
             return rows
         holds = where if callable(where) else lambda one: where.items() <= one.metadata.items()
         wanted = {name for name, one in rows.documents.items() if holds(one)}
-        return rows.take([row for row, name in enumerate(rows.ids) if name in wanted])
+        return rows.where(wanted.__contains__)
 
     def _found(self, rows: Rows, queries: Sequence[str], depth: int) -> list[dict[int, float]]:
         """The best passage of each of the best documents, with its score, best first."""
@@ -563,7 +544,13 @@ class Index:
             >>> index.retrieval_set({"q": "ships"}, {"q": {"a": 1}})
             RetrievalSet(name='index', 2 documents, 1 queries, 1 judgements)
         """
-        return judged_set(_texts(self._read_rows()), queries, qrels, name)
+        texts = _texts(self._read_rows())
+        corpus, asked = (list(texts), list(texts.values())), (list(queries), list(queries.values()))
+        made = RetrievalSet(*corpus, *asked, {} if qrels is None else qrels, name=name)
+        if qrels is None:
+            return made
+        judged = [query for query in queries if made.qrels.get(query)]
+        return replace(made, query_ids=judged, queries=[queries[query] for query in judged])
 
     def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> Rankings:
         """Rank this corpus for the queries of a set: query id → document id → score.
@@ -588,7 +575,7 @@ class Index:
             )
         found = self._found(rows, retrieval_set.queries, checked_whole(depth, "depth"))
         return {
-            query: {rows.ids[row]: score for row, score in scores.items()}
+            query: {rows.passages[place].id: score for place, score in scores.items()}
             for query, scores in zip(retrieval_set.query_ids, found, strict=True)
         }
 
@@ -733,63 +720,50 @@ class Index:
             self._table.put(rows, gone)
         else:
             before = self._read_rows()
-            self._rows = (before.without(gone) if gone else before) + rows
+            self._rows = (before.where(lambda name: name not in gone) if gone else before) + rows
 
     def _bring(
         self, documents: Sequence[Document], part: int, built: bool = False, prune: bool = False
     ) -> dict[str, Any]:
         """Bring documents into the index; where `prune` is set, others go."""
-        rows = self._read_rows() if self._rows is None or not built else self._rows
+        rows = self._read_rows()
         have = rows.documents
         wanted = {one.id for one in documents}
         new = [one for one in documents if one != have.get(one.id)]
         gone = sorted(set(have) - wanted) if prune else []
-        places: dict[str, str] = {have[name].text: name for name in gone}
-        moved = {
-            one.id: places[one.text] for one in new if one.id not in have and one.text in places
-        }
-        moved = {name: moved[name] for name in {old: name for name, old in moved.items()}.values()}
+        places = {have[name].text: name for name in gone}
+        moved = {places[one.text]: one for one in new if one.id not in have and one.text in places}
         if moved:
-            self._put(_moved(rows, moved, {one.id: one for one in new}), set(moved.values()))
-        rest = [one for one in new if one.id not in moved]
+            self._put(_moved(rows, moved), set(moved))
+        came = {one.id for one in moved.values()}
+        rest = [one for one in new if one.id not in came]
         parts = [rest[start : start + part] for start in range(0, len(rest), max(part, 1))]
         for some in progress(parts, f"indexing {len(rest):,} documents", unit="parts"):
             self._put(self._embedded(some, built), {one.id for one in some if one.id in have})
-        left = [name for name in gone if name not in set(moved.values())]
+        left = [name for name in gone if name not in moved]
         for start in range(0, len(left), 1000):
             self._put(Rows.none(rows.vectors.shape[1]), set(left[start : start + 1000]))
         return {
             "added": [one.id for one in rest if one.id not in have],
             "changed": [one.id for one in rest if one.id in have],
             "removed": left,
-            "moved": list(moved),
+            "moved": [one.id for one in moved.values()],
             "kept": len(wanted) - len(new),
         }
 
     def _embedded(self, documents: Sequence[Document], built: bool = False) -> Rows:
         """The rows of documents."""
         dim = None if self._rows is None else self._rows.vectors.shape[1]
-        return self._rows_of(
-            documents, built, lambda texts: embedded(self._encoder, texts, "documents", dim)
-        )
+        cut = self._cut(documents, built)
+        return Rows(cut, embedded(self._encoder, [row.text for row in cut], "documents", dim))
 
-    def _rows_of(
-        self, documents: Sequence[Document], built: bool, embed: Callable[[list[str]], Vectors]
-    ) -> Rows:
+    def _cut(self, documents: Sequence[Document], built: bool) -> list[Row]:
         found = passages([one.text for one in documents], self._limit, self._on_long)
-        parts = [(one, *both) for one, some in zip(documents, found, strict=True)
-                 for both in enumerate(some)]  # fmt: skip
-        texts = [part.text for _, _, part in parts]
-        return Rows(
-            ids=[one.id for one, _, _ in parts],
-            places=[place for _, place, _ in parts],
-            starts=[part.start for _, _, part in parts],
-            headings=[part.heading for _, _, part in parts],
-            texts=texts,
-            metadata=[_as_json(one.metadata) for one, _, _ in parts],
-            built=[built] * len(parts),
-            vectors=embed(texts),
-        )
+        return [
+            Row(one.id, place, part.start, part.heading, part.text, _as_json(one.metadata), built)
+            for one, parts in zip(documents, found, strict=True)
+            for place, part in enumerate(parts)
+        ]
 
     def _require_unchanged_encoder(self) -> None:
         if record_of(self._encoder)["fingerprint"] != self._record["fingerprint"]:
@@ -829,23 +803,22 @@ def _texts(rows: Rows) -> dict[str, str]:
     return {name: one.text for name, one in rows.documents.items()}
 
 
-def _moved(rows: Rows, old: Mapping[str, str], new: Mapping[str, Document]) -> Rows:
-    """Rows of documents that have another id now, and perhaps other metadata."""
-    names = {before: now for now, before in old.items()}
-    some = rows.take([row for row, name in enumerate(rows.ids) if name in names])
-    for row, name in enumerate(some.ids):
-        some.metadata[row] = _as_json(new[names[name]].metadata)
-    return some.renamed(names)
+def _moved(rows: Rows, new: Mapping[str, Document]) -> Rows:
+    """Rows of documents that have another id now, given by the earlier one, and other metadata."""
+    some = rows.where(new.__contains__)
+    passages = [
+        row._replace(id=new[row.id].id, metadata=_as_json(new[row.id].metadata))
+        for row in some.passages
+    ]
+    return Rows(passages, some.vectors)
 
 
 def _best(scores: Mapping[int, float], rows: Rows, depth: int) -> dict[int, float]:
     """The first passage of each document in a ranking, for so many documents."""
     found: dict[str, int] = {}
-    for row in scores:
-        if len(found) == depth:
-            break
-        found.setdefault(rows.ids[row], row)
-    return {row: scores[row] for row in found.values()}
+    for place in scores:
+        found.setdefault(rows.passages[place].id, place)
+    return {place: scores[place] for place in list(found.values())[:depth]}
 
 
 def _fused(
@@ -862,11 +835,10 @@ def _fused(
         scores: dict[str, float] = {}
         passage: dict[str, int] = {}
         for ranking in rankings:
-            ordered = sorted(ranking, key=lambda row: (ranking[row], rows.ids[row]), reverse=True)
-            for rank, row in enumerate(ordered, start=1):
-                name = rows.ids[row]
+            named = [(score, rows.passages[place].id, place) for place, score in ranking.items()]
+            for rank, (_, name, place) in enumerate(sorted(named, reverse=True), start=1):
                 scores[name] = scores.get(name, 0.0) + 1 / (Hybrid.k + rank)
-                passage.setdefault(name, row)
-        best = sorted(scores, key=lambda name: (scores[name], name), reverse=True)[:depth]
-        fused.append({passage[name]: scores[name] for name in best})
+                passage.setdefault(name, place)
+        best = sorted(((score, name) for name, score in scores.items()), reverse=True)
+        fused.append({passage[name]: score for score, name in best[:depth]})
     return fused

@@ -1,4 +1,8 @@
-"""An index in a folder: `index.json`, a table of LanceDB, and an encoder of one's own.
+"""Rows of an index, passages of documents with their vectors; and an index in a folder: a table of
+them in LanceDB, `index.json`, and an encoder of one's own.
+
+A document that is short enough is one passage. Passages are slices of their document, in its order;
+put together again they are the document.
 
 LanceDB keeps the rows: every change is one version of the table, which a reader sees whole or not
 at all. `index.json` names the table and says which encoder made its vectors; it is written last,
@@ -13,28 +17,136 @@ Cost: one reading of all rows, and of their hashes, when an index is loaded or h
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from cde.corpus.encoders import is_kept
-from cde.corpus.rows import Rows
 from cde.storage import alone, content_hash, differing_file, digest_of, unsigned, write_json
+from cde.validation import Vectors
 
-__all__ = ["Table", "locked", "read_settings", "require_free"]
+__all__ = ["Document", "Row", "Rows", "Table", "locked", "read_settings", "require_free"]
 
+#: columns of the table: those of `Row`, in its order
+_COLUMNS = {
+    "ids": pa.string(),
+    "places": pa.int32(),
+    "starts": pa.int64(),
+    "headings": pa.string(),
+    "texts": pa.string(),
+    "metadata": pa.string(),
+    "built": pa.bool_(),
+}
 _SETTINGS, _FORMAT, _VERSION = "index.json", "cde.Index", 2
 _OWN = re.compile(r"(rows-[0-9a-f]{16}\.lance|encoder-[0-9a-f]{16})(\.damaged-\d+)?")
 _KEPT_FOR = timedelta(minutes=10)
 _AGAIN = "take a copy of the folder, or build the index again from its texts"
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text with its id, and what else is known of it."""
+
+    id: str
+    text: str
+    metadata: Mapping[str, Any]
+
+
+class Row(NamedTuple):
+    """A passage of a document.
+
+    Attributes:
+        id: of the document.
+        place: number of the passage in the document, from 0.
+        start: where it begins in the document, in characters.
+        heading: the heading above it, "" for none.
+        text: the passage.
+        metadata: of the document, as JSON.
+        built: whether it was there when the index was built.
+    """
+
+    id: str
+    place: int
+    start: int
+    heading: str
+    text: str
+    metadata: str
+    built: bool
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Passages, those of a document together, and their vectors, `(n, dim)` float32."""
+
+    passages: list[Row]
+    vectors: Vectors
+
+    @classmethod
+    def none(cls, dim: int) -> Rows:
+        """No rows, of vectors of a length."""
+        return cls([], np.zeros((0, dim), np.float32))
+
+    def __len__(self) -> int:
+        return len(self.passages)
+
+    def __add__(self, other: Rows) -> Rows:
+        vectors = np.concatenate([self.vectors, other.vectors])
+        return Rows(self.passages + other.passages, vectors)
+
+    def where(self, holds: Callable[[str], bool]) -> Rows:
+        """The rows of documents for whose id a function is true."""
+        return self._take([place for place, row in enumerate(self.passages) if holds(row.id)])
+
+    def _take(self, places: list[int]) -> Rows:
+        return Rows([self.passages[place] for place in places], self.vectors[places])
+
+    def grouped(self) -> Rows:
+        """The passages of a document together and in their order, documents as they first occur."""
+        if self.most_passages == 1:
+            return self
+        first: dict[str, int] = {}
+        for place, row in enumerate(self.passages):
+            first.setdefault(row.id, place)
+        order = [(first[row.id], row.place, place) for place, row in enumerate(self.passages)]
+        return self._take([place for *_, place in sorted(order)])
+
+    @cached_property
+    def documents(self) -> dict[str, Document]:
+        """The documents by id, put together from their passages."""
+        found: dict[str, Document] = {}
+        for row in self.passages:
+            before = found[row.id].text[: row.start] if row.start else ""
+            found[row.id] = Document(row.id, before + row.text, json.loads(row.metadata or "{}"))
+        return found
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The passages' texts."""
+        return [row.text for row in self.passages]
+
+    @cached_property
+    def most_passages(self) -> int:
+        """Passages of the document that has most."""
+        return 1 + max((row.place for row in self.passages), default=0)
+
+    def digests(self) -> Iterator[bytes]:
+        """A hash of each row, over all that it holds."""
+        vectors = np.ascontiguousarray(self.vectors, dtype="<f4")
+        for row, vector in zip(self.passages, vectors, strict=True):
+            text = json.dumps(row).encode()  # half a surrogate pair is escaped
+            yield hashlib.blake2b(text + vector.tobytes(), digest_size=16).digest()
 
 
 def locked(folder: Path) -> AbstractContextManager[bool]:
@@ -84,8 +196,8 @@ def require_free(folder: Path) -> None:
             )
 
 
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join("'" + name.replace("'", "''") + "'" for name in sorted(names))
+def _quoted(name: str) -> str:
+    return "'" + name.replace("'", "''") + "'"
 
 
 class Table:
@@ -120,18 +232,7 @@ class Table:
                 self._table = database.create_table(self.name, schema=self._schema())
 
     def _schema(self) -> Any:
-        import pyarrow as pa
-
-        kinds = {
-            "ids": pa.string(),
-            "places": pa.int32(),
-            "starts": pa.int64(),
-            "headings": pa.string(),
-            "texts": pa.string(),
-            "metadata": pa.string(),
-            "built": pa.bool_(),
-            "digest": pa.binary(16),
-        }
+        kinds = {**_COLUMNS, "digest": pa.binary(16)}
         if self.dim:
             kinds["vectors"] = pa.list_(pa.float32(), self.dim)
         return pa.schema(kinds)
@@ -157,9 +258,9 @@ class Table:
         """All rows, each checked by its hash."""
         found: tuple[Rows, list[bytes]] = self._whole(self._read)
         rows, digests = found
-        for name, kept, own in zip(rows.ids, digests, rows.digests(), strict=True):
+        for row, kept, own in zip(rows.passages, digests, rows.digests(), strict=True):
             if kept != own:
-                raise ValueError(f"{self.folder}: the document {name!r} is damaged: {_AGAIN}")
+                raise ValueError(f"{self.folder}: the document {row.id!r} is damaged: {_AGAIN}")
         return rows.grouped()
 
     def _read(self) -> tuple[Rows, list[bytes]]:
@@ -168,35 +269,33 @@ class Table:
         if self.dim:
             values = found["vectors"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
             vectors = values.reshape(-1, self.dim).copy()  # Arrow's are not to be written to
-        columns = {
-            name: found[name].to_pylist() for name in found.column_names if name != "vectors"
-        }
-        digests = columns.pop("digest")
-        return Rows(**columns, vectors=vectors), digests
+        columns = (found[name].to_pylist() for name in _COLUMNS)
+        passages = [Row(*values) for values in zip(*columns, strict=True)]
+        return Rows(passages, vectors), found["digest"].to_pylist()
 
     def put(self, rows: Rows, gone: set[str]) -> None:
         """In one version: rows of documents come, and those go that documents `gone` had: the ones
         that are replaced, and the ones that are there no more.
         """
+        of_gone = "ids IN ({})".format(", ".join(_quoted(name) for name in sorted(gone)))
         if not gone:
             self._table.add(self._arrow(rows))
-            return
-        if not len(rows):
-            self._table.delete(f"ids IN ({_quoted(gone)})")
-            return
-        change = self._table.merge_insert(["ids", "places"]).when_matched_update_all()
-        change = change.when_not_matched_insert_all()
-        change = change.when_not_matched_by_source_delete(f"ids IN ({_quoted(gone)})")
-        change.execute(self._arrow(rows))
+        elif not len(rows):
+            self._table.delete(of_gone)
+        else:
+            change = self._table.merge_insert(["ids", "places"]).when_matched_update_all()
+            change = change.when_not_matched_insert_all()
+            change.when_not_matched_by_source_delete(of_gone).execute(self._arrow(rows))
 
     def overwrite(self, rows: Rows) -> None:
         """In one version: these rows come, all others go."""
         self._table.add(self._arrow(rows), mode="overwrite")
 
     def _arrow(self, rows: Rows) -> Any:
-        import pyarrow as pa
-
-        columns: dict[str, Any] = {**rows.columns(), "digest": list(rows.digests())}
+        columns: dict[str, Any] = {
+            name: [row[field] for row in rows.passages] for field, name in enumerate(_COLUMNS)
+        }
+        columns["digest"] = list(rows.digests())
         if self.dim:
             flat = pa.array(np.ascontiguousarray(rows.vectors).ravel())
             columns["vectors"] = pa.FixedSizeListArray.from_arrays(flat, self.dim)

@@ -30,7 +30,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cde.data.installed import (
+from cde.data.pydocs import (
     distribution_key,
     first_occurrences,
     kept_table,
@@ -291,5 +291,7 @@ def load_pairs(
     if kind == "sentences":
         parted = ((split_sentence(row[1]), row) for row in rows)
         rows = [[*halves, *row[2:]] for halves, row in parted if halves]
+        if not rows:
+            raise ValueError(f"no description in {shown(names)} has a first sentence and a rest")
     queries, documents, domains, ids = [list(column) for column in zip(*rows, strict=True)]
     return Pairs(queries, documents, domains, ids, name=name)

@@ -5,6 +5,10 @@ the rest is the document, the package is the domain. Sources are parsed with `as
 imported. Docstrings with a summary and a body are kept, exact and near duplicates are dropped
 (MinHash, Jaccard 0.8), and the table is cached by the versions and file hashes of the packages. The
 standard library is left out, since it moves with the interpreter.
+
+Repeats are found by MinHash (Broder 1997): a text is the set of its three-word shingles, and two
+texts agree in the smallest value of a random hash over their sets with probability equal to the
+Jaccard similarity of the sets.
 """
 
 from __future__ import annotations
@@ -12,27 +16,157 @@ from __future__ import annotations
 import ast
 import contextlib
 import gc
+import hashlib
+import importlib.metadata
+import importlib.util
+import io
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import joblib
 import numpy as np
 import pandas as pd
+from filelock import FileLock
+from numpy.typing import NDArray
 
-from cde.data.installed import (
-    distribution_key,
-    first_occurrences,
-    kept_table,
-    package_folder,
-    read_in_processes,
-)
 from cde.data.sets import Pairs, RetrievalSet, Split, is_held_out
-from cde.storage import cache_folder, content_hash
+from cde.progress import progress
+from cde.storage import (
+    cache_folder,
+    content_hash,
+    end_with,
+    read_sealed,
+    remove_leftovers,
+    write_sealed,
+)
 from cde.validation import shown
 
-__all__ = ["HELD_OUT", "PACKAGES", "TRAINING", "load_pairs", "load_retrieval"]
+__all__ = ["HELD_OUT", "PACKAGES", "TRAINING", "first_occurrences", "load_pairs", "load_retrieval"]
+
+
+def package_folder(package: str) -> Path:
+    """Where an installed package's files lie; it is not imported."""
+    # find_spec of a top-level name looks the package up without running any of it
+    specification = importlib.util.find_spec(package)
+    if specification is None or not specification.submodule_search_locations:
+        raise ModuleNotFoundError(f"{package!r} is not installed as a package with sources")
+    return Path(next(iter(specification.submodule_search_locations)))
+
+
+@cache
+def distribution_key(package: str, distribution_name: str) -> str:
+    """Name, version and a hash of the list of files of an installed package."""
+    try:
+        distribution = importlib.metadata.distribution(distribution_name)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"the collection reads the texts of {package!r}, which is not installed. "
+            "Install what the book reads: pip install -c constraints.txt -e '.[book]'"
+        ) from error
+    record = distribution.read_text("RECORD") or ""
+    # byte-compiled files come and go without the source changing
+    lines = sorted(line for line in record.splitlines() if ".pyc" not in line)
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return f"{package} {distribution.version} {digest}"
+
+
+def read_in_processes(
+    read: Callable[..., list[Any]], portions: list[tuple[Any, ...]], title: str, batch: int = 1
+) -> Iterable[Any]:
+    """What `read` finds in each portion, one after the other, on all cores."""
+    # joblib's workers do not import the caller's main module again: a script needs no guard
+    with joblib.parallel_config("loky", initializer=end_with, initargs=(os.getpid(),)):
+        found = joblib.Parallel(n_jobs=-1, batch_size=batch, return_as="generator")(
+            joblib.delayed(read)(*portion) for portion in portions
+        )
+    return [row for rows in progress(found, title, total=len(portions)) for row in rows]
+
+
+@lru_cache(maxsize=2)  # one a collection
+def kept_table(path: Path, extract: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+    """The table of a file, which is extracted and written first where the file is not there."""
+    remove_leftovers(path.parent)
+    if (data := read_sealed(path)) is None:
+        with FileLock(f"{path}.lock"):  # a second process waits for the first one's work
+            if (data := read_sealed(path)) is None:
+                buffer = io.BytesIO()
+                extract().to_parquet(buffer)
+                data = buffer.getvalue()
+                write_sealed(path, data)
+    return pd.read_parquet(io.BytesIO(data))
+
+
+#: texts that agree in a whole band of their signatures are compared; at Jaccard 0.8 and 64
+#: permutations a pair escapes all sixteen bands with probability (1 − 0.8⁴)¹⁶ ≈ 0.02 %
+BAND = 4
+
+
+def minhash_signatures(
+    texts: Sequence[str], permutations: int = 64, seed: int = 0
+) -> NDArray[np.uint32]:
+    """MinHash signatures of texts, `(n, permutations)` uint32; all ones for the shortest texts."""
+    if len(texts) == 0:
+        return np.zeros((0, permutations), np.uint32)
+    # scikit-learn takes most of a second to import, and every command imports this module
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    shingles = HashingVectorizer(
+        analyzer="word",
+        ngram_range=(3, 3),
+        token_pattern=r"\w+",
+        binary=True,
+        norm=None,
+        alternate_sign=False,
+        n_features=2**22,
+        dtype=np.float32,
+    ).transform(texts)
+    values = shingles.indices.astype(np.uint64)
+    starts = shingles.indptr[:-1]
+    filled = np.diff(shingles.indptr) > 0
+    signatures = np.full((len(texts), permutations), np.iinfo(np.uint32).max, np.uint32)
+    generator = np.random.default_rng(seed)
+    multipliers = generator.integers(1, 2**62, permutations, dtype=np.uint64) | np.uint64(1)
+    offsets = generator.integers(0, 2**62, permutations, dtype=np.uint64)
+    for column in range(permutations):
+        # multiply-shift hashing: overflow is meant, the upper 32 bits are the hash
+        hashed = (values * multipliers[column] + offsets[column]) >> np.uint64(32)
+        signatures[filled, column] = np.minimum.reduceat(hashed, starts[filled])
+    return signatures
+
+
+def first_occurrences(
+    texts: Sequence[str], threshold: float = 0.8, permutations: int = 64
+) -> NDArray[np.int64]:
+    """For each text, the position of the earliest text it duplicates, `(n,)`; its own if none."""
+    if not 0 < threshold <= 1:
+        raise ValueError(f"threshold must be above 0 and at most 1; it is {threshold}")
+    if permutations < BAND or permutations % BAND:
+        raise ValueError(f"permutations must be a multiple of {BAND}; it is {permutations}")
+    signatures = minhash_signatures(texts, permutations)
+    # exact duplicates first: it also settles texts that are shorter than one shingle
+    folded = pd.Series([" ".join(text.split()).casefold() for text in texts], dtype=object)
+    first = np.array(pd.Series(np.arange(len(texts))).groupby(folded).transform("min"))
+    comparable = (signatures != np.iinfo(np.uint32).max).any(axis=1)
+    for band in range(0, permutations, BAND):
+        bytes_of_band = np.ascontiguousarray(signatures[:, band : band + BAND])
+        keys = bytes_of_band.view(np.dtype((np.void, bytes_of_band.dtype.itemsize * BAND))).ravel()
+        # within a bucket every text is compared with the bucket's earliest text
+        _, earliest, bucket = np.unique(keys, return_index=True, return_inverse=True)
+        candidate = earliest[bucket]
+        agreement = np.zeros(len(texts))
+        rows = np.flatnonzero(comparable & (candidate < first))
+        agreement[rows] = (signatures[rows] == signatures[candidate[rows]]).mean(axis=1)
+        match = agreement >= threshold
+        first[match] = candidate[match]
+    # a duplicate of a duplicate belongs to the group's earliest text
+    while not np.array_equal(first, first[first]):
+        first = first[first]
+    return first
+
 
 # Tests are not documentation; the others repeat one template hundreds of times over.
 _SKIPPED_FOLDERS = frozenset({"tests", "test", "testing", "_tests"})
@@ -196,7 +330,7 @@ def _extract() -> pd.DataFrame:
     repeated = frame.groupby("id").cumcount()
     frame["id"] = frame["id"].where(repeated == 0, frame["id"] + "#" + (repeated + 1).astype(str))
     texts = (frame["query"] + " " + frame["document"]).tolist()
-    frame["first"] = first_occurrences(texts, threshold=0.8)
+    frame["first"] = first_occurrences(texts)
     return frame
 
 
@@ -207,19 +341,12 @@ def _table() -> pd.DataFrame:
     return kept_table(cache_folder("pydocs") / f"{source_key()}.parquet.sealed", _extract)
 
 
-def _is_test(frame: pd.DataFrame) -> pd.Series[bool]:
-    return frame["document"].map(is_held_out).astype(bool)
-
-
 def _select(packages: Sequence[str], deduplicate: bool) -> pd.DataFrame:
-    if isinstance(packages, str):
-        raise ValueError(
-            f"packages must be a list of names, such as [{shown(packages)}]; one string was given"
-        )
-    unknown = [package for package in packages if package not in PACKAGES]
-    if unknown:
-        raise ValueError(f"pydocs has no package {shown(unknown[0])}; it has {', '.join(PACKAGES)}")
     for package in packages:
+        if package not in PACKAGES:
+            raise ValueError(
+                f"pydocs has no package {shown(package)}; it has {', '.join(PACKAGES)}"
+            )
         distribution_key(package, PACKAGES[package])  # refuses what is not installed
     frame = _table()
     if deduplicate:
@@ -234,18 +361,9 @@ def load_pairs(
     name: str = "pydocs",
 ) -> Pairs:
     """Docstring pairs of the given packages, by default of those that training may see."""
-    if split not in ("train", "test", "all"):
-        raise ValueError(f"split must be 'train', 'test' or 'all'; it is {shown(split)}")
     frame = _select(packages, deduplicate)
-    if split != "all":
-        frame = frame[_is_test(frame) == (split == "test")]
-    return Pairs(
-        frame["query"].tolist(),
-        frame["document"].tolist(),
-        frame["domain"].tolist(),
-        frame["id"].tolist(),
-        name=name,
-    )
+    queries, documents, domains, ids = (frame[column].tolist() for column in Docstring._fields)
+    return Pairs(queries, documents, domains, ids, name=name).split(split)
 
 
 def load_retrieval(packages: Sequence[str] = tuple(PACKAGES), name: str = "pydocs") -> RetrievalSet:
@@ -253,7 +371,7 @@ def load_retrieval(packages: Sequence[str] = tuple(PACKAGES), name: str = "pydoc
     queries are those that no training sees, all of a held-out package and the test split of others.
     """
     frame = _select(packages, deduplicate=True)
-    asked = frame[frame["domain"].isin(HELD_OUT) | _is_test(frame)]
+    asked = frame[frame["domain"].isin(HELD_OUT) | frame["document"].map(is_held_out)]
     return RetrievalSet(
         document_ids=frame["id"].tolist(),
         documents=frame["document"].tolist(),

@@ -18,18 +18,24 @@ On the Hub, which `datasets` reads, retrieval sets have mteb's layout: configura
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import re
 import socket
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from cde.data.sets import Pairs, RetrievalSet, checked_grade
+from cde.data.sets import (
+    Pairs,
+    RetrievalSet,
+    gathered,
+    grade_in,
+    lines_of,
+    read_judgements,
+    rows_of,
+)
 from cde.validation import checked_switch, half_of_a_pair, shown
 
 
@@ -37,67 +43,49 @@ def _stem(path: Path) -> str:
     return path.name.removesuffix(".gz").removesuffix(".jsonl")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    if not path.is_file():  # a pipe would be waited for
-        raise FileNotFoundError(f"{path} is not a regular file")
-    opener = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opener(path, "rt", encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield number, line
-    except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"{path}: cannot be read as {'gzipped ' * (path.suffix == '.gz')}UTF-8: {error}"
-        ) from error
-
-
-def _json_lines(path: Path, required: tuple[str, ...]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _json_lines(path: Path, required: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
     expected = "a JSON object with the string fields " + ", ".join(f'"{name}"' for name in required)
-    for number, line in _lines(path):
+    for where, line in lines_of(path):
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(
-                f"{path}, line {number}: not JSON ({error.msg} at character {error.pos}); "
-                f"expected {expected}"
-            ) from error
-        except (ValueError, RecursionError) as error:  # a number too long, brackets too deep
-            raise ValueError(
-                f"{path}, line {number}: JSON that cannot be read ({error}); expected {expected}"
-            ) from error
+        except (ValueError, RecursionError) as error:  # also a number too long, brackets too deep
+            reason = str(error).replace("line 1 ", "")
+            raise ValueError(f"{where}: not JSON ({reason}); expected {expected}") from error
         if not isinstance(row, dict) or not all(
             isinstance(row.get(name), str) for name in required
         ):
-            raise ValueError(f"{path}, line {number}: expected {expected}, got {line.strip()[:80]}")
+            raise ValueError(f"{where}: expected {expected}, got {line.strip()[:80]}")
         for name, value in row.items():
             if isinstance(value, str) and (place := half_of_a_pair(value)) is not None:
                 raise ValueError(
-                    f'{path}, line {number}: "{name}" has half of a surrogate pair, '
-                    f"{value[place]!r}, at character {place}, which is no text: leave it out"
+                    f'{where}: "{name}" has half of a surrogate pair, {value[place]!r}, at '
+                    f"character {place}, which is no text: leave it out"
                 )
-        yield number, row
+        yield where, row
 
 
-def _optional(path: Path, number: int, row: dict[str, Any], name: str) -> str:
-    """A field that may be missing, null or empty, and else is text; a whole number is read as
-    text.
-    """
+def _optional(where: str, row: dict[str, Any], name: str) -> str:
+    """A field that may be missing, null or empty; a whole number is read as text."""
     value = row.get(name)
     if value is None or value == "":
         return ""
     if not isinstance(value, str | int) or isinstance(value, bool):
-        raise ValueError(
-            f'{path}, line {number}: "{name}" must be a string or null; it is {str(value)[:80]!r}'
-        )
+        raise ValueError(f'{where}: "{name}" must be a string or null; it is {str(value)[:80]!r}')
     return str(value)
 
 
-def _name(path: Path, number: int, text: str) -> str:
-    """An id, as trec_eval can hold it: C ends a name at NUL."""
-    if "\0" in text:
-        raise ValueError(f"{path}, line {number}: an id must not hold NUL; it is {shown(text)}")
-    return text
+def _titled(where: str, row: dict[str, Any]) -> str:
+    """A text with its title, where it has one, before it."""
+    title, text = _optional(where, row, "title"), row["text"]
+    if not isinstance(text, str):
+        raise ValueError(f'{where}: "text" must be a string; it is {shown(text)}')
+    return f"{title} {text}".strip() if title else text
+
+
+def _refuse_nul(where: str, name: str) -> None:
+    """trec_eval is written in C, which ends a name at NUL."""
+    if "\0" in name:
+        raise ValueError(f"{where}: an id must not hold NUL; it is {shown(name)}")
 
 
 def _find(folder: Path, stem: str) -> Path:
@@ -110,48 +98,27 @@ def _find(folder: Path, stem: str) -> Path:
     )
 
 
-def _tab_separated(path: Path, columns: int) -> Iterator[tuple[int, list[str]]]:
-    for number, line in _lines(path):
-        row = line.rstrip("\r\n").split("\t")
-        if number == 1 and row[0] in ("query-id", "query_id", "qid"):
-            continue
+def _tab_separated(path: Path, columns: int) -> Iterator[tuple[str, list[str]]]:
+    for where, row in rows_of(path, separator="\t"):
         if len(row) < columns:
             raise ValueError(
-                f"{path}, line {number}: expected {columns} columns separated by tabs, got "
-                f"{line.strip()[:80]!r}"
+                f"{where}: expected {columns} columns separated by tabs, got "
+                f"{shown(' '.join(row), 80)}"
             )
-        yield number, row
+        _refuse_nul(where, row[0] + row[1])
+        yield where, row
 
 
 def _by_id(path: Path) -> dict[str, str]:
     """Texts by id, with the title, where there is one, before the text."""
     texts: dict[str, str] = {}
-    for number, row in _json_lines(path, ("_id", "text")):
-        name, title = _name(path, number, row["_id"]), _optional(path, number, row, "title")
+    for where, row in _json_lines(path, ("_id", "text")):
+        name = row["_id"]
+        _refuse_nul(where, name)
         if name in texts:
-            raise ValueError(
-                f"{path}, line {number}: the id {shown(name)} occurs more than once; ids must be "
-                "distinct"
-            )
-        texts[name] = f"{title} {row['text']}".strip() if title else row["text"]
+            raise ValueError(f"{where}: the id {shown(name)} occurs more than once")
+        texts[name] = _titled(where, row)
     return texts
-
-
-def _grade(where: str, text: str) -> int:
-    # `int` alone takes 1_0, and digits of every script
-    if not re.fullmatch(r"\s*[+-]?[0-9]{1,99}\s*", text, re.ASCII):
-        raise ValueError(f"{where}: a relevance grade must be a whole number; got {shown(text)}")
-    return checked_grade(int(text), f"{where}: a relevance grade")
-
-
-def _judge(
-    qrels: dict[str, dict[str, int]], query: str, document: str, grade: int, where: str
-) -> None:
-    if (before := qrels.setdefault(query, {}).setdefault(document, grade)) != grade:
-        raise ValueError(
-            f"{where}: {shown(query)} → {shown(document)} is judged {grade} here and {before} "
-            "before: keep one of the two"
-        )
 
 
 def folder_retrieval(
@@ -179,18 +146,15 @@ def folder_retrieval(
         )
     corpus = _by_id(_find(folder, "corpus"))
     texts = _by_id(_find(folder, "queries"))
-    qrels: dict[str, dict[str, int]] = {}
-    for number, (query, document, grade, *_) in _tab_separated(judgements, 3):
-        if drop_unknown and (query not in texts or document not in corpus):
-            continue
-        _name(judgements, number, query + document)
-        where = f"{judgements}, line {number}"
-        _judge(qrels, query, document, _grade(where, grade), where)
+    qrels = gathered(
+        (where, query, document, grade_in(where, grade))
+        for where, (query, document, grade, *_) in _tab_separated(judgements, 3)
+        if not drop_unknown or (query in texts and document in corpus)
+    )
     excluded: dict[str, set[str]] = {}
     for path in (folder / "qrels" / "exclude.tsv", folder / "exclude.tsv"):
         if path.exists():
-            for number, (query, document, *_rest) in _tab_separated(path, 2):
-                _name(path, number, query + document)
+            for _, (query, document, *_rest) in _tab_separated(path, 2):
                 excluded.setdefault(query, set()).add(document)
     asked = [query for query in texts if query in qrels]
     if not corpus:
@@ -223,10 +187,10 @@ def folder_pairs(path: Path | str, name: str | None = None) -> Pairs:
         )
     queries, documents, domains, ids = [], [], [], []
     for file in files:
-        for count, (number, row) in enumerate(_json_lines(file, ("query", "document")), start=1):
+        for count, (where, row) in enumerate(_json_lines(file, ("query", "document")), start=1):
             queries.append(row["query"])
             documents.append(row["document"])
-            domains.append(_optional(file, number, row, "domain") or _stem(file))
+            domains.append(_optional(where, row, "domain") or _stem(file))
             ids.append(f"{_stem(file)}:{count}")
     return Pairs(queries, documents, domains, ids, name=name or _stem(path))
 
@@ -300,19 +264,16 @@ def hub_retrieval(
             raise ValueError(
                 f"{where}: expected columns {', '.join(sorted(needed))}, it has {there}"
             )
-    qrels: dict[str, dict[str, int]] = {}
-    known_queries = {str(name) for name in queries["_id"]}
-    known_documents = {str(name) for name in corpus["_id"]}
-    for row in judgements:
-        query, document = str(row["query-id"]), str(row["corpus-id"])
-        if drop_unknown and (query not in known_queries or document not in known_documents):
-            continue
-        grade = checked_grade(row["score"], f"{where}: the grade of {query} → {document}")
-        _judge(qrels, query, document, grade, where)
+    document_ids = [str(name) for name in corpus["_id"]]
+    judged = judgements.to_pandas()[["query-id", "corpus-id", "score"]]
+    if drop_unknown:
+        known = judged["query-id"].astype(str).isin({str(name) for name in queries["_id"]})
+        judged = judged[known & judged["corpus-id"].astype(str).isin(set(document_ids))]
+    qrels = read_judgements(judged)
     asked = [row for row in queries if str(row["_id"]) in qrels]
     return RetrievalSet(
-        document_ids=[str(row["_id"]) for row in corpus],
-        documents=[_titled(row, where) for row in corpus],
+        document_ids=document_ids,
+        documents=[_titled(f"{where}, {shown(row['_id'])}", row).strip() for row in corpus],
         query_ids=[str(row["_id"]) for row in asked],
         queries=[row["text"] for row in asked],
         qrels=qrels,
@@ -322,17 +283,6 @@ def hub_retrieval(
 
 def _hub_name(repository: str, configuration: str | None) -> str:
     return f"hub:{repository}{f':{configuration}' if configuration else ''}"
-
-
-def _titled(row: dict[str, Any], where: str) -> str:
-    """A document with its title, where it has one, before its text."""
-    title, text = row.get("title") or "", row["text"]
-    if not isinstance(title, str) or not isinstance(text, str):
-        raise ValueError(
-            f"{where}: document {shown(row['_id'])} must have a text, and a title that is text or "
-            f"null; they are {str(text)[:40]!r} and {str(title)[:40]!r}"
-        )
-    return f"{title} {text}".strip()
 
 
 def hub_pairs(repository: str, configuration: str | None = None, split: str = "train") -> Pairs:

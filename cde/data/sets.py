@@ -1,27 +1,36 @@
-"""The two shapes of data: training pairs and retrieval sets.
+"""The two shapes of data, training pairs and retrieval sets, and judgements in whatever form people
+keep them.
 
-Both are immutable, carry the name they were loaded by, and have a fingerprint, a hash of their
-content: two sets with the same fingerprint hold the same texts.
+Both shapes are immutable, carry the name they were loaded by, and have a fingerprint, a hash of
+their content: two sets with the same fingerprint hold the same texts.
+
+Judgements are, by query, a mapping of grades, a set or a list of relevant documents; a table; a
+file of trec_eval (`query 0 document grade`) or of BEIR (`query document grade`, by tabs, with a
+header or without).
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import os
+import re
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cde.data.judgements import read_judgements
 from cde.storage import content_hash
 from cde.validation import checked_ids, checked_text, checked_whole, encodable, shown
 
-__all__ = ["Pairs", "RetrievalSet", "Split"]
+__all__ = ["Pairs", "RetrievalSet", "Split", "read_judgements"]
 
 #: trec_eval keeps a place for every grade up to the largest: at this one 8 MB and a millisecond a
 #: query. From 2³⁰ on it ends the interpreter, and 2⁴⁰ scores nought
@@ -37,10 +46,109 @@ def checked_grade(value: Any, what: str) -> int:
     return grade
 
 
-def checked_judgements(qrels: Any, excluded: Any, name: str) -> Mapping[str, Mapping[str, int]]:
-    """Judgements whose grades are Python's whole numbers, as they came where they are that
-    already.
+def lines_of(path: Path) -> Iterator[tuple[str, str]]:
+    """The lines of a text file, gzipped or not, that are not blank, each after where it stands."""
+    if not os.path.isfile(path):  # a pipe would be waited for
+        raise FileNotFoundError(f"{str(path)[:300]} is not a regular file")
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield f"{path}, line {number}", line
+    except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{path}: cannot be read as {'gzipped ' * (path.suffix == '.gz')}UTF-8: {error}"
+        ) from error
+
+
+def rows_of(path: Path, separator: str | None = None) -> Iterator[tuple[str, list[str]]]:
+    """The fields of each line of a file of judgements, by tabs or else blanks, without a header."""
+    for count, (where, line) in enumerate(lines_of(path)):
+        fields = line.rstrip("\r\n").split(separator or ("\t" if "\t" in line else None))
+        named = fields[0] in ("query-id", "query_id", "qid", "query")
+        if count or not named or fields[-1].strip().isdigit():  # a query may be called so
+            yield where, fields
+
+
+def grade_in(where: str, text: str) -> int:
+    """The grade that a file has at a place: a whole number, `2.0` too."""
+    # `int` alone takes 1_0, and digits of every script
+    whole = re.fullmatch(r"\s*([+-]?[0-9]{1,99})(\.0*)?\s*", text, re.ASCII)
+    return checked_grade(int(whole[1]) if whole else text, f"{where}: a relevance grade")
+
+
+def gathered(rows: Iterable[tuple[str, str, str, Any]]) -> dict[str, dict[str, Any]]:
+    """Judgements, one a row (where it stands, query, document, grade), by query and document."""
+    qrels: dict[str, dict[str, Any]] = {}
+    for where, query, document, grade in rows:
+        before = qrels.setdefault(query, {}).setdefault(document, grade)
+        if before != grade:
+            raise ValueError(
+                f"{where}: {shown(query)} → {shown(document)} is judged {shown(grade)} here and "
+                f"{before} before: keep one of the two"
+            )
+    return qrels
+
+
+def read_judgements(given: Any) -> Any:
+    """Judgements as query id → document id → grade.
+
+    Args:
+        given: a mapping of query ids to mappings of grades, or to relevant documents (a set, a
+            list, one id), whose grade is 1; a data frame, or the path of a file, with the columns
+            query, document and grade, or TREC's four.
+
+    Returns:
+        The mapping; of anything but a file its grades, and what is none of these, as they came:
+        `RetrievalSet` checks them.
+
+    Raises:
+        ValueError: columns or a line that are not those, or a document that is judged twice, with
+            two grades.
+        FileNotFoundError: a path that is not that of a file.
+
+    Example:
+        >>> read_judgements({"q": ["d1", "d2"], "r": {"d3": 2}})
+        {'q': {'d1': 1, 'd2': 1}, 'r': {'d3': 2}}
     """
+    if isinstance(given, str | Path):
+        rows = (_columns(*row) for row in rows_of(Path(given)))
+        return gathered((*row[:3], grade_in(row[0], row[3])) for row in rows)
+    if isinstance(given, pd.DataFrame):
+        if any(getattr(kind, "kind", "") == "f" for kind in given.dtypes.iloc[:-1]):
+            raise ValueError(
+                "qrels: ids must be texts or whole numbers; a column of them is of floats"
+            )
+        rows = (
+            _columns(f"qrels, row {number}", list(row))
+            for number, row in enumerate(given.itertuples(index=False, name=None))
+        )
+        return gathered((where, str(one), str(other), grade) for where, one, other, grade in rows)
+    if not isinstance(given, Mapping):
+        return given
+    return {query: _graded(judged) for query, judged in given.items()}
+
+
+def _columns(where: str, row: list[Any]) -> tuple[str, Any, Any, Any]:
+    if len(row) not in (3, 4):
+        raise ValueError(
+            f"{where}: judgements are query, document and grade, or TREC's four columns; "
+            f"got {shown(row)}"
+        )
+    return where, row[0], row[-2], row[-1]
+
+
+def _graded(judged: Any) -> Any:
+    if isinstance(judged, str):
+        return {judged: 1}
+    if isinstance(judged, Set | Sequence) and all(isinstance(one, str) for one in judged):
+        return dict.fromkeys(sorted(judged) if isinstance(judged, Set) else judged, 1)
+    return judged
+
+
+def _checked_judgements(qrels: Any, excluded: Any, name: str) -> dict[str, dict[str, int]]:
+    """Judgements of any form, their grades Python's whole numbers."""
     qrels = read_judgements(qrels)
     for kind, given, inner, accepted in (
         ("qrels", qrels, Mapping, "document ids → grades"),
@@ -56,15 +164,11 @@ def checked_judgements(qrels: Any, excluded: Any, name: str) -> Mapping[str, Map
                     f"{name}: {kind} of the query {shown(query)} must be {accepted}; it is "
                     f"{shown(judged)}"
                 )
-    grades = (grade for judged in qrels.values() for grade in judged.values())
-    if all(type(grade) is int and abs(grade) <= LARGEST_GRADE for grade in grades):
-        plain: Mapping[str, Mapping[str, int]] = qrels
-        return plain
     return {
         query: {
-            document: checked_grade(
-                grade, f"{name}: the grade of {shown(query)} → {shown(document)}"
-            )
+            document: grade
+            if type(grade) is int and abs(grade) <= LARGEST_GRADE
+            else checked_grade(grade, f"{name}: the grade of {shown(query)} → {shown(document)}")
             for document, grade in judged.items()
         }
         for query, judged in qrels.items()
@@ -82,15 +186,6 @@ def is_held_out(document: str) -> bool:
     """Whether a document is of the test split: by a hash of its text alone, one in ten."""
     digest = hashlib.blake2b(document.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") % 100 < _TEST_SHARE
-
-
-def _keep_listed(data: Any, names: Iterable[str]) -> None:
-    """Turn generators, arrays and columns into lists: what follows counts and looks up items."""
-    for name in names:
-        given = getattr(data, name)
-        kept = isinstance(given, list | tuple | str | Set | Mapping)
-        if isinstance(given, Iterable) and not kept and getattr(given, "ndim", 1) != 0:
-            object.__setattr__(data, name, list(given))
 
 
 @dataclass(frozen=True)
@@ -122,25 +217,17 @@ class Pairs:
                 "one was given. Pairs(*zip(*rows)) makes two of a list of tuples"
             )
         checked_text(self.name, "name")
-        _keep_listed(self, _COLUMNS)
         for name in _COLUMNS:
             texts = getattr(self, name)
             if texts is _NOT_GIVEN and name != "queries":
                 rows = range(len(self.queries))
-                filled = [self.name if name == "domains" else f"{self.name}/{n}" for n in rows]
-                object.__setattr__(self, name, filled)
-            elif isinstance(texts, str) or (isinstance(texts, list | tuple) and texts):
-                first = texts if isinstance(texts, str) else texts[0]
-                if first is texts or not isinstance(first, str):
-                    raise TypeError(f"{name} must be a list of strings; {shown(first)} was given")
-            if texts is not _NOT_GIVEN or name == "queries":
-                encodable(texts, name)
-        lengths = {len(self.queries), len(self.documents), len(self.domains), len(self.ids)}
-        if len(lengths) > 1:
+                texts = [self.name if name == "domains" else f"{self.name}/{n}" for n in rows]
+            object.__setattr__(self, name, encodable(texts, name))
+        lengths = [len(getattr(self, name)) for name in _COLUMNS]
+        if len(set(lengths)) > 1:
             raise ValueError(
                 "queries, documents, domains and ids must have the same length; they have "
-                f"{len(self.queries)}, {len(self.documents)}, {len(self.domains)} and "
-                f"{len(self.ids)}"
+                "{}, {}, {} and {}".format(*lengths)
             )
 
     def __len__(self) -> int:
@@ -217,7 +304,7 @@ class RetrievalSet:
         query_ids, queries: the queries that have at least one judgement.
         qrels: query id → document id → grade, a whole number (0: judged, not relevant). Grades of
             numpy, and true and false, become Python's; relevant documents alone, a data frame or a
-            file are read as `cde.data.judgements.read_judgements` does.
+            file are read as `read_judgements` does.
         excluded: query id → documents to drop from that query's ranking before scoring.
         name: the name it was loaded by.
 
@@ -237,19 +324,17 @@ class RetrievalSet:
 
     def __post_init__(self) -> None:
         checked_text(self.name, "name")
-        _keep_listed(self, ("document_ids", "documents", "query_ids", "queries"))
-        for kind, ids, texts in (
-            ("document", self.document_ids, self.documents),
-            ("query", self.query_ids, self.queries),
-        ):
-            checked_ids(ids, f"{self.name}: {kind} ids")
-            encodable(texts, f"{self.name}: texts of {kind} ids")
+        for kind, column in (("document", "documents"), ("query", "queries")):
+            ids = checked_ids(getattr(self, f"{kind}_ids"), f"{self.name}: {kind} ids")
+            texts = encodable(getattr(self, column), f"{self.name}: texts of {kind} ids")
+            object.__setattr__(self, f"{kind}_ids", ids)
+            object.__setattr__(self, column, texts)
             if len(ids) != len(texts):
                 raise ValueError(f"{self.name}: {len(ids)} {kind} ids for {len(texts)} texts")
             if len(set(ids)) != len(ids):
                 twice, _ = Counter(ids).most_common(1)[0]
                 raise ValueError(f"{self.name}: {kind} id {shown(twice)} occurs more than once")
-        plain = checked_judgements(self.qrels, self.excluded, self.name)
+        plain = _checked_judgements(self.qrels, self.excluded, self.name)
         object.__setattr__(self, "qrels", plain)
         known_queries, known_documents = set(self.query_ids), set(self.document_ids)
         stray = [
@@ -310,12 +395,17 @@ class RetrievalSet:
         if size >= len(self.queries):
             return self
         rows = np.random.default_rng(seed).choice(len(self.queries), size=size, replace=False)
-        rows.sort()
-        query_ids = [self.query_ids[i] for i in rows]
+        return self.asking([self.query_ids[i] for i in np.sort(rows)])
+
+    def asking(self, query_ids: Sequence[str]) -> RetrievalSet:
+        """The same corpus with these of its queries, in this order."""
+        if list(query_ids) == self.query_ids:
+            return self
+        texts = dict(zip(self.query_ids, self.queries, strict=True))
         return replace(
             self,
             query_ids=query_ids,
-            queries=[self.queries[i] for i in rows],
+            queries=[texts[query] for query in query_ids],
             qrels={query: self.qrels[query] for query in query_ids if query in self.qrels},
         )
 
@@ -334,7 +424,7 @@ class RetrievalSet:
         others = [i for i in order if self.document_ids[i] not in judged]
         others = others[: max(0, documents - len(judged))]
         names = judged | {self.document_ids[i] for i in others}
-        kept = sorted([*others, *(i for i, name in enumerate(self.document_ids) if name in judged)])
+        kept = [i for i, name in enumerate(self.document_ids) if name in names]
         return replace(
             asked,
             document_ids=[self.document_ids[i] for i in kept],

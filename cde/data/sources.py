@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -55,8 +56,7 @@ def list_sources() -> list[Source]:
         >>> [source.kind for source in list_sources() if source.name == "pydocs"]
         ['pairs, retrieval']
     """
-    sources = [Source("pydocs", "pairs, retrieval", "docstrings of the installed packages")]
-    found = {}
+    found = {"pydocs": "docstrings of the installed packages"}
     for package in pydocs.PACKAGES:
         role = "held out" if package in pydocs.HELD_OUT else "training"
         found[f"pydocs/{package}"] = f"docstrings of {package} ({role})"
@@ -64,9 +64,8 @@ def list_sources() -> list[Source]:
         of = "of AWS' and Google's services, in botocore and google-api-python-client (Apache-2.0)"
         found["manuals"] = f"manuals {of}: name → description"
         found["manuals-sentences"] = f"manuals {of}: first sentence → rest"
-    sources += [Source(name, "pairs, retrieval", where) for name, where in found.items()]
-    data = data_folder()
-    if data is not None:
+    sources = [Source(name, "pairs, retrieval", where) for name, where in found.items()]
+    if (data := data_folder()) is not None:
         for path in sorted((data / "beir").glob("*/")):
             sources.append(Source(f"beir/{path.name}", "retrieval", str(path)))
         for path in sorted((data / "pairs").glob("*.jsonl*")):
@@ -78,12 +77,12 @@ def _unknown(name: str, kind: str) -> ValueError:
     names = [source.name for source in list_sources() if kind in source.kind]
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(close)}? " if close else ""
-    needs = name.startswith(("beir/", "pairs/")) and not os.environ.get("CDE_DATA")
     if os.path.exists(name):
         hint = f"for the file or folder of that name say folder:{name}. "
-    unset = f"{name} is looked for below $CDE_DATA, which is not set. " if needs else ""
+    if name.startswith(("beir/", "pairs/")) and not os.environ.get("CDE_DATA"):
+        hint += f"{name} is looked for below $CDE_DATA, which is not set. "
     return ValueError(
-        f"no collection of {kind} is called {shown(name)}: {hint}{unset}Accepted are pydocs, "
+        f"no collection of {kind} is called {shown(name)}: {hint}Accepted are pydocs, "
         "pydocs/<package>, manuals, manuals/<corpus>, manuals-sentences[/<corpus>], "
         "folder:<path>, hub:<repo>[:<config>], and beir/<name> or pairs/<source> below $CDE_DATA; "
         "`cde sources` lists those on this machine"
@@ -99,8 +98,12 @@ def _hub_name(name: str) -> tuple[str, str | None]:
     return repository, configuration or None
 
 
-def _below_data(name: str) -> Path | None:
-    """The file or folder of a `beir/…`, `pairs/…` or `labelled/…` name, None if there is none."""
+def _path(name: str) -> Path | None:
+    """The path of a `folder:…` name; the file or folder of a `beir/…`, `pairs/…` or `labelled/…`
+    name, None if there is none.
+    """
+    if name.startswith("folder:"):
+        return Path(os.path.expanduser(name.removeprefix("folder:")))
     data = data_folder()
     top, _, rest = name.partition("/")
     if data is None or not rest or ".." in Path(rest).parts:
@@ -166,9 +169,7 @@ def load_pairs(
         pairs = pydocs.load_pairs(split=split or "train", deduplicate=deduplicate, name=name)
     elif packages := list(pydocs.PACKAGES) if name == "pydocs/*" else _package(name):
         pairs = pydocs.load_pairs(packages, split or "all", deduplicate, name)
-    elif name.startswith("folder:"):
-        pairs = readers.folder_pairs(name.removeprefix("folder:"), name=name).split(split or "all")
-    elif name.startswith("pairs/") and (path := _below_data(name)) is not None:
+    elif name.startswith(("folder:", "pairs/")) and (path := _path(name)) is not None:
         pairs = readers.folder_pairs(path, name=name).split(split or "all")
     else:
         raise _unknown(name, "pairs")
@@ -200,13 +201,9 @@ def load_retrieval(
     elif (manual := _manual(name)) is not None:
         asked = manuals.load_pairs(manual[0], "all" if manual[0] else "test", manual[1], name=name)
         collection = RetrievalSet.from_pairs(asked)
-    elif name.startswith("folder:"):
-        collection = readers.folder_retrieval(
-            name.removeprefix("folder:"), split, drop_unknown, name=name
-        )
     elif name.startswith("hub:"):
         collection = readers.hub_retrieval(*_hub_name(name), split=split, drop_unknown=drop_unknown)
-    elif name.startswith("beir/") and (path := _below_data(name)) is not None:
+    elif name.startswith(("folder:", "beir/")) and (path := _path(name)) is not None:
         collection = readers.folder_retrieval(path, split, drop_unknown, name=name)
     else:
         raise _unknown(name, "retrieval")
@@ -216,11 +213,12 @@ def load_retrieval(
 
 def _enter(name: str, loaded: Pairs | RetrievalSet) -> None:
     """Enter what was loaded in the account; of manuals, hundreds of which may be, all as one."""
-    whole = _manual(name) is not None
-    account.asked.add("manuals" if whole else name)
-    account.loaded["manuals" if whole else name] = (
-        manuals.fingerprint() if whole else loaded.fingerprint
-    )
+    if _manual(name) is not None:
+        name, fingerprint = "manuals", manuals.fingerprint()
+    else:
+        fingerprint = loaded.fingerprint
+    account.asked.add(name)
+    account.loaded[name] = fingerprint
 
 
 def is_available(*names: str) -> bool:
@@ -244,12 +242,13 @@ def source_key(name: str) -> str:
         return manuals.source_key() if manuals.is_installed() else "missing"
     if name.startswith("hub:"):
         return name
-    own = name.removeprefix("folder:")
-    path = Path(own).expanduser() if own != name else _below_data(name)
+    path = _path(name)
     if path is None or not path.exists():
         return "missing"
+    files = sorted([path] if path.is_file() else filter(Path.is_file, path.rglob("*")))
+    stats = [(file.name, file.stat()) for file in files]
     # where a folder lies does not matter: a page stays fresh when its data are moved
-    return content_hash(_stamps([path] if path.is_file() else path.rglob("*")))
+    return content_hash(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats)
 
 
 def known_fingerprints(name: str) -> set[str]:
@@ -271,10 +270,10 @@ def known_fingerprints(name: str) -> set[str]:
         return set(stored["fingerprints"])
     before = dict(account.loaded), set(account.asked)
     fingerprints = set()
-    loads: list[Callable[[], Pairs | RetrievalSet]] = [lambda: load_pairs(name)]
-    loads += [lambda split=split: load_pairs(name, split) for split in splits]  # type: ignore[misc]
-    for judged in ("test", "train", "dev"):
-        loads.append(lambda judged=judged: load_retrieval(name, judged))  # type: ignore[misc]
+    loads: list[Callable[[], Pairs | RetrievalSet]] = [
+        *(partial(load_pairs, name, split) for split in (None, *splits)),
+        *(partial(load_retrieval, name, judged) for judged in ("test", "train", "dev")),
+    ]
     try:
         for load in loads:
             with contextlib.suppress(ValueError, FileNotFoundError):
@@ -283,8 +282,3 @@ def known_fingerprints(name: str) -> set[str]:
         account.loaded, account.asked = before
     write_json(kept, {"format": 2, "key": key, "fingerprints": sorted(fingerprints)})
     return fingerprints
-
-
-def _stamps(paths: Iterable[Path]) -> list[str]:
-    stats = ((path, path.stat()) for path in sorted(paths) if path.is_file())
-    return [f"{path.name} {stat.st_size} {stat.st_mtime_ns}" for path, stat in stats]

@@ -57,12 +57,6 @@ class ContextCache:
             torch.cat([context_value.expand(shape).to(value.dtype), value], dim=2),
         )
 
-    def detach(self) -> ContextCache:
-        """The same numbers, cut from the graph that computed them."""
-        pairs = self.layers.items()
-        layers = {layer: (key.detach(), value.detach()) for layer, (key, value) in pairs}
-        return ContextCache(self.length, self.contexts, layers)
-
 
 def _attend(
     module: nn.Module,
@@ -155,8 +149,7 @@ def _eager(
     dropout: float = 0.0,
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
-    # transformers keeps its eager functions in the model files, one a family; this is theirs in
-    # common
+    # what the eager functions of transformers, one in each model's file, have in common
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     scores = query @ key.transpose(-2, -1) * scaling
     if attention_mask is not None:
@@ -215,12 +208,10 @@ def blocks_are_faster(query: Tensor, key: Tensor, mask: Tensor | None) -> bool:
     """
     if query.device.type != "cpu" or key.shape[2] < _LEAST_KEYS or torch.is_grad_enabled():
         return False
-    if torch.is_autocast_enabled("cpu"):
-        if torch.get_autocast_dtype("cpu") != torch.bfloat16:
-            return False
-    elif query.dtype != torch.bfloat16:
-        return False
-    return mask is None or (mask.dtype == torch.bool and mask.shape[2] == 1)
+    autocast = torch.is_autocast_enabled("cpu")
+    computed = torch.get_autocast_dtype("cpu") if autocast else query.dtype
+    alike = mask is None or (mask.dtype == torch.bool and mask.shape[2] == 1)
+    return computed == torch.bfloat16 and alike
 
 
 def attend_in_blocks(
@@ -235,14 +226,12 @@ def attend_in_blocks(
     attended = query.new_zeros(batch, count, heads, head_dim)
     for text in range(batch):
         queries, keys, values = query[text], key[text], value[text]
-        into = attended[text]
-        own = None
-        if mask is not None:
-            seen = mask[text if len(mask) > 1 else 0, 0, 0]
-            if not bool(seen.all()):
-                keys, values = keys[:, seen], values[:, seen]
-                own = seen[len(seen) - count :].nonzero().flatten()
-                queries = queries[:, own]
+        own: Tensor | slice = slice(None)
+        seen = None if mask is None else mask[text if len(mask) > 1 else 0, 0, 0]
+        if seen is not None and not bool(seen.all()):
+            keys, values = keys[:, seen], values[:, seen]
+            own = seen[len(seen) - count :].nonzero().flatten()
+            queries = queries[:, own]
         turned = keys.transpose(1, 2)
         blocks = [
             torch.bmm(
@@ -254,9 +243,5 @@ def attend_in_blocks(
             )
             for block in torch.split(queries, _QUERIES, dim=1)
         ]
-        done = torch.cat(blocks, dim=1).transpose(0, 1)
-        if own is None:
-            into.copy_(done)
-        else:
-            into.index_copy_(0, own, done)
+        attended[text, own] = torch.cat(blocks, dim=1).transpose(0, 1)
     return attended

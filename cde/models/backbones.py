@@ -37,6 +37,7 @@ class Family:
     """What the encoders need of a backbone; one object a family, without state."""
 
     layers = "layers"
+    words = "embeddings.word_embeddings"
 
     def embed(self, model: Any, input_ids: Tensor, position_ids: Tensor) -> Tensor:
         """Token vectors `(batch, T, dim)` before normalisation; positions added where they are
@@ -113,6 +114,8 @@ class NomicBert(Family):
 class ModernBert(Family):
     """ModernBERT: rotary positions, pre-norm, two layers in three with a local window."""
 
+    words = "embeddings.tok_embeddings"
+
     def embed(self, model: Any, input_ids: Tensor, position_ids: Tensor) -> Tensor:
         return model.embeddings.tok_embeddings(input_ids)  # type: ignore[no-any-return]
 
@@ -158,47 +161,37 @@ def masks_of(
     return masks
 
 
-def family_of(config: PreTrainedConfig) -> Family:
+def family_of(model_type: Any) -> Family:
     """The adapter of a backbone's family."""
-    check_family(config.model_type)
-    return FAMILIES[config.model_type]
-
-
-def check_family(model_type: Any) -> None:
-    """Refuse a backbone whose family the encoders do not know, before anything of it is loaded."""
     if model_type not in FAMILIES:
         raise ValueError(
             f"backbones of type {shown(model_type)} are not supported; those of type "
             f"{', '.join(FAMILIES)} are"
         )
+    return FAMILIES[model_type]
 
 
 def config_from_dict(values: dict[str, Any]) -> PreTrainedConfig:
     """The backbone config of `transformers` from its dictionary, as a `config.json` holds it."""
-    values = dict(values)
-    model_type = values.pop("model_type", None)
-    if model_type not in FAMILIES:
-        raise ValueError(
-            f"the backbone's config names the model_type {shown(model_type)}; accepted are "
-            f"{', '.join(FAMILIES)}"
-        )
-    config: PreTrainedConfig = AutoConfig.for_model(model_type, **values)
+    family_of(values.get("model_type"))
+    config: PreTrainedConfig = AutoConfig.for_model(**values)
     return config
 
 
-def build_backbone(config: PreTrainedConfig, dropout: float | None = None) -> PreTrainedModel:
-    """A backbone with random weights, on the attention function of `cde.models.attention`."""
-    family_of(config)
-    if dropout is not None:
-        for name in (
-            "hidden_dropout_prob",
-            "attention_probs_dropout_prob",
-            "attention_dropout",
-            "embedding_dropout",
-            "mlp_dropout",
-        ):
-            if hasattr(config, name):
-                setattr(config, name, dropout)
+def build_backbone(values: dict[str, Any] | None, dropout: float) -> tuple[Family, PreTrainedModel]:
+    """A backbone with random weights, on the attention function of `cde.models.attention`, and its
+    family.
+    """
+    config = config_from_dict(values or {})
+    for name in (
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+        "attention_dropout",
+        "embedding_dropout",
+        "mlp_dropout",
+    ):
+        if hasattr(config, name):
+            setattr(config, name, dropout)
     options = {"add_pooling_layer": False} if config.model_type == "bert" else {}
     model: PreTrainedModel = AutoModel.from_config(
         config, attn_implementation=ATTENTION_NAME, **options
@@ -211,7 +204,7 @@ def build_backbone(config: PreTrainedConfig, dropout: float | None = None) -> Pr
             layer.set_submodule(name, biased)
     if getattr(config, "rotary_fraction", 1.0) != 1.0:
         _rotate_partly(model, config)
-    return model
+    return family_of(config.model_type), model
 
 
 def _rotate_partly(model: PreTrainedModel, config: Any) -> None:
@@ -226,9 +219,9 @@ def _rotate_partly(model: PreTrainedModel, config: Any) -> None:
 
 def truncate(values: dict[str, Any], layers: int | None, least: int = 1) -> dict[str, Any]:
     """A backbone's config dictionary with its first `layers` layers alone (None: all)."""
-    there = int(values["num_hidden_layers"])
     if layers is None:
         return dict(values)
+    there = int(values["num_hidden_layers"])
     if not least <= layers <= there:
         raise ValueError(
             f"the backbone has {there} layers; {layers} were asked for, accepted are {least} to "
@@ -250,8 +243,8 @@ def token_states(
     """Last hidden states `(n, T, dim)` of texts whose padding stands on the right; rotary layers
     turn a token by `turned_by` of its place.
     """
-    family, places = family_of(model.config), torch.arange(input_ids.shape[1])[None]
-    places = places.to(input_ids.device)
+    family = family_of(model.config.model_type)
+    places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
     masks = masks_of(
         *(family, model, attention["implementation"], mask, places.shape[1], 0, 0),
         device=places.device,
@@ -264,13 +257,10 @@ def to_the_left(input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tenso
     """Real tokens first, padding after them: `(batch, T)` ids and bool mask, None where nothing is
     padded.
     """
-    if input_ids.ndim != 2:
+    if input_ids.ndim != 2 or 0 in input_ids.shape:
         raise ValueError(
-            f"input_ids must be of shape (batch, tokens); they are {tuple(input_ids.shape)}"
-        )
-    if 0 in input_ids.shape:
-        raise ValueError(
-            f"there is nothing to embed: input_ids are of shape {tuple(input_ids.shape)}"
+            "input_ids must be of shape (batch, tokens), 1 or more each; they are "
+            f"{tuple(input_ids.shape)}"
         )
     if attention_mask is None:
         return input_ids, None
@@ -308,10 +298,8 @@ def mean_of_parts(hidden: Tensor, mask: Tensor | None, parts: int) -> Tensor:
     """Means over `parts` nearly equal runs of each text's own tokens, `(n, parts, dim)`; a part
     without a token is the mean of the whole text.
     """
-    tokens, length, _ = hidden.shape
-    mask = (
-        torch.ones(tokens, length, dtype=torch.bool, device=hidden.device) if mask is None else mask
-    )
+    length = hidden.shape[1]
+    mask = hidden.new_ones(hidden.shape[:2], dtype=torch.bool) if mask is None else mask
     place = torch.arange(length, device=hidden.device)[None]
     part = place * parts // mask.sum(dim=1, keepdim=True).clamp(min=1)
     inside = (part[:, None] == torch.arange(parts, device=hidden.device)[:, None]) & mask[:, None]
@@ -323,8 +311,7 @@ def mean_of_parts(hidden: Tensor, mask: Tensor | None, parts: int) -> Tensor:
 
 def mean_of_unit_parts(hidden: Tensor, mask: Tensor | None, parts: int = 8) -> Tensor:
     """Mean of the directions of `parts` nearly equal runs of a text's tokens, `(batch, dim)`."""
-    means = mean_of_parts(hidden, mask, parts)
-    return normalize(means, dim=-1).mean(dim=1)
+    return normalize(mean_of_parts(hidden, mask, parts), dim=-1).mean(dim=1)
 
 
 def pooled(hidden: Tensor, mask: Tensor | None, how: str) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,14 +26,12 @@ from cde.models.encoder import (
     save_folder,
 )
 from cde.models.stages import FirstStage, NoFirstStage, SecondStage
-from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights, tie
+from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights
 from cde.quantised import steps_taken
 from cde.storage import content_hash
 from cde.validation import Vectors, checked_texts, checked_whole, shown
 
 __all__ = ["ContextualEncoder", "CorpusEncoder"]
-
-_NO_SETTINGS = ("layers", "first_stage_layers", "attn_implementation", "device", "precision")
 
 
 def draw_context(
@@ -44,8 +43,7 @@ def draw_context(
     fill: str | None,
 ) -> tuple[list[str] | np.ndarray[Any, Any], str]:
     """Which documents are the context, and a sentence that says so."""
-    accepted = (None, "shorter", "null", "repeat")
-    if not isinstance(fill, str | None) or fill not in accepted:
+    if not isinstance(fill, str | None) or fill not in (None, "shorter", "null", "repeat"):
         raise ValueError(f"fill must be 'shorter', 'null' or 'repeat'; it is {shown(fill)}")
     seed = checked_whole(seed, "seed", 0)
     if fill == "null" and config.attention == "gated":
@@ -53,15 +51,11 @@ def draw_context(
             "fill='null' fills a context with null tokens, which attention 'gated' does not have: "
             "take 'shorter' or 'repeat'"
         )
-    if isinstance(context, str):
-        raise TypeError(
-            "the context must be a list of texts; one string was given: put it in a list"
-        )
-    if size is not None and (isinstance(size, bool) or not isinstance(size, (int, np.integer))):
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int | np.integer)):
         raise TypeError(f"size must be a whole number of context documents; it is {shown(size)}")
     if isinstance(context, np.ndarray) and context.dtype.kind in "UO":
         context = context.tolist()
-    if isinstance(context, (np.ndarray, Tensor)):
+    if isinstance(context, np.ndarray | Tensor):
         documents: Any = _checked_vectors(context, config.vectors_per_document, dim)
         kind, wanted = "vectors", len(documents) if size is None else size
     else:
@@ -78,8 +72,7 @@ def draw_context(
     if config.variant != "paper" and wanted > config.context_size:
         raise ValueError(
             f"a context of {wanted} documents does not fit the model: the published variant "
-            f"{config.variant!r} reads "
-            f"{config.context_size} and would leave the rest out"
+            f"{config.variant!r} reads {config.context_size} and would leave the rest out"
         )
     generator = np.random.default_rng(seed)
     taken = min(wanted, count)
@@ -102,12 +95,11 @@ def _checked_vectors(
 ) -> np.ndarray[Any, Any]:
     vectors = np.asarray(context.detach().cpu().float() if isinstance(context, Tensor) else context)
     expected = (dim,) if parts == 1 else (parts, dim)
-    if vectors.shape[1:] != expected or vectors.ndim != 1 + len(expected):
+    if vectors.shape[1:] != expected:
         wanted = ", ".join(str(length) for length in expected)
         raise ValueError(
             f"context vectors for this model are of shape (documents, {wanted}), as embed_context "
-            "gives; these are "
-            f"of shape {vectors.shape}"
+            f"gives; these are of shape {vectors.shape}"
         )
     if not np.isfinite(vectors).all():
         raise ValueError("the context vectors hold NaN or infinite numbers")
@@ -118,14 +110,11 @@ def _warn(drawn: list[str] | np.ndarray[Any, Any], taken: int) -> None:
     distinct = len({row if isinstance(row, str) else row.tobytes() for row in drawn[:taken]})
     if taken == 1:
         message = (
-            "the context is a single document: every embedding will lean towards it; "
-            "give a sample of the corpus"
+            "the context is a single document, which every embedding will lean towards: give a "
+            "sample of the corpus"
         )
     elif distinct < taken:
-        message = (
-            f"{taken - distinct} of {taken} context documents are duplicates of others: "
-            "they say nothing new"
-        )
+        message = f"{taken - distinct} of {taken} context documents are duplicates of others"
     else:
         return
     warnings.warn(message, UserWarning, stacklevel=4)
@@ -228,7 +217,8 @@ class ContextualEncoder(Encoder):
             precision: precision of embedding, not of `forward`.
             settings: settings of `ContextualConfig`.
         """
-        check_settings(ContextualConfig, settings, _NO_SETTINGS)
+        besides = ["layers", "first_stage_layers", "attn_implementation", "device", "precision"]
+        check_settings(ContextualConfig, settings, besides)
         second, second_weights = first, first_weights = backbone_weights(path_or_repository, layers)
         if first_stage_layers is not None and first_stage_layers != layers:
             first, first_weights = backbone_weights(path_or_repository, first_stage_layers, 0)
@@ -263,11 +253,10 @@ class ContextualEncoder(Encoder):
         Args:
             path_or_repository: a folder, or a Hub repository. No code in it is run, and nothing
                 else is fetched.
-            variant: which forward pass a published checkpoint runs. By default "v2" over
-                ModernBERT, and "hub" over NomicBERT. The latter is the self-contained file of the
-                authors' repository, written to be run from the Hub. So vectors should be those that
-                its users have (the Hub's copy could not be compared). Its rotary embeddings turn by
-                the attention head's index; "train" is the pass that the weights were trained with.
+            variant: which forward pass a published checkpoint runs (`cde.models.VARIANTS`). By
+                default "v2" over ModernBERT, and "hub" over NomicBERT: the authors' self-contained
+                file, so vectors should be those that users of the Hub have (the Hub's copy could
+                not be compared); "train" is the pass that the weights were trained with.
             tokenizer: a tokenizer, or where to load one from. By default the folder's own; for a
                 NomicBERT checkpoint without one, MiniLM's, whose vocabulary is the same
                 (bert-base-uncased).
@@ -324,8 +313,13 @@ class ContextualEncoder(Encoder):
         parts.
         """
         if self.config.tie_token_embeddings and isinstance(self.first_stage, FirstStage):
-            backbones = self.config.first_backbone, self.config.second_backbone
-            tie(tensors, [backbone["model_type"] for backbone in backbones], second_wins)
+            first = f"first_stage.backbone.{self.first_stage.family.words}.weight"
+            second = f"second_stage.backbone.{self.second_stage.family.words}.weight"
+            for name, other in ((first, second), (second, first)):
+                if name in tensors:
+                    tensors.setdefault(other, tensors[name])
+            if second_wins and second in tensors:
+                tensors[first] = tensors[second]
         return tensors
 
     @property
@@ -334,9 +328,9 @@ class ContextualEncoder(Encoder):
 
     @property
     def longest(self) -> int | None:
-        limits = [self.second_stage.family.longest(self.second_stage.backbone)]
-        if isinstance(self.first_stage, FirstStage):
-            limits.append(self.first_stage.family.longest(self.first_stage.backbone))
+        stages: list[Any] = [self.first_stage, self.second_stage]
+        own = [stage for stage in stages if not isinstance(stage, NoFirstStage)]
+        limits = [stage.family.longest(stage.backbone) for stage in own]
         return min((limit for limit in limits if limit is not None), default=None)
 
     def forward(
@@ -344,28 +338,16 @@ class ContextualEncoder(Encoder):
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         context: Tensor | ContextCache | None = None,
-        context_input_ids: Tensor | None = None,
-        context_attention_mask: Tensor | None = None,
         null_context: bool = False,
     ) -> Tensor:
-        """Both stages: embeddings of texts before normalisation, `(batch, dim)`.
+        """The second stage: embeddings of texts before normalisation, `(batch, dim)`.
 
         Args:
             input_ids, attention_mask: `(batch, T)`, of the texts.
             context: what `first_stage` gave, or `second_stage.cache_context`.
-            context_input_ids, context_attention_mask: `(J, T')`, of context documents to embed
-                first.
             null_context: put the null token in the place of every context vector.
         """
-        if context_input_ids is not None:
-            if context is not None:
-                raise ValueError("give the context as token ids or as vectors, not both")
-            context = self.first_stage(context_input_ids, context_attention_mask)
         embedded: Tensor = self.second_stage(input_ids, attention_mask, context, null_context)
-        return embedded
-
-    def embed_batch(self, input_ids: Tensor, mask: Tensor | None, context: Any = None) -> Tensor:
-        embedded: Tensor = self.second_stage(input_ids, mask, context)
         return embedded
 
     def carried_tokens(self) -> int:
@@ -378,7 +360,9 @@ class ContextualEncoder(Encoder):
         return context
 
     def check_attention(self, implementation: str) -> None:
-        if implementation.startswith("flash") and self.second_stage.window_beside_context():
+        stage = self.second_stage
+        windows = stage.window_spares_context and stage.family.window(stage.backbone) is not None
+        if implementation.startswith("flash") and windows:
             raise ValueError(
                 "flash_attention_2 cannot leave context tokens out of ModernBERT's local windows: "
                 "take attn_implementation='sdpa' for this model"
@@ -391,10 +375,8 @@ class ContextualEncoder(Encoder):
         prefix = self.config.document_prefix if prefix is None else prefix
         parts = self.config.vectors_per_document
         shape = (self.dim,) if parts == 1 else (parts, self.dim)
-        title = "embedding the context:"
-        return self.vectors_by(
-            self.first_stage, texts, prefix, shape, normalise=False, description=title
-        )
+        options = {"normalise": False, "description": "embedding the context:"}
+        return self.vectors_by(self.first_stage, texts, prefix, shape, **options)
 
     def with_context(
         self,
@@ -426,12 +408,8 @@ class ContextualEncoder(Encoder):
                 self.second_stage.null_tokens(1)  # raises where there is none
             return CorpusEncoder(self, None, "null context")
         documents, drawn = draw_context(self.config, self.dim, context, size, seed, fill)
-        vectors: Any = documents
-        if isinstance(documents, list):
-            vectors = self.embed_context(list(dict.fromkeys(documents)))
-            place = {text: row for row, text in enumerate(dict.fromkeys(documents))}
-            vectors = vectors[[place[text] for text in documents]]
-        tokens = torch.as_tensor(np.asarray(vectors), dtype=torch.float32, device=self.device)
+        vectors = self.embed_context(documents) if isinstance(documents, list) else documents
+        tokens = torch.as_tensor(vectors, dtype=torch.float32, device=self.device)
         missing = self.config.context_size - len(tokens)
         if fill == "null" and missing > 0:
             parts = self.config.vectors_per_document
@@ -459,14 +437,14 @@ class CorpusEncoder(PromptedEncoder):
     """
 
     def __init__(self, model: Any, context: Tensor | None, drawn: str) -> None:
-        self.model, self.config = model, model.config
+        self.model, self.config, self.vectors_by = model, model.config, model.vectors_by
         self.context = context
         self.drawn = drawn
         self._caches: dict[tuple[str, str, int, int], ContextCache] = {}
 
     def __repr__(self) -> str:
-        attention = self.model.config.attention
-        return f"CorpusEncoder({self.drawn}; {self.dim} dimensions, attention {attention})"
+        size = f"{self.dim} dimensions, attention {self.config.attention}"
+        return f"CorpusEncoder({self.drawn}; {size})"
 
     @property
     def dim(self) -> int:
@@ -479,26 +457,18 @@ class CorpusEncoder(PromptedEncoder):
         device: torch.device = self.model.device
         return device
 
-    def _prefixed(
-        self, texts: Sequence[str], prefix: str, batch_size: int | None, title: str
-    ) -> Vectors:
-        extra = self.config.carried(self._tokens())
-        vectors: Vectors = self.model.vectors_by(
-            self.embed_batch, texts, prefix, extra=extra, most=batch_size, description=title
-        )
-        return vectors
-
-    def _tokens(self) -> int:
-        config = self.model.config
-        count = config.context_tokens if self.context is None else self.context.shape[:-1].numel()
-        return int(count + config.soft_prompt_tokens)
+    def carried_tokens(self) -> int:
+        """What the context adds to the work of one text, in tokens."""
+        given = self.context
+        count = self.config.context_tokens if given is None else given.shape[:-1].numel()
+        return int(self.config.carried(count + self.config.soft_prompt_tokens))
 
     def embed_batch(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Vectors of one padded batch before normalisation: `(batch, T)` to `(batch, dim)`."""
         context: Tensor | ContextCache | None = self.context
         if isinstance(context, Tensor) and context.device != input_ids.device:
             context = self.context = context.to(input_ids.device)
-        if self.model.config.attention == "cached":
+        if self.config.attention == "cached":
             # the context's keys are computed again for weights that were trained on since
             stage = self.model.second_stage
             computed = chosen_precision(self.model.precision)
@@ -516,11 +486,11 @@ class CorpusEncoder(PromptedEncoder):
         corpus.
         """
         model = self.model
-        config = model.config.__class__.from_dict(model.config.to_dict())
+        config = copy.deepcopy(model.config)
         tensors = model.state_dict()
         if not first_stage:
             config.first_backbone = None
-            own = (name for name in tensors if not name.startswith("first_stage."))
+            own = [name for name in tensors if not name.startswith("first_stage.")]
             tensors = {name: tensors[name] for name in own}
         config.context_drawn = self.drawn
         if self.context is not None:
@@ -579,7 +549,6 @@ def load_published(
     backbone_config: Mapping[str, Any] | None = None,
     variant: str = "hub",
     first_backbone_config: Mapping[str, Any] | None = None,
-    colon_token_id: int | None = None,
 ) -> ContextualEncoder:
     """A contextual encoder from published weights and configs, in evaluation mode.
 
@@ -594,7 +563,6 @@ def load_published(
         variant: "hub", "train" or "v2": which of the authors' forward passes to run (see
             `cde.models.VARIANTS`).
         first_backbone_config: config of the first stage, where it differs.
-        colon_token_id: id of ":" in the tokenizer, for `pool_ignore_instruction_tokens`.
 
     Example:
         >>> load_published({}, {"embedder": "elsewhere/unknown"})
@@ -603,11 +571,8 @@ def load_published(
     """
     from cde.models.published import Layout, published_config
 
-    config = published_config(
-        contextual_config, backbone_config, variant, first_backbone_config, colon_token_id
-    )
-    model = ContextualEncoder(config)
-    layout = Layout(config)
+    config = published_config(contextual_config, backbone_config, variant, first_backbone_config)
+    model, layout = ContextualEncoder(config), Layout(config)
     ours, unexpected = layout.to_ours(state_dict)
     tensors = model.with_tied(ours, second_wins=True)
     names = layout.published_names([*model.state_dict(), *tensors])

@@ -27,14 +27,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 from transformers.utils import is_flash_attn_2_available
 
 from cde.hardware import Precision, compute_device
-from cde.models.backbones import (
-    build_backbone,
-    config_from_dict,
-    family_of,
-    pooled,
-    to_the_left,
-    token_states,
-)
+from cde.models.backbones import build_backbone, pooled, to_the_left, token_states
 from cde.models.configuration import BiEncoderConfig, check_settings
 from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights
 from cde.progress import progress
@@ -51,7 +44,6 @@ SENTENCE_FILES = ("config_sentence_transformers.json", "modules.json", "sentence
 def write_sentence_files(folder: Path, config: Any, max_tokens: int) -> None:
     """Write `SENTENCE_FILES` into a folder."""
     modules = "sentence_transformers.base.modules"
-    whole = {"method": "forward", "method_output_name": None}  # what forward gives is the embedding
     contents: tuple[Any, ...] = (
         {
             "model_type": "SentenceTransformer",
@@ -65,7 +57,8 @@ def write_sentence_files(folder: Path, config: Any, max_tokens: int) -> None:
         ],
         {
             "transformer_task": "feature-extraction",
-            "modality_config": {"text": whole},
+            # what forward gives is the embedding
+            "modality_config": {"text": {"method": "forward", "method_output_name": None}},
             "module_output_name": "sentence_embedding",
             "max_seq_length": max_tokens,
         },
@@ -172,7 +165,11 @@ def encode_texts(
 
 
 class PromptedEncoder(SentenceMethods):
-    """`encode_queries`, `encode_documents` and `embed` by one method; not used by itself."""
+    """`encode_queries`, `encode_documents` and `embed` by `vectors_by`; not used by itself."""
+
+    vectors_by: Callable[..., Vectors]
+    embed_batch: Callable[..., Tensor]
+    carried_tokens: Callable[[], int]
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Unit vectors of texts with no prefix before them, `(n, dim)` float32."""
@@ -199,13 +196,14 @@ class PromptedEncoder(SentenceMethods):
             "query": (config.query_prefix, "embedding queries:"),
             "document": (config.document_prefix, "embedding documents:"),
         }[role]
-        return self._prefixed(texts, own if prefix is None else prefix, batch_size, title)
-
-    @abstractmethod
-    def _prefixed(
-        self, texts: Sequence[str], prefix: str, batch_size: int | None, title: str
-    ) -> Vectors:
-        """Unit vectors of texts with a prefix before each."""
+        return self.vectors_by(
+            self.embed_batch,
+            texts,
+            own if prefix is None else prefix,
+            extra=self.carried_tokens(),
+            most=batch_size,
+            description=title,
+        )
 
 
 _TOKENIZER_FILES = (
@@ -263,15 +261,15 @@ def save_folder(
             raise disk_error(directory, errno.ENOSPC, str(error)) from error
         # it writes for the owner alone; the config is as the user's umask has it
         shutil.copymode(temporary / "config.json", temporary / "model.safetensors")
-        if tokenizer is not None:
-            _unused(tokenizer).save_pretrained(temporary)
-        if tokenizer is not None and sentence_tokens is not None:
-            write_sentence_files(temporary, config, sentence_tokens)
         # a folder with a config is complete: the old one goes first, the new one comes last
         stale = ["config.json", "model.safetensors.index.json"]
-        for name in (
-            stale if tokenizer is not None else [*stale, *_TOKENIZER_FILES, *SENTENCE_FILES]
-        ):
+        if tokenizer is None:
+            stale += [*_TOKENIZER_FILES, *SENTENCE_FILES]
+        else:
+            _unused(tokenizer).save_pretrained(temporary)
+            if sentence_tokens is not None:
+                write_sentence_files(temporary, config, sentence_tokens)
+        for name in stale:
             (directory / name).unlink(missing_ok=True)
         for path in sorted(temporary.iterdir(), key=lambda path: path.name == "config.json"):
             os.replace(path, directory / path.name)
@@ -332,7 +330,7 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
 
     def embed_batch(self, input_ids: Tensor, mask: Tensor | None, context: Any = None) -> Tensor:
         """Vectors of one padded batch before normalisation: `(batch, T)` to `(batch, dim)`."""
-        vectors: Tensor = self(input_ids, mask)
+        vectors: Tensor = self(input_ids, mask, *([] if context is None else [context]))
         return vectors
 
     def carried_tokens(self) -> int:
@@ -357,8 +355,7 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         if implementation == "flash_attention_2" and not is_flash_attn_2_available():
             raise ImportError(
                 "flash_attention_2 needs the package flash-attn and a CUDA device: pip install -e "
-                "'.[gpu]' "
-                "--no-build-isolation, or take attn_implementation='sdpa'"
+                "'.[gpu]' --no-build-isolation, or take attn_implementation='sdpa'"
             )
         self.check_attention(implementation)
         for module in self.modules():
@@ -398,12 +395,11 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         texts: Any,
         prefix: str,
         shape: tuple[int, ...] | None = None,
-        extra: int = 0,
-        most: int | None = None,
-        normalise: bool = True,
-        description: str = "embedding",
+        **options: Any,
     ) -> Vectors:
-        """Vectors of texts by `forward`, in evaluation mode, which ends afterwards."""
+        """Vectors of texts by `forward`, in evaluation mode, which ends afterwards; options as for
+        `encode_texts`.
+        """
         training, device = [module for module in self.modules() if module.training], self.device
         self.eval()
         try:
@@ -417,10 +413,7 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
                 prefix=prefix,
                 precision=self.precision,
                 work=_WORK["cuda" if device.type == "cuda" else "cpu"],
-                extra=extra,
-                most=most,
-                normalise=normalise,
-                description=description,
+                **options,
             )
         finally:
             for module in training:
@@ -438,11 +431,6 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
 
 class TextEncoder(PromptedEncoder, Encoder):
     """Base of encoders that embed a text by itself, whatever the corpus; not used by itself."""
-
-    def _prefixed(
-        self, texts: Sequence[str], prefix: str, batch_size: int | None, title: str
-    ) -> Vectors:
-        return self.vectors_by(self.forward, texts, prefix, most=batch_size, description=title)
 
 
 class BiEncoder(TextEncoder):
@@ -466,9 +454,7 @@ class BiEncoder(TextEncoder):
 
     def __init__(self, config: BiEncoderConfig) -> None:
         super().__init__(config)
-        backbone = config_from_dict(config.backbone or {})
-        self.family = family_of(backbone)
-        self.backbone = build_backbone(backbone, config.dropout)
+        self.family, self.backbone = build_backbone(config.backbone, config.dropout)
         self.attention: dict[str, Any] = {"implementation": "sdpa"}
         self.post_init()
 
@@ -517,9 +503,8 @@ class BiEncoder(TextEncoder):
         if values.get("model_type") != BiEncoderConfig.model_type:
             raise ValueError(
                 f"{folder} holds a model of type {shown(values.get('model_type'))}, not "
-                f"{BiEncoderConfig.model_type!r}: "
-                "BiEncoder.from_backbone starts from a transformer, "
-                "ContextualEncoder.from_pretrained reads CDE models"
+                f"{BiEncoderConfig.model_type!r}: BiEncoder.from_backbone starts from a "
+                "transformer, ContextualEncoder.from_pretrained reads CDE models"
             )
         model = cls(BiEncoderConfig.from_dict(values))
         fill(model, read_weights(folder), str(folder))

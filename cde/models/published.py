@@ -27,31 +27,22 @@ from torch import Tensor, nn
 
 from cde.models.backbones import mean_of_chunks, truncate
 from cde.models.configuration import TASK_PREFIXES, ContextualConfig
-from cde.models.stages import FirstStage, SecondStage, context_as_tokens, through
+from cde.models.stages import FirstStage, SecondStage, through
 from cde.validation import shown
 
 __all__ = ["VARIANTS", "Variant"]
 
+# what is left out here is the default of `_nomic_config`
 _NOMIC = {
     "vocab_size": 30528,
-    "n_positions": 2048,
     "n_embd": 768,
     "n_head": 12,
     "n_layer": 12,
-    "n_inner": 3072,
-    "activation_function": "swiglu",
-    "layer_norm_epsilon": 1e-12,
-    "rotary_emb_fraction": 1.0,
     "rotary_emb_base": 1000,
-    "rotary_emb_interleaved": False,
-    "type_vocab_size": 2,
     "pad_token_id": 0,
     "pad_vocab_size_multiple": 64,
 }
-# the defaults of transformers are those of the base model
-_MODERN_BASE = {"model_type": "modernbert"}
 _MODERN_LARGE = {
-    "model_type": "modernbert",
     "hidden_size": 1024,
     "intermediate_size": 2624,
     "num_hidden_layers": 28,
@@ -64,7 +55,7 @@ BACKBONE_DIMENSIONS: dict[str, dict[str, Any]] = {
     "nomic-ai/nomic-embed-text-v1": _NOMIC,
     "nomic-ai/nomic-embed-text-v1-unsupervised": _NOMIC,
     "nomic-ai/nomic-embed-text-v1.5": _NOMIC,
-    "answerdotai/ModernBERT-base": _MODERN_BASE,
+    "answerdotai/ModernBERT-base": {},  # whose dimensions are the defaults of transformers
     "answerdotai/ModernBERT-large": _MODERN_LARGE,
 }
 
@@ -100,7 +91,7 @@ def _nomic_config(values: Mapping[str, Any], layers: int | None) -> dict[str, An
     biases = biases if values.get("qkv_proj_bias") else []
     biases += ["mlp.up_proj", "mlp.gate_proj"] if values.get("mlp_fc1_bias") else []
     biases += ["mlp.down_proj"] if values.get("mlp_fc2_bias") else []
-    there = int(values["n_layer"])
+    there, fraction = int(values["n_layer"]), values.get("rotary_emb_fraction")
     return {
         "model_type": "nomic_bert",
         "vocab_size": -(-int(values["vocab_size"]) // multiple) * multiple,
@@ -122,9 +113,7 @@ def _nomic_config(values: Mapping[str, Any], layers: int | None) -> dict[str, An
         },
         "initializer_range": float(values.get("initializer_range") or 0.02),
         "linear_biases": biases,
-        "rotary_fraction": float(
-            1.0 if values.get("rotary_emb_fraction") is None else values["rotary_emb_fraction"]
-        ),
+        "rotary_fraction": 1.0 if fraction is None else float(fraction),
         "rotary_interleaved": bool(values.get("rotary_emb_interleaved", False)),
     }
 
@@ -138,12 +127,11 @@ def _modern_config(values: Mapping[str, Any], layers: int | None) -> dict[str, A
 
 def _backbone(values: Mapping[str, Any], variant: str, layers: Any) -> dict[str, Any]:
     nomic = "n_embd" in values
+    own = "NomicBERT: take variant=hub or train" if nomic else "ModernBERT: take variant=v2"
     _refuse(
         nomic == (variant == "v2"),
         f"variant {shown(variant)} runs on {'ModernBERT' if variant == 'v2' else 'NomicBERT'}, and "
-        "the backbone's config is that of "
-        f"{'NomicBERT (n_embd, n_layer, …): take' if nomic else 'ModernBERT: take'} "
-        f"variant={'hub or train' if nomic else 'v2'}",
+        f"the backbone's config is that of {own}",
     )
     limit = int(layers or 0)  # 0 is no limit, as in the authors' code
     _refuse(
@@ -157,7 +145,6 @@ def published_config(
     backbone: Mapping[str, Any] | None = None,
     variant: str = "hub",
     first_backbone: Mapping[str, Any] | None = None,
-    colon_token_id: int | None = None,
 ) -> ContextualConfig:
     """Our config from a published one."""
     accepted = ("hub", "train", "v2")
@@ -180,16 +167,11 @@ def published_config(
         get("pooling_strategy", "mean") != "mean",
         f"pooling_strategy {shown(get('pooling_strategy'))}: only 'mean' exists",
     )
-    first_name = get("embedder")
-    second_name = get("dataset_backbone") or first_name
     if backbone is None:
-        backbone = _known(second_name)
-        first_backbone = first_backbone if first_backbone is not None else _known(first_name)
-    first = _backbone(
-        first_backbone if first_backbone is not None else backbone,
-        variant,
-        get("limit_layers_first_stage"),
-    )
+        backbone = _known(get("dataset_backbone") or get("embedder"))
+        first_backbone = _known(get("embedder")) if first_backbone is None else first_backbone
+    first_backbone = backbone if first_backbone is None else first_backbone
+    first = _backbone(first_backbone, variant, get("limit_layers_first_stage"))
     second = _backbone(backbone, variant, get("limit_layers"))
     dropout = float(get("transductive_sequence_dropout_prob") or 0.0)
     size = int(get("transductive_corpus_size") or 1)
@@ -197,13 +179,13 @@ def published_config(
     agnostic = bool(get("disable_transductive_rotary_embedding", True)) and variant != "v2"
     instruction = None
     if variant != "hub" and get("pool_ignore_instruction_tokens"):
-        marks = (colon_token_id, get("colon_token_id"), _COLON_IDS[second["model_type"]])
-        instruction = next(int(mark) for mark in marks if mark is not None)
+        own = get("colon_token_id")
+        instruction = int(_COLON_IDS[second["model_type"]] if own is None else own)
         size_of_vocabulary = int(second.get("vocab_size", 50368))
         _refuse(
             instruction >= size_of_vocabulary,
             f"pool_ignore_instruction_tokens looks for the token {instruction} (a colon), and the "
-            f"vocabulary has {size_of_vocabulary}: give colon_token_id",
+            f"vocabulary has {size_of_vocabulary}: give colon_token_id in the config",
         )
     pool = "text" if variant == "hub" or get("pool_ignore_contextual_tokens", True) else "all"
     config: ContextualConfig = ContextualConfig(
@@ -311,11 +293,8 @@ class Layout:
             elif len(names) == 1:
                 tensors[names[0]] = tensor
             else:
-                parts = (
-                    list(tensor.chunk(3, dim=0))
-                    if tensor.ndim and tensor.shape[0] % 3 == 0
-                    else [tensor] * 3
-                )
+                fits = tensor.ndim and tensor.shape[0] % 3 == 0
+                parts = list(tensor.chunk(3, dim=0)) if fits else [tensor] * 3
                 if order is not None and tensor.ndim and len(parts[0]) == len(order):
                     parts[:2] = [part[order] for part in parts[:2]]
                 tensors.update(zip(names, parts, strict=True))
@@ -333,9 +312,8 @@ def _row_order(backbone: Mapping[str, Any]) -> Tensor | None:
     first, second = (inside[0::2], inside[1::2]) if interleaved else inside.chunk(2)
     rest_first, rest_second = torch.arange(rotated, head).chunk(2)
     order = torch.cat([first, rest_first, second, rest_second])
-    return torch.cat(
-        [order + number * head for number in range(int(backbone["num_attention_heads"]))]
-    )
+    heads = range(int(backbone["num_attention_heads"]))
+    return torch.cat([order + number * head for number in heads])
 
 
 # --- the authors' forward passes
@@ -458,7 +436,7 @@ class PublishedSecondStage(OtherPooling):
         """
         if context is not None:
             per_document, wanted = self.config.vectors_per_document, self.config.context_tokens
-            tokens = context_as_tokens(context, per_document, self.dim, batch)
+            tokens = self.as_tokens(context, batch)
             count = tokens.shape[1]
             few = self.config.variant == "hub" and count < wanted
             _refuse(

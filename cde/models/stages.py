@@ -35,8 +35,6 @@ from cde.models.attention import ContextCache
 from cde.models.backbones import (
     Masks,
     build_backbone,
-    config_from_dict,
-    family_of,
     masks_of,
     mean_of_parts,
     mean_of_tokens,
@@ -107,28 +105,11 @@ class ContextReader(nn.Module):
         return text + added.to(text.dtype)
 
 
-def context_as_tokens(context: Tensor, per_document: int, dim: int, batch: int) -> Tensor:
-    """Context vectors as tokens, `(1, J, dim)` if a batch shares them, else `(batch, J, dim)`."""
-    shared = 2 if per_document == 1 else 3
-    if context.ndim not in (shared, shared + 1) or context.shape[-1] != dim:
-        part = "" if per_document == 1 else f"{per_document}, "
+def _check_contexts(count: int, batch: int) -> None:
+    if count not in (1, batch):
         raise ValueError(
-            f"the context must be of shape (documents, {part}{dim}), or (batch, documents, "
-            f"{part}{dim}) with one context a text; it is of shape {tuple(context.shape)}"
+            f"{count} contexts for a batch of {batch} texts: give one each, or one for all"
         )
-    if per_document > 1 and context.shape[-2] != per_document:
-        raise ValueError(
-            f"the model takes {per_document} vectors a context document; this context has "
-            f"{context.shape[-2]}"
-        )
-    tokens = context[None] if context.ndim == shared else context
-    tokens = tokens.flatten(1, 2) if per_document > 1 else tokens
-    if len(tokens) not in (1, batch):
-        raise ValueError(
-            f"{len(tokens)} contexts were given for a batch of {batch} texts: one each, or "
-            "one for all"
-        )
-    return tokens
 
 
 def _two_layers(inner: int, outer: int, activation: nn.Module) -> nn.Sequential:
@@ -147,11 +128,9 @@ class FirstStage(nn.Module):
 
     def __init__(self, config: ContextualConfig, dim: int) -> None:
         super().__init__()
-        backbone = config_from_dict(config.first_backbone or {})
         self.parts = config.vectors_per_document
-        self.family = family_of(backbone)
-        self.backbone = build_backbone(backbone, config.dropout)
-        inner = backbone.hidden_size
+        self.family, self.backbone = build_backbone(config.first_backbone, config.dropout)
+        inner = self.backbone.config.hidden_size
         if config.first_stage_mlp:
             self.mlp: nn.Module = _two_layers(inner, dim, nn.GELU())
         elif inner != dim:
@@ -202,11 +181,9 @@ class SecondStage(nn.Module):
 
     def __init__(self, config: ContextualConfig) -> None:
         super().__init__()
-        backbone = config_from_dict(config.second_backbone or {})
         self.config = config
-        self.family = family_of(backbone)
-        self.backbone = build_backbone(backbone, config.dropout)
-        self.dim = dim = int(backbone.hidden_size)
+        self.family, self.backbone = build_backbone(config.second_backbone, config.dropout)
+        self.dim = dim = int(self.backbone.config.hidden_size)
         self.prompt_projection: nn.Module | None = None
         if config.soft_prompt_tokens:
             self.prompt_projection = _two_layers(dim, dim * config.soft_prompt_tokens, nn.ReLU())
@@ -225,11 +202,10 @@ class SecondStage(nn.Module):
         attention_mask: Tensor | None = None,
         context: Tensor | ContextCache | None = None,
         null_context: bool = False,
-        one_pass: bool = False,
     ) -> Tensor:
         """Embeddings of texts in a context, before normalisation."""
         input_ids, mask = to_the_left(input_ids, attention_mask)
-        text, before = self.hidden_states(input_ids, mask, context, null_context, one_pass)
+        text, before = self.hidden_states(input_ids, mask, context, null_context)
         return self.project(self.pool(input_ids, mask, text, before))
 
     def hidden_states(
@@ -238,42 +214,32 @@ class SecondStage(nn.Module):
         mask: Tensor | None,
         context: Tensor | ContextCache | None,
         null_context: bool = False,
-        one_pass: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Last hidden states of text, `(batch, T, dim)`, and of what stands before it in the
         sequence; texts end padded.
         """
         cache, vectors = (context, None) if isinstance(context, ContextCache) else (None, context)
-        if cache is not None and self.config.attention != "cached":
-            raise ValueError(
-                "cached keys and values are for attention 'cached'; this model's is "
-                f"{self.config.attention!r}"
-            )
-        if cache is not None and null_context:
-            raise ValueError(
-                "a cached context is what it is: give null_context=True to cache_context instead"
-            )
-        if self.reader is not None:  # "gated": text tokens read the context, and stand alone
-            hidden = self.normalise(self.embed(input_ids))
-            if vectors is not None and not null_context:
-                hidden = self._read(self.reader, hidden, vectors)
-            text = self.layers(hidden, mask)
-            return text, text[:, :0]
         batch = len(input_ids)
-        if cache is None:
+        if cache is not None:
+            self._require_cached()
+            if null_context:
+                raise ValueError(
+                    "a cached context is as it is: give null_context=True to cache_context"
+                )
+        if self.config.attention == "full":
             tokens = self.context_tokens(vectors, null_context, batch)
-            if self.config.attention == "full" or one_pass:
-                return self._in_sequence(tokens, input_ids, mask)
-            cache = self._cache(tokens)  # "cached": the text stands alone, with keys and values
-        if cache.contexts not in (1, batch):
-            raise ValueError(
-                f"{cache.contexts} contexts for a batch of {batch} texts: give one each, or "
-                "one for all"
-            )
-        text = self.layers(self.normalise(self.embed(input_ids)), mask, cache=cache)
+            return self.in_sequence(tokens, input_ids, mask)
+        if self.config.attention == "cached":  # the text stands alone, with keys and values
+            cache = self.cache_context(vectors, null_context) if cache is None else cache
+            _check_contexts(cache.contexts, batch)
+        hidden = self.normalise(self.embed(input_ids))
+        if self.reader is not None and vectors is not None and not null_context:
+            tokens = self.as_tokens(vectors, batch)
+            hidden = self.reader(hidden, tokens, self._dropped(tokens))
+        text = self.layers(hidden, mask, cache=cache)
         return text, text[:, :0]
 
-    def _in_sequence(
+    def in_sequence(
         self, context: Tensor, input_ids: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """[context | soft prompt | text] through all layers."""
@@ -283,11 +249,6 @@ class SecondStage(nn.Module):
         count = hidden.shape[1] - text.shape[1]
         hidden = self.layers(hidden, mask, count)
         return hidden[:, count:], hidden[:, :count]
-
-    def _read(self, reader: ContextReader, text: Tensor, context: Tensor) -> Tensor:
-        """Text tokens that have read the context through the gate."""
-        tokens = context_as_tokens(context, self.config.vectors_per_document, self.dim, len(text))
-        return reader(text, tokens, self._dropped(tokens))  # type: ignore[no-any-return]
 
     def embed(self, input_ids: Tensor) -> Tensor:
         """Token vectors of texts, `(batch, T, dim)`, positions added where they are learned."""
@@ -332,12 +293,6 @@ class SecondStage(nn.Module):
         """
         return (places - before).clamp(min=0)
 
-    def window_beside_context(self) -> bool:
-        """Whether local windows have to spare context tokens, which takes a mask over pairs of
-        tokens.
-        """
-        return self.window_spares_context and self.family.window(self.backbone) is not None
-
     def pool(self, input_ids: Tensor, mask: Tensor | None, text: Tensor, before: Tensor) -> Tensor:
         """The mean over a text's own tokens, `(batch, dim)` float32."""
         return mean_of_tokens(text, mask)
@@ -350,12 +305,31 @@ class SecondStage(nn.Module):
 
     # --- the context
 
+    def as_tokens(self, context: Tensor, batch: int) -> Tensor:
+        """Context vectors as tokens, `(1, J, dim)` if texts share them, else `(batch, J, dim)`."""
+        per_document, dim = self.config.vectors_per_document, self.dim
+        shared = 2 if per_document == 1 else 3
+        if context.ndim not in (shared, shared + 1) or context.shape[-1] != dim:
+            part = "" if per_document == 1 else f"{per_document}, "
+            raise ValueError(
+                f"the context must be of shape (documents, {part}{dim}), or (batch, documents, "
+                f"{part}{dim}) with one context a text; it is of shape {tuple(context.shape)}"
+            )
+        if per_document > 1 and context.shape[-2] != per_document:
+            raise ValueError(
+                f"the model takes {per_document} vectors a context document; this context has "
+                f"{context.shape[-2]}"
+            )
+        tokens = context[None] if context.ndim == shared else context
+        tokens = tokens.flatten(1, 2) if per_document > 1 else tokens
+        _check_contexts(len(tokens), batch)
+        return tokens
+
     def context_tokens(self, context: Tensor | None, null_context: bool, batch: int) -> Tensor:
         """The context as tokens of M2, checked, with sequence dropout in training."""
         if context is None:
             return self.null_tokens(self.config.context_tokens)[None]
-        tokens = context_as_tokens(context, self.config.vectors_per_document, self.dim, batch)
-        tokens = tokens.to(self._reference().dtype)
+        tokens = self.as_tokens(context, batch).to(self.backbone.dtype)
         if null_context:
             return self.null_tokens(tokens.shape[1])[None]
         # each text draws its own; a cache that texts share shares its draw
@@ -386,23 +360,17 @@ class SecondStage(nn.Module):
         """The learned tokens between context and text, `(soft_prompt_tokens, dim)`; the same for
         every text.
         """
-        reference = self._reference()
+        one = torch.ones(1, self.dim, dtype=self.backbone.dtype, device=self.backbone.device)
         if self.prompt_projection is None:
-            return reference.new_zeros(0, self.dim)
-        prompt: Tensor = self.prompt_projection(reference.new_ones(1, self.dim))
+            return one[:0]
+        prompt: Tensor = self.prompt_projection(one)
         return prompt.reshape(-1, self.dim)
 
     def cache_context(self, context: Tensor | None, null_context: bool = False) -> ContextCache:
         """The context's keys and values in every layer, for the pattern `cached`; computed once."""
-        if self.config.attention != "cached":
-            raise ValueError(
-                f"keys and values are for attention 'cached'; with {self.config.attention!r} there "
-                "is nothing to cache"
-            )
-        contexts = 1 if context is None else len(context)
-        return self._cache(self.context_tokens(context, null_context, contexts))
-
-    def _cache(self, tokens: Tensor) -> ContextCache:
+        self._require_cached()
+        contexts = 1 if context is None else context.shape[:1].numel()
+        tokens = self.context_tokens(context, null_context, contexts)
         prompt = self.soft_prompt()[None].expand(len(tokens), -1, -1)
         hidden = self.normalise(torch.cat([tokens, prompt], dim=1))
         cache = ContextCache(hidden.shape[1], len(tokens))
@@ -414,14 +382,17 @@ class SecondStage(nn.Module):
             self.family.run(self.backbone, hidden, masks, positions, **options)
         return cache
 
+    def _require_cached(self) -> None:
+        if self.config.attention != "cached":
+            raise ValueError(
+                "keys and values of a context are for attention 'cached'; this model's is "
+                f"{self.config.attention!r}"
+            )
+
     def match_reader(self) -> None:
         """Fit a gated reader's queries and keys to the backbone's word embeddings of now."""
         if self.reader is not None:
             words = self.backbone.config.vocab_size
-            every = torch.arange(words, device=self._reference().device)[:, None]
+            every = torch.arange(words, device=self.backbone.device)[:, None]
             with torch.no_grad():
                 self.reader.match(self.normalise(self.embed(every))[:, 0])
-
-    def _reference(self) -> Tensor:
-        parameter: Tensor = next(self.backbone.parameters())
-        return parameter

@@ -22,7 +22,7 @@ from transformers import AutoModel
 from transformers.utils import logging
 
 from cde.data.readers import notice_being_offline
-from cde.models.backbones import check_family, family_of, truncate
+from cde.models.backbones import family_of, truncate
 from cde.surrogate import minilm_folder
 from cde.validation import shown
 
@@ -32,7 +32,6 @@ __all__ = [
     "fill",
     "read_config",
     "read_weights",
-    "tie",
     "with_minilm_rows",
     "without_minilm_rows",
 ]
@@ -53,12 +52,10 @@ def without_minilm_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     bit, is replaced by its other rows and their numbers. All else stays as it is.
     """
     kept = dict(tensors)
-    names = [name for name, tensor in tensors.items() if _alike(name, tensor)]
-    if not names:
-        return kept
-    known = _known()
-    for name in names:
-        table = tensors[name].detach().cpu()
+    for name, tensor in tensors.items():
+        if not name.endswith(_WORD_ROWS) or tensor.dtype != torch.float32:
+            continue
+        table, known = tensor.detach().cpu(), _known()
         if table.shape != known.shape:
             continue
         # as whole numbers: 0.0 equals -0.0, and a NaN equals nothing
@@ -68,10 +65,6 @@ def without_minilm_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             del kept[name]
             kept[name + _CHANGED], kept[name + _VALUES] = rows, table[rows.long()]
     return kept
-
-
-def _alike(name: str, tensor: Tensor) -> bool:
-    return name.endswith(_WORD_ROWS) and tensor.ndim == 2 and tensor.dtype == torch.float32
 
 
 def with_minilm_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -96,12 +89,6 @@ def with_minilm_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 _ONE, _INDEX, _TORCH = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
-#: what each family calls its word embeddings
-_WORDS = {
-    "bert": "word_embeddings",
-    "nomic_bert": "word_embeddings",
-    "modernbert": "tok_embeddings",
-}
 
 
 def fetch_folder(path_or_repository: str | Path, revision: str | None = None) -> Path:
@@ -119,14 +106,11 @@ def fetch_folder(path_or_repository: str | Path, revision: str | None = None) ->
     try:
         patterns = ["*.json", "*.safetensors", "*.txt", "*.model"]
         return Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
-    except (
-        Exception
-    ) as error:  # the Hub's client raises a dozen kinds; all mean that there is no model
+    except Exception as error:  # of a dozen kinds; all mean that there is no model
         raise ConnectionError(
             f"no model {shown(name)}: it is no folder here, and the Hub has none of that name or "
-            "is out of reach "
-            f"({type(error).__name__}). Accepted are 'minilm' (offline), the path of a folder, or "
-            "a Hub repository"
+            f"is out of reach ({type(error).__name__}). Accepted are 'minilm' (offline), the path "
+            "of a folder, or a Hub repository"
         ) from error
 
 
@@ -135,13 +119,17 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no model: there is no config.json in it")
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
+    values = _json(path)
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold an object; it holds a {type(values).__name__}")
     return values
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no JSON: {error}") from error
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
@@ -152,11 +140,8 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     if (folder / _INDEX).is_file():
         names = _weight_parts(folder / _INDEX)
     elif not (folder / _ONE).is_file():
-        hint = (
-            f"; {_TORCH} is not read, since it can run code: convert it"
-            if (folder / _TORCH).is_file()
-            else ""
-        )
+        unread = f"; {_TORCH} is not read, since it can run code: convert it"
+        hint = unread if (folder / _TORCH).is_file() else ""
         raise FileNotFoundError(f"{folder} holds no weights: neither {_ONE} nor {_INDEX}{hint}")
     tensors: dict[str, Tensor] = {}
     for name in names:
@@ -173,16 +158,11 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 def _weight_parts(index: Path) -> list[str]:
     """Names of the files that an index of weights lists."""
-    try:
-        values = json.loads(index.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{index} is no JSON: {error}") from error
+    values = _json(index)
     listed = values.get("weight_map") if isinstance(values, dict) else None
-    if (
-        not isinstance(listed, dict)
-        or not listed
-        or not all(isinstance(name, str) for name in listed.values())
-        or not all(re.fullmatch(r"[^/\\\0]*\.safetensors", name) for name in listed.values())
+    if not (isinstance(listed, dict) and listed) or not all(
+        isinstance(name, str) and re.fullmatch(r"[^/\\\0]*\.safetensors", name)
+        for name in listed.values()
     ):
         raise ValueError(
             f'{index} must hold an object with "weight_map", an object of tensor names → names of '
@@ -199,32 +179,27 @@ def fill(
     unplaced: Sequence[str] = (),
 ) -> None:
     """Copy tensors into a model: each must have its place and each place its tensor."""
-    called = names or {}
-    expected = model.state_dict()
-    known = {name: tensor for name, tensor in tensors.items() if name in expected}
+    places = model.state_dict()
+    called = {name: name for name in (*places, *tensors)} | dict(names or {})
+    both = [
+        (called[name], tensor, places[name]) for name, tensor in tensors.items() if name in places
+    ]
     problems = {
-        "missing": [called.get(name, name) for name in expected if name not in tensors],
-        "unexpected": [
-            *(called.get(name, name) for name in tensors if name not in expected),
-            *unplaced,
-        ],
+        "missing": [called[name] for name in places if name not in tensors],
+        "unexpected": [*(called[name] for name in tensors if name not in places), *unplaced],
         "of another shape": [
-            f"{called.get(name, name)} {tuple(tensor.shape)}, expected "
-            f"{tuple(expected[name].shape)}"
-            for name, tensor in known.items()
-            if tensor.shape != expected[name].shape
+            f"{name} {tuple(tensor.shape)}, expected {tuple(place.shape)}"
+            for name, tensor, place in both
+            if tensor.shape != place.shape
         ],
         "with NaN or infinite numbers": [
-            called.get(name, name)
-            for name, tensor in known.items()
-            if not bool(torch.isfinite(tensor).all())
+            name for name, tensor, _ in both if not bool(torch.isfinite(tensor).all())
         ],
         # copying would cast them: quantised weights come out as numbers that mean something else
         "of another kind of number": [
-            f"{called.get(name, name)} {str(tensor.dtype).removeprefix('torch.')}, expected "
-            f"{str(expected[name].dtype).removeprefix('torch.')}"
-            for name, tensor in known.items()
-            if tensor.is_floating_point() != expected[name].is_floating_point()
+            f"{name} {tensor.dtype}, expected {place.dtype}".replace("torch.", "")
+            for name, tensor, place in both
+            if tensor.is_floating_point() != place.is_floating_point()
         ],
     }
     lines = [
@@ -237,25 +212,12 @@ def fill(
     model.load_state_dict(dict(tensors))
 
 
-def tie(tensors: dict[str, Tensor], families: Sequence[str], second_wins: bool = False) -> None:
-    """Put word embeddings that two stages share under both of their names, where they are there."""
-    first, second = (
-        f"{stage}.backbone.embeddings.{_WORDS[family]}.weight"
-        for stage, family in zip(("first_stage", "second_stage"), families, strict=True)
-    )
-    for name, other in ((first, second), (second, first)):
-        if name in tensors:
-            tensors.setdefault(other, tensors[name])
-    if second_wins and second in tensors:
-        tensors[first] = tensors[second]
-
-
 def backbone_weights(
     path_or_repository: str | Path, layers: int | None = None, least: int = 1
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Config dictionary and tensors of a pretrained backbone, of its first `layers` layers."""
     folder = fetch_folder(path_or_repository)
-    check_family(read_config(folder).get("model_type"))
+    family = family_of(read_config(folder).get("model_type"))
     level = logging.get_verbosity()
     logging.set_verbosity_error()  # a pooler or a language-modelling head is left behind on purpose
     logging.disable_progress_bar()
@@ -275,12 +237,7 @@ def backbone_weights(
             f"the weights of {path_or_repository} do not fit the model.\nmissing: "
             f"{', '.join(sorted(missing))}"
         )
-    family = family_of(model.config)
     values = truncate(model.config.to_dict(), layers, least)
     del model.get_submodule(family.layers)[values["num_hidden_layers"] :]
-    tensors = {
-        name: tensor
-        for name, tensor in model.state_dict().items()
-        if not name.startswith("pooler.")
-    }
-    return values, tensors
+    tensors = model.state_dict().items()
+    return values, {name: tensor for name, tensor in tensors if not name.startswith("pooler.")}

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -31,6 +31,7 @@ from cde.validation import (
     array_of_numbers,
     called,
     checked_ids,
+    checked_instance,
     checked_number,
     checked_switch,
     checked_text,
@@ -51,13 +52,7 @@ __all__ = [
     "search",
 ]
 
-_TREC_NAMES = {
-    "ndcg": "ndcg_cut",
-    "map": "map_cut",
-    "recall": "recall",
-    "p": "P",
-    "mrr": "recip_rank",
-}
+_TREC_NAMES = {"ndcg": "ndcg_cut", "map": "map_cut", "recall": "recall", "p": "P"}
 
 
 def search(
@@ -92,14 +87,10 @@ def search(
     depth, block = checked_whole(depth, "depth"), checked_whole(block, "block")
     query_vectors = array_of_numbers(query_vectors, "query_vectors")
     document_vectors = array_of_numbers(document_vectors, "document_vectors")
-    if (
-        query_vectors.ndim != 2
-        or document_vectors.ndim != 2
-        or query_vectors.shape[1] != document_vectors.shape[1]
-    ):
+    shapes = query_vectors.shape, document_vectors.shape
+    if [len(shape) for shape in shapes] != [2, 2] or shapes[0][1] != shapes[1][1]:
         raise ValueError(
-            f"queries {query_vectors.shape} and documents {document_vectors.shape} must be (n, "
-            "dim) and (m, dim)"
+            f"queries {shapes[0]} and documents {shapes[1]} must be (n, dim) and (m, dim)"
         )
     for name, vectors in (("queries", query_vectors), ("documents", document_vectors)):
         if not (finite := np.isfinite(vectors).all(axis=1)).all():
@@ -108,17 +99,15 @@ def search(
                 f"which the first is row {finite.argmin()}"
             )
     depth = min(depth, len(document_vectors))
-    if len(query_vectors) == 0 or depth == 0:
-        return np.zeros((len(query_vectors), depth), np.float32), np.zeros(
-            (len(query_vectors), depth), np.int64
-        )
+    scores = np.empty((len(query_vectors), depth), np.float32)
+    positions = np.empty((len(query_vectors), depth), np.int64)
+    if scores.size == 0:
+        return scores, positions
     import torch
 
     device = compute_device(device)
     queries = torch.as_tensor(np.asarray(query_vectors, dtype=np.float32))
     documents = torch.as_tensor(np.asarray(document_vectors, dtype=np.float32))
-    scores = np.empty((len(queries), depth), np.float32)
-    positions = np.empty((len(queries), depth), np.int64)
     title = f"searching {len(documents):,} documents"
     for start in progress(range(0, len(queries), block), title, unit="blocks of queries"):
         some = queries[start : start + block].to(device)
@@ -152,7 +141,7 @@ def rank(encoder: System, retrieval_set: RetrievalSet, depth: int = 1000) -> Ran
         >>> list(rank(BM25(), toy)["q"])
         ['d1']
     """
-    _check_set(retrieval_set)
+    checked_instance(retrieval_set, RetrievalSet, "retrieval_set")
     return _prepared(encoder, retrieval_set)(retrieval_set.query_ids, checked_whole(depth, "depth"))
 
 
@@ -160,12 +149,10 @@ def _prepared(
     system: System, retrieval_set: RetrievalSet
 ) -> Callable[[Sequence[str], int], Rankings]:
     """What ranks some of a set's queries to a depth, and embeds nothing twice."""
-    row_of = {query: row for row, query in enumerate(retrieval_set.query_ids)}
-
     if is_ranker(system):
 
         def by_ranker(asked: Sequence[str], depth: int) -> Rankings:
-            some = _asking(retrieval_set, asked)
+            some = retrieval_set.asking(asked)
             return _checked(system.rank(some, depth), some, f"rankings of {called(system)}")
 
         return by_ranker
@@ -173,7 +160,8 @@ def _prepared(
     queries = encoded(encoder, retrieval_set.queries, "queries")
     dim = queries.shape[1] if len(queries) else None
     documents = encoded(encoder, retrieval_set.documents, "documents", dim)
-    ids = np.asarray(retrieval_set.document_ids, dtype=object)
+    ids = retrieval_set.document_ids
+    row_of = {query: row for row, query in enumerate(retrieval_set.query_ids)}
 
     def by_encoder(asked: Sequence[str], depth: int) -> Rankings:
         scores, positions = search(queries[[row_of[query] for query in asked]], documents, depth)
@@ -214,14 +202,10 @@ def rerank(
         >>> list(rerank(BM25(), toy, {"q": {"d1": 0.9, "d2": 0.1}}, depth=1)["q"])
         ['d1']
     """
-    _check_set(retrieval_set)
+    checked_instance(retrieval_set, RetrievalSet, "retrieval_set")
     depth = checked_whole(depth, "depth")
-    kept = {
-        query: list(_best_first(ranking))[:depth]
-        for query, ranking in _checked(
-            candidates, retrieval_set, "candidates", "candidates"
-        ).items()
-    }
+    checked = _checked(candidates, retrieval_set, "candidates", "candidates")
+    kept = {query: list(_best_first(ranking))[:depth] for query, ranking in checked.items()}
     if is_ranker(encoder):
         whole = rank(encoder, retrieval_set, max(1, len(retrieval_set.documents)))
         return {
@@ -229,14 +213,13 @@ def rerank(
             for query, some in kept.items()
         }
     encoder = as_encoder(encoder)
-    place = {document: row for row, document in enumerate(retrieval_set.document_ids)}
     wanted = {document for some in kept.values() for document in some}
     if not wanted:
         return {query: {} for query in kept}
-    embedded = sorted(wanted, key=place.__getitem__)
-    row_of = {document: row for row, document in enumerate(embedded)}
-    queries = encoded(encoder, retrieval_set.queries, "queries")
-    texts = [retrieval_set.documents[place[document]] for document in embedded]
+    corpus = zip(retrieval_set.document_ids, retrieval_set.documents, strict=True)
+    text_of = {document: text for document, text in corpus if document in wanted}
+    row_of = {document: row for row, document in enumerate(text_of)}
+    queries, texts = encoded(encoder, retrieval_set.queries, "queries"), list(text_of.values())
     documents = encoded(encoder, texts, "documents", queries.shape[1] if len(queries) else None)
     rankings = {}
     for (query, some), vector in zip(kept.items(), queries, strict=True):
@@ -246,7 +229,11 @@ def rerank(
 
 
 def _best_first(ranking: Mapping[str, float]) -> dict[str, float]:
-    return dict(sorted(ranking.items(), key=_by_rank, reverse=True))
+    # trec_eval keeps scores in single precision: what agrees there is a tie
+    def key(item: tuple[str, float]) -> tuple[float, str]:
+        return float(np.float32(item[1])), item[0]
+
+    return dict(sorted(ranking.items(), key=key, reverse=True))
 
 
 def score_queries(
@@ -272,18 +259,17 @@ def score_queries(
     """
     import pytrec_eval
 
-    _check_set(retrieval_set)
+    checked_instance(retrieval_set, RetrievalSet, "retrieval_set")
     drop_own, cuts = checked_switch(drop_own, "drop_own"), _cuts(metrics)
     kept = _kept(_checked(rankings, retrieval_set, "rankings"), retrieval_set, drop_own)
     qrels = {query: dict(retrieval_set.qrels.get(query, {})) for query in retrieval_set.query_ids}
     columns: dict[str, list[float]] = {}
     for metric, cut in cuts.items():
         kind = metric.partition("@")[0]
-        name = _TREC_NAMES[kind]
-        runs = kept
+        runs, measure = kept, f"{_TREC_NAMES.get(kind)}.{cut}"
         if kind == "mrr":  # trec_eval's reciprocal rank has no cut-off
             runs = {q: dict(list(_best_first(r).items())[:cut]) for q, r in kept.items()}
-        measure = name if kind == "mrr" else f"{name}.{cut}"
+            measure = "recip_rank"
         scored = pytrec_eval.RelevanceEvaluator(qrels, {measure}).evaluate(runs)
         key = measure.replace(".", "_")
         columns[metric] = [scored.get(query, {}).get(key, 0.0) for query in retrieval_set.query_ids]
@@ -315,17 +301,6 @@ def _kept(rankings: Rankings, retrieval_set: RetrievalSet, drop_own: bool) -> Ra
     return kept
 
 
-def _asking(retrieval_set: RetrievalSet, asked: Sequence[str]) -> RetrievalSet:
-    """A set with some of its queries."""
-    if len(asked) == len(retrieval_set.query_ids):
-        return retrieval_set
-    texts = dict(zip(retrieval_set.query_ids, retrieval_set.queries, strict=True))
-    qrels = {query: retrieval_set.qrels[query] for query in asked if query in retrieval_set.qrels}
-    return replace(
-        retrieval_set, query_ids=asked, queries=[texts[query] for query in asked], qrels=qrels
-    )
-
-
 def _scores(
     systems: Sequence[System],
     retrieval_set: RetrievalSet,
@@ -334,7 +309,7 @@ def _scores(
     drop_own: bool,
 ) -> list[pd.DataFrame]:
     """Scores of the judged queries by each system, as trec_eval gives them of whole rankings."""
-    _check_set(retrieval_set)
+    checked_instance(retrieval_set, RetrievalSet, "retrieval_set")
     drop_own, cut = checked_switch(drop_own, "drop_own"), max(_cuts(metrics).values(), default=1)
     judged = [query for query in retrieval_set.query_ids if retrieval_set.qrels.get(query)]
     if not judged:
@@ -347,7 +322,7 @@ def _scores(
             "judgement, and are left out",
             stacklevel=3,
         )
-    asked = _asking(retrieval_set, judged)
+    asked = retrieval_set.asking(judged)
     # so many may be left out of a ranking afterwards: what is excluded, and the query's own
     spare = 1 + max(map(len, asked.excluded.values()), default=0)
     depth = max(checked_whole(depth, "depth"), cut + spare)
@@ -366,11 +341,6 @@ def _scores(
             rankings |= ranked(undecided, len(asked.documents))
         tables.append(score_queries(rankings, asked, metrics, drop_own))
     return tables
-
-
-def _check_set(retrieval_set: object) -> None:
-    if not isinstance(retrieval_set, RetrievalSet):
-        raise TypeError(f"retrieval_set must be a RetrievalSet; it is {shown(retrieval_set)}")
 
 
 def _checked(
@@ -418,11 +388,6 @@ def _finite(query: str, ranking: Mapping[str, float]) -> dict[str, float]:
     return dict(zip(ranking, scores.tolist(), strict=True))
 
 
-def _by_rank(item: tuple[str, float]) -> tuple[float, str]:
-    # trec_eval keeps scores in single precision: what agrees there is a tie
-    return float(np.float32(item[1])), item[0]
-
-
 def evaluate(
     encoder: System,
     retrieval_set: RetrievalSet,
@@ -447,8 +412,7 @@ def evaluate(
     Raises:
         ValueError: an unknown metric, a set without a judged query, or vectors or rankings as for
             `rank`.
-        TypeError: an object that is neither an encoder nor a ranker, or a ranker that gives
-            something else than numbers by query and document.
+        TypeError: as for `rank`.
 
     Example:
         >>> from cde.lexical import BM25
@@ -563,7 +527,7 @@ class Hybrid:
         Documents that a system ranks below `depth` get nothing from it. Ties go to the later id, as
         in trec_eval.
         """
-        _check_set(retrieval_set)
+        checked_instance(retrieval_set, RetrievalSet, "retrieval_set")
         fused: dict[str, dict[str, float]] = {query: {} for query in retrieval_set.query_ids}
         for system in self.systems:
             for query, ranking in rank(system, retrieval_set, depth).items():

@@ -3,16 +3,13 @@ our encoders are such models.
 
 An encoder turns queries and documents into vectors, a ranker ranks a set without any. A model with
 the methods of sentence-transformers (`encode`; `encode_query` and `encode_document` if there are)
-becomes an encoder here. So its own prompts for queries and for documents stand before them, and its
-own `similarity_fn_name` decides: for "cosine" vectors are brought to length 1, for "dot" they stay.
+becomes an encoder here, with its own prompts for queries and for documents; by its own
+`similarity_fn_name`, "cosine" brings vectors to length 1, and "dot" leaves them.
 
 The other way round, `SentenceMethods` gives every encoder of this package the methods of that
-library, with the vectors of `encode_queries` and `encode_documents`, so that code which was written
-for a `SentenceTransformer` takes our encoders too. Two things differ from there, and neither
-changes a ranking by cosine: vectors have length 1 whether asked for or not, and texts are put into
-batches by their length, of which `batch_size` is the upper limit.
-
-Cost: none beside the model's own.
+library, so that code which was written for a `SentenceTransformer` takes our encoders too. Two
+things differ from there, and neither changes a ranking by cosine: vectors have length 1 whether
+asked for or not, and `batch_size` is an upper limit.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ from torch.nn.functional import normalize
 
 from cde.data import RetrievalSet
 from cde.progress import progress, without_bars
-from cde.validation import checked_texts, checked_whole, encodable, unknown
+from cde.validation import as_array, checked_texts, checked_whole, encodable, unknown
 
 __all__ = [
     "EncodeOptions",
@@ -129,12 +126,7 @@ class _Sentences:
 
     def _of(self, given: Any, count: int) -> NDArray[np.float32]:
         """What the model gave for so many texts, as vectors."""
-        if isinstance(given, Tensor) and not given.is_sparse:
-            given = given.detach().cpu().float().numpy()
-        try:
-            vectors = np.asarray(given)
-        except ValueError:  # rows of different lengths: several vectors a text
-            vectors = np.empty((0, 0), object)
+        vectors = as_array(given)
         if vectors.ndim != 2 or len(vectors) != count or vectors.dtype.kind != "f":
             raise TypeError(
                 f"{self!r} cannot be searched: expected one dense vector of floats for each of "
@@ -210,38 +202,25 @@ class SentenceMethods:
         """Unit vectors `(n, dim)` of texts, with the prompt of their role before them."""
 
     def encode(self, inputs: str | Sequence[str], **options: Unpack[EncodeOptions]) -> Any:
-        """Vectors of texts, with no prompt unless one is named.
-
-        Returns:
-            Float32: an array `(n, dim)`, or a tensor, or a list of tensors, as the options say. For
-            one string, one vector `(dim,)`.
+        """Vectors of texts, with no prompt unless one is named: float32, an array `(n, dim)`, a
+        tensor, or a list of tensors, as the options say; for one string, one vector `(dim,)`.
         """
         return self._encoded(inputs, "", options)
 
     def encode_query(self, inputs: str | Sequence[str], **options: Unpack[EncodeOptions]) -> Any:
-        """Vectors of queries, those of `encode_queries`; arguments and result as for `encode`."""
+        """Vectors of queries, those of `encode_queries`; the rest is as for `encode`."""
         return self._encoded(inputs, "query", options)
 
     def encode_document(self, inputs: str | Sequence[str], **options: Unpack[EncodeOptions]) -> Any:
-        """Vectors of documents, those of `encode_documents`; arguments and result as for
-        `encode`.
-        """
+        """Vectors of documents, those of `encode_documents`; the rest is as for `encode`."""
         return self._encoded(inputs, "document", options)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
-        """Cosines of all vectors with all others.
-
-        Returns:
-            `(n, m)` float32.
-        """
+        """Cosines of all vectors with all others, `(n, m)` float32."""
         return _unit(embeddings1) @ _unit(embeddings2).T
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
-        """The cosine of each vector with the other in its place.
-
-        Returns:
-            `(n,)` float32.
-        """
+        """The cosine of each vector with the other in its place, `(n,)` float32."""
         return (_unit(embeddings1) * _unit(embeddings2)).sum(dim=-1)
 
     def _encoded(self, inputs: Any, role: Role, options: EncodeOptions) -> Any:
@@ -277,5 +256,5 @@ class SentenceMethods:
 def _unit(vectors: Any) -> Tensor:
     if isinstance(vectors, (list, tuple)) and len(vectors) and isinstance(vectors[0], Tensor):
         vectors = torch.stack(list(vectors))
-    tensor = torch.as_tensor(np.asarray(vectors) if not isinstance(vectors, Tensor) else vectors)
+    tensor = vectors if isinstance(vectors, Tensor) else torch.as_tensor(np.asarray(vectors))
     return normalize(tensor.float(), dim=-1).reshape(-1, tensor.shape[-1])

@@ -17,7 +17,6 @@ _Count = Annotated[Whole, Field(ge=1, le=_MOST)]
 _CountOrZero = Annotated[Whole, Field(ge=0, le=_MOST)]
 _Above0 = Annotated[Number, Field(gt=0)]
 
-
 #: settings that came after the first records
 _LATER = (
     "context_from",
@@ -49,6 +48,7 @@ class TrainConfig:
         model: further settings of `BiEncoderConfig` or `ContextualConfig` (`first_stage_mlp`, …).
         attention: of a contextual encoder, "full", "cached" or "gated".
         context_size: context documents, shared by the texts of a batch.
+        vectors_per_document: that the second stage reads of each.
         context_from: "batch", as the paper has it (§4.2): the context is drawn from the documents
             of the batch, so that a query's own document may stand in it. "apart": from documents
             of the same cluster or source that no row of the batch has. "fixed": the same documents
@@ -144,8 +144,7 @@ class TrainConfig:
     def _fits_together(self) -> TrainConfig:
         if self.filter_epsilon is not None and self.filter_threshold is not None:
             raise ValueError(
-                "filter_epsilon is relative and filter_threshold absolute: set one, and the other "
-                "to None"
+                "of filter_epsilon and filter_threshold set one, and the other to None"
             )
         drawn = self.architecture == "contextual" and self.context_from == "batch"
         if drawn and self.context_size > self.batch_size:
@@ -153,37 +152,43 @@ class TrainConfig:
                 f"the context is drawn from the batch: context_size {self.context_size} is more "
                 f"than batch_size {self.batch_size}"
             )
-        gated = self.architecture == "contextual" and self.attention == "gated"
-        if self.trains == "reader" and not gated:
-            raise ValueError(
-                "trains='reader' needs a contextual encoder with attention='gated'; this is a "
-                f"{self.architecture} encoder with attention={self.attention!r}"
-            )
-        if self.trains == "reader" and self.null_share:
-            raise ValueError(
-                "trains='reader' learns nothing from a batch without context: null_share must be "
-                f"0; it is {self.null_share}"
-            )
+        if self.trains == "reader":
+            if (self.architecture, self.attention) != ("contextual", "gated"):
+                raise ValueError(
+                    "trains='reader' needs a contextual encoder with attention='gated'; this is a "
+                    f"{self.architecture} encoder with attention={self.attention!r}"
+                )
+            if self.null_share:
+                raise ValueError(
+                    "trains='reader' learns nothing from a batch without context: null_share must "
+                    f"be 0; it is {self.null_share}"
+                )
         if doubled := sorted({field.name for field in fields(self)} & set(self.model)):
             raise ValueError(f"set {', '.join(doubled)} beside model, not in it")
         if not self.model:
             return self
         from cde.models.configuration import BiEncoderConfig, ContextualConfig, check_settings
 
-        encoder = BiEncoderConfig if self.architecture == "bi-encoder" else ContextualConfig
+        encoder: Any = BiEncoderConfig
+        beside: dict[str, Any] = {}
+        if self.architecture == "contextual":
+            encoder = ContextualConfig
+            beside = {"context_size": self.context_size, "attention": self.attention}
         try:
             check_settings(encoder, self.model)
-            # their values too, beside what they are used with
-            used = {"context_size": self.context_size, "attention": self.attention}
-            encoder(**({} if encoder is BiEncoderConfig else used) | self.model)
+            encoder(**beside | self.model)
         except ValueError as error:
             raise ValueError(f"model: {error}") from None
         return self
 
     def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self._given().items())
+        return f"TrainConfig({given})"
+
+    def _given(self) -> dict[str, Any]:
+        """The settings that are not at their default."""
         defaults = asdict(type(self)())
-        given = {name: value for name, value in asdict(self).items() if value != defaults[name]}
-        return f"TrainConfig({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+        return {name: value for name, value in asdict(self).items() if value != defaults[name]}
 
     @property
     def warmup(self) -> int:
@@ -204,11 +209,11 @@ class TrainConfig:
         """The settings as a dictionary that JSON can hold, those of `_LATER` only where they are
         not at their default: a run is stored under its hash, and stays the run that it was.
         """
-        defaults = type(self)()
+        given = self._given()
         return {
             name: value
             for name, value in asdict(self).items()
-            if name not in _LATER or value != getattr(defaults, name)
+            if name not in _LATER or name in given
         }
 
     @classmethod

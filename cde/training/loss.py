@@ -82,12 +82,12 @@ def source_of(given: object, name: str) -> tuple[str, str]:
     except (OSError, TypeError) as error:
         raise ValueError(
             f"{name} must be a function whose source can be read, or functools.partial of one with "
-            f"numbers and texts, since a run is kept under it; this is {shown(given)}"
+            f"numbers and texts; it is {shown(given)}"
         ) from error
     if function.__closure__:
         raise ValueError(
-            f"{name} uses variables of the function around it, which its source does not show: "
-            "make them arguments, and give them with functools.partial"
+            f"{name} uses variables of the function around it: make them arguments, and give them "
+            "with functools.partial"
         )
     return source, settings
 
@@ -120,9 +120,9 @@ def contrastive_loss(
         A `ContrastiveLoss`.
 
     Raises:
-        ValueError: shapes that do not fit, a temperature of 0 or below or that is no number, a
-            `symmetric` that is neither true nor false, a query without a labelled
-            document, or (symmetric) one of the first n documents without a labelled query.
+        ValueError: shapes that do not fit, a temperature that is not a number above 0, a query
+            without a labelled document, or (symmetric) one of the first n documents without a
+            labelled query.
 
     Example:
         >>> loss = contrastive_loss(torch.eye(2), torch.eye(2))
@@ -130,16 +130,11 @@ def contrastive_loss(
         (0.0, 1.0)
     """
     n, m = len(queries), len(documents)
-    if (
-        queries.ndim != 2
-        or documents.ndim != 2
-        or queries.shape[1] != documents.shape[1]
-        or not 0 < n <= m
-    ):
+    tables = queries.ndim == documents.ndim == 2 and queries.shape[1] == documents.shape[1]
+    if not tables or not 0 < n <= m:
         raise ValueError(
-            f"queries {tuple(queries.shape)} and documents {tuple(documents.shape)} must be (n, "
-            "dim) and (m, dim), "
-            "m >= n > 0"
+            f"queries {tuple(queries.shape)} and documents {tuple(documents.shape)} must be "
+            "(n, dim) and (m, dim), m >= n > 0"
         )
     symmetric = checked_switch(symmetric, "symmetric")
     if checked_number(hardness, "hardness") < 0:
@@ -155,16 +150,12 @@ def contrastive_loss(
         raise ValueError("a query has no labelled document among `positives`")
     if symmetric and positives is not None and not bool(positives[:, :n].any(dim=0).all()):
         raise ValueError(
-            "a symmetric loss needs a labelled query for each of the first n documents of "
-            "`positives`"
+            "a symmetric loss needs a labelled query for each of the first n documents of positives"
         )
     # in float32 whatever the encoder computed in: at a temperature of 0.02 bfloat16 rounds logits
     # to 0.2
     with torch.autocast(queries.device.type, enabled=False):
-        queries, documents = (
-            normalize(queries.float(), dim=-1),
-            normalize(documents.float(), dim=-1),
-        )
+        queries, documents = (normalize(rows.float(), dim=-1) for rows in (queries, documents))
         scales = temperature, hardness
         loss, accuracy, left_out = _mean_loss(queries, documents, scales, masked, positives)
         if symmetric:
@@ -208,26 +199,22 @@ def _loss_of_rows(
     rows: slice,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Summed loss of a block of queries, how many are right, and how many negatives are masked."""
-    queries = queries[rows]
+    temperature, hardness = scales
+    cosines = queries[rows] @ documents.T
     # made here, so that the masks too are one block's at a time
     if positives is None:
-        labelled = torch.zeros(
-            len(queries), len(documents), dtype=torch.bool, device=queries.device
-        )
+        labelled = torch.zeros_like(cosines, dtype=torch.bool)
         labelled.diagonal(rows.start).fill_(True)
     else:
-        labelled = positives[rows].bool()
+        labelled = positives[rows]
     left_out = torch.zeros_like(labelled) if masked is None else masked[rows] & ~labelled
-    temperature, hardness = scales
-    cosines = queries @ documents.T
     logits = cosines / temperature
     if hardness:
         logits = logits + hardness * cosines.detach().masked_fill(labelled, 0)
     if masked is not None:
         logits = logits.masked_fill(left_out, -_MASKED)
     # cross entropy with a target that is uniform over the labelled documents
-    losses = logits.logsumexp(dim=1) - (logits * labelled).sum(dim=1) / torch.count_nonzero(
-        labelled, dim=1
-    )
+    target = (logits * labelled).sum(dim=1) / torch.count_nonzero(labelled, dim=1)
+    losses = logits.logsumexp(dim=1) - target
     best = cosines.detach().masked_fill(left_out, -_MASKED).argmax(dim=1, keepdim=True)
     return losses.sum(), labelled.gather(1, best).sum(), torch.count_nonzero(left_out)

@@ -7,42 +7,27 @@ run and every process draw the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from cde.batching.clustering import cluster_pairs, cluster_vectors
 from cde.batching.negatives import false_negatives, mine_hard_negatives
-from cde.batching.packing import BatchSampler, PlannedBatches
+from cde.batching.packing import BatchSampler, PlannedBatches, positions_of_pairs
 from cde.data import Pairs
 from cde.models.encoder import tokenise
 from cde.surrogate import Surrogate
 from cde.training.configuration import TrainConfig
+from cde.training.processes import Processes
 from cde.training.step import BatchTexts
-from cde.validation import Positions, Vectors, array_of_numbers
+from cde.validation import Positions, Vectors
 
 __all__ = ["Preparation"]
-
-Agreement = Callable[[NDArray[Any]], NDArray[Any]]
-
-
-def positions_of_pairs(given: Any, name: str, pairs: int) -> Positions:
-    """A table of positions of pairs as int64, each of which is there."""
-    table = array_of_numbers(given, name)
-    if table.ndim != 2 or not table.size or table.dtype.kind not in "iu":
-        raise ValueError(
-            f"{name} must be a table of positions of pairs; it has shape {table.shape} and holds "
-            f"{table.dtype}"
-        )
-    if table.min() < 0 or table.max() >= pairs:
-        raise ValueError(
-            f"{name} names pairs {table.min()} to {table.max()}; there are {pairs}, numbered from 0"
-        )
-    return np.ascontiguousarray(table, np.int64)
 
 
 def fixed_context(config: TrainConfig, pairs: int) -> Positions:
@@ -65,8 +50,7 @@ class Preparation:
     """Batches for a run, from pairs.
 
     `hard_negatives` `(n, h)` and `plan` `(steps, batch_size)` are those of `cde.train`, `prefixes`
-    the model's before queries and before documents. `agreed` gives what all processes take for an
-    array that each has made (`Processes.agreed`).
+    the model's before queries and before documents.
     """
 
     def __init__(
@@ -75,21 +59,15 @@ class Preparation:
         pairs: Pairs,
         tokenizer: Any,
         prefixes: tuple[str, str],
-        processes: int = 1,
-        rank: int = 0,
+        processes: Processes | None = None,
         hard_negatives: Positions | None = None,
         plan: Positions | None = None,
-        agreed: Agreement = lambda own: own,
     ) -> None:
-        self.agreed = agreed
         if len(pairs) < config.batch_size:
             raise ValueError(f"{len(pairs)} pairs do not fill one batch of {config.batch_size}")
-        self.config, self.pairs, self.rank, self.processes = config, pairs, rank, processes
+        self.config, self.pairs, self.processes = config, pairs, processes or Processes()
         self.domains = np.asarray(pairs.domains)
-        by_document: dict[str, int] = {}
-        self.groups = np.array(
-            [by_document.setdefault(text, len(by_document)) for text in pairs.documents]
-        )
+        self.groups = pd.factorize(np.asarray(pairs.documents, object))[0]
         self.sources = np.unique(self.domains, return_inverse=True)[1]
         self.clusters = np.zeros(len(pairs), np.int64)
         self.sampler = self._sampler() if plan is None else self._planned(plan)
@@ -107,12 +85,12 @@ class Preparation:
             self.hard = positions_of_pairs(hard_negatives, "hard_negatives", len(pairs))
             if len(self.hard) != len(pairs):
                 raise ValueError(
-                    f"hard_negatives must have a row for each of the {len(pairs)} pairs; they have "
+                    f"hard_negatives must have a row for each of the {len(pairs)} pairs, not "
                     f"{len(self.hard)}"
                 )
         elif config.hard_negatives:
             epsilon = config.filter_epsilon or 0.0
-            self.hard = self.agreed(
+            self.hard = self.processes.agreed(
                 mine_hard_negatives(*self.vectors, config.hard_negatives, pairs.domains, epsilon)
             )
 
@@ -122,13 +100,13 @@ class Preparation:
         surrogate = Surrogate(max_tokens=self.config.surrogate_tokens)
         queries = surrogate.encode_queries(self.pairs.queries)
         documents = surrogate.encode_documents(self.pairs.documents)
-        return self.agreed(queries), self.agreed(documents)
+        return self.processes.agreed(queries), self.processes.agreed(documents)
 
     def _sampler(self) -> BatchSampler:
         config = self.config
         if config.batches in ("cluster", "stratum"):
             # by other machines, pairs between two clusters may fall to the other one
-            self.clusters = self.agreed(self._labels())
+            self.clusters = self.processes.agreed(self._labels())
         labels = self.clusters
         within = {"random": None, "stratum": labels}.get(config.batches, self.domains)
         toured = config.batches == "cluster" and config.order == "tsp"
@@ -139,19 +117,15 @@ class Preparation:
             vectors=self.vectors[1] if toured else None,
             domains=within,
             seed=config.seed,
-            ranks=self.processes,
-            rank=self.rank,
+            ranks=self.processes.count,
+            rank=self.processes.rank,
         )
 
     def _planned(self, plan: Positions) -> PlannedBatches:
-        plan = positions_of_pairs(plan, "plan", len(self.pairs))
-        batches = PlannedBatches(plan, self.processes, self.rank)
-        if batches.batch_size != self.config.batch_size:
-            raise ValueError(
-                f"the plan has batches of {batches.batch_size}, batch_size is "
-                f"{self.config.batch_size}"
-            )
-        return batches
+        plan, size = positions_of_pairs(plan, "plan", len(self.pairs)), self.config.batch_size
+        if plan.shape[1] != size:
+            raise ValueError(f"the plan has batches of {plan.shape[1]}, batch_size is {size}")
+        return PlannedBatches(plan, self.processes.count, self.processes.rank)
 
     def _labels(self) -> Positions:
         settings: dict[str, Any] = {
@@ -162,42 +136,40 @@ class Preparation:
         queries, documents = self.vectors
         if self.config.cluster_by == "pairs":
             return cluster_pairs(queries, documents, **settings)
-        both = [queries, documents]
-        sides = {"queries": [queries], "documents": [documents], "both": both}
+        sides = {"queries": [queries], "documents": [documents], "both": [queries, documents]}
         return cluster_vectors(np.hstack(sides[self.config.cluster_by]), **settings)
 
-    def batches(self) -> Any:
+    def batches(self) -> Iterator[Batch]:
         """Batches for ever, from where the sampler stands."""
         for rows in self.sampler:
-            yield self.batch(self.agreed(rows))
+            yield self.batch(self.processes.agreed(rows))
 
     def batch(self, rows: Positions) -> Batch:
         """The step that trains on these pairs."""
-        config = self.config
-        own = self.sampler.slice(rows)
-        texts = [self.query_ids[row] for row in own] + [
-            self._document(row, config.document_tokens) for row in own
-        ]
-        if self.hard is not None:
-            texts += [self._document(row, config.document_tokens) for row in self.hard[own].ravel()]
+        config, own = self.config, self.sampler.slice(rows)
+        texts = [self.query_ids[row] for row in own]
+        texts += [self._document(row, config.document_tokens) for row in self._columns(own)]
         context = [self._document(row, config.context_tokens) for row in self._context(rows)]
-        return Batch(
-            rows, BatchTexts(texts, context), self.left_out(rows if config.share_negatives else own)
-        )
+        left_out = self.left_out(rows if config.share_negatives else own)
+        return Batch(rows, BatchTexts(texts, context), left_out)
+
+    def _columns(self, rows: Positions) -> Positions:
+        """Whose documents these pairs are compared with: their own, then their hard negatives."""
+        return rows if self.hard is None else np.concatenate([rows, self.hard[rows].ravel()])
 
     def _context(self, rows: Positions) -> Positions:
         """Which pairs' documents are the context of a batch."""
-        config, none = self.config, rows[:0]
+        config = self.config
         if config.architecture != "contextual":
-            return none
+            return rows[:0]
         # which ones depends on the batch, not on what came before
         generator = np.random.default_rng([config.seed, *rows[:4].tolist()])
         candidates = self._apart(rows) if config.context_from == "apart" else rows
         count = min(config.context_size, len(candidates))
         drawn: Positions = generator.choice(candidates, count, replace=False)
         if config.null_share and generator.random() < config.null_share:
-            return none
-        return self.fixed_context if config.context_from == "fixed" else drawn
+            return rows[:0]
+        return fixed_context(config, len(self.pairs)) if config.context_from == "fixed" else drawn
 
     def _apart(self, rows: Positions) -> Positions:
         """Pairs of the batch's clusters whose documents no row of the batch has; of its sources,
@@ -211,21 +183,13 @@ class Preparation:
         if not len(found):
             raise ValueError(
                 f"context_from='apart': all documents of {str(self.domains[rows[0]])!r} stand in "
-                f"one batch of {len(rows)}, and none is left for the context; take smaller "
-                "batches, or leave such sources out"
+                f"one batch of {len(rows)}; take smaller batches, or leave such sources out"
             )
         return found
 
-    @cached_property
-    def fixed_context(self) -> Positions:
-        """`fixed_context` of this run."""
-        return fixed_context(self.config, len(self.pairs))
-
     def left_out(self, rows: Positions) -> NDArray[np.bool_]:
         """Which documents (and hard negatives) of these pairs leave each query's denominator."""
-        hard = np.zeros(0, np.int64) if self.hard is None else self.hard[rows].ravel()
-        columns = np.concatenate([rows, hard])
-        config = self.config
+        config, columns = self.config, self._columns(rows)
         if config.filter_epsilon is not None or config.filter_threshold is not None:
             queries, documents = self.vectors[0][rows], self.vectors[1][columns]
             false = false_negatives(
@@ -235,7 +199,7 @@ class Preparation:
             false = np.zeros((len(rows), len(columns)), np.bool_)
         # the labelled document again, under another pair: no negative, whatever the filter says
         same = self.groups[rows][:, None] == self.groups[columns][None, :]
-        same[np.arange(len(rows)), np.arange(len(rows))] = False
+        np.fill_diagonal(same, False)
         left_out: NDArray[np.bool_] = false | same
         return left_out
 

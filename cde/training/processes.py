@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -103,11 +103,10 @@ class Processes:
         """What process 0 has; what the others have does not count."""
         if self.count == 1:
             return own
-        sent: list[Any] = [own if self.rank == 0 else None]
+        sent = [own]
         with _naming_lost_processes(self.rank):
             dist.broadcast_object_list(sent, device=self.device)
-        value: Value = sent[0]
-        return value
+        return sent[0]
 
     def agreed(self, own: Array) -> Array:
         """An array that all processes made: process 0's, which is sent where others differ."""
@@ -122,15 +121,10 @@ def _patience() -> dict[str, timedelta]:
     given = os.environ.get("CDE_TIMEOUT")
     if not given or "WORLD_SIZE" not in os.environ:
         return {}
-    try:
-        seconds = float(given)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise ValueError(
-            f"CDE_TIMEOUT is {shown(given)}: give a number of seconds above 0, such as 600"
-        )
-    return {"timeout": timedelta(seconds=seconds)}
+    with suppress(ValueError):
+        if 0 < float(given) < float("inf"):
+            return {"timeout": timedelta(seconds=float(given))}
+    raise ValueError(f"CDE_TIMEOUT must be seconds above 0, such as 600; it is {shown(given)}")
 
 
 @contextmanager
@@ -141,9 +135,8 @@ def _naming_lost_processes(rank: int | str) -> Iterator[None]:
     except RuntimeError as error:  # as gloo and NCCL word a connection that is gone
         raise ConnectionError(
             f"process {rank} cannot reach another one: it has ended, or the network between them "
-            "is gone. What the other says of it comes first; then start all processes again with "
-            "the same command, and the run goes on from its last checkpoint "
-            f"({str(error).splitlines()[0][:200]})"
+            "is gone. Start all processes again with the same command, and the run goes on from "
+            f"its last checkpoint ({str(error).splitlines()[0][:200]})"
         ) from error
 
 

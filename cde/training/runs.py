@@ -21,15 +21,16 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 import torch
 from filelock import FileLock
 
+from cde.batching.packing import positions_of_pairs
 from cde.data import Pairs, RetrievalSet, load_pairs
 from cde.hardware import describe, trained_in
 from cde.models import BiEncoder, ContextualEncoder
@@ -50,7 +51,6 @@ from cde.storage import (
 )
 from cde.training import Processes, TrainConfig, Trainer
 from cde.training.loss import Loss, contrastive_loss, loss_key, source_of
-from cde.training.preparation import positions_of_pairs
 from cde.training.trainer import CHECKPOINT
 from cde.validation import checked_instance
 
@@ -66,11 +66,8 @@ _MANIFEST = "run.json"
 _EARLIER = (".checkpoint-????????.pt", ".run-????????.json", "model/.saving-????????")
 
 
-class Tested(Protocol):
-    """How an encoder is tested on the way."""
-
-    def __call__(self, model: Any, tests: Sequence[RetrievalSet]) -> dict[str, float]:
-        """Numbers by name, which join the metrics of the step."""
+#: how an encoder is tested on the way: from it and the tests to numbers by name
+Tested = Callable[[Any, Sequence[RetrievalSet]], dict[str, float]]
 
 
 def ndcg_without_context(model: Any, tests: Sequence[RetrievalSet]) -> dict[str, float]:
@@ -91,12 +88,8 @@ def run_key(
     """The address of a run: a hash of its config, its precision here, its data, the procedure's
     version, and what it starts from, is tested on and is trained by, where these are its own.
     """
-    parts = [
-        json.dumps(config.to_dict(), sort_keys=True),
-        pairs.fingerprint,
-        f"procedure {PROCEDURE}",
-    ]
-    parts.append(trained_in(config.precision))
+    settings, procedure = json.dumps(config.to_dict(), sort_keys=True), f"procedure {PROCEDURE}"
+    parts = [settings, pairs.fingerprint, procedure, trained_in(config.precision)]
     if os.path.isdir(config.start):  # weights, settings and tokenizer
         parts.append(folder_hash(config.start))
     if hard_negatives is not None:
@@ -190,26 +183,19 @@ def stored(key: str, make: Callable[[Path], dict[str, Any]], seed: int) -> Path:
     """The folder of a finished training; it is made first if the store lacks it."""
     folder, processes = cache_folder("runs", key), Processes.connect()
     _check_that_all_want(key, processes)
-    if processes.rank > 0:  # process 0 holds the lock for all; whether the work is done is its word
-        return _shared(folder, make, seed, processes)
-    with FileLock(folder / ".lock"):
-        return _shared(folder, make, seed, processes)
-
-
-def _shared(
-    folder: Path, make: Callable[[Path], dict[str, Any]], seed: int, processes: Processes
-) -> Path:
-    here = float(processes.rank == 0 and _is_whole(folder))
-    if not processes.mean(here) > 0:
-        begun = time.perf_counter()
-        values = make(folder)
-        if processes.rank == 0:
-            made = provenance(time.perf_counter() - begun, seed) | {"processes": processes.count}
-            values = {"key": folder.name, **values, "provenance": made}
-            write_json(folder / _MANIFEST, {**values, "files": _digests(folder)})
-            (folder / CHECKPOINT).unlink(missing_ok=True)
-    if processes.count > 1:
-        _send_to_all(folder, processes)
+    # process 0 holds the lock for all; whether the work is done is its word
+    with nullcontext() if processes.rank else FileLock(folder / ".lock"):
+        if not processes.of_first(processes.rank == 0 and _is_whole(folder)):
+            begun = time.perf_counter()
+            values = make(folder)
+            if processes.rank == 0:
+                made = provenance(time.perf_counter() - begun, seed)
+                made["processes"] = processes.count
+                values = {"key": key, **values, "provenance": made}
+                write_json(folder / _MANIFEST, {**values, "files": _digests(folder)})
+                (folder / CHECKPOINT).unlink(missing_ok=True)
+        if processes.count > 1:
+            _send_to_all(folder, processes)
     return folder
 
 
@@ -220,9 +206,9 @@ def _check_that_all_want(key: str, processes: Processes) -> None:
         if other != wanted[0][0]:
             raise ValueError(
                 f"process {rank} wants the run {other}, process 0 the run {wanted[0][0]}: their "
-                'config, data, starting weights or precision differ ("auto" is '
-                f"{precision} for the one, {wanted[0][1]} for the other). Give all machines the "
-                "same lock, data and settings; CDE_PRECISION=float32 works on every machine"
+                f'config, data, starting weights or precision differ ("auto" is {precision} and '
+                f"{wanted[0][1]}). Give all machines the same lock, data and settings; "
+                "CDE_PRECISION=float32 works on every machine"
             )
 
 
@@ -255,9 +241,8 @@ def _is_whole(folder: Path) -> bool:
         values["files"] = _digests(folder)
         write_json(folder / _MANIFEST, values)
     if damaged := differing_file(folder, values["files"]):
-        name, how = damaged
-        path = folder / name
-        set_aside(path if path.exists() else folder / _MANIFEST, f"{name} {how}")
+        path = folder / damaged[0]
+        set_aside(path if path.exists() else folder / _MANIFEST, " ".join(damaged))
         (folder / _MANIFEST).unlink(missing_ok=True)  # without it, the run is not done
         return False
     (folder / CHECKPOINT).unlink(missing_ok=True)
@@ -322,7 +307,7 @@ def train(
         pairs = pairs.sample(config.pairs, config.seed)
 
     def make(folder: Path) -> dict[str, Any]:
-        tested = partial(evaluate_on_the_way, tests=tests) if tests else None
+        tested = (lambda model: evaluate_on_the_way(model, tests)) if tests else None
         trainer = Trainer(config, pairs, folder, None, None, hard_negatives, plan, tested, loss)
         model, metrics = trainer.run()
         if trainer.processes.rank == 0:

@@ -60,9 +60,8 @@ def sorted_chunks(
     """
     batches = token_batches([len(row) for row in rows], tokens, extra)
     chunks = [padded([rows[row] for row in batch], padding, device) for batch in batches]
-    place = torch.empty(len(rows), dtype=torch.long)
-    place[torch.tensor([row for batch in batches for row in batch])] = torch.arange(len(rows))
-    return chunks, place.to(device)
+    laid = torch.tensor([row for batch in batches for row in batch], dtype=torch.long)
+    return chunks, torch.argsort(laid).to(device)
 
 
 def tokens_in(model: Encoder, batch: BatchTexts) -> int:
@@ -94,28 +93,23 @@ def backward(
         The loss, detached; a `FloatingPointError` for one that is not finite leaves all as it was.
     """
     device, padding = model.device, getattr(model.tokenizer, "pad_token_id", 0) or 0
-    chunks, place = sorted_chunks(
-        batch.texts, chunk_tokens, padding, device, model.carried_tokens()
-    )
-    context_chunks: list[Chunk] = []
-    back = torch.empty(0, dtype=torch.long)
-    if batch.context:
-        context_chunks, back = sorted_chunks(batch.context, chunk_tokens, padding, device)
+    carried = model.carried_tokens()
+    chunks, place = sorted_chunks(batch.texts, chunk_tokens, padding, device, carried)
+    context_chunks, back = sorted_chunks(batch.context, chunk_tokens, padding, device)
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=half)
 
-    def in_order(context: Any) -> Any:
-        return context[back] if isinstance(context, Tensor) else context
-
-    def first(chunk: Chunk) -> Tensor:
+    def first(chunk: Chunk) -> Any:
         with autocast:
-            vectors: Tensor = model.first_stage(*chunk)
-            return vectors
+            return model.first_stage(*chunk)
+
+    def in_order(context: Tensor | None) -> Tensor | None:
+        return None if context is None else context[back]
 
     def embed(chunk: Chunk, context: Any) -> Tensor:
         with autocast:
             return model.embed_batch(*chunk, context)
 
-    def second(chunk: Chunk, context: Any) -> Tensor:
+    def second(chunk: Chunk, context: Tensor | None) -> Tensor:
         return embed(chunk, in_order(context))
 
     losses: list[ContrastiveLoss] = []
@@ -126,15 +120,12 @@ def backward(
         return found.loss
 
     if cache:
-        cached_backward(
-            chunks, second, value, context_chunks, first if context_chunks else None, device, place
-        )
+        cached_backward(chunks, second, value, context_chunks, first, device, place)
     else:
-        context: Any = (
-            torch.cat([first(chunk) for chunk in context_chunks]) if context_chunks else None
-        )
+        parts = [first(chunk) for chunk in context_chunks]
+        whole = in_order(torch.cat(parts) if parts else None)
         with autocast:
-            context = model.share_context(in_order(context), len(chunks))
+            context = model.share_context(whole, len(chunks))
         total = value(torch.cat([embed(chunk, context) for chunk in chunks])[place])
         if not bool(torch.isfinite(total.detach())):
             raise FloatingPointError(f"the loss is {float(total.detach())}")

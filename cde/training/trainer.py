@@ -71,15 +71,14 @@ def gradient_norms(model: Encoder) -> dict[str, float]:
     """Length of the gradient that a step follows, over all weights, and over those of a first stage
     with weights of its own.
     """
-    first = getattr(model, "first_stage", None)
-    parts = {"gradient_norm": model.parameters()}
-    if first is not None and any(True for _ in first.parameters()):
-        parts["first_stage_gradient_norm"] = first.parameters()
-    gradients = {
-        name: [weight.grad for weight in weights if weight.grad is not None]
+    parts = {"gradient_norm": list(model.parameters())}
+    if isinstance(first := getattr(model, "first_stage", None), nn.Module):
+        parts["first_stage_gradient_norm"] = list(first.parameters())
+    return {
+        name: float(nn.utils.get_total_norm([own.grad for own in weights if own.grad is not None]))
         for name, weights in parts.items()
+        if weights
     }
-    return {name: float(torch.nn.utils.get_total_norm(own)) for name, own in gradients.items()}
 
 
 @dataclass
@@ -93,18 +92,16 @@ class Loop:
     folder: Path | None = None
     every: int = 0
     sampler: Any = None  # with `state_dict` and `load_state_dict`
+    processes: Processes = field(default_factory=Processes)
     metrics: list[dict[str, float]] = field(default_factory=list)
 
-    def resume(
-        self,
-        reads: bool = True,
-        shared: Callable[[dict[str, Any] | None], dict[str, Any] | None] = lambda state: state,
-    ) -> None:
+    def resume(self) -> None:
         """Go on from the folder's checkpoint, if there is one."""
-        path = self.folder and self.folder / CHECKPOINT
-        if path is None:
+        if self.folder is None:
             return
-        state = shared(_read(path) if reads else None)
+        # process 0 alone has written checkpoints, and its machine's folder may be the only one
+        path, first = self.folder / CHECKPOINT, self.processes.rank == 0
+        state = self.processes.of_first(_read(path) if first else None)
         if state is None:
             return
         if state["identity"] != self.identity:
@@ -116,19 +113,22 @@ class Loop:
         self.metrics = state["metrics"]
 
     def run(
-        self,
-        step: Callable[[int], dict[str, float]],
-        steps: int,
-        name: str,
-        before_saving: Callable[[], bool] = lambda: True,
+        self, step: Callable[[int], dict[str, float]], steps: int, name: str
     ) -> list[dict[str, float]]:
         """Take the steps that are left; the rows of all, those before an interruption too."""
         for number in progress(range(len(self.metrics), steps), name, unit="steps"):
             self.metrics.append(step(number))
             due = self.every and (number + 1) % self.every == 0
-            if self.folder is not None and (due or number + 1 == steps) and before_saving():
-                self._save(self.folder / CHECKPOINT)
+            if self.folder is not None and (due or number + 1 == steps):
+                self.check_alike("has drifted away from process 0: gradients are not in step")
+                if self.processes.rank == 0:
+                    self._save(self.folder / CHECKPOINT)
         return self.metrics
+
+    def check_alike(self, problem: str) -> None:
+        """Raise an error where a process has other weights than process 0."""
+        if (differing := differing_process(self.model, self.processes)) is not None:
+            raise RuntimeError(f"process {differing} {problem} (§10.3)")
 
     def _parts(self) -> dict[str, Any]:
         parts = {"model": self.model, "optimiser": self.optimiser, "schedule": self.schedule}
@@ -169,12 +169,9 @@ class Trainer:
         folder: for checkpoints and metrics; an unfinished run in it goes on. None keeps nothing.
         model: to train; by default `build_model(config)`.
         processes: by default those that the launcher started.
-        hard_negatives: `(n, h)` positions of documents; by default mined, as the config asks.
-        plan: `(steps, batch_size)` positions of the pairs of each step, in place of the config's
-            batches (`cde.batching.packing`).
+        hard_negatives, plan, loss: as for `cde.train`.
         evaluate: tests the encoder on the way, after every `config.evaluate_every` steps and the
             last one; its numbers join the step's metrics. Its time is not counted.
-        loss: in place of `contrastive_loss`, and called as it is (`cde.training.loss.Loss`).
 
     Example:
         >>> from cde import load_pairs
@@ -200,28 +197,11 @@ class Trainer:
     ) -> None:
         self.config, self.evaluate, self.loss = config, evaluate, loss
         self.processes = processes or Processes.connect()
-        self.model = (
-            model if model is not None else build_model(config, self.processes.device)
-        ).train()
-        differing = differing_process(self.model, self.processes)
-        if differing is not None:
-            raise RuntimeError(
-                f"process {differing} starts from other weights than process 0: its embeddings "
-                "would show where they "
-                "were made (§10.3). Start all from one seed or one file"
-            )
-        settings = self.model.config
-        prefixes = (settings.query_prefix, settings.document_prefix)
+        model = build_model(config, self.processes.device) if model is None else model
+        self.model = model.train()
+        prefixes = (model.config.query_prefix, model.config.document_prefix)
         self.prepared = Preparation(
-            config,
-            pairs,
-            self.model.tokenizer,
-            prefixes,
-            self.processes.count,
-            self.processes.rank,
-            hard_negatives,
-            plan,
-            self.processes.agreed,
+            config, pairs, model.tokenizer, prefixes, self.processes, hard_negatives, plan
         )
         if config.trains == "reader":
             self.model.requires_grad_(False)
@@ -254,9 +234,13 @@ class Trainer:
             folder,
             config.checkpoint_every,
             self.prepared.sampler,
+            self.processes,
         )
-        # process 0 alone has written checkpoints, and its machine's folder may be the only one
-        self.loop.resume(self.processes.rank == 0, self.processes.of_first)
+        self.loop.check_alike(
+            "starts from other weights than process 0, which its embeddings would show: start all "
+            "from one seed or one file"
+        )
+        self.loop.resume()
 
     @property
     def step(self) -> int:
@@ -269,18 +253,18 @@ class Trainer:
         """
         name = f"training: {self.config.architecture}, {self.config.batches} batches"
         batches = self.prepared.batches()
-        metrics = self.loop.run(
-            lambda step: self._take_step(next(batches), step) | self._tested(step + 1),
-            self.config.steps,
-            name,
-            self._is_written_here,
-        )
+
+        def step(number: int) -> dict[str, float]:
+            return self._take_step(next(batches), number) | self._tested(number + 1)
+
+        metrics = self.loop.run(step, self.config.steps, name)
         return self.model.eval(), metrics
 
     def _take_step(self, batch: Batch, step: int) -> dict[str, float]:
         config, begun = self.config, time.perf_counter()
         torch.manual_seed((config.seed * 1_000_003 + step) * 64 + self.processes.rank)
         self.optimiser.zero_grad(set_to_none=True)
+        rate = self.schedule.get_last_lr()[0]
         chunk_tokens, uncached_tokens = config.token_limits(self.processes.device.type != "cpu")
         try:
             result = backward(
@@ -293,15 +277,13 @@ class Trainer:
             )
         except FloatingPointError as error:
             raise FloatingPointError(
-                f"step {step + 1}: {error}, at learning rate "
-                f"{self.schedule.get_last_lr()[0]:.2e}. Lower learning_rate "
-                "or lengthen warmup_steps, or take precision='float32'; the last checkpoint is kept"
+                f"step {step + 1}: {error}, at learning rate {rate:.2e}. Lower learning_rate or "
+                "lengthen warmup_steps, or take precision='float32'; the last checkpoint is kept"
             ) from error
         self.processes.add_gradients(self.model.parameters())
         norms = gradient_norms(self.model)
         if config.clip_gradients is not None:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.clip_gradients)
-        rate = self.schedule.get_last_lr()[0]
+            nn.utils.clip_grad_norm_(self.model.parameters(), config.clip_gradients)
         self.optimiser.step()
         self.schedule.step()
         seconds = time.perf_counter() - begun
@@ -330,12 +312,10 @@ class Trainer:
     def _loss(self, embeddings: Tensor, batch: Batch) -> ContrastiveLoss:
         config, count = self.config, self.processes.count
         size = config.batch_size // count
-        queries, documents = embeddings[:size], embeddings[size : 2 * size]
-        hard = embeddings[2 * size :]
+        parts = [embeddings[:size], embeddings[size : 2 * size], embeddings[2 * size :]]
         if config.share_negatives:
-            gathered = self.processes.gathered
-            queries, documents = gathered(queries), gathered(documents)
-            hard = gathered(hard) if len(hard) else hard
+            parts = [self.processes.gathered(part) if len(part) else part for part in parts]
+        queries, documents, hard = parts
         loss = self.loss(
             queries,
             torch.cat([documents, hard]),
@@ -348,13 +328,3 @@ class Trainer:
             return loss
         # gradients are added up: a loss of each process's own part counts for its share
         return ContrastiveLoss(loss.loss / count, loss.accuracy, loss.masked)
-
-    def _is_written_here(self) -> bool:
-        """Whether this process writes the checkpoint, after all have been compared."""
-        differing = differing_process(self.model, self.processes)
-        if differing is not None:
-            raise RuntimeError(
-                f"process {differing} has drifted away from process 0: gradients are not in step "
-                "(§10.3)"
-            )
-        return self.processes.rank == 0

@@ -66,7 +66,7 @@ import numpy as np
 import pandas as pd
 
 import cde
-from cde.data.installed import first_occurrences
+from cde.data.pydocs import first_occurrences
 
 loaded = cde.load_pairs("pydocs", split="all")
 pairs = loaded.sample_per_domain(settings.pairs_per_package, settings.seed)

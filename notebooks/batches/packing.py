@@ -186,7 +186,7 @@ sizes = sorted({batch for _, _, batch in arms})
 # border of a cluster falls inside some batch, so nearly every cluster shares one.
 
 # %%
-from cde_studies.batches.epochs import cut_clusters, mates_met_again
+from cde_studies.batches.statistics import cut_clusters, mates_met_again
 
 
 def arm(within, order, batch):

@@ -88,8 +88,8 @@ from cde.lexical import BM25
 from cde.models import TASK_PREFIXES
 from cde.surrogate import Surrogate
 from cde_studies.recipes import recipe
+from cde_studies.results.frozen_encoder import taught_recipe
 from cde_studies.results.movement import moved_between_corpora
-from cde_studies.results.taught_reader import taught_recipe
 
 CONTEXTUAL, READER = "contextual", "taught reader"
 MINILM, LEXICAL = "MiniLM", "BM25"

@@ -8,8 +8,6 @@ gradients, two moments, float32) and the graph of one chunk. Processes share a b
 each embeds the whole context, as `Trainer` has it. Hours suppose a share of the GPU's peak that
 such runs reach; texts count at their full length, since a config does not know how long they are.
 So an estimate is right within a factor of two or so.
-
-Cost: none.
 """
 
 from __future__ import annotations
@@ -88,11 +86,7 @@ def _shape(start: str) -> Shape:
 def estimate(
     config: TrainConfig, gpus: int = 1, peak: float = _H100, share: float = 0.4
 ) -> Estimate:
-    """The cost of a run.
-
-    Returns:
-        An `Estimate`.
-    """
+    """The cost of a run."""
     shape = _shape(config.start)
     layers = config.layers or shape.layers
     texts = config.batch_size * (
@@ -113,9 +107,8 @@ def estimate(
     )
     parameters = shape.parameters(layers) + shape.vocabulary * shape.dim
     tokens = second
-    first = (
-        config.context_size * config.context_tokens * gpus if contextual else 0
-    )  # each embeds the context
+    # each embeds the context
+    first = config.context_size * config.context_tokens * gpus if contextual else 0
     if contextual:
         depth = layers if config.first_stage_layers is None else config.first_stage_layers
         forward += (

@@ -54,9 +54,6 @@ def share_interval(ahead: ArrayLike, over: str) -> Interval:
         ahead: `(n,)` bool, one for each thing.
         over: what they are, such as "collections".
 
-    Raises:
-        ValueError: no thing at all.
-
     Example:
         >>> print(share_interval([True, True, False, True], "sets"))
         0.75 [0.19, 0.99]
@@ -68,30 +65,13 @@ def share_interval(ahead: ArrayLike, over: str) -> Interval:
         raise ValueError(f"a share of no {over} has no interval")
     count = int(array.sum())
     exact = stats.binomtest(count, len(array)).proportion_ci(method="exact")
-    return Interval(
-        count / len(array),
-        float(exact.low),
-        float(exact.high),
-        len(array),
-        f"{BINOMIAL} over {over}",
-    )
+    low, high = float(exact.low), float(exact.high)
+    return Interval(count / len(array), low, high, len(array), f"{BINOMIAL} over {over}")
 
 
 def clustered_interval(values: ArrayLike, clusters: Sequence[Hashable], seed: int = 0) -> Interval:
-    """Mean of values that come in clusters, with a percentile bootstrap of whole clusters.
-
-    Queries of one document are not independent: drawn one by one, their interval is too narrow.
-
-    Args:
-        values: `(n,)`.
-        clusters: the cluster of each, such as the id of the query's document.
-        seed: of the draws.
-
-    Returns:
-        The mean over values; `n` counts clusters.
-
-    Raises:
-        ValueError: different lengths, fewer than two clusters, or a value that is no number.
+    """Mean of values that come in clusters, with a percentile bootstrap of these, which `n` counts.
+    Queries of one document, drawn one by one, would have too narrow an interval.
 
     Example:
         >>> interval = clustered_interval([1.0, 1.0, 2.0, 3.0], ["a", "a", "b", "c"])
@@ -133,44 +113,28 @@ def best_on_grid(chosen: ArrayLike, grid: Sequence[float]) -> Interval:
         grid: points in ascending order. The first and the last are limits within which the
             optimum must lie; a run cannot choose them.
 
-    Raises:
-        ValueError: no run, or a choice that is not inside the grid.
-
     Example:
         >>> print(best_on_grid([2, 2, 2], grid=[0, 1, 2, 4, 8]))
         2.0 [1.0, 4.0]
     """
-    points, inside = (
-        np.asarray(chosen, dtype=np.float64).ravel(),
-        [float(point) for point in grid[1:-1]],
-    )
+    points = np.asarray(chosen, dtype=np.float64).ravel()
+    inside = [float(point) for point in grid[1:-1]]
     if len(points) < 1 or not np.isin(points, inside).all():
         raise ValueError(f"chosen must be one or more of {inside}; it is {points.tolist()}")
     low = float(grid[inside.index(points.min())])
     high = float(grid[inside.index(points.max()) + 2])
     if len(points) > 1:
         interval = run_interval(points)
-        low, high = (
-            min(low, max(interval.low, float(grid[0]))),
-            max(high, min(interval.high, float(grid[-1]))),
-        )
-    return Interval(
-        float(points.mean()),
-        low,
-        high,
-        len(points),
-        f"{STUDENT} over runs, to the next points at least",
-    )
+        low = min(low, max(interval.low, float(grid[0])))
+        high = max(high, min(interval.high, float(grid[-1])))
+    method = f"{STUDENT} over runs, to the next points at least"
+    return Interval(float(points.mean()), low, high, len(points), method)
 
 
 def correlation_interval(
     x: ArrayLike, y: ArrayLike, method: Literal["pearson", "spearman"] = "pearson", seed: int = 0
 ) -> Interval:
     """Correlation of paired values with a percentile bootstrap interval over the pairs.
-
-    Raises:
-        ValueError: fewer than four pairs, different lengths, a value that is no number, values that
-            are all equal, or an unknown method.
 
     Example:
         >>> correlation_interval([1, 2, 3, 4, 5], [2, 4, 6, 8, 10]).estimate
@@ -181,30 +145,22 @@ def correlation_interval(
     first = np.asarray(x, dtype=np.float64)
     second = np.asarray(y, dtype=np.float64)
     if first.shape != second.shape:
-        raise ValueError(
-            f"x and y must have the same length; they have {len(first)} and {len(second)}"
-        )
+        raise ValueError(f"x and y must have one length; they have {len(first)}, {len(second)}")
     if method not in ("pearson", "spearman"):
         raise ValueError(f"method must be 'pearson' or 'spearman'; it is {method!r}")
     for name, values in (("x", first), ("y", second)):
         check_values(values, 4)
         if np.ptp(values) == 0:
-            raise ValueError(
-                f"all values of {name} are equal ({values[0]}): they have no correlation with "
-                "anything"
-            )
+            raise ValueError(f"all values of {name} are equal ({values[0]}): no correlation")
     rows = np.random.default_rng(seed).integers(0, len(first), (RESAMPLES, len(first)))
     samples = [np.concatenate([values[None], values[rows]]) for values in (first, second)]
     if method == "spearman":  # each draw is ranked anew
         samples = [stats.rankdata(values, axis=1) for values in samples]
     drawn = _rowwise_correlation(*samples)
     estimate, drawn = float(np.round(drawn[0], 12)), drawn[1:]
-    low, high = np.nanpercentile(
-        drawn, [2.5, 97.5]
-    )  # a draw of one point repeated has no correlation
-    return Interval(
-        estimate, float(low), float(high), len(first), f"{method}, percentile bootstrap over pairs"
-    )
+    # a draw of one point repeated has no correlation
+    low, high = map(float, np.nanpercentile(drawn, [2.5, 97.5]))
+    return Interval(estimate, low, high, len(first), f"{method}, percentile bootstrap over pairs")
 
 
 def _rowwise_correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -215,8 +171,7 @@ def _rowwise_correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDAr
 
 
 def mean_and_spread(values: ArrayLike, digits: int = 2) -> str:
-    """Numbers of training runs as text: mean ± standard deviation; a single one alone; none as
-    nothing.
+    """Numbers of training runs as text: mean ± standard deviation; one alone; none as nothing.
 
     Example:
         >>> mean_and_spread([1.0, 2.0, 3.0]), mean_and_spread([1.0])
@@ -229,24 +184,17 @@ def mean_and_spread(values: ArrayLike, digits: int = 2) -> str:
 
 
 def mean_and_interval(values: ArrayLike, digits: int | None = None) -> str:
-    """Numbers of training runs as text: mean and Student's interval; of a single one that it is
-    one.
-
-    Values that are no numbers (not measured) are left out.
-
-    Args:
-        values: value of each run.
-        digits: digits behind the point, for columns of numbers that are compared; by default
-            those that the interval's width bears; of one run three significant ones.
+    """Numbers of training runs as text: mean and Student's interval; of a single one that it is so.
+    NaN (not measured) is left out. Decimals are by default those that the interval's width bears.
 
     Example:
-        >>> mean_and_interval([1.0, 2.0, 3.0]), mean_and_interval([1.0]), mean_and_interval([0.1,
-        ...     0.2], digits=2)
-        ('2.0 [-0.5, 4.5]', '1 (one run)', '0.15 [-0.49, 0.79]')
+        >>> mean_and_interval([1.0, 2.0, 3.0]), mean_and_interval([1.0])
+        ('2.0 [-0.5, 4.5]', '1 (one run)')
+        >>> mean_and_interval([0.1, 0.2], digits=2)
+        '0.15 [-0.49, 0.79]'
     """
     numbers = np.asarray(values, dtype=np.float64).ravel()
     numbers = numbers[~np.isnan(numbers)]
-
     if len(numbers) < 2:
         return f"{number_text(numbers[0], digits)} (one run)" if len(numbers) else "not measured"
     over = run_interval(numbers)
@@ -268,13 +216,7 @@ class Spread(NamedTuple):
 
 
 def spread(values: ArrayLike) -> Spread:
-    """The parts of the spread of a table of differences.
-
-    Args:
-        values: `(seeds, collections)`, at least two of each.
-
-    Raises:
-        ValueError: another shape, or a value that is no number.
+    """The parts of the spread of a table of differences, `(seeds, collections)`.
 
     Example:
         >>> spread([[0.0, 1.0], [2.0, 3.0]])
@@ -291,13 +233,7 @@ def spread(values: ArrayLike) -> Spread:
 
 
 def crossed_interval(values: ArrayLike) -> Interval:
-    """Mean of a table of differences, with an interval over other seeds and other collections.
-
-    Args:
-        values: `(seeds, collections)`, at least two of each.
-
-    Raises:
-        ValueError: another shape, or a value that is no number.
+    """Mean of a table of differences, `(seeds, collections)`, with an interval over others of both.
 
     Example:
         >>> print(crossed_interval([[1.0, 2.0, 3.0], [1.2, 1.8, 3.1], [0.9, 2.1, 2.8]]))
@@ -323,17 +259,9 @@ def crossed_interval(values: ArrayLike) -> Interval:
 
 
 def table_interval(values: ArrayLike | pd.Series[float]) -> Interval | None:
-    """Mean of a table of differences, with the interval that its shape allows.
-
-    Args:
-        values: `(seeds, collections)`, or a series by seed and collection.
-
-    Returns:
-        The interval over both, where there are two or more of each (`crossed_interval`); Student's
-        over the one that there are two or more of; None for a single value, or none.
-
-    Raises:
-        ValueError: no table, or a value that is no number.
+    """Mean of a table of differences, `(seeds, collections)` or a series by both, with the interval
+    that its shape allows: over both, where there are two or more of each (`crossed_interval`);
+    Student's over the one that there are two or more of; None for a single value, or none.
 
     Example:
         >>> print(table_interval([[1.0, 2.0, 3.0]]), table_interval([[1.0]]))
@@ -359,10 +287,7 @@ def _checked(values: ArrayLike) -> np.ndarray:
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or min(table.shape) < 2:
         raise ValueError(f"values must be (seeds, collections), two or more of each: {table.shape}")
-    if not np.isfinite(table).all():
-        raise ValueError(
-            f"{int((~np.isfinite(table)).sum())} of {table.size} values are no numbers"
-        )
+    check_values(table.ravel(), 4)
     return table
 
 

@@ -4,7 +4,7 @@ A score says how an encoder treats unseen text only as far as the text is unseen
 test set's documents, which are also what a context is drawn from at test time; its queries; and the
 answers, queries of which a relevant document was trained on. Two texts are *equal* if they are so
 but for case and white space, and *nearly* equal if the sets of their three-word shingles are
-(`cde.data.installed`).
+(`cde.data.pydocs`).
 
 Documents of a corpus that were trained on without being asked for are no leak by themselves. They
 are distractors that the encoder knows, and are told apart by the column `answers`.
@@ -18,15 +18,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from cde.data.installed import first_occurrences
+from cde.data.pydocs import first_occurrences
 from cde.data.sets import Pairs, RetrievalSet
 from cde.storage import cache_folder, content_hash, read_json, write_json
 
-__all__ = ["kept_count", "shared_with_training"]
+__all__ = ["kept_count", "plain", "shared_with_training"]
 
 _VERSION = "1"  # of what is counted
 
@@ -34,33 +32,32 @@ _VERSION = "1"  # of what is counted
 def shared_with_training(
     training: Pairs, tests: Iterable[RetrievalSet], threshold: float = 0.8
 ) -> pd.DataFrame:
-    """Count what each test set has in common with training.
+    """What each test set has in common with training, a row for each set, by its name.
 
-    Returns:
-        A row for each set, by its name. Sizes: `documents`, `queries`. Of the documents: `ids`,
-        which carry the id of a training pair; `equal documents`; `near documents`, equal ones
-        among them. Of the queries: `equal queries`; `answers`, which ask for a near document that
-        is relevant; `pairs`, whose very pair of query and relevant document was trained on.
+    Sizes: `documents`, `queries`. Of the documents: `ids`, which carry the id of a training pair;
+    `equal documents`; `near documents`, equal ones among them. Of the queries: `equal queries`;
+    `answers`, which ask for a near document that is relevant; `pairs`, whose very pair of query and
+    relevant document was trained on.
     """
     tests = list(tests)
-    documents = [_plain(text) for text in training.documents]
-    queries = [_plain(text) for text in training.queries]
-    trained, asked, together = (
-        set(documents),
-        set(queries),
-        set(zip(queries, documents, strict=True)),
-    )
+    documents = [plain(text) for text in training.documents]
+    queries = [plain(text) for text in training.queries]
+    trained, asked = set(documents), set(queries)
+    together = set(zip(queries, documents, strict=True))
     ids = set(training.ids)
     # copies among them change nothing, and take time; in their order, whatever the hash seed is
     distinct = list(dict.fromkeys(documents))
-    near_of = _near(distinct, [_plain(text) for one in tests for text in one.documents], threshold)
+    searched = [plain(text) for one in tests for text in one.documents]
+    # a text is given the earliest one that it is near to, and those of training come first
+    first = first_occurrences([*distinct, *searched], threshold)
+    near_of = first[len(distinct) :] < len(distinct)
     rows, start = [], 0
     for one in tests:
-        texts = dict(zip(one.document_ids, map(_plain, one.documents), strict=True))
+        texts = dict(zip(one.document_ids, map(plain, one.documents), strict=True))
         near = near_of[start : start + len(texts)]
         start += len(texts)
         known = {name for name, is_near in zip(texts, near, strict=True) if is_near}
-        questions = {name: _plain(q) for name, q in zip(one.query_ids, one.queries, strict=True)}
+        questions = {name: plain(q) for name, q in zip(one.query_ids, one.queries, strict=True)}
         relevant = {
             name: [document for document, grade in one.qrels.get(name, {}).items() if grade > 0]
             for name in questions
@@ -98,14 +95,6 @@ def kept_count(training: Pairs, tests: Iterable[RetrievalSet]) -> pd.DataFrame:
     return pd.DataFrame(kept["rows"]).set_index("set")
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """A text without what two equal ones may differ in: case and white space."""
     return " ".join(text.split()).casefold()
-
-
-def _near(known: list[str], texts: list[str], threshold: float) -> NDArray[np.bool_]:
-    """Which of the texts are equal or nearly equal to a known one."""
-    if not texts:
-        return np.zeros(0, np.bool_)
-    # a text is given the earliest one that it is near to, and known ones come first
-    first = first_occurrences([*known, *texts], threshold)[len(known) :]
-    return np.asarray(first < len(known), dtype=np.bool_)

@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from types import SimpleNamespace
 
-__all__ = ["PROFILES", "Making", "making", "without_records"]
+__all__ = ["PROFILES", "making"]
 
 #: the scales of the book, from the smallest up
 PROFILES = ("smoke", "laptop", "gpu", "paper")
-
-
-@dataclass
-class Making:
-    """How a process makes the book.
-
-    Attributes:
-        fresh: from no record (`make book FRESH=1`); then `laptop` is shortened: less training,
-            smaller collections.
-    """
-
-    fresh: bool = False
-
-
-#: of this process; a page's settings say it
-making = Making()
-
-
-def without_records() -> bool:
-    """Whether this process makes the book anew."""
-    return making.fresh
+#: how this process makes the book, as a page's settings say: `fresh` from no record (`make book
+#: FRESH=1`), and then `laptop` is shortened: less training, smaller collections
+making = SimpleNamespace(fresh=False)

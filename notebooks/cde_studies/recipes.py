@@ -10,8 +10,6 @@ pairs, at a lower learning rate, for some epochs. Its hard negatives are those t
 has mined. Where `$CDE_DATA` is trained on, the second phase has the sources of written questions.
 Elsewhere it has pairs that the first phase left out, nothing that people wrote to search with. So
 it can show what a second phase does, and not what written questions do.
-
-Cost: that of the runs.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -29,11 +27,14 @@ import yaml
 
 from cde.data import Pairs, RetrievalSet, is_available, load_pairs, load_retrieval, manuals
 from cde.training import TrainConfig
+from cde.validation import unknown
 from cde_studies.leaks import kept_count
-from cde_studies.profiles import without_records
+from cde_studies.profiles import making
 
 if TYPE_CHECKING:
     from cde.training.runs import Run
+
+Declared = TypeVar("Declared", bound=Any)
 
 __all__ = [
     "COLLECTIONS",
@@ -110,18 +111,14 @@ class Recipe:
 
     def train(self, arm: Mapping[str, Any], seed: int) -> Run:
         """The run of an arm, trained or read from the store."""
-
         from cde.training.runs import train
 
         return train(replace(self.base, **arm, pairs=None, seed=seed), self.pairs)
 
     @cached_property
     def supervised_pairs(self) -> Pairs:
-        """The pairs of every second phase: written questions, or what the first phase left out (see
-        the module).
-
-        Where the first phase leaves nothing out, the second has the same pairs. Domains with fewer
-        pairs than a batch are dropped: no batch could hold them.
+        """The pairs of every second phase: written questions, or what the first phase left out, or
+        else the same. Domains with fewer pairs than a batch are dropped: no batch could hold them.
         """
         every = training_pairs(self.base.data)
         chosen = np.isin(np.asarray(every.domains), _QUESTIONS)
@@ -135,10 +132,7 @@ class Recipe:
         return pairs.select(counts[places] >= self.second["batch_size"])
 
     def fine_tune(self, first: Run, arm: Mapping[str, Any], seed: int) -> Run:
-        """The second phase: supervised training that goes on from a run, or is read from the
-        store.
-        """
-
+        """The second phase: supervised training that goes on from a run, or is read back."""
         from cde.training.runs import train
 
         settings = {**first.config.to_dict(), "hard_negatives": 1, **self.second, **arm}
@@ -147,8 +141,7 @@ class Recipe:
         if steps < 1:
             raise ValueError(
                 f"the second phase has {len(self.supervised_pairs)} pairs, batches of "
-                f"{settings['batch_size']} and "
-                f"{epochs} epochs: not one step"
+                f"{settings['batch_size']} and {epochs} epochs: not one step"
             )
         context = min(settings["context_size"], settings["batch_size"])
         phase = {
@@ -165,28 +158,24 @@ class Recipe:
         chapter's own settings.
         """
         key = {**self.base.to_dict(), "sizes": list(self.sizes), **chapter}
-        # with pydocs the test sets are always the same; elsewhere they are what lies in $CDE_DATA
-        return (
-            key
-            if self.base.data == "pydocs"
-            else {**key, "tests": [name for name, _ in self._names()]}
-        )
+        if self.base.data == "pydocs":  # the test sets are always the same
+            return key
+        return {**key, "tests": [name for name, _ in self._names()]}
 
     def tests(self) -> list[EvaluationSet]:
         """Sets out of domain and in domain: packages that training never saw, and unseen docstrings
         of those it did.
 
         For `manuals`, a dozen of the test part. For other data, nine collections of `$CDE_DATA`, as
-        far as they are there. Nobody has checked that your own pairs hold none of their texts. For
-        data `folder:<path>` the sets in domain are the test split of your pairs, and without
-        `$CDE_DATA` those out of domain are packages of pydocs.
+        far as they are there; nobody has checked that your own pairs hold none of their texts. For
+        `folder:<path>` the sets in domain are the test split of your pairs, and without `$CDE_DATA`
+        those out of domain are packages of pydocs.
         """
         names = self._names()
         if len(names) < 2:
             raise ValueError(
                 f"with data {self.base.data!r} the tests are collections of $CDE_DATA/beir, of "
-                f"which {len(names)} are "
-                f"here and two are needed: {', '.join(COLLECTIONS)}"
+                f"which {len(names)} are here and two are needed: {', '.join(COLLECTIONS)}"
             )
         found: list[tuple[str, RetrievalSet, Literal["in", "out"]]] = [
             (name.partition("/")[2], load_retrieval(name), where) for name, where in names
@@ -203,8 +192,8 @@ class Recipe:
         return sets
 
     def shared(self) -> pd.DataFrame:
-        """What each test set shares with the pairs of the first phase, and whether it is of a
-        domain that is trained on (`where`); see `cde_studies.leaks`.
+        """What each test set shares with the pairs of the first phase (`cde_studies.leaks`), and
+        whether it is of a domain that is trained on (`where`).
         """
         tests = self.tests()
         counted = kept_count(self.pairs, [one.collection for one in tests])
@@ -214,19 +203,15 @@ class Recipe:
         """Names of the test sets, and what they are to the training data."""
         if self.base.data.startswith("manuals"):
             few = 2 if self.profile == "smoke" else _MANUALS
-            return [
-                (f"manuals/{name}", "out") for name in manuals.corpora("test")[:: -(-60 // few)]
-            ]
+            some = manuals.corpora("test")[:: -(-60 // few)]
+            return [(f"manuals/{name}", "out") for name in some]
         out, within = (_HELD_OUT, _SEEN) if self.profile != "smoke" else (_HELD_OUT[1:3], _SEEN[:1])
         if self.base.data != "pydocs":
             there = [f"beir/{name}" for name in COLLECTIONS if is_available(f"beir/{name}")]
             if len(there) < 2 and self.base.data.startswith("folder:"):
                 there = [f"pydocs/{name}" for name in out]
             return [(name, "out") for name in there]
-        return [
-            *((f"pydocs/{name}", "out") for name in out),
-            *((f"pydocs/{name}", "in") for name in within),
-        ]
+        return [(f"pydocs/{name}", "out" if name in out else "in") for name in (*out, *within)]
 
 
 def _beside_answers(whole: RetrievalSet, asked: RetrievalSet) -> list[str]:
@@ -275,6 +260,21 @@ def own_tests(pairs: Pairs, most: int = 3) -> list[RetrievalSet]:
     return sets
 
 
+def chosen(settings: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Those of a chapter's parameters that are set."""
+    given = {name: getattr(settings, name, None) for name in names}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def changed(one: Declared, changes: Mapping[str, Any]) -> Declared:
+    """A recipe with those of the changes that are not None."""
+    given = {name: value for name, value in changes.items() if value is not None}
+    known = one.__dataclass_fields__
+    if strange := set(given) - set(known):
+        raise ValueError(unknown(strange, known))
+    return replace(one, **given)
+
+
 def profile_values(file: Path, profile: str) -> dict[str, Any]:
     """What a file of recipes has for a profile."""
     profiles = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -282,7 +282,7 @@ def profile_values(file: Path, profile: str) -> dict[str, Any]:
     if profile not in profiles:
         raise ValueError(f"profile must be one of {', '.join(profiles)}; it is {profile!r}")
     values: dict[str, Any] = profiles[profile]
-    if profile == "laptop" and without_records():
+    if profile == "laptop" and making.fresh:
         for name, value in shortened.items():
             values[name] = {**values[name], **value} if isinstance(value, dict) else value
     return values
@@ -301,7 +301,5 @@ def recipe(profile: str, **changes: Any) -> Recipe:
 
 
 def recipe_of(settings: Any) -> Recipe:
-    """The recipe of a chapter: that of its profile, with the parameters that the reader has set in
-    their place.
-    """
-    return recipe(settings.profile, **{name: getattr(settings, name, None) for name in PARAMETERS})
+    """The recipe of a chapter: that of its profile, with the parameters that the reader has set."""
+    return recipe(settings.profile, **chosen(settings, PARAMETERS))

@@ -6,8 +6,6 @@ probability 80 % if the truth lies δ above it, where δ solves P(T' > t) = 0.8.
 with δ √n / s, and t the 97.5 % quantile with n − 1 degrees of freedom. With three runs δ is 3.3 s,
 with five 1.7 s, with ten 1.0 s; the estimate of s itself is off by a factor of up to six with three
 runs (95 %), and of 1.8 with ten.
-
-Cost: a millisecond.
 """
 
 from __future__ import annotations
@@ -24,16 +22,13 @@ __all__ = ["false_discovery", "holm", "p_value", "smallest_effect", "smallest_to
 
 
 def smallest_effect(interval: Interval, bound: float = 0.0, power: float = 0.8) -> float:
-    """The smallest distance from a bound that such a measurement shows with this power.
+    """The smallest distance from a bound that such a measurement shows with this power: the whole
+    interval lies beyond it. Infinite for a share of too few things to show anything.
 
     Args:
         interval: a measurement; its width says how much it scatters.
         bound: the bound of a share, of which the scatter depends; of no matter otherwise.
-        power: probability that the whole interval lies beyond the bound.
-
-    Returns:
-        The distance, in the interval's unit. Infinite where no outcome could show anything: a share
-        of too few things.
+        power: the probability.
 
     Example:
         >>> three = Interval(0.0, -2.48, 2.48, 3, "Student's t over runs")
@@ -92,10 +87,6 @@ def _smallest_share(n: int, bound: float, power: float) -> float:
 def p_value(interval: Interval, bound: float) -> float:
     """Two-sided p-value of "the truth is the bound", as the interval's method has it.
 
-    Args:
-        interval: a measurement.
-        bound: the value that is doubted.
-
     Example:
         >>> round(p_value(Interval(2.0, 0.0, 4.0, 3, "Student's t over runs"), 0.0), 3)
         0.05
@@ -115,13 +106,8 @@ def p_value(interval: Interval, bound: float) -> float:
 
 
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:
-    """p-values of many tests after Holm's correction, in the order that they came in.
-
-    Args:
-        p_values: `(n,)`, between 0 and 1.
-
-    Returns:
-        `(n,)`, none above 1: below 5 % are those that stand at a family-wise error of 5 %.
+    """p-values of many tests, in their order, after Holm's correction: below 5 % are those that
+    stand at a family-wise error of 5 %.
 
     Example:
         >>> holm([0.01, 0.04, 0.03]).tolist()
@@ -136,13 +122,10 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
 
 
 def false_discovery(p_values: ArrayLike) -> NDArray[np.float64]:
-    """p-values of many tests after Benjamini and Hochberg's correction, in their order.
+    """p-values of many tests, in their order, after Benjamini and Hochberg's correction.
 
     Of the tests that are below 0.05 afterwards, at most one in twenty is expected to be a false
     discovery. It holds for tests that are independent, or depend on each other positively.
-
-    Args:
-        p_values: `(n,)`, between 0 and 1.
 
     Example:
         >>> false_discovery([0.01, 0.04, 0.03]).tolist()

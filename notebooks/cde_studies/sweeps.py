@@ -26,16 +26,28 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from cde.intervals import Interval
+from cde.data import RetrievalSet
+from cde.intervals import Interval, mean_interval
+from cde.models import ContextualEncoder
 from cde.progress import progress
+from cde.retrieval import System, evaluate, rank, score_queries
 from cde_studies.intervals import crossed_interval, mean_and_spread
 from cde_studies.recipes import EvaluationSet, Recipe
 
 if TYPE_CHECKING:
-    from cde.training.runs import Run
+    pass
 
-__all__ = ["Context", "Sweep", "context_texts", "evaluate_in_contexts", "score_references", "sweep"]
+__all__ = [
+    "Context",
+    "Sweep",
+    "context_texts",
+    "evaluate_in_contexts",
+    "ndcg_by_query",
+    "score_references",
+    "sweep",
+]
 
 #: which context a contextual encoder reads in a test, as described above
 Context = Literal["own", "other", "apart", "null", "strings", "five", "fixed"]
@@ -69,9 +81,7 @@ class Sweep:
         by: str | list[str] = "seed",
         **wanted: Any,
     ) -> pd.Series[float]:
-        """NDCG@10 in points, 0 to 100: the mean over sets (and whatever else is not wanted) of each
-        seed.
-        """
+        """NDCG@10 in points of each seed: the mean over sets, and whatever else is not wanted."""
         return 100 * self.of(context, where=where, **wanted).groupby(by)["ndcg"].mean()
 
     def shown(self, digits: int = 2, **wanted: Any) -> str:
@@ -92,8 +102,8 @@ class Sweep:
     def crossed_gain(
         self, arm: Mapping[str, Any], over: Mapping[str, Any], /, **common: Any
     ) -> Interval | None:
-        """The mean `gain` with an interval over other seeds and other sets at once; None with a
-        single seed or set.
+        """The mean `gain` with an interval over other seeds and sets at once; None with one of
+        either.
         """
         gains = self.gain(arm, over, by=["seed", "set"], **common).dropna().to_frame("gain")
         table = gains.pivot_table("gain", "seed", "set")
@@ -115,9 +125,7 @@ class Sweep:
         return int(self.rows.loc[self.rows["where"] == where, "set"].nunique())
 
     def mean_by_run(self) -> pd.DataFrame:
-        """The mean over sets of each arm, seed, kind of set and context: the numbers behind a
-        figure.
-        """
+        """The mean over sets of each arm, seed, kind of set and context: a figure's numbers."""
         keys = ["arm", "seed", "where", "context"]
         return self.rows.groupby(keys, sort=False)["ndcg"].mean().reset_index()
 
@@ -129,14 +137,7 @@ def evaluate_in_contexts(
     seed: int = 0,
     fixed: Sequence[str] | None = None,
 ) -> pd.DataFrame:
-    """NDCG@10 of an encoder on each set, in each context.
-
-    Returns:
-        Columns set, where, context, ndcg (0 to 1).
-    """
-
-    from cde.retrieval import evaluate
-
+    """NDCG@10 (0 to 1) of an encoder on each set, in each context: set, where, context, ndcg."""
     rows, reads = [], getattr(model, "reads_context", False)
     for place, test in enumerate(tests):
         for context in tuple(contexts) if reads else ("none",):
@@ -157,6 +158,14 @@ def evaluate_in_contexts(
     return pd.DataFrame(rows)
 
 
+def ndcg_by_query(
+    system: System, collection: RetrievalSet, depth: int = 1000
+) -> NDArray[np.float64]:
+    """NDCG@10 of each query, 0 to 1."""
+    scored = score_queries(rank(system, collection, depth), collection)
+    return scored["ndcg@10"].to_numpy(np.float64)
+
+
 def context_texts(
     context: str,
     documents: Sequence[str],
@@ -165,9 +174,6 @@ def context_texts(
     fixed: Sequence[str] | None = None,
 ) -> Sequence[str] | None:
     """The texts that a context is drawn from."""
-
-    from cde.benchmark.contexts import random_texts
-
     if context == "null":
         return None
     if context == "fixed":
@@ -179,6 +185,8 @@ def context_texts(
         rows = generator.choice(len(documents), min(_FEW, len(documents)), replace=False)
         return [documents[row] for row in rows]
     if context == "strings":
+        from cde.benchmark import random_texts
+
         return random_texts(model.config.context_size, generator)
     return documents
 
@@ -194,11 +202,9 @@ def sweep(
 ) -> pd.DataFrame:
     """Train and test every arm with every seed; runs that the store has are read back.
 
-    Returns:
-        A row for each arm, seed, set and context: arm, seed, set, where, context, ndcg; and of the
-        run: loss and accuracy (means of the last tenth of its steps), step_seconds (median).
+    A row for each arm, seed, set and context: arm, seed, set, where, context, ndcg; and of the run:
+    loss and accuracy (means of the last tenth of its steps), step_seconds (median).
     """
-
     from cde_studies.workers import in_workers
 
     tests = recipe.tests() if tests is None else tests
@@ -218,7 +224,6 @@ def _rows(
     which: tuple[str, int],
 ) -> pd.DataFrame:
     """The rows of one arm with one seed."""
-
     from cde.training.preparation import fixed_context
 
     arm, seed = which
@@ -230,16 +235,21 @@ def _rows(
         rows_of = fixed_context(run.config, len(recipe.pairs))
         fixed, contexts = [recipe.pairs.documents[row] for row in rows_of], ("fixed", *contexts)
     scores = evaluate_in_contexts(run.model(), tests, contexts, fixed=fixed)
-    return scores.assign(arm=arm, seed=seed, **_ending(run))
+    last = run.metrics.tail(max(1, len(run.metrics) // 10))
+    return scores.assign(
+        arm=arm,
+        seed=seed,
+        loss=float(last["loss"].mean()),
+        accuracy=float(last["accuracy"].mean()),
+        step_seconds=float(np.median(run.metrics["seconds"])),
+    )
 
 
 def score_references(
     encoders: Mapping[str, Any], tests: Sequence[EvaluationSet], seeds: Sequence[int]
 ) -> pd.DataFrame:
-    """What a sweep's arms stand beside: encoders that no seed changes, in no context.
-
-    Returns:
-        Columns arm, seed, set, where, context ("none"), ndcg (0 to 1).
+    """What a sweep's arms stand beside, encoders that no seed changes, in no context: rows with
+    arm, seed, set, where, context ("none"), ndcg (0 to 1).
     """
     scores = [
         evaluate_in_contexts(encoder, tests, ("null",)).assign(arm=name, context="none")
@@ -248,11 +258,43 @@ def score_references(
     return pd.concat(scores).merge(pd.DataFrame({"seed": list(seeds)}), how="cross")
 
 
-def _ending(run: Run) -> dict[str, float]:
-    metrics = run.metrics
-    last = metrics.tail(max(1, len(metrics) // 10))
-    return {
-        "loss": float(last["loss"].mean()),
-        "accuracy": float(last["accuracy"].mean()),
-        "step_seconds": float(np.median(metrics["seconds"])),
-    }
+def score_in_contexts(
+    models: Mapping[str, ContextualEncoder],
+    sets: Sequence[EvaluationSet],
+    contexts: Sequence[str] = ("own", "other"),
+    seed: int = 0,
+) -> pd.DataFrame:
+    """What each encoder gains over itself without context, on each collection.
+
+    A row for each collection, model and context: `set`, `where`, `documents`, `queries`, `model`,
+    `context`; `without`, NDCG@10 in points without context; `gain`, points more with it, and `low`
+    and `high`, the ends of its bootstrap interval over queries.
+    """
+    if "other" in contexts and len(sets) < 2:
+        raise ValueError("another collection's context needs a second collection")
+    rows = []
+    for place, one in enumerate(progress(list(sets), "searching", unit="collections")):
+        following = sets[(place + 1) % len(sets)].collection.documents
+        first = next(iter(models.values()))
+        plain = ndcg_by_query(first.with_context(None), one.collection, depth=100)
+        for name, model in models.items():
+            for context in contexts:
+                texts = one.collection.documents if context == "own" else following
+                encoder = model.with_context(texts, seed=seed)
+                found = ndcg_by_query(encoder, one.collection, depth=100)
+                gain = mean_interval(100 * (found - plain))
+                rows.append(
+                    {
+                        "set": one.name,
+                        "where": one.where,
+                        "documents": len(one.collection.documents),
+                        "queries": len(one.collection.queries),
+                        "model": name,
+                        "context": context,
+                        "without": 100 * float(plain.mean()),
+                        "gain": gain.estimate,
+                        "low": gain.low,
+                        "high": gain.high,
+                    }
+                )
+    return pd.DataFrame(rows)

@@ -193,7 +193,7 @@ plots.show(
 # seeds that no table above has. In its one order every stage seemed to add to the bias.
 
 # %%
-from cde_studies.dwell.segment_orders import rows_of_orders
+from cde_studies.dwell.pretrained_stages import rows_of_orders
 
 further = range(
     settings.seed + settings.trainings, settings.seed + settings.trainings + settings.more_trainings

@@ -78,8 +78,16 @@ settings
 import pandas as pd
 
 from cde_studies.intervals import share_interval, table_interval
-from cde_studies.results import difficulty
-from cde_studies.results.sizes import SizeSweep, domains_below, sweep_second_phase, sweep_sizes
+from cde_studies.results.sizes import (
+    SizeSweep,
+    correlations,
+    domains_below,
+    loss_and_score,
+    r_of_runs,
+    r_of_seeds,
+    sweep_second_phase,
+    sweep_sizes,
+)
 
 recipe = recipes.recipe_of(settings)
 BI, CONTEXTUAL = "bi-encoder", "contextual"
@@ -199,8 +207,8 @@ plots.table(pd.DataFrame(columns))
 
 # %%
 with_filter = {encoder: results.of(encoder=encoder, filtered=True) for encoder in kinds}
-runs = {encoder: difficulty.loss_and_score(rows) for encoder, rows in with_filter.items()}
-tables = {kinds[encoder]: difficulty.correlations(some) for encoder, some in runs.items()}
+runs = {encoder: loss_and_score(rows) for encoder, rows in with_filter.items()}
+tables = {kinds[encoder]: correlations(some) for encoder, some in runs.items()}
 table = pd.concat(tables, names=["encoder"]).reset_index("encoder").reset_index(drop=True)
 of_batch = (settings.pairs_seen // table["batch"] // 10).clip(lower=1)
 plots.table(table.assign(**{"batches a loss is of": of_batch}))
@@ -224,8 +232,8 @@ rows = page.experiment(
     settings.only("seeds", **second),
     recipe,
 )
-runs[SECOND] = difficulty.loss_and_score(rows)
-r = {name: difficulty.r_of_seeds(some) for name, some in runs.items()}
+runs[SECOND] = loss_and_score(rows)
+r = {name: r_of_seeds(some) for name, some in runs.items()}
 
 # %%
 with plots.figure(1, 3, width=9.4, height=3.4) as (drawing, axes):
@@ -327,7 +335,7 @@ for encoder, kind in kinds.items():
     if len(r[encoder]):
         claims.measure_runs(DIFFICULTY, r[encoder], what, ROLE[tests and len(clusters) > 2])
     for batch, some in runs[encoder].groupby("batch_size"):
-        pooled, what = difficulty.r_of_runs(some), f"all runs with batches of {batch}"
+        pooled, what = r_of_runs(some), f"all runs with batches of {batch}"
         if pooled is not None:
             claims.measure(DIFFICULTY, pooled, f"{kind}, filter on; {what}", "exploratory")
 several = len(second["clusters"])

@@ -84,8 +84,8 @@ settings
 import pandas as pd
 
 from cde_studies.recipes import EvaluationSet, recipe
+from cde_studies.results.frozen_encoder import taught_recipe
 from cde_studies.results.stale_context import MEASURES, STALE, WAYS, lose_context, trigger_elsewhere
-from cde_studies.results.taught_reader import taught_recipe
 
 READS, HARDLY, NEEDED, COLLECTIONS = (
     "taught reader, packages",

@@ -75,7 +75,7 @@ import pandas as pd
 from cde.data.pydocs import HELD_OUT, PACKAGES
 from cde.training import pretrained_reader as reader
 from cde_studies.recipes import EvaluationSet
-from cde_studies.results.reader_card import score_in_contexts
+from cde_studies.sweeps import score_in_contexts
 
 config, pairs = reader.reader_config(profile), reader.reading_pairs()
 if profile == "smoke":

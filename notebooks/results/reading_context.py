@@ -116,7 +116,7 @@ def gained(model, own, other):
 # %%
 from cde.progress import progress
 from cde_studies.motivation.corpus_statistics import Counts
-from cde_studies.results.taught_reader import taught_recipe
+from cde_studies.results.frozen_encoder import taught_recipe
 
 READS, FIXED, TAUGHT = "reads the batch", "fixed context", "taught to read"
 taught = taught_recipe(profile, settings, "graded")

@@ -34,8 +34,7 @@ learning_rate: Rate | None = None
 long_run: bool = False  # train and test on $CDE_DATA, for an hour and more
 
 # %%
-from cde_studies.results.frozen_encoder import PARAMETERS
-from cde_studies.results.taught_reader import taught_recipe
+from cde_studies.results.frozen_encoder import PARAMETERS, taught_recipe
 
 settings = page.settings(
     globals(),

@@ -97,7 +97,7 @@ import pandas as pd
 
 from cde.lexical import BM25
 from cde_studies.results.context_sources import search_in_every_context
-from cde_studies.results.taught_reader import taught_recipe
+from cde_studies.results.frozen_encoder import taught_recipe
 from cde_studies.sweeps import score_references, sweep
 
 UNTAUGHT, COARSE, GRADED = "untaught", "coarse lessons", "graded lessons"

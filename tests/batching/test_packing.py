@@ -380,7 +380,7 @@ def test_strata_without_clusters() -> None:
         ({"ranks": 3}, "batch_size must be a multiple of ranks; they are 4 and 3"),
         ({"ranks": 2, "rank": 2}, "rank must be 0 to ranks − 1; they are 2 and 2"),
         ({"ranks": 2, "drop_last": False}, "short batches, which 2 ranks cannot share"),
-        ({"batch_size": 16}, "no batch of 16 in an epoch: no domain of the 24 pairs has as many"),
+        ({"batch_size": 16}, "not one batch of 16 pairs can be filled"),
         ({"batch_size": 0}, "batch_size must be 1 or more; it is 0"),
         ({"labels": None, "domains": None}, "neither is given"),
         ({"vectors": None}, "give the documents' vectors"),

@@ -180,7 +180,7 @@ def test_what_cannot_be_clustered_is_told(rows: Dataset) -> None:
         cde.clustered_batches(columns=("query", "answer"))(rows, batch_size=SIZE)
     with pytest.raises(ValueError, match="45"):
         cde.clustered_batches(domains=["a"] * 45)(rows, batch_size=SIZE)
-    with pytest.raises(ValueError, match="no batch of 64"):
+    with pytest.raises(ValueError, match="not one batch of 64"):
         make(rows, batch_size=64, drop_last=True)
 
 

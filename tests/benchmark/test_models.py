@@ -22,10 +22,11 @@ from cde.benchmark import (
     BenchmarkRanker,
     Protocol,
     benchmark_model,
+    draw,
     evaluate_tasks,
+    random_texts,
     task_texts,
 )
-from cde.benchmark.contexts import draw, random_texts
 from cde.models import TASK_PREFIXES
 from cde.retrieval import rank, rerank, score_queries
 from cde.surrogate import minilm_folder

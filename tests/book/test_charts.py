@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 
 from cde.intervals import Interval
 from cde_book import charts, plots
-from cde_book.descriptions import LONGEST, description, in_words
+from cde_book.plots import LONGEST, description, in_words
 
 DATA = pd.DataFrame({"y": [1]})
 NAMES = ["red boats", "leeks", "harbours", "tides", "soup"]

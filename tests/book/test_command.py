@@ -19,7 +19,7 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 
-from cde_book import chapter_run
+from cde_book import commands
 from cde_book.chapters import find_chapter
 from cde_book.checkout import PACKAGES, python_path
 from cde_book.cli import main
@@ -368,7 +368,7 @@ def test_a_miniature_is_computed_in_float32_whatever_the_record_was(
     if own is not None:
         monkeypatch.setenv("CDE_PRECISION", own)
     monkeypatch.setattr("cde_book.execution.execute", execute)
-    assert chapter_run._miniature(find_chapter("packing"))
+    assert commands._miniature(find_chapter("packing"))
     assert seen == ["float32"] and os.environ.get("CDE_PRECISION") == own
 
 
@@ -578,7 +578,7 @@ def test_a_page_that_joins_the_book_may_cite_what_no_page_cited(tmp_path: Path) 
 
 def test_a_command_that_computes_nothing_imports_no_model() -> None:
     """`cde list`, `--help` and a refused parameter answer without torch, which takes seconds."""
-    modules = "cde_book.cli, cde_book.commands, cde_book.chapter_run"
+    modules = "cde_book.cli, cde_book.commands"
     heavy = (
         "[name for name in ('torch', 'transformers', 'sklearn', 'faiss') if name in sys.modules]"
     )

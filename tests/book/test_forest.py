@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cde.intervals import Interval
-from cde_book.forest import Axis, axis, line
 from cde_book.ledger import ledger
+from cde_book.ledger_pages import Axis, axis, line
 from cde_book.verdicts import Measurement, Role
 
 CLAIM = ledger()["cde-table1-clustered-batches"]  # above 0, and the paper has a value

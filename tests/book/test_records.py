@@ -22,8 +22,14 @@ from cde.data import load_pairs
 from cde.provenance import account as data_account
 from cde_book import page, records
 from cde_book.account import account
-from cde_book.proofs import differences, experiment_digest
-from cde_book.records import proof_states, recorded, records_at_other_profiles, rows_of_record
+from cde_book.records import (
+    differences,
+    experiment_digest,
+    proof_states,
+    recorded,
+    records_at_other_profiles,
+    rows_of_record,
+)
 from cde_book.run_mode import EVERY, PLAIN, RunMode, this_run
 from cde_studies.motivation.training_free import least_near
 

@@ -17,8 +17,15 @@ from sphinx.ext.napoleon import Config, GoogleDocstring
 import cde
 from cde_book.chapters import Chapter, chapters
 from cde_book.pages import write_pages
-from cde_book.public_names import ROOMS, read_reference, reference_files
-from cde_book.reference import chapters_named, link_chapters, names_used, reference_pages
+from cde_book.reference import (
+    ROOMS,
+    chapters_named,
+    link_chapters,
+    names_used,
+    read_reference,
+    reference_files,
+    reference_pages,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 

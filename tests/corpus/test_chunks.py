@@ -109,8 +109,9 @@ def test_a_document_scores_as_its_best_passage() -> None:
     found = index.search("red boats", depth=3)
     assert len(set(found["id"])) == 3
     scores = index.vectors @ encoder.encode_queries(["red boats"])[0]
+    rows = index._read_rows().passages
     expected = {
-        name: max(scores[row] for row, own in enumerate(index._read_rows().ids) if own == name)
+        name: max(scores[place] for place, row in enumerate(rows) if row.id == name)
         for name in docs
     }
     for name, score in zip(found["id"], found["score"], strict=True):

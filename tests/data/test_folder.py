@@ -154,7 +154,7 @@ def test_a_line_that_is_no_json_is_named_by_file_and_number(
         '{"_id": "d1", "text": "one"}\n\n{"_id": "d2", text: "two"}\n'
     )
     with pytest.raises(
-        ValueError, match=r"corpus\.jsonl, line 3: not JSON .* at character 14"
+        ValueError, match=r"corpus\.jsonl, line 3: not JSON .*\(char 14\)"
     ) as caught:
         load_retrieval(folder)
     assert 'expected a JSON object with the string fields "_id", "text"' in str(caught.value)
@@ -202,7 +202,7 @@ def test_a_grade_that_is_no_whole_number_is_shown_with_its_file(
     tmp_path: Path, write_beir: WriteBeir, grade: str
 ) -> None:
     folder = write_beir(tmp_path / "toy", qrels={"test": f"q1\td1\t1\nq2\td2\t{grade}\n"})
-    with pytest.raises(ValueError, match=rf"qrels/test\.tsv.* whole number; got '{grade}'"):
+    with pytest.raises(ValueError, match=rf"qrels/test\.tsv.* whole number; it is '{grade}'"):
         load_retrieval(folder)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import cde
-from cde.data.judgements import read_judgements
+from cde.data.sets import read_judgements
 
 EXPECTED = {"q": {"d1": 1, "d2": 1}, "7": {"d2": 1}}
 ROWS = [("q", "d1", 1), ("q", "d2", 1), ("7", "d2", 1)]
@@ -73,5 +73,5 @@ def test_what_is_no_judgement_is_refused(form: Any, message: str, tmp_path: Path
 def test_only_a_file_is_read(tmp_path: Path) -> None:
     """Reading a folder fails, and a pipe would wait for ever."""
     for path in (tmp_path, tmp_path / "nothing"):
-        with pytest.raises(FileNotFoundError, match="qrels: no file"):
+        with pytest.raises(FileNotFoundError, match="is not a regular file"):
             read_judgements(path)

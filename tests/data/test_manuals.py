@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import cde
-from cde.data import installed, manuals
+from cde.data import manuals, pydocs
 from cde.data.sources import is_available, known_fingerprints
 from cde.provenance import account
 
@@ -103,7 +103,7 @@ def test_the_lock_s_packages_give_the_same_text_everywhere() -> None:
 
 
 def test_packages_that_are_absent_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed.distribution_key.cache_clear()
+    pydocs.distribution_key.cache_clear()
     monkeypatch.setattr(manuals, "PACKAGES", {"nopackage": "no-such-distribution"})
     with pytest.raises(ModuleNotFoundError, match="'nopackage', which is not installed"):
         cde.load_pairs("manuals")

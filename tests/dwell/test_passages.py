@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from cde.data import RetrievalSet, is_available
-from cde_studies.dwell.passages import Passages, load_passages, match_passages
-from cde_studies.dwell.sections import split_sections
+from cde_studies.dwell.passages import Passages, load_passages, match_passages, split_sections
 
 DOCSTRING = """Long words first.
 

@@ -25,13 +25,14 @@ from cde_studies.dwell.pretrained_stages import (
     HALVES,
     MASKED,
     SHUFFLED,
+    STEPS,
     TUNED,
     PretrainedStages,
     first_halves,
     pretrained_stages,
+    rows_of_orders,
     with_new_positions,
 )
-from cde_studies.dwell.segment_orders import STEPS, rows_of_orders
 from cde_studies.dwell.tables import decline_by_order
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -12,8 +12,7 @@ import pytest
 from cde.lexical import BM25
 from cde.models import BiEncoder
 from cde.models.encoder import load_tokenizer
-from cde.retrieval import Encoder
-from cde_studies.dwell.readers import Kept, Prompted, reader
+from cde_studies.dwell.readers import Kept, reader
 from cde_studies.dwell.recipe import dwell_recipe
 
 
@@ -31,28 +30,15 @@ def test_a_bag_of_words_reads_everything_that_the_recipe_has() -> None:
     assert bm25.tokenizer.is_fast
 
 
-def test_prompts_for_queries_and_for_documents_are_the_models_own() -> None:
-    class Model:
-        """Says which prompt it was asked with."""
-
-        def encode_query(self, texts: list[str], normalize_embeddings: bool) -> Any:
-            return np.full((len(texts), 2), [1.0, 0.0]) * normalize_embeddings
-
-        def encode_document(self, texts: list[str], normalize_embeddings: bool) -> Any:
-            return np.full((len(texts), 2), [0.0, 1.0]) * normalize_embeddings
-
-    prompted = Prompted(Model())
-    assert isinstance(prompted, Encoder)
-    assert prompted.encode_queries(("a", "b")).tolist() == [[1, 0], [1, 0]]
-    assert prompted.encode_documents(("a",)).tolist() == [[0, 1]]
-
-
 def test_a_model_of_sentence_transformers_is_cut_at_its_own_length(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Model:
         max_seq_length = 64
         tokenizer = load_tokenizer("minilm")
+
+        def encode(self, texts: list[str]) -> Any:
+            return np.ones((len(texts), 2))
 
     monkeypatch.setattr("sentence_transformers.SentenceTransformer", lambda name, **_: Model())
     cut_reader = reader("some/model", dwell_recipe("smoke"), 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tiny_models import (
     DIM,
     FAMILIES,
     PATTERNS,
+    in_one_pass,
     new_model,
     padded,
     random_context,
@@ -97,7 +99,7 @@ def test_cached_attention_is_one_masked_pass_forward_and_backward(
     def cached(_: ContextualEncoder) -> Tensor:
         return second(ids, mask, second.cache_context(context) if made == "ahead" else context)
 
-    assert_same(model, lambda _: second(ids, mask, context, one_pass=True), cached, context)
+    assert_same(model, lambda _: in_one_pass(second, ids, mask, context), cached, context)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -105,10 +107,10 @@ def test_gradients_reach_the_first_stage_through_a_cache_as_through_one_pass(fam
     model = new_model(family, "cached", soft_prompt_tokens=2)
     ids, mask = padded(TEXTS)
     stage_gradients = []
-    for one_pass in (True, False):
+    for embed in (partial(in_one_pass, model.second_stage), model.second_stage):
         model.zero_grad()
         context = model.first_stage(*padded(CONTEXT_TEXTS))
-        model.second_stage(ids, mask, context, one_pass=one_pass).pow(2).sum().backward()
+        embed(ids, mask, context).pow(2).sum().backward()
         stage_gradients.append(
             {
                 name: part.grad.clone()
@@ -130,9 +132,9 @@ def test_sequence_dropout_in_a_cache_is_that_of_one_pass(family: str, kernel: st
     ids, mask = padded(TEXTS)
     context = random_context(9)
     embeddings = []
-    for one_pass in (True, False):
+    for embed in (partial(in_one_pass, model.second_stage), model.second_stage):
         torch.manual_seed(3)
-        embeddings.append(model.second_stage(ids, mask, context, one_pass=one_pass))
+        embeddings.append(embed(ids, mask, context))
     torch.testing.assert_close(*embeddings, rtol=0, atol=1e-5)
     assert (embeddings[0] - model.eval().second_stage(ids, mask, context)).abs().max() > 1e-2
 
@@ -203,9 +205,8 @@ def test_an_empty_context_leaves_the_soft_prompt_and_the_text(family: str, atten
     embeddings = model.second_stage(ids, mask, random_context(0))
     assert embeddings.shape == (len(TEXTS), DIM)
     for row, text in enumerate(TEXTS):
-        alone = model.second_stage(
-            torch.tensor([text]), None, random_context(0, batch=1), one_pass=True
-        )
+        own = torch.tensor([text])
+        alone = in_one_pass(model.second_stage, own, None, random_context(0, batch=1))
         torch.testing.assert_close(embeddings[row], alone[0], rtol=0, atol=1e-5)
     plain = shared_model(family, attention, soft_prompt_tokens=0)
     assert (plain.second_stage(ids, mask, random_context(0)) - embeddings).abs().max() > 1e-2
@@ -216,10 +217,9 @@ def test_an_empty_context_leaves_the_soft_prompt_and_the_text(family: str, atten
 def test_context_tokens_read_the_text_in_full_attention_alone(family: str, attention: str) -> None:
     model = shared_model(family, attention, soft_prompt_tokens=1)
     first, second = (torch.tensor([text]) for text in (TEXTS[0], TEXTS[0][::-1]))
-    context = random_context(3)
+    context = model.second_stage.context_tokens(random_context(3), False, 1)
     before, after = (
-        model.second_stage.hidden_states(ids, None, context, one_pass=True)[1]
-        for ids in (first, second)
+        model.second_stage.in_sequence(context, ids, None)[1] for ids in (first, second)
     )
     assert (torch.equal(before, after)) == (attention == "cached")
 
@@ -298,20 +298,6 @@ def test_a_context_given_twice_has_every_key_and_value_twice(family: str) -> Non
     for layer, states in once.layers.items():
         for one, other in zip(states, thrice.layers[layer], strict=True):
             torch.testing.assert_close(other, one.repeat(1, 1, 3, 1), rtol=0, atol=2e-5)
-
-
-def test_a_detached_cache_has_the_same_numbers_and_no_gradient() -> None:
-    model = new_model("bert", "cached")
-    ids, mask = padded(TEXTS)
-    context = random_context(5).requires_grad_()
-    cache = model.second_stage.cache_context(context)
-    embeddings = model.second_stage(ids, mask, cache.detach())
-    assert torch.equal(embeddings, model.second_stage(ids, mask, cache))
-    embeddings.sum().backward()
-    assert context.grad is None
-    model.second_stage(ids, mask, cache).sum().backward()
-    assert context.grad is not None
-    assert context.grad.abs().sum() > 0
 
 
 def test_the_null_context_is_put_into_a_cache_when_it_is_made() -> None:

@@ -27,6 +27,7 @@ from tiny_encoders import (
     one_by_one,
     tokenizer,
 )
+from tiny_models import in_one_pass
 from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer
 
@@ -521,23 +522,6 @@ def test_a_stage_that_was_frozen_is_frozen_after_encoding() -> None:
     assert not model.first_stage.training
 
 
-@each_attention
-def test_both_stages_in_one_call_are_the_stages_in_turn(attention: str) -> None:
-    model = contextual(attention=attention)
-    ids, context_ids = torch.randint(5, 64, (3, 9)), torch.randint(5, 64, (4, 7))
-    mask = torch.ones_like(context_ids)
-    mask[1, 4:] = 0
-    with torch.no_grad():
-        context = model.first_stage(context_ids, mask)
-        expected = model.second_stage(ids, None, context)
-        torch.testing.assert_close(model(ids, None, context), expected)
-        torch.testing.assert_close(
-            model(ids, context_input_ids=context_ids, context_attention_mask=mask), expected
-        )
-        with pytest.raises(ValueError, match="as token ids or as vectors, not both"):
-            model(ids, context=context, context_input_ids=context_ids)
-
-
 # --- search
 
 
@@ -550,7 +534,7 @@ class OnePass:
     def encode_documents(self, texts: list[str]) -> Vectors:
         model, context = self.encoder.model, self.encoder.context
         return one_by_one(
-            model, texts, lambda ids, mask: model.second_stage(ids, mask, context, one_pass=True)
+            model, texts, lambda ids, mask: in_one_pass(model.second_stage, ids, mask, context)
         )
 
     encode_queries = encode_documents

@@ -473,7 +473,7 @@ def test_the_first_column_of_the_table_is_this_book_s_pass(family: str) -> None:
         assert torch.equal(
             second.eval()(ids, mask, context), model.second_stage(ids, mask, context)
         )
-    assert second.window_beside_context() == model.second_stage.window_beside_context()
+    assert second.window_spares_context == model.second_stage.window_spares_context
 
 
 # --- options without a golden case

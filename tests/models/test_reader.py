@@ -189,5 +189,5 @@ def test_what_a_reader_cannot_be_is_refused() -> None:
         opened(soft_prompt_tokens=2)
     with pytest.raises(ValueError, match="pool='all' needs the context in every text"):
         opened(pool="all")
-    with pytest.raises(ValueError, match="there is nothing to cache"):
+    with pytest.raises(ValueError, match="are for attention .cached.; this model.s is .gated."):
         opened().second_stage.cache_context(random_context(4))

@@ -255,7 +255,7 @@ def test_gradients_flow_through_the_context_into_the_whole_first_stage(
 ) -> None:
     model = new_model(family, attention)
     ids, mask = padded(TEXTS)
-    model(ids, mask, context_input_ids=ids, context_attention_mask=mask).pow(2).sum().backward()
+    model(ids, mask, model.first_stage(ids, mask)).pow(2).sum().backward()
     still = {
         name
         for name, part in model.first_stage.named_parameters()
@@ -295,7 +295,7 @@ def test_embeddings_have_the_size_of_the_second_backbone(family: str, attention:
     ids, mask = padded(TEXTS)
     assert model.first_stage.hidden_states(ids, mask.bool()).shape[-1] == 48
     assert model.first_stage(ids, mask).shape == (3, DIM)
-    assert model(ids, mask, context_input_ids=ids, context_attention_mask=mask).shape == (3, DIM)
+    assert model(ids, mask, model.first_stage(ids, mask)).shape == (3, DIM)
     assert model.dim == DIM
 
 
@@ -430,12 +430,6 @@ def test_token_ids_and_masks_of_other_shapes_are_refused(stage: str) -> None:
         forward(torch.tensor([[3, 4, 5]]), torch.ones(1, 2))
 
 
-def test_a_context_is_given_once() -> None:
-    ids = torch.tensor([[3, 4, 5]])
-    with pytest.raises(ValueError, match="not both"):
-        shared_model("bert")(ids, context=random_context(2), context_input_ids=ids)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -519,7 +513,7 @@ def test_training_without_dropout_computes_what_evaluation_does(
     embeddings = []
     for training in (False, True):
         model.train(training)
-        embeddings.append(model(ids, mask, context_input_ids=ids, context_attention_mask=mask))
+        embeddings.append(model(ids, mask, model.first_stage(ids, mask)))
     assert torch.equal(*embeddings)
 
 

@@ -49,7 +49,7 @@ def embedding(shared: Path) -> Work:
 
     surrogate._PORTION = 7
     model = surrogate.Surrogate(max_tokens=12, precision="float32", device="cpu")
-    assert model._model  # read before the forks
+    assert model.sentence_model  # read before the forks
     return lambda folder: digest(model.embed(TEXTS).tobytes())
 
 

@@ -162,7 +162,7 @@ def test_the_largest_grade_is_scored_and_the_interpreter_lives() -> None:
 @pytest.mark.parametrize(
     ("qrels", "message"),
     [
-        ("q1\td1\t1_0\n", "line 2: a relevance grade must be a whole number; got '1_0'"),
+        ("q1\td1\t1_0\n", "line 2: a relevance grade must be a whole number; it is '1_0'"),
         ("q1\td1\t٣\n", "line 2: a relevance grade must be a whole number"),
         (f"q1\td1\t1\nq2\td2\t{10**20}\n", "line 3: a relevance grade must be 1000000 or less"),
         (f"q1\td1\t{'9' * 5000}\n", "line 2: a relevance grade must be a whole number"),
@@ -193,8 +193,8 @@ def test_a_judgement_that_is_given_twice_and_agrees_counts_once(
         (r'{"_id": "d", "text": "a \ud83d"}', '"text" has half of a surrogate pair'),
         (r'{"_id": "\udc80", "text": "a"}', '"_id" has half of a surrogate pair'),
         (r'{"_id": "d\u0000", "text": "a"}', "an id must not hold NUL"),
-        ("[" * 100_000, "JSON that cannot be read"),
-        ('{"_id": "d", "text": ' + "1" * 5000 + "}", "JSON that cannot be read"),
+        ("[" * 100_000, "not JSON"),
+        ('{"_id": "d", "text": ' + "1" * 5000 + "}", "not JSON"),
     ],
 )
 def test_a_line_of_a_corpus_that_is_no_document_is_named(

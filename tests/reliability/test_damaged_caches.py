@@ -15,7 +15,7 @@ from tiny_encoders import bi_encoder
 
 from cde import Index, storage
 from cde.corpus import index
-from cde.data import installed, pydocs, sources
+from cde.data import pydocs, sources
 from cde.storage import (
     DamageWarning,
     content_hash,
@@ -49,7 +49,7 @@ def few_docstrings(
         return extracted[-1]
 
     monkeypatch.setattr(pydocs, "_extract", extract)
-    installed.kept_table.cache_clear()
+    pydocs.kept_table.cache_clear()
     pydocs.load_pairs(["rich"], split="all")
     return next((private_cache / "pydocs").glob("*.sealed")), extracted
 
@@ -69,12 +69,12 @@ def test_a_damaged_table_of_docstrings_is_told_and_extracted_again(
         }[kind]
         path.write_bytes(data)
         extracted.clear()
-        installed.kept_table.cache_clear()
+        pydocs.kept_table.cache_clear()
         with pytest.warns(DamageWarning, match="made again") as told:
             again = pydocs.load_pairs(["rich"], split="all")
         assert str(path) in str(told[0].message) and len(extracted) == 1
         assert again.fingerprint == expected.fingerprint and path.read_bytes() == good
-    installed.kept_table.cache_clear()
+    pydocs.kept_table.cache_clear()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"key": "k"}', "\x00", "[" * 5000])

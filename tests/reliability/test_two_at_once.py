@@ -24,7 +24,7 @@ from tiny_encoders import bi_encoder
 from cde import Index
 from cde.corpus.table import locked
 from cde.storage import alone
-from cde_book import chapter_run
+from cde_book import commands
 from cde_book.chapters import Chapter
 from cde_book.checkout import python_path
 
@@ -114,7 +114,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ToyBook, Twi
     book.write(toy=EXPERIMENT)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CDE_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(chapter_run, "project_root", lambda: book.root)
+        patch.setattr(commands, "project_root", lambda: book.root)
         twice = Twice(COMMAND, book.root)
         yield book, twice
         twice.end()
@@ -143,7 +143,7 @@ def test_two_runs_and_two_that_record(
     chapter = Chapter(book.root / "notebooks" / "toys" / "toy.py")
     given = ["run", "toy", "--profile", "laptop", "--out", str(output)]
     given += ["--record", "--dirty"] if record else []
-    said = twice.do(given, chapter_run._one_at_a_time(chapter, output, record))
+    said = twice.do(given, commands._one_at_a_time(chapter, output, record))
     assert sorted(out.count("another process has just made it") for out in said) == [0, 1]
     assert "The answer of toy is 42." in output.read_text()
     path = book.root / "book" / "records" / "laptop" / "toy.json"

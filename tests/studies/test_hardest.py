@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from cde.batching.packing import pack_batches
-from cde_studies.batches.epochs import cut_clusters, mates_met_again
 from cde_studies.batches.hardest import (
     all_partitions,
     direct_search,
@@ -19,6 +18,8 @@ from cde_studies.batches.hardest import (
 from cde_studies.batches.statistics import (
     batch_objective,
     cosines_along,
+    cut_clusters,
+    mates_met_again,
     mean_pair_distance,
     paired_distance,
 )

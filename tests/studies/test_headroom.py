@@ -17,7 +17,7 @@ from cde.data import RetrievalSet
 from cde.intervals import run_interval
 from cde.models.encoder import load_tokenizer
 from cde.retrieval import score_queries
-from cde_book.proofs import stored_rows
+from cde_book.records import stored_rows
 from cde_studies.intervals import correlation_interval
 from cde_studies.motivation.corpus_statistics import Counts, Moments, shrunk_covariance
 from cde_studies.motivation.headroom import (
@@ -36,7 +36,7 @@ from cde_studies.motivation.headroom_readings import (
     mean_over_pairs,
 )
 from cde_studies.motivation.score_matrices import JudgedMatrix
-from cde_studies.motivation.word_counts import document_frequencies, idf_divergence
+from cde_studies.motivation.word_counts import document_frequencies, idf_divergence_of_counts
 from cde_studies.significance import smallest_effect
 
 WORDS = ("boat", "hill", "stone", "river", "lamp", "red", "the")
@@ -190,7 +190,9 @@ def test_rows_say_what_they_say(small: Headroom) -> None:
             assert (rows["low"].to_numpy() <= points + 1e-9).all()
             assert (rows["high"].to_numpy() >= points - 1e-9).all()
     divergence = small.table(WAYS[0], "divergence")
-    expected = idf_divergence(pydocs("rich", 25).documents, pydocs("PIL", 25).documents)
+    texts = (pydocs("rich", 25).documents, pydocs("PIL", 25).documents)
+    counts = [(document_frequencies(some), len(some)) for some in texts]
+    expected = idf_divergence_of_counts(*counts[0], *counts[1])
     assert divergence.loc["rich", "PIL"] == pytest.approx(expected)
     assert divergence.loc["rich", "rich"] == 0
     assert len(small.of_corpora()) == len(WAYS) * 3
@@ -295,7 +297,7 @@ def test_pairs_that_share_corpora_have_a_wider_interval_than_pairs_of_their_own(
     [
         (np.zeros((3, 4)), r"a table must be \(n, n\)"),
         (np.zeros((2, 2)), "n 3 or more"),
-        (np.full((3, 3), np.nan), "6 pairs have a value that is no number"),
+        (np.full((3, 3), np.nan), "6 pairs have no number"),
     ],
 )
 def test_tables_that_have_no_mean_over_pairs(table: np.ndarray, message: str) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cde.batching.packing import BatchSampler
-from cde_studies.clustering.plans import join_plans, plan_batches, plan_with_hardest
+from cde_studies.clustering.groupings import join_plans, plan_batches, plan_with_hardest
 
 
 def sampler() -> BatchSampler:

@@ -9,8 +9,14 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from cde_studies.results.difficulty import correlations, loss_and_score, r_of_runs, r_of_seeds
-from cde_studies.results.sizes import SizeSweep, domains_below
+from cde_studies.results.sizes import (
+    SizeSweep,
+    correlations,
+    domains_below,
+    loss_and_score,
+    r_of_runs,
+    r_of_seeds,
+)
 
 ENCODERS = ("bi-encoder", "contextual")
 

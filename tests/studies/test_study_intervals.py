@@ -92,7 +92,7 @@ def test_pairs_that_say_nothing_of_a_correlation_are_refused() -> None:
     for x, y, message in (
         ([1, 2, 3], [1, 2, 3], "4 values or more are needed for an interval; there are 3"),
         ([1, 2, 3, 4], [1, 2, 3, math.nan], "1 of 4 values are not numbers"),
-        ([1, 2, 3, 4], [1, 2, 3, 4, 5], "same length; they have 4 and 5"),
+        ([1, 2, 3, 4], [1, 2, 3, 4, 5], "one length; they have 4, 5"),
     ):
         with pytest.raises(ValueError, match=message):
             correlation_interval(x, y)
@@ -265,7 +265,7 @@ def test_a_crossed_interval_s_end_has_a_p_value_of_five_percent() -> None:
 def test_a_table_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="two or more of each"):
         spread([[1.0, 2.0]])
-    with pytest.raises(ValueError, match="1 of 4 values are no numbers"):
+    with pytest.raises(ValueError, match="1 of 4 values are not numbers"):
         crossed_interval([[1.0, 2.0], [float("nan"), 1.0]])
 
 

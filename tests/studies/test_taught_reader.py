@@ -16,8 +16,8 @@ from cde.models.encoder import load_tokenizer
 from cde.training.preparation import Preparation
 from cde_studies.encoder.boilerplate import GradedBoilerplate
 from cde_studies.recipes import EvaluationSet
+from cde_studies.results.frozen_encoder import taught_recipe
 from cde_studies.results.movement import moved_between_corpora
-from cde_studies.results.taught_reader import taught_recipe
 
 SMALL = taught_recipe("smoke")
 
@@ -34,7 +34,7 @@ def test_half_of_the_pairs_are_lessons_and_the_others_the_recipe_s() -> None:
 
 def test_a_batch_is_one_lesson_or_real_pairs_of_one_source() -> None:
     tokenizer = load_tokenizer("minilm")
-    prepared = Preparation(SMALL.base, SMALL.pairs, tokenizer, ("", ""), 1, 0, None)
+    prepared = Preparation(SMALL.base, SMALL.pairs, tokenizer, ("", ""))
     domains = np.asarray(SMALL.pairs.domains)
     epoch = [domains[rows] for rows in islice(prepared.sampler, 80)]
     assert all(len(set(batch)) == 1 for batch in epoch)

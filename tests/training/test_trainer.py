@@ -268,12 +268,18 @@ def test_a_loss_that_is_no_number_stops_the_run_and_says_where(
         running.run()
 
 
+class Alike(Processes):
+    """Processes that agree without a word."""
+
+    def agreed(self, own: Any) -> Any:
+        return own
+
+
 def test_the_context_is_of_the_batch_and_the_same_in_every_process(pairs: Pairs) -> None:
     config = TrainConfig(**SMALL)
     model = build_model(config)
     prepared = [
-        Preparation(config, pairs, model.tokenizer, ("", ""), processes=2, rank=rank)
-        for rank in (0, 1)
+        Preparation(config, pairs, model.tokenizer, ("", ""), Alike(rank, 2)) for rank in (0, 1)
     ]
     first, second = (next(one.batches()) for one in prepared)
     assert first.rows.tolist() == second.rows.tolist()

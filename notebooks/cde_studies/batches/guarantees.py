@@ -1,11 +1,9 @@
 """What the triangle inequality promises about in-batch negatives (clustering paper §4.3 and §4.4).
 
 A query q lies at an angle a from its own document d, and d at an angle b from another document d'.
-Angles on the sphere obey the triangle inequality: the angle of q and d' is at least the difference
-of a and b, and at most their sum.
-So a cluster in which documents lie close together promises that its members are near the query,
-whatever the query is. How much it promises depends on a and b alone; `negative_guarantees` counts
-how often that is of use.
+The angle of q and d' is then at least the difference of a and b, and at most their sum. So a
+cluster in which documents lie close together promises that its members are near the query, whatever
+the query is. `negative_guarantees` counts how often that is of use.
 
 A negative counts as useful if its cosine with the query is above the query's mean cosine with all
 documents: it is then harder than one that is drawn at random. It is *guaranteed* so if its lowest
@@ -20,20 +18,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from cde.validation import Positions, Vectors
+
 __all__ = ["cosine_bounds", "negative_guarantees"]
 
-Vectors = NDArray[np.float32]
-Positions = NDArray[np.int64]
 Cosines = NDArray[np.float64]
 
 
 def cosine_bounds(first: ArrayLike, second: ArrayLike) -> tuple[Cosines, Cosines]:
-    """The lowest and the highest cosine of two vectors, given their cosines with a third one.
-
-    Returns:
-        cos(a + b), with the sum of angles at most π, and cos(a − b).
-
-    Clustering paper Fig. 3.
+    """The lowest and the highest cosine of two vectors, given their cosines with a third one:
+    cos(a + b), with the sum of angles at most π, and cos(a − b) (clustering paper Fig. 3).
     """
     angles = []
     for name, given in (("first", first), ("second", second)):
@@ -51,7 +45,8 @@ def negative_guarantees(
     drawn: Positions | None = None,
     hardest: int = 10,
 ) -> pd.DataFrame:
-    """How hard the negatives inside a query's cluster are, and how hard they must be.
+    """How hard the negatives inside a query's cluster are, and how hard they must be (clustering
+    paper §4.4 and §5.2).
 
     Negatives are the documents of other pairs. Copies of the own document (cosine above 0.9999) are
     left out: they are right answers.
@@ -67,8 +62,6 @@ def negative_guarantees(
         - inside, outside: mean cosine with negatives of the cluster, and of other ones;
         - hardest_inside: share of its hardest negatives that lie in its cluster;
         - by_chance: share of all negatives that do.
-
-    Clustering paper §4.4 and §5.2.
     """
     if query_vectors.shape != document_vectors.shape or len(labels) != len(query_vectors):
         raise ValueError(

@@ -20,12 +20,10 @@ from numpy.typing import NDArray
 from cde.batching.clustering import cluster_pairs, cluster_vectors
 from cde.batching.packing import pack_batches
 from cde.progress import progress
+from cde.validation import Positions, Vectors
 from cde_studies.batches.statistics import batch_objective
 
 __all__ = ["all_partitions", "direct_search", "objective_bounds", "partition_objectives", "try_all"]
-
-Vectors = NDArray[np.float32]
-Positions = NDArray[np.int64]
 
 
 def direct_search(
@@ -34,11 +32,7 @@ def direct_search(
     batch_size: int,
     generator: np.random.Generator,
 ) -> list[Positions]:
-    """Batches of a random pair and the unused pairs with the largest terms of Eq. 2, one by one.
-
-    Returns:
-        Batches, each `(batch_size,)` positions.
-    """
+    """Batches of a random pair and the unused pairs with the largest terms of Eq. 2, one by one."""
     if batch_size < 2:
         raise ValueError(f"batch_size must be 2 or more; it is {batch_size}")
     left, batches = generator.permutation(len(query_vectors)), []
@@ -60,12 +54,8 @@ def objective_bounds(
     generator: np.random.Generator,
     block: int = 500,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """For some pairs, the mean term of Eq. 2 with the worst and with the best batch-mates.
-
-    The means over all pairs are bounds that no batches of this size pass.
-
-    Returns:
-        The worst and the best, `(count,)` each, as cosines.
+    """For some pairs, the mean term of Eq. 2 with the worst and with the best batch-mates, as
+    cosines. The means over all pairs are bounds that no batches of this size pass.
     """
     if not 2 <= batch_size <= len(query_vectors):
         raise ValueError(f"batch_size must be 2 to {len(query_vectors)}; it is {batch_size}")
@@ -84,10 +74,8 @@ def objective_bounds(
 
 @lru_cache(maxsize=8)
 def all_partitions(count: int, batch_size: int) -> Positions:
-    """Every way to cut some pairs into batches of one size, the order of batches aside.
-
-    Returns:
-        `(ways, count / batch_size, batch_size)` positions.
+    """Every way to cut some pairs into batches of one size, the order of batches aside:
+    `(ways, count / batch_size, batch_size)` positions.
     """
     if batch_size < 1 or count < 1 or count % batch_size:
         raise ValueError(f"{count} pairs cannot be cut into batches of {batch_size}")
@@ -108,11 +96,7 @@ def _partitions(rows: tuple[int, ...], batch_size: int) -> list[list[tuple[int, 
 def partition_objectives(
     query_vectors: Vectors, document_vectors: Vectors, partitions: Positions
 ) -> NDArray[np.float32]:
-    """Eq. 2 per pair of batch-mates, of each way to cut a few pairs into batches.
-
-    Returns:
-        `(ways,)` cosines.
-    """
+    """Eq. 2 per pair of batch-mates, of each way to cut a few pairs into batches: `(ways,)`."""
     terms = (query_vectors @ document_vectors.T + document_vectors @ query_vectors.T) / 2
     np.fill_diagonal(terms, 0)
     mates = terms[partitions[..., None], partitions[..., None, :]]

@@ -28,6 +28,8 @@ from numpy.typing import ArrayLike, NDArray
 from cde.batching.negatives import false_negatives
 from cde.data import Pairs
 from cde.progress import progress
+from cde.validation import Positions, Vectors
+from cde_studies.leaks import plain
 
 __all__ = ["KINDS", "Account", "TextJudge"]
 
@@ -35,8 +37,6 @@ __all__ = ["KINDS", "Account", "TextJudge"]
 KINDS = ("same text", "similar text", "same summary line")
 _TITLES = {"known": "known false negative", "negative": "called true negative", "open": "open"}
 
-Vectors = NDArray[np.float32]
-Positions = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
@@ -59,8 +59,8 @@ class Account:
     def lower_bound(self) -> NDArray[np.float64]:
         """The share of true negatives that no condemned answer explains, for each batch.
 
-        If the judge condemns a share r of the answers, at least (share condemned) − r of what is
-        removed are true negatives. For r the labelled documents of the same queries serve. The
+        If the judge condemns a share r of the answers, which the labelled documents of the same
+        queries tell, at least (share condemned) − r of what is removed are true negatives. The
         bound may lie below zero.
         """
         sums = self._by_batch()
@@ -97,7 +97,7 @@ class TextJudge:
         if len(np.asarray(alike)) != len(pairs):
             raise ValueError(f"alike must hold one number for each of {len(pairs)} pairs")
         self.pairs = pairs
-        text, summary = (_numbered(map(_plain, some)) for some in (pairs.documents, pairs.queries))
+        text, summary = (_numbered(map(plain, some)) for some in (pairs.documents, pairs.queries))
         self._same = (text, np.asarray(alike), summary)
         self._domains = _numbered(pairs.domains)
         counter: Any = CountVectorizer(binary=True, token_pattern=r"[A-Za-z]{2,}", dtype=np.float32)
@@ -119,9 +119,7 @@ class TextJudge:
         return other
 
     def apart(self, queries: Positions, documents: Positions) -> Flags:
-        """Whether the first query has no telling word in common with the first document, and
-        so on.
-        """
+        """Whether each query has no telling word in common with the document at its place."""
         both = self._asked[queries].multiply(self._answered[documents])
         return np.asarray(np.asarray(both.sum(axis=1)).ravel() == 0)
 
@@ -142,8 +140,8 @@ class TextJudge:
         """The class of each document for each query of a batch, a matrix of every class.
 
         Returns:
-            Each of `KINDS`, `known` for all of these, `negative` and `open`: `(b, b)` bool, a row
-            for each query. A query's own document is in `open`; no filter removes it.
+            Each of `KINDS`, `known` for all of these, `negative` and `open`: `(b, b)` bool. A
+            query's own document is in `open`; no filter removes it.
         """
         others = ~np.eye(len(batch), dtype=bool)
         equal, near, headed = (
@@ -184,10 +182,8 @@ class TextJudge:
         count: int,
         seed: int = 0,
     ) -> pd.DataFrame:
-        """Documents that the filter (ε = 0) removes, drawn at random, for a reader to judge.
-
-        Returns:
-            Columns class, query, labelled document, its score, removed document, of, score.
+        """Documents that the filter (ε = 0) removes, drawn at random, for a reader to judge: class,
+        query, labelled document, its score, removed document, of, score.
         """
         generator, rows = np.random.default_rng(seed), []
         for name, title in _TITLES.items():
@@ -199,17 +195,19 @@ class TextJudge:
             size = min(count, len(removals))
             for place in generator.choice(len(removals), size, replace=False) if size else ():
                 asked, given = removals[place]
-                own = float(query_vectors[asked] @ document_vectors[asked])
-                other = float(query_vectors[asked] @ document_vectors[given])
+                own, other = (
+                    round(float(query_vectors[asked] @ document_vectors[one]), 3)
+                    for one in (asked, given)
+                )
                 rows.append(
                     {
                         "class": title,
                         "query": self.pairs.queries[asked],
                         "labelled document": self._start(asked),
-                        "its score": round(own, 3),
+                        "its score": own,
                         "removed document": self._start(given),
                         "of": self.pairs.ids[given],
-                        "score": round(other, 3),
+                        "score": other,
                     }
                 )
         return pd.DataFrame(rows)
@@ -217,10 +215,6 @@ class TextJudge:
     def _start(self, row: int) -> str:
         document = " ".join(self.pairs.documents[row].split())
         return document[:120] + (" …" if len(document) > 120 else "")
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split()).casefold()
 
 
 def _numbered(values: Iterable[str]) -> Positions:

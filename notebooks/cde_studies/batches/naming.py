@@ -1,11 +1,10 @@
 """Names for clusters: the words that their texts hold more often than the others (clustering paper
 §4.4 and App. B).
 
-The paper looks at a few members of each cluster and finds a topic in them. `telling_terms` gives
-words to look at, by one rule for all clusters. For each cluster and each word it counts the texts
-that hold the word, inside and outside. The word's score is the logarithm of the odds ratio of the
-two, in units of its standard error. So a word has to be frequent inside as well as rare outside:
-one that a single text holds tells nothing.
+The paper finds topics in a few members of each cluster. `telling_terms` gives words to look at, by
+one rule for all clusters. For each cluster and each word it counts the texts that hold the word,
+inside and outside. The word's score is the logarithm of the odds ratio of the two, in units of its
+standard error. So a word has to be frequent inside as well as rare outside.
 
 One half is added to each of the four counts, as Haldane and Anscombe do, so that a word that is
 missing on one side has a finite score too. scikit-learn splits texts into words, in lower case, and
@@ -19,27 +18,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cde.validation import checked_texts, checked_whole
+from cde.validation import Positions, checked_texts, checked_whole, shown
 
 __all__ = ["telling_terms"]
 
-Labels = NDArray[np.int64]
 #: two characters or more, one of them a letter
 _WORD = r"(?u)\b(?=\w*[^\W\d_])\w\w+\b"
 
 
-def telling_terms(texts: Sequence[str], labels: Labels, count: int = 8) -> list[list[str]]:
-    """The words that tell a cluster's texts from those of the other clusters.
+def telling_terms(texts: Sequence[str], labels: Positions, count: int = 8) -> list[list[str]]:
+    """The words that tell a cluster's texts from those of the other clusters (clustering paper §4.4
+    and App. B).
 
     Returns:
         A list for each number from 0 to the largest label, the most telling word first; equally
         telling ones stand in the order of the alphabet. A word is listed only if a larger share of
         texts holds it inside than outside. So no word that all texts hold is listed, and a cluster
         without texts, or with all of them, has none.
-
-    Clustering paper §4.4 and App. B.
     """
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -47,8 +43,8 @@ def telling_terms(texts: Sequence[str], labels: Labels, count: int = 8) -> list[
     labels = np.asarray(labels)
     if labels.shape != (len(texts),) or (labels < 0).any():
         raise ValueError(
-            f"labels must hold a number, 0 or more, for each of the {len(texts)} texts; they have "
-            f"the shape {labels.shape}{f' and go down to {labels.min()}' if labels.size else ''}"
+            f"labels must hold a number, 0 or more, for each of the {len(texts)} texts; they are "
+            f"{shown(labels)}"
         )
     counter = CountVectorizer(
         binary=True, stop_words="english", token_pattern=_WORD, dtype=np.int64

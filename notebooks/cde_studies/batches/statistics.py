@@ -27,8 +27,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from cde.batching.clustering import check_pairs
 from cde.batching.negatives import false_negatives
 from cde.progress import progress
+from cde.validation import Positions, Vectors
 
 __all__ = [
     "batch_difficulties",
@@ -43,31 +45,18 @@ __all__ = [
     "removed_share",
 ]
 
-Vectors = NDArray[np.float32]
-Positions = NDArray[np.int64]
-
 
 def batch_objective(
     query_vectors: Vectors, document_vectors: Vectors, batches: Sequence[Positions]
 ) -> float:
-    """The objective of CDE Eq. 2 for given batches, per pair of batch-mates.
-
-    Returns:
-        The mean of (f(d, q') + f(d', q)) / 2 over all pairs of batch-mates of all batches: a
-        cosine. A large batch has more pairs of batch-mates than a small one and weighs more; one of
-        a single pair has none.
+    """The objective of CDE Eq. 2: the mean of (f(d, q') + f(d', q)) / 2 over all pairs of
+    batch-mates of all batches, a cosine. A large batch has more of them and weighs more.
     """
-    if query_vectors.shape != document_vectors.shape or query_vectors.ndim != 2:
-        raise ValueError(
-            f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} "
-            "must both be (n, dim)"
-        )
+    check_pairs(query_vectors, document_vectors)
     total, mates = 0.0, 0
     for batch in batches:
-        queries, documents = (
-            query_vectors[batch].astype(np.float64),
-            document_vectors[batch].astype(np.float64),
-        )
+        queries = query_vectors[batch].astype(np.float64)
+        documents = document_vectors[batch].astype(np.float64)
         total += float(
             queries.sum(axis=0) @ documents.sum(axis=0) - np.einsum("ij,ij->", queries, documents)
         )
@@ -82,27 +71,17 @@ def batch_objective(
 def paired_distance(
     query_vectors: Vectors, document_vectors: Vectors, batches: Sequence[Positions]
 ) -> float:
-    """The objective of CDE Eq. 3 for given batches, per pair: ‖φ(d) − s‖ + ‖s − ψ(q)‖, s the centre
-    of its batch.
+    """The objective of CDE Eq. 3: the mean of ‖φ(d) − s‖ + ‖s − ψ(q)‖ over all pairs of all
+    batches, s the centre of their batch.
 
     Within one batch the mean of m over all pairs of batch-mates is at most twice this.
-
-    Returns:
-        The mean over all pairs of all batches; 0 where all vectors of a batch are equal.
     """
-    if query_vectors.shape != document_vectors.shape or query_vectors.ndim != 2:
-        raise ValueError(
-            f"query_vectors {query_vectors.shape} and document_vectors {document_vectors.shape} "
-            "must both be (n, dim)"
-        )
+    check_pairs(query_vectors, document_vectors)
     total = 0.0
     for batch in batches:
         both = np.stack([query_vectors[batch], document_vectors[batch]]).astype(np.float64)
-        total += (
-            float(np.linalg.norm(both - both.mean(axis=(0, 1)), axis=2).sum())
-            if len(batch)
-            else 0.0
-        )
+        if len(batch):
+            total += float(np.linalg.norm(both - both.mean(axis=(0, 1)), axis=2).sum())
     pairs = sum(map(len, batches))
     if pairs == 0:
         raise ValueError("there are no pairs in the batches")
@@ -112,10 +91,8 @@ def paired_distance(
 def mean_pair_distance(
     query_vectors: Vectors, document_vectors: Vectors, batches: Sequence[Positions]
 ) -> float:
-    """The mean of m over the pairs of batch-mates, averaged over batches.
-
-    Returns:
-        At most twice `paired_distance`, for batches of one size.
+    """The mean of m over the pairs of batch-mates, averaged over batches: at most twice
+    `paired_distance`, for batches of one size.
     """
     means = []
     for batch in progress(batches, "measuring", unit="batches"):
@@ -128,24 +105,19 @@ def mean_pair_distance(
 
 
 def cluster_members(labels: Positions) -> list[Positions]:
-    """The positions of the pairs of each cluster, ascending; empty for a number that no pair
-    has.
-    """
+    """The positions of the pairs of each cluster, ascending; none for a number that no pair has."""
     if len(labels) == 0:
         return []
-    return np.split(
-        np.argsort(labels, kind="stable").astype(np.int64), np.cumsum(np.bincount(labels))[:-1]
-    )
+    order = np.argsort(labels, kind="stable").astype(np.int64)
+    return np.split(order, np.cumsum(np.bincount(labels))[:-1])
 
 
 def mean_pairwise_cosine(vectors: Vectors) -> float:
-    """The mean cosine of two different vectors, over all pairs of them (clustering paper, Table 1).
+    """The mean cosine of two different vectors, over all pairs of them (clustering paper, Table 1);
+    not a number for fewer than two.
 
     Exact, where the paper draws 3,000 points: with unit vectors the sum over all pairs is the
     squared length of their sum.
-
-    Returns:
-        A cosine; not a number for fewer than two vectors.
     """
     if len(vectors) < 2:
         return float("nan")
@@ -159,14 +131,11 @@ def cluster_statistics(
 ) -> pd.DataFrame:
     """Size, similarity and purity of each cluster (clustering paper, Table 1).
 
-    The table's last row, the overall set, is `mean_pairwise_cosine(vectors)`; the purity of a whole
-    clustering is the mean of `source_share` weighted by `size`.
-
-    Returns:
-        A row for each cluster that has a pair, indexed by its number. `size` is int64. `similarity`
-        is the mean cosine of two of its members, NaN for a single one. With `sources` there are two
-        more columns: `source` (its most frequent one, the first by name of several) and
-        `source_share`.
+    A row for each cluster that has a pair, indexed by its number: `size`; `similarity`, the mean
+    cosine of two members, NaN for a single one; with `sources` also `source`, its most frequent one
+    (the first by name of several), and `source_share`. The table's last row, the overall set, is
+    `mean_pairwise_cosine(vectors)`; the purity of a whole clustering is the mean of `source_share`
+    weighted by `size`.
     """
     given = {"labels": len(labels), **({} if sources is None else {"sources": len(sources)})}
     for name, count in given.items():
@@ -236,20 +205,11 @@ def batch_difficulties(
 
 
 def removed_share(
-    query_vectors: Vectors,
-    document_vectors: Vectors,
-    batches: Sequence[NDArray[np.int64]],
-    **rule: Any,
+    query_vectors: Vectors, document_vectors: Vectors, batches: Sequence[Positions], **rule: Any
 ) -> NDArray[np.float64]:
-    """For each pair, the share of its negatives in its batch that the filter removes.
-
-    Args:
-        query_vectors, document_vectors: `(n, dim)` float32 of all pairs, one document each.
-        batches: positions of the pairs of each; no pair is in two.
-        rule: `epsilon` or `threshold` of `false_negatives`.
-
-    Returns:
-        `(n,)`; not a number for a pair that no batch has, or that is alone in one.
+    """For each pair, the share of its negatives in its batch that the filter removes, by the rule
+    (`epsilon` or `threshold`) of `false_negatives`; not a number for a pair that no batch has, or
+    that is alone in one.
     """
     share = np.full(len(query_vectors), np.nan)
     for batch in progress(batches, "filtering", unit="batches"):
@@ -260,10 +220,56 @@ def removed_share(
 
 
 def cosines_along(centroids: Vectors, order: Positions) -> NDArray[np.float64]:
-    """The cosine of each centroid with the one that follows it in an order.
-
-    Returns:
-        `(k − 1,)`.
-    """
+    """The cosine of each centroid with the one that follows it in an order, `(k − 1,)`."""
     directions = centroids / np.linalg.norm(centroids, axis=1, keepdims=True)
     return np.asarray((directions[order[:-1]] * directions[order[1:]]).sum(axis=1))
+
+
+def cut_clusters(labels: Positions, batches: Sequence[Positions]) -> dict[str, float]:
+    """What the batches of one epoch did to the clusters that they were packed from.
+
+    Returns:
+        batches: how many there are.
+        clusters split: the share of clusters whose pairs are in more than one batch.
+        clusters that share a batch: the share that is in a batch with another cluster.
+        clusters in a batch: how many clusters a batch holds, on average.
+        pairs dropped: the share of pairs that no batch has.
+    """
+    if not batches:
+        raise ValueError("there is no batch")
+    batch_of = _numbers(batches, len(labels))
+    there = batch_of >= 0
+    together = pd.DataFrame({"cluster": labels[there], "batch": batch_of[there]}).drop_duplicates()
+    shared = together.groupby("batch")["cluster"].transform("count") > 1
+    return {
+        "batches": len(batches),
+        "clusters split": float((together["cluster"].value_counts() > 1).mean()),
+        "clusters that share a batch": float(shared.groupby(together["cluster"]).any().mean()),
+        "clusters in a batch": len(together) / len(batches),
+        "pairs dropped": float(1 - there.mean()),
+    }
+
+
+def mates_met_again(epochs: Sequence[Sequence[Positions]]) -> NDArray[np.float64]:
+    """The share of its batch-mates of one epoch that a pair meets again in the next, the mean over
+    pairs that have a batch in both: `(len(epochs) // 2,)`, for epochs 0 and 1, 2 and 3, and so on.
+    """
+    if not all(epochs) or any(len(epoch[0]) < 2 for epoch in epochs):
+        raise ValueError("every epoch needs batches of two pairs or more")
+    shares = []
+    both_of = list(zip(epochs[::2], epochs[1::2], strict=False))
+    for first, second in progress(both_of, "comparing", unit="pairs of epochs"):
+        n = 1 + max(int(batch.max()) for batch in (*first, *second))
+        batch_of = np.stack([_numbers(first, n), _numbers(second, n)])
+        both = batch_of[:, (batch_of >= 0).all(axis=0)]
+        _, cell, size = np.unique(both, axis=1, return_inverse=True, return_counts=True)
+        shares.append(((size[cell.ravel()] - 1) / (len(first[0]) - 1)).mean())
+    return np.array(shares, dtype=np.float64)
+
+
+def _numbers(batches: Sequence[Positions], n: int) -> Positions:
+    """The number of each pair's batch; -1 for a pair that has none."""
+    batch_of = np.full(n, -1, np.int64)
+    for number, batch in enumerate(batches):
+        batch_of[batch] = number
+    return batch_of

@@ -56,7 +56,7 @@ def add_parsers(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Evaluate, print a line for each task and context, and say where the results lie."""
     # mteb and torch take seconds to import: other commands go without
-    from cde.benchmark.evaluation import evaluate_tasks
+    from cde.benchmark import evaluate_tasks
     from cde.corpus.encoders import named_system
     from cde_studies.benchmark.offline import get_tasks, task_names
 
@@ -78,11 +78,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def scores_by_task(rows: pd.DataFrame) -> pd.DataFrame:
-    """A line for each task and context: the mean over subsets and draws, and the spread over draws.
-
-    Returns:
-        Columns task, type, context, score, spread (the standard deviation over draws of the mean
-        over subsets; NaN for one draw) and draws.
+    """A line for each task and context: task, type, context, score (the mean over subsets and
+    draws), spread (the standard deviation over draws of the mean over subsets; NaN for one draw)
+    and draws.
     """
     keys = ["task", "type", "context"]
     of_draws = rows.groupby([*keys, "draw"], sort=False)["score"].mean()

@@ -15,8 +15,7 @@ from typing import Any
 import pandas as pd
 from mteb.abstasks import AbsTask
 
-from cde.benchmark import OURS, WRAPPER, Protocol, evaluate_tasks
-from cde.benchmark.contexts import is_trained_on
+from cde.benchmark import OURS, WRAPPER, Protocol, evaluate_tasks, is_trained_on
 from cde.progress import progress
 
 __all__ = ["context_gains", "draw_spread", "gain_by_draw", "protocol_effects", "protocol_rows"]
@@ -57,10 +56,7 @@ def draw_spread(rows: pd.DataFrame, context: str) -> pd.Series[float]:
 def protocol_rows(model: Any, tasks: Sequence[AbsTask], draws: int) -> pd.DataFrame:
     """A contextual encoder on each task, in its own context, under every protocol that makes a
     difference there: the way of the authors and of mteb's wrapper for each of `Protocol`'s
-    settings.
-
-    Returns:
-        The rows of `evaluate_tasks`, with columns prefix, inputs and split.
+    settings. Rows of `evaluate_tasks`, with columns prefix, inputs and split.
     """
     jobs = [(task, protocol) for task in tasks for protocol in _protocols(task)]
     parts = [
@@ -85,10 +81,9 @@ def _protocols(task: AbsTask) -> list[Protocol]:
 def protocol_effects(rows: pd.DataFrame) -> pd.DataFrame:
     """What mteb's way of drawing adds to the authors', setting by setting, in points of each task.
 
-    Returns:
-        A row for each task; columns prefix, inputs and split: the mean difference over draws and
-        the other settings, NaN where a task has one way alone; and seed: the standard deviation
-        from draw to draw.
+    A row for each task: prefix, inputs and split, the mean difference over draws and the other
+    settings, NaN where a task has one way alone; and seed, the standard deviation from draw to
+    draw.
     """
     columns = {}
     for factor in ("prefix", "inputs", "split"):

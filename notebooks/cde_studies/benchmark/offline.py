@@ -1,12 +1,11 @@
-"""The offline tasks by name: those on docstrings, and those on the collections of `$CDE_DATA`.
-
-Cost: reading which files there are.
-"""
+"""The offline tasks by name: those on docstrings, and those on the collections of `$CDE_DATA`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import mteb
@@ -14,8 +13,8 @@ import pandas as pd
 from mteb.abstasks import AbsTask, AbsTaskRetrieval
 
 from cde.data import list_sources, load_retrieval
+from cde.data.sources import data_folder
 from cde.validation import unknown
-from cde_studies.benchmark.labelled import labelled_names, load_labelled
 from cde_studies.benchmark.tasks import (
     ON_DOCSTRINGS,
     GroupedTask,
@@ -33,7 +32,7 @@ def _of_collection(name: str) -> type[LocalTask]:
 
     class Collection(LocalTask, AbsTaskRetrieval):
         metadata = local_metadata(
-            f"{_words(name)}Retrieval", "Retrieval", "ndcg_at_10", f"Search in {name}.", name
+            f"{_words(name)}Retrieval", "Retrieval", f"Search in {name}.", name
         )
         documents = queries = 0  # all there are, whatever the share
 
@@ -45,17 +44,12 @@ def _of_collection(name: str) -> type[LocalTask]:
 
 def _of_labels(name: str, base: type[LabelledTask] | type[GroupedTask]) -> type[LocalTask]:
     """Classification or clustering of a set of labelled texts of `$CDE_DATA`."""
-    kind, score = (
-        ("Classification", "accuracy") if base is LabelledTask else ("Clustering", "v_measure")
-    )
+    kind = "Classification" if base is LabelledTask else "Clustering"
 
-    class Labels(base):  # type: ignore[misc,valid-type]
+    class Labels(base, labelled=partial(load_labelled, name)):  # type: ignore[call-arg,misc,valid-type]
         metadata = local_metadata(
-            f"{_words(name)}{kind}", kind, score, f"The labels of {name}.", f"labelled/{name}"
+            f"{_words(name)}{kind}", kind, f"The labels of {name}.", f"labelled/{name}"
         )
-
-        def _labelled(self) -> pd.DataFrame:
-            return load_labelled(name)
 
     return Labels
 
@@ -79,11 +73,7 @@ def task_names() -> list[str]:
 
 
 def offline_tasks(names: Sequence[str] | None = None, share: float = 1.0) -> list[AbsTask]:
-    """Tasks on local text, by name.
-
-    Returns:
-        Objects of mteb's task classes, not yet loaded.
-    """
+    """Tasks on local text by name, not yet loaded; without names those on docstrings."""
     if not share > 0:
         raise ValueError(f"share must be above 0; it is {share!r}")
     classes = _classes()
@@ -109,3 +99,32 @@ def get_tasks(names: Sequence[str] | None = None, share: float = 1.0) -> list[Ab
                 "offline tasks are those of `cde mteb --list`"
             ) from error
     return found
+
+
+def labelled_names() -> list[str]:
+    """The sets of labelled texts that are at hand; none without `$CDE_DATA`."""
+    return sorted(_files())
+
+
+def load_labelled(name: str) -> pd.DataFrame:
+    """Texts with their labels: columns text, label and split, all strings."""
+    files = _files()
+    if name not in files:
+        raise ValueError(
+            f"{unknown([name], files, 'set of labelled texts')}: they are looked for in "
+            "$CDE_DATA/labelled/"
+        )
+    rows = pd.read_json(files[name], lines=True, dtype=False)
+    if missing := {"text", "label"} - set(rows.columns):
+        raise ValueError(f"{files[name]}: lines have no {' and no '.join(sorted(missing))}")
+    if "split" not in rows:
+        rows["split"] = "all"
+    return rows[["text", "label", "split"]].astype(str)
+
+
+def _files() -> dict[str, Path]:
+    folder = data_folder()
+    if folder is None:
+        return {}
+    found = sorted((folder / "labelled").glob("*.jsonl*"))
+    return {path.name.split(".jsonl")[0]: path for path in found}

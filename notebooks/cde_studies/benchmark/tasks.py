@@ -15,6 +15,7 @@ Cost: about a second a task, once the docstrings are read.
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -43,14 +44,6 @@ from cde_studies.benchmark.texts import (
 
 __all__ = [
     "ON_DOCSTRINGS",
-    "DocstringModuleClassification",
-    "DocstringModuleClustering",
-    "DocstringPackageClassification",
-    "DocstringPackageClustering",
-    "DocstringPairClassification",
-    "DocstringReranking",
-    "DocstringRetrieval",
-    "DocstringSTS",
     "GroupedTask",
     "LabelledTask",
     "LocalTask",
@@ -58,14 +51,21 @@ __all__ = [
     "searchable",
 ]
 
+#: type of a task → what mteb ranks it by
+_SCORES = {
+    "Retrieval": "ndcg_at_10",
+    "Reranking": "map_at_1000",
+    "Classification": "accuracy",
+    "Clustering": "v_measure",
+    "PairClassification": "max_ap",
+    "STS": "cosine_spearman",
+}
 _ENGLISH = ["eng-Latn"]
 _CANDIDATES = 20  # of a query
 _LEAST = 4  # texts or queries of a task, whatever the share
 
 
-def local_metadata(
-    name: str, kind: Any, score: str, about: str, source: str, **more: Any
-) -> TaskMetadata:
+def local_metadata(name: str, kind: Any, about: str, source: str, **more: Any) -> TaskMetadata:
     """What mteb asks of a task."""
     return TaskMetadata(
         name=name,
@@ -73,17 +73,31 @@ def local_metadata(
         dataset={"path": f"cde/{source}", "revision": "local"},  # each object has its own
         type=kind,
         category="t2c" if kind in ("Classification", "Clustering") else "t2t",
-        main_score=score,
+        main_score=_SCORES[kind],
         **{"eval_splits": ["test"], "eval_langs": _ENGLISH, **more},
     )
 
 
 class LocalTask(AbsTask):
-    """What all these tasks do alike: their data are made here, a share of the usual size."""
+    """What all these tasks do alike: their data are made here, a share of the usual size.
+
+    A class that names its type and the source of its texts has its own name, and is described by
+    its docstring.
+    """
 
     abstask_prompt = ""
     documents: int = 300
     queries: int = 150
+    labelled: staticmethod[..., pd.DataFrame]
+
+    def __init_subclass__(
+        cls, kind: Any = None, source: str = "", labelled: Any = None, **more: Any
+    ) -> None:
+        super().__init_subclass__()
+        if labelled:
+            cls.labelled = staticmethod(labelled)
+        if source:
+            cls.metadata = local_metadata(cls.__name__, kind, str(cls.__doc__), source, **more)
 
     def __init__(self, share: float = 1.0, **options: Any) -> None:
         super().__init__(**options)
@@ -108,57 +122,34 @@ class LocalTask(AbsTask):
 
 def searchable(collection: RetrievalSet, candidates: dict[str, list[str]] | None = None) -> Any:
     """A retrieval set as mteb holds one."""
+    texts, ids = list(collection.documents), list(collection.document_ids)
+    asked = {"id": list(collection.query_ids), "text": list(collection.queries)}
     return {
-        "corpus": Dataset.from_dict(
-            {
-                "id": list(collection.document_ids),
-                "title": [""] * len(collection.documents),
-                "text": list(collection.documents),
-            }
-        ),
-        "queries": Dataset.from_dict(
-            {"id": list(collection.query_ids), "text": list(collection.queries)}
-        ),
-        "relevant_docs": {
-            query: dict(collection.qrels.get(query, {})) for query in collection.query_ids
-        },
+        "corpus": Dataset.from_dict({"id": ids, "title": [""] * len(texts), "text": texts}),
+        "queries": Dataset.from_dict(asked),
+        "relevant_docs": {query: dict(collection.qrels.get(query, {})) for query in asked["id"]},
         "top_ranked": candidates,
     }
 
 
-class DocstringRetrieval(LocalTask, AbsTaskRetrieval):
-    """Find the body of a docstring by its summary, in each of four packages: a subset each."""
-
-    metadata = local_metadata(
-        "DocstringRetrieval",
-        "Retrieval",
-        "ndcg_at_10",
-        "The body of a docstring, found by its summary among those of its package.",
-        "pydocs",
-        eval_langs=dict.fromkeys(HELD_OUT, _ENGLISH),
-    )
+class DocstringRetrieval(
+    LocalTask,
+    AbsTaskRetrieval,
+    kind="Retrieval",
+    source="pydocs",
+    eval_langs=dict.fromkeys(HELD_OUT, _ENGLISH),
+):
+    """The body of a docstring, found by its summary among those of its package."""
 
     def _made(self) -> Any:
-        return {
-            package: {
-                "test": searchable(
-                    load_retrieval(f"pydocs/{package}").shrink(self.documents, self.queries)
-                )
-            }
-            for package in HELD_OUT
-        }
+        sets = {name: load_retrieval(f"pydocs/{name}") for name in HELD_OUT}
+        some = {name: one.shrink(self.documents, self.queries) for name, one in sets.items()}
+        return {name: {"test": searchable(one)} for name, one in some.items()}
 
 
-class DocstringReranking(LocalTask, AbsTaskRetrieval):
-    """Put the body that belongs to a summary before what BM25 finds beside it."""
+class DocstringReranking(LocalTask, AbsTaskRetrieval, kind="Reranking", source="pydocs/sympy"):
+    """Of a docstring's body and what BM25 finds for its summary, the body first."""
 
-    metadata = local_metadata(
-        "DocstringReranking",
-        "Reranking",
-        "map_at_1000",
-        "Of a docstring's body and what BM25 finds for its summary, the body first.",
-        "pydocs/sympy",
-    )
     documents = 600
 
     def _made(self) -> Any:
@@ -174,12 +165,8 @@ class LabelledTask(LocalTask, AbsTaskClassification):
     documents = 40  # to train on, of each label
     queries = 400  # to test on, of all labels
 
-    @abstractmethod
-    def _labelled(self) -> pd.DataFrame:
-        """The texts, with columns text and label."""
-
     def _made(self) -> Any:
-        rows = self._labelled()
+        rows = self.labelled()
         rows["label"] = pd.Categorical(rows["label"]).codes.astype(int)  # mteb asks for numbers
         parts = split_by_label(rows, self.documents, self.queries)
         return DatasetDict(
@@ -187,34 +174,19 @@ class LabelledTask(LocalTask, AbsTaskClassification):
         )
 
 
-class DocstringPackageClassification(LabelledTask):
-    """Which of ten packages a docstring's body is from."""
-
-    metadata = local_metadata(
-        "DocstringPackageClassification",
-        "Classification",
-        "accuracy",
-        "The package that the body of a docstring is from.",
-        "pydocs",
-    )
-
-    def _labelled(self) -> pd.DataFrame:
-        return packages()
+class DocstringPackageClassification(
+    LabelledTask, kind="Classification", source="pydocs", labelled=packages
+):
+    """The package that the body of a docstring is from."""
 
 
-class DocstringModuleClassification(LabelledTask):
-    """Which of ten modules of sympy a docstring's body is from."""
-
-    metadata = local_metadata(
-        "DocstringModuleClassification",
-        "Classification",
-        "accuracy",
-        "The module of sympy that the body of a docstring is from.",
-        "pydocs/sympy",
-    )
-
-    def _labelled(self) -> pd.DataFrame:
-        return modules("sympy", 2)
+class DocstringModuleClassification(
+    LabelledTask,
+    kind="Classification",
+    source="pydocs/sympy",
+    labelled=partial(modules, "sympy", 2),
+):
+    """The module of sympy that the body of a docstring is from."""
 
 
 class GroupedTask(LocalTask, AbsTaskClustering):
@@ -224,74 +196,41 @@ class GroupedTask(LocalTask, AbsTaskClustering):
     n_clusters = 5
     documents = 400
 
-    @abstractmethod
-    def _labelled(self) -> pd.DataFrame:
-        """The texts, with columns text and label."""
-
     def _made(self) -> Any:
-        rows = self._labelled()
+        rows = self.labelled()
         rows = rows.sample(min(self.documents, len(rows)), random_state=0).sort_index()
         self.max_documents_per_cluster = len(rows)
         named = rows.rename(columns={"text": "sentences", "label": "labels"})
         return DatasetDict({"test": _dataset(named)})
 
 
-class DocstringPackageClustering(GroupedTask):
-    """Docstrings' bodies of ten packages, grouped."""
-
-    metadata = local_metadata(
-        "DocstringPackageClustering",
-        "Clustering",
-        "v_measure",
-        "Bodies of docstrings, grouped as the packages that they are from.",
-        "pydocs",
-    )
-
-    def _labelled(self) -> pd.DataFrame:
-        return packages()
+class DocstringPackageClustering(
+    GroupedTask, kind="Clustering", source="pydocs", labelled=packages
+):
+    """Bodies of docstrings, grouped as the packages that they are from."""
 
 
-class DocstringModuleClustering(GroupedTask):
-    """Docstrings' bodies of ten modules of networkx, grouped."""
-
-    metadata = local_metadata(
-        "DocstringModuleClustering",
-        "Clustering",
-        "v_measure",
-        "Bodies of docstrings of networkx, grouped as the modules that they are from.",
-        "pydocs/networkx",
-    )
-
-    def _labelled(self) -> pd.DataFrame:
-        return modules("networkx", 3)
+class DocstringModuleClustering(
+    GroupedTask,
+    kind="Clustering",
+    source="pydocs/networkx",
+    labelled=partial(modules, "networkx", 3),
+):
+    """Bodies of docstrings of networkx, grouped as the modules that they are from."""
 
 
-class DocstringPairClassification(LocalTask, AbsTaskPairClassification):
-    """Whether a summary and a body are of one docstring; if not, the body is the nearest other."""
-
-    metadata = local_metadata(
-        "DocstringPairClassification",
-        "PairClassification",
-        "max_ap",
-        "Whether a summary and a body belong to one docstring of polars.",
-        "pydocs/polars",
-    )
+class DocstringPairClassification(
+    LocalTask, AbsTaskPairClassification, kind="PairClassification", source="pydocs/polars"
+):
+    """Whether a summary and a body belong to one docstring of polars."""
 
     def _made(self) -> Any:
         pairs = load_pairs(["polars"], split="all").sample(self.documents, 0)
         return DatasetDict({"test": _dataset(belonging_pairs(pairs))})
 
 
-class DocstringSTS(LocalTask, AbsTaskSTS):
-    """How much of a docstring is left in a copy that has sentences of another."""
-
-    metadata = local_metadata(
-        "DocstringSTS",
-        "STS",
-        "cosine_spearman",
-        "The share of a docstring's sentences that a copy has kept, by construction.",
-        "pydocs/sqlalchemy",
-    )
+class DocstringSTS(LocalTask, AbsTaskSTS, kind="STS", source="pydocs/sqlalchemy"):
+    """The share of a docstring's sentences that a copy has kept, by construction."""
 
     def _made(self) -> Any:
         texts = load_pairs(["sqlalchemy"], split="all").documents

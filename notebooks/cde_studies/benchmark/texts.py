@@ -27,41 +27,34 @@ __all__ = [
 ]
 
 _SENTENCES = re.compile(r"(?<=[.!?:])\s+|\n{2,}")
+_LABELS = 10  # packages, or modules, that have most texts
 _PARTS = 6  # sentences, or paragraphs, of a text whose likeness is graded
 
 
-def packages(labels: int = 10) -> pd.DataFrame:
-    """Bodies of docstrings that no training sees, of the packages that have most of them.
-
-    Returns:
-        Columns text and label, the package.
+def packages() -> pd.DataFrame:
+    """Bodies of docstrings that no training sees, of the packages that have most of them: columns
+    text and label, the package.
     """
     pairs = load_pairs(list(PACKAGES), split="test")
-    return _most_common(pairs.documents, pairs.domains, labels)
+    return _most_common(pairs.documents, pairs.domains)
 
 
-def modules(package: str, depth: int, labels: int = 10) -> pd.DataFrame:
-    """Bodies of the docstrings of a package, with the module that each is from.
-
-    Returns:
-        Columns text and label.
-    """
+def modules(package: str, depth: int) -> pd.DataFrame:
+    """Bodies of the docstrings of a package, with the module that each is from: text and label."""
     pairs = load_pairs([package], split="all")
     names = [".".join(name.split(".")[:depth]) for name in pairs.ids]
-    return _most_common(pairs.documents, names, labels)
+    return _most_common(pairs.documents, names)
 
 
-def _most_common(texts: Sequence[str], names: Sequence[str], labels: int) -> pd.DataFrame:
+def _most_common(texts: Sequence[str], names: Sequence[str]) -> pd.DataFrame:
     frame = pd.DataFrame({"text": list(texts), "label": list(names)})
-    most = frame["label"].value_counts().sort_index().sort_values(kind="stable").index[-labels:]
+    most = frame["label"].value_counts().sort_index().sort_values(kind="stable").index[-_LABELS:]
     return frame[frame["label"].isin(most)].reset_index(drop=True)
 
 
-def split_by_label(
-    rows: pd.DataFrame, train: int, test: int, seed: int = 0
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+def split_by_label(rows: pd.DataFrame, train: int, test: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Texts to train a classifier on, as many of each label, and others to test it on."""
-    shuffled = rows.sample(frac=1, random_state=seed)
+    shuffled = rows.sample(frac=1, random_state=0)
     place = shuffled.groupby("label").cumcount()
     share = shuffled.groupby("label")["text"].transform("size") // 2
     chosen = place < np.minimum(train, share)
@@ -72,10 +65,8 @@ def split_by_label(
 
 
 def beside_candidates(collection: RetrievalSet, count: int) -> dict[str, list[str]]:
-    """What a reranker is given: for each query its relevant documents, and BM25's best others.
-
-    Returns:
-        query id → document ids, by id, so that the order says nothing.
+    """What a reranker is given: for each query the ids of its relevant documents and BM25's best
+    others, sorted, so that the order says nothing.
     """
     found = BM25().rank(collection, depth=count)
     candidates = {}
@@ -87,11 +78,8 @@ def beside_candidates(collection: RetrievalSet, count: int) -> dict[str, list[st
 
 
 def belonging_pairs(pairs: Pairs) -> pd.DataFrame:
-    """Summaries beside the body that belongs to each, and beside the one most like it.
-
-    Returns:
-        Columns sentence1 (summary), sentence2 (body) and labels: 1 where they belong together, 0
-        for the body of another docstring that BM25 ranks best for the summary.
+    """Summaries (sentence1) beside the body that belongs to each (sentence2, labels 1), and beside
+    the one of another docstring that BM25 ranks best for it (labels 0).
     """
     rows = []
     bm25 = BM25(list(pairs.documents))
@@ -107,16 +95,14 @@ def belonging_pairs(pairs: Pairs) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["sentence1", "sentence2", "labels"])
 
 
-def graded_similarities(documents: Sequence[str], count: int, seed: int = 0) -> pd.DataFrame:
-    """Texts beside copies of which a part is another text's: their likeness is what was kept.
+def graded_similarities(documents: Sequence[str], count: int) -> pd.DataFrame:
+    """Texts (sentence1) beside copies of which a part is another text's (sentence2), and what was
+    kept (score, the number of sentences less one: 0 to 5).
 
     A text is six of its sentences. In the copy 0 to 5 of them, drawn by chance, are replaced by
     sentences of the next text, and the order is shuffled.
-
-    Returns:
-        Columns sentence1, sentence2 and score, the number of sentences kept less one: 0 to 5.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     split = [
         [part.strip() for part in _SENTENCES.split(text) if part.strip()] for text in documents
     ]

@@ -8,8 +8,6 @@ embeddings, without any layer: it trains in a minute, so that many arms can have
 
 The learning rate on a CPU was chosen on shuffled batches alone: of 4e-4, 1e-3, 3e-3 and 1e-2, the
 least that came within a tenth of a point of the best on nine collections.
-
-Cost: that of the runs.
 """
 
 from __future__ import annotations
@@ -26,7 +24,14 @@ from numpy.typing import NDArray
 from cde.data import Pairs, RetrievalSet
 from cde.surrogate import Surrogate
 from cde.training.runs import Run, train
-from cde_studies.recipes import EvaluationSet, Recipe, profile_values, recipe, training_pairs
+from cde_studies.recipes import (
+    EvaluationSet,
+    Recipe,
+    chosen,
+    profile_values,
+    recipe,
+    training_pairs,
+)
 
 __all__ = ["PARAMETERS", "ClusteringRecipe", "clustering_recipe"]
 
@@ -115,8 +120,7 @@ class ClusteringRecipe(Recipe):
 def clustering_recipe(profile: str, settings: Any = None) -> ClusteringRecipe:
     """The recipe of a profile, after the clustering paper's appendix A."""
     values = profile_values(Path(__file__).with_suffix(".yml"), profile)
-    given = {name: getattr(settings, name, None) for name in PARAMETERS}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = chosen(settings, PARAMETERS)
     epochs = float(given.pop("epochs", values["epochs"]))
     of = recipe(profile, data=given.get("data"))
     first = {**_APPENDIX_A, **values["first"], **given, "data": of.base.data}

@@ -28,28 +28,21 @@ from scipy.sparse import coo_array, csr_array
 
 from cde.batching.clustering import check_pairs, domain_shards
 from cde.progress import progress
+from cde.validation import Positions, Vectors, checked_whole
 
 __all__ = ["communities", "neighbour_graph", "outliers", "spectral_clusters"]
 
-Vectors = NDArray[np.float32]
-Labels = NDArray[np.int64]
 _BLOCK = 1024
 
 
 def neighbour_graph(
     query_vectors: Vectors, document_vectors: Vectors, neighbours: int, skip: int = 0
 ) -> csr_array:
-    """Which pairs are most easily confused with each other.
-
-    Returns:
-        `(n, n)` symmetric sparse matrix of (f(d, q') + f(d', q)) / 2, where one of the two is among
-        the other's.
+    """Which pairs are most easily confused: `(n, n)` symmetric sparse matrix of
+    (f(d, q') + f(d', q)) / 2, where one of the two is among the other's neighbours.
     """
     check_pairs(query_vectors, document_vectors)
-    if neighbours < 1 or skip < 0:
-        raise ValueError(
-            f"neighbours must be 1 or more and skip 0 or more; they are {neighbours} and {skip}"
-        )
+    neighbours, skip = checked_whole(neighbours, "neighbours"), checked_whole(skip, "skip", 0)
     n = len(query_vectors)
     if n == 1:
         return csr_array((1, 1))
@@ -80,15 +73,13 @@ def spectral_clusters(
     neighbours: int = 20,
     temperature: float = 0.1,
     seed: int = 0,
-) -> Labels:
-    """Clusters with much contrastive loss inside, by a normalised cut (Cho et al. 2024).
-
-    Returns:
-        `(n,)` int64 labels, numbered domain after domain.
+) -> Positions:
+    """Clusters with much contrastive loss inside, by a normalised cut (Cho et al. 2024): `(n,)`
+    labels, numbered domain after domain.
     """
     from sklearn.cluster import SpectralClustering
 
-    def cut(queries: Vectors, documents: Vectors) -> Labels:
+    def cut(queries: Vectors, documents: Vectors) -> Positions:
         count = math.ceil(len(queries) / cluster_size)
         if count == 1:
             return np.zeros(len(queries), np.int64)
@@ -129,16 +120,13 @@ def communities(
     neighbours: int = 20,
     skip: int = 0,
     seed: int = 0,
-) -> Labels:
-    """Communities of a graph of ranks (B3), none larger than asked for where it comes apart.
-
-    Returns:
-        `(n,)` int64 labels, numbered domain after domain. A community that Louvain cannot cut stays
-        larger than `cluster_size`.
+) -> Positions:
+    """Communities of a graph of ranks (B3): `(n,)` labels, numbered domain after domain. One that
+    Louvain cannot cut stays larger than `cluster_size`.
     """
     import networkx
 
-    def cut(queries: Vectors, documents: Vectors) -> Labels:
+    def cut(queries: Vectors, documents: Vectors) -> Positions:
         graph = neighbour_graph(queries, documents, neighbours, skip)
         whole = networkx.from_scipy_sparse_array(graph.maximum(0))
         labels, count = np.zeros(len(queries), np.int64), 0
@@ -164,11 +152,7 @@ def outliers(
     share: float = 0.2,
     domains: Sequence[str] | None = None,
 ) -> NDArray[np.bool_]:
-    """Pairs that have no near neighbour in their domain (clustering paper §7.3).
-
-    Returns:
-        `(n,)` bool.
-    """
+    """Pairs that have no near neighbour in their domain (clustering paper §7.3), `(n,)` bool."""
     if not 0 <= share <= 1:
         raise ValueError(f"share must be between 0 and 1; it is {share}")
     check_pairs(query_vectors, document_vectors)
@@ -181,13 +165,13 @@ def outliers(
 
 
 def _within_domains(
-    cut: Callable[[Vectors, Vectors], Labels],
+    cut: Callable[[Vectors, Vectors], Positions],
     query_vectors: Vectors,
     document_vectors: Vectors,
     cluster_size: int,
     domains: Sequence[str] | None,
     what: str,
-) -> Labels:
+) -> Positions:
     queries, documents = np.asarray(query_vectors), np.asarray(document_vectors)
     check_pairs(queries, documents)
     shards = domain_shards(len(queries), cluster_size, domains)

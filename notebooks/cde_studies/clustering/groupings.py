@@ -1,12 +1,9 @@
 """Ways of putting pairs into batches, under one budget (clustering paper §7, CDE §4.1).
 
-Each way makes a plan of as many batches as training takes (`cde_studies.clustering.plans`), from
-pairs and what a surrogate says of them. So all ways can be trained with the same encoder, optimiser
-and number of steps, and the seconds that a way itself takes can be told apart from those of
-training.
-
-Ways that need a surrogate need its vectors first. Embedding is the dearest part, and is the same
-for all of them; `surrogate_seconds` estimates it.
+Each way makes a plan of as many batches as training takes, one row a step (`cde.train(plan=…)`),
+from pairs and what a surrogate says of them. So all ways can be trained alike, and the seconds that
+a way itself takes can be told apart from those of training. The dearest part of those that need a
+surrogate is embedding, which is the same for all of them; `surrogate_seconds` estimates it.
 
 Cost: that of the way, seconds for some thousands of pairs.
 """
@@ -14,7 +11,7 @@ Cost: that of the way, seconds for some thousands of pairs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -28,14 +25,12 @@ from cde.batching.packing import BatchSampler
 from cde.data import Pairs
 from cde.models import BiEncoder
 from cde.training.runs import Run
+from cde.validation import Positions, Vectors, checked_whole
 from cde_studies.clustering.clustering_recipe import ClusteringRecipe
 from cde_studies.clustering.graphs import communities, outliers, spectral_clusters
-from cde_studies.clustering.plans import join_plans, plan_batches, plan_with_hardest
 
 __all__ = ["Material", "Way", "surrogate_seconds", "train_way", "ways"]
 
-Vectors = NDArray[np.float32]
-Positions = NDArray[np.int64]
 #: batches of hard negatives have so many texts for each pair of others (a query, two documents)
 _TEXTS_WITH_NEGATIVE = 1.5
 
@@ -88,10 +83,6 @@ class Material:
     def by_graph(self, cut: Callable[..., Positions]) -> Positions:
         """Clusters of `cde_studies.clustering.graphs`."""
         return cut(*self.vectors, **self._options())
-
-    def hardest(self, count: int) -> Positions:
-        """Each query's hardest negatives within its source."""
-        return mine_hard_negatives(*self.vectors, count, self.pairs.domains)
 
 
 @dataclass(frozen=True)
@@ -164,7 +155,8 @@ def _random(of: Material) -> Positions:
 
 
 def _with_hardest(of: Material) -> Positions:
-    return plan_with_hardest(of.hardest(4), of.batch_size, of.steps, of.seed)
+    hardest = mine_hard_negatives(*of.vectors, 4, of.pairs.domains)
+    return plan_with_hardest(hardest, of.batch_size, of.steps, of.seed)
 
 
 def _outliers_apart(of: Material) -> Positions:
@@ -188,12 +180,11 @@ def train_way(recipe: ClusteringRecipe, way: Way, seed: int) -> tuple[list[Run],
     optimiser's moments begin again.
 
     Returns:
-        The runs, the last of which has the encoder; and the seconds that the batches took,
-        embedding with the encoder in training included, with the surrogate not.
+        The runs, the last of which has the encoder; and the seconds that the batches took, with
+        embedding by the encoder in training, without embedding by the surrogate.
     """
     pairs, base = recipe.of_large_sources, recipe.base
-    vectors = recipe.vectors_of(pairs)
-    material = Material(pairs, vectors, base.batch_size, base.steps, seed)
+    material = Material(pairs, recipe.vectors_of(pairs), base.batch_size, base.steps, seed)
     if not way.anew:
         plan, seconds = way.made(material)
         length = {"steps": len(plan), "warmup_steps": len(plan) // 8}
@@ -222,3 +213,60 @@ def surrogate_seconds(pairs: Pairs, tokens: int, sample: int = 128) -> float:
     encoder.encode_queries(some.queries)
     encoder.encode_documents(some.documents)
     return (time.perf_counter() - begun) * len(pairs) / len(some)
+
+
+def plan_batches(batches: BatchSampler, steps: int) -> Positions:
+    """The next batches of a sampler, which stands behind them afterwards: `(steps, batch_size)`."""
+    steps = checked_whole(steps, "steps")
+    if not batches.drop_last:
+        raise ValueError("a plan has batches of one size: the sampler needs drop_last=True")
+    return np.stack([next(batches) for _ in range(steps)])
+
+
+def join_plans(plans: Sequence[Positions], steps: int) -> Positions:
+    """A curriculum: equal parts of several plans, one after the other, `(steps, batch_size)`. Each
+    gives its first rows, as many as its part has.
+    """
+    sizes = [plan.shape[1] for plan in plans]
+    if len(set(sizes)) != 1:
+        raise ValueError(f"plans to be joined must have one batch size; they have {sizes}")
+    parts = [len(part) for part in np.array_split(np.arange(steps), len(plans))]
+    for plan, part in zip(plans, parts, strict=True):
+        if len(plan) < part:
+            raise ValueError(f"a plan of {len(plan)} steps cannot give {part}")
+    return np.concatenate([plan[:part] for plan, part in zip(plans, parts, strict=True)])
+
+
+def plan_with_hardest(hardest: Positions, batch_size: int, steps: int, seed: int = 0) -> Positions:
+    """Batches in which pairs stand beside the pair of their hardest negative (clustering paper
+    §5.2), `(steps, batch_size)`; no pair stands twice in a batch.
+
+    Half of a batch is drawn by chance, epoch after epoch. Each pair brings the first of its hardest
+    negatives that is not in the batch yet, with that document's own query; a pair all of whose
+    negatives are there brings one by chance.
+
+    Args:
+        hardest: `(n, h)` positions of each query's hardest negatives, the hardest first
+            (`cde.batching.negatives.mine_hard_negatives`).
+        batch_size: pairs a batch, an even number.
+        steps: how many batches.
+        seed: of the draw.
+    """
+    n = len(hardest)
+    if batch_size < 2 or batch_size % 2 or batch_size > n:
+        raise ValueError(f"batch_size must be even and at most {n} pairs; it is {batch_size}")
+    generator = np.random.default_rng(seed)
+    half, waiting, plan = batch_size // 2, np.zeros(0, np.int64), []
+    for _ in range(steps):
+        if len(waiting) < half:
+            waiting = generator.permutation(n)
+        drawn, waiting = waiting[:half], waiting[half:]
+        batch = dict.fromkeys(drawn.tolist())
+        for row in drawn:
+            free = (one for one in hardest[row].tolist() if one not in batch)
+            brought = next(free, None)
+            while brought is None or brought in batch:
+                brought = int(generator.integers(n))
+            batch[brought] = None
+        plan.append(list(batch))
+    return np.array(plan, dtype=np.int64).reshape(steps, batch_size)

@@ -35,15 +35,12 @@ _NAME = "evened out"
 
 
 def even_out(weights: Tensor, mask: Tensor | None, basket: int, strength: float) -> Tensor:
-    """Attention weights with every basket of keys drawn towards the same share.
-
-    Returns:
-        `(batch, heads, queries, keys)`; rows sum to 1.
+    """Attention weights `(batch, heads, queries, keys)` with every basket of keys drawn towards the
+    same share; rows sum to 1.
     """
     if basket < 1 or not 0 <= strength <= 1:
         raise ValueError(
-            f"a basket has one token or more, and the strength is from 0 to 1; they are {basket} "
-            f"and {strength}"
+            f"basket must be 1 or more and strength 0 to 1; they are {basket} and {strength}"
         )
     keys = weights.shape[-1]
     of_basket = torch.arange(keys, device=weights.device) // basket
@@ -86,9 +83,7 @@ ALL_ATTENTION_FUNCTIONS.register(_NAME, _attend)
 def calibrated(
     encoder: BiEncoder, basket: int = 128, strength: float = 0.5, depth: float = 0.5
 ) -> Iterator[BiEncoder]:
-    """An encoder whose attention is evened out over baskets of tokens, for as long as it is
-    used.
-    """
+    """An encoder whose attention is evened out over baskets of tokens, as long as it is used."""
     if not 0 <= depth <= 1:
         raise ValueError(f"depth is a share of the layers, from 0 to 1; it is {depth}")
     even_out(torch.ones(1, 1, 1, 1), None, basket, strength)  # bad settings are told here
@@ -108,8 +103,8 @@ def calibrated(
 
 
 class BothOrders:
-    """An encoder that reads each document in two orders, and adds the vectors: as it is, and with
-    its second half first. What stood late stands early in one of them.
+    """An encoder that reads each document as it is and with its second half first, and adds the
+    vectors: what stood late stands early in one of them.
     """
 
     def __init__(self, encoder: Encoder, tokenizer: Any) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,10 +56,7 @@ class Phase:
 
     def __post_init__(self) -> None:
         if (self.kind == "start") != (self.after is None):
-            raise ValueError(
-                "a chain begins with the phase 'start' and has it nowhere else; this is "
-                f"{self.kind!r}"
-            )
+            raise ValueError(f"a chain alone begins with the phase 'start'; this is {self.kind!r}")
 
     @property
     def chain(self) -> list[str]:
@@ -87,18 +85,15 @@ def crop_pairs(
     """Pairs of two independent random crops of a document."""
     low, high = shares
     if not 0 < low <= high <= 1:
-        raise ValueError(
-            f"shares must be two numbers above 0, up to 1, in order; they are {shares}"
-        )
+        raise ValueError(f"shares must be two numbers above 0, up to 1, in order: {shares}")
     generator = np.random.default_rng(seed)
     shown = progress(texts, "cropping", unit="documents")
     places = [(text, token_spans(text, tokenizer)[1]) for text in shown]
     long = [(text, spans) for text, spans in places if len(spans) >= 10]
     if not long:
         raise ValueError(f"none of {len(texts)} texts has 10 tokens or more")
-    order = np.concatenate(
-        [generator.permutation(len(long)) for _ in range(-(-count // len(long)))]
-    )[:count]
+    rounds = [generator.permutation(len(long)) for _ in range(-(-count // len(long)))]
+    order = np.concatenate(rounds)[:count]
     sides: tuple[list[str], list[str]] = ([], [])
     for row in order:
         text, spans = long[row]
@@ -119,28 +114,23 @@ def crop_pairs(
 def shuffle_segments(
     texts: Sequence[str], tokenizer: Any, parts: int = 10, seed: int = 0
 ) -> list[str]:
-    """Documents with their ten segments in random order; those that cannot be cut stay as they are.
-
-    What is written first no longer stands first: if the bias comes from how documents are written,
-    it should go.
+    """Documents with their ten segments in random order, as far as they can be cut: a bias that
+    comes from how documents are written should go.
     """
     generator = np.random.default_rng(seed)
     shuffled = []
     for text in progress(texts, "shuffling segments", unit="documents"):
         pieces = segments(text, tokenizer, parts)
         order = generator.permutation(parts)
-        shuffled.append(
-            text if isinstance(pieces, str) else " ".join(pieces[place].strip() for place in order)
-        )
+        if not isinstance(pieces, str):
+            text = " ".join(pieces[place].strip() for place in order)
+        shuffled.append(text)
     return shuffled
 
 
 def train_phase(phase: Phase, texts: Sequence[str], pairs: Pairs, seed: int = 0) -> Path:
-    """Train a phase and those before it, as far as the store lacks them.
-
-    Returns:
-        The folder: `model/` for `EncoderDecoder.from_pretrained`, and `run.json` with settings,
-        metrics and provenance.
+    """Train a phase and those before it, as far as the store lacks them: the folder with `model/`
+    for `EncoderDecoder.from_pretrained`, and `run.json` with settings, metrics and provenance.
     """
     before = train_phase(phase.after, texts, pairs, seed) if phase.after else None
     data = content_hash(texts) if phase.kind in ("restore", "crops") else pairs.fingerprint
@@ -158,12 +148,7 @@ def train_phase(phase: Phase, texts: Sequence[str], pairs: Pairs, seed: int = 0)
 
     def make(folder: Path) -> dict[str, Any]:
         torch.manual_seed(seed)
-        metrics: list[dict[str, float]] = []
-        if before is None:
-            model = _untrained(**phase.settings)
-        else:
-            start = EncoderDecoder.from_pretrained(before / "model")
-            model, metrics = _TRAINED_BY[phase.kind](start, phase, texts, pairs, seed, folder)
+        model, metrics = _trained(phase, before, texts, pairs, seed, folder)
         if Processes.connect().rank == 0:
             model.save_pretrained(folder / "model")
         return {"phase": asdict(phase), "metrics": metrics}
@@ -171,63 +156,37 @@ def train_phase(phase: Phase, texts: Sequence[str], pairs: Pairs, seed: int = 0)
     return stored(key, make, seed)
 
 
-def _untrained(model: str | None = None, **settings: Any) -> EncoderDecoder:
-    if model:
-        return EncoderDecoder.from_backbone(model, **settings)
-    return EncoderDecoder.small(**settings)
-
-
-Trained = tuple[EncoderDecoder, list[dict[str, float]]]
-
-
-def _restore(
-    model: EncoderDecoder, phase: Phase, texts: Sequence[str], pairs: Pairs, seed: int, folder: Path
-) -> Trained:
-    return model, pretrain(model, texts, folder, seed=seed, **phase.settings)
-
-
-def _crops(
-    model: EncoderDecoder, phase: Phase, texts: Sequence[str], pairs: Pairs, seed: int, folder: Path
-) -> Trained:
-    settings = dict(phase.settings)
-    placement = settings.pop("placement", "inside")
-    model.config.pooling = settings.pop("pooling", model.config.pooling)
-    if settings.pop("shuffled", False):
-        texts = shuffle_segments(texts, model.tokenizer, seed=seed)
-    count = settings["steps"] * settings["batch_size"]
-    crops = crop_pairs(texts, model.tokenizer, count, seed, placement=placement)
-    return _contrastive(model, settings, crops, seed, folder)
-
-
-def _tune(
-    model: EncoderDecoder, phase: Phase, texts: Sequence[str], pairs: Pairs, seed: int, folder: Path
-) -> Trained:
-    episode, hard = phase.chain[:-1].count("tune"), None
-    pairs = replace(pairs, domains=["all"] * len(pairs))  # negatives of the whole collection
-    if episode and phase.settings.get("hard_negatives"):
-        # by the surrogate's rule: documents that score above the labelled one may answer as well
-        vectors = model.encode_queries(pairs.queries), model.encode_documents(pairs.documents)
-        hard = mine_hard_negatives(*vectors, phase.settings["hard_negatives"])
-    # another episode sees other batches
-    return _contrastive(model, phase.settings, pairs, seed + 1000 * episode, folder, hard)
-
-
-_TRAINED_BY = {"restore": _restore, "crops": _crops, "tune": _tune}
-
-
-def _contrastive(
-    model: EncoderDecoder,
-    settings: dict[str, Any],
-    pairs: Pairs,
-    seed: int,
-    folder: Path,
-    hard_negatives: Any = None,
-) -> Trained:
+def _trained(
+    phase: Phase, before: Path | None, texts: Sequence[str], pairs: Pairs, seed: int, folder: Path
+) -> tuple[EncoderDecoder, list[dict[str, float]]]:
+    """The model at the end of a phase, and a row for each of its steps."""
+    settings, hard = dict(phase.settings), None
+    if before is None:
+        named = settings.pop("model", None)
+        start = partial(EncoderDecoder.from_backbone, named) if named else EncoderDecoder.small
+        return start(**settings), []
+    model = EncoderDecoder.from_pretrained(before / "model")
+    if phase.kind == "restore":
+        return model, pretrain(model, texts, folder, seed=seed, **settings)
+    if phase.kind == "crops":
+        placement = settings.pop("placement", "inside")
+        model.config.pooling = settings.pop("pooling", model.config.pooling)
+        if settings.pop("shuffled", False):
+            texts = shuffle_segments(texts, model.tokenizer, seed=seed)
+        count = settings["steps"] * settings["batch_size"]
+        pairs = crop_pairs(texts, model.tokenizer, count, seed, placement=placement)
+    else:
+        episode = phase.chain[:-1].count("tune")
+        pairs = replace(pairs, domains=["all"] * len(pairs))  # negatives of the whole collection
+        if episode and settings.get("hard_negatives"):
+            # by the surrogate's rule: documents that score above the labelled one may answer too
+            vectors = model.encode_queries(pairs.queries), model.encode_documents(pairs.documents)
+            hard = mine_hard_negatives(*vectors, settings["hard_negatives"])
+        seed = seed + 1000 * episode  # another episode sees other batches
     base = TrainConfig(
         architecture="bi-encoder", batches="random", filter_epsilon=None, warmup_steps=0
     )
     config = replace(base, **settings, seed=seed)
-    trainer = Trainer(config, pairs, folder, model=model, hard_negatives=hard_negatives)
-    trained, metrics = trainer.run()
+    trained, metrics = Trainer(config, pairs, folder, model=model, hard_negatives=hard).run()
     assert isinstance(trained, EncoderDecoder)
     return trained, metrics

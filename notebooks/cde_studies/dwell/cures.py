@@ -25,14 +25,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from cde.data import Pairs
-from cde.data.pydocs import HELD_OUT, PACKAGES
+from cde.data.pydocs import HELD_OUT, TRAINING
 from cde.lexical import BM25
 from cde.models import BiEncoder
 from cde.models.encoder import load_tokenizer
@@ -49,12 +49,12 @@ from cde_studies.dwell.placement import (
     Placement,
     at_the_beginning,
     halves,
+    means_by_place,
     placed_pairs,
 )
-from cde_studies.dwell.probes import scores_by_place
 from cde_studies.dwell.sensitivity import index_of_means
-from cde_studies.dwell.substrings import token_spans
-from cde_studies.recipes import profile_values
+from cde_studies.dwell.substrings import fewer_tokens
+from cde_studies.recipes import changed, profile_values
 
 __all__ = [
     "ARMS",
@@ -69,7 +69,6 @@ __all__ = [
 
 #: settings of the recipe that a chapter's parameters of the same name replace
 PARAMETERS = ("layers", "steps", "batch_size", "learning_rate", "pairs", "queries")
-_METRICS = {"ndcg": "ndcg@10", "mrr": "mrr@100"}
 
 
 @dataclass(frozen=True)
@@ -148,13 +147,9 @@ class CureRecipe:
             uncached_tokens=65_536,
             seed=seed,
         )
-        of_context = {
-            "first_stage_layers": self.layers,
-            "context_size": self.context_size,
-            "context_tokens": self.context_tokens,
-        }
         if settings.get("architecture") == "contextual":
-            settings |= of_context
+            sizes = {"context_size": self.context_size, "context_tokens": self.context_tokens}
+            settings |= {"first_stage_layers": self.layers, **sizes}
         return replace(base, **settings)
 
     def placed(self, collection: str) -> tuple[Placed, Placed]:
@@ -170,13 +165,12 @@ class CureRecipe:
     def encoder(self, collection: str, arm: str, seed: int) -> Iterator[Encoder | Ranker]:
         """An arm's encoder, trained or read from the store, or a reference (`REFERENCES`)."""
         longest = self.longest + 2
+        if arm == "BM25":
+            yield BM25()
+            return
         if arm in REFERENCES:
             layers = self.layers if arm == "before training" else None
-            yield (
-                BM25()
-                if arm == "BM25"
-                else BiEncoder.from_backbone("minilm", layers, max_tokens=longest)
-            )
+            yield BiEncoder.from_backbone("minilm", layers, max_tokens=longest)
             return
         model = train(self.config(arm, seed), self.training_pairs(collection, arm, seed)).model()
         if getattr(model, "reads_context", False):
@@ -197,25 +191,15 @@ class CureRecipe:
             yield model
 
     def probe(self, collection: str, arm: str, seed: int) -> dict[str, Any]:
-        """Train an arm, move the passages of the test, and score: a row.
-
-        Returns:
-            collection, arm, seed; `ndcg 0` and `mrr 0`, the mean NDCG@10 and MRR@100 of documents
-            as written, in points and from 0 to 1; `ndcg 1` … `ndcg 10`, `mrr 1` … with the passage
-            at each place; queries and documents that were searched.
+        """Train an arm, move the passages of the test, and score: a row of collection, arm, seed,
+        `means_by_place`, and the queries and documents that were searched.
         """
         _, tested = self.placed(collection)
         with self.encoder(collection, arm, seed) as encoder:
-            scores = scores_by_place(
-                encoder, tested.passages, tested.versions, list(_METRICS.values())
-            )
-        row: dict[str, Any] = {"collection": collection, "arm": arm, "seed": seed}
-        for name, metric in _METRICS.items():
-            for place, mean in enumerate(scores[metric].mean()):
-                row[f"{name} {place}"] = float(mean) * (100 if name == "ndcg" else 1)
-        row["queries"] = len(tested.versions)
-        row["documents"] = len(tested.passages.collection.document_ids)
-        return row
+            means = means_by_place(encoder, tested)
+        row = {"collection": collection, "arm": arm, "seed": seed, **means}
+        documents = len(tested.passages.collection.document_ids)
+        return {**row, "queries": len(tested.versions), "documents": documents}
 
     def rows(self, collection: str, arms: list[str], seeds: list[int]) -> pd.DataFrame:
         """A row for each arm and seed, and one for each reference."""
@@ -243,51 +227,37 @@ def _placed(
     collection: str, words: tuple[int, int], longest: int, pairs: int, queries: int
 ) -> tuple[Placed, Placed]:
     tokenizer = load_tokenizer("minilm")
-    parts: tuple[Passages, Passages]
     if collection == "pydocs":
-        learned = [name for name in PACKAGES if name not in HELD_OUT]
-        parts = (
-            load_passages("pydocs", words, packages=learned),
-            load_passages("pydocs", words, packages=HELD_OUT),
-        )
+        of_packages = (TRAINING, HELD_OUT)
+        learned, tested = (load_passages("pydocs", words, packages=some) for some in of_packages)
     else:
-        parts = halves(load_passages(f"beir/{collection}"), source_of(collection))
-    fitting = [
-        part.within(
-            lambda text: len(token_spans(text, tokenizer)[0]) <= longest,
-            f"document of more than {longest} tokens",
-        )
-        for part in parts
-    ]
-    learned_from, tested = fitting[0].sample(pairs, 0), fitting[1].sample(queries, 0)
-    return Placed.of(learned_from, tokenizer), Placed.of(tested, tokenizer)
+        learned, tested = halves(load_passages(f"beir/{collection}"), source_of(collection))
+
+    def placed(part: Passages, count: int) -> Placed:
+        fits = partial(fewer_tokens, tokenizer=tokenizer, most=longest)
+        part = part.within(fits, f"document of more than {longest} tokens")
+        return Placed.of(part.sample(count, 0), tokenizer)
+
+    return placed(learned, pairs), placed(tested, queries)
 
 
 def thirds(rows: pd.DataFrame, name: str = "ndcg") -> pd.DataFrame:
-    """Means over the first three places, the middle four and the last three.
-
-    Returns:
-        A row for each of the rows, with the columns `beginning`, `middle`, `end`, `mean` (over all
-        places), and `index`, the position sensitivity index: 1 less the least over the greatest of
-        the three (arXiv 2505.13950).
+    """Means over the first three places (`beginning`), the middle four (`middle`), the last three
+    (`end`) and all (`mean`), a row each; and `index`, the position sensitivity index: 1 less the
+    least over the greatest of the three (arXiv 2505.13950).
     """
     parts = {"beginning": range(1, 4), "middle": range(4, 8), "end": range(8, PLACES + 1)}
+    parts["mean"] = range(1, PLACES + 1)
     means = pd.DataFrame(
         {
             part: rows[[f"{name} {place}" for place in places]].mean(axis=1)
             for part, places in parts.items()
         }
     )
-    index = index_of_means(means.to_numpy())
-    means["mean"] = rows[[f"{name} {place}" for place in range(1, PLACES + 1)]].mean(axis=1)
-    return means.assign(index=index)
+    return means.assign(index=index_of_means(means.drop(columns="mean").to_numpy()))
 
 
 def cure_recipe(profile: str, **changes: Any) -> CureRecipe:
     """The recipe of a profile."""
     values = profile_values(Path(__file__).with_suffix(".yml"), profile)
-    recipe = CureRecipe(**{**values, "words": tuple(values["words"])})
-    given = {name: value for name, value in changes.items() if value is not None}
-    if strange := set(given) - set(CureRecipe.__dataclass_fields__):
-        raise ValueError(unknown(strange, CureRecipe.__dataclass_fields__))
-    return replace(recipe, **given)
+    return changed(CureRecipe(**{**values, "words": tuple(values["words"])}), changes)

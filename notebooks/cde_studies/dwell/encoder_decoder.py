@@ -39,14 +39,12 @@ _NAME = "cde_rotary"
 
 
 def rotary_frequencies(dim: int, lengths: Tensor, base: float, trained: int) -> Tensor:
-    """Angles a position, for texts of given lengths: rotary positions with dynamic NTK scaling.
+    """Angles a position, in radians, for texts of given lengths, `(batch, dim / 2)`: rotary
+    positions with dynamic NTK scaling.
 
     A text of at most `trained` tokens turns dimension pair i by base^(−2i / dim) a position. For
     one of n > trained tokens the base grows by (n / trained)^(dim / (dim − 2)), so that the slowest
     pair turns over n as it did over `trained`, and the fastest as before.
-
-    Returns:
-        `(batch, dim / 2)` float32, radians.
     """
     stretch = (lengths.float() / trained).clamp(min=1.0)
     bases = base * stretch ** (dim / (dim - 2))
@@ -55,8 +53,8 @@ def rotary_frequencies(dim: int, lengths: Tensor, base: float, trained: int) -> 
 
 
 class Rotation:
-    """The rotation of a batch's tokens, shared by the self-attention layers of one stack; set
-    before each pass.
+    """The rotation of a batch's tokens, shared by the self-attention of one stack; set before each
+    pass.
     """
 
     def __init__(self, dim: int, base: float, trained: int) -> None:
@@ -121,14 +119,12 @@ class EncoderDecoderConfig(PreTrainedConfig):  # type: ignore[misc]
         if positions not in ("rotary", "relative") or pooling not in ("decoder", "mean"):
             raise ValueError(
                 "positions must be 'rotary' or 'relative' and pooling 'decoder' or 'mean'; they "
-                f"are {positions!r} and "
-                f"{pooling!r}"
+                f"are {positions!r} and {pooling!r}"
             )
         if min(trained_tokens, max_tokens) < 1 or rotary_base <= 1:
             raise ValueError(
                 "trained_tokens and max_tokens must be 1 or more and rotary_base above 1; they "
-                f"are {trained_tokens}, "
-                f"{max_tokens} and {rotary_base}"
+                f"are {trained_tokens}, {max_tokens} and {rotary_base}"
             )
         self.backbone = backbone or T5Config().to_dict()
         self.positions, self.pooling = positions, pooling
@@ -174,14 +170,11 @@ class EncoderDecoder(TextEncoder):
         precision: Precision = "auto",
         **settings: Any,
     ) -> EncoderDecoder:
-        """A small model for a CPU: random layers (of torch's current seed) over MiniLM's word
-        embeddings.
-        """
+        """A small model for a CPU: random layers over MiniLM's word embeddings."""
         check_settings(EncoderDecoderConfig, settings, ["layers", "decoder_layers", "tokenizer"])
         weights = read_weights(fetch_folder(tokenizer))
-        words = next(
-            value for name, value in weights.items() if name.endswith("word_embeddings.weight")
-        ).float()
+        [name] = [one for one in weights if one.endswith("word_embeddings.weight")]
+        words = weights[name].float()
         count, dim = words.shape
         backbone = T5Config(
             vocab_size=count,
@@ -210,7 +203,7 @@ class EncoderDecoder(TextEncoder):
         precision: Precision = "auto",
         **settings: Any,
     ) -> EncoderDecoder:
-        """A model that starts from a pretrained T5 ("t5-base", a folder); its position biases stay
+        """A model that starts from a pretrained T5 ("t5-base", a folder), with its position biases
         only if `relative`.
         """
         check_settings(EncoderDecoderConfig, settings, ["device", "precision"])
@@ -220,15 +213,10 @@ class EncoderDecoder(TextEncoder):
             raise ValueError(f"{path_or_repository} is of the type {named!r}; a t5 is needed")
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         model = cls(EncoderDecoderConfig(backbone=config.to_dict(), **settings))
-        tensors = AutoModelForSeq2SeqLM.from_pretrained(
-            folder, trust_remote_code=False
-        ).state_dict()
+        pretrained = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=False)
+        tensors = pretrained.state_dict()
         if model.config.positions == "rotary":
-            tensors = {
-                name: value
-                for name, value in tensors.items()
-                if "relative_attention_bias" not in name
-            }
+            tensors = {n: one for n, one in tensors.items() if "relative_attention_bias" not in n}
         fill(model.model, tensors, str(path_or_repository))
         return model.set_up(load_tokenizer(folder), "sdpa", device, precision)
 
@@ -251,34 +239,22 @@ class EncoderDecoder(TextEncoder):
             )
         model = cls(EncoderDecoderConfig.from_dict(values))
         tensors = read_weights(folder)
-        fill(
-            model,
-            {**tensors, **{name: tensors[first] for name, first in model._tied().items()}},
-            str(folder),
-        )
+        tied = {name: tensors[first] for name, first in model._tied().items()}
+        fill(model, {**tensors, **tied}, str(folder))
         return model.set_up(load_tokenizer(folder), "sdpa", device, precision)
 
     def save_pretrained(self, save_directory: str | Path, state_dict: Any = None, **_: Any) -> None:
-        """Write config, weights (or those of `state_dict`; tied ones once) and tokenizer, for
-        `from_pretrained`.
-        """
-        tied = self._tied()
-        tensors = {
-            name: value
-            for name, value in (state_dict or self.state_dict()).items()
-            if name not in tied
-        }
+        """Write config, weights (or those of `state_dict`; tied ones once) and tokenizer."""
+        tied, state = self._tied(), state_dict or self.state_dict()
+        tensors = {name: value for name, value in state.items() if name not in tied}
         save_folder(save_directory, self.config, tensors, self.tokenizer)
 
     def _tied(self) -> dict[str, str]:
         """Weights that are the same as one named before them, with that one's name."""
         first: dict[int, str] = {}
         state = self.state_dict(keep_vars=True)
-        return {
-            name: first[id(value)]
-            for name, value in state.items()
-            if first.setdefault(id(value), name) != name
-        }
+        named = {name: first.setdefault(id(value), name) for name, value in state.items()}
+        return {name: one for name, one in named.items() if one != name}
 
     @property
     def dim(self) -> int:
@@ -303,9 +279,7 @@ class EncoderDecoder(TextEncoder):
             self.stacks[stack].set(full if mask is None else mask.sum(dim=1), width)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Vectors of texts before normalisation: `(batch, T)` ids and mask to `(batch, dim)`
-        float32.
-        """
+        """Vectors of texts before normalisation: `(batch, T)` ids and mask to `(batch, dim)`."""
         input_ids, mask = to_the_left(input_ids, attention_mask)
         batch, width = input_ids.shape
         self._turn("encoder", mask, batch, width)
@@ -320,15 +294,9 @@ class EncoderDecoder(TextEncoder):
         return pooled.last_hidden_state[:, 0].float()  # type: ignore[no-any-return]
 
     def restore(self, input_ids: Tensor, attention_mask: Tensor | None, labels: Tensor) -> Tensor:
-        """Scores of each next token of the target, as a language model.
-
-        Returns:
-            `(batch, U, vocabulary)` logits.
-        """
+        """Logits of each next token of a target, `(batch, U, vocabulary)`: a language model."""
         batch, width = input_ids.shape
-        self._turn(
-            "encoder", None if attention_mask is None else attention_mask.bool(), batch, width
-        )
+        self._turn("encoder", attention_mask, batch, width)
         self._turn("decoder", None, batch, labels.shape[1])
         # not `labels`: with them the model would compute a loss of its own as well
         targets = self.model.prepare_decoder_input_ids_from_labels(labels)

@@ -28,8 +28,7 @@ import numpy as np
 from cde.lexical import BM25
 from cde.retrieval import Encoder, Ranker
 from cde.validation import encoded
-from cde_studies.dwell.passages import Passages
-from cde_studies.dwell.sections import sentences_of
+from cde_studies.dwell.passages import Passages, ask, sentences_of, texts_of
 from cde_studies.intervals import clustered_interval
 
 __all__ = ["FOILS", "foil_rows", "foils"]
@@ -43,14 +42,11 @@ _WORDS = 5  # of a sentence, at least
 def foils(
     passages: Passages, source_of: Callable[[str], str], seed: int = 0
 ) -> tuple[dict[str, dict[str, str]], int]:
-    """For each question the text that answers it, and those that do not.
-
-    Returns:
-        query → "answer" and each of `FOILS` → text; and how many questions were left out, since
-        their document has no other sentence.
+    """For each question the text that answers it ("answer"), and each of `FOILS`; and how many
+    questions were left out, since their document has no other sentence.
     """
     collection = passages.collection
-    texts = dict(zip(collection.document_ids, collection.documents, strict=True))
+    texts = texts_of(collection)
     asked = dict(zip(collection.query_ids, collection.queries, strict=True))
     stock = [(source_of(name), one) for name, text in texts.items() for one in _sentences(text)]
     if len({source for source, _ in stock}) < 2:
@@ -61,26 +57,21 @@ def foils(
         name = passages.document_of(query)
         start, end = passages.spans[query]
         answering = " ".join(texts[name][start:end].split())
-        rest = [
-            one
-            for part in (texts[name][:start], texts[name][end:])
-            for one in _sentences(part)
-            if one not in answering
-        ]
+        others = _sentences(texts[name][:start]) + _sentences(texts[name][end:])
+        rest = [one for one in others if one not in answering]
         around = _drawn(stock, source_of(name), 2 * _AROUND, generator)
         if not rest:
             continue
         other = rest[int(generator.integers(len(rest)))]
         words = question.strip().rstrip("?").strip() + "."
         middle = {"answer": answering, "control": other, "literal": words}
-        made[query] = {
+        in_middle = {
             kind: " ".join([*around[:_AROUND], one, *around[_AROUND:]])
             for kind, one in middle.items()
-        } | {
-            "early": " ".join([other, *around]),
-            "short": other,
-            "combined": " ".join([words, words, around[0]]),
         }
+        combined = " ".join([words, words, around[0]])
+        early = " ".join([other, *around])
+        made[query] = {**in_middle, "early": early, "short": other, "combined": combined}
     return made, len(asked) - len(made)
 
 
@@ -108,21 +99,15 @@ def foil_rows(
     seed: int = 0,
     **head: Any,
 ) -> list[dict[str, Any]]:
-    """How often each foil is preferred to the text that answers.
-
-    Returns:
-        For each of `FOILS` a row: foil; share of the questions for which it has the higher score
-        (a tie counts half), low, high: over documents; questions, documents, left_out.
+    """How often each foil is preferred to the text that answers: for each of `FOILS` a row of foil;
+    share of the questions for which it has the higher score (a tie counts half), low, high: over
+    documents; questions, documents, left_out.
     """
     made, left_out = foils(passages, source_of, seed)
     queries = list(made)
-    asked = dict(zip(passages.collection.query_ids, passages.collection.queries, strict=True))
     kinds = ("answer", *FOILS)
-    scores = _scores(
-        encoder,
-        [asked[query] for query in queries],
-        [[made[query][kind] for query in queries] for kind in kinds],
-    )
+    questions = list(ask(passages.collection, queries).queries)
+    scores = _scores(encoder, questions, [[made[one][kind] for one in queries] for kind in kinds])
     owners = [passages.document_of(query) for query in queries]
     rows = []
     for number, foil in enumerate(FOILS, start=1):

@@ -18,8 +18,8 @@ as long.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -35,11 +35,11 @@ from cde.progress import progress
 from cde.retrieval import Encoder, Ranker, score_queries
 from cde_studies.dwell.cures import source_of
 from cde_studies.dwell.longer_documents import join_paragraphs
-from cde_studies.dwell.passages import Passages, ask, load_passages
+from cde_studies.dwell.passages import Passages, ask, load_passages, texts_of
 from cde_studies.dwell.probes import moved_versions, scores_by_place
 from cde_studies.dwell.readers import Kept
 from cde_studies.dwell.recipe import dwell_recipe
-from cde_studies.dwell.substrings import token_spans
+from cde_studies.dwell.substrings import fewer_tokens, token_spans
 from cde_studies.intervals import clustered_interval
 
 __all__ = [
@@ -78,27 +78,16 @@ def length_group(tokens: int) -> str:
     return max((least, name) for name, least in LENGTHS.items() if least <= tokens)[1]
 
 
-@lru_cache(maxsize=1)
+@cache
 def _tokenizer() -> Any:
     return load_tokenizer("minilm")
-
-
-def _fits(text: str) -> bool:
-    return len(token_spans(text, _tokenizer())[0]) <= _LONGEST
-
-
-def _module(name: str) -> str:
-    return name.rpartition(".")[0]
 
 
 def fresh_passages(
     name: str, queries: int, words: Sequence[int] = (60, 400), packages: Sequence[str] | None = None
 ) -> Passages:
-    """Queries of a collection that were not looked at before, with their places.
-
-    Returns:
-        Of the documents that are asked for none has more than 510 tokens; longer ones stay in the
-        corpus.
+    """Queries of a collection that were not looked at before, with their places. Documents that are
+    asked for have 510 tokens at most; longer ones stay in the corpus.
     """
     every = _every_fresh(name, tuple(words), None if packages is None else tuple(packages))
     return every.sample(queries, 0)
@@ -114,16 +103,13 @@ def _every_fresh(name: str, words: tuple[int, ...], packages: tuple[str, ...] | 
     unseen = base == "pydocs" and packages is not None and not set(packages) & set(HELD_OUT)
     seen = frozenset() if unseen else _looked_at(base)  # only packages held out were looked at
     left = [query for query in every.collection.query_ids if query not in seen]
-    reason = "looked at before"
-    passages = Passages(
-        ask(every.collection, left),
-        {query: every.spans[query] for query in left},
-        {**every.left_out, reason: len(every.spans) - len(left)},
-    )
+    left_out = {**every.left_out, "looked at before": len(every.spans) - len(left)}
+    passages = replace(every.asking(left), left_out=left_out)
+    fits = partial(fewer_tokens, tokenizer=_tokenizer(), most=_LONGEST)
     if joined:
-        article = _module if base == "pydocs" else source_of(base)
-        return join_paragraphs(passages, article, _fits)
-    return passages.within(_fits, f"more than {_LONGEST} tokens", corpus=False)
+        article = source_of(base) if base != "pydocs" else lambda name: name.rpartition(".")[0]
+        return join_paragraphs(passages, article, fits)
+    return passages.within(fits, f"more than {_LONGEST} tokens", corpus=False)
 
 
 @lru_cache(maxsize=4)
@@ -183,7 +169,7 @@ def unmoved(
     names = list(passages.collection.query_ids if queries is None else queries)
     asked, metrics = ask(passages.collection, names), ("mrr@100", "ndcg@10")
     if isinstance(encoder, Encoder):
-        texts = dict(zip(asked.document_ids, asked.documents, strict=True))
+        texts = texts_of(asked)
         own = {query: [texts[passages.document_of(query)]] for query in names}
         tables = scores_by_place(encoder, passages, own, metrics)
         by_metric = {metric: table["default"].loc[names] for metric, table in tables.items()}
@@ -207,12 +193,10 @@ def rows_with_clusters(
 ) -> list[dict[str, Any]]:
     """A row for each place of the passage, and one, place 0, for documents as they are.
 
-    Returns:
-        place; mrr and ndcg, the means; change, low, high: of MRR@100 against place 0; and in each
-        row the same: ends, the first place minus the last; tail, the last minus the mean of places
-        4 to 7; later, the change at the best of places 2 to 10 as the other half of the documents
-        names it; each with its `_low` and `_high`; queries and documents. Intervals are bootstraps
-        of documents.
+    place; mrr and ndcg, the means; change, low, high: of MRR@100 against place 0; and in each row
+    the same: ends, the first place minus the last; tail, the last minus the mean of places 4 to 7;
+    later, the change at the best of places 2 to 10 as the other half of the documents names it;
+    each with its `_low` and `_high`, by a bootstrap of documents; queries and documents.
     """
     reciprocal, gain = scores["mrr@100"], scores["ndcg@10"]
     moved = reciprocal.drop(columns="default").sub(reciprocal["default"], axis=0)
@@ -260,18 +244,18 @@ def probe_at_full_power(
 ) -> pd.DataFrame:
     """BM25 and MiniLM on fresh queries of several collections, by place and length.
 
-    Returns:
-        Rows of `rows_with_clusters` with `collection`, `model`, `group` (of `LENGTHS`, or "all");
-        `bm25`, MRR@100 of BM25 on the same queries; `moved`, the greatest change of any query at
-        any place; `asked` and `distinct`, texts that vectors of MiniLM were asked for, and the
-        different ones among them.
+    Rows of `rows_with_clusters` with `collection`, `model`, `group` (of `LENGTHS`, or "all");
+    `bm25`, MRR@100 of BM25 on the same queries; `moved`, the greatest change of any query at any
+    place; `asked` and `distinct`, texts that vectors of MiniLM were asked for, and the different
+    ones among them.
     """
     rows: list[dict[str, Any]] = []
     for name, most in progress(queries.items(), "probing at full power", unit="collections"):
         probed = Probed(name, fresh_passages(name, most, words, packages))
         owners, lengths = probed.owners, np.array(probed.lengths)
         reference = probed.unchanged(BM25())["mrr@100"].to_numpy()
-        kept = Kept(BiEncoder.from_backbone("minilm", max_tokens=_LONGEST + 2))
+        kept = encoder_of("MiniLM")
+        assert isinstance(kept, Kept)
         for model, encoder, some in (("MiniLM", kept, None), ("BM25", BM25(), sample)):
             scores = {
                 metric: table.loc[probed.queries[:some]]
@@ -285,10 +269,8 @@ def probe_at_full_power(
                     continue
                 head = {"collection": name, "model": model, "group": group}
                 apart = table[here].sub(table["default"][here], axis=0).abs().to_numpy()
-                also = {
-                    "bm25": float(reference[: len(table)][here].mean()),
-                    "moved": float(apart.max()),
-                }
+                mean = float(reference[: len(table)][here].mean())
+                also = {"bm25": mean, "moved": float(apart.max())}
                 parts = {metric: one[here] for metric, one in scores.items()}
                 rows += [row | also for row in rows_with_clusters(parts, of, **head)]
         for row in rows:

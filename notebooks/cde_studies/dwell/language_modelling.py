@@ -4,8 +4,6 @@ Each step draws a batch of documents and takes all tokens of each, or of a longe
 anywhere in it. The task, span corruption or masked modelling, spoils a stretch and takes gradients;
 AdamW moves the weights, with a rising and then falling learning rate and gradients clipped to 1.
 What a step draws depends on the seed and the step alone.
-
-Cost: that of the task.
 """
 
 from __future__ import annotations
@@ -40,8 +38,8 @@ def bare_ids(tokenizer: Any, texts: Sequence[str]) -> list[Ids]:
 
 
 def stretch(ids: Ids, tokens: int, generator: np.random.Generator) -> Ids:
-    """All tokens, or of a longer text so many from anywhere in it: its beginning is seen no more
-    often than its end.
+    """All tokens, or of a longer text so many from anywhere in it, the end as often as the
+    beginning.
     """
     start = int(generator.integers(0, max(0, len(ids) - tokens) + 1))
     return ids[start : start + tokens]
@@ -56,20 +54,16 @@ def train_on_stretches(
     gradients: Callable[[list[Spoilt]], tuple[float, float]],
     *,
     task: str,
-    shown: str,
-    steps: int,
-    batch_size: int,
-    tokens: int,
     learning_rate: float,
-    warmup: float,
-    checkpoint_every: int,
-    seed: int,
+    steps: int,
+    batch_size: int = 32,
+    tokens: int = 128,
+    warmup: float = 0.1,
+    checkpoint_every: int = 100,
+    seed: int = 0,
 ) -> list[dict[str, float]]:
     """Train a module on a language-model task, in place; an interrupted call goes on from its last
-    checkpoint.
-
-    Returns:
-        A row for each step: loss (nats a token), accuracy, seconds.
+    checkpoint. A row for each step: loss (nats a token), accuracy, seconds.
     """
     optimiser = torch.optim.AdamW(trained.parameters(), lr=learning_rate, weight_decay=0.0)
     schedule = get_cosine_schedule_with_warmup(optimiser, int(warmup * steps), steps)
@@ -93,6 +87,6 @@ def train_on_stretches(
         return {"loss": loss, "accuracy": accuracy, "seconds": time.perf_counter() - begun}
 
     trained.train()
-    metrics = loop.run(step, steps, shown)
+    metrics = loop.run(step, steps, task)
     trained.eval()
     return metrics

@@ -17,8 +17,7 @@ from itertools import groupby, takewhile
 from typing import NamedTuple
 
 from cde.validation import checked_whole
-from cde_studies.dwell.passages import Passages, ask
-from cde_studies.dwell.sections import Span
+from cde_studies.dwell.passages import Passages, Span, ask, texts_of
 
 __all__ = ["join_paragraphs"]
 
@@ -26,8 +25,8 @@ _BETWEEN = "\n\n"
 
 
 class _Place(NamedTuple):
-    """Where a paragraph has gone: document, offset of its text there without the characters that
-    were cut from its head, and how many paragraphs the document has.
+    """Where a paragraph has gone: document, offset there, what was cut from its head, how many are
+    together.
     """
 
     document: str
@@ -41,17 +40,14 @@ def join_paragraphs(
 ) -> Passages:
     """The same queries and passages in documents of two to `most` neighbouring paragraphs.
 
-    Returns:
-        Every paragraph that fits is in one document. One that fits beside no neighbour stays alone
-        in the corpus; its queries are left out and counted, as are those of paragraphs that are
-        too long by themselves.
+    Every paragraph that fits is in one document. One that fits beside no neighbour stays alone in
+    the corpus; its queries are left out and counted, as are those of paragraphs that are too long.
     """
     most = checked_whole(most, "most", 2)
     corpus = passages.collection
-    named = list(zip(corpus.document_ids, corpus.documents, strict=True))
     documents: dict[str, str] = {}
     places: dict[str, _Place] = {}
-    for _, some in groupby(named, key=lambda one: article_of(one[0])):
+    for _, some in groupby(texts_of(corpus).items(), lambda one: article_of(one[0])):
         article = dict(some)
         head = _head(list(article.values()))
         for names in _together(article, head, fits, most):
@@ -80,18 +76,14 @@ def join_paragraphs(
             qrels[query] = {place.document: 1}
     if not spans:
         raise ValueError(f"no query is left in longer documents: {dict(left_out)}")
-    kept = ask(corpus, list(spans))
-    return Passages(
-        replace(
-            kept,
-            document_ids=list(documents),
-            documents=list(documents.values()),
-            qrels=qrels,
-            name=f"{corpus.name}, joined",
-        ),
-        spans,
-        dict(left_out),
+    joined = replace(
+        ask(corpus, list(spans)),
+        document_ids=list(documents),
+        documents=list(documents.values()),
+        qrels=qrels,
+        name=f"{corpus.name}, joined",
     )
+    return Passages(joined, spans, dict(left_out))
 
 
 def _head(texts: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -77,44 +77,27 @@ def masked_loss(
     return cross_entropy(scores.float(), target), accuracy
 
 
-class _Named(nn.Module):
-    """An encoder and the bias of its vocabulary: what the optimiser moves."""
-
-    def __init__(self, encoder: BiEncoder) -> None:
-        super().__init__()
-        self.encoder = encoder
-        size = encoder.backbone.get_input_embeddings().weight.shape[0]
-        self.bias = nn.Parameter(torch.zeros(size, device=encoder.device))
-
-
 def pretrain_masked(
     model: BiEncoder,
     texts: Sequence[str],
     folder: Path,
     *,
-    steps: int,
-    batch_size: int = 32,
-    tokens: int = 128,
     learning_rate: float = 3e-4,
-    warmup: float = 0.1,
-    checkpoint_every: int = 100,
-    seed: int = 0,
+    **settings: Any,
 ) -> list[dict[str, float]]:
-    """Train an encoder on masked modelling, in place; an interrupted call goes on from its last
-    checkpoint.
-
-    Returns:
-        A row for each step: loss (nats a token), accuracy, seconds.
-    """
+    """Train an encoder on masked modelling, in place; see `train_on_stretches`."""
     tokenizer = model.tokenizer
     if tokenizer.mask_token_id is None:
         raise ValueError(f"{type(tokenizer).__name__} has no mask: masked modelling needs one")
     every = np.arange(len(tokenizer), dtype=np.int32)
     words = np.setdiff1d(every, np.array(tokenizer.all_special_ids, dtype=np.int32))
-    trained = _Named(model)
+    size = model.backbone.get_input_embeddings().weight.shape[0]
+    bias = nn.Parameter(torch.zeros(size, device=model.device))
+    trained = nn.Module()  # what the optimiser moves: the encoder, and a bias of its vocabulary
+    trained.encoder, trained.bias = model, bias
 
     def gradients(batch: list[Masked]) -> tuple[float, float]:
-        loss, accuracy = masked_loss(model, batch, trained.bias)
+        loss, accuracy = masked_loss(model, batch, bias)
         loss.backward()  # type: ignore[no-untyped-call]
         return float(loss.detach()), accuracy
 
@@ -126,12 +109,6 @@ def pretrain_masked(
         lambda ids, generator: mask_tokens(ids, words, tokenizer.mask_token_id, generator),
         gradients,
         task="masked modelling",
-        shown="masked modelling",
-        steps=steps,
-        batch_size=batch_size,
-        tokens=tokens,
         learning_rate=learning_rate,
-        warmup=warmup,
-        checkpoint_every=checkpoint_every,
-        seed=seed,
+        **settings,
     )

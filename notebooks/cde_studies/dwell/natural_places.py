@@ -33,6 +33,7 @@ __all__ = ["STARTS", "by_written_place", "sensitivity_rows", "tables_of_scores",
 STARTS = (0, 100, 200, 300, 400, 500)
 _THIRDS = ("beginning", "middle", "end")
 METRIC = "ndcg@10"
+_OF_ALL = ("index", "low", "high", "without", "limit", "p", "documents")
 
 
 def written_place(passages: Passages, query: str, thirds: bool) -> str:
@@ -51,9 +52,7 @@ def _group_of(start: int) -> str:
 
 
 def by_written_place(scores: pd.Series[float], groups: Sequence[str]) -> pd.DataFrame:
-    """A table with a column for each group, in which each question has its score in its own
-    group.
-    """
+    """A table with a column for each group, in which each question has its score in its own."""
     order = [*(_group_of(start) for start in STARTS), *_THIRDS]
     names = sorted(set(groups), key=order.index)
     values = np.full((len(scores), len(names)), np.nan)
@@ -70,11 +69,10 @@ def sensitivity_rows(
 ) -> pd.DataFrame:
     """Indices of models on fresh queries of several collections.
 
-    Returns:
-        A row for each group with `collection`, `model`, `kind` (see above), `group`, `ndcg` (its
-        mean) and `queries`; and in each row the same: `index`, `low`, `high`, `without`, `limit`,
-        `p`, `documents`; of *question* also `share`, `share_low`, `share_high`, the index as a
-        share of *natural*.
+    A row for each group with `collection`, `model`, `kind` (see above), `group`, `ndcg` (its mean)
+    and `queries`; and in each row the same: `index`, `low`, `high`, `without`, `limit`, `p`,
+    `documents`; of *question* also `share`, `share_low`, `share_high`, the index as a share of
+    *natural*.
     """
     rows: list[dict[str, Any]] = []
     for name, most in progress(queries.items(), "measuring sensitivity", unit="collections"):
@@ -88,15 +86,7 @@ def sensitivity_rows(
                     continue
                 found = position_sensitivity(table, owners, draws)
                 head = {"collection": name, "model": model, "kind": kind}
-                of_all = {
-                    "index": found.index,
-                    "low": found.low,
-                    "high": found.high,
-                    "without": found.without,
-                    "limit": found.limit,
-                    "p": found.p,
-                    "documents": found.documents,
-                }
+                of_all = {name: getattr(found, name) for name in _OF_ALL}
                 if kind == "question":
                     share = index_share(table, tables["natural"][0], owners, draws)
                     ends = {"share_low": share.low, "share_high": share.high}

@@ -12,7 +12,8 @@ Sources, all real text:
 - any two retrieval sets that ask the same queries, one of documents and one of their passages, by
   exact matching too: MS MARCO's from the Hub (`MSMARCO`), or your own folders.
 
-What cannot be placed is counted by reason, never dropped in silence.
+What cannot be placed is counted by reason, never dropped in silence. A section of a docstring is a
+heading, underlined or with a colon, and what follows it.
 
 Cost: reading; a second for ten thousand documents.
 """
@@ -22,8 +23,9 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,9 +34,8 @@ from numpy.typing import NDArray
 
 from cde.data import RetrievalSet, load_pairs, load_retrieval
 from cde.progress import progress
-from cde_studies.dwell.sections import SENTENCE, Span, split_sections
 
-__all__ = ["MSMARCO", "Passages", "ask", "load_passages", "match_passages"]
+__all__ = ["MSMARCO", "Passages", "ask", "load_passages", "match_passages", "texts_of"]
 
 #: MS MARCO on the Hub, for `load_passages`: its documents, and its passages, which ask the same
 #: queries
@@ -62,52 +63,53 @@ class Passages:
 
     def starts(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Where passages start, in the order of the queries, without those that fill their
-        document.
-
-        Returns:
-            `(n,)` int64, in characters; and `(n,)` float64 as a share of the characters that are
-            not the passage's: 0 at the document's start, 1 where the passage ends with the
-            document. Of passages placed at random the median share is a half, however long they
-            are; as a share of the document it would be less.
+        document: in characters, and as a share of the characters that are not the passage's. That
+        is 0 at the document's start and 1 where the passage ends with it; of passages placed at
+        random the median is a half, however long they are.
         """
-        texts = _texts(self.collection)
-        spans = np.array(
-            [self.spans[query] for query in self.collection.query_ids], dtype=np.int64
-        ).reshape(-1, 2)
-        lengths = np.array(
-            [len(texts[self.document_of(query)]) for query in self.collection.query_ids]
-        )
+        texts, queries = texts_of(self.collection), self.collection.query_ids
+        spans = np.array([self.spans[query] for query in queries], dtype=np.int64).reshape(-1, 2)
+        lengths = np.array([len(texts[self.document_of(query)]) for query in queries])
         room = lengths - (spans[:, 1] - spans[:, 0])
         begins, room = spans[room > 0, 0], room[room > 0]
         return begins, np.asarray(begins / room, dtype=np.float64)
 
     def within(self, fits: Callable[[str], bool], reason: str, corpus: bool = True) -> Passages:
         """The documents that fit, and the queries whose passages they hold; the other queries are
-        counted.
+        counted. The corpus may stay as it is.
         """
         asked = {self.document_of(query) for query in self.collection.query_ids}
-        named = _texts(self.collection).items()
+        named = texts_of(self.collection).items()
         texts = {name: text for name, text in named if (corpus or name in asked) and fits(text)}
-        queries = [query for query in self.collection.query_ids if self.document_of(query) in texts]
-        kept = ask(self.collection, queries)
-        if corpus:
-            kept = replace(kept, document_ids=list(texts), documents=list(texts.values()))
-        dropped = len(self.collection.query_ids) - len(queries)
-        return Passages(
-            kept,
-            {query: self.spans[query] for query in queries},
-            {**self.left_out, reason: dropped},
+        kept = self.held_by(texts)
+        dropped = len(self.collection.query_ids) - len(kept.spans)
+        left_out = {**self.left_out, reason: dropped}
+        return replace(kept.of_corpus(texts) if corpus else kept, left_out=left_out)
+
+    def held_by(self, documents: Container[str]) -> Passages:
+        """The same corpus with those queries whose passages are in some of its documents, by id."""
+        queries = self.collection.query_ids
+        return self.asking([query for query in queries if self.document_of(query) in documents])
+
+    def of_corpus(self, texts: Mapping[str, str]) -> Passages:
+        """The same queries in another corpus, which holds their documents."""
+        ids, documents = list(texts), list(texts.values())
+        return replace(
+            self, collection=replace(self.collection, document_ids=ids, documents=documents)
         )
+
+    def asking(self, queries: Sequence[str]) -> Passages:
+        """The same corpus with some of its queries, by id and in the given order."""
+        spans = {query: self.spans[query] for query in queries}
+        return replace(self, collection=ask(self.collection, queries), spans=spans)
 
     def sample(self, queries: int, seed: int = 0) -> Passages:
         """The same corpus with so many queries, drawn without replacement, or with all."""
-        kept = self.collection.select_queries(queries, seed)
-        return replace(
-            self, collection=kept, spans={query: self.spans[query] for query in kept.query_ids}
-        )
+        return self.asking(self.collection.select_queries(queries, seed).query_ids)
 
 
-def _texts(collection: RetrievalSet) -> dict[str, str]:
+def texts_of(collection: RetrievalSet) -> dict[str, str]:
+    """The documents of a collection by id."""
     return dict(zip(collection.document_ids, collection.documents, strict=True))
 
 
@@ -168,10 +170,10 @@ def _pydocs(words: tuple[int, int], seed: int, packages: Sequence[str] | None) -
 
 
 def match_passages(collection: RetrievalSet, passages: Mapping[str, str]) -> Passages:
-    """The queries whose passage occurs once in their one relevant document; white space counts as
-    one blank.
+    """The queries whose passage occurs once in their one relevant document; white space is one
+    blank.
     """
-    texts = {name: " ".join(text.split()) for name, text in _texts(collection).items()}
+    texts = {name: " ".join(text.split()) for name, text in texts_of(collection).items()}
     spans: dict[str, Span] = {}
     left_out: Counter[str] = Counter()
     for query in collection.query_ids:
@@ -182,11 +184,7 @@ def match_passages(collection: RetrievalSet, passages: Mapping[str, str]) -> Pas
         elif not passage:
             left_out["no passage given"] += 1
         elif (count := texts[relevant[0]].count(passage)) != 1:
-            left_out[
-                "passage not in its document"
-                if count == 0
-                else "passage more than once in its document"
-            ] += 1
+            left_out[f"passage {'more than once' if count else 'not'} in its document"] += 1
         else:
             start = texts[relevant[0]].index(passage)
             spans[query] = (start, start + len(passage))
@@ -222,20 +220,20 @@ Answered = tuple[str, str, int, list[tuple[int, str]]]
 
 
 def _squad(collection: RetrievalSet) -> Iterator[Answered]:
-    texts = _texts(collection)
+    texts = texts_of(collection)
     for row in _positions("beir/squad-dev"):
         text = texts[row["corpus-id"]]
         shift = len(text) - int(row["doc_chars"])  # a title stands before the text
         once = [
             (start + shift, answer)
             for start, answer, count in json.loads(row["answers"])
-            if count == 1
+            if count == 1 and text.startswith(answer, start + shift)
         ]
-        yield row["query-id"], text, shift, [one for one in once if text.startswith(one[1], one[0])]
+        yield row["query-id"], text, shift, once
 
 
 def _covidqa_paragraphs(collection: RetrievalSet) -> Iterator[Answered]:
-    articles, parts = _texts(load_retrieval("beir/covidqa-docs")), _texts(collection)
+    articles, parts = texts_of(load_retrieval("beir/covidqa-docs")), texts_of(collection)
     for row in _positions("beir/covidqa-docs"):
         article, part = articles[row["corpus-id"]], parts[row["passage-id"]]
         shift = len(article) - int(row["doc_chars"])
@@ -251,17 +249,14 @@ def _sentences(name: str) -> Passages:
     collection = load_retrieval(name)
     spans: dict[str, Span] = {}
     left_out: Counter[str] = Counter()
-    for query, text, below, once in (_squad if name == "beir/squad-dev" else _covidqa_paragraphs)(
-        collection
-    ):
+    answered = _squad if name == "beir/squad-dev" else _covidqa_paragraphs
+    for query, text, below, once in answered(collection):
         if not once:
             left_out["answer more than once, or not at its offset"] += 1
             continue
         start, answer = once[0]
-        around = next(
-            (one for one in SENTENCE.finditer(text, below) if one.start() <= start < one.end()),
-            None,
-        )
+        found = SENTENCE.finditer(text, below)
+        around = next((one for one in found if one.start() <= start < one.end()), None)
         if around is None or around.end() < start + len(answer):
             left_out["answer in no single sentence"] += 1
             continue
@@ -270,26 +265,17 @@ def _sentences(name: str) -> Passages:
 
 
 def _covidqa() -> Passages:
-    collection, passages = (
-        load_retrieval("beir/covidqa-docs"),
-        load_retrieval("beir/covidqa-passages"),
-    )
+    collection = load_retrieval("beir/covidqa-docs")
     articles, parts = (
-        {name: " ".join(text.split()) for name, text in _texts(one).items()}
-        for one in (collection, passages)
+        {name: " ".join(text.split()) for name, text in texts_of(one).items()}
+        for one in (collection, load_retrieval("beir/covidqa-passages"))
     )
     texts = {}
     for row in _positions(collection.name):
         article, part = articles[row["corpus-id"]], parts.get(row["passage-id"], "")
         # a passage carries its article's title, which stands in the article once, at its head
-        shared = next(
-            (
-                place
-                for place, both in enumerate(zip(article, part, strict=False))
-                if len(set(both)) > 1
-            ),
-            0,
-        )
+        alike = (one == other for one, other in zip(article, part, strict=False))
+        shared = next((place for place, same in enumerate(alike) if not same), 0)
         texts[row["query-id"]] = part if part in article else part[shared:]
     return match_passages(collection, texts)
 
@@ -299,7 +285,7 @@ def _of_two_sets(name: str, answers: str, split: str) -> Passages:
     documents, passages = (
         load_retrieval(one, split=split, drop_unknown=True) for one in (name, answers)
     )
-    texts = _texts(passages)
+    texts = texts_of(passages)
     relevant = {
         query: [one for one, grade in grades.items() if grade > 0]
         for query, grades in passages.qrels.items()
@@ -335,3 +321,28 @@ def load_passages(
             f"is {name!r}"
         )
     return known[name]()
+
+
+#: start and end (exclusive) in a text, in characters
+Span = tuple[int, int]
+
+#: to the next full stop before white space, or to an empty line
+SENTENCE = re.compile(r".+?(?:[.!?](?=\s)|\n\s*\n|$)", re.DOTALL)
+_UNDERLINED = re.compile(r"^[ \t]*[A-Z][A-Za-z ]{2,24}\n[ \t]*[-=~]{3,}[ \t]*\n", re.MULTILINE)
+_COLON = re.compile(r"^[ \t]*[A-Z][A-Za-z]{2,16}( \d+)?::?[ \t]*\n", re.MULTILINE)
+
+
+def split_sections(text: str) -> list[Span]:
+    """The sections of a docstring: from below each heading to the next."""
+    heads = sorted(
+        (heading.start(), heading.end())
+        for rule in (_UNDERLINED, _COLON)
+        for heading in rule.finditer(text)
+    )
+    edges = [start for start, _ in heads] + [len(text)]
+    return [(below, end) for (_, below), end in zip(heads, edges[1:], strict=True) if end > below]
+
+
+def sentences_of(text: str) -> list[str]:
+    """The sentences of a text, without white space around them."""
+    return [one for match in SENTENCE.finditer(text) if (one := match.group().strip())]

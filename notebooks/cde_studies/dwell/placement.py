@@ -11,16 +11,17 @@ Cost: tokenising each version once; 0.2 s for a hundred queries.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cde.data import Pairs
-from cde_studies.dwell.passages import Passages, ask
-from cde_studies.dwell.probes import moved_versions
+from cde.retrieval import Encoder, Ranker
+from cde_studies.dwell.passages import Passages, ask, texts_of
+from cde_studies.dwell.probes import moved_versions, scores_by_place
 
-__all__ = ["PLACES", "Placed", "at_the_beginning", "halves", "placed_pairs"]
+__all__ = ["PLACES", "Placed", "at_the_beginning", "halves", "means_by_place", "placed_pairs"]
 
 #: places that a passage is moved to, from the first to the last
 PLACES = 10
@@ -43,6 +44,18 @@ class Placed:
         return cls(passages, versions, left_out)
 
 
+def means_by_place(encoder: Encoder | Ranker, placed: Placed) -> dict[str, float]:
+    """NDCG@10 in points and MRR@100 (0 to 1): `ndcg 0` and `mrr 0` in documents as written,
+    `ndcg 1` … and `mrr 1` … with the passage at each place.
+    """
+    scores = scores_by_place(encoder, placed.passages, placed.versions)
+    return {
+        f"{name} {place}": scale * float(mean)
+        for name, metric, scale in (("ndcg", "ndcg@10", 100), ("mrr", "mrr@100", 1))
+        for place, mean in enumerate(scores[metric].mean())
+    }
+
+
 def at_the_beginning(share: float) -> list[float]:
     """The placement with a share of the passages at the first place, and the others at the last."""
     if not 0 <= share <= 1:
@@ -53,9 +66,7 @@ def at_the_beginning(share: float) -> list[float]:
 def halves(
     passages: Passages, source_of: Callable[[str], str], seed: int = 0
 ) -> tuple[Passages, Passages]:
-    """Two parts of a collection that share no source: each has half of the sources, to the nearest
-    whole one, with their documents and queries.
-    """
+    """Two parts of a collection, each of half of the sources with their documents and queries."""
     sources = sorted({source_of(name) for name in passages.collection.document_ids})
     if len(sources) < 2:
         raise ValueError(f"two sources or more can be halved; there is {', '.join(sources)}")
@@ -63,18 +74,12 @@ def halves(
     first = set(shuffled[: len(sources) // 2])
     parts = []
     for wanted in (first, set(sources) - first):
-        named = zip(passages.collection.document_ids, passages.collection.documents, strict=True)
+        named = texts_of(passages.collection).items()
         texts = {name: text for name, text in named if source_of(name) in wanted}
-        queries = [name for name in passages.spans if passages.document_of(name) in texts]
-        if not queries:
+        part = passages.held_by(texts)
+        if not part.spans:
             raise ValueError("one half of the sources has no query: take another seed")
-        kept = replace(
-            ask(passages.collection, queries),
-            document_ids=list(texts),
-            documents=list(texts.values()),
-        )
-        spans = {name: passages.spans[name] for name in queries}
-        parts.append(Passages(kept, spans, passages.left_out))
+        parts.append(part.of_corpus(texts))
     return parts[0], parts[1]
 
 
@@ -94,11 +99,8 @@ def placed_pairs(
         edges = np.minimum(np.cumsum(shares), 1.0)
         edges[np.flatnonzero(shares)[-1] :] = 1.0  # rounding must not lead to a place of share 0
         places = [1 + int(place) for place in np.searchsorted(edges, drawn, side="right")]
-    texts = dict(
-        zip(placed.passages.collection.query_ids, placed.passages.collection.queries, strict=True)
-    )
     return Pairs(
-        [texts[name] for name in queries],
+        list(ask(placed.passages.collection, queries).queries),
         [placed.versions[name][place] for name, place in zip(queries, places, strict=True)],
         domains=[source_of(placed.passages.document_of(name)) for name in queries],
         ids=queries,

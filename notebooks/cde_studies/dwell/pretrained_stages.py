@@ -49,9 +49,8 @@ from cde.training.runs import stored, train
 from cde.validation import unknown
 from cde_studies.dwell.chain import crop_pairs, shuffle_segments
 from cde_studies.dwell.masked_modelling import pretrain_masked
-from cde_studies.dwell.placement import Placed
-from cde_studies.dwell.probes import scores_by_place
-from cde_studies.dwell.recipe import DwellRecipe, dwell_recipe
+from cde_studies.dwell.placement import Placed, means_by_place
+from cde_studies.dwell.recipe import DwellRecipe, dwell_recipe, shorter
 from cde_studies.dwell.substrings import segments, substring_similarity
 from cde_studies.dwell.tables import declines, room
 from cde_studies.recipes import profile_values
@@ -86,25 +85,18 @@ CHAINS: dict[str, tuple[str, ...]] = {
 _AGAIN = "masked, crops, tuned again"
 #: what is probed without training; the first has the layers of `start` with MiniLM's own positions
 REFERENCES = ("own positions", "BM25")
-_METRICS = {"ndcg": "ndcg@10", "mrr": "mrr@100"}
 
 
 def with_new_positions(encoder: BiEncoder, seed: int = 0) -> BiEncoder:
-    """The encoder with new position embeddings, drawn as its transformer draws them before any
-    training; in place.
-    """
+    """The encoder with new position embeddings, drawn as before any training; in place."""
     table = getattr(getattr(encoder.backbone, "embeddings", None), "position_embeddings", None)
     if table is None:
         raise ValueError(
             f"a backbone of type {encoder.backbone.config.model_type!r} has no learned positions "
             "to draw anew; 'bert' has"
         )
-    drawn = torch.empty(table.weight.shape)
-    drawn.normal_(
-        0.0,
-        encoder.backbone.config.initializer_range,
-        generator=torch.Generator().manual_seed(seed),
-    )
+    drawn, generator = torch.empty(table.weight.shape), torch.Generator().manual_seed(seed)
+    drawn.normal_(0.0, encoder.backbone.config.initializer_range, generator=generator)
     with torch.no_grad():
         table.weight.copy_(drawn)
     return encoder
@@ -167,9 +159,7 @@ class PretrainedStages:
         return replace(base, **(self.tune if stage == TUNED else self.crops))
 
     def folder(self, stages: Sequence[str], seed: int) -> Path:
-        """Where the last of these stages lies, trained or read from the store: `model/` for
-        `BiEncoder.from_pretrained`.
-        """
+        """Where the last of these stages lies, trained or read from the store, with `model/`."""
         if not stages:
             return self._start(seed)
         *earlier, stage = stages
@@ -265,21 +255,14 @@ class PretrainedStages:
 
         Returns:
             chain, seed; `mrr` and `ndcg`, MRR@100 and NDCG@10 (in points) on the collection;
-            `mrr 0` and `ndcg 0`, the same of passages in documents as written, and `mrr 1` … with
-            the passage at each place; `decline` and `room` (`cde_studies.dwell.tables`), and the
-            decline on documents with shuffled segments; queries, passages and documents of the
-            probes. A ranker without vectors has no decline.
+            `means_by_place`; `decline` and `room` (`cde_studies.dwell.tables`), and the decline on
+            documents with shuffled segments; queries, passages and documents of the probes. A
+            ranker without vectors has no decline.
         """
         encoder, collection = self.encoder(chain, seed), self.texts.collection
-        found = evaluate(encoder, collection, tuple(_METRICS.values()))
-        tested = self.tested
-        scores = scores_by_place(encoder, tested.passages, tested.versions, list(_METRICS.values()))
-        row: dict[str, Any] = {"chain": chain, "seed": seed}
-        for name, metric in _METRICS.items():
-            scale = 100 if name == "ndcg" else 1
-            row[name] = scale * float(found[metric])
-            for place, mean in enumerate(scores[metric].mean()):
-                row[f"{name} {place}"] = scale * float(mean)
+        found = evaluate(encoder, collection, ("ndcg@10", "mrr@100"))
+        row: dict[str, Any] = {"chain": chain, "seed": seed, "mrr": found["mrr@100"]}
+        row |= {"ndcg": 100 * found["ndcg@10"], **means_by_place(encoder, self.tested)}
         row |= {name: float("nan") for name in ("room", *self.orders)}
         if isinstance(encoder, Encoder):
             for name, texts in self.orders.items():
@@ -287,7 +270,7 @@ class PretrainedStages:
                 row[name] = float(declines(similar).mean())
                 if name == "decline":
                     row["room"] = room(similar)
-        counts = {"queries": len(collection.queries), "passages": len(tested.versions)}
+        counts = {"queries": len(collection.queries), "passages": len(self.tested.versions)}
         return {**row, **counts, "documents": len(self.orders["decline"])}
 
     def rows(self, seeds: Sequence[int]) -> pd.DataFrame:
@@ -323,12 +306,40 @@ def pretrained_stages(
     if strange := set(given) - {*values, "data"}:
         raise ValueError(unknown(strange, {*values, "data"}))
     values = {**values, **given}
-    if share_of_steps is not None and share_of_steps <= 0:
-        raise ValueError(f"share_of_steps must be above 0; it is {share_of_steps}")
     for stage in ("masked", "crops", "tune"):
-        steps = max(1, round((share_of_steps or 1) * values[stage]["steps"]))
-        values[stage] = {**values[stage], "steps": steps}
+        values[stage] = shorter(values[stage], share_of_steps)
     stages = ("passages", "layers", "masked", "crops", "tune", "episodes")
     own = {name: values.pop(name) for name in stages}
     texts = dwell_recipe(profile, **{**values, "words": tuple(values["words"])})
     return PretrainedStages(texts, **own)
+
+
+#: chains of which each has one stage more than the one before
+STEPS = ("start", "masked", "masked, crops", "masked, crops, tuned", "masked, crops, tuned again")
+
+
+def rows_of_orders(stages: PretrainedStages, seeds: Sequence[int], orders: int) -> pd.DataFrame:
+    """The decline on documents with shuffled segments, in several orders, after each stage. One
+    order alone has a decline of its own, by what chances to stand first in it.
+
+    A row for each of `STEPS`, seed and order: chain, seed, order, decline, room; and of the whole
+    chain `mrr`, MRR@100 on the collection, with a row of BM25's.
+    """
+    shuffled = [
+        shuffle_segments(stages.probed.probed, stages.tokenizer, seed=order)
+        for order in range(orders)
+    ]
+    collection = stages.texts.collection
+    rows: list[dict[str, Any]] = [
+        {"chain": "BM25", "mrr": evaluate(BM25(), collection, ("mrr@100",))["mrr@100"]}
+    ]
+    jobs = [(chain, seed) for seed in seeds for chain in STEPS]
+    for chain, seed in progress(jobs, "orders of segments", unit="encoders"):
+        encoder = BiEncoder.from_pretrained(stages.folder(stages.stages(chain), seed) / "model")
+        mrr = evaluate(encoder, collection, ("mrr@100",))["mrr@100"]
+        for order, texts in enumerate(shuffled):
+            similar = substring_similarity(encoder, texts, stages.tokenizer)
+            row = {"chain": chain, "seed": seed, "order": order, "mrr": mrr}
+            row |= {"decline": float(declines(similar).mean()), "room": room(similar)}
+            rows.append({**row, "documents": len(similar.rows)})
+    return pd.DataFrame(rows)

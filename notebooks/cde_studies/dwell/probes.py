@@ -27,8 +27,8 @@ from cde.data import RetrievalSet
 from cde.progress import progress
 from cde.retrieval import Encoder, Ranker, score_queries, search
 from cde.validation import encoded
-from cde_studies.dwell.passages import Passages, ask
-from cde_studies.dwell.substrings import begins_word, leading_blank, token_spans
+from cde_studies.dwell.passages import Passages, ask, texts_of
+from cde_studies.dwell.substrings import begins_word, fewer_tokens, leading_blank, token_spans
 
 __all__ = ["move_passage", "moved_passage", "moved_versions", "scores_by_place"]
 
@@ -36,18 +36,15 @@ Span = tuple[int, int]
 
 
 def move_passage(text: str, passage: Span, tokenizer: Any, points: int = 10) -> list[str]:
-    """The document with its passage at each of several places from the first to the last.
-
-    Returns:
-        A text for each place, or an empty list if one of them does not have the document's tokens
-        with the passage's in one piece: the tokenizer does not round-trip.
+    """The document with its passage at each of several places from the first to the last; an empty
+    list if one of them does not have the document's tokens with the passage's in one piece: the
+    tokenizer does not round-trip.
     """
     start, end = passage
     if not 0 <= start < end <= len(text) or points < 2:
         raise ValueError(
             f"the passage must lie in the text's {len(text)} characters, with two points or more; "
-            f"it is {start} to "
-            f"{end}, with {points}"
+            f"it is {start} to {end}, with {points}"
         )
     while start > 0 and not text[start - 1].isspace():
         start -= 1
@@ -62,17 +59,15 @@ def move_passage(text: str, passage: Span, tokenizer: Any, points: int = 10) -> 
     whole, _ = token_spans(lead + " ".join(text.split()), tokenizer)
     if not len(places) or Counter(whole) != Counter(rest_ids + passage_ids):
         return []
-    words = [number for number, (begin, _) in enumerate(places) if begins_word(rest, begin)] + [
-        len(places)
-    ]
+    words = [number for number, (begin, _) in enumerate(places) if begins_word(rest, begin)]
+    words.append(len(places))
     versions = []
     for point in range(points):
         wanted = round(point * len(places) / (points - 1))
         cut = min(words, key=lambda word: (abs(word - wanted), word))
         at = len(rest) if cut == len(places) else int(places[cut][0])
-        version = lead + " ".join(
-            part for part in (rest[:at].strip(), moved.strip(), rest[at:].strip()) if part
-        )
+        parts = (rest[:at].strip(), moved.strip(), rest[at:].strip())
+        version = lead + " ".join(part for part in parts if part)
         if token_spans(version, tokenizer)[0] != rest_ids[:cut] + passage_ids + rest_ids[cut:]:
             return []
         versions.append(version)
@@ -87,11 +82,8 @@ def moved_passage(
     metric: str = "mrr@100",
     longest: int | None = None,
 ) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Score each query with its document unchanged, and with the passage moved to each place.
-
-    Returns:
-        A row for each query: `default`, and a column 1 … points; and how many queries were left
-        out, by reason.
+    """Score each query with its document unchanged (`default`), and with the passage moved to each
+    place (1 … points), a row each; and how many queries were left out, by reason.
     """
     versions, left_out = moved_versions(passages, tokenizer, points, longest)
     by_place = scores_by_place(encoder, passages, versions, (metric,))
@@ -101,19 +93,16 @@ def moved_passage(
 def moved_versions(
     passages: Passages, tokenizer: Any, points: int = 10, longest: int | None = None
 ) -> tuple[dict[str, list[str]], dict[str, int]]:
-    """Each query's document as it is, and with the passage at each place; white space is one blank
-    in every version.
-
-    Returns:
-        query → 1 + `points` texts; and how many queries were left out, by reason.
+    """Each query's document as it is and with the passage at each place, with one blank for white
+    space; and how many queries were left out, by reason.
     """
     collection = passages.collection
-    texts = dict(zip(collection.document_ids, collection.documents, strict=True))
+    texts = texts_of(collection)
     versions: dict[str, list[str]] = {}
     left_out: Counter[str] = Counter(passages.left_out)
     for query in progress(collection.query_ids, "moving passages", unit="queries"):
         text = texts[passages.document_of(query)]
-        if longest is not None and len(token_spans(text, tokenizer)[0]) > longest:
+        if longest is not None and not fewer_tokens(text, tokenizer, longest):
             left_out[f"document of more than {longest} tokens"] += 1
             continue
         made = move_passage(text, passages.spans[query], tokenizer, points)
@@ -133,9 +122,7 @@ def scores_by_place(
     metrics: Sequence[str] = ("ndcg@10", "mrr@100"),
 ) -> dict[str, pd.DataFrame]:
     """Score each query with every version of its document; the other documents stay as they are.
-
-    Returns:
-        For each metric a table: a row for each query, `default`, and a column 1 … for the places.
+    For each metric a table: a row for each query, `default`, and a column 1 … for the places.
     """
     asked = [query for query in passages.collection.query_ids if query in versions]
     collection = ask(passages.collection, asked)
@@ -159,26 +146,20 @@ def _encoder_rankings(
     versions: Mapping[str, Sequence[str]],
     depth: int,
 ) -> Iterator[dict[str, dict[str, float]]]:
-    """For each place, a ranking of each query with its own document in that version and the others
-    unchanged.
-    """
+    """For each place, rankings with each query's own document in that version."""
     queries = encoded(encoder, collection.queries, "queries")
     documents = encoded(encoder, collection.documents, "documents", queries.shape[1])
     scores, places = search(queries, documents, depth + 1)
     names = np.asarray(collection.document_ids, dtype=object)
-    others = {
-        query: {
-            names[place]: float(value)
-            for value, place in zip(row, where, strict=True)
-            if names[place] != owner
-        }
-        for (query, owner), row, where in zip(owners.items(), scores, places, strict=True)
+    found = {
+        query: dict(zip(names[where], row.tolist(), strict=True))
+        for query, row, where in zip(owners, scores, places, strict=True)
     }
     for place in range(len(next(iter(versions.values())))):
         own = encoded(encoder, [versions[query][place] for query in owners], "documents")
         values = np.einsum("qd,qd->q", queries, own)
         yield {
-            query: {**others[query], owner: float(value)}
+            query: {**found[query], owner: float(value)}
             for (query, owner), value in zip(owners.items(), values, strict=True)
         }
 
@@ -199,13 +180,11 @@ def _ranker_rankings(
         free[owner] = query
     for place in range(len(next(iter(versions.values())))):
         rankings: dict[str, dict[str, float]] = {}
-        for one in rounds:
+        for asking in rounds:
             texts = [
-                versions[one[name]][place] if name in one else text
+                versions[asking[name]][place] if name in asking else text
                 for name, text in zip(collection.document_ids, collection.documents, strict=True)
             ]
-            some = replace(ask(collection, list(one.values())), documents=texts)
-            rankings |= {
-                query: dict(ranking) for query, ranking in ranker.rank(some, depth).items()
-            }
+            some = replace(ask(collection, list(asking.values())), documents=texts)
+            rankings |= {query: dict(one) for query, one in ranker.rank(some, depth).items()}
         yield rankings

@@ -19,12 +19,12 @@ from cde.lexical import BM25
 from cde.models import BiEncoder
 from cde.models.contextual import fingerprint
 from cde.models.encoder import load_tokenizer
-from cde.retrieval import Encoder, Ranker
+from cde.retrieval import Encoder, Ranker, as_encoder
 from cde.surrogate import VectorStore
 from cde.validation import encoded
 from cde_studies.dwell.recipe import CHAINS, DwellRecipe
 
-__all__ = ["Kept", "Prompted", "Reader", "reader"]
+__all__ = ["Kept", "Reader", "reader"]
 
 _PORTION = 512  # texts between two saves
 
@@ -38,29 +38,9 @@ class Reader:
     longest: int
 
 
-class Prompted:
-    """A sentence-transformers model with its own pooling, and its prompts for queries and
-    documents.
-    """
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-
-    def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Unit vectors of queries, `(n, dim)`."""
-        return np.asarray(self.model.encode_query(list(texts), normalize_embeddings=True))
-
-    def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Unit vectors of documents, `(n, dim)`."""
-        return np.asarray(self.model.encode_document(list(texts), normalize_embeddings=True))
-
-
 class Kept:
-    """An encoder whose vectors are kept on disk, so that no text is embedded twice.
-
-    Queries about one passage share every version of their document, and several probes ask for the
-    same versions. The first computation is kept: padded otherwise, a text's vector may differ in
-    its last digits.
+    """An encoder whose vectors are kept on disk, so that no text is embedded twice. The first
+    computation is kept: padded otherwise, a text's vector may differ in its last digits.
     """
 
     def __init__(self, encoder: BiEncoder) -> None:
@@ -108,4 +88,4 @@ def reader(name: str, recipe: DwellRecipe, seed: int) -> Reader:
 
     model = SentenceTransformer(name, trust_remote_code=False)
     longest = min(recipe.longest, model.max_seq_length - 2)
-    return Reader(Prompted(model), model.tokenizer, longest)
+    return Reader(as_encoder(model), model.tokenizer, longest)

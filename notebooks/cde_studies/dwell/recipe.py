@@ -1,9 +1,8 @@
 """What the chapters on *Dwell in the Beginning* train and probe, at each profile: chains of phases,
 data, test sets.
 
-The encoder–decoder goes through the paper's three phases; the chains below are named by what they
-have been through. Every chain of a seed begins with the same weights, and what two chains have in
-common is trained once.
+The encoder–decoder goes through the paper's three phases; the chains are named by what they have
+been through. What two chains of a seed have in common is trained once.
 
 =====================  =======  =========================================  ============
 chain                  restore  crops                                      tune
@@ -40,13 +39,12 @@ import pandas as pd
 from cde.data import Pairs, RetrievalSet, load_pairs
 from cde.data.pydocs import HELD_OUT
 from cde.models.encoder import load_tokenizer
-from cde.validation import unknown
 from cde_studies.dwell.chain import Phase, train_phase
 from cde_studies.dwell.encoder_decoder import EncoderDecoder
-from cde_studies.dwell.passages import Passages, load_passages
-from cde_studies.dwell.substrings import token_spans
+from cde_studies.dwell.passages import Passages, load_passages, texts_of
+from cde_studies.dwell.substrings import fewer_tokens
 from cde_studies.leaks import kept_count
-from cde_studies.recipes import profile_values
+from cde_studies.recipes import changed, chosen, profile_values
 
 __all__ = ["CHAINS", "PARAMETERS", "DwellRecipe", "dwell_recipe", "dwell_recipe_of"]
 
@@ -90,17 +88,15 @@ class DwellRecipe:
     def passages(self) -> Passages:
         """Queries with a known passage, in documents of packages that training never saw."""
         every = load_passages("pydocs", self.words, packages=HELD_OUT)
-        return every.within(self.fits, f"document of more than {self.longest} tokens").sample(
-            self.queries, 0
-        )
+        fitting = every.within(self.fits, f"document of more than {self.longest} tokens")
+        return fitting.sample(self.queries, 0)
 
     @property
     def probed(self) -> list[str]:
         """The documents that hold the passages of `passages`, each once."""
         passages = self.passages
         asked = {passages.document_of(query) for query in passages.spans}
-        named = zip(passages.collection.document_ids, passages.collection.documents, strict=True)
-        return [text for name, text in named if name in asked]
+        return [text for name, text in texts_of(passages.collection).items() if name in asked]
 
     @cached_property
     def collection(self) -> RetrievalSet:
@@ -110,8 +106,8 @@ class DwellRecipe:
         return RetrievalSet.from_pairs(self._fitting(held_out), self.queries)
 
     def shared(self) -> pd.DataFrame:
-        """What the documents with passages and the collection share with the training pairs; see
-        `cde_studies.leaks`. Both are of packages that were held out.
+        """What the documents with passages and the collection, both of packages that were held out,
+        share with the training pairs; see `cde_studies.leaks`.
         """
         tests = (self.passages.collection, self.collection)
         names = ("documents with passages", "collection")
@@ -120,7 +116,7 @@ class DwellRecipe:
 
     def fits(self, text: str) -> bool:
         """Whether a document has no more than `longest` tokens."""
-        return len(token_spans(text, self._tokenizer)[0]) <= self.longest
+        return fewer_tokens(text, self._tokenizer, self.longest)
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -128,31 +124,30 @@ class DwellRecipe:
 
     def _fitting(self, pairs: Pairs) -> Pairs:
         low, high = self.words
-        return pairs.select(
-            np.array(
-                [low <= len(text.split()) <= high and self.fits(text) for text in pairs.documents]
-            )
-        )
+        texts = pairs.documents
+        kept = [low <= len(text.split()) <= high and self.fits(text) for text in texts]
+        return pairs.select(np.array(kept))
 
     def phase(self, chain: str) -> Phase:
         """The last phase of a chain."""
         start = Phase("start", self.start)
         restored = Phase("restore", self.restore, start)
         cropped = Phase("crops", self.crops, restored)
+        tuned = Phase("tune", self.tune, cropped)
+        again = tuned
+        for _ in range(self.episodes - 1):
+            again = Phase("tune", self.tune, again)
         last = {
             "language model": restored,
             "crops": cropped,
-            "tuned": Phase("tune", self.tune, cropped),
+            "tuned": tuned,
+            "tuned again": again,
             "tuned without crops": Phase("tune", self.tune, restored),
             "tuned alone": Phase("tune", self.tune, start),
             "mean": Phase("crops", {**self.crops, "pooling": "mean"}, restored),
             "shuffled": Phase("crops", {**self.crops, "shuffled": True}, restored),
             "wrapping crops": Phase("crops", {**self.crops, "placement": "around"}, restored),
         }
-        again = last["tuned"]
-        for _ in range(self.episodes - 1):
-            again = Phase("tune", self.tune, again)
-        last["tuned again"] = again
         if chain not in last:
             raise ValueError(f"chain must be one of {', '.join(CHAINS)}; it is {chain!r}")
         return last[chain]
@@ -174,24 +169,23 @@ class DwellRecipe:
 def dwell_recipe(profile: str, share_of_steps: float | None = None, **changes: Any) -> DwellRecipe:
     """The recipe of a profile."""
     values = profile_values(Path(__file__).with_suffix(".yml"), profile)
-    recipe = DwellRecipe(**{**values, "words": tuple(values["words"])})
-    given = {name: value for name, value in changes.items() if value is not None}
-    names = DwellRecipe.__dataclass_fields__
-    if strange := set(given) - set(names):
-        raise ValueError(unknown(strange, names))
-    if share_of_steps is not None:
-        if share_of_steps <= 0:
-            raise ValueError(f"share_of_steps must be above 0; it is {share_of_steps}")
-        for phase in ("restore", "crops", "tune"):
-            settings = given.get(phase, getattr(recipe, phase))
-            given[phase] = {**settings, "steps": max(1, round(share_of_steps * settings["steps"]))}
-    return replace(recipe, **given)
+    recipe = changed(DwellRecipe(**{**values, "words": tuple(values["words"])}), changes)
+    phases: dict[str, Any] = {
+        name: shorter(getattr(recipe, name), share_of_steps)
+        for name in ("restore", "crops", "tune")
+    }
+    return replace(recipe, **phases)
+
+
+def shorter(settings: dict[str, Any], share_of_steps: float | None) -> dict[str, Any]:
+    """The settings of a phase with a share of its steps; None is all of them."""
+    if share_of_steps is None:
+        return settings
+    if share_of_steps <= 0:
+        raise ValueError(f"share_of_steps must be above 0; it is {share_of_steps}")
+    return {**settings, "steps": max(1, round(share_of_steps * settings["steps"]))}
 
 
 def dwell_recipe_of(settings: Any) -> DwellRecipe:
-    """The recipe of a chapter: that of its profile, with the parameters that the reader has set in
-    their place.
-    """
-    return dwell_recipe(
-        settings.profile, **{name: getattr(settings, name, None) for name in PARAMETERS}
-    )
+    """The recipe of a chapter: that of its profile, with the parameters that the reader has set."""
+    return dwell_recipe(settings.profile, **chosen(settings, PARAMETERS))

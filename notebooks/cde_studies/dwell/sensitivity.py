@@ -55,16 +55,6 @@ class Sensitivity:
     limit: float
     documents: int
 
-    @property
-    def best(self) -> Hashable:
-        """The group that is served best."""
-        return max(self.groups, key=lambda group: self.groups[group])
-
-    @property
-    def worst(self) -> Hashable:
-        """The group that is served worst."""
-        return min(self.groups, key=lambda group: self.groups[group])
-
 
 def position_sensitivity(
     scores: pd.DataFrame,
@@ -72,11 +62,9 @@ def position_sensitivity(
     draws: int = 1000,
     seed: int = 0,
 ) -> Sensitivity:
-    """The index of a table of scores, its interval, and its value without sensitivity.
-
-    Returns:
-        The interval is the bootstrap over documents, reflected at the estimate (the "basic" one):
-        noise raises the index of each draw, as it has raised that of the data.
+    """The index of a table of scores, its interval, and its value without sensitivity. The interval
+    is the bootstrap over documents, reflected at the estimate (the "basic" one): noise raises the
+    index of each draw, as it has raised that of the data.
     """
     values = scores.to_numpy(dtype=np.float64)
     draws = checked_whole(draws, "draws")
@@ -110,10 +98,8 @@ def index_share(
     draws: int = 1000,
     seed: int = 0,
 ) -> Interval:
-    """The index of one table as a share of that of another on the same queries.
-
-    Returns:
-        The share, 1 where the whole has no index to share; its percentile bootstrap interval.
+    """The index of one table as a share of that of another on the same queries, 1 where the whole
+    has none, with its percentile bootstrap interval.
     """
     if len(part) != len(whole):
         raise ValueError(f"the tables have {len(part)} and {len(whole)} queries")
@@ -166,9 +152,7 @@ def _means(values: Floats) -> Floats:
 
 
 def index_of_means(means: Floats) -> Floats:
-    """1 − min / max along the last axis; 0 where nothing is found at all, and no number where a
-    mean is none.
-    """
+    """1 − min / max along the last axis; 0 where nothing is found at all, NaN where a mean is."""
     best, worst = means.max(axis=-1), means.min(axis=-1)
     share = np.divide(worst, best, out=np.ones_like(best), where=~(best <= 0))
     return np.asarray(np.clip(1 - share, 0.0, 1.0))
@@ -185,11 +169,8 @@ def _moved(
 def _dealt(
     values: Floats, owners: NDArray[np.int64], count: int, generator: np.random.Generator
 ) -> Floats:
-    """Every document's groups given to another document with as many queries.
-
-    Queries of one document stay together: where they are alike and are asked about the same place,
-    dealing each by itself would look surer than it is. A random turn within the document keeps its
-    first question from meeting first questions only.
+    """Every document's groups given, with a random turn, to another document with as many queries,
+    which stay together: dealt by themselves they would look surer than they are.
     """
     sizes = np.bincount(owners, minlength=count)
     scored, placed = (

@@ -14,6 +14,7 @@ Cost: training, that of the model; the probe, ten passes over each document.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,7 +59,7 @@ def _composition(total: int, parts: int, generator: np.random.Generator) -> NDAr
     return np.diff(np.concatenate([[0], cuts, [total]]))
 
 
-def _cut(ids: Ids, spans: Sequence[tuple[int, int]], marks: Ids) -> Corrupted:
+def _cut(ids: Ids, spans: Sequence[tuple[Any, Any]], marks: Ids) -> Corrupted:
     """Take spans out, which lie in order and apart."""
     text: list[Ids] = []
     target: list[Ids] = []
@@ -85,9 +86,7 @@ def corrupt(
     # as many gaps before spans, and one after the last
     gaps = _composition(len(ids) - out, count + 1, generator)
     starts = np.cumsum(gaps[:-1]) + np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    return _cut(
-        ids, [(int(at), int(at + size)) for at, size in zip(starts, lengths, strict=True)], marks
-    )
+    return _cut(ids, list(zip(starts, starts + lengths, strict=True)), marks)
 
 
 def _loss(
@@ -113,21 +112,11 @@ def pretrain(
     texts: Sequence[str],
     folder: Path,
     *,
-    steps: int,
-    batch_size: int = 32,
     chunk: int | None = None,
-    tokens: int = 128,
     learning_rate: float = 1e-3,
-    warmup: float = 0.1,
-    checkpoint_every: int = 100,
-    seed: int = 0,
+    **settings: Any,
 ) -> list[dict[str, float]]:
-    """Train a model on span corruption, in place; an interrupted call goes on from its last
-    checkpoint.
-
-    Returns:
-        A row for each step: loss (nats a token), accuracy, seconds.
-    """
+    """Train a model on span corruption, in place; see `train_on_stretches`."""
     marks = sentinels(model.tokenizer)
     return train_on_stretches(
         model,
@@ -137,14 +126,8 @@ def pretrain(
         lambda ids, generator: corrupt(ids, marks, generator),
         lambda batch: _gradients(model, batch, chunk or len(batch)),
         task="span corruption",
-        shown="restoring spans",
-        steps=steps,
-        batch_size=batch_size,
-        tokens=tokens,
         learning_rate=learning_rate,
-        warmup=warmup,
-        checkpoint_every=checkpoint_every,
-        seed=seed,
+        **settings,
     )
 
 
@@ -172,10 +155,9 @@ def windows_corrupted(
     rate: float = 0.15,
     span: int = 3,
 ) -> list[Corrupted] | str:
-    """A text corrupted in one window at a time; or, in words, why it cannot be.
-
-    Spans of `span` tokens, as many as come nearest to `rate` of the window and one at least, apart
-    from each other and from the window's ends.
+    """A text corrupted in one window at a time; or, in words, why it cannot be. Spans, as many as
+    come nearest to `rate` of the window and one at least, are apart from each other and from its
+    ends.
     """
     windows, span = checked_whole(windows, "windows"), checked_whole(span, "span")
     size = len(ids) // windows
@@ -186,7 +168,7 @@ def windows_corrupted(
     for edges in np.array_split(np.arange(len(ids)), windows):
         gaps = _composition(len(edges) - count * span, count + 1, generator)
         starts = edges[0] + np.cumsum(gaps[:-1]) + span * np.arange(count)
-        corrupted.append(_cut(ids, [(int(at), int(at) + span) for at in starts], marks))
+        corrupted.append(_cut(ids, [(at, at + span) for at in starts], marks))
     return corrupted
 
 
@@ -198,28 +180,24 @@ def span_accuracy(
     batch_size: int = 32,
     seed: int = 0,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], dict[str, int]]:
-    """How well spans are restored in the first tenth of a document, in the second, and so on.
-
-    Returns:
-        Three things. The first is the `(n, windows)` share of span tokens ranked first. The second
-        is the same for a model that always names the commonest token of these texts, and knows
-        nothing of what it reads. The third is how many documents were left out, by reason.
+    """How well spans are restored in the first tenth of a document, in the second, and so on: the
+    `(n, windows)` share of span tokens ranked first; the same for a model that always names the
+    commonest token of these texts; and how many documents were left out, by reason.
     """
     windows, tokens = checked_whole(windows, "windows"), checked_whole(tokens, "tokens")
     batch_size = checked_whole(batch_size, "batch_size")
     marks, half = sentinels(model.tokenizer), half_precision(model.precision)
     rows: list[Corrupted] = []
-    left_out: dict[str, int] = {}
+    left_out: Counter[str] = Counter()
     for number, ids in enumerate(bare_ids(model.tokenizer, texts)):
-        corrupted = windows_corrupted(
-            ids[:tokens], marks, np.random.default_rng([seed, number]), windows
-        )
+        generator = np.random.default_rng([seed, number])
+        corrupted = windows_corrupted(ids[:tokens], marks, generator, windows)
         if isinstance(corrupted, str):
-            left_out[corrupted] = left_out.get(corrupted, 0) + 1
+            left_out[corrupted] += 1
         else:
             rows += corrupted
     if not rows:
-        raise ValueError(f"no document can be probed: {left_out}")
+        raise ValueError(f"no document can be probed: {dict(left_out)}")
     training = model.training
     model.eval()
     commonest = int(np.bincount(np.concatenate([row.text for row in rows])).argmax())

@@ -25,6 +25,7 @@ from cde.validation import encoded
 __all__ = [
     "Similarities",
     "begins_word",
+    "fewer_tokens",
     "leading_blank",
     "segments",
     "substring_similarity",
@@ -33,20 +34,21 @@ __all__ = [
 
 
 def token_spans(text: str, tokenizer: Any) -> tuple[list[int], NDArray[np.int64]]:
-    """The tokens of a text and where each stands.
-
-    Returns:
-        ids, and `(n, 2)` int64: start and end of each in characters. Without special tokens, and
-        without truncation.
+    """The ids of a text's tokens, without special ones and without truncation; and where each
+    stands, `(n, 2)` int64: start and end in characters.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(f"{type(tokenizer).__name__} gives no offsets: a fast tokenizer is needed")
     tokens = tokenizer(
         text, add_special_tokens=False, return_offsets_mapping=True, truncation=False, verbose=False
     )
-    return list(tokens["input_ids"]), np.array(tokens["offset_mapping"], dtype=np.int64).reshape(
-        -1, 2
-    )
+    spans = np.array(tokens["offset_mapping"], dtype=np.int64).reshape(-1, 2)
+    return list(tokens["input_ids"]), spans
+
+
+def fewer_tokens(text: str, tokenizer: Any, most: int) -> bool:
+    """Whether a text has no more than so many tokens."""
+    return len(token_spans(text, tokenizer)[0]) <= most
 
 
 def leading_blank(text: str, tokenizer: Any) -> str:
@@ -83,11 +85,8 @@ def segments(text: str, tokenizer: Any, parts: int = 10) -> list[str] | str:
     if len(words) < parts:
         return f"fewer than {parts} words"
     wanted = np.cumsum([len(some) for some in np.array_split(np.arange(len(ids)), parts)])[:-1]
-    edges = [
-        0,
-        *(min(words, key=lambda word: (abs(word - want), word)) for want in wanted),
-        len(ids),
-    ]
+    inside = [min(words, key=lambda word: (abs(word - want), word)) for want in wanted]
+    edges = [0, *inside, len(ids)]
     if len(set(edges)) <= parts:
         return "a word longer than a run"
     runs = []
@@ -106,13 +105,11 @@ def substring_similarity(
     parts: int = 10,
     longest: int | None = None,
 ) -> Similarities:
-    """Cosine of a document's embedding with those of its first tenth, its second tenth, and
-    so on.
-    """
+    """Cosine of a document's embedding with those of its first tenth, its second tenth, …"""
     left_out: Counter[str] = Counter()
     rows, runs = [], []
     for row, text in enumerate(progress(texts, "cutting documents", unit="documents")):
-        if longest is not None and len(token_spans(text, tokenizer)[0]) > longest:
+        if longest is not None and not fewer_tokens(text, tokenizer, longest):
             left_out[f"more than {longest} tokens"] += 1
             continue
         runs_or_reason = segments(text, tokenizer, parts)
@@ -127,7 +124,6 @@ def substring_similarity(
     part = encoded(encoder, runs, "documents", whole.shape[1]).reshape(len(rows), parts, -1)
     cosines = np.einsum("nd,npd->np", whole, part).astype(np.float32)
     others = np.einsum("nd,npd->np", np.roll(whole, 1, axis=0), part).astype(np.float32)
-    others[
-        [texts[row] == texts[other] for row, other in zip(rows, np.roll(rows, 1), strict=True)]
-    ] = np.nan
+    pairs = zip(rows, np.roll(rows, 1), strict=True)
+    others[[texts[row] == texts[other] for row, other in pairs]] = np.nan
     return Similarities(cosines, others, np.array(rows, dtype=np.int64), dict(left_out))

@@ -37,12 +37,10 @@ LOOKED_AT = frozenset(range(5))
 
 
 def starts_row(passages: Passages, shares: Sequence[int]) -> dict[str, Any]:
-    """Where the passages of a collection start.
-
-    Returns:
-        passages, how many were placed, and left_out, how many not; characters, the median start;
-        low, high: the interval of the median start as a share of where the passage could start
-        (`Passages.starts`), from order statistics; q0 and so on, the quantiles of that share.
+    """Where the passages of a collection start: passages, how many were placed, and left_out, how
+    many not; characters, the median start; low, high: the interval, from order statistics, of the
+    median start as a share of where the passage could start (`Passages.starts`); q0 and so on, the
+    quantiles of that share.
     """
     characters, relative = passages.starts()
     interval = quantile_test(relative, p=0.5).confidence_interval()
@@ -57,22 +55,16 @@ def starts_row(passages: Passages, shares: Sequence[int]) -> dict[str, Any]:
 
 
 def changes(scores: pd.DataFrame) -> pd.DataFrame:
-    """What moving the passage changes: for each query, the score at each place minus that of the
-    document as it is.
-
-    Returns:
-        A row for each query, a column for each place.
+    """What moving the passage changes: for each query (row), the score at each place (column) minus
+    that of the document as it is.
     """
     return scores.drop(columns="default").sub(scores["default"], axis=0)
 
 
 def rows_by_place(scores: pd.DataFrame) -> list[dict[str, Any]]:
-    """A row for each place of the passage, and one, place 0, for documents as they are.
-
-    Returns:
-        place; mrr, the mean score; change, low, high: its difference from that at place 0 with the
-        bootstrap over queries; ends, ends_low, ends_high: the first place minus the last;
-        queries.
+    """A row for each place of the passage, and one, place 0, for documents as they are: place; mrr,
+    the mean score; change, low, high: its difference from place 0 with the bootstrap over queries;
+    ends, ends_low, ends_high: the first place minus the last; queries.
     """
     moved = changes(scores)
     ends = mean_interval(moved.iloc[:, 0] - moved.iloc[:, -1])
@@ -96,12 +88,8 @@ def rows_by_place(scores: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def best_by_others(runs: pd.DataFrame) -> pd.Series[float]:
-    """Of each run, its number in the column that is best on average in the other runs.
-
-    The best of several columns by a run's own numbers looks better than it is by chance alone.
-
-    Returns:
-        A number for each run.
+    """Of each run, its number in the column that is best on average in the other runs: the best by
+    a run's own numbers looks better than it is by chance alone.
     """
     if len(runs) == 1:
         return runs.max(axis=1)
@@ -115,9 +103,7 @@ def declines(similar: Similarities) -> NDArray[np.float32]:
 
 
 def decline_by_order(rows: pd.DataFrame) -> pd.DataFrame:
-    """The decline in each order of segments: a row for each seed and order, a column for each
-    chain.
-    """
+    """The decline by seed and order of segments (rows) and chain (columns)."""
     return rows.pivot_table("decline", ["seed", "order"], "chain")
 
 
@@ -137,11 +123,9 @@ def room(similar: Similarities) -> float:
 def rows_by_segment(
     similar: Similarities, shares: Sequence[int] = (5, 25, 50, 75, 95)
 ) -> list[dict[str, Any]]:
-    """A row for each segment of the documents.
-
-    Returns:
-        segment, from 1; cosine, the mean; q5 and so on, the quantiles; and the same in each row:
-            room; decline, low, high with the bootstrap over documents; documents; left_out.
+    """A row for each segment of the documents: segment, from 1; cosine, the mean; q5 and so on, the
+    quantiles; and the same in each row: room; decline, low, high with the bootstrap over documents;
+    documents; left_out.
     """
     decline = mean_interval(declines(similar))
     of_all = {
@@ -165,8 +149,8 @@ def tested_seeds(seeds: Iterable[int], profile: str) -> list[int]:
     test a claim.
 
     Five at `laptop` had left Table 5 open, and five more were trained to decide it. To go on until
-    an interval leaves nought behind finds something too often, so that the seeds which asked for
-    more do not answer: the new ones do. All are tested where fewer than two are new.
+    an interval leaves nought behind finds something too often, so the new ones answer alone, where
+    two or more are new.
     """
     every = sorted(set(seeds))
     new = [seed for seed in every if seed not in LOOKED_AT]

@@ -157,19 +157,16 @@ class GradedBoilerplate(Boilerplate):
             held = generator.random(count) < share
             repeated = held & (generator.random(count) < 0.5)
             by_chance = generator.random(count) < share / 2
-            of_query, of_document = list(own[repeated | by_chance]), list(own[held])
-            return _inserted(query, of_query, generator), _inserted(
-                document, of_document, generator
-            )
+            asked = _inserted(query, list(own[repeated | by_chance]), generator)
+            return asked, _inserted(document, list(own[held]), generator)
 
         return insert
 
 
 @dataclass(frozen=True)
 class BoilerplateRecipe(Recipe):
-    """A recipe whose batches and tests are corpora with boilerplate of their own.
-
-    `sizes` are the pairs of a test corpus, and the number of these corpora.
+    """A recipe whose batches and tests are corpora with boilerplate of their own; `sizes` are the
+    pairs of a test corpus, and the number of these corpora.
     """
 
     rules: Boilerplate = Boilerplate()
@@ -188,10 +185,8 @@ class BoilerplateRecipe(Recipe):
             one = every.select(domains == name)
             ids = [f"{place}" for place in range(len(one))]
             qrels = {place: {place: 1} for place in ids}
-            corpus = RetrievalSet(
-                ids, list(one.documents), ids, list(one.queries), qrels, name=name
-            )
-            sets.append(EvaluationSet(name, corpus, "out"))
+            made = RetrievalSet(ids, list(one.documents), ids, list(one.queries), qrels, name=name)
+            sets.append(EvaluationSet(name, made, "out"))
         return sets
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
@@ -200,11 +195,9 @@ class BoilerplateRecipe(Recipe):
 
 
 def search_by_counting(tests: list[EvaluationSet]) -> dict[str, float]:
-    """NDCG@10 of BM25 on corpora, by where its word weights come from: no training.
-
-    Returns:
-        "equal": all words weigh alike. "own": by IDF in the corpus that is searched. "other": by
-        IDF in the next corpus.
+    """NDCG@10 of BM25 on corpora, by where its word weights come from, without any training:
+    "equal", all words weigh alike; "own", by IDF in the corpus that is searched; "other", in the
+    next one.
     """
     tokenizer = load_tokenizer("minilm")
     counts = [Counts.of(test.collection.documents, tokenizer, 64) for test in tests]

@@ -79,11 +79,10 @@ class Unsynchronised(Processes):
 def train_arms(task: Task) -> pd.DataFrame:
     """Train and test every arm with every seed, each arm in as many processes as it needs.
 
-    Returns:
-        A row for each arm and seed: `arm`, `seed`, `ndcg` (0 to 1) of the first process' copy, and
-        `loss` and `accuracy` of the last step. `detected` tells whether `differing_process` found
-        the copies unlike at the end. `gradient_difference` is the same in all rows: how far the
-        gradient of two processes is from that of one before the first step, relative to its length.
+    A row for each arm and seed: `arm`, `seed`, `ndcg` (0 to 1) of the first process' copy, `loss`
+    and `accuracy` of the last step, and `detected`, whether `differing_process` found the copies
+    unlike at the end. `gradient_difference` is the same in all rows: how far the gradient of two
+    processes is from that of one before the first step, relative to its length.
     """
     rows, gradients = [], []
     with tempfile.TemporaryDirectory() as folder:

@@ -74,11 +74,8 @@ class GameSettings:
 
 
 def reference(settings: GameSettings) -> dict[str, float]:
-    """NDCG@10 that counting gives on the corpora of the test, without any training.
-
-    Returns:
-        "equal": all words weigh alike. "own": by IDF in the context documents. "other": by IDF in
-        those of another corpus.
+    """NDCG@10 that counting gives on the corpora of the test, without any training: "equal", all
+    words weigh alike; "own", by IDF in the context documents; "other", in those of another corpus.
     """
     words, tests = settings.game.words, settings.tests()
     own = [context_idf(test, words) for test in tests]
@@ -91,9 +88,8 @@ def reference(settings: GameSettings) -> dict[str, float]:
 
 
 def match_queries_to_keys(model: ContextualEncoder, seed: int = 0) -> None:
-    """Give each layer of the second stage equal query and key weights: rows of a random rotation.
-
-    A token then attends most to what is like itself, in the text and in the context.
+    """Give each layer of the second stage equal query and key weights, rows of a random rotation: a
+    token then attends most to what is like itself, in the text and in the context.
     """
     generator = torch.Generator().manual_seed(seed)
     layers: Any = model.second_stage.backbone.get_submodule("encoder.layer")
@@ -150,6 +146,7 @@ def game_encoder(settings: GameSettings) -> ContextualEncoder:
 
 def variants(settings: GameSettings) -> dict[str, GameSettings]:
     """Players that differ from the given one in one thing each, by name; the given one first."""
+    quarter = max(2, settings.context_size // 4)
     return {
         "the recipe": settings,
         "queries and keys not matched": replace(settings, matched=False),
@@ -157,9 +154,7 @@ def variants(settings: GameSettings) -> dict[str, GameSettings]:
         "first stage of one layer": replace(settings, first_stage_layers=1),
         "attention full": replace(settings, attention="full"),
         "a third of the learning rate": replace(settings, learning_rate=settings.learning_rate / 3),
-        "a quarter of the context": replace(
-            settings, context_size=max(2, settings.context_size // 4)
-        ),
+        "a quarter of the context": replace(settings, context_size=quarter),
         "eight corpora in all": replace(settings, corpora=8),
         "no context in training": replace(settings, reads=False),
     }

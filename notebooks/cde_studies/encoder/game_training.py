@@ -58,13 +58,13 @@ def _test(model: ContextualEncoder, tests: list[Corpus]) -> dict[str, float]:
             "other": [own[-1], *own[:-1]],
             "null": [None] * len(tests),
         }
+
+        def ndcg(test: Corpus, context: Tensor | None) -> float:
+            queries, documents = (normalize(one, dim=1) for one in _vectors(model, test, context))
+            return mean_ndcg((queries @ documents.T).cpu())
+
         scores = {
-            name: [
-                mean_ndcg((normalize(queries, dim=1) @ normalize(documents, dim=1).T).cpu())
-                for queries, documents in (
-                    _vectors(model, test, one) for test, one in zip(tests, given, strict=True)
-                )
-            ]
+            name: [ndcg(test, one) for test, one in zip(tests, given, strict=True)]
             for name, given in contexts.items()
         }
     model.train()
@@ -72,11 +72,8 @@ def _test(model: ContextualEncoder, tests: list[Corpus]) -> dict[str, float]:
 
 
 def play(settings: GameSettings) -> pd.DataFrame:
-    """Train a player, or read its training back from the store of runs.
-
-    Returns:
-        A row for each test: step, own, other, null (NDCG@10, 0 to 1), loss (mean since the last
-        test).
+    """Train a player, or read its training back from the store of runs: a row for each test with
+    step, own, other, null (NDCG@10, 0 to 1), loss (mean since the last test).
     """
     told = json.dumps(asdict(settings), sort_keys=True)
     read = settings.game.fingerprint() if isinstance(settings.game, TextGame) else ""
@@ -89,15 +86,14 @@ def play(settings: GameSettings) -> pd.DataFrame:
         return {"config": asdict(settings), "metrics": metrics}
 
     values = json.loads((stored(key, make, settings.seed) / "run.json").read_text())
-    return _curve(values["metrics"], settings)
+    frame = pd.DataFrame(values["metrics"])
+    frame["loss"] = frame["loss"].rolling(settings.every, min_periods=1).mean()
+    tested = frame.dropna(subset=["own"]).reset_index(drop=True)
+    return tested[["step", *CONTEXTS, "loss"]].astype({"step": int})
 
 
 def play_all(players: Mapping[str, GameSettings], seeds: Sequence[int]) -> pd.DataFrame:
-    """Train players with every seed.
-
-    Returns:
-        The rows of `play`, with columns player and seed in front.
-    """
+    """Train players with every seed: the rows of `play`, with columns player and seed in front."""
     jobs = [(name, seed) for name in players for seed in seeds]
     curves = []
     for name, seed in progress(jobs, "playing the word game", unit="players"):
@@ -105,13 +101,6 @@ def play_all(players: Mapping[str, GameSettings], seeds: Sequence[int]) -> pd.Da
         curves.append(curve.assign(player=name, seed=seed))
     rows = pd.concat(curves, ignore_index=True)
     return rows[["player", "seed", *rows.columns[:-2]]]
-
-
-def _curve(metrics: list[dict[str, float]], settings: GameSettings) -> pd.DataFrame:
-    frame = pd.DataFrame(metrics)
-    frame["loss"] = frame["loss"].rolling(settings.every, min_periods=1).mean()
-    tested = frame.dropna(subset=["own"]).reset_index(drop=True)
-    return tested[["step", *CONTEXTS, "loss"]].astype({"step": int})
 
 
 def _train(

@@ -46,10 +46,8 @@ _ARM = ["backbone", "attention"]
 def minilm_encoders(
     context_size: int, seed: int = 0, **settings: Any
 ) -> tuple[BiEncoder, dict[str, ContextualEncoder]]:
-    """MiniLM without context, and as both stages of a contextual encoder in each attention pattern.
-
-    Returns:
-        The bi-encoder; attention pattern → contextual encoder.
+    """MiniLM without context, and as both stages of a contextual encoder in each attention pattern:
+    the bi-encoder, and attention pattern → contextual encoder.
     """
     torch.manual_seed(seed)
     bare = BiEncoder.from_backbone("minilm", **settings)
@@ -98,9 +96,7 @@ def largest_change(first: Tensor, second: Tensor) -> float:
 
 
 def exchanged(ids: Tensor) -> Tensor:
-    """Token ids, `(texts, T)`, in which the first two tokens of each text have changed places,
-    behind the mark that begins it.
-    """
+    """Token ids in which the first two tokens of each text, behind its mark, changed places."""
     swapped = ids.clone()
     swapped[:, [1, 2]] = ids[:, [2, 1]]
     return swapped
@@ -110,10 +106,8 @@ def order_changes(
     arms: Arms, text: Tokens, context: Tokens, draws: int, generator: np.random.Generator
 ) -> pd.DataFrame:
     """What permuting the context changes; as a control, what exchanging two tokens of a text does.
-
-    Returns:
-        A row for each draw, indexed by arm (backbone, attention): "context permuted", and "two text
-        tokens exchanged", which is the same in all draws of an arm.
+    A row for each draw, indexed by arm (backbone, attention): "context permuted", and "two text
+    tokens exchanged", the same in all draws of an arm.
     """
     (ids, mask), rows = text, []
     with torch.inference_mode():
@@ -132,10 +126,8 @@ def order_changes(
 
 
 def null_changes(arms: Arms, text: Tokens, contexts: Mapping[str, Tokens]) -> pd.DataFrame:
-    """What a context changes that null tokens replace, against no context at all.
-
-    Returns:
-        A row for each corpus, indexed by arm (backbone, attention): corpus, change.
+    """What a context changes that null tokens replace, against no context at all: a row for each
+    corpus, indexed by arm (backbone, attention): corpus, change.
     """
     rows = []
     with torch.inference_mode():
@@ -159,9 +151,8 @@ def fewer_documents(
 ) -> pd.DataFrame:
     """How far fewer context documents carry texts: cosine to their embeddings in the whole context.
 
-    Returns:
-        A row for each pattern, size, draw, and context, "shorter" or "filled" (with null tokens, to
-        the old length): attention, context, documents, draw, cosine (the mean over texts).
+    A row for each pattern, size, draw, and context, "shorter" or "filled" (with null tokens, to the
+    old length): attention, context, documents, draw, cosine (the mean over texts).
     """
     unit = torch.nn.functional.normalize
     rows = []
@@ -189,10 +180,8 @@ def relative_times(
     ids: Tensor,
     rounds: int = 7,
 ) -> pd.DataFrame:
-    """How many times as long as without context one batch takes through the second stage.
-
-    Returns:
-        A row for each round: "without context" (1), "full", "cached".
+    """How many times as long as without context one batch takes through the second stage: a row for
+    each round with "without context" (1), "full", "cached".
     """
     full, cached = (models[attention].second_stage for attention in ("full", "cached"))
     with torch.inference_mode():

@@ -20,9 +20,9 @@ from torch import Tensor
 from cde.data import RetrievalSet
 from cde.models import BiEncoder, ContextualEncoder
 from cde.models.stages import through
-from cde.retrieval import rank, score_queries
 from cde_studies.encoder.properties import Tokens, exchanged, largest_change, parameter_count
 from cde_studies.encoder.untrained import on_purpose, untrained_published
+from cde_studies.sweeps import ndcg_by_query
 
 __all__ = ["part_scores", "pass_changes", "published_passes"]
 
@@ -35,11 +35,9 @@ def part_scores(
     seed: int = 0,
     **settings: Any,
 ) -> tuple[pd.DataFrame, dict[str, int]]:
-    """NDCG@10 of MiniLM with parts added that are freshly initialised and not trained.
-
-    Returns:
-        `(queries, parts)` NDCG@10 of each query; part → how many parameters a contextual encoder
-        has with it that it does not have without (0 for the bi-encoder).
+    """NDCG@10 of MiniLM with parts added that are freshly initialised and not trained, `(queries,
+    parts)`; and how many parameters a contextual encoder has with each part that it does not have
+    without (0 for the bi-encoder).
     """
     scores, added = {}, {}
     contextual: dict[str, Any] = {**settings, "context_size": context_size}
@@ -57,21 +55,16 @@ def part_scores(
             if not residual:
                 stage: Any = model.second_stage
                 stage.project = partial(through, stage.output_projection)
-            encoder, added[name] = (
-                model.with_context(bound, seed=seed),
-                parameter_count(model) - plain,
-            )
-        ranked = rank(encoder, collection, depth=10)
-        scores[name] = score_queries(ranked, collection, ("ndcg@10",))["ndcg@10"].to_numpy()
+            encoder = model.with_context(bound, seed=seed)
+            added[name] = parameter_count(model) - plain
+        scores[name] = ndcg_by_query(encoder, collection, depth=10)
     return pd.DataFrame(scores), added
 
 
 def published_passes(
     folder: str, context_size: int, seed: int = 0
 ) -> Iterator[tuple[str, ContextualEncoder]]:
-    """The published forward passes, one after the other: variant and encoder, in evaluation
-    mode.
-    """
+    """The published forward passes: variant and encoder, in evaluation mode."""
     variants = ["hub", "train", "v2"]
     if folder:
         own = ContextualEncoder.from_pretrained(folder).config.variant
@@ -87,11 +80,8 @@ def published_passes(
 def pass_changes(
     model: ContextualEncoder, text: Tokens, context: Tokens
 ) -> tuple[dict[str, float], Tensor]:
-    """What changes the vectors of a published forward pass, and the vectors.
-
-    Returns:
-        Changes by "context reversed", "two text tokens exchanged", "half of the context" (not a
-        number where the pass refuses a shorter context); vectors `(texts, dim)`.
+    """What changes the vectors of a published forward pass ("context reversed", "two text tokens
+    exchanged", "half of the context": NaN where the pass refuses a shorter one), and the vectors.
     """
     ids, mask = text
     with torch.inference_mode():

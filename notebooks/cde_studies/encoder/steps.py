@@ -2,8 +2,6 @@
 
 A step ends with the gradients; the optimiser's memory and work do not depend on the batch. Time and
 memory do not depend on which words a text has.
-
-Cost: that of the steps.
 """
 
 from __future__ import annotations
@@ -78,13 +76,9 @@ def random_step(
 def step_memory(
     pairs: int, seed: int, cache: bool, chunk_tokens: int, options: Mapping[str, Any]
 ) -> dict[str, float]:
-    """What one step of `random_step` holds at the highest, on one thread.
-
-    For a clean number, call it in a process of its own
-    (`cde_studies.encoder.timing.in_own_processes`).
-
-    Returns:
-        above: MiB at the highest above the loaded model and its texts; process: MiB in all; loss.
+    """What one step of `random_step` holds at the highest, on one thread: MiB above the loaded
+    model and its texts (above) and in all (process); and loss. For a clean number, call it in a
+    process of its own (`cde_studies.encoder.timing.in_own_processes`).
     """
     torch.set_num_threads(1)
     _, step = random_step(pairs, seed, **options)
@@ -115,11 +109,8 @@ def steps_to_time(
     pairs: int,
     seed: int,
 ) -> dict[str, Callable[[], float]]:
-    """One step of a recipe with each encoder, on the same pairs, and steps on texts of each length.
-
-    Returns:
-        name → a job of `cde_studies.encoder.timing.in_turns` that returns its loss. Those of
-        lengths have names such as "64 tokens".
+    """One step of a recipe with each encoder, on the same pairs, and steps on texts of each length
+    ("64 tokens"): name → a job of `cde_studies.encoder.timing.in_turns` that returns its loss.
     """
     base, generator = recipe.base, np.random.default_rng(seed)
     torch.manual_seed(seed)  # of what MiniLM does not have: the null token, …

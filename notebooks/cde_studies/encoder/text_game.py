@@ -61,13 +61,8 @@ def text_words(packages: tuple[str, ...] = tuple(PACKAGES)) -> TextWords:
             f"{len(packages)} were given"
         )
     known = load_tokenizer("minilm").get_vocab()
-    found = [
-        [
-            known.keys() & _WORD.findall(text.lower())
-            for text in load_pairs(f"pydocs/{name}").documents
-        ]
-        for name in packages
-    ]
+    texts = (load_pairs(f"pydocs/{name}").documents for name in packages)
+    found = [[known.keys() & _WORD.findall(text.lower()) for text in some] for some in texts]
     counts = Counter(word for package in found for words in package for word in words)
     most = _MANY * sum(map(len, found))
     words = sorted(word for word, count in counts.items() if _FEW <= count <= most)
@@ -171,25 +166,18 @@ class TextGame:
     def fingerprint(self) -> str:
         """What the vocabulary and the docstrings are known by."""
         found = self._found
-        return content_hash(
-            [
-                *found.words,
-                found.training.numpy().tobytes().hex(),
-                found.test.numpy().tobytes().hex(),
-            ]
-        )
+        tables = (table.numpy().tobytes().hex() for table in (found.training, found.test))
+        return content_hash([*found.words, *tables])
 
     def embeddings(self, dim: int) -> Tensor:
-        """MiniLM's word embeddings, whitened: their first principal components, each of variance 1,
-        `(words, dim)` float32.
+        """The first principal components of MiniLM's word embeddings, each of variance 1, `(words,
+        dim)`.
         """
         _, weights = backbone_weights("minilm", 1)
         [name] = [one for one in weights if one.endswith("word_embeddings.weight")]
         vectors: Tensor = weights[name].float()[self._found.tokens]
         if dim > vectors.shape[1]:
-            raise ValueError(
-                f"MiniLM's words have {vectors.shape[1]} components; {dim} were asked for"
-            )
+            raise ValueError(f"dim must be at most MiniLM's {vectors.shape[1]}; it is {dim}")
         vectors = vectors - vectors.mean(dim=0)
         directions = torch.linalg.svd(vectors, full_matrices=False).Vh[:dim]
         components: Tensor = vectors @ directions.T

@@ -29,11 +29,8 @@ __all__ = ["in_own_processes", "in_turns", "memory_is_measured", "peak_memory", 
 
 
 def in_turns(jobs: Mapping[str, Callable[[], Any]], rounds: int) -> pd.DataFrame:
-    """Seconds of each job in each round, after one round to warm up.
-
-    Returns:
-        Columns step (the job's name), round (from 1), seconds, and loss where the jobs return a
-        number.
+    """Seconds of each job in each round, after one round to warm up: step (the name), round (from
+    1), seconds, and loss where the jobs return a number.
     """
     if rounds < 1:
         raise ValueError(f"rounds must be 1 or more; it is {rounds}")
@@ -64,10 +61,8 @@ def memory_is_measured() -> bool:
 
 
 def peak_memory(job: Callable[[], Any]) -> tuple[float, float, Any]:
-    """MiB at the highest while a job runs: above what was in use before, and in all; and what the
-    job returned.
-
-    A process gives memory back as it likes: for a clean number, call it in a process of its own.
+    """MiB at the highest while a job runs, above what was in use before and in all; and what the
+    job returned. For a clean number, call it in a process of its own.
     """
     if not memory_is_measured():
         raise OSError("peak memory is read from a GPU, or from /proc, which only Linux has")
@@ -95,14 +90,10 @@ with multiprocessing.get_context("fork").Pool(at_once, maxtasksperchild=1) as po
 
 
 def in_own_processes(function: Callable[..., Any], jobs: Sequence[Sequence[Any]]) -> list[Any]:
-    """Call a function several times, each in a process of its own.
-
-    No call finds memory that another has left behind. The processes give freed memory back at once,
-    which glibc would keep for later, more or less of it from run to run. Two run at the same time;
-    on a GPU, one.
-
-    Returns:
-        What the calls returned, in the order of the jobs.
+    """What a function returns for each job, each call in a process of its own, so that none finds
+    memory that another has left behind. The processes give freed memory back at once, which glibc
+    would keep for later, more or less of it from run to run. Two run at the same time; on a GPU,
+    one.
     """
     at_once = 1 if torch.cuda.is_available() else 2
     call = [function.__module__, function.__name__, jobs, at_once]

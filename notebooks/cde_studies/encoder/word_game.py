@@ -50,14 +50,11 @@ class WordGame:
 
     def __post_init__(self) -> None:
         content = self.words - self.boilerplate
-        if not (
-            2 <= self.boilerplate_in_document <= self.boilerplate
-            and 2 <= self.content_in_document <= content
-        ):
+        common, telling = self.boilerplate_in_document, self.content_in_document
+        if not (2 <= common <= self.boilerplate and 2 <= telling <= content):
             raise ValueError(
                 f"a document needs 2 words or more of each kind: of {self.boilerplate} boilerplate "
-                f"words it has {self.boilerplate_in_document}, of {content} content words "
-                f"{self.content_in_document}"
+                f"words it has {common}, of {content} content words {telling}"
             )
         if not 0 <= self.drift <= 1:
             raise ValueError(f"drift must be 0 to 1; it is {self.drift}")
@@ -127,8 +124,8 @@ def bag_scores(corpus: Corpus, weights: Tensor) -> Tensor:
 
 
 def mean_ndcg(scores: Tensor) -> float:
-    """Mean NDCG@10 where document i alone answers query i; ties are broken by chance, of which this
-    is the expectation.
+    """Mean NDCG@10 where document i alone answers query i; of ties broken by chance the
+    expectation.
     """
     own = scores.diagonal()[:, None]
     ahead = (scores > own + _TIE).sum(dim=1)

@@ -32,9 +32,7 @@ Vectors = NDArray[np.float32]
 
 
 def inverse_document_frequency(counts: NDArray[np.integer], size: int) -> NDArray[np.float64]:
-    """Lucene's IDF, that of `cde.BM25`: ln(1 + (N - df + 0.5) / (df + 0.5)), above 0 for
-    every df.
-    """
+    """Lucene's IDF, that of `cde.BM25`: ln(1 + (N - df + 0.5) / (df + 0.5)), always above 0."""
     weights = np.log1p((size - counts + 0.5) / (counts + 0.5))
     return np.asarray(weights, dtype=np.float64)
 
@@ -91,12 +89,9 @@ class Moments:
 
 
 def shrunk_covariance(vectors: Vectors) -> NDArray[np.float64]:
-    """Covariance, shrunk towards its mean variance by as much as Ledoit and Wolf's rule says.
-
-    As `sklearn.covariance.ledoit_wolf`, with one product of the vectors in place of three.
-
-    Returns:
-        `(dim, dim)` float64.
+    """Covariance, `(dim, dim)` float64, shrunk towards its mean variance by as much as Ledoit and
+    Wolf's rule says: `sklearn.covariance.ledoit_wolf`, with one product of the vectors in place of
+    three.
     """
     centred = torch.from_numpy(vectors - vectors.mean(axis=0))
     n, dim = centred.shape

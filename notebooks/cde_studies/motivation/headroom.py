@@ -104,9 +104,7 @@ class TermMatrix:
         return cls(terms, counts[:asked, wanted].tocsr(), documents.T.tocsc())
 
     def scores(self, weights: NDArray[np.float64]) -> Scores:
-        """Scores of all documents, `(queries, documents)`; −∞ for a document without a term of the
-        query.
-        """
+        """Scores of all documents, `(queries, documents)`; −∞ without a term of the query."""
         scores = (self.queries.multiply(weights[None]) @ self.documents).toarray()
         return np.where(scores > 0, scores, -np.inf).astype(np.float32)
 
@@ -123,9 +121,7 @@ def whiten(vectors: Tensor, moments: Moments) -> Tensor:
 
 
 class PooledMiniLM:
-    """MiniLM with its last hidden states averaged by weights of word pieces, many sets of weights
-    at once.
-    """
+    """MiniLM with its last hidden states averaged by many sets of word-piece weights at once."""
 
     def __init__(self, max_tokens: int) -> None:
         self.max_tokens = min(max_tokens, LONGEST)
@@ -133,17 +129,15 @@ class PooledMiniLM:
         self.tokenizer: Any = load_tokenizer("minilm")
         folder = minilm_folder()
         logging.disable_progress_bar()
-        self.model: Any = AutoModel.from_pretrained(
-            folder, dtype=torch.float32, trust_remote_code=False
-        ).to(self.device)
-        self.model.eval()
+        options = {"dtype": torch.float32, "trust_remote_code": False}
+        model: Any = AutoModel.from_pretrained(folder, **options)
+        self.model = model.to(self.device).eval()
 
     def encode(self, texts: Sequence[str], weights: Vectors) -> Vectors:
         """Unit vectors of texts, `(texts, sets, dim)` float32."""
         table = torch.from_numpy(weights).to(self.device)
-        ends = torch.tensor(
-            [self.tokenizer.cls_token_id, self.tokenizer.sep_token_id], device=self.device
-        )
+        marks = [self.tokenizer.cls_token_id, self.tokenizer.sep_token_id]
+        ends = torch.tensor(marks, device=self.device)
 
         def forward(ids: Tensor, mask: Tensor | None) -> Tensor:
             hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
@@ -172,12 +166,11 @@ class PooledMiniLM:
 def headroom(collections: Sequence[RetrievalSet], max_tokens: int) -> pd.DataFrame:
     """NDCG@10 of each corpus searched with the statistics of each, and of none.
 
-    Returns:
-        A row for each way of `WAYS`, `searched` corpus and `source` of statistics: a corpus,
-        `NONE`, `GENERAL`, or `OTHERS`. `ndcg` is the mean over queries (0 to 1), `low` and `high` a
-        95 % interval over queries of the own statistics' score minus it, for sources that are no
-        single corpus. `divergence` is the source's IDF distance ("expected") from the searched
-        corpus; `documents` and `queries` count those of the searched corpus.
+    A row for each way of `WAYS`, `searched` corpus and `source` of statistics: a corpus, `NONE`,
+    `GENERAL`, or `OTHERS`. `ndcg` is the mean over queries (0 to 1), `low` and `high` a 95 %
+    interval over queries of the own statistics' score minus it, for sources that are no single
+    corpus. `divergence` is the source's IDF distance ("expected") from the searched corpus;
+    `documents` and `queries` count those of the searched corpus.
     """
     names = [one.name.partition("/")[2] or one.name for one in collections]
     if len(names) < 3 or len({*names, NONE, GENERAL, OTHERS}) != len(names) + 3:
@@ -207,7 +200,11 @@ def headroom(collections: Sequence[RetrievalSet], max_tokens: int) -> pd.DataFra
     rows: list[dict[str, Any]] = []
     for name, one in sets.items():
         about = {"searched": name, "documents": len(one.documents), "queries": len(one.queries)}
-        distances = {source: _distance(counts[name], other) for source, other in counts.items()}
+        own = counts[name]
+        distances = {
+            source: idf_divergence_of_counts(own.terms, own.size, other.terms, other.size)
+            for source, other in counts.items()
+        }
         for way in WAYS:
             lines = _lines(name, scores[way][name], distances)
             rows += [{"way": way, **about, **line} for line in lines]
@@ -231,9 +228,7 @@ def _by_pieces(
     judged: JudgedMatrix,
     model: PooledMiniLM,
 ) -> tuple[_BySource, _Texts]:
-    """Pooling: NDCG@10 of every query, by the source of the IDF; and the vectors of queries and
-    documents without any.
-    """
+    """Pooling: NDCG@10 of every query, by the source of the IDF; and the vectors without any."""
     equal = np.ones(len(model.tokenizer), np.float32)
     weights = np.stack([equal, *(one.piece_weights() for one in sources.values())])
     queries, documents = (
@@ -258,10 +253,6 @@ def _by_vectors(
     for name, one in sources.items():
         found[name] = judged.ndcg((change(queries, one) @ change(documents, one).T).numpy())
     return found
-
-
-def _distance(searched: Counts, source: Counts) -> float:
-    return idf_divergence_of_counts(searched.terms, searched.size, source.terms, source.size)
 
 
 def _lines(

@@ -7,8 +7,6 @@ corpus, and these have Student's interval (Efron and Stein 1981 for means over p
 is one number a corpus, that is Student's interval of the numbers. A correlation over pairs is
 bootstrapped over corpora: a pair counts as often as its two corpora are drawn together (Snijders
 and Borgatti 1999).
-
-Cost: milliseconds.
 """
 
 from __future__ import annotations
@@ -73,9 +71,7 @@ def _off_diagonal(table: Table) -> Table:
         raise ValueError(f"a table must be (n, n), n 3 or more; it is {values.shape}")
     np.fill_diagonal(values, 0.0)
     if not np.isfinite(values).all():
-        raise ValueError(
-            f"{int((~np.isfinite(values)).sum())} pairs have a value that is no number"
-        )
+        raise ValueError(f"{int((~np.isfinite(values)).sum())} pairs have no number")
     return values
 
 

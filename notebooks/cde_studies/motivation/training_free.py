@@ -1,4 +1,5 @@
-"""What a corpus gives an encoder without training: means taken off, and a linear reader.
+"""What a corpus gives an encoder without training: means taken off, directions that vary much made
+shorter, and a linear reader.
 
 Each collection is searched by MiniLM's vectors less a shift of queries and a shift of documents
 (`cde.adaptation`). Where the shifts are from:
@@ -8,6 +9,12 @@ Each collection is searched by MiniLM's vectors less a shift of queries and a sh
 - `both means`: the mean of the queries that are asked, and the mean document: an upper limit;
 - `training corpora`: the means over all corpora that the reader was fitted on;
 - `linear reader`: the mean of 64 documents, and the query mean that the reader predicts of it.
+
+What `, tempered` is added to also multiplies the shifted vectors by `tempered` of 256 documents,
+and of the sample queries where there are some. Other ways without training, of other papers:
+
+- `projected`: the mean's direction is projected out, not the mean taken off (Ren et al. 2025, R2);
+- `PCA`: vectors are projected on so many principal directions of documents, or of sample queries.
 
 BM25 stands beside them, as what needs no encoder.
 
@@ -21,17 +28,17 @@ Cost: a vector for each text, which the surrogate keeps; then milliseconds a col
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cde.adaptation import LinearReader, unit
-from cde.benchmark.contexts import random_texts
+from cde.adaptation import LinearReader, Shift, tempered, unit
+from cde.benchmark import random_texts
 from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval, manuals
 from cde.lexical import BM25
 from cde.progress import progress
@@ -55,6 +62,10 @@ Vectors = NDArray[np.float32]
 
 #: collections that people judged: those of the recipes
 JUDGED = [f"beir/{name}" for name in COLLECTIONS]
+#: documents whose covariance tempers
+READ = 256
+#: of `tempered`, tried on validation manuals
+CHOICES = {"strength": (0.0, 0.25, 0.5, 0.75, 1.0), "shrunk": (0.1, 0.3, 0.5, 0.7, 0.9)}
 #: of the reader that comes with the package: what `least_near` gives for the record of `hours`
 LEAST_NEAR = 0.292
 
@@ -78,14 +89,34 @@ def _asked(pairs: Pairs, sizes: tuple[int, int], seed: int, part: str, kin: obje
 
 
 def manuals_of(
-    part: manuals.Part, sizes: tuple[int, int], seed: int, most: int | None = None
+    part: manuals.Part,
+    sizes: tuple[int, int],
+    seed: int,
+    most: int | None = None,
+    kind: manuals.Kind = "names",
 ) -> list[Asked]:
-    """The manuals of a part of the split, of `sizes` documents and queries."""
+    """The manuals of a part of the split, of `sizes` documents and queries; of those whose queries
+    are first sentences, the ones with 100 or more.
+    """
     kin = manuals.table().drop_duplicates("corpus").set_index("corpus")["family"]
+    name = part if kind == "names" else f"{part}, {kind}"
     return [
-        _asked(load_pairs(f"manuals/{name}"), sizes, seed, part, int(kin[name]))
-        for name in manuals.corpora(part)[:most]
+        _asked(pairs, sizes, seed, name, int(kin[one]))
+        for one, pairs in _by_corpus(manuals.corpora(part)[:most], kind).items()
+        if kind == "names" or len(pairs) >= 100
     ]
+
+
+def _by_corpus(names: Sequence[str], kind: manuals.Kind) -> dict[str, Pairs]:
+    """Pairs of manuals, each apart; those without a pair of the kind are left out."""
+    source = "manuals" if kind == "names" else f"manuals-{kind}"
+    every = load_pairs(source, split="all")
+    rows = pd.Series(range(len(every))).groupby(np.asarray(every.domains)).indices
+    return {
+        one: replace(every.select(rows[one]), name=f"{source}/{one}")
+        for one in names
+        if one in rows
+    }
 
 
 def sources_of_pairs(sizes: tuple[int, int], seed: int) -> list[Asked]:
@@ -129,15 +160,48 @@ class CorpusMeans:
         return np.array([one.startswith(f"{name}/") for one in self.names])
 
 
-def corpus_means(encoder: Any, each: int = 32, least: int = 64, seed: int = 0) -> CorpusMeans:
-    """Means over `each` pairs of every training manual that has `least` or more."""
-    names = manuals.corpora("train", least)
+def corpus_means(
+    encoder: Any,
+    each: int = 32,
+    least: int = 64,
+    seed: int = 0,
+    kind: Literal["names", "sentences", "questions"] = "names",
+    most: int | None = None,
+) -> CorpusMeans:
+    """Means over `each` pairs of every training corpus that has `least` or more: manuals, whose
+    queries are names or first sentences, or clusters of public pairs (`clusters_of_pairs`); of
+    `most` of them, by a draw.
+    """
+    if kind == "questions":
+        corpora = clusters_of_pairs(encoder, seed)
+    else:
+        corpora = _by_corpus(manuals.corpora("train", least), kind)
     documents, queries = [], []
-    for name in progress(names, "means of training manuals", unit="corpora"):
-        pairs = load_pairs(f"manuals/{name}").sample(each, seed)
-        documents.append(encoder.encode_documents(pairs.documents).mean(axis=0))
-        queries.append(encoder.encode_queries(pairs.queries).mean(axis=0))
-    return CorpusMeans(names, np.array(documents), np.array(queries))
+    kept = {name: pairs for name, pairs in corpora.items() if len(pairs) >= least}
+    if most is not None:
+        chosen = np.random.default_rng(seed).permutation(list(kept))[:most]
+        kept = {name: kept[name] for name in sorted(chosen)}
+    for pairs in progress(kept.values(), f"means of training corpora, {kind}", unit="corpora"):
+        some = pairs.sample(each, seed)
+        documents.append(encoder.encode_documents(some.documents).mean(axis=0))
+        queries.append(encoder.encode_queries(some.queries).mean(axis=0))
+    return CorpusMeans(list(kept), np.array(documents), np.array(queries))
+
+
+def clusters_of_pairs(encoder: Any, seed: int = 0) -> dict[str, Pairs]:
+    """Sources of `pairs/*`, 800 pairs of each, parted by k-means of their documents into eight:
+    corpora whose queries are questions and titles.
+    """
+    from sklearn.cluster import KMeans
+
+    every, found = load_pairs("pairs/*"), {}
+    domains = np.asarray(every.domains)
+    for name in progress(sorted(set(every.domains)), "clusters of public pairs", unit="sources"):
+        pairs = every.select(domains == name).sample(800, seed)
+        vectors = encoder.encode_documents(pairs.documents)
+        labels = KMeans(8, n_init=1, random_state=seed).fit_predict(vectors)
+        found.update({f"{name}/{label}": pairs.select(labels == label) for label in range(8)})
+    return found
 
 
 def search_all(
@@ -148,27 +212,40 @@ def search_all(
     draws: int = 5,
     context: int = 64,
     seed: int = 0,
+    of_kinds: Mapping[str, CorpusMeans] | None = None,
 ) -> pd.DataFrame:
-    """NDCG@10 of each collection with every shift.
+    """NDCG@10 of each collection with every shift; `of_kinds`: means of further kinds of queries,
+    to fit readers on.
 
     Returns:
         A row for each collection, way and context: `part`, `collection`, `way`, `context`, `ndcg`
-        (0 to 1, the mean over the draws of context documents), `near`: the
-        nearness of the collection's mean document (`LinearReader.nearness`).
+        (0 to 1, the mean over the draws of context documents), and of the collection: `near`, the
+        nearness of its mean document (`LinearReader.nearness`), the number of `documents`, the
+        length of their `mean`, and the share of their variance that the `largest` direction has.
     """
     generator, dim = np.random.default_rng(seed), means.documents.shape[1]
-    readers = _readers(means, ridge)
+    readers = dict(_readers(means, ridge))
+    for kind, some in (of_kinds or {}).items():
+        readers[f"linear reader, of {kind}"] = some.reader(ridge=ridge)
     plain = readers["linear reader"]
-    letters = encoder.encode_documents(random_texts(context, generator)).mean(axis=0)
+    letters = encoder.encode_documents(random_texts(context, generator))
+    nonsense = letters.mean(axis=0)
     queries, documents, matrices = [], [], []
     for one in progress(asked, "vectors", unit="collections"):
         queries.append(encoder.encode_queries(one.collection.queries))
         documents.append(encoder.encode_documents(one.collection.documents))
         matrices.append(JudgedMatrix.of(one.collection))
 
-    def ndcg(place: int, of_queries: NDArray[Any], of_documents: NDArray[Any]) -> float:
-        moved = unit(queries[place] - of_queries) @ unit(documents[place] - of_documents).T
-        return float(matrices[place].ndcg(moved).mean())
+    def ndcg(
+        place: int, of_queries: Vectors, of_documents: Vectors, weights: Vectors | None = None
+    ) -> float:
+        shift = Shift(of_queries, of_documents, weights)
+        asked = shift.of(queries[place], "query")
+        return float(matrices[place].ndcg(asked @ shift.of(documents[place], "document").T).mean())
+
+    def projected(place: int, change: Callable[[Vectors], Vectors]) -> float:
+        scores = unit(change(queries[place])) @ unit(change(documents[place])).T
+        return float(matrices[place].ndcg(scores).mean())
 
     centre = means.documents.mean(axis=0)
     middle = means.queries.mean(axis=0)
@@ -176,42 +253,87 @@ def search_all(
     rows: list[dict[str, object]] = []
     for place, one in enumerate(progress(asked, "searching", unit="collections")):
         mean, other = documents[place].mean(axis=0), _other(asked, place)
+        read = _drawn(documents[place], READ, generator)
         found: dict[tuple[str, str], float] = {
             ("MiniLM", "none"): ndcg(place, nothing, nothing),
             ("BM25", "none"): evaluate(BM25(), one.collection)["ndcg@10"],
             ("documents' mean", "own"): ndcg(place, mean, mean),
+            ("documents' mean, projected", "own"): projected(place, _without(unit(mean[None]))),
+            ("documents' mean, tempered", "own"): ndcg(place, mean, mean, tempered(read)),
+            ("documents' mean, whitened", "own"): ndcg(
+                place, mean, mean, tempered(read, strength=1)
+            ),
+            ("PCA of documents, 192", "own"): projected(place, _onto(read, 192)),
             ("both means", "own"): ndcg(place, queries[place].mean(axis=0), mean),
             ("training corpora", "pooled"): ndcg(place, middle, centre),
-            ("linear reader", "strings"): ndcg(place, plain.predict(letters), letters),
+            ("linear reader", "strings"): ndcg(place, plain.predict(nonsense), nonsense),
+            ("linear reader, tempered", "strings"): ndcg(
+                place, plain.predict(nonsense), nonsense, tempered(letters)
+            ),
             ("linear reader, half", "own"): ndcg(place, plain.predict(mean) / 2, mean / 2),
         }
         for count in (5, 20, 100):
             if len(one.samples) >= count:
-                sample = encoder.encode_queries(one.samples[:count]).mean(axis=0)
-                found[f"sample queries, {count}", "own"] = ndcg(place, sample, mean)
+                sample = encoder.encode_queries(one.samples[:count])
+                asked_for, way = sample.mean(axis=0), f"sample queries, {count}"
+                both = tempered(read, sample)
+                found[way, "own"] = ndcg(place, asked_for, mean)
+                found[f"{way}, tempered", "own"] = ndcg(place, asked_for, mean, both)
+                if count == 100:
+                    found["PCA of sample queries, 64", "own"] = projected(place, _onto(sample, 64))
         sources = {"own": documents[place]}
         if other is not None:
             theirs = queries[other].mean(axis=0), documents[other].mean(axis=0)
             found["both means", "other"] = ndcg(place, *theirs)
             sources["other"] = documents[other]
         for where, source in sources.items():
-            drawn = [
-                source[generator.permutation(len(source))[:context]].mean(axis=0)
-                for _ in range(draws)
-            ]
+            drawn = [_drawn(source, context, generator).mean(axis=0) for _ in range(draws)]
             for name, reader in readers.items():
-                scores = [ndcg(place, reader.predict(read), read) for read in drawn]
+                scores = [ndcg(place, reader.predict(some), some) for some in drawn]
                 found[name, where] = float(np.mean(scores))
+            weights = tempered(_drawn(source, READ, generator))
+            scores = [ndcg(place, plain.predict(some), some, weights) for some in drawn]
+            found["linear reader, tempered", where] = float(np.mean(scores))
+        if one.part == "validation":  # where strength and shrinkage were chosen
+            guess = plain.predict(mean)
+            for name, values in CHOICES.items():
+                for value in values:
+                    weights = tempered(read, **{name: value})
+                    found[f"{name} {value}", "own"] = ndcg(place, guess, mean, weights)
         about = {
             "part": one.part,
             "collection": one.collection.name.partition("/")[2],
             "near": plain.nearness(mean),
+            "documents": len(documents[place]),
+            "mean": float(np.linalg.norm(mean)),
+            "largest": _largest_share(read),
         }
         rows += [
             {**about, "way": way, "context": where, "ndcg": score}
             for (way, where), score in found.items()
         ]
     return pd.DataFrame(rows)
+
+
+def _drawn(vectors: Vectors, count: int, generator: np.random.Generator) -> Vectors:
+    return vectors[generator.permutation(len(vectors))[:count]]
+
+
+def _without(directions: Vectors) -> Callable[[Vectors], Vectors]:
+    """Projects directions out: orthonormal ones, `(n, dim)`."""
+    return lambda vectors: vectors - (vectors @ directions.T) @ directions
+
+
+def _onto(sample: Vectors, count: int) -> Callable[[Vectors], Vectors]:
+    """Projects on principal directions of a sample, about its origin."""
+    directions = np.linalg.svd(sample, full_matrices=False)[2][:count]
+    return lambda vectors: vectors @ directions.T
+
+
+def _largest_share(vectors: Vectors) -> float:
+    """Of their variance, the share in the direction that has most."""
+    variances = np.linalg.svd(vectors - vectors.mean(axis=0), compute_uv=False) ** 2
+    return float(variances[0] / variances.sum())
 
 
 def least_near(rows: pd.DataFrame) -> float:

@@ -6,8 +6,8 @@ Terms are those of `cde.BM25`: lower-cased words, stop words dropped, stemmed (E
 The IDF of a term t in a corpus of N documents, df of which hold it, is ln((N + 1) / (df + 1)). So a
 term that a corpus lacks has ln(N + 1), its largest value.
 
-CDE §10.2 plots an "IDF distance" that reaches 1.2e7 and gives no formula. `idf_divergence` offers
-three, and the chapter `idf_divergence` shows how far the paper's claim depends on the choice:
+CDE §10.2 plots an "IDF distance" that reaches 1.2e7 and gives no formula. There are three here, and
+the chapter `idf_divergence` shows how far the paper's claim depends on the choice:
 
 - `expected` (ours): the mean of `|IDF_test − IDF_train|` over the terms of the test corpus, each
   weighted by how many test documents hold it. It asks how wrong a term weight learned in training
@@ -37,58 +37,21 @@ from numpy.typing import NDArray
 
 from cde.lexical import split_into_terms
 
-__all__ = [
-    "Divergence",
-    "document_frequencies",
-    "idf_divergence",
-    "idf_divergence_of_counts",
-    "sparse_vectors",
-]
+__all__ = ["Divergence", "document_frequencies", "idf_divergence_of_counts", "sparse_vectors"]
 
 Vectors = NDArray[np.float32]
-#: formulas of `idf_divergence`
+#: formulas of a distance
 Divergence = Literal["expected", "sum", "shared"]
 
 
 def document_frequencies(texts: Sequence[str]) -> pd.Series[int]:
-    """How many of the texts hold each term.
-
-    Returns:
-        A series of counts (int64), indexed by term, in alphabetical order.
-    """
+    """How many of the texts hold each term (int64), indexed by term, in alphabetical order."""
     tokens = split_into_terms(texts)
     counts = np.zeros(len(tokens.vocab), np.int64)
     for ids in tokens.ids:
         counts[np.unique(np.asarray(ids, dtype=np.int64))] += 1
     terms = sorted(tokens.vocab, key=tokens.vocab.__getitem__)
     return pd.Series(counts, index=terms, dtype="int64").loc[lambda count: count > 0].sort_index()
-
-
-def idf_divergence(
-    test: Sequence[str], training: Sequence[str], measure: Divergence = "expected"
-) -> float:
-    """How far the IDF of a test corpus is from that of a training corpus (CDE §10.2 i, Fig. 8).
-
-    Args:
-        test, training: the documents of the two corpora.
-        measure: "expected", "sum" or "shared"; see the module's docstring.
-
-    Returns:
-        A distance, 0 or more; 0 for a corpus against itself. In nats, for "sum" in nats times
-        terms.
-
-    Raises:
-        ValueError: an unknown measure, or a corpus without terms.
-    """
-    if measure not in get_args(Divergence):
-        raise ValueError(f"measure must be one of {get_args(Divergence)}; it is {measure!r}")
-    return idf_divergence_of_counts(
-        document_frequencies(test),
-        len(test),
-        document_frequencies(training),
-        len(training),
-        measure,
-    )
 
 
 def idf_divergence_of_counts(
@@ -98,9 +61,15 @@ def idf_divergence_of_counts(
     training_size: int,
     measure: Divergence = "expected",
 ) -> float:
-    """`idf_divergence`, from document frequencies that are at hand: one training corpus, many test
-    corpora.
+    """How far the IDF of a test corpus is from that of a training corpus (CDE §10.2 i, Fig. 8), by
+    the document frequencies of both and their sizes.
+
+    Returns:
+        A distance, 0 or more; 0 for a corpus against itself. In nats, for "sum" in nats times
+        terms.
     """
+    if measure not in get_args(Divergence):
+        raise ValueError(f"measure must be one of {get_args(Divergence)}; it is {measure!r}")
     if test.empty or training.empty:
         raise ValueError("a corpus without a single term has no IDF")
     table = pd.DataFrame({"test": test, "training": training}).fillna(0)
@@ -126,41 +95,24 @@ def sparse_vectors(
     farthest-first starts, 25 iterations, only the query assigned. Here both kinds of surrogate go
     through the same `cluster_pairs`.
 
-    Args:
-        queries, documents: texts of the pairs.
-        dim: dimensions to keep.
-        seed: seed of the randomised SVD.
-
     Returns:
-        Query vectors, `(len(queries), dim)`, and document vectors, `(len(documents), dim)`, both
-        float32 of length 1 (zeros for a text that keeps no term). They lie in one space: dot
-        products compare a query with a document.
-
-    Raises:
-        ValueError: fewer texts or terms than `dim`, or a `dim` below 1.
+        Vectors of queries and of documents, `(n, dim)` float32 of length 1 (zeros for a text that
+        keeps no term), in one space: dot products compare a query with a document.
     """
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.preprocessing import normalize
 
     texts = [*queries, *documents]
-    words = bm25s.tokenize(
-        texts,
-        stopwords="en",
-        stemmer=Stemmer.Stemmer("english"),
-        return_ids=False,
-        show_progress=False,
-    )
+    stemmer, quiet = Stemmer.Stemmer("english"), {"return_ids": False, "show_progress": False}
+    words = bm25s.tokenize(texts, stopwords="en", stemmer=stemmer, **quiet)
     terms = len(set().union(*words))
     if not 1 <= dim <= min(terms, len(texts)):
         raise ValueError(
             f"{len(texts)} texts of {terms} terms allow dim 1 to {min(terms, len(texts))}; it is "
             f"{dim}"
         )
-    weights = TfidfVectorizer(analyzer=list, sublinear_tf=True, dtype=np.float32).fit_transform(
-        words
-    )
-    vectors = normalize(TruncatedSVD(dim, random_state=seed).fit_transform(weights)).astype(
-        np.float32
-    )
+    vectorizer = TfidfVectorizer(analyzer=list, sublinear_tf=True, dtype=np.float32)
+    reduced = TruncatedSVD(dim, random_state=seed).fit_transform(vectorizer.fit_transform(words))
+    vectors = normalize(reduced).astype(np.float32)
     return vectors[: len(queries)], vectors[len(queries) :]

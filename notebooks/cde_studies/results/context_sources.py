@@ -33,11 +33,9 @@ def search_in_every_context(
     sources: Sequence[EvaluationSet],
     others: int | None = None,
 ) -> pd.DataFrame:
-    """NDCG@10 of corpora, by the corpus that the context and BM25's weights are taken from.
-
-    Returns:
-        A row for each set and source: `searched`, `source`, `ndcg` (the encoder in the source's
-        context) and `bm25` (BM25 with the source's IDF), 0 to 1.
+    """NDCG@10 (0 to 1) of corpora, by the corpus that the context and BM25's weights are taken
+    from: a row for each set and source with `searched`, `source`, `ndcg` (the encoder in the
+    source's context) and `bm25` (BM25 with the source's IDF).
     """
     rows, longest = [], model.config.max_tokens
     counts = {
@@ -85,18 +83,16 @@ def _sources_of(
 
 
 def own_corpus_gains(rows: pd.DataFrame, column: str = "ndcg") -> pd.Series[float]:
-    """What the own corpus is worth more than others, by corpus, the mean over seeds.
-
-    Returns:
-        Points of NDCG@10 by set, in the order of the rows.
+    """Points of NDCG@10 that the own corpus is worth more than others, the mean over seeds, by set
+    in the order of the rows.
     """
     table = rows.pivot_table(column, "set", "context", sort=False)
     return 100 * (table["own"] - table["other"])
 
 
 def follows_statistics(rows: pd.DataFrame) -> pd.Series[float]:
-    """Spearman's correlation over sources of the encoder's scores and BM25's, for each corpus that
-    is searched; it is no number where all sources are worth the same.
+    """Spearman's correlation over sources of the encoder's scores and BM25's, for each corpus
+    searched; NaN where all sources are worth the same.
     """
     found = {}
     for name, of in rows.groupby("searched", sort=False):

@@ -148,9 +148,7 @@ def search_by_depth(
     """
     sets = {name: one for name, one in sets.items() if len(one.documents) > depths[0]}
     if not any(len(one.documents) > tested for one in sets.values()):
-        raise ValueError(
-            f"no set has more than {tested:,} documents: the shortcut would change nothing"
-        )
+        raise ValueError(f"no set has more than {tested:,} documents: nothing would change")
     candidates = {name: rank(surrogate, one, max(depths)) for name, one in sets.items()}
     runs: dict[str, dict[int, dict[str, list[Scores]]]]
     runs = {name: {depth: {} for depth in (FULL, *depths)} for name in sets}
@@ -159,11 +157,10 @@ def search_by_depth(
             bound = bind(one)
             ranker = bound if isinstance(bound, Ranker) else _Once(bound, one)
             for depth, of_depth in runs[name].items():
-                rankings = (
-                    rank(ranker, one)
-                    if depth == FULL
-                    else rerank(ranker, one, candidates[name], depth)
-                )
+                if depth == FULL:
+                    rankings = rank(ranker, one)
+                else:
+                    rankings = rerank(ranker, one, candidates[name], depth)
                 scores = score_queries(rankings, one)["ndcg@10"].to_numpy()
                 of_depth.setdefault(model, []).append(scores)
     rows: list[dict[str, Any]] = []

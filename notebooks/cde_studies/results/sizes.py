@@ -1,8 +1,9 @@
 """The sweep of batch and cluster sizes that two chapters read: both encoders, with the filter and
-without.
+without; and whether runs whose batches were harder retrieve better.
 
-Every run sees the same number of pairs, so that larger batches make fewer steps; a tenth of them is
-warm-up.
+Every run sees the same number of pairs: larger batches make fewer steps, a tenth of them warm-up.
+The loss at the end is compared with the score over cluster sizes, within a batch size: a loss over
+other numbers of negatives would be another loss.
 
 Cost: that of 4 runs a batch size, cluster size and seed.
 """
@@ -11,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal
 
 import numpy as np
 import pandas as pd
 
 from cde.intervals import Interval
-from cde_studies.intervals import best_on_grid
+from cde_studies.intervals import best_on_grid, correlation_interval, mean_and_interval
 from cde_studies.recipes import Recipe
 from cde_studies.sweeps import Sweep, sweep
 
@@ -47,16 +49,12 @@ class SizeSweep(Sweep):
         return 100 * rows.pivot_table(index=by, columns=f"{which}_size", values="ndcg")
 
     def gain_of_clusters(self, encoder: str, filtered: bool) -> pd.Series[float]:
-        """Points by seed and set: the smallest clusters minus the largest; means over batch
-        sizes.
-        """
+        """Points by seed and set: the smallest clusters minus the largest."""
         scores = self.by_size("cluster", encoder, filtered, by=["seed", "set"])
         return scores.iloc[:, 0] - scores.iloc[:, -1]
 
     def gain_of_batches(self, encoder: str, filtered: bool) -> pd.Series[float]:
-        """Points by seed and set: the largest batches minus the smallest; means over cluster
-        sizes.
-        """
+        """Points by seed and set: the largest batches minus the smallest."""
         scores = self.by_size("batch", encoder, filtered, by=["seed", "set"])
         return scores.iloc[:, -1] - scores.iloc[:, 0]
 
@@ -66,10 +64,8 @@ class SizeSweep(Sweep):
         return 100 * self.rows.groupby(cell, sort=False)["ndcg"].mean()
 
     def means_by_size(self) -> pd.DataFrame:
-        """Points of each encoder at each size of either kind, with the filter and without.
-
-        Returns:
-            Columns encoder, size of a ("cluster" or "batch"), size, filtered, ndcg points.
+        """Points of each encoder at each size of either kind, with the filter and without: encoder,
+        size of a ("cluster" or "batch"), size, filtered, ndcg points.
         """
         kinds: tuple[Literal["cluster", "batch"], ...] = ("cluster", "batch")
         arms = [
@@ -94,10 +90,8 @@ class SizeSweep(Sweep):
 
 
 def domains_below(domains: Sequence[str], sizes: Iterable[int]) -> pd.DataFrame:
-    """How many domains have fewer pairs than a batch or cluster of some size.
-
-    Returns:
-        A line for each size, for the page: size, domains of fewer pairs, their share of all pairs.
+    """How many domains have fewer pairs than a batch or cluster of some size: a line for each, for
+    the page: size, domains of fewer pairs, their share of all pairs.
     """
     counts = pd.Series(domains).value_counts()
     lines = []
@@ -119,20 +113,13 @@ def sweep_sizes(
     seeds: int,
 ) -> pd.DataFrame:
     """Both encoders at every batch and cluster size, with the filter for false negatives and
-    without it.
-
-    Every run sees the same number of pairs: larger batches make fewer steps, a tenth of them
-    warm-up.
-
-    Returns:
-        Rows of `sweep` on the sets out of domain, each contextual encoder in its own context, and
-        encoder ("bi-encoder", "contextual"), batch_size, cluster_size, filtered.
+    without it: rows of `sweep` on the sets out of domain, each contextual encoder in its own
+    context, and encoder ("bi-encoder", "contextual"), batch_size, cluster_size, filtered.
     """
     batch_sizes, cluster_sizes = sorted(set(batch_sizes)), sorted(set(cluster_sizes))
     if min(len(batch_sizes), len(cluster_sizes)) < 2:
         raise ValueError(
-            f"two batch and two cluster sizes are needed; they are {batch_sizes} and "
-            f"{cluster_sizes}"
+            f"two batch and two cluster sizes are needed: {batch_sizes} and {cluster_sizes}"
         )
     if pairs_seen < 2 * batch_sizes[-1]:
         raise ValueError(
@@ -142,46 +129,33 @@ def sweep_sizes(
     if recipe.base.context_size > batch_sizes[0]:
         raise ValueError(
             f"the context is drawn from the batch: context_size {recipe.base.context_size} is "
-            "more than the smallest "
-            f"of batch_sizes, {batch_sizes[0]}"
+            f"more than the smallest of batch_sizes, {batch_sizes[0]}"
         )
     largest = pd.Series(recipe.pairs.domains).value_counts().max()
     if batch_sizes[-1] > largest:
         raise ValueError(
             f"the largest domain has {largest} pairs: no batch of {batch_sizes[-1]} can be "
-            "filled; name smaller "
-            "batch_sizes"
+            "filled; name smaller batch_sizes"
         )
     encoders = {
         "bi-encoder": {"architecture": "bi-encoder"},
         "contextual": {"architecture": "contextual", "attention": contextual_attention},
     }
     factors, arms = [], {}
-    for encoder, of_encoder in encoders.items():
-        for batch in batch_sizes:
-            for cluster in cluster_sizes:
-                for filtered in (True, False):
-                    arm = f"{encoder}; {batch}; {cluster}; {'filter' if filtered else 'no filter'}"
-                    factors.append(
-                        {
-                            "arm": arm,
-                            "encoder": encoder,
-                            "batch_size": batch,
-                            "cluster_size": cluster,
-                            "filtered": filtered,
-                        }
-                    )
-                    steps, epsilon = pairs_seen // batch, 0.0 if filtered else None
-                    arms[arm] = {
-                        **of_encoder,
-                        "batches": "cluster",
-                        "batch_size": batch,
-                        "cluster_size": cluster,
-                        "filter_epsilon": epsilon,
-                        "steps": steps,
-                        "warmup_steps": max(1, steps // 10),
-                    }
-
+    for encoder, batch, cluster, filtered in product(
+        encoders, batch_sizes, cluster_sizes, (True, False)
+    ):
+        arm = f"{encoder}; {batch}; {cluster}; {'filter' if filtered else 'no filter'}"
+        size, steps = {"batch_size": batch, "cluster_size": cluster}, pairs_seen // batch
+        factors.append({"arm": arm, "encoder": encoder, **size, "filtered": filtered})
+        arms[arm] = {
+            **encoders[encoder],
+            **size,
+            "batches": "cluster",
+            "filter_epsilon": 0.0 if filtered else None,
+            "steps": steps,
+            "warmup_steps": max(1, steps // 10),
+        }
     tests = [test for test in recipe.tests() if test.where == "out"]
     rows = sweep(arms, range(seed, seed + seeds), recipe, contexts=("own",), tests=tests)
     return rows.merge(pd.DataFrame(factors), on="arm")
@@ -190,12 +164,9 @@ def sweep_sizes(
 def sweep_second_phase(
     recipe: Recipe, cluster_sizes: Sequence[int], seeds: Sequence[int]
 ) -> pd.DataFrame:
-    """The second phase of a bi-encoder at every cluster size, after the first phase of its seed.
-
-    The first phase has clustered batches; the second has one hard negative a query, and the filter.
-
-    Returns:
-        Rows of `sweep` on the sets out of domain, and cluster_size and batch_size.
+    """The second phase of a bi-encoder at every cluster size, after the first phase of its seed:
+    rows of `sweep` on the sets out of domain, and cluster_size and batch_size. The first phase has
+    clustered batches; the second has one hard negative a query, and the filter.
     """
     arms = {str(size): {"cluster_size": size} for size in cluster_sizes}
     tests = [test for test in recipe.tests() if test.where == "out"]
@@ -203,3 +174,47 @@ def sweep_second_phase(
     rows = sweep(arms, seeds, recipe, tests=tests, after=first)
     sizes = {"cluster_size": rows["arm"].astype(int), "batch_size": recipe.second["batch_size"]}
     return rows.assign(**sizes)
+
+
+def loss_and_score(rows: pd.DataFrame) -> pd.DataFrame:
+    """Loss and NDCG@10 points (mean over sets) of each run, from rows of `sweep`: seed, batch_size,
+    cluster_size, loss, ndcg.
+    """
+    by_run = rows.groupby(["seed", "batch_size", "cluster_size"])
+    runs = by_run.agg(loss=("loss", "first"), ndcg=("ndcg", "mean")).reset_index()
+    return runs.assign(ndcg=100 * runs["ndcg"])
+
+
+def r_of_seeds(runs: pd.DataFrame) -> pd.Series[float]:
+    """Pearson's r of loss and score over the cluster sizes of each seed, averaged over batch sizes,
+    without seeds whose loss or score does not vary at any batch size.
+    """
+    groups = runs.groupby(["seed", "batch_size"])
+    each = {key: float(some["loss"].corr(some["ndcg"])) for key, some in groups}
+    return pd.Series(each, dtype=float).dropna().groupby(level=0).mean()
+
+
+def r_of_runs(runs: pd.DataFrame) -> Interval | None:
+    """Pearson's r of loss and score over runs, whatever their seed, with a bootstrap interval, too
+    narrow since runs of one cluster size are not independent; None for fewer than four runs, or
+    where loss or score does not vary.
+    """
+    if len(runs) < 4 or pd.isna(runs["loss"].corr(runs["ndcg"])):
+        return None
+    return correlation_interval(runs["loss"], runs["ndcg"])
+
+
+def correlations(runs: pd.DataFrame) -> pd.DataFrame:
+    """Both kinds of correlation at each batch size, as text for a page: batch, r of a seed, r of
+    all runs ("–" where there is none), runs.
+    """
+    lines = [
+        {
+            "batch": batch,
+            "r of a seed": mean_and_interval(r_of_seeds(some)),
+            "r of all runs": r_of_runs(some) or "–",
+            "runs": len(some),
+        }
+        for batch, some in runs.groupby("batch_size")
+    ]
+    return pd.DataFrame(lines)

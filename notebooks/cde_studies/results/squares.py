@@ -2,8 +2,6 @@
 
 A domain is also searched in the context of its own documents that are not searched (`APART`), and
 with null tokens (`NULL`).
-
-Cost: milliseconds; the runs are the chapter's.
 """
 
 from __future__ import annotations
@@ -44,10 +42,9 @@ class Squares:
         return table.reindex(index=self.names)
 
     def foreign(self) -> pd.DataFrame:
-        """Squares with the context of another domain, a row each, by test and context.
-
-        `differs` says whether a square differs from the own context at 5 % after Holm's correction
-        over them all.
+        """Squares with the context of another domain, a row each, by test and context. `differs`
+        says whether a square differs from the own context at 5 % after Holm's correction over them
+        all.
         """
         rows: pd.DataFrame = self.rows[self.rows["seed"] == self.rows["seed"].min()]
         rows = rows[rows["context"].isin(self.names) & (rows["context"] != rows["test"])]

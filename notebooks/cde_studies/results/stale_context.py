@@ -53,11 +53,8 @@ MEASURES = ("replaced", "vocabulary", "vectors", "moved")
 
 
 def replaced(old: RetrievalSet, new: RetrievalSet, share: float, seed: int = 0) -> RetrievalSet:
-    """A corpus of which a share of the documents has given way to another's.
-
-    Returns:
-        As many documents as `old` has, ids with "old " or "new " before them, and the queries of
-        either corpus that one of these documents answers.
+    """A corpus of which a share of the documents has given way to another's, ids with "old " or
+    "new " before them, and the queries of either that one of its documents answers.
     """
     if not 0 <= share <= 1:
         raise ValueError(f"share must be from 0 to 1, of the documents; it is {share}")
@@ -97,22 +94,18 @@ def lose_context(
 ) -> pd.DataFrame:
     """Every corpus replaced by the next one, bit by bit, and what each way to live with it loses.
 
-    Returns:
-        A row for each corpus, share and way: `old`, `new`, `share`, `way`; `ndcg` (0 to 1);
-        `loss`, points of NDCG@10 less than re-embedded, and `error`, its standard error over
-        `queries`; the measures: `replaced` (the share again), `vocabulary`, `vectors`, `moved`; and
-        `seconds`, what the new context and the documents in it took to embed.
+    A row for each corpus, share and way: `old`, `new`, `share`, `way`; `ndcg` (0 to 1); `loss`,
+    points of NDCG@10 less than re-embedded, and `error`, its standard error over `queries`; the
+    measures: `replaced` (the share again), `vocabulary`, `vectors`, `moved`; and `seconds`, what
+    the new context and the documents in it took to embed.
     """
     if len(corpora) < 2:
         raise ValueError(f"a corpus gives way to another: two are needed, {len(corpora)} was given")
     rows = []
     for place, old in enumerate(progress(list(corpora), "replacing corpora", unit="corpora")):
         new = corpora[(place + 1) % len(corpora)]
-        rows.append(
-            _lose(model, old.collection, new.collection, shares, seed).assign(
-                old=old.name, new=new.name
-            )
-        )
+        lost = _lose(model, old.collection, new.collection, shares, seed)
+        rows.append(lost.assign(old=old.name, new=new.name))
     return pd.concat(rows, ignore_index=True)
 
 
@@ -172,10 +165,8 @@ def _ndcg(collection: RetrievalSet, queries: Vectors, documents: Vectors) -> NDA
 def largest_catching_limit(
     losses: Sequence[float], measured: Sequence[float], point: float = 1.0, catch: float = 0.9
 ) -> float:
-    """The largest limit of a measure that lets few of the losses above a point pass.
-
-    Returns:
-        A limit; infinite where there is nothing to catch.
+    """The largest limit of a measure that lets few of the losses above a point pass; infinite where
+    there is nothing to catch.
     """
     lost = np.asarray(losses, np.float64) > point
     values = np.sort(np.asarray(measured, np.float64)[lost])
@@ -188,11 +179,9 @@ def largest_catching_limit(
 def trigger_elsewhere(
     rows: pd.DataFrame, measure: str, point: float = 1.0, catch: float = 0.9
 ) -> pd.DataFrame:
-    """A trigger on cases that did not set its limit: each corpus by the limit of all others.
-
-    Returns:
-        The rows, with `limit`, `alarm` (the measure is above it), and `lost`: the loss is above a
-        point, and more than chance among queries explains (1.96 standard errors above 0).
+    """A trigger on cases that did not set its limit: each corpus by the limit of all others. The
+    rows, with `limit`, `alarm` (the measure is above it), and `lost`: the loss is above a point,
+    and more than chance among queries explains (1.96 standard errors above 0).
     """
     lost = (rows["loss"] > point) & (rows["loss"] > 1.96 * rows["error"])
     out = rows.assign(lost=lost, limit=np.inf)

@@ -39,14 +39,12 @@ _DRAWS = 5
 
 
 def vocabulary_drift(before: Sequence[str], now: Sequence[str], seed: int = 0) -> float:
-    """How far the words of a corpus have moved from those of earlier texts.
+    """How far the words of a corpus have moved from those of earlier texts: from 0 (no more than
+    chance, or less) to 1 (no word in common).
 
     The divergence is that between document frequencies, each divided by their sum. Two samples of
     one corpus differ too, the more so the smaller they are. So what samples of `now` of the same
     sizes show among themselves is taken off.
-
-    Returns:
-        0 (no more than chance, or less) to 1 (no word in common).
     """
     earlier, today = checked_texts(before), checked_texts(now)
     if min(len(earlier), len(today)) < 2:
@@ -86,12 +84,8 @@ def _divergence(first: pd.Series[int], second: pd.Series[int]) -> float:
 
 
 def vector_drift(before: ArrayLike, now: ArrayLike) -> float:
-    """How far the mean of vectors has moved, in standard deviations.
-
-    What chance moves the mean of so few vectors by is taken off its squared distance.
-
-    Returns:
-        0 (no more than chance), about 1 where the mean has moved as far as vectors lie from it.
+    """How far the mean of vectors has moved, in standard deviations: 0 for no more than chance
+    moves the mean of so few vectors by, about 1 for as far as vectors lie from it.
     """
     first, second = _checked(before, "before"), _checked(now, "now")
     if first.shape[1] != second.shape[1]:
@@ -109,11 +103,8 @@ def vector_drift(before: ArrayLike, now: ArrayLike) -> float:
 
 
 def moved(before: ArrayLike, now: ArrayLike) -> float:
-    """How far the same documents lie apart in two contexts, in distances between documents.
-
-    Returns:
-        The mean distance of a document from itself, over the mean distance between two documents in
-        the old context; 0 if the context changes nothing.
+    """How far the same documents lie apart in two contexts: their mean distance over the mean
+    distance between two documents in the old context; 0 if the context changes nothing.
     """
     first, second = _checked(before, "before"), _checked(now, "now")
     if first.shape != second.shape:

@@ -15,12 +15,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from cde.data import RetrievalSet
 from cde.progress import progress
-from cde.retrieval import rank, score_queries
 from cde_studies.recipes import Recipe
+from cde_studies.sweeps import ndcg_by_query
 
 __all__ = ["PRECISIONS", "sources_of_variation", "variation"]
 
@@ -31,11 +29,9 @@ PRECISIONS = ("auto", "float32")
 def variation(
     recipe: Recipe, one: Mapping[str, Any], other: Mapping[str, Any], seeds: Sequence[int]
 ) -> pd.DataFrame:
-    """The difference of two bi-encoder arms on each set out of domain, and what moves it.
-
-    Returns:
-        A row for each seed, set and precision: seed, set, precision, gain (points of NDCG@10, one
-        minus other), query_error (its standard error over queries, in points).
+    """The difference of two bi-encoder arms on each set out of domain, and what moves it: a row for
+    each seed, set and precision: seed, set, precision, gain (points of NDCG@10, one minus other),
+    query_error (its standard error over queries, in points).
     """
     rows = []
     jobs = [(seed, precision) for seed in seeds for precision in PRECISIONS]
@@ -45,7 +41,7 @@ def variation(
         ]
         for test in recipe.tests():
             if test.where == "out":
-                first, second = (_scores(model, test.collection) for model in models)
+                first, second = (ndcg_by_query(model, test.collection) for model in models)
                 apart = 100 * (first - second)
                 error = float(apart.std(ddof=1) / np.sqrt(len(apart)))
                 row = {"seed": seed, "set": test.name, "precision": precision}
@@ -53,18 +49,11 @@ def variation(
     return pd.DataFrame(rows)
 
 
-def _scores(model: Any, collection: RetrievalSet) -> NDArray[np.float64]:
-    frame = score_queries(rank(model, collection), collection)
-    return np.asarray(frame["ndcg@10"], dtype=np.float64)
-
-
 def sources_of_variation(rows: pd.DataFrame) -> dict[str, float]:
-    """Standard deviations of a difference in points, by what would have to be drawn anew.
-
-    Returns:
-        Four of them. "queries" is that of one set's difference, with another sample of as many
-        queries. "arithmetic" and "seeds" are those of the mean over sets, in another precision and
-        with another seed. "collections" is that of the mean over seeds, on another set.
+    """Standard deviations of a difference in points, by what would have to be drawn anew:
+    "queries", of one set's difference, with another sample of as many queries; "arithmetic" and
+    "seeds", of the mean over sets, in another precision and with another seed; "collections", of
+    the mean over seeds, on another set.
     """
     own = rows[rows["precision"] == PRECISIONS[0]]
     by_seed = own.groupby("seed")["gain"].mean()

@@ -46,21 +46,16 @@ class DocumentShares:
         return cls(Counter(word for words in every for word in words), len(documents))
 
     def of_words(self, words: Iterable[str]) -> NDArray[np.float64]:
-        """The share of each word, `(words,)` float64.
-
-        Half a document more holds it and half a document more does not, so that no share is 0 or 1
-        and its logarithm is finite.
+        """The share of each word. Half a document more holds it and half a document more does not,
+        so that no share is 0 or 1 and its logarithm is finite.
         """
         held = np.array([self.counts[_plain(word)] for word in words], dtype=np.float64)
         return (held + 0.5) / (self.size + 1)
 
 
 def word_weights(encoder: Any, texts: Sequence[str], most: int = 30) -> pd.DataFrame:
-    """How far each text's vector moves when one of its words is left out.
-
-    Returns:
-        Columns text (its place), word, weight (cosine distance): a row for each word of a text that
-        has two or more.
+    """How far each text's vector moves when one of its words is left out: text (its place), word,
+    weight (cosine distance), a row for each word of a text that has two or more.
     """
     kept = [text.split()[:most] for text in texts]
     rows, shorter = [], []
@@ -79,11 +74,8 @@ def word_weights(encoder: Any, texts: Sequence[str], most: int = 30) -> pd.DataF
 def shares_read(
     model: ContextualEncoder, texts: Sequence[str], context: Sequence[str]
 ) -> pd.DataFrame:
-    """A gated reader's soft document frequency of word pieces: how much of the context resembles
-    them.
-
-    Returns:
-        Columns piece (token id), read (mean over its occurrences, 0 to 1) and count.
+    """A gated reader's soft document frequency of word pieces, how much of the context resembles
+    them: piece (token id), read (mean over its occurrences, 0 to 1) and count.
     """
     stage = model.second_stage
     if stage.reader is None:
@@ -97,18 +89,14 @@ def shares_read(
     found = []
     rows = tokenise(model.tokenizer, list(texts), model.config.max_tokens)
     for start in range(0, len(rows), 64):
-        ids, mask = padded(
-            rows[start : start + 64], model.tokenizer.pad_token_id or 0, model.device
-        )
+        some = rows[start : start + 64]
+        ids, mask = padded(some, model.tokenizer.pad_token_id or 0, model.device)
         places = torch.arange(ids.shape[1], device=ids.device)[None]
         states = stage.family.embed(stage.backbone, ids, places)
         read = stage.reader.shares(stage.family.normalise(stage.backbone, states), vectors)
         real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.bool()
-        found.append(
-            pd.DataFrame(
-                {"piece": ids[real].cpu().numpy(), "read": read.sum(dim=-1)[real].cpu().numpy()}
-            )
-        )
+        shares = read.sum(dim=-1)[real].cpu().numpy()
+        found.append(pd.DataFrame({"piece": ids[real].cpu().numpy(), "read": shares}))
     every = pd.concat(found)
     every = every[~every["piece"].isin(model.tokenizer.all_special_ids)]
     grouped = every.groupby("piece")["read"]

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 from sklearn.linear_model import Ridge
 
 from cde import adaptation
-from cde.adaptation import AdaptedEncoder, LinearReader, Shift, adapted, linear_reader, unit
+from cde.adaptation import (
+    AdaptedEncoder,
+    LinearReader,
+    Shift,
+    adapted,
+    linear_reader,
+    tempered,
+    unit,
+)
 from cde.surrogate import Surrogate
 
 
@@ -36,7 +44,7 @@ ASKED = [f"query {number}" for number in range(12)]
 
 
 def test_what_is_taken_off_is_the_mean_of_each_side() -> None:
-    encoder = adapted(Fixed(), CORPUS, ASKED)
+    encoder = adapted(Fixed(), CORPUS, ASKED, strength=0)
     documents, queries = Fixed().encode_documents(CORPUS), Fixed().encode_queries(ASKED)
     assert np.allclose(
         encoder.encode_documents(CORPUS), unit(documents - documents.mean(0)), atol=1e-6
@@ -48,6 +56,37 @@ def test_a_shift_of_nought_changes_nothing() -> None:
     nothing = np.zeros(6, np.float32)
     encoder = AdaptedEncoder(Fixed(), Shift(nothing, nothing))
     assert np.allclose(encoder.encode_queries(ASKED), Fixed().encode_queries(ASKED), atol=1e-6)
+
+
+@given(st.integers(2, 6), st.floats(0, 2), st.floats(0, 1), st.integers(0, 1000))
+def test_tempering_turns_with_the_vectors_and_keeps_no_unit(
+    dim: int, strength: float, shrunk: float, seed: int
+) -> None:
+    """Rankings depend neither on the axes in which vectors are written nor on their unit."""
+    generator = np.random.default_rng(seed)
+    sample = generator.normal(size=(40, dim)) * np.arange(1, dim + 1)
+    turn = np.linalg.qr(generator.normal(size=(dim, dim)))[0]
+    plain = tempered(sample, strength=strength, shrunk=shrunk)
+    turned = tempered(sample @ turn, strength=strength, shrunk=shrunk)
+    assert np.allclose(turned, turn.T @ plain @ turn, atol=1e-4)
+    larger = tempered(3 * sample, strength=strength, shrunk=shrunk)
+    assert np.allclose(unit(sample @ larger), unit(sample @ plain), atol=1e-4)
+
+
+def test_strength_1_whitens_and_0_changes_nothing() -> None:
+    sample = np.random.default_rng(0).normal(size=(500, 4)) * [8, 4, 2, 1]
+    whitened = sample @ tempered(sample, strength=1, shrunk=0)
+    assert np.allclose(np.cov(whitened.T, bias=True), np.eye(4), atol=1e-3)
+    half = sample @ tempered(sample, shrunk=0)
+    assert np.allclose(half.var(axis=0), sample.std(axis=0), rtol=0.1)
+    assert np.allclose(tempered(sample, strength=0), np.eye(4), atol=1e-6)
+    assert np.allclose(tempered(sample[:1]), np.eye(4))  # one vector has no spread
+
+
+def test_covariances_of_samples_are_added_each_about_its_own_mean() -> None:
+    first, second = np.random.default_rng(0).normal(size=(2, 30, 3))
+    assert np.allclose(tempered(first, second), tempered(first + 5, second - 1), atol=1e-5)
+    assert np.allclose(tempered(first, first), 2**-0.25 * tempered(first), atol=1e-5)
 
 
 def test_rankings_do_not_depend_on_the_order_of_corpus_and_samples() -> None:

@@ -19,6 +19,7 @@ Cost: a pass over the weights, about a second a gigabyte; eight documents for an
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 from collections.abc import Mapping, Sequence
@@ -148,7 +149,7 @@ def record_of(encoder: Model) -> dict[str, Any]:
         mark = inner["fingerprint"] and content_hash([inner["fingerprint"], shift.fingerprint])
         vectors = {"queries": shift.queries.tolist(), "documents": shift.documents.tolist()}
         if shift.weights is not None:
-            vectors["weights"] = shift.weights.tolist()
+            vectors["weights"] = base64.b64encode(shift.weights.tobytes()).decode()
         return record | {
             "kind": "adapted", "fingerprint": mark, "encoder": inner, "shift": vectors
         }  # fmt: skip
@@ -187,7 +188,12 @@ def restored(record: Mapping[str, Any], folder: Path) -> Model:
     give = f"pass the encoder that made the vectors ({record['name']}) as encoder"
     encoder: Model
     if kind == "adapted":
-        parts = {name: np.array(one, np.float32) for name, one in record["shift"].items()}
+        parts = {
+            name: np.array(record["shift"][name], np.float32) for name in ("queries", "documents")
+        }
+        if "weights" in record["shift"]:
+            packed = np.frombuffer(base64.b64decode(record["shift"]["weights"]), np.float32)
+            parts["weights"] = packed.reshape(2 * parts["queries"].shape)
         return AdaptedEncoder(restored(record["encoder"], folder), Shift(**parts))
     if kind == "surrogate":
         settings = {name: record[name] for name in ("model", "max_tokens", "cache")}

@@ -56,7 +56,7 @@ def test_strength_draws_shares_on_a_straight_line() -> None:
 
 @pytest.mark.parametrize(("basket", "strength"), [(0, 0.5), (4, -0.1), (4, 1.1), (4, float("nan"))])
 def test_other_settings_are_refused(basket: int, strength: float) -> None:
-    with pytest.raises(ValueError, match="a basket has one token or more"):
+    with pytest.raises(ValueError, match="basket must be 1 or more and strength 0 to 1"):
         even_out(weights(), None, basket, strength)
 
 

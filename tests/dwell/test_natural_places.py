@@ -50,10 +50,8 @@ def test_harder_questions_are_no_sensitivity_to_the_place() -> None:
 def test_an_encoder_that_reads_the_beginning_loses_late_answers_by_their_place() -> None:
     passages = marked_passages()
     found = indices(FIRST, passages)
-    assert (
-        max(groups := found["moved"].groups, key=groups.__getitem__) == 1
-        and found["moved"].p < 0.05
-    )
+    groups = found["moved"].groups
+    assert max(groups, key=groups.__getitem__) == 1 and found["moved"].p < 0.05
     # all passages of the toy are as easy: with their mean over places nothing is left but chance
     assert found["question"].p > 0.05 and found["question"].index < found["moved"].index / 2
     assert found["natural, all"].groups == found["natural"].groups

@@ -111,12 +111,11 @@ def _by_corpus(names: Sequence[str], kind: manuals.Kind) -> dict[str, Pairs]:
     """Pairs of manuals, each apart; those without a pair of the kind are left out."""
     source = "manuals" if kind == "names" else f"manuals-{kind}"
     every = load_pairs(source, split="all")
-    rows = pd.Series(range(len(every))).groupby(np.asarray(every.domains)).indices
-    return {
-        one: replace(every.select(rows[one]), name=f"{source}/{one}")
-        for one in names
-        if one in rows
-    }
+    domains, found = np.asarray(every.domains), {}
+    for one in names:
+        if (own := domains == one).any():
+            found[one] = replace(every.select(own), name=f"{source}/{one}")
+    return found
 
 
 def sources_of_pairs(sizes: tuple[int, int], seed: int) -> list[Asked]:
@@ -237,13 +236,16 @@ def search_all(
         matrices.append(JudgedMatrix.of(one.collection))
 
     def ndcg(
-        place: int, of_queries: Vectors, of_documents: Vectors, weights: Vectors | None = None
+        place: int,
+        of_queries: NDArray[Any],
+        of_documents: NDArray[Any],
+        weights: Vectors | None = None,
     ) -> float:
         shift = Shift(of_queries, of_documents, weights)
         asked = shift.of(queries[place], "query")
         return float(matrices[place].ndcg(asked @ shift.of(documents[place], "document").T).mean())
 
-    def projected(place: int, change: Callable[[Vectors], Vectors]) -> float:
+    def projected(place: int, change: Callable[[Vectors], NDArray[Any]]) -> float:
         scores = unit(change(queries[place])) @ unit(change(documents[place])).T
         return float(matrices[place].ndcg(scores).mean())
 
@@ -319,12 +321,12 @@ def _drawn(vectors: Vectors, count: int, generator: np.random.Generator) -> Vect
     return vectors[generator.permutation(len(vectors))[:count]]
 
 
-def _without(directions: Vectors) -> Callable[[Vectors], Vectors]:
+def _without(directions: Vectors) -> Callable[[Vectors], NDArray[Any]]:
     """Projects directions out: orthonormal ones, `(n, dim)`."""
     return lambda vectors: vectors - (vectors @ directions.T) @ directions
 
 
-def _onto(sample: Vectors, count: int) -> Callable[[Vectors], Vectors]:
+def _onto(sample: Vectors, count: int) -> Callable[[Vectors], NDArray[Any]]:
     """Projects on principal directions of a sample, about its origin."""
     directions = np.linalg.svd(sample, full_matrices=False)[2][:count]
     return lambda vectors: vectors @ directions.T

@@ -170,8 +170,8 @@ plots.table(pd.DataFrame(contextual).T.rename_axis("arm"))
 
 # %%
 from cde.data import is_available
-from cde_book.page import show_source
 from cde_book.differences import difference_table
+from cde_book.page import show_source
 from cde_book.records import records_at_other_profiles
 from cde_studies.intervals import table_interval
 

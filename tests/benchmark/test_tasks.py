@@ -13,8 +13,7 @@ import cde
 from cde.benchmark import draw, evaluate_tasks, task_texts
 from cde.cli import main
 from cde_studies.benchmark.commands import scores_by_task
-from cde_studies.benchmark.offline import labelled_names
-from cde_studies.benchmark.offline import get_tasks, offline_tasks
+from cde_studies.benchmark.offline import get_tasks, labelled_names, offline_tasks
 from cde_studies.benchmark.texts import (
     belonging_pairs,
     beside_candidates,

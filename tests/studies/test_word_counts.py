@@ -44,9 +44,7 @@ def test_terms_are_lower_case_stems_without_stop_words() -> None:
 # --- divergence
 
 
-def idf_divergence(
-    test: list[str], training: list[str], measure: Divergence = "expected"
-) -> float:
+def idf_divergence(test: list[str], training: list[str], measure: Divergence = "expected") -> float:
     (counts, size), (others, of_others) = (
         (document_frequencies(texts), len(texts)) for texts in (test, training)
     )

@@ -151,13 +151,6 @@ def test_corpora_without_a_common_term_are_infinitely_far_apart_on_common_terms(
     assert math.isfinite(idf_divergence(["boats"], ["houses"], "expected"))
 
 
-@pytest.mark.parametrize("measure", MEASURES)
-def test_counts_at_hand_give_the_same_distance(measure: Divergence) -> None:
-    test, training = EXAMPLE
-    counts = document_frequencies(test), 2, document_frequencies(training), 1
-    assert idf_divergence_of_counts(*counts, measure) == idf_divergence(test, training, measure)
-
-
 def test_an_unknown_measure_and_a_corpus_without_terms_are_refused() -> None:
     with pytest.raises(ValueError, match=r"one of \('expected', 'sum', 'shared'\); it is 'cosine'"):
         idf_divergence(["red"], ["red"], "cosine")  # type: ignore[arg-type]

@@ -285,6 +285,8 @@ def _status(options: argparse.Namespace) -> None:
     print(f"index        fingerprint {mark[:16]}")
     print(f"source       {found.source or 'none: documents that Python gave'}")
     print(f"context      {found.context or 'none: documents may come and go'}")
+    if found.adapted:
+        print(f"adapted      to the documents of the build; {found.adapted}")
     if found.drift is not None and (found.drift.newer or found.drift.gone):
         print(
             f"drift        {found.drift.newer:.0%} of the passages came after the build, "

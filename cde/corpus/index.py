@@ -83,6 +83,8 @@ class Status:
     fingerprint: str
     source: str
     context: str
+    #: what adapting its encoder is expected to gain; "" where it is not adapted
+    adapted: str
     drift: Drift | None
 
 
@@ -449,6 +451,7 @@ class Index:
             fingerprint=self._record["fingerprint"] or "",
             source=str(self._source.path or ""),
             context=getattr(encoder, "drawn", ""),
+            adapted=getattr(encoder, "expected", ""),
             drift=None if origin is None else drift(origin, still, rows.vectors, size),
         )
 

@@ -297,6 +297,8 @@ def test_an_adapted_encoder_comes_back_with_its_shift(tmp_path: Path) -> None:
     loaded = Index.load(index.save(tmp_path / "index"))
     assert loaded.fingerprint == index.fingerprint
     assert loaded.search("rope").equals(index.search("rope"))
+    assert loaded.status().adapted.startswith("no gain was seen on such corpora")
+    assert not plain.status().adapted
     by_hand = cde.adapted(encoder, CORPUS, ["a ship", "a sailor's rope"])
     np.testing.assert_allclose(index.vectors, by_hand.encode_documents(CORPUS), atol=1e-6)
     with pytest.raises(ValueError, match="BM25 has no vectors"):

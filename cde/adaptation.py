@@ -40,7 +40,7 @@ _TENSORS = ("weights", "documents", "queries", "corpora")
 
 
 def unit(vectors: NDArray[Any]) -> Vectors:
-    """Vectors of length 1; those of length nought stay."""
+    """Vectors of length 1; those of length zero stay."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(lengths > 0, lengths, 1), np.float32)
 

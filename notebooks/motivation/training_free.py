@@ -48,10 +48,10 @@ settings
 # %% [markdown]
 # ## The idea
 #
-# Every document of the manual of a queue service is about queues. So their vectors share a
-# direction that tells none from another, and it takes part in every cosine all the same. Taking the
-# mean $m_d$ off leaves what differs. Queries share a direction as well, another one: they are
-# short names.
+# Every document in the manual of a queue service is about queues, so their vectors share a
+# direction. It tells no document from another, yet it takes part in every cosine. Subtracting the
+# mean $m_d$ leaves what differs. Queries share a direction too, but another one: they are short
+# names.
 #
 # What some of them have in common tells little as well: half of the documents of a queue service
 # are about messages. Such a direction is one in which the vectors vary much. Whitening gives all
@@ -62,11 +62,12 @@ settings
 # \phi(d; D) = \frac{W(\phi(d) - m_d)}{\lVert W(\phi(d) - m_d)\rVert}, \qquad
 # W = C^{-1/4}$$
 #
-# The documents are at hand when an index is built; queries are not. Two ways out: *sample queries*,
-# a handful that somebody writes down, or a guess. The **linear reader** guesses $m_q$ from $m_d$ by
-# a matrix, which ridge regression has fitted to hundreds of other manuals whose queries are known.
-# It reads documents of a corpus that it has never seen, as CDE's encoder does, and costs nothing a
-# query. Its controls are CDE's, too: documents of *another* corpus, or random letters.
+# When an index is built, the documents are there but the queries are not. There are two ways out:
+# *sample queries*, which somebody writes down, or a guess. The **linear reader** guesses $m_q$ from
+# $m_d$ by a matrix that ridge regression has fitted to hundreds of other manuals whose queries are
+# known. Like CDE's encoder it reads documents of a corpus that it has never seen, and it costs
+# nothing per query. Its controls are those of CDE, too: documents of *another* corpus, or random
+# letters.
 
 # %%
 import inspect
@@ -377,14 +378,14 @@ plots.table(pd.DataFrame(lines).assign(n=len(unseen)))
 # %% [markdown]
 # ## Where it helps, and whether one can tell beforehand
 #
-# Manuals after manuals is the easy case. On text and queries of other kinds the reader's guess
-# may be wrong. A rule may see that from the documents alone: how near is the corpus' mean
-# document to those of the training manuals (the mean cosine with the ten nearest, the mean over
-# all manuals taken off both)? The reader is used where that is at least a threshold. The
-# threshold is the one with the highest mean gain over the manuals of the validation part and the
-# sources of public pairs; then it is tried on the test manuals and on the judged collections,
-# which had no part in choosing it. (A first look at the judged collections had the nearest manual
-# in place of ten; ten were chosen by the gain on validation and public pairs.)
+# A reader that was fitted on manuals has the easy case when it reads another manual. On text and
+# queries of other kinds its guess may be wrong. A rule may see that from the documents alone: how
+# near is the corpus' mean document to those of the training manuals (the mean cosine with the ten
+# nearest, after the mean over all manuals is subtracted from both)? The reader is used only above a
+# threshold, the one with the highest mean gain over the validation manuals and the sources of
+# public pairs. It is then tested on the test manuals and the judged collections, which played no
+# part in choosing it. (A first look at the judged collections used the nearest manual instead of
+# ten; ten were chosen by the gain on validation manuals and public pairs.)
 
 # %%
 near = rows.groupby(["part", "collection"], sort=False)["near"].first()
@@ -503,8 +504,8 @@ def in_points(one):
 read = gain("test", (TEMPERED, "own"))
 over_other = gain("test", (TEMPERED, "own"), (TEMPERED, "other"))
 page.in_numbers(
-    f"""On {read.n} unseen manuals MiniLM finds {scores.loc["test"][PLAIN].mean():.1f} points of
-    NDCG@10, BM25 {scores.loc["test"]["BM25", "none"].mean():.1f}. The linear reader alone gains
+    f"""On {read.n} unseen manuals MiniLM scores {scores.loc["test"][PLAIN].mean():.1f} points of
+    NDCG@10 and BM25 {scores.loc["test"]["BM25", "none"].mean():.1f}. The linear reader alone gains
     {in_points(gain("test", READER))}; tempered, {in_points(read)}, which is {in_points(over_other)}
     over the same with another manual's documents. With nothing fitted at all, the mean document
     taken off both sides and W, it is

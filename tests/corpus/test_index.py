@@ -11,6 +11,7 @@ from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -435,6 +436,8 @@ def test_only_judged_queries_count_and_own_ids_are_no_reason_to_drop() -> None:
     queries = {"0": "aaa", "unasked": "b"}
     assert index.evaluate(queries, {"0": {"1": 1}, "unasked": {}}, "mrr@10") == {"mrr@10": 0.5}
     assert index.evaluate(queries, {"0": {"1": 1}}, "mrr@10", drop_own=True) == {"mrr@10": 1.0}
+    table = pd.DataFrame({"query": ["0"], "document": ["1"], "grade": [1]})
+    assert index.evaluate(queries, table, "mrr@10", drop_own=True) == {"mrr@10": 1.0}
     assert len(index.retrieval_set(queries).queries) == 2
 
 

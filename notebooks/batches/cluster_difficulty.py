@@ -6,8 +6,8 @@
 # This page answers **CDE Fig. 6 and §7** (difficulty of in-batch negatives over batch and cluster
 # sizes) and **Table 4, §10.6** (sixteen samples of one cluster) {cite}`morris2024contextual`. The
 # paper clusters training pairs so that a batch holds near neighbours. It measures with a surrogate
-# how hard the negatives become, over 1,000 batches for each pair of sizes. The figure is a heat map
-# without printed values.
+# (a finished embedding model) how hard the negatives become, over 1,000 batches for each pair of
+# sizes. The figure is a heat map without printed values.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -70,8 +70,8 @@ print(f"{count}; fingerprint {pairs.fingerprint}")
 # Equation 3's k-means, in FAISS {cite}`douze2024faiss`: each pair enters as the two points
 # $\phi(d)\oplus\psi(q)$ and $\psi(q)\oplus\phi(d)$, which pulls together pairs whose *documents*
 # resemble each other's *queries*. The paper clusters within each dataset; our packages are too
-# small for large clusters, so here all of `pydocs` is one domain. Batches from random order are the
-# baseline.
+# small for large clusters, so here all of `pydocs` is one domain. The baseline is *shuffled*
+# batches, with the pairs in random order.
 
 # %%
 k_means = {"iterations": settings.iterations, "attempts": settings.attempts, "seed": settings.seed}
@@ -88,14 +88,16 @@ names = {size: f"{size:,}" for size in settings.cluster_sizes}
 # ## Batches, and how hard their negatives are
 #
 # Clusters are laid end to end and cut into batches (§4.1), in a new order each epoch, until there
-# are enough batches. The paper considers two orders. One is **random**. The other is the tour of a
-# greedy **traveller** who always goes on to the nearest centroid not yet visited. So the clusters
-# that share a batch are alike; this is the paper's choice for the final model. The paper does not
-# say which one Fig. 6 was made with, so both are measured.
+# are enough batches. The paper considers two orders. One is **random**. The other is a greedy
+# travelling-salesman tour (**greedy traveller** in the figures), which always goes on to the
+# nearest centroid not yet visited, so that clusters sharing a batch are alike. This is the paper's
+# choice for its final model. The paper does not say which order Fig. 6 was made with, so we measure
+# both.
 #
 # The difficulty of a negative is the surrogate's cosine of a query and another pair's document.
-# (Batches of different epochs share pairs: the intervals speak of the packing's chance, not of
-# other texts.) How does it change with the sizes of clusters and of batches?
+# (Batches of different epochs share pairs, so the intervals cover the randomness of packing but not
+# what other texts would give.) How does the difficulty change with the sizes of clusters and of
+# batches?
 
 # %%
 from cde.batching.packing import BatchSampler
@@ -120,8 +122,8 @@ SHUFFLED = "shuffled"
 arms = [(order, size) for order in ORDERS for size in names] + [("random", SHUFFLED)]
 
 # %% [markdown]
-# Two differences are taken in each setting, with intervals over batches: from the largest clusters,
-# and from the largest batches.
+# Each setting is compared, with intervals over batches, to the same setting with the largest
+# clusters and to the same setting with the largest batches.
 
 # %%
 import numpy as np
@@ -192,14 +194,14 @@ with plots.figure(1, 2, width=7.6, height=3.6, sharey=True) as (drawing, axes):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption=f"Difficulty of in-batch negatives, means over {settings.batches:,} batches.",
+    caption=f"Mean cosine of queries and in-batch negatives; {settings.batches:,} batches each.",
     data=means[["order", "cluster size", "batch size", "mean", "hardest", "loss"]],
     answers="CDE Fig. 6",
 )
 
 # %% [markdown]
-# The *mean* negative is what Fig. 6 speaks of. A query's *hardest* negative is another matter: it
-# can only become harder as a batch grows, whatever else the batch takes in.
+# Fig. 6 is about the *mean* negative. A query's *hardest* negative behaves differently: whatever is
+# added to a batch, it can only become harder.
 
 # %%
 arm = ["order", "cluster size"]
@@ -235,8 +237,9 @@ def sample_line(row):
 plots.table(pd.DataFrame([sample_line(row) for row in rows]))
 
 # %% [markdown]
-# Judge for yourself. As numbers: the cosine of pairs of documents within each cluster against pairs
-# of the whole set, and the share of a cluster that comes from its most frequent package.
+# Judge for yourself whether these samples share a topic. Two numbers summarise it: the cosine of
+# document pairs within each cluster, compared with pairs from the whole set, and the share of a
+# cluster that comes from its most frequent package.
 
 # %%
 from cde_studies.batches.statistics import mean_pairwise_cosine
@@ -255,9 +258,9 @@ print(f"share of the main package: {mean_interval(purity)}; {purer} above that o
 #
 # The claim on cluster size is tested at each batch size: smallest cluster size minus largest. The
 # claim on batch size is tested at each cluster size: smallest batch minus largest; shuffled batches
-# have no clusters and are shown beside it. That clusters are tight in the vectors that they were
-# made of could hardly be otherwise, so it is exploratory. Whether they gather topics is decided by
-# the package, which k-means does not see.
+# have no clusters and are shown for comparison. Clusters are almost bound to be tight in the
+# vectors that they were made from, so that measurement is exploratory. Whether they gather topics
+# is judged by the pairs' packages, which k-means does not see.
 
 # %%
 from cde.intervals import Interval
@@ -298,9 +301,9 @@ claims.verdicts()
 middle = usable[len(usable) // 2]
 small = {order: tables[order].loc[names[smallest], middle] for order in ORDERS}
 page.answer(
-    f"""Negatives in batches of {middle:,} have a mean cosine of
-    {tables["tsp"].loc[SHUFFLED, middle]:.2f} shuffled, {small["tsp"]:.2f} in clusters of
-    {smallest:,} laid out greedily, {small["random"]:.2f} in random order."""
+    f"""In batches of {middle:,}, queries and negatives have mean cosine
+    {tables["tsp"].loc[SHUFFLED, middle]:.2f} if shuffled, {small["tsp"]:.2f} with similar clusters
+    of {smallest:,} packed together, {small["random"]:.2f} with random packing."""
 )
 
 # %% [markdown]
@@ -309,11 +312,11 @@ page.answer(
 # The paper's set has hundreds of millions of pairs, clustered within 29 datasets, with cluster
 # sizes from 64 to 4 million and batches from 256 to 4,096; the surrogate is GTR. Ours has thousands
 # of pairs of one kind of text, so sizes are smaller throughout; what carries over is the ratio of
-# cluster to batch. With so few pairs the next cluster is a long way off. Among hundreds of millions
-# it is near for the traveller, and as far as ever in random order, so that there the order of
-# packing may matter more than here. Each pair is assigned by one of its two points, as in the
-# authors' code, so that centroids which attract only mirrored points stay empty (the table above
-# counts the others).
+# cluster to batch. With so few pairs, even the nearest other cluster is far away. Among hundreds of
+# millions, the greedy tour would find a near one while random order would not, so the order of
+# packing may matter more there than here. Each pair is assigned by one of its two points, as in the
+# authors' code, so centroids that attract only mirrored points stay empty (the table above counts
+# the others).
 #
 # ## Run it again
 

@@ -4,11 +4,11 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE §4.1, Eqs. 2 and 3** {cite}`morris2024contextual`. Equation 2 asks for the
-# batches whose pairs are most easily mistaken for each other, which cannot be searched for exactly;
-# Eq. 3 puts k-means in its place. The paper gives no number for how well that works. Here both
-# objectives are computed: as k-means runs, for several ways to make batches, and on sets so small
-# that the best batches can be found by trying all. For samples of one cluster (Table 4) see
-# {doc}`cluster_difficulty`.
+# batches whose pairs are most easily mistaken for each other, which cannot be found exactly; Eq. 3
+# replaces that search by k-means. The paper gives no number for how well this works. Here we
+# compute both objectives: while k-means runs, for several ways to make batches, and on sets so
+# small that the best batches can be found by trying all of them. The page {doc}`cluster_difficulty`
+# shows samples of one cluster (Table 4).
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -51,8 +51,9 @@ settings
 # %% [markdown]
 # ## Pairs, and two surrogates
 #
-# The paper tried a sparse and a dense surrogate and settled on a dense one. Ours are MiniLM and
-# tf-idf vectors that a singular value decomposition makes dense. All of `pydocs` is one domain.
+# The paper tried a sparse and a dense surrogate and settled on a dense one. Ours are MiniLM, and
+# tf-idf vectors that a singular value decomposition makes dense. All of `pydocs` counts as one
+# domain.
 
 # %%
 import numpy as np
@@ -80,9 +81,10 @@ print(f"{len(pairs):,} pairs of {kinds} packages; fingerprint {pairs.fingerprint
 #
 # Each pair enters k-means as the two points $\phi(d)\oplus\psi(q)$ and $\psi(q)\oplus\phi(d)$.
 # FAISS {cite}`douze2024faiss` lowers the mean *squared* distance of the points to their centroids.
-# The same start is run for more and more iterations. After each run, the clusters are measured by
-# what they are for: Eq. 2 per pair of cluster-mates, the mean cosine of one pair's query with the
-# other's document. (The first iteration begins with centroids drawn from the points.)
+# We run it from the same start for more and more iterations. After each run we measure what the
+# clusters are meant for, which is Eq. 2 per pair of cluster-mates: the mean cosine of one pair's
+# query with the other's document. (The first iteration begins with centroids drawn from the
+# points.)
 
 # %%
 from cde.batching.clustering import paired_points, run_kmeans
@@ -113,8 +115,8 @@ with plots.figure(1, 2, width=7.6, height=3.2) as (drawing, axes):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption=f"What k-means lowers, and what it is for; {clusters:,} centroids. Distances are those "
-    "before each iteration, Eq. 2 is that after it.",
+    caption=f"What k-means lowers (left), and what it is meant to raise (right); {clusters:,} "
+    "centroids. Distances are taken before each iteration, Eq. 2 after it.",
     data=fall.assign(**{"Eq. 2, cosine": measured.fillna("not measured")}),
     answers="CDE Eqs. 2 and 3",
 )
@@ -122,9 +124,9 @@ plots.show(
 # %% [markdown]
 # ## Other ways to make clusters
 #
-# The paper's paired k-means with either surrogate; spherical k-means on documents alone and on
-# queries alone; the packages as they come. The paired k-means runs from another start as well, to
-# tell how much of a difference is chance.
+# We compare the paper's paired k-means with either surrogate, spherical k-means on documents alone
+# and on queries alone, and the packages as they are. The paired k-means also runs from another
+# start, to show how much of a difference is chance.
 
 # %%
 from cde.batching.clustering import cluster_pairs, cluster_vectors
@@ -175,12 +177,14 @@ plots.table(pd.DataFrame(labels).corr(agreement).round(2))
 # %% [markdown]
 # ## Equation 2 in batches of one size
 #
-# Clusters differ in size; training needs equal batches, so clusters are laid end to end, in random
-# order or in that of a greedy traveller, and cut. Each arm is judged by both surrogates: by the one
-# that made the clusters, and by the other, which did not. References: **shuffled** batches; a
-# **direct search** that takes a random pair and the unused pairs with the largest terms of Eq. 2,
-# and so on. Further, **bounds** that no batches can pass: each pair with the batch-mates that are
-# best, or worst, for it alone. How hard are the batches of each arm?
+# Clusters differ in size but training needs equal batches, so clusters are laid end to end and cut.
+# Their order is random, or that of a greedy travelling-salesman tour (**greedy traveller**), which
+# always goes on to the nearest cluster not yet visited. Each way to make batches is judged by both
+# surrogates: the one that made the clusters and the one that did not. For reference there are
+# **shuffled** batches, and a **direct search** that fills each batch with a random pair and the
+# unused pairs with the largest terms of Eq. 2. There are also **bounds** that no batches can
+# exceed, in which each pair has the batch-mates that are best, or worst, for it alone. How hard are
+# the batches made in each way?
 
 # %%
 from cde.batching.packing import pack_batches
@@ -229,7 +233,7 @@ with plots.figure(1, 2, width=7.6, height=4.2, sharey=True) as (drawing, axes):
 plots.show(
     drawing,
     caption=f"Eq. 2 per pair of batch-mates, batches of {size:,}, with 95 % intervals over "
-    "batches. Dashed: a bound that no batches can pass.",
+    "batches. Dashed: a bound that no batches can exceed.",
     data=charts.interval_table(intervals, ["batches", "order", "judge"], "cosine"),
     answers="CDE Eq. 2",
     lead=True,
@@ -239,9 +243,9 @@ plots.show(
 # ## The best batches of a tiny set
 #
 # A handful of pairs can be cut into equal batches in so few ways that all of them can be tried.
-# Sets are drawn from all pairs, and each is clustered, laid out by the greedy traveller and cut as
-# above. The measure is the share of the way from the average of all ways (what shuffling gives) to
-# the best way: 0 is no better than shuffling, 1 is optimal.
+# Sets are drawn from all pairs, and each is clustered, laid out by the greedy tour and cut as
+# above. The measure is how far this gets from the average of all ways to cut (what shuffling gives)
+# to the best way: 0 is no better than shuffling, 1 is optimal.
 
 # %%
 from threadpoolctl import threadpool_limits
@@ -277,14 +281,15 @@ plots.table(pd.DataFrame([line(shape) for shape in SHAPES]))
 #
 # The paper goes from Eq. 2 to Eq. 3 in two steps. **First**, the sum of two dot products is
 # replaced by a sum of two distances, called equivalent for normalised vectors. For *one* dot
-# product it is; a sum of two distances can order pairs otherwise than the sum of two dot products
-# does. **Second**, the distance $m$ is said to obey the triangle inequality. In general it does
-# not. Take unit vectors $a\perp b$: at both ends a pair with $\phi(d)=a$ and $\psi(q)=b$, in the
-# middle one with $\phi(d)=b$ and $\psi(q)=a$. How much either step matters on real pairs is
-# measured below: with three of them, and with the first one's two vectors exchanged in the middle.
-# (k-means has that as the pair's second point, so it may well be a centre.) The paper speaks of
-# *symmetric* pairs. If both orders of a pair count as one, the nearer order does make a distance,
-# but one that also compares queries with queries, and that no longer bounds $m$.
+# product it is, but a sum of two distances can order pairs differently from the sum of two dot
+# products. **Second**, the distance $m$ is said to obey the triangle inequality. In general it does
+# not. For a counterexample, take unit vectors $a\perp b$ and three pairs: both ends have
+# $\phi(d)=a$ and $\psi(q)=b$, and the middle has $\phi(d)=b$ and $\psi(q)=a$. How much either step
+# matters on real pairs is measured below, first with three random pairs, then with the first pair's
+# two vectors exchanged as the middle one. (k-means uses these as the pair's second point, so a
+# centre may well be there.) The paper speaks of *symmetric* pairs. If both orders of a pair count
+# as one, taking the nearer order does give a distance, but this distance also compares queries with
+# queries and no longer bounds $m$.
 
 
 # %%
@@ -315,15 +320,15 @@ print(f"by way of the first pair, its two vectors exchanged: {by_exchanged}")
 print(f"Spearman of the two dot products with -m, random pairs: {same_order:.4f}")
 
 # %% [markdown]
-# In the example the pairs at the two ends are at distance 0 from the middle and not from each
+# In the example the pairs at the two ends are at distance 0 from the middle but not from each
 # other. A pair need not be at distance 0 from *itself*, either:
-# $m((d,q),(d,q))=2\lVert\phi(d)-\psi(q)\rVert$. What does hold is the bound by way of a *symmetric*
+# $m((d,q),(d,q))=2\lVert\phi(d)-\psi(q)\rVert$. What does hold is a bound through a *symmetric*
 # centre, whose two halves are one vector $s$. The distance of two pairs is at most
 # $r(d,q)+r(d',q')$, with
 #
 # $$r(d,q)=\lVert\phi(d)-s\rVert+\lVert s-\psi(q)\rVert$$
 #
-# For the batches above, it is not tight:
+# For the batches above, this bound is not tight:
 
 # %%
 tight = {"shuffled": shuffled, "paired": batches["paired, MiniLM", "greedy traveller"]}
@@ -337,16 +342,16 @@ plots.table(pd.DataFrame(columns, index=pd.Index(list(tight), name="batches")).r
 # ## Verdict
 #
 # Clustering is tested with the paired clusters of MiniLM, in both orders of packing, each batch
-# against a shuffled one, by both surrogates. That MiniLM finds its own clusters alike is what
-# k-means is made for; the sparse surrogate, which they were not made with, is the stricter judge.
-# The other ways to make batches, and the tiny sets, are exploratory. (The intervals are over the
-# batches of one epoch of one clustering.) The rule is easily met: whatever puts like with like
-# passes it, batches of one package too. How *near* clustering comes to the hardest batches is told
-# by the bound, which is not tight, and by the tiny sets, whose pairs have little to do with each
-# other. Neither settles it for large ones.
+# against a shuffled one, by both surrogates. MiniLM should find its own clusters alike, because
+# that is what k-means is made for; the sparse surrogate, which was not used to make them, is the
+# stricter judge. The other ways to make batches, and the tiny sets, are exploratory. (The intervals
+# are over the batches of one epoch of one clustering.) The rule is easily met: anything that puts
+# similar pairs together passes it, even batches of one package. How *near* clustering comes to the
+# hardest batches can be read from the bound, which is not tight, and from the tiny sets, whose
+# pairs have little to do with each other. Neither settles the question for large sets.
 #
-# The triangle inequality is tested by way of the exchanged pair, since one triple is enough against
-# it; triples of random pairs, which hardly ever come so near, are exploratory.
+# The triangle inequality is tested with the exchanged pair in the middle, because one triple is
+# enough to refute it; triples of random pairs, which hardly ever come so close, are exploratory.
 
 # %%
 APPROXIMATE, TRIANGLE = "cde-eq2-clusters-approximate", "cde-s41-triangle-inequality"
@@ -368,7 +373,8 @@ floor = intervals["shuffled", "", "MiniLM"].estimate
 paired = intervals["paired, MiniLM", "greedy traveller", "MiniLM"].estimate
 page.answer(
     f"""The mean cosine of a query with its batch-mates' documents is {floor:.2f} in shuffled
-    batches, {paired:.2f} in clustered ones; none can pass {limits["MiniLM"][1].mean():.2f}."""
+    batches and {paired:.2f} in clustered ones; no batches can exceed
+    {limits["MiniLM"][1].mean():.2f}."""
 )
 
 # %% [markdown]
@@ -378,10 +384,10 @@ page.answer(
 # surrogate is GTR; ours has thousands of pairs of one kind of text. FAISS lowers the *squared*
 # distance to a centre that need not be symmetric, in the paper as here; Eq. 3 is written with the
 # distance itself. The sparse surrogate is reduced to dense vectors and goes through the same
-# k-means, where the authors' code has a k-means of its own. At the profile `laptop`, k-means has
+# k-means, whereas the authors' code has a separate one for it. At the profile `laptop`, k-means has
 # fewer iterations and starts than the paper's 100 and 3. The bounds take each pair's best
-# batch-mates for itself, which no batches can give to all pairs at once: how far clustering is from
-# the best batches at this scale remains unknown.
+# batch-mates for itself, which no batches can give to all pairs at once, so how far clustering is
+# from the best batches at this scale remains unknown.
 #
 # ## Run it again
 

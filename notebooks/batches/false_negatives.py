@@ -3,11 +3,12 @@
 #
 # *The answer stands in the last cells, and here on the rendered page.*
 #
-# This page answers **CDE §4.1, Eq. 4** {cite}`morris2024contextual`. A batch of neighbours holds
-# documents that answer a query as well as the labelled one. The paper leaves out of the loss's
-# denominator every document of $S(q, d) = \{d' : f(q, d') \ge f(q, d) + \epsilon\}$, with $f$ a
-# surrogate. It calls the filter critical to accuracy and says that it likely over-prunes. It gives
-# neither $\epsilon$ nor a measurement of what is removed.
+# This page answers **CDE §4.1, Eq. 4** {cite}`morris2024contextual`. A batch of similar pairs
+# contains documents that answer a query as well as the labelled one: *false negatives*. The paper
+# removes from the loss's denominator every document of $S(q, d) = \{d' : f(q, d') \ge f(q, d) +
+# \epsilon\}$, with $f$ the score of a surrogate (a finished embedding model). It calls the filter
+# critical to accuracy and says that it likely over-prunes. It gives neither $\epsilon$ nor a
+# measurement of what is removed.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -55,11 +56,12 @@ settings
 # %% [markdown]
 # ## Pairs, and the duplicates that were dropped from them
 #
-# `pydocs` is de-duplicated when it is loaded. For the first question, how much is filtered, batches
-# have no duplicates; the clusters that they are made of are those of all pairs. To see whether the
-# filter finds what it should, the duplicates of the sampled pairs are then put back. These are
-# pairs whose document equals a sampled one, or resembles it (MinHash over three-word shingles,
-# {cite:t}`broder1997resemblance`). They were not made for this page; they stood in the packages.
+# `pydocs` is de-duplicated when it is loaded. The first question is how much is filtered; its
+# batches have no duplicates, although the clusters behind them were made from all pairs. To see
+# whether the filter finds what it should, the duplicates of the sampled pairs are then put back.
+# These are pairs whose document equals a sampled one, or resembles it (MinHash over three-word
+# shingles, {cite:t}`broder1997resemblance`). They were not made for this page: they occur in the
+# packages.
 
 # %%
 import numpy as np
@@ -89,10 +91,11 @@ documents = surrogate.encode_documents(everything.documents)
 # %% [markdown]
 # ## How much is filtered
 #
-# Clusters by Eq. 3's k-means, packed into batches by the greedy tour, each pair in one batch; the
-# baseline has the same pairs in random order. For each query, the share of the batch's other
-# documents that fall into $S(q, d)$. The authors' code has, as an option, an *absolute* threshold,
-# $f(q, d') \ge t$ whatever the labelled document scores.
+# Clusters come from Eq. 3's k-means and are packed into batches by a greedy tour (each cluster is
+# followed by the nearest one left), each pair in one batch. The baseline has the same pairs in
+# random order. For each query we take the share of the batch's other documents that fall into $S(q,
+# d)$. As an option, the authors' code has an *absolute* threshold, $f(q, d') \ge t$, whatever the
+# labelled document scores.
 
 # %%
 from cde.batching.clustering import cluster_pairs
@@ -161,7 +164,7 @@ with plots.figure(1, 2, width=7.6, height=3.4, sharey=True) as (drawing, axes):
 # %%
 plots.show(
     drawing,
-    caption=f"How much the filter removes from batches of {size:,}, mean over queries.",
+    caption=f"Share of negatives that the filter removes, batches of {size:,}, mean over queries.",
     data=amounts,
     answers="CDE §4.1, Eq. 4",
 )
@@ -169,25 +172,26 @@ plots.show(
 # %% [markdown]
 # ## What is known about a removed document
 #
-# Nobody has judged these pairs, so most of the answers are not known. Two rules decide some.
+# Nobody has judged these pairs, so for most removed documents we do not know whether they answer
+# the query. Two rules decide some.
 #
 # - **Known false negative**: the document has the same text as the labelled one, or nearly the
-#   same, or stands in its own pair under the same summary line as the query. A copy answers the
-#   query exactly as well as the labelled document. For the other two this is likely and not
-#   certain: near duplicates may differ in the one word that the query is about. Paraphrases are not
-#   found, so that more false negatives exist than are known.
-# - **Called a true negative**: the document comes from another package, and it is no known false
-#   negative. Besides, neither it nor its own summary line has a word in common with the query, very
-#   frequent words aside (parameter `common`). Word overlap is a judge independent of the surrogate,
-#   but a fallible one: an answer may use other words, and a package may take over another's
-#   interface.
+#   same, or its own summary line is the same as the query. A copy answers the query exactly as well
+#   as the labelled document. For the other two this is likely but not certain: near duplicates may
+#   differ in the one word that the query is about. Paraphrases are not found, so more false
+#   negatives exist than are known.
+# - **Called a true negative**: the document comes from another package, is not a known false
+#   negative, and neither it nor its own summary line shares a word with the query, apart from very
+#   frequent words (parameter `common`). Word overlap is a judge independent of the surrogate, but a
+#   fallible one: an answer may use other words, and a package may copy another's interface.
 #
-# All else is left open: above all other documents of the same package.
+# Everything else stays undecided, most of all the other documents of the same package.
 
 # %% [markdown]
-# How often does the second rule condemn an answer? It can be tried on the labelled documents, which
-# are answers by definition, without their own summary lines, which are the queries; and on known
-# false negatives from other packages, each pair in both directions, so that its n counts twice.
+# How often does the second rule *condemn* an answer, that is, wrongly call it a true negative? We
+# try it on two kinds of answers. One is the labelled documents, which are answers by definition;
+# their own summary lines are left out, because these are the queries. The other is known false
+# negatives from other packages, each pair in both directions, so each counts twice in n.
 
 
 # %%
@@ -212,18 +216,19 @@ trials = {
 plots.table(pd.DataFrame(trials).T.rename_axis("answers"))
 
 # %% [markdown]
-# So the rule condemns answers too, and what it calls a true negative must not be taken at its word.
-# If a share $r$ of the answers is condemned, then of what is removed at least (share condemned) $-
-# r$ must be true negatives, whatever the mix. For $r$ the labelled documents *of the same queries*
-# serve, each counted as often as its query has documents removed: queries with a terse labelled
-# document lose many, and get a large $r$. This bound can come out below zero; if it does, nothing
-# is shown. It counts documents, so queries that lose many count most. It supposes that unlabelled
-# answers share words with the query as often as labelled ones do. The answers of other packages may
-# do so less often: the second row of the table tells, as far as known duplicates stand for them.
+# So the rule condemns answers too, and its count of true negatives must be corrected. If it
+# condemns a share $r$ of the answers, then at least (share condemned) $- r$ of the removed
+# documents must be true negatives, whatever the mix. We take $r$ from the labelled documents *of
+# the same queries*, each counted as often as its query has documents removed: queries with a terse
+# labelled document lose many, and get a large $r$. If this bound comes out below zero, it shows
+# nothing. It counts documents, so queries that lose many count most. It assumes that unlabelled
+# answers share words with the query as often as labelled ones do. Answers from other packages may
+# do so less often: the second row of the table shows how often, as far as known duplicates
+# represent them.
 #
 # ## What the filter finds and what it hits
 #
-# Clustered batches again, with the duplicates put back.
+# Here the batches are clustered again, but with the duplicates put back.
 
 # %%
 with_duplicates = pack_batches(labels, size, vectors=documents, **tour)
@@ -232,10 +237,10 @@ accounts = {rule: judge.account(*judged, **option) for rule, option in rules.ite
 at_zero = accounts["relative", 0]
 
 # %% [markdown]
-# At $\epsilon = 0$: shares of what is removed (n batches), and the share found of each kind of
-# known false negative (n queries that have one in their batch). That all copies are found is so by
-# construction: their scores are equal. Duplicates come in groups, and queries of one batch resemble
-# each other, so that intervals over queries are too narrow.
+# The table is for $\epsilon = 0$. It gives shares of what is removed (n batches), and the share of
+# each kind of known false negative that is found (n queries that have one in their batch). All
+# copies are found by construction, because their scores are equal. Duplicates come in groups, and
+# queries of one batch resemble each other, so intervals over queries are too narrow.
 
 
 # %%
@@ -254,7 +259,8 @@ table |= {f"found: {kind}": shown(at_zero.recall(kind)) for kind in KINDS}
 plots.table(pd.DataFrame({"share": table}))
 
 # %% [markdown]
-# Documents that the filter removed, drawn at random within each class, for the reader to judge.
+# Here are documents that the filter removed, drawn at random within each class, for the reader to
+# judge.
 
 # %%
 plots.table(judge.examples(*judged, settings.examples, settings.seed))
@@ -263,9 +269,9 @@ plots.table(judge.examples(*judged, settings.examples, settings.seed))
 # ## What epsilon trades
 #
 # A lower $\epsilon$ finds more of the known false negatives and removes more of everything else. A
-# copy of the labelled document scores exactly as high as it does, so that any $\epsilon$ above 0
-# lets copies through, by construction; so do near duplicates that differ only after `max_tokens`.
-# (Beyond copies, recall and shares over $\epsilon$ are exploratory: the claims speak of no
+# copy of the labelled document scores exactly as high as it does, so by construction any $\epsilon$
+# above 0 lets copies through, and with them near duplicates that differ only after `max_tokens`.
+# (Beyond copies, recall and shares over $\epsilon$ are exploratory, because the claims name no
 # $\epsilon$.)
 
 # %%
@@ -295,8 +301,8 @@ with plots.figure(1, 2, width=7.6, height=3.8) as (drawing, axes):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="Recall on known false negatives and what the removed documents are, over ε, in "
-    "clustered batches with duplicates put back.",
+    caption="The share of each kind of document that is removed (left) and what the removed "
+    "documents are (right), against ε, in clustered batches with duplicates put back.",
     data=trade,
     answers="CDE §4.1, Eq. 4",
 )
@@ -305,15 +311,15 @@ plots.show(
 # ## Verdict
 #
 # The first claim is tested at $\epsilon = 0$, without the duplicates; the other bounds are
-# exploratory. That clustering by a surrogate gathers what the *same* surrogate scores high is half
-# built in. Known false negatives, with the duplicates put back, are a check without that circle
-# (exploratory). It is their share among a query's negatives in clustered batches, less the share
-# among all other documents, which is what shuffled batches have on average.
+# exploratory. This test is partly circular, because clustering by a surrogate tends to gather what
+# the *same* surrogate scores high. Known false negatives, with the duplicates put back, are a check
+# that is not circular (exploratory): their share among a query's negatives in clustered batches,
+# minus their share among all other documents, which is what shuffled batches have on average.
 #
-# The second claim is tested by the corrected bound: a share can hardly be other than above zero,
-# but the share less the rule's own error can. What the rule calls a frequent word moves this bound,
-# and no value of `common` is the right one. So it is tested with all of them, `common` and
-# `other_commons`; the claim holds only if it holds with each.
+# The second claim is tested by the corrected bound, because a plain share is almost always above
+# zero, but the share minus the rule's own error need not be. The bound depends on which words the
+# rule calls frequent, and no value of `common` is the right one. So the claim is tested with all
+# values, `common` and `other_commons`, and holds only if it holds with each.
 
 # %%
 GATHER = "cde-s41-clusters-gather-false-negatives"
@@ -345,34 +351,35 @@ times = counts["known"].sum() / (size - 1) / max(expected[counts["query"]].sum()
 page.in_numbers(
     f"""False negatives known by their texts are {times:.0f} times as frequent in clustered batches
     as in shuffled ones. The lower bound on true negatives holds if unlabelled answers share words
-    with the query as often as labelled ones do. About the rest nothing is known."""
+    with the query as often as labelled ones do. About the other removed documents we know
+    nothing."""
 )
 
 # %% tags=["hide-cell"]
 smallest = min(interval.estimate for interval in lower.values())
 pruned = claims.told(
     PRUNES,
-    holds=f"at least {smallest:.0%} of these were true negatives, by word overlap",
+    holds=f"by word overlap, at least {smallest:.0%} of these were true negatives",
     contradicted="word overlap shows no true negatives among these",
-    otherwise="how many of these were true negatives is open",
+    otherwise="we could not tell how many of these were true negatives",
 )
 page.answer(
-    f"""The filter removes {zero["clustered"]:.1%} of the negatives from batches of neighbours and
+    f"""The filter removes {zero["clustered"]:.1%} of negatives from clustered batches and
     {zero["shuffled"]:.1%} from shuffled ones; {pruned}."""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper filters with nomic-embed-v1, hundreds of millions of pairs, where a cluster holds far
-# nearer neighbours and false negatives are more frequent. Ours is MiniLM, on thousands of pairs,
-# and clusters cross packages. So a larger part of what is removed may be false negatives there. The
-# paper's evidence that the filter matters is the accuracy after training; this page trains nothing,
-# and a filter that removes many true negatives may still help: batches have negatives enough. Here
-# the surrogate that clusters is the one that filters; in the paper they are two (GTR clusters).
-# Texts are cut at `max_tokens`, so that two documents that differ only further on count as equal
-# for the surrogate. Summary lines and their bodies are terse: the labelled document often scores
-# low, and then much of the batch scores higher.
+# The paper filters with nomic-embed-v1 on hundreds of millions of pairs, where a cluster holds much
+# nearer neighbours and false negatives are more frequent. We filter with MiniLM on thousands of
+# pairs, and our clusters cross packages. So a larger part of what is removed may be false negatives
+# in the paper's setting. The paper's evidence that the filter matters is the accuracy after
+# training; this page trains nothing, and a filter that removes many true negatives may still help,
+# because a batch has enough other negatives. Here one surrogate both clusters and filters; the
+# paper uses two (GTR clusters). Texts are cut at `max_tokens`, so the surrogate sees two documents
+# that differ only further on as equal. Summary lines and their bodies are terse: the labelled
+# document often scores low, and then much of the batch scores higher.
 #
 # ## Run it again
 

@@ -3,11 +3,13 @@
 #
 # *The answer stands in the last cells, and here on the rendered page.*
 #
-# This page answers **CDE §4.1, "Packing"** {cite}`morris2024contextual`. Clusters have any size,
-# batches have one: large clusters are split, small ones share a batch with others of the same
-# domain. The paper considers two orders in which to lay clusters out, random and by a greedy
-# travelling salesman. It names a benefit of cutting them up (chance from one epoch to the next),
-# and leaves the effects of packing to future work. Here they are measured, by a surrogate.
+# This page answers **CDE §4.1, "Packing"** {cite}`morris2024contextual`. Clusters have many sizes
+# but batches have one, so large clusters are split and small ones share a batch with others of the
+# same domain. The paper considers two orders in which to lay clusters out: random order, and a
+# greedy travelling-salesman tour, which always goes on to the nearest cluster not yet visited
+# (*greedy traveller* in the figures). It names a benefit of cutting clusters up (batches are
+# re-mixed from one epoch to the next), and leaves the effects of packing to future work. Here we
+# measure them with a surrogate, a finished embedding model.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -51,8 +53,8 @@ settings
 # %% [markdown]
 # ## Pairs and clusters
 #
-# The paired k-means of Eq. 3, twice: with all of `pydocs` as one domain, which leaves room for many
-# clusters, and within each package, as the paper does within each dataset.
+# We run the paired k-means of Eq. 3 twice: with all of `pydocs` as one domain, which leaves room
+# for many clusters, and within each package, as the paper does within each dataset.
 
 # %%
 import numpy as np
@@ -96,10 +98,10 @@ plots.table(pd.DataFrame(lines).T.rename_axis("clusters within"))
 # %% [markdown]
 # ## How near the next cluster is
 #
-# A batch that a cluster does not fill goes on with the next one. The greedy traveller goes on to
-# the nearest centroid not yet visited; early on there are near ones left, at the end only those
-# that it passed by. Compared are the cosines of centroids that stand side by side, over tours from
-# several starts, all of `pydocs` as one domain: over the whole row, and along it.
+# When a cluster does not fill a batch, the next cluster in the row continues it. The greedy tour
+# goes on to the nearest centroid not yet visited; early on there are near ones left, but at the end
+# only those that it passed by. We compare the cosines of adjacent centroids, over tours from
+# several starts with all of `pydocs` as one domain: first over the whole row, then along it.
 
 # %%
 from cde.batching.packing import greedy_tour
@@ -139,7 +141,7 @@ with plots.figure() as (drawing, axes):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption=f"How alike neighbouring clusters are; means over {len(starts)} tours.",
+    caption=f"How alike adjacent clusters are, along the row; means over {len(starts)} tours.",
     data=along.assign(**{label: nearest}),
     answers="CDE §4.1, Packing",
 )
@@ -147,9 +149,9 @@ plots.show(
 # %% [markdown]
 # ## Epochs of batches
 #
-# Each epoch lays the clusters out anew: another start of the tour or another random order, another
-# order of the pairs within a cluster, so other places where clusters are cut. What does not fill a
-# batch at the end of a domain is dropped.
+# Each epoch lays the clusters out again, with another start of the tour or another random order,
+# and with the pairs within a cluster in another order, so clusters are cut in other places. Pairs
+# that do not fill a batch at the end of a domain are dropped.
 
 # %%
 from itertools import product
@@ -181,9 +183,9 @@ sizes = sorted({batch for _, _, batch in arms})
 # %% [markdown]
 # ## Split and shared clusters
 #
-# In the first epoch: the share of clusters whose pairs are in more than one batch, the share that
-# has a batch in common with another cluster, and how many clusters a batch holds. Nearly every
-# border of a cluster falls inside some batch, so nearly every cluster shares one.
+# For the first epoch, the table gives the share of clusters whose pairs are in more than one batch,
+# the share that has a batch in common with another cluster, and how many clusters a batch holds.
+# Nearly every border of a cluster falls inside some batch, so nearly every cluster shares one.
 
 # %%
 from cde_studies.batches.statistics import cut_clusters, mates_met_again
@@ -201,12 +203,12 @@ plots.table(splits.round(3))
 # %% [markdown]
 # ## Difficulty before and after
 #
-# **Uncut** are the clusters as k-means leaves them, each taken as a batch of its own; **shuffled**
-# batches have no clusters. Eq. 2 is the surrogate's cosine of a query with another pair's document,
-# over all pairs of batch-mates, so that a large cluster weighs more than a small one. The mean
-# cosine is the same with equal weights for clusters or batches and of some queries of each (the
-# first `queries_per_batch`), with its interval over these. The hardest negative and the loss grow
-# with the batch: compare them at one batch size.
+# **Uncut** are the clusters as k-means leaves them, each taken as one batch; **shuffled** batches
+# have no clusters. Eq. 2 is the surrogate's cosine of a query with another pair's document, over
+# all pairs of batch-mates, so a large cluster weighs more than a small one. The mean cosine is the
+# same measure with equal weight for each cluster or batch, from only some queries of each (the
+# first `queries_per_batch`); its interval is over clusters or batches. The hardest negative and the
+# loss grow with the batch, so compare them only at one batch size.
 
 # %%
 from cde_studies.batches.statistics import batch_difficulties, batch_objective
@@ -238,10 +240,10 @@ plots.table(hardness.round(3))
 # %% [markdown]
 # ## Batch-mates met again
 #
-# For each pair that is in a batch in two epochs in a row: the share of its batch-mates in the first
-# that are its batch-mates in the second. An interval is over pairs of epochs that have no epoch in
-# common. Were batches drawn at random, the share would be about the batch size divided by the size
-# of the domain. Shuffled batches are that baseline.
+# For each pair that is in a batch in two epochs in a row, we take the share of its batch-mates in
+# the first epoch that are its batch-mates again in the second. An interval is over pairs of epochs
+# that have no epoch in common. If batches were drawn at random, the share would be about the batch
+# size divided by the size of the domain. Shuffled batches are that baseline.
 
 # %%
 again = {one: mean_interval(mates_met_again(some)) for one, some in packed.items()}
@@ -290,8 +292,8 @@ plots.show(
 # ## Within domains, or across their borders
 #
 # The paper packs within a domain. The authors' code lays the clusters of all domains end to end and
-# cuts them as one row, so that some batches straddle a border, and next to nothing is dropped.
-# Domains are the packages.
+# cuts them as one row, so some batches straddle a border and almost nothing is dropped. Domains are
+# the packages.
 
 
 # %%
@@ -325,13 +327,14 @@ plots.table(borders.round(3))
 # %% [markdown]
 # ## The same batches in the trainer of sentence-transformers
 #
-# `cde.clustered_batches` is a batch sampler for it. Epochs are those that `cde.train` has with the
-# same seed, after an interruption too. Here MiniLM is trained on one package for three epochs, and
-# then, from the start, on shuffled batches.
+# `cde.clustered_batches` is a batch sampler for that trainer. It gives the same epochs as
+# `cde.train` with the same seed, also after an interruption. Here MiniLM is trained on one package
+# for three epochs, and then again from the start on shuffled batches.
 #
-# A contextual encoder is trained there too. Saved to a folder, it is a `SentenceTransformer`, and
-# `cde.contextual_batches` gives it documents of each batch to read. Here it has MiniLM's first
-# layer alone and no dropout, so that its loss says nothing beside the others'.
+# That trainer can also train a contextual encoder. Saved to a folder, the encoder is a
+# `SentenceTransformer`, and `cde.contextual_batches` gives it documents of each batch as context.
+# Here it has only MiniLM's first layer and no dropout, so its loss cannot be compared with the
+# others.
 
 # %%
 from tempfile import TemporaryDirectory
@@ -408,9 +411,10 @@ plots.table(trained.set_index("trained on").round(3))
 # ## Verdict
 #
 # The claim is tested in both orders at every batch size at which a domain holds, on average, eight
-# batches or more. In a domain that holds fewer there are few others to meet, whatever the packing:
-# what is measured there is the size of our packages, and it is exploratory. (The bound is the
-# ledger's; the paper gives no number. Shuffled batches are the baseline, and exploratory.)
+# batches or more. In a domain that holds fewer there are few other pairs to meet, whatever the
+# packing, so the result there reflects the size of our packages and is exploratory. (The paper
+# gives no number; the bound is from our list of claims. Shuffled batches are the baseline, and
+# exploratory.)
 
 # %%
 BATCHES_IN_A_DOMAIN = 8
@@ -430,23 +434,23 @@ near = [size for within, _, size in arms if within == WHOLE]
 batch = min(near, key=lambda size: abs(size - settings.cluster_size))
 page.answer(
     f"""A pair meets {again[WHOLE, "tsp", batch].estimate:.0%} of its batch-mates again in the next
-    epoch where a greedy traveller lays the clusters out,
-    {again[WHOLE, "random", batch].estimate:.0%} in random order."""
+    epoch when similar clusters are packed together, and
+    {again[WHOLE, "random", batch].estimate:.0%} when packed in random order."""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
 # The paper's datasets have up to 65 million pairs; our packages have hundreds. So a domain holds
-# few batches, much is dropped at its end, and a batch that crosses borders is a common thing. That
-# is why most of this page takes all of `pydocs` as one domain. With few clusters the traveller soon
+# few batches, many pairs are dropped at its end, and batches that cross borders are common. That is
+# why most of this page takes all of `pydocs` as one domain. With few clusters the greedy tour soon
 # runs out of near ones; among hundreds of thousands the next one is nearer. The shares of
 # batch-mates met again depend on the ratios of batch, cluster and domain, and on how unequal the
-# clusters are. All clusters come from one run of k-means: the intervals speak of the chance in
-# packing, or of the batches of one epoch, not of other clusters or texts. At the profile `laptop`
+# clusters are. All clusters come from one run of k-means, so the intervals cover the randomness of
+# packing, or the batches of one epoch, but not other clusters or texts. At the profile `laptop`
 # k-means has fewer iterations and one start (the settings above say how many), against the paper's
-# 100 and 3. That more chance between epochs helps training is the paper's reason for valuing it;
-# what is trained on this page does not test that.
+# 100 and 3. The paper values re-mixed batches because they should help training; what is trained on
+# this page does not test that.
 #
 # ## Run it again
 

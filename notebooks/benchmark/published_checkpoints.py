@@ -4,13 +4,13 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Tables 2, 7 and 9, §6 and §10.12** {cite}`morris2024contextual` with the
-# authors' own weights, `jxm/cde-small-v1` and `jxm/cde-small-v2`. They lie on the Hub. Where that
-# is out of reach the page runs the same evaluation on miniatures: the three published forward
-# passes over small random weights. Their scores say nothing of the papers; that they come out says
-# that the path works.
+# authors' own weights, `jxm/cde-small-v1` and `jxm/cde-small-v2`, which are on the Hugging Face
+# Hub. Where the Hub is out of reach, the page runs the same evaluation on miniatures: the three
+# published forward passes with small random weights. Their scores say nothing about the papers;
+# they only show that the evaluation runs.
 #
-# The printed tables need no weights. The page first asks how sure their gains are, and those of the
-# paper on clustering {cite}`merrick2024embedding`.
+# The printed tables need no weights. So the page first asks how certain their gains are, and those
+# of the paper on clustering {cite}`merrick2024embedding`.
 
 # %%
 from cde_book import claims, page, plots
@@ -51,13 +51,13 @@ settings = page.settings(
 settings
 
 # %% [markdown]
-# ## How sure are the papers' own gains?
+# ## How certain are the papers' own gains?
 #
-# The papers print scores for each task, but no intervals for their gains. Here are the scores, as
+# The papers print scores for each task, but no intervals for their gains. We use the scores, as
 # printed, of three tables. CDE's Table 9, in its supplement, has the tasks behind two lines of
-# Table 2: cde-small-v1 in its own context, and with random training documents in its place. CDE's
-# Table 7 has the contextual model and its baseline on retrieval. The clustering paper's Table 2 has
-# batches from clusters and shuffled ones.
+# Table 2: cde-small-v1 in its own context, which consists of texts of the task, and with random
+# training documents instead. CDE's Table 7 has the contextual model and its baseline on retrieval.
+# The clustering paper's Table 2 has batches from clusters and shuffled ones.
 
 # %% tags=["hide-input"]
 import re
@@ -138,8 +138,8 @@ table7, means_of_7 = by_collection(TABLE7)
 clustering2, means_of_clustering = by_collection(CLUSTERING_TABLE2)
 
 # %% [markdown]
-# Were they typed right? Here are the means of these numbers, next to those that the papers print.
-# They should differ by the rounding of the last printed digit alone.
+# Did we copy them correctly? The table compares the means of these numbers with those that the
+# papers print. They should differ only by the rounding of the last printed digit.
 
 # %% tags=["hide-input"]
 of_types = printed.groupby("type", sort=False)[["random", "own"]].mean()
@@ -159,10 +159,10 @@ checked["apart"] = (checked["printed"] - checked["of these numbers"]).abs().roun
 plots.table(checked.set_index("mean"))
 
 # %% [markdown]
-# Each gain is a difference on the same tasks. Its interval asks what other tasks of the same kinds
-# would show with the same trained models. It does not ask what a second training would give: each
-# model was trained once, and no table can tell. Some tasks are close relatives, such as STS12 to
-# STS17, and count here as if they were not, so that an interval may be too narrow.
+# Each gain is a difference on the same tasks. Its interval says how the gain would vary over other
+# tasks of the same kinds with the same trained models. It does not say what a second training would
+# give: each model was trained once, so no table can tell. Some tasks are close relatives, such as
+# STS12 to STS17, but are counted as if they were not, so an interval may be too narrow.
 
 # %%
 from cde.intervals import run_interval
@@ -231,8 +231,9 @@ plots.show(
 #
 # ## What the papers and their users report
 #
-# Scores of cde-small-v1 in its own and in a random context (Table 9), and what users got from
-# mteb's wrapper of the model. Of these ten tasks none has more than 200,000 texts.
+# The table has the scores of cde-small-v1 in its own and in a random context (Table 9), and those
+# that users got from mteb's wrapper of the model. None of these ten tasks has more than 200,000
+# texts.
 
 # %%
 PUBLISHED = printed.loc[SMALL, ["own", "random"]]
@@ -243,12 +244,12 @@ USERS = pd.DataFrame(
 plots.table(PUBLISHED.join(USERS).reset_index().astype(object).fillna(""))
 
 # %% [markdown]
-# ## The same evaluation, on whatever is at hand
+# ## The same evaluation, on the weights that are available
 #
 # A checkpoint is read from its folder by `cde.ContextualEncoder.from_pretrained`, without running
-# code of its own. How high does it score, and how high in the paper? Its prefixes are those of the
-# authors' evaluation, and the draw of its context has a seed. `hub` is the published file for v1,
-# `train` the code that it was trained with, `v2` the pass over ModernBERT.
+# any code from the folder. How high does it score here, and how high in the paper? Its prefixes are
+# those of the authors' evaluation, and the draw of its context has a seed. `hub` is the published
+# file for v1, `train` the code that it was trained with, `v2` the pass over ModernBERT.
 
 # %%
 import cde
@@ -300,7 +301,7 @@ with plots.figure(width=7.0, height=0.9 + 0.3 * len(table)) as (drawing, axis):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="Scores of the published forward passes, over the weights that are at hand.",
+    caption="Scores of the published forward passes, with the weights that are available.",
     data=table.reset_index(),
     answers="CDE Tables 2 and 9",
     lead=bool(settings.published),
@@ -310,8 +311,8 @@ plots.show(
 # ## Verdict
 #
 # The mean over all of MTEB needs its 56 tasks. Table 7 compares with a bi-encoder that was trained
-# alike, which is not published: `-p baseline FOLDER` names one of your own. Miniatures measure
-# none of this.
+# in the same way but is not published: `-p baseline FOLDER` names one of your own. Miniatures
+# measure none of this.
 
 # %%
 from cde.corpus.encoders import named_system
@@ -336,34 +337,35 @@ if settings.published and settings.baseline:
 claims.verdicts()
 
 # %% tags=["hide-input"]
-weights = "the published weights" if settings.published else "random weights, which say nothing"
+weights = "the published weights" if settings.published else "random weights, which prove nothing"
 page.in_numbers(
     f"""{len(models)} forward passes ran mteb's evaluation on {len(on)} tasks, with {weights}. Where
-    the Hub can be reached, `cde run published_checkpoints --profile paper` does so with the
-    published ones, on ten tasks with published scores."""
+    the Hub can be reached, `cde run published_checkpoints --profile paper` evaluates the published
+    weights, on ten tasks with published scores."""
 )
 
 # %% tags=["hide-cell"]
 context_gain, clusters_gain = (claims.shown(intervals[one], 2) for one in (OWN, PASSAGES))
-said = f"""In the papers' tables own context gains {context_gain} points over random, passage
-    clusters {clusters_gain} over shuffled batches; weights were not run."""
+said = f"""In the papers' tables in-task context scores {context_gain} points above random context
+    and clustered batches {clusters_gain} above shuffled; we ran no published weights."""
 if settings.published:
-    said = f"The published weights ran on {len(on)} tasks of which no published score is at hand."
+    said = f"The published weights ran on {len(on)} tasks, for which we have no published scores."
     both = PUBLISHED["own"].rename("paper").to_frame().join(of_task.rename("ours"), how="inner")
     if len(both):
         off = (both["ours"] - both["paper"]).abs()
-        said = f"""On {len(both)} tasks the scores of {settings.published[0]} in its own context lie
-            {off.mean():.1f} points from the paper's on average, {off.max():.1f} at most."""
+        said = f"""On {len(both)} tasks, scores of {settings.published[0]} with in-task context
+            are {off.mean():.1f} points from the paper's on average, {off.max():.1f} at most."""
 page.answer(said)
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# At the profile `paper` nothing but the number of tasks, that the draw of the context is repeated
-# and has a seed, and that random contexts are letters. Elsewhere everything: the weights are random
-# and small. That each pass gives the authors' vectors for their weights, to 1e-5, is tested on
-# golden miniatures of theirs (`tests/models/test_published.py`); {doc}`../encoder/architecture`
-# compares the three passes. What the draw and the protocol move in a score is on {doc}`mteb_tasks`.
+# At the profile `paper`, only three things differ: the number of tasks; the draw of the context,
+# which is repeated and has a seed; and random contexts, which are letters. In the other profiles
+# everything differs, because the weights are random and small. A test
+# (`tests/models/test_published.py`) checks on stored miniatures from the authors' code that each
+# pass gives their vectors for their weights, to 1e-5; {doc}`../encoder/architecture` compares the
+# three passes. {doc}`mteb_tasks` shows how far the draw and the protocol move a score.
 #
 # ## Run it again
 

@@ -5,8 +5,8 @@
 #
 # This page answers **App. B and §4.4** of the clustering paper {cite}`merrick2024embedding`. The
 # paper lists some members of each of its twenty clusters, ten of queries and ten of passages. It
-# finds topics in them. In one cluster of queries it finds a kind of question: those that ask for a
-# quantity. Here the clusters of other texts are listed, and what they follow is measured.
+# finds topics in them, and in one cluster of queries a kind of question: those that ask for a
+# quantity. Here we list clusters of other texts, and measure whether they follow topic or form.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -62,10 +62,10 @@ settings
 # %% [markdown]
 # ## Two clusterings of the same pairs
 #
-# A sample of pairs is cut twice by spherical k-means: by the vectors of its passages, and by those
-# of its queries. One sample is mixed from many sources. Another has questions of one source, as the
-# paper's set, MS MARCO, has. K-means ends elsewhere from each start, so there are several: what is
-# measured is measured on all, and what is shown is the first.
+# Spherical k-means clusters a sample of pairs twice: by the vectors of its passages, and by those
+# of its queries. One sample is mixed from many sources. The other has only questions from one
+# source, like the paper's set, MS MARCO. K-means gives another result from each random start, so it
+# is run several times: measurements are over all starts, and the tables show the first.
 
 # %%
 from dataclasses import replace
@@ -122,10 +122,11 @@ plots.table(
 # %% [markdown]
 # ## What clusters tell of a pair
 #
-# Two things are asked of a pair: which source it comes from, and which word its query begins with.
-# That word stands for the form of a question: *what*, *how*, *is*. The measure is adjusted mutual
-# information. It is 1 if the cluster tells all, and 0 if it tells no more than random groups of the
-# same sizes do. Intervals speak of other pairs (by jackknife) and of other starts of k-means.
+# How well does a pair's cluster predict two things: which source the pair comes from, and which
+# word its query begins with? That word (*what*, *how*, *is*) represents the form of a question. The
+# measure is adjusted mutual information. It is 1 if the cluster determines the answer, and 0 if it
+# tells no more than random groups of the same sizes would. Intervals cover both other pairs (by
+# jackknife) and other starts of k-means.
 
 # %%
 import numpy as np
@@ -189,7 +190,8 @@ with plots.figure(1, len(asked), width=7.6, height=2.2, sharey=True) as (drawing
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption=f"What {settings.clusters} clusters tell of a pair's source and of its query's form.",
+    caption=f"How well {settings.clusters} clusters predict a pair's source and its query's form "
+    "(adjusted mutual information: 0 is chance, 1 is perfect).",
     data=charts.interval_table(told, ["asked", "sample", "clusters of"], "information"),
     answers="Clustering App. B",
     lead=True,
@@ -198,10 +200,10 @@ plots.show(
 # %% [markdown]
 # ## The clusters and their names
 #
-# A cluster is named by the three words that tell it best from the others: words that many of its
-# texts hold, and few of the rest. *Density* is the mean cosine of two members, as in the paper's
-# Table 1. The last columns have the commonest source, the commonest first word of the queries, and
-# the cluster of the other side with the largest share of its pairs, each with its share.
+# Each cluster is named by the three words that distinguish it best: words that many of its texts
+# contain, and few of the others. *Density* is the mean cosine of two members, as in the paper's
+# Table 1. The last columns give the commonest source, the commonest first word of the queries, and
+# the cluster of the other side that has most of its pairs, each with its share.
 
 # %%
 from cde_studies.batches.naming import telling_terms
@@ -245,7 +247,7 @@ def show(tables):
 show(described(mixed, side) for side in OTHER_SIDE)
 
 # %% [markdown]
-# And of the questions alone, if they are at hand:
+# The same for the questions alone, if they are available:
 
 # %%
 if alone:
@@ -254,8 +256,9 @@ if alone:
 # %% [markdown]
 # ## Random members
 #
-# Some members of each cluster, drawn at random, as in the appendix. Long texts are cut. The texts
-# belong to their authors: they are shown to whoever has them, and no record holds any.
+# Some members of each cluster, drawn at random, as in the paper's appendix. Long texts are
+# shortened. The texts belong to their authors, so they are shown only to readers who have the data,
+# and no stored record contains them.
 
 
 # %%
@@ -285,10 +288,10 @@ show(listed(sample, "passages") for sample in samples.values())
 # %% [markdown]
 # ## What one clustering sees that the other does not
 #
-# How far do both agree? The first lines have the same measure as above, as a mean over starts. How
-# far two starts agree tells how much of a difference is chance. The last lines have the share of
-# two pairs that lie in one cluster of passages: of two that share a cluster of queries, and of any
-# two.
+# How far do the two clusterings agree? The first lines give the same measure as above, averaged
+# over starts. The agreement of two starts shows how much of a difference is chance. The last lines
+# give the probability that two pairs lie in the same cluster of passages: first for two pairs that
+# share a cluster of queries, then for any two.
 
 
 # %%
@@ -322,8 +325,8 @@ both = {name: compared(sample) for name, sample in samples.items()}
 plots.table(pd.DataFrame(both))
 
 # %% [markdown]
-# Which forms of question do the clusters gather? The table has the share of two queries with one
-# first word that lie in one cluster. The last line is for any two queries.
+# Which forms of question do the clusters bring together? The table gives the probability that two
+# queries with the same first word lie in the same cluster. The last line is for any two queries.
 
 # %%
 ANY = "any two queries"
@@ -340,10 +343,10 @@ plots.table(table.drop(OTHER, errors="ignore").round(2).rename_axis("first word"
 # %% [markdown]
 # ## Verdict
 #
-# The sources of the mixed sample stand for topics. They differ in form too, so the sites of Stack
-# Exchange, which differ in topic alone, are looked at on their own. The form of a question is
-# tested on both samples. In the mixed one a query's first word depends on its source: the questions
-# alone are the fairer test.
+# In the mixed sample, sources represent topics. Sources differ in form too, so the sites of Stack
+# Exchange, which differ only in topic, are also measured separately. The form of a question is
+# tested on both samples. The sample of questions alone is the fairer test, because in the mixed one
+# a query's first word depends on its source.
 
 # %%
 TOPICS, FORM = "clustering-appb-topics", "clustering-appb-query-form"
@@ -361,9 +364,9 @@ for name, sample in samples.items():
     claims.measure(FORM, more, f"{name}, {len(sample.pairs):,} pairs")
 
 # %% [markdown]
-# Words in common are judged by tf-idf vectors, cut to fewer dimensions, which have no part in the
-# clusters: texts with related words are alike in them, too. Intervals are over the clusters of the
-# first start.
+# Words in common are measured with tf-idf vectors, reduced to fewer dimensions, which were not used
+# to make the clusters. In them, texts with related words are similar too. Intervals are over the
+# clusters of the first start.
 
 # %%
 from cde_studies.batches.statistics import mean_pairwise_cosine
@@ -384,17 +387,18 @@ by_passages, by_queries = (
     told[which].estimate for which in ((SOURCE, MIXED, "passages"), (WORD, MIXED, "queries"))
 )
 page.answer(
-    f"""A cluster of passages tells {by_passages:.2f} of a pair's source, of queries
-    {by_queries:.2f} of the query's first word, on a scale up to 1."""
+    f"""Passage clusters predict a pair's source at {by_passages:.2f}, query clusters the query's
+    first word at {by_queries:.2f} (adjusted mutual information: 0 chance, 1 perfect)."""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
 # The paper cuts half a million pairs of MS MARCO, embeds them with Arctic Embed M, and reads its
-# lists by eye. Here samples are small, MiniLM embeds them, and the texts are others. The questions
-# alone are about few subjects, so that topics part them easily; MS MARCO asks about everything.
-# The first word is a coarse sign of a question's form: *how much* and *how to* count as one.
+# lists by eye. Here samples are small and of other texts, and MiniLM embeds them. The questions
+# alone are about few subjects, so that topics separate them easily, whereas MS MARCO asks about
+# everything. The first word is a coarse sign of a question's form: *how much* and *how to* count as
+# the same.
 #
 # ## Run it again
 

@@ -3,11 +3,12 @@
 #
 # *The answer stands in the last cells, and here on the rendered page.*
 #
-# The clustering paper {cite}`merrick2024embedding` ends with questions (**§5 and §7**): clusters or
-# mined negatives, one cluster a batch or many, one side of the pairs or both, outliers apart,
-# clusters that change with training. The field has answered each by itself, and never side by side.
-# Here all ways have the same pairs, encoder, optimiser and number of texts; two exceptions are
-# named at the end.
+# The clustering paper {cite}`merrick2024embedding` ends with open questions (**§5 and §7**) about
+# how to make batches. Are clusters better than mined negatives? Should a batch have one cluster or
+# many, made from one side of the pairs or both? Should outliers be kept apart, and should clusters
+# change during training? Others have studied each question separately, but never side by side. Here
+# all ways have the same pairs, encoder, optimiser and number of texts; two exceptions are named at
+# the end.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -54,9 +55,10 @@ settings
 # %% [markdown]
 # ## The ways
 #
-# All but the first few need a surrogate's vectors of all pairs. Clusters stay within a source and
-# have as many pairs as a batch, unless the name says otherwise. Clusters are laid end to end in an
-# order by chance, or by a tour to the nearest.
+# All but the first few need a surrogate: another, already trained encoder that embeds all pairs
+# beforehand. Clusters stay within a source and have as many pairs as a batch, unless the name says
+# otherwise. Clusters are placed one after another in random order, or by a greedy tour in which
+# each is followed by the nearest one left.
 
 # %% tags=["hide-input"]
 import pandas as pd
@@ -81,11 +83,11 @@ plots.table(
 # %% [markdown]
 # ## Equal budgets
 #
-# Ways of one budget see equally many texts. Hard negatives are texts too, so that this way takes
-# two thirds of the steps. Sources of fewer pairs than a batch are left out for all. Some cheap ways
-# are also trained two and four times as long: they show what the same seconds bring without any
-# clusters. The seconds of making batches, of training, and of embedding with the surrogate are
-# counted apart.
+# Ways with the same budget see the same number of texts. Hard negatives are texts too, so that way
+# takes only two thirds of the steps. Sources with fewer pairs than a batch are left out for all
+# ways. Some cheap ways are also trained two and four times as long, to show what the same time
+# achieves without any clusters. The seconds spent on making batches, on training, and on embedding
+# with the surrogate are counted separately.
 
 # %%
 from cde.lexical import BM25
@@ -147,11 +149,11 @@ lead = list(runs)[-1]
 # %% [markdown]
 # ## Quality against cost
 #
-# Which way finds most for its cost? A dot is a way, the mean of its seeds and sets. Seconds are
-# those of making batches and training. Hollow dots also need a surrogate's vectors, which take many
-# times as long if nobody has them yet. The line joins the ways that none beats at their cost. Those
-# have their names, as have the ways above chance and some that the paper asks about; the ranking
-# names all.
+# Which way scores highest for its cost? Each dot is one way, averaged over its seeds and sets. The
+# cost is the time for making batches and training. Hollow dots also need a surrogate's vectors,
+# which take many times as long if nobody has computed them yet. The line joins the ways that are
+# not beaten by any cheaper one. Those are labelled, and so are the ways above random batches and
+# some that the paper asks about; the ranking below names all.
 
 
 # %% tags=["hide-input"]
@@ -204,7 +206,7 @@ with plots.figure(width=7.2, height=4.2) as (drawing, axis):
 ranked = table.sort_values("score", ascending=False)
 plots.show(
     drawing,
-    caption="Quality against cost of ways to make batches; the dotted line is random batches.",
+    caption="Quality against cost for each way to make batches. The dotted line is random batches.",
     data=table.drop(columns="named").reset_index(names="way"),
     answers="Clustering §7",
     lead=True,
@@ -213,9 +215,10 @@ plots.show(
 # %% [markdown]
 # ## The ranking
 #
-# Points of NDCG@10 over random batches of one budget, with intervals over other seeds and other
-# sets at once; the longer ones spend more. *p* is after Holm's correction for as many ways as there
-# are. *In domain* are held-out pairs of the sources; *loss* is that of the last batches.
+# The table gives points of NDCG@10 above random batches with one budget. Intervals cover both other
+# seeds and other sets. The ways that train longer spend more. *p* is corrected by Holm's method for
+# the number of ways. *In domain* are held-out pairs of the training sources; *loss* is that of the
+# last batches.
 
 # %% tags=["hide-input"]
 from cde.intervals import run_interval
@@ -265,7 +268,7 @@ plots.table(pd.DataFrame({"NDCG@10": references}).round(2))
 # %% [markdown]
 # ## The best ways against each other
 #
-# The five best of one budget, each minus each other, in points.
+# The five best with the same budget: each row minus each column, in points.
 
 # %% tags=["hide-input"]
 same_budget = [name for name in ranked.index if every[name].times <= 1]
@@ -285,9 +288,10 @@ plots.table(grid.reindex(best).fillna("").reset_index(names="way − another"))
 # %% [markdown]
 # ## Verdict
 #
-# The rules were fixed before the first of these runs. They ask what the paper asks or guesses. The
-# record of `hours` had three seeds at first, and two more after a look at it. The later two test;
-# all five are exploratory. Which single side does better is told by the first three.
+# The rules were fixed before the first of these runs. They test what the paper asks or guesses. The
+# record of `hours` had three seeds at first, and two more were added after we had looked at it. So
+# only the later two test the claims, and all five together are exploratory. The first three decide
+# which single side does better.
 
 # %%
 PAPERS_GUESSES = {
@@ -334,37 +338,37 @@ gains = [
 ]
 ahead = sum(bool(gain and gain.low > 0) for gain in gains) or "none"
 highest = f"{claims.shown(above)} points above random batches"
-highest = highest if top != BASELINE else "the baseline itself"
+highest = highest if top != BASELINE else "that is, random batches themselves"
 page.answer(
-    f"""*{top}* scores highest of {len(same_budget)} ways with one budget, {highest}; {ahead} of
-    those with a surrogate beat these."""
+    f"""*{top}* scores highest of {len(same_budget)} ways with equal budget, {highest}; {ahead}
+    using a surrogate encoder clearly beat them."""
 )
 
 # %% [markdown]
 # ## What this teaches
 #
-# At `hours`, with a mean of word embeddings in a small budget, no way that needs a surrogate scores
-# above random batches. A loss that weighs hard negatives more does, on random batches, and training
-# longer brings as much. For such an encoder, which sees its data once or twice, the surrogate's
-# time was better spent on more steps.
+# In our longer runs (`hours`), with a mean of word embeddings and a small budget, no way that needs
+# a surrogate scores above random batches. Random batches with a loss that weighs hard negatives
+# more do score higher, and training longer brings as much. For such an encoder, which sees its data
+# once or twice, the time for the surrogate is better spent on more training steps.
 #
-# The advice has conditions. The encoder starts from word embeddings, and easy negatives may still
-# teach it. As in the clustering paper, there is no filter for false negatives, but for that of
-# *hard negatives*; whether tight clusters lose by those was not tested. With larger clusters and
-# three passes, {doc}`stratified_batches` does not see clusters lose. With layers and the filter,
-# {doc}`../results/controls` finds batches of one source ahead of random ones, and no further gain
-# of neighbours.
+# This advice has conditions. The encoder starts from word embeddings, so easy negatives may still
+# teach it something. As in the clustering paper, false negatives are not filtered, except in *hard
+# negatives*; whether tight clusters score lower because of false negatives was not tested. With
+# larger clusters and three passes, {doc}`stratified_batches` does not find that clusters score
+# lower. With layers and the filter, {doc}`../results/controls` finds that batches of one source
+# score higher than random ones, and that batches of neighbours add nothing further.
 #
 # ## What differs from the paper's setting
 #
 # Each paper has a transformer, batches of hundreds or thousands, and much more text. Here a mean of
-# word embeddings trains on thousands of pairs, since only so can many ways have five seeds each on
-# two cores. B3 cuts its graph with METIS into parts of one size; here communities are found by
-# Louvain's method, and large ones are cut again. Cho et al. cut one graph of all pairs; here each
-# source has its own. The half-way clusters come from an encoder that starts its optimiser anew.
-# *Clustered anew* and *ever smaller* draw their parts apart from each other, so that in one epoch a
-# quarter to a third of the pairs are never seen. Only *hard negatives* trains with the filter for
-# false negatives, so that its comparison with clusters is not of mining alone.
+# word embeddings trains on thousands of pairs, because two cores allow no more if many ways are to
+# have five seeds each. B3 cuts its graph with METIS into parts of one size; here communities are
+# found by Louvain's method, and large ones are split again. Cho et al. cut one graph of all pairs;
+# here each source has its own. The clusters made half-way come from an encoder whose optimiser
+# starts again. *Clustered anew* and *ever smaller* draw their parts independently, so that in one
+# epoch a quarter to a third of the pairs are never seen. Only *hard negatives* trains with the
+# filter for false negatives, so its comparison with clusters does not test mining alone.
 #
 # `-p layers 2` repeats the tournament with layers.
 #

@@ -4,9 +4,10 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **Fig. 1** of the clustering paper {cite}`merrick2024embedding`, which it takes
-# over from the report on Arctic Embed. Batches from a single source made a better model than
-# batches four times as large that mix all sources, and both together the best. The gain was said to
-# come late in training. The figure has one run per line, one collection, and no numbers.
+# over from the report on Arctic Embed. There, batches from a single source made a better model than
+# batches four times as large that mix all sources, and large batches from a single source made the
+# best. The gain was said to come late in training. The figure shows one run per line on one
+# collection, without numbers.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -48,10 +49,10 @@ settings
 # %% [markdown]
 # ## Four arms, and tests on the way
 #
-# Batches are *mixed*, or from *one source* each. They have one size or are some times as *large*.
-# All arms take equally many steps with the same schedule, so that large batches cost more, as in
-# the paper. Every few steps each encoder searches small sets that are not of its sources. These
-# tests change nothing in training.
+# Batches are either *mixed* or from *one source* each, and either small or several times as
+# *large*. All arms take the same number of steps with the same schedule, so large batches cost
+# more, as in the paper. Every few steps each encoder is tested on small sets from other sources.
+# These tests do not affect training.
 
 # %%
 from dataclasses import replace
@@ -132,8 +133,8 @@ lead = list(runs)[-1]
 # %% [markdown]
 # ## Quality during training
 #
-# Which arm is ahead, and when? NDCG@10 times 100, the mean over sets. Bands go from the lowest to
-# the highest seed.
+# Which arm is ahead, and when? The figure shows NDCG@10 times 100, averaged over sets. Bands go
+# from the lowest to the highest seed.
 
 # %% tags=["hide-input"]
 with plots.figure(1, len(runs), width=7.4, height=3.6, squeeze=False) as (drawing, axes):
@@ -151,8 +152,8 @@ last = {of: one.rows["step"].max() for of, one in runs.items()}
 first = {of: one.rows["step"].min() for of, one in runs.items()}
 plots.show(
     drawing,
-    caption="Quality during training. The paper's figure has the order: mixed, mixed and large, "
-    "one source, one source and large.",
+    caption="Quality during training. In the paper's figure the order, from lowest to highest, is: "
+    "mixed, mixed and large, one source, one source and large.",
     data=pd.concat(
         [
             one.rows.groupby(["arm", "seed", "step"], sort=False)["ndcg"]
@@ -169,9 +170,9 @@ plots.show(
 # %% [markdown]
 # ## Each comparison by itself
 #
-# Points of NDCG@10 at the end and at the first test, with intervals over other seeds and other sets
-# at once. *Where curves cross* is the first test from which on one source is ahead in the mean, to
-# the end.
+# The tables give differences in points of NDCG@10 at the end and at the first test, with intervals
+# over both other seeds and other sets. The last table shows where curves cross: the first test from
+# which an arm stays ahead, on average, to the end.
 
 # %% tags=["hide-input"]
 PAIRS = {
@@ -221,11 +222,11 @@ plots.table(table.fillna("behind at the end"))
 # %% [markdown]
 # ## Verdict
 #
-# The rules stood in the ledger before the first run. The early test is the first one on the way.
-# The paper expects nothing of the first hundreds of steps, so that all four claims have a gate on
-# the steps. A third seed of `hours` was added after a look at two; one new seed cannot test alone,
-# and all three are shown.
-# The last claim compares with whichever of size and source did better alone.
+# The rules were in the ledger before the first run. The early test is the first one during
+# training. The paper expects no gain in the first hundreds of steps, so a gate requires enough
+# steps before any of the four claims can be decided. A third seed of `hours` was added after we had
+# looked at two. One new seed cannot be a test alone, so all three are shown. The last claim
+# compares with whichever of size and source did better alone.
 
 # %%
 SINGLE, LATER = "clustering-fig1-single-source", "clustering-fig1-later-gain"
@@ -261,8 +262,8 @@ claims.verdicts()
 
 
 # %% [markdown]
-# An encoder with two layers, trained for 390 steps on the same sources
-# ({doc}`../results/controls`), has the opposite sign:
+# With an encoder of two layers, trained for 390 steps on the same sources
+# ({doc}`../results/controls`), the difference has the opposite sign:
 
 # %%
 from cde_book.records import rows_of_record
@@ -279,27 +280,28 @@ alone = in_words(runs[lead], (at_end(lead, SOURCE), at_end(lead, MIXED)))
 two_layers = ""
 if with_layers:
     layered_gain = in_words(with_layers, WITH_LAYERS["one source − shuffled"])
-    two_layers = f", and {layered_gain} points with two layers"
+    two_layers = f"; with two layers, by {layered_gain}"
 page.answer(
-    f"""One-source batches score {alone} points against mixed ones without layers, too early to
-    judge{two_layers}."""
+    f"""Without transformer layers, one-source batches change NDCG@10 by {alone} points against
+    mixed ones (too few steps to judge){two_layers}."""
 )
 
 # %% [markdown]
 # ## What this teaches
 #
-# In these short runs of an encoder without layers, size counts and the source does not. At `hours`
-# large batches from one source fall behind large mixed ones early and come closer later, but do not
-# pass them within the run. The paper's §5.1 has a reason at hand: harder negatives help an encoder
-# only once it has learned what easy ones teach. With layers, batches of one source are ahead of
-# shuffled ones. The two encoders disagree, and neither has trained as long as the paper's.
+# In these short runs of an encoder without layers, the size of batches matters and their source
+# does not. At `hours`, large batches from one source fall behind large mixed ones early and come
+# closer later, but do not overtake them within the run. The paper's §5.1 offers a reason: harder
+# negatives help an encoder only once it has learned what easy ones teach. With layers, batches of
+# one source score higher than shuffled ones. So the two encoders disagree, and neither has trained
+# as long as the paper's.
 #
 # ## What differs from the paper's setting
 #
-# The paper's figure is one collection, SciDocs, and an encoder of BERT's size that trains on many
-# millions of pairs in batches of thousands. Here a mean of word embeddings trains for some hundred
+# The paper's figure is for one collection, SciDocs, and an encoder of BERT's size, trained on many
+# millions of pairs in batches of thousands. Here a mean of word embeddings trains for a few hundred
 # steps, with several seeds and sets. Sources are packages at `laptop`, and news, forums, papers,
-# statutes and dictionaries at `hours`. The rate decays to a tenth within the run, so that late
+# statutes and dictionaries at `hours`. The learning rate decays to a tenth within the run, so late
 # steps change little.
 #
 # ## Run it again

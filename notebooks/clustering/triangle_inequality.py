@@ -5,9 +5,10 @@
 #
 # This page answers **Fig. 3, §4.3, §4.4 and §5.2** of the clustering paper
 # {cite}`merrick2024embedding`. The paper finds that batches from one cluster make better models,
-# and offers a reason: a query is near its own passage, the passage is near the others of its
-# cluster, so the query cannot be far from those. They must be hard negatives. The paper doubts its
-# own reason, since its clusters are loose. It has no numbers on it. Here they are.
+# and offers a reason: a query is near its own passage, and the passage is near the others of its
+# cluster, so the query cannot be far from those. They must therefore be hard negatives. The paper
+# doubts this reason itself, because its clusters are loose, but gives no numbers. This page
+# measures them.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -59,13 +60,14 @@ settings
 # ## What three vectors can do
 #
 # A query lies at an angle $a$ from its own passage, and this passage at an angle $b$ from another
-# one. The query and the other passage then are at an angle from $|a - b|$ to $a + b$: no less and
-# no more. In cosines this is a band.
+# one. The angle between the query and the other passage is then at least $|a - b|$ and at most $a +
+# b$. In cosines this is a band.
 #
-# The figure has one query and all passages of one package. A passage in the band may lie anywhere
-# in it, as far as the inequality can tell. The dotted line is the query's mean cosine with all
-# passages. What lies above it is harder than a random negative. To the right of the dashed line
-# even the lowest possible cosine is above it: these negatives are *guaranteed* to be hard.
+# The figure shows one query and all passages of one package. The inequality says only that each
+# passage lies somewhere in the band. The dotted line is the query's mean cosine with all passages,
+# so a passage above it is harder than the average negative. To the right of the dashed line even
+# the lowest possible cosine is above the dotted one, so these negatives are *guaranteed* to be
+# hard.
 
 # %%
 import numpy as np
@@ -122,20 +124,20 @@ with plots.figure(width=6.4, height=4.0) as (drawing, axis):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption=f"One query of {SHOWN}, {tested} clusters: what is possible (band), and what is.",
+    caption=f"One query of {SHOWN}, {tested} clusters: possible cosines (band) and actual (dots).",
     data=shown,
     answers="Clustering Fig. 3",
 )
 
 # %% [markdown]
-# The guarantee is dear. A query and its own passage are never the same, so a good part of the angle
-# is spent before another passage comes in.
+# The guarantee is hard to reach. A query is never identical to its own passage, so a good part of
+# the allowed angle is used up before another passage is considered.
 #
 # ## Many sources, from few clusters to many
 #
-# Each source is cut by k-means into ten clusters, as in the paper, and into more. The vectors are
-# those of its passages, or of its queries. Some queries of each source are drawn, and every other
-# pair of the source is a negative. Copies of the own passage are none.
+# K-means divides each source into ten clusters, as in the paper, and into more. It uses the vectors
+# of the passages, or of the queries. Some queries of each source are drawn, and the passage of
+# every other pair of the source is a negative, except for copies of the query's own passage.
 
 # %%
 from cde.data.pydocs import HELD_OUT
@@ -176,11 +178,11 @@ rows = page.experiment("triangle_inequality-sources", measure, key)
 # %% [markdown]
 # ## What is guaranteed, and what is so
 #
-# How many batch-mates must be hard, how many are, and where are the hardest? Clusters of passages;
-# a small dot is a source. On the left is the share of in-cluster negatives
-# that are harder than average: those that must be, and those that are. On the right is the share of
-# a query's ten hardest negatives that lie in the cluster of its own passage, beside the share that
-# would by chance.
+# How many batch-mates must be hard, how many are, and where are the hardest? The figure is for
+# clusters of passages, and each small dot is a source. The left panel shows the share of in-cluster
+# negatives that must be harder than average, and the share that are. The right panel shows the
+# share of a query's ten hardest negatives that lie in the cluster of its own passage, next to the
+# share expected by chance.
 
 
 # %%
@@ -209,7 +211,8 @@ with plots.figure(1, 2, width=7.6, height=3.4, sharey=True) as (drawing, axes):
 means = rows[rows["side"] == "passages"].groupby("clusters").mean(numeric_only=True)
 plots.show(
     drawing,
-    caption="What clusters promise, and what they hold. A small dot is a source.",
+    caption="How hard in-cluster negatives must be and are (left), and where the hardest negatives "
+    "lie (right). Each small dot is a source.",
     data=rows,
     answers="Clustering Fig. 3",
     lead=True,
@@ -218,10 +221,10 @@ plots.show(
 # %% [markdown]
 # ## With more pairs
 #
-# A source of 500 pairs is a small sample: a query's ten hardest negatives are then not very hard.
-# With more pairs they come nearer, and more of them lie in the cluster. The same is counted again
-# with ten clusters of more and more pairs, on the four sources that have most, and on all
-# docstrings together. The paper has half a million pairs.
+# A source of 500 pairs is a small sample, in which even a query's ten hardest negatives are not
+# very hard. With more pairs they come nearer to the query, and more of them lie in the cluster. So
+# the count is repeated with ten clusters and a growing number of pairs, on the four largest sources
+# and on all docstrings together. The paper has half a million pairs.
 
 
 # %%
@@ -252,7 +255,7 @@ grown = page.experiment("triangle_inequality-sizes", measure_in_samples, key)
 #
 # Means over sources, with bootstrap intervals. *Density* is the mean cosine of two members of a
 # cluster, as in the paper's Table 1; *all* is that of any two. *Ruled out* is the other half of the
-# paper's argument: the share of negatives of other clusters that must be easier than average.
+# paper's argument: the share of negatives from other clusters that must be easier than average.
 
 # %%
 from cde.intervals import mean_interval
@@ -282,8 +285,9 @@ plots.table(pd.DataFrame([line(*which, some) for which, some in grouped]))
 # %% [markdown]
 # ## Are denser sources harder?
 #
-# Over sources, Spearman's correlation of the density of clusters with the cosine of a query and its
-# in-cluster negatives, and with the share that is guaranteed. This is exploratory.
+# The table gives Spearman's correlation over sources: of the density of clusters with the cosine
+# between a query and its in-cluster negatives, with the guaranteed share, and with the share of the
+# ten hardest negatives inside. This is exploratory.
 
 # %%
 from cde_studies.intervals import correlation_interval
@@ -301,10 +305,11 @@ plots.table(pd.DataFrame({"correlation with density": agreement}))
 #
 # Clusters count as too loose if less than half of the in-cluster negatives are guaranteed to be
 # harder than average. Hard negatives count as inside if more than half of a query's ten hardest lie
-# in the cluster of its own passage. Both are about clusters of passages, as many as the paper has;
-# all else is exploratory. The second is tested on the largest samples, behind a gate: the share
-# grows with the pairs, and the paper has half a million. On 500 pairs a source, where it was tested
-# until 2026-11-27, it is exploratory.
+# in the cluster of its own passage. Both rules are for clusters of passages, and as many of them as
+# the paper has; everything else is exploratory. The second rule is tested on the largest samples,
+# and a gate requires enough pairs, because the share grows with the number of pairs and the paper
+# has half a million. The result on 500 pairs per source, which was the test until 2026-11-27, is
+# exploratory.
 
 # %%
 LOOSE, INSIDE = "clustering-s44-loose-clusters", "clustering-s52-hard-negatives-inside"
@@ -322,26 +327,26 @@ claims.verdicts()
 
 # %% tags=["hide-input"]
 page.in_numbers(
-    f"""In samples of {", ".join(f"{size:,}" for size in of_sizes)} pairs of {len(of_sizes)}
-    sources, {", ".join(f"{100 * share:.0f}" for share in of_sizes.mean())} % of a query's ten
-    hardest negatives lie in the cluster."""
+    f"""In samples of {", ".join(f"{size:,}" for size in of_sizes)} pairs,
+    {", ".join(f"{100 * share:.0f}" for share in of_sizes.mean())} % of a query's ten hardest
+    negatives lie in the cluster of its own passage (mean of {len(of_sizes)} sources)."""
 )
 
 # %% tags=["hide-cell"]
 at = means.loc[tested]
 page.answer(
-    f"""{100 * at["harder"]:.0f} % of the negatives in a cluster are harder than average, but the
-    inequality can guarantee it for {100 * at["guaranteed"]:.1f} % only."""
+    f"""{100 * at["harder"]:.0f} % of the negatives in a query's cluster are harder than average,
+    but the triangle inequality guarantees this for only {100 * at["guaranteed"]:.1f} %."""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
 # The paper clusters half a million pairs of one source with Arctic Embed M, and argues without
-# numbers. Here sources of many kinds of text are cut, each with 500 pairs, and MiniLM
-# both makes the clusters and judges how hard negatives are. It flatters the clusters: another judge
-# would find fewer hard negatives inside. That negatives harder than average train a model better is
-# another claim.
+# numbers. Here many kinds of sources are clustered, with 500 pairs each, and MiniLM both makes the
+# clusters and judges how hard negatives are. That favours the clusters: another judge would find
+# fewer hard negatives inside. This page does not test whether harder negatives train a better
+# model.
 #
 # ## Run it again
 

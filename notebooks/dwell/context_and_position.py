@@ -3,12 +3,13 @@
 #
 # *The answer stands in the last cells, and here on the rendered page.*
 #
-# This page asks what none of the papers asks, beside **Dwell §4.3** {cite}`coelho2024dwell`. Is an
-# encoder that has seen its corpus ({cite:t}`morris2024contextual`) less biased towards the
-# beginning of a document than one that has not, with the same data and seeds? And where does the
-# bias come from? The paper supposes that web documents say the important things first. Here the
-# encoder–decoder is also trained on crops of documents whose segments were shuffled, and on crops
-# that cover every place of a document equally often.
+# This page asks a question that none of the papers asks, related to **Dwell §4.3**
+# {cite}`coelho2024dwell`. Is an encoder that has seen its corpus ({cite:t}`morris2024contextual`)
+# less biased towards the beginning of a document than one that has not, with the same data and
+# seeds? And where does the bias come from? The paper supposes that it comes from web documents,
+# which say the important things first. To test this, the encoder–decoder is also trained on crops
+# (random stretches) of documents whose segments were shuffled, and on crops that wrap around a
+# document's end and so cover every place equally often.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -54,11 +55,12 @@ settings
 # %% [markdown]
 # ## With context and without
 #
-# A bi-encoder and a contextual encoder (attention `full`, as in *Contextual Document Embeddings*),
-# from the same layers of MiniLM, trained on the same summaries and documents in the same shuffled
-# batches. The contextual encoder is probed in the context of the collection, and with null tokens,
-# learned vectors that stand where there is no context document. A difference that null tokens show
-# as well is not the context's. *Before* is the bi-encoder before training.
+# We compare a bi-encoder with a contextual encoder (attention `full`, as in *Contextual Document
+# Embeddings*). Both start from the same layers of MiniLM and are trained on the same summaries and
+# documents in the same shuffled batches. The contextual encoder is probed with the collection as
+# its context, and with null tokens, learned vectors that replace missing context documents. A
+# difference that also appears with null tokens is not due to the context. *Before* is the
+# bi-encoder before training.
 
 # %%
 from cde.training import TrainConfig
@@ -110,7 +112,8 @@ def encoders(number):
 
 
 # %% [markdown]
-# Both probes have the same documents for all encoders: those that the shortest reads whole.
+# Both probes use the same documents for all encoders: those that fit the encoder with the shortest
+# input.
 
 # %%
 from cde.models.encoder import load_tokenizer
@@ -180,10 +183,10 @@ results = Sweep(page.experiment("context_and_position-arms", probe_all, key, rec
 # ## Both probes
 #
 # *Decline* is the cosine of a document with its first tenth minus that with its last. It is given
-# as written, and with the ten segments of each document in one random order, so that the text
-# prefers a place by chance alone. *Lost* is MRR@100 on unchanged documents minus its mean with the
-# passage at places 2 to 10. Means and intervals over seeds (*before* has one model). The last three
-# lines are encoder–decoders after crops.
+# for documents as written, and with the ten segments of each document in one random order, so that
+# the text itself favours a place only by chance. *Lost* is MRR@100 on unchanged documents minus its
+# mean with the passage at places 2 to 10. Means and intervals over seeds (*before* has one model).
+# The last three lines are encoder–decoders after crops.
 
 # %%
 ARMS = list(dict.fromkeys(results.rows["arm"]))
@@ -222,7 +225,7 @@ def curves(name):
 
 
 # %% [markdown]
-# How does each encoder treat the places of a document?
+# How does each encoder treat the different places of a document?
 
 # %%
 with plots.figure(1, 2, width=7.6, height=3.6) as (drawing, axes):
@@ -246,10 +249,11 @@ plots.show(
 # %% [markdown]
 # ## Differences
 #
-# Seed by seed. The first two are about context and the third about training alone, all exploratory;
-# the fourth is the paper's explanation, the last is the remedy that its reasoning suggests. A
-# shuffled document has no place where the important things stand; a crop that may run over the end
-# of a document sees its first and last tokens as often as the others.
+# All differences are taken seed by seed. The first two are about context and the third about
+# training alone; these three are exploratory. The fourth tests the paper's explanation, and the
+# last tests the remedy that its reasoning suggests. In a shuffled document, no place has the
+# important things. A crop that may run over the end of a document includes the first and last
+# tokens as often as the others.
 
 # %%
 COLUMNS = {
@@ -284,8 +288,8 @@ lines = {words: difference(one, other) for words, (one, other) in PAIRS.items()}
 plots.table(pd.DataFrame(lines).T.rename_axis("difference"))
 
 # %% [markdown]
-# What makes an encoder prefer the beginning more, and what less? Left of the dotted line it prefers
-# the beginning less.
+# What makes an encoder prefer the beginning more, and what less? Left of the dotted line, the
+# preference becomes weaker.
 
 # %%
 from cde.intervals import Interval, run_interval
@@ -325,11 +329,11 @@ plots.show(
 # %% [markdown]
 # ## Verdict
 #
-# Tested is the paper's explanation: the decline after training on shuffled documents minus the
-# decline after training on documents as written, both probed on documents as written. It is a test
-# only if training on documents as written brings a decline that could be explained. Where
-# {doc}`training_stages` has chains of pretrained layers that find half as much as BM25, they are
-# the ones that are asked, and the encoder–decoder is exploratory.
+# The test is of the paper's explanation: the decline after training on shuffled documents minus the
+# decline after training on documents as written, both probed on documents as written. It counts as
+# a test only if training on documents as written causes a decline that needs explaining. Where
+# {doc}`training_stages` has chains of pretrained layers that score at least half as high as BM25,
+# the test uses them, and the encoder–decoder is exploratory.
 
 # %%
 from cde_book.records import rows_of_record
@@ -374,20 +378,20 @@ context, crops = (
     for words in ("context instead of none", "crops that run over the end")
 )
 page.answer(
-    f"""Context changes the decline in cosine from first tenth to last by {context}, crops that run
-    over the end by {crops}."""
+    f"""Context changes an embedding's preference for its document's first tenth over the last by
+    {context} (cosine), training crops that wrap around by {crops}."""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper offers the explanation and does not test it. Our documents are docstrings, which begin
-# with prose and go on with parameters and examples; they are no web pages. Shuffling segments also
-# breaks sentences and the coherence of neighbouring crops, so that a shuffled document differs from
-# a written one in more than its order. Models are small and trained for minutes. The contextual
-# encoder's window holds documents of the same collection, all of which are searched. Bi-encoder
+# The paper offers the explanation and does not test it. Our documents are not web pages but
+# docstrings, which begin with prose and go on with parameters and examples. Shuffling segments also
+# breaks sentences and the coherence of neighbouring crops, so a shuffled document differs from a
+# written one in more than its order. Models are small and trained for minutes. The contextual
+# encoder's context documents come from the same collection, all of which is searched. Bi-encoder
 # and contextual encoder learn from summaries and whole docstrings, the encoder–decoders from crops:
-# the two halves of the tables are not to be compared.
+# the two halves of the tables should not be compared.
 #
 # ## Run it again
 

@@ -4,11 +4,13 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # **Dwell §4.2** {cite}`coelho2024dwell` supposes that fine-tuning is biased because relevant
-# passages stand early in its documents. Later work put that to the test and found that an encoder
-# favours whatever place its training favoured {cite}`yu2026position`. Here the same encoder is
-# trained with every passage at the beginning, at the end, anywhere, and in doses between. Then
-# cures are tried on the worst case: another pooling, other batches, the corpus as context. Three
-# need no training, among them attention that is evened out {cite}`michail2026attention`.
+# passages appear early in its documents. Later work tested that and found that an encoder favours
+# whatever place its training favoured {cite}`yu2026position`. *Dwelling* is this preference for the
+# beginning of a document. Here the same encoder is trained with every passage at the beginning, at
+# the end, at random places, and with mixtures of these. Then cures are tried on the encoder trained
+# with every passage first: another pooling, other batches, the corpus as context. Three need no
+# training, among them smoothing the attention over a document's tokens
+# {cite}`michail2026attention`.
 
 # %%
 from cde_book import charts, claims, gates, page, plots
@@ -51,11 +53,11 @@ settings
 # %% [markdown]
 # ## The arms
 #
-# A query has one document, and in it one passage that answers: a sentence of a paragraph of SQuAD,
-# or of a docstring the rest of the section whose first sentence is the query. The passage is moved
-# to one of ten places with all tokens kept (see {doc}`passage_position`). The arms of one seed see
-# the same queries in the same order. In the first five only the place of the passage differs.
-# Trained on and probed on are different articles, or different packages.
+# A query has one document, which contains one passage that answers it: in SQuAD a sentence of a
+# paragraph; in a docstring the rest of the section whose first sentence is the query. The passage
+# is moved to one of ten places, and all tokens are kept (see {doc}`passage_position`). The arms of
+# one seed see the same queries in the same order. In the first five arms only the place of the
+# passage differs. Training and probing use different articles, or different packages.
 
 # %%
 import pandas as pd
@@ -94,10 +96,10 @@ further = page.experiment(
 results = pd.concat([further, results], ignore_index=True)
 
 # %% [markdown]
-# NDCG@10 is taken with the passage at each place, and as means over the first three, the middle
-# four and the last three places: beginning, middle and end. The *position sensitivity index* is
-# one less the smallest over the largest of these three {cite}`zeng2025empirical`: nought if the
-# place makes no difference.
+# NDCG@10 is measured with the passage at each place, and averaged over the first three, the middle
+# four and the last three places: beginning, middle and end. The *position sensitivity index* is 1
+# minus the ratio of the smallest to the largest of these three {cite}`zeng2025empirical`. It is
+# zero if the place makes no difference.
 
 # %%
 results = results.join(cures.thirds(results)).set_index("seed")
@@ -125,8 +127,8 @@ def left_of(arm, without, name=MAIN):
 # %% [markdown]
 # ## The bias follows the data
 #
-# At which places does each encoder find a passage best? And how far does an encoder lean towards
-# the beginning, the more of its training's passages stood there?
+# At which places does each encoder find a passage best? And does an encoder prefer the beginning
+# more, the more of its training passages were there?
 
 # %%
 LEADING = (FIRST, ANYWHERE, WRITTEN, LAST)
@@ -148,7 +150,7 @@ with plots.figure(1, 2, width=7.8, height=3.5) as (drawing, axes):
     of_name = {name: pd.DataFrame(values).mean().dropna() for name, values in leans.items()}
     charts.curves(axes[1], of_name)
     charts.reference(axes[1], y=0)
-    axes[1].set_xlabel("share of training's passages that stand first")
+    axes[1].set_xlabel("share of training passages that come first")
     axes[1].set_ylabel("NDCG@10, beginning minus end")
     axes[1].legend(loc="best")
 
@@ -156,17 +158,16 @@ with plots.figure(1, 2, width=7.8, height=3.5) as (drawing, axes):
 plots.show(
     drawing,
     caption=f"Left: retrieval on {MAIN} with the passage moved, after training with passages at "
-    f"different places; means over {len(numbers)} seed(s). Right: how far an encoder leans towards "
-    "the beginning, by the share of its training's passages that stood first; the others stood "
-    "last.",
+    f"different places; means over {len(numbers)} seed(s). Right: how much an encoder prefers the "
+    "beginning, by the share of its training passages that were first; the others were last.",
     data=results.reset_index()[["collection", "arm", "seed", *BY_PLACE, "lean"]],
     answers="ours, beside Dwell §4.2",
     lead=True,
 )
 
 # %% [markdown]
-# The same as a table, with what was not trained beside it: means and standard deviations over
-# seeds.
+# The same as a table, together with references that we did not train: means and standard deviations
+# over seeds.
 
 
 # %%
@@ -192,15 +193,16 @@ plots.table(pd.DataFrame([line(*one) for one in there]))
 # %% [markdown]
 # ## Cures
 #
-# All of them but *anywhere* are tried on an encoder whose training had every passage first. The
-# aim: half of its index, for a point of NDCG@10 at most, in the mean over all places. *Trained in
-# chunks* and *chunks* give eight parts of a text equal weight, from training on or only when texts
-# are embedded. *Clusters* trains on batches of neighbours. *Context* is an encoder that reads
-# samples of its corpus. *Evened* gives each stretch of 32 tokens the same attention in the last
-# half of the layers; *half evened* goes half of the way. *Both orders* adds the vectors of a
-# document and of the document with its halves exchanged, and so costs twice the time. *[CLS]* pools
-# the first token alone. Its arms train all of MiniLM's layers, since that token stands for a text
-# only in the last one; the others train as many as `layers` says.
+# All cures except *anywhere* are tried on an encoder that was trained with every passage first. The
+# aim is to halve its index at a cost of at most one point of NDCG@10, averaged over all places.
+# *Trained in chunks* and *chunks* give eight parts of a text equal weight, either during training
+# too or only when texts are embedded. *Clusters* trains on batches of neighbours. *Context* is an
+# encoder that takes samples of its corpus as a further input. *Evened* gives each stretch of 32
+# tokens the same attention in the second half of the layers; *half evened* smooths it half-way.
+# *Both orders* averages the vectors of the document and of the document with its halves swapped, so
+# it takes twice the time. *[CLS]* pools only the first token. Its arms train all of MiniLM's
+# layers, because that token represents the text only in the last one; the other arms train as many
+# as `layers` says.
 
 # %%
 CLS, CLS_LAST = "[CLS], all first", "[CLS], all last"
@@ -225,8 +227,8 @@ def cured(arm):
 plots.table(pd.DataFrame([cured(arm) for arm in CURES]))
 
 # %% [markdown]
-# What does each cure leave of the sensitivity, and what does it cost? Good cures stand at the lower
-# right; the dotted lines are the aim.
+# How much sensitivity remains after each cure, and what does the cure cost? Good cures are at the
+# lower right; the dotted lines mark the aim.
 
 # %%
 with plots.figure(width=6.6, height=4.0) as (drawing, axis):
@@ -241,7 +243,7 @@ with plots.figure(width=6.6, height=4.0) as (drawing, axis):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption=f"Sensitivity and quality of each cure on {MAIN}, a mark for each seed.",
+    caption=f"Sensitivity and quality of each cure on {MAIN}; each mark is a seed.",
     data=results.reset_index()[["collection", "arm", "seed", "mean", "index", "ndcg 0"]],
     answers="ours, beside Dwell §5",
 )
@@ -249,13 +251,13 @@ plots.show(
 # %% [markdown]
 # ## Verdict
 #
-# Tested over seeds on the questions of SQuAD; docstrings are exploratory beside them. At `smoke`,
-# which has docstrings alone, they are tested. A gate says that the encoders that a claim compares
-# find half as much as BM25 at least: those of mean pooling for the first claims, those of [CLS] for
-# the others. So it is read since a first look, in which [CLS] alone kept all claims from being
-# decided. The paper's own explanation is tested against documents as written. Where written
-# documents have their passages only a little early, as here, it predicts little. The dose shows
-# what happens where they have not.
+# The claims are tested over seeds on the questions of SQuAD; docstrings are exploratory. (At
+# `smoke`, which has only docstrings, they are the test.) A gate requires that the encoders that a
+# claim compares score at least half as high as BM25: those with mean pooling for the first claims,
+# those with [CLS] for the others. It has been applied separately since a first look, in which [CLS]
+# alone kept all claims from being decided. The paper's own explanation is tested against documents
+# as written. Where passages in written documents are only slightly early, as here, it predicts
+# little. The arms with more passages first show what happens where they are much earlier.
 
 
 # %%
@@ -316,7 +318,7 @@ def meets_the_aim(arm, without):
 
 met = [arm for arm, without in CURES.items() if meets_the_aim(arm, without)]
 page.in_numbers(
-    f"""Cures that leave half of the index or less, for a point at most, by their intervals:
+    f"""Cures whose intervals meet the aim (at most half of the index left, at most one point lost):
     {", ".join(met) or "none"}."""
 )
 
@@ -324,20 +326,20 @@ page.in_numbers(
 lean = page.mean_and_interval(apart(FIRST, LAST, "lean"), 1)
 left = page.mean_and_interval(left_of(ANYWHERE, FIRST), 2)
 page.answer(
-    f"""From passages last to first, the lean to the beginning changes by {lean} points; passages
-    anywhere leave {left} of the index."""
+    f"""Training with passages first, not last, changes the preference for the beginning by {lean}
+    NDCG@10 points; random places leave {left} of the bias."""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# None of the three papers trains with passages that were moved. The later paper writes new
-# questions for each third of a document with a language model, so that what is asked differs
-# between its arms; here the question stays and the passage moves, out of its surroundings. It
-# trains eight models of 110 million parameters and more on 41,000 pairs, up to 8,192 characters.
-# Ours are layers of MiniLM, which knows from its own training what a sentence means, on
-# documents of a few sentences. Attention is evened out for all tokens, since all are pooled; its
-# authors do so for the one that is. Intervals are over seeds; the queries are the same for all.
+# None of the three papers trains with moved passages. The later paper uses a language model to
+# write new questions for each third of a document, so its arms differ in what is asked. Here the
+# question stays the same and the passage is moved, away from its surroundings. It trains eight
+# models of 110 million parameters and more on 41,000 pairs, up to 8,192 characters. Ours are layers
+# of MiniLM, which has already been trained as a sentence encoder, on documents of a few sentences.
+# We even out attention for all tokens, because all are pooled; the authors of that method do so for
+# the only token that they pool. Intervals are over seeds; the queries are the same for all.
 #
 # ## Run it again
 

@@ -5,9 +5,10 @@
 #
 # This page answers **Dwell Figs. 1 and 2, Table 1, §4.1 and §4.2** {cite}`coelho2024dwell`. The
 # passage that answers a query is moved through its document, to ten places from first to last, and
-# the collection searched each time. The paper finds its retriever better than on unchanged
-# documents with the passage at the very start, worse anywhere else, and more so after more tuning.
-# Half of MS MARCO's passages begin in the first 746 characters. The effect is drawn, not printed.
+# the collection is searched each time. Compared with unchanged documents, the paper's retriever
+# scores higher with the passage at the very start and lower anywhere else, and more so after more
+# fine-tuning. Half of MS MARCO's passages begin in the first 746 characters. The paper shows the
+# effect in a figure, without numbers.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -56,16 +57,17 @@ if settings.points != 10:
 settings
 
 # %% [markdown]
-# ## Where passages stand
+# ## Where passages are in their documents
 #
-# Offline, the documents are long docstrings of packages that no training has seen. Of one of its
-# sections the first sentence is taken out and becomes the query; the rest of that section is the
-# passage (`cde_studies.dwell.passages`). Which section, we draw: where these passages stand says
-# where sections stand, not where people find what they look for. With `$CDE_DATA` there are the
-# paragraphs of SQuAD and of COVID-QA, with the sentence that answers, and COVID-QA's long articles
-# with the paragraph that does. MS MARCO's documents, the paper's, come from the Hub: the relevant
-# passage of the passage collection is looked for in the relevant document, word for word. A passage
-# is moved only within a document that every encoder here reads to its end.
+# Offline, the documents are long docstrings of packages that were not used in training. The first
+# sentence of one section is taken out and becomes the query; the rest of that section is the
+# passage (`cde_studies.dwell.passages`). The section is drawn at random, so the places of these
+# passages show where sections are, not where people find what they look for. With `$CDE_DATA` there
+# are also the paragraphs of SQuAD and of COVID-QA, with the sentence that answers, and COVID-QA's
+# long articles, with the paragraph that answers. The paper's own documents, from MS MARCO, come
+# from the Hub: the relevant passage of the passage collection is searched word for word in the
+# relevant document. A passage is moved only within documents that every encoder here can take
+# whole.
 
 # %%
 from cde.data import is_available
@@ -112,7 +114,7 @@ if places is None:  # without the collections of $CDE_DATA
     places = starts()
 
 # %% [markdown]
-# Do relevant passages stand earlier than passages placed at random would?
+# Are relevant passages earlier than passages placed at random would be?
 
 # %%
 with plots.figure(width=5.4, height=3.2) as (drawing, axis):
@@ -133,7 +135,7 @@ medians = ", ".join(
 plots.show(
     drawing,
     alt=f"Cumulative distribution of where passages start. Medians: {medians}.",
-    caption="Where relevant passages stand: 0 at the document's start, 1 where the passage ends "
+    caption="Where relevant passages start: 0 at the document's start, 1 where the passage ends "
     f"with it. Dotted: passages placed at random. Medians: {medians}; the paper's is 746 "
     "characters.",
     data=places,
@@ -159,18 +161,20 @@ plots.table(pd.DataFrame(lines).T.rename_axis("collection"))
 # %% [markdown]
 # ## At full power
 #
-# Tokens are moved exactly: a moved document has the same tokens as before, with the passage's in
-# one piece (`cde_studies.dwell.probes` checks each text and leaves out those for which it cannot be
-# done). The search covers the whole collection; of a query's own document the moved version counts.
-# MRR@100 is the mean over queries of one over the rank of the relevant document, nought beyond 100.
+# Tokens are moved exactly: a moved document has the same tokens as before, and those of the passage
+# stay in one piece (`cde_studies.dwell.probes` checks each text and leaves out those for which this
+# is impossible). The search covers the whole collection, in which the moved version replaces the
+# query's own document. MRR@100 is the mean over queries of the reciprocal rank of the relevant
+# document, and zero beyond rank 100.
 #
-# A first look took 150 queries of each collection. Here are other ones, none of those: of
-# paragraphs, of docstrings, and of SQuAD's paragraphs *joined*, as many neighbours of one article
-# in a document as MiniLM reads (`cde_studies.dwell.fresh`). MiniLM finds things; BM25 has no
-# positions and must not move at all. Questions about one document are not independent, so whole
-# documents are drawn for the intervals. At first there were 500 queries of each collection. That
-# left the end of a document undecided, so there are up to 4,000 now. Those 500 are among them: on
-# docstrings and on COVID-QA's paragraphs all, on SQuAD 200 of them.
+# A first look took 150 queries of each collection. The queries here are different ones: on
+# paragraphs, on docstrings, and on SQuAD's paragraphs *joined*, that is, as many neighbouring
+# paragraphs of one article in a document as MiniLM can take (`cde_studies.dwell.fresh`). The models
+# are MiniLM, which retrieves well enough to show an effect, and BM25, which has no positions, so
+# its scores must not change at all. Questions about the same document are not independent, so the
+# intervals resample whole documents. At first there were 500 queries of each collection. That left
+# the end of a document undecided, so there are up to 4,000 now. Of those 500, all are included on
+# docstrings and on COVID-QA's paragraphs, and 200 on SQuAD.
 
 # %%
 from cde_studies.dwell import fresh
@@ -215,7 +219,7 @@ def interval_of(row, column="change"):
 
 
 # %% [markdown]
-# Where is the same passage found best? Place 1 is the start, 10 the end.
+# At which place is the same passage found best? Place 1 is the start, 10 the end.
 
 # %%
 columns = min(2, len(FRESH))
@@ -276,10 +280,11 @@ there = [(name, group) for name, group in pairs if at_place(name, 1, group=group
 plots.table(pd.DataFrame([full_power(*one) for one in there]))
 
 # %% [markdown]
-# The best later place is named by one half of the documents and read from the other, since by
-# chance alone the best of nine looks better than it is. The last column is the smallest change at
-# the start that would be seen four times in five. Questions about one sentence share its moved
-# documents, and each text is embedded once.
+# The best later place is chosen on one half of the documents and measured on the other, because by
+# chance the best of nine looks better than it is. The last column is the smallest change at the
+# start that would be detected four times in five. The next table shows how much embedding is saved,
+# because questions about the same sentence share its moved documents, and each text is embedded
+# once.
 
 # %%
 of_each = power.drop_duplicates("collection").set_index("collection")[["asked", "distinct"]]
@@ -289,11 +294,11 @@ plots.table(of_each)
 # %% [markdown]
 # ## The paper's model
 #
-# The first look, with our encoder–decoder beside MiniLM and BM25: after one episode of fine-tuning
-# and after all. An episode is one round of training between two refreshings of the hard negatives.
-# *Tuned alone* had that one episode and neither of the stages before it. At `laptop` those cost it
-# more than they give (see the chapter on what each stage adds), and a model that finds more has
-# more to lose.
+# This is the first look. It compares our encoder–decoder with MiniLM and BM25, after one episode of
+# fine-tuning and after all of them. An episode is one round of training between two refreshes of
+# the hard negatives. *Tuned alone* had one episode, without the two stages before it. At `laptop`
+# those stages lower its score (see the chapter on what each stage adds), and a model that scores
+# higher has more to lose.
 
 # %%
 TUNED, AGAIN, ALONE = "tuned", "tuned again", "tuned alone"
@@ -350,9 +355,9 @@ results = pd.concat([results, further], ignore_index=True)
 # %% [markdown]
 # ## Retrieval by place, by the paper's model
 #
-# MRR@100 minus that on unchanged documents: means over seeds, and for MiniLM and BM25, which have
-# none, over queries. Place 1 is the start, 10 the end. *The best of them* is the change at the best
-# of places 2 to 10, named by the other seeds, if any.
+# MRR@100 with the passage moved minus that on unchanged documents: means over seeds, or over
+# queries for MiniLM and BM25, which have no seeds. Place 1 is the start, 10 the end. *The best of
+# them* is the change at the best of places 2 to 10, chosen on the other seeds, if there are any.
 
 # %%
 NAMES, MODELS = (list(dict.fromkeys(results[column])) for column in ("collection", "model"))
@@ -443,18 +448,19 @@ plots.table(pd.DataFrame([result(name, model) for name in NAMES for model in MOD
 # %% [markdown]
 # ## Verdict
 #
-# Fig. 1 is tested with MiniLM on the fresh queries of each collection, over documents. The
-# encoder–decoder, which the rules were first written for, finds too little to show where it finds
-# less: that an encoder finds half as much as BM25 is a gate. It is exploratory, and so are the 150
-# queries of the first look, which had shown MiniLM's direction. Whether more episodes of
-# fine-tuning aggravate the bias is tested over seeds on pydocs, with the chain of pretrained layers
-# of {doc}`training_stages` where it finds enough, else with the encoder–decoder. A passage is
-# harder to find at *any* later place if it is so at the best of them. Where passages stand is
-# tested on the collections of `$CDE_DATA`, since on pydocs the place is of our choosing. The claim
-# on a large decoder is tested where such a model can be had: `decoder` takes the name or folder of
-# one that sentence-transformers loads. MRR of our model is compared with MiniLM's, an encoder of
-# about the same size but far more training. More MRR is lost where there is more to lose; the table
-# gives the loss as a share too.
+# Fig. 1 is tested with MiniLM on the fresh queries of each collection, with intervals over
+# documents. A gate requires that an encoder scores at least half as high as BM25. The
+# encoder–decoder, for which the rules were first written, scores too low to show where its score
+# drops. So it is exploratory, and so are the 150 queries of the first look, which had already shown
+# MiniLM's direction. Whether more episodes of fine-tuning increase the bias is tested over seeds on
+# pydocs, with the chain of pretrained layers of {doc}`training_stages` if it scores high enough,
+# otherwise with the encoder–decoder. A passage counts as harder to find at *any* later place if it
+# is harder to find at the best of them. The places of passages are tested on the collections of
+# `$CDE_DATA`, because on pydocs we choose the place. The claim on a large decoder is tested if such
+# a model is available: `decoder` takes the name or folder of one that sentence-transformers can
+# load. The MRR of our model is compared with that of MiniLM, an encoder of about the same size that
+# had far more training. A model with a higher MRR has more to lose, so the table gives the loss as
+# a share too.
 
 # %%
 from cde_book import gates
@@ -537,28 +543,30 @@ at_the_start = {name: interval_of(at_place(name, 1)) for name in FRESH}
 ahead = [name for name, one in at_the_start.items() if one.low > 0]
 most = max(at_the_start, key=lambda name: at_the_start[name].estimate)
 page.answer(
-    f"""MiniLM finds a passage at the very start more easily on {len(ahead)} of {len(FRESH)}
-    collections, most on {most}, by {claims.shown(at_the_start[most], 3)} MRR@100."""
+    f"""Moving the passage to its document's start helps MiniLM on {len(ahead)} of {len(FRESH)}
+    collections; the largest gain in MRR@100 is {claims.shown(at_the_start[most], 3)}, on
+    {most}."""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper has 1,130 queries of MS MARCO whose passages exact matching finds in documents, a
+# The paper has 1,130 queries of MS MARCO whose passages are found in documents by exact matching, a
 # T5-base with 2,048 tokens, and RepLLaMA with 7 billion parameters. On docstrings, our queries are
-# sentences taken out of the section that they ask for, so the passage is the natural answer, not
-# the only one: other sections of the same docstring speak of the same function. Training is
-# minutes, not days; see the chapter on what each stage adds. Documents are limited to what every
-# encoder reads, so that no passage is moved out of sight. Those of our own training were as long;
-# MiniLM's were not.
+# sentences taken out of the section that they ask for. The passage is the natural answer but not
+# the only one, because other sections of the same docstring describe the same function. Training
+# takes minutes instead of days; see the chapter on what each stage adds. Documents are limited to a
+# length that every encoder can take, so that no passage is moved out of sight. The documents of our
+# own training were as long, but those of MiniLM's training were not.
 #
-# Moving does more than move. The passage leaves the heading of its section behind, at all ten
-# places; in the collections the first place is before the title. At places 2 to 9 it may part a
-# sentence in two, at 1 and 10 it cannot. The tokenizer puts a mark before the first token, which
-# T5's does not: with rotary positions, which know distances alone, it is the only sign of where a
-# text begins. MiniLM is read up to 510 tokens; its makers trained it on texts of up to 128, so that
-# the length groups above 128 ask it about more than it was trained for. Joined documents have
-# several paragraphs that may bear on a question; one of them answers it.
+# Moving a passage changes more than its place. At all ten places the passage is separated from the
+# heading of its section; in the collections the first place is before the title. At places 2 to 9
+# it may split a sentence in two; at 1 and 10 it cannot. Our tokenizer, unlike T5's, puts a special
+# token before the first one. With rotary positions, which encode only distances, that token is the
+# only sign of where a text begins. We give MiniLM up to 510 tokens, but its authors trained it on
+# texts of up to 128, so the groups of documents above 128 tokens are longer than it was trained
+# for. Joined documents have several paragraphs that may be relevant to a question, and one of them
+# answers it.
 #
 # ## Run it again
 

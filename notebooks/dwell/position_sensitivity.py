@@ -3,13 +3,13 @@
 #
 # *The answer stands in the last cells, and here on the rendered page.*
 #
-# Later work than *Dwell in the Beginning* {cite}`coelho2024dwell` sums the bias up in one number.
-# The **position sensitivity index** groups questions by where their answers stand, and takes one
-# less the worst group's NDCG@10 over the best group's {cite}`zeng2025empirical`: nought if the
-# place makes no difference. BM25 and rerankers are said to be robust, dense encoders not. Two
-# things are missing there, and are here. The worst and the best of several means differ by chance
-# alone, so that even an encoder without any bias has an index. And questions that are answered
-# early may be other questions than those answered late.
+# Later work than *Dwell in the Beginning* {cite}`coelho2024dwell` summarises the bias in one
+# number. The **position sensitivity index** groups questions by where their answers are, and is 1
+# minus the ratio of the worst group's NDCG@10 to the best group's {cite}`zeng2025empirical`. It is
+# zero if the place makes no difference. BM25 and rerankers are said to be robust, dense encoders
+# not. This page adds two things that are missing there. The worst and the best of several means
+# differ by chance, so even an encoder without any bias has an index above zero. And questions that
+# are answered early may differ from those that are answered late.
 
 # %%
 from cde_book import charts, claims, gates, page, plots
@@ -51,16 +51,17 @@ settings
 # %% [markdown]
 # ## Written there, and moved there
 #
-# Questions are those of {doc}`passage_position` that nobody had looked at: on the paragraphs of
-# SQuAD and COVID-QA, on docstrings, and on SQuAD's paragraphs joined with their neighbours to
-# longer documents. Each has one sentence (of a docstring: the rest of a section) that
-# answers it. Groups are by the character at which that was written, as the authors have them; in
-# joined documents by thirds.
+# The questions are those of {doc}`passage_position` that were not in its first look: on the
+# paragraphs of SQuAD and COVID-QA, on docstrings, and on SQuAD's paragraphs joined with their
+# neighbours into longer documents. Each has one sentence that answers it (in a docstring, the rest
+# of a section). Questions are grouped by the character at which that sentence starts, as in the
+# later work, and in joined documents by thirds.
 #
-# Four indices (`cde_studies.dwell.natural_places`): of all placed questions as they are; of a
-# sample of them; of the same sample *moved*, the same sentence at ten places; and by the
-# *question*, the same groups when each question has its mean over all ten places. What is left
-# there is not the place.
+# There are four indices (`cde_studies.dwell.natural_places`). Two are *natural*, with answers where
+# they were written: for all placed questions, and for a sample of them. For *moved*, the answer to
+# each question of the sample is put at ten places. For *question*, the groups stay as written, but
+# each question gets its mean over all ten places. What remains of the index there is due to the
+# question and not to the place.
 
 # %%
 import pandas as pd
@@ -110,8 +111,8 @@ def index_of(name, model, kind, beyond_chance=False):
 
 
 # %% [markdown]
-# How sensitive is each to the place that a sentence was written at, and to the place that the same
-# sentence is moved to?
+# How sensitive is each model to the place where a sentence was written, and to the place where the
+# same sentence is moved?
 
 # %%
 KINDS = {WRITTEN: "as written", QUESTION: "by question", MOVED: "moved"}
@@ -133,8 +134,8 @@ with plots.figure(1, len(KINDS), **shape) as (drawing, axes):
 plots.show(
     drawing,
     caption="Position sensitivity index (NDCG@10), with 95 % intervals over documents. Hollow "
-    "diamonds: what is to be expected by chance, without any sensitivity. Later work has about a "
-    "sixth for dense encoders on answers as written, and next to nothing for BM25.",
+    "diamonds: what chance gives without any sensitivity. Later work reports about a sixth for "
+    "dense encoders on answers as written, and next to nothing for BM25.",
     data=results,
     answers="arXiv 2505.13950",
     lead=True,
@@ -172,13 +173,14 @@ plots.table(pd.DataFrame([line(*one) for one in listed if len(rows_of(*one))]))
 # %% [markdown]
 # ## Short, early, literal
 #
-# Are there worse things than standing late? Dense retrievers are said to prefer texts that are
-# short, name what is asked for first and in its own words, and repeat it, whether or not they
-# answer {cite}`fayyaz2025collapse`. Here a text that answers has the sentence with the answer amid
-# eight sentences of other sources. Against it stand, each from the same document or question: as a
-# *control*, another sentence in the same place; that sentence *early*, or alone (*short*); the
-# question's own words in the same place (*literal*); and all *combined*, the question's words twice
-# and a strange sentence behind them (`cde_studies.dwell.foils`).
+# Are there worse biases than the one against late passages? Dense retrievers are said to prefer
+# texts that are short, that name early and literally what is asked for, and that repeat it, whether
+# or not they answer {cite}`fayyaz2025collapse`. Here the text with the answer has it in the middle
+# of eight sentences from other sources. It competes with five foils, texts without the answer, each
+# made from the same document or question. The *control* has another sentence of the document in the
+# same place. This sentence is also put *early*, or alone (*short*). *Literal* has the question's
+# own words in the same place. *Combined* has the question's words twice, followed by an unrelated
+# sentence (`cde_studies.dwell.foils`).
 
 # %%
 from cde_studies.dwell import foils
@@ -228,7 +230,7 @@ with plots.figure(width=6.4, height=3.4) as (drawing, axis):
 plots.show(
     drawing,
     caption="How often a text that does not answer is preferred to one that does; 95 % intervals "
-    "over documents. Later work has more than nine in ten for all biases combined.",
+    "over documents. Later work reports more than nine in ten for all biases combined.",
     data=preferred,
     answers="arXiv 2503.05037",
 )
@@ -236,15 +238,15 @@ plots.show(
 # %% [markdown]
 # ## Verdict
 #
-# The rules were fixed before any of this was measured. On SQuAD (docstrings, where it is not at
-# hand) the index by written place is tested on all placed questions, less what chance gives; that
-# of moved sentences on every collection, where BM25 cannot move by construction. The index of a
-# bootstrap sample is raised by its own noise, so that its intervals are reflected at the estimate.
-# That an encoder finds at least half as much as BM25 is a gate.
+# The rules were fixed before any of this was measured. The index by written place is tested on all
+# placed questions of SQuAD (or of docstrings, if SQuAD is not available), after subtracting what
+# chance gives. The index of moved sentences is tested on every collection; there BM25 cannot
+# change, by construction. The noise in a bootstrap sample raises its index, so the intervals are
+# reflected at the estimate. A gate requires that an encoder scores at least half as high as BM25.
 #
-# One condition was added after a second look. How much of an index is the question's can only be
-# asked of an index that is more than chance gives. Where the index of the sample lies within 95 %
-# of shuffles, one noise would be divided by another, and the share is exploratory.
+# One condition was added after a second look. Asking how much of an index is due to the question
+# makes sense only if the index is larger than chance gives. Where the index of the sample lies
+# within 95 % of shuffles, the share would be one noise divided by another, so it is exploratory.
 
 # %%
 ROBUST, NATURAL = "later-zeng-bm25-robust", "later-zeng-dense-natural"
@@ -286,22 +288,23 @@ claims.verdicts()
 largest = max(NAMES, key=lambda name: index_of(name, MINILM, MOVED).estimate)
 chance = rows_of(largest, MINILM, MOVED)["without"].iloc[0]
 page.answer(
-    f"""With the same sentence moved, MiniLM's position sensitivity index is largest on {largest},
-    {claims.shown(index_of(largest, MINILM, MOVED), 2)}, where chance gives {chance:.2f}."""
+    f"""When a sentence is moved through its document, MiniLM's NDCG@10 varies most on {largest}
+    (position sensitivity index {claims.shown(index_of(largest, MINILM, MOVED), 2)}; chance gives
+    {chance:.2f})."""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
 # SQuAD-PosQ has all answerable questions of SQuAD's second version, grouped by the answer's first
-# character; ours are of the first version's development set, grouped by the first character of the
-# sentence that has the answer, the title before the paragraph counted. Its other set has web pages
-# of about a thousand words with questions that a language model wrote for their parts; our longer
+# character; ours are from the first version's development set, grouped by the first character of
+# the sentence with the answer, counting the title before the paragraph. Its other set has web pages
+# of about a thousand words, with questions that a language model wrote for their parts; our longer
 # documents are joined paragraphs. Its models are far larger than MiniLM; rerankers and late
 # interaction are not tested here. What training does to the index is shown by
 # {doc}`cure_for_dwelling`. The foils of *Collapse of Dense Retrievers* are made from annotated
-# relations, and repeat the name of what is asked about; ours repeat the question word for word,
-# which whoever counts words must prefer.
+# relations, and repeat the name of what is asked about. Ours repeat the question word for word, so
+# any method that counts words must prefer them.
 #
 # ## Run it again
 

@@ -3,11 +3,11 @@
 #
 # *The answer stands in the last cells, and here on the rendered page.*
 #
-# This page answers **Dwell Fig. 4, §4.4** {cite}`coelho2024dwell`. Before it is an embedder, the
-# paper's model is a language model that restores short spans which were cut out of a text. If its
-# accuracy were higher at the beginning, the bias of the embeddings could come from there. The paper
-# finds it uniform with rotary positions, and T5-base, with its own relative ones, slightly better
-# at later places.
+# This page answers **Dwell Fig. 4, §4.4** {cite}`coelho2024dwell`. Before the paper's model becomes
+# an embedder, it is a language model that restores short spans which were cut out of a text. If its
+# accuracy were higher at the beginning of a text, that could explain the bias of the embeddings.
+# The paper finds uniform accuracy with rotary positions, and slightly higher accuracy at later
+# places for T5-base, which has its own relative positions.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -47,11 +47,12 @@ settings
 # %% [markdown]
 # ## Two kinds of positions
 #
-# The language model of the other chapters, with rotary positions, and its twin with T5's own
-# relative ones: same sizes, data, seeds and steps. Both cut 15 % of the tokens out of docstrings,
-# in spans of three on average, and learn to restore them. The probe cuts spans of exactly three
-# tokens out of one tenth of a document's first 128 tokens at a time, on packages that were held
-# out. Accuracy is the share of their tokens that the model ranks first, given the target so far.
+# We compare the language model of the other chapters, which has rotary positions, with a twin that
+# has T5's relative positions and the same sizes, data, seeds and steps. In training, 15 % of the
+# tokens are cut out of docstrings, in spans of three on average, and the models learn to restore
+# them. The probe cuts spans of exactly three tokens out of one *window* at a time, a tenth of a
+# document's first 128 tokens, in packages that were held out. Accuracy is the share of these tokens
+# that the model ranks first, given the target so far.
 
 # %%
 from cde_studies.dwell.chain import Phase
@@ -66,11 +67,11 @@ phases = {
 }
 
 # %% [markdown]
-# Documents as written do not say the same things everywhere. Many of these docstrings begin with a
-# heading that is underlined with a row of equal signs, and any model restores a sign between its
-# like. So they are probed with their ten segments in random order too, in several draws. What
-# stands in a window is then more alike, though not the same: the first window begins with a segment
-# and the others need not, and an untrained model restores it a little better as well.
+# Documents as written differ in content from place to place. Many of these docstrings begin with a
+# heading underlined with a row of equal signs, and any model can restore an equal sign among
+# others. So they are also probed with their ten segments in random order, in several draws. The
+# windows then have more similar content, though not the same: only the first window always begins
+# where a segment begins, and even an untrained model restores it a little better.
 
 # %%
 from cde.models.encoder import load_tokenizer
@@ -141,11 +142,11 @@ results = page.experiment("span_corruption-accuracy", probe_all, key, recipe)
 # %% [markdown]
 # ## Accuracy by window
 #
-# Is any place restored better than the others? Means over documents; a faint band from the least
-# seed to the greatest. *Untrained* is the model before its first step. Dotted: one that always
-# names the commonest token of these texts, without reading; a model that does no better says
-# nothing about positions. As written, that token alone is right in a large part of the first
-# window.
+# Is any place restored better than the others? The lines are means over documents, with a faint
+# band from the lowest seed to the highest. *Untrained* is the model before its first step.
+# *Commonest token* always predicts the commonest token of these texts, without looking at the text;
+# a model that does no better tells us nothing about positions. In documents as written, that guess
+# alone is right for a large part of the first window.
 
 # %%
 MODELS = list(dict.fromkeys(results["model"]))
@@ -173,14 +174,15 @@ with plots.figure(1, 2, width=7.6, height=3.6, sharey=True) as (drawing, axes):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="Restoring spans by their place in the document; bands hold the seeds.",
+    caption="Accuracy of restoring spans, by their place in the document; bands span the seeds.",
     data=results[["model", "seed", "order", "window", "accuracy", "guessed"]],
     answers="Dwell Fig. 4",
     lead=True,
 )
 
 # %% [markdown]
-# *Less that of the untrained*: what training has added to the difference, on the same spans.
+# In the table, *less that of the untrained* is what training has added to the difference, on the
+# same spans.
 
 
 # %%
@@ -231,18 +233,18 @@ plots.table(pd.DataFrame([line(model, order) for order in ORDERS for model in MO
 # %% [markdown]
 # ## Verdict
 #
-# Differences of the first window to the last, Student's interval over seeds. The claims are on what
-# a model prefers, and are tested on shuffled segments. That was decided after a first run on
-# documents as written, whose first window an untrained model restores best too; as written they are
-# exploratory. So is what remains if the untrained model's difference on the same spans is taken
-# off, which rids the comparison of what happens to stand in the windows. Three seeds of four draws
-# had left the claim open by a hair. Two seeds and four draws were added after that look, and all
-# are counted.
+# The measure is the difference between the first window and the last, with Student's interval over
+# seeds. The claims are about what a model prefers, so they are tested on shuffled segments. That
+# was decided after a first run on documents as written, in which even an untrained model restores
+# the first window best; results as written are exploratory. A second exploratory result subtracts
+# the untrained model's difference on the same spans, which removes the effect of what the windows
+# happen to contain. Three seeds of four draws had narrowly left the claim undecided. Two seeds and
+# four draws were added after that look, and all are counted.
 #
-# A model that restores little has little to lose: it is a test only if all seeds restore 5 points
-# more than the commonest token would. The claims on T5-base need that model (`t5`); our own with
-# relative positions is exploratory. The bound of the claim is a quarter of what training adds to
-# the accuracy of the untrained model.
+# A model that restores little has little to lose, so it counts as a test only if the accuracy of
+# every seed is more than 5 points above that of the commonest token. The claims on T5-base need
+# that model (`t5`); our own with relative positions is exploratory. The bound of the claim is a
+# quarter of what training adds to the untrained model's accuracy.
 
 # %%
 UNIFORM, LATER = "dwell-fig4-uniform-accuracy", "dwell-fig4-t5-base-late"
@@ -273,24 +275,25 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 page.answer(
-    f"""On shuffled documents a language model restores
-    {page.mean_and_interval(100 * apart(ROTARY), 1)} points more in the first window than the last;
-    {100 * everywhere(ROTARY).mean():.0f} % of tokens in all."""
+    f"""On shuffled documents, the language model's accuracy in the first window minus the last is
+    {page.mean_and_interval(100 * apart(ROTARY), 1)} points; overall it restores
+    {100 * everywhere(ROTARY).mean():.0f} % of tokens."""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper's model continues T5-base on 8 billion tokens, up to 2,048 a document. At `laptop` a
-# small one begins from random layers over MiniLM's word embeddings and takes some hundred steps on
-# stretches of 128 tokens from anywhere in docstrings. It restores little beyond frequent words and
-# what stands beside the span. A bias that only a good language model has would not show.
+# The paper's model continues the training of T5-base on 8 billion tokens, up to 2,048 per document.
+# At `laptop` a small model begins from random layers over MiniLM's word embeddings and takes a few
+# hundred steps on stretches of 128 tokens from anywhere in docstrings. It restores little beyond
+# frequent words and the neighbours of the span. A bias that only a good language model has would
+# not show here.
 #
 # The probe is on the first 128 tokens. In each window the first span is marked by the first
-# sentinel. In training that mark stands early in a text, since spans are numbered in order, so that
-# late windows are a little unlike what training has shown. Shuffled segments are no text that
-# anyone would write, and a span beside a seam is harder to restore than one within a segment. Seams
-# are everywhere, but the very first token never stands behind one.
+# sentinel. In training that mark appears early in a text, because spans are numbered in order, so
+# late windows differ a little from what the model saw in training. Nobody would write text with
+# shuffled segments, and a span next to the seam between two segments is harder to restore than one
+# within a segment. Seams can be anywhere, but the very first token never follows one.
 #
 # ## Run it again
 

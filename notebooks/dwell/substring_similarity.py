@@ -5,10 +5,10 @@
 #
 # This page answers **Dwell Figs. 3 and 5, §4.3 and §4.4** {cite}`coelho2024dwell`. A document is
 # cut into ten segments of equally many tokens, and each segment's embedding is compared with the
-# whole document's. An embedding that holds all of its text alike is as near to the last segment as
-# to the first. The paper finds a decline from first to last after contrastive pre-training, with
-# decoder pooling and with average pooling, and none before it. It shows violins and prints no
-# numbers.
+# whole document's. An embedding that represents all parts of its text equally is as near to the
+# last segment as to the first. The paper finds a decline from first to last after contrastive
+# pre-training, with decoder pooling and with average pooling, and none before it. It shows violin
+# plots without numbers.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -46,22 +46,23 @@ settings
 # %% [markdown]
 # ## The models
 #
-# The paper's subject is a T5 with rotary positions that goes through three stages. Ours is the same
-# at a smaller size: `cde_studies.dwell.encoder_decoder`, trained by `cde_studies.dwell.recipe` on
-# docstrings. It is probed after the first stage (*language model*), after contrastive pre-training
-# on crops with either pooling (*crops*, *mean*), and after a first episode of fine-tuning
-# (*tuned*). Beside them stands MiniLM, a sentence encoder that others trained on a billion pairs,
-# with learned positions.
+# The paper studies a T5 with rotary positions that goes through three stages of training. Ours is
+# the same at a smaller size: `cde_studies.dwell.encoder_decoder`, trained by
+# `cde_studies.dwell.recipe` on docstrings. It is probed after the first stage (*language model*),
+# after contrastive pre-training on crops with either pooling (*crops*, *mean*), and after a first
+# episode of fine-tuning (*tuned*). They are compared with MiniLM, a sentence encoder with learned
+# positions that others trained on a billion pairs.
 #
-# *Decoder pooling*: the decoder makes one step, and its output is the embedding. A language model
-# has learned to begin every answer with the same mark at that step, whatever the text. So its
-# embeddings may all lie close together, with no room for a decline. It is therefore also probed
-# with the mean of its encoder's outputs (*language model, mean*). Each decline is also given as a
-# share of the room: the cosine of segments with their own document minus that with another
-# document.
+# *Decoder pooling* means that the decoder makes one step, and its output is the embedding. A
+# language model has learned to begin every answer with the same special token at that step,
+# whatever the text. So its embeddings may all lie close together, with no room for a decline. That
+# is why it is also probed with the mean of its encoder's outputs (*language model, mean*). Each
+# decline is also given as a share of the *room*: the cosine of segments with their own document
+# minus that with another document.
 #
-# Documents are docstrings of packages that no stage has seen, short enough for every model to read
-# whole. Segments begin and end at whole words, so that each has exactly its tokens of the document.
+# Documents are docstrings of packages that were not used in any stage, short enough for every model
+# to take whole. Segments begin and end at whole words, so that each has exactly the tokens that it
+# has in the document.
 
 # %%
 from cde_studies.dwell.readers import reader
@@ -83,10 +84,10 @@ def loaded(model, number):
 
 # %% [markdown]
 # A docstring begins with prose and may end with code, and a segment of prose can be nearer to the
-# whole for that alone. So each model is also probed on the same documents with their ten segments
-# in random order. There no kind of text has a place of its own, and a large decline is the model's
-# own doing. It is one random order, the same for all models; what stands first in it differs a
-# little from what stands last, and no interval holds that.
+# whole just because it is prose. So each model is also probed on the same documents with their ten
+# segments in random order. There no kind of text has a fixed place, so a large decline must come
+# from the model. There is only one random order, the same for all models. By chance the first
+# segments in it differ a little from the last ones, and the intervals do not include this.
 
 # %%
 import pandas as pd
@@ -129,10 +130,10 @@ results = page.experiment("substring_similarity-cosines", probe_all, key, recipe
 # %% [markdown]
 # ## Similarity by segment
 #
-# How near is each segment to its document? Means over documents and seeds; bands hold the middle
-# half of the documents. Left, documents as they are written; right, with their segments in random
-# order. What counts is the slope, and how steep it can be depends on the room that a model's space
-# leaves.
+# How near is each segment to its document? The lines are means over documents and seeds; the bands
+# cover the middle half of the documents. Left: documents as written. Right: with their segments in
+# random order. Look at the slope. How steep it can be depends on the room in the model's embedding
+# space.
 
 # %%
 from cde.intervals import Interval
@@ -157,8 +158,8 @@ with plots.figure(1, 2, width=7.6, height=3.8, sharey=True) as (drawing, axes):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="Similarity of a document with each of its segments; bands are the middle half of the "
-    "documents.",
+    caption="Similarity of a document with each of its segments; bands cover the middle half of "
+    "the documents.",
     data=results[["order", "model", "seed", "segment", "cosine", "q5", "q25", "q50", "q75", "q95"]],
     answers="Dwell Figs. 3 and 5",
 )
@@ -166,10 +167,11 @@ plots.show(
 # %% [markdown]
 # ## The decline
 #
-# First segment minus last, the mean over documents. Over seeds the interval is Student's; of a
-# single model it is a bootstrap over documents, which says nothing about other trainings. The
-# middle is the mean of segments 4 to 7: a bias towards the *start* shows against it too, and is
-# told from a mere difference between the two ends.
+# The decline is the cosine with the first segment minus that with the last, averaged over
+# documents. With several seeds the interval is Student's. For a single model it is a bootstrap over
+# documents, which says nothing about other training runs. *Middle* is the mean of segments 4 to 7:
+# a bias towards the *start* also appears as a difference from the middle, which distinguishes it
+# from a mere difference between the two ends.
 
 
 # %%
@@ -226,8 +228,8 @@ def line(model):
 plots.table(pd.DataFrame({model: line(model) for model in MODELS}).T.rename_axis("model"))
 
 # %% [markdown]
-# Which encoders are nearer to a document's beginning, and is it the text or the encoder? Left,
-# documents as they are written; right, the same with their segments in random order.
+# Which embeddings are nearer to a document's beginning, and is the text or the encoder the cause?
+# Left: documents as written. Right: the same with their segments in random order.
 
 # %%
 from cde.intervals import run_interval
@@ -263,8 +265,8 @@ with plots.figure(1, 2, width=7.6, height=2.8, sharex=True, sharey=True) as (dra
 plots.show(
     drawing,
     caption="How much nearer an embedding is to the first segment than to the last; intervals over "
-    f"{settings.seeds} seed(s), of MiniLM over documents. The paper draws a decline and prints no "
-    "number.",
+    f"{settings.seeds} seed(s), for MiniLM over documents. The paper draws a decline without "
+    "numbers.",
     data=charts.interval_table(declines, ["order", "model"], "decline"),
     answers="Dwell Figs. 3 and 5",
     lead=True,
@@ -273,15 +275,15 @@ plots.show(
 # %% [markdown]
 # ## Verdict
 #
-# As written, documents decline before any contrastive training, whatever the encoder, so that the
-# decline as such says nothing of the model. The claims on what contrastive pre-training and
-# fine-tuning do are tested on shuffled segments, as differences from the encoder before them, same
-# seed and same orders. {doc}`training_stages` has these chains: pretrained layers with new
-# positions, that find half as much as BM25. The encoder–decoder, documents as written and MiniLM
-# are exploratory there. Average pooling is tested with the encoder–decoder. That there is no
-# decline before contrastive training says little where the room is small, so that this claim is
-# about the share of the room. The pretrained layers had been an embedder's before, and are
-# exploratory there.
+# On documents as written, the cosine declines before any contrastive training, whatever the
+# encoder, so the decline alone says nothing about the model. The claims about contrastive
+# pre-training and fine-tuning are therefore tested on shuffled segments, as differences from the
+# encoder before that stage, with the same seed and the same orders. {doc}`training_stages` has the
+# chains for this: pretrained layers with new positions that score at least half as high as BM25.
+# For these claims the encoder–decoder, documents as written and MiniLM are exploratory. Average
+# pooling is tested with the encoder–decoder. Finding no decline before contrastive training means
+# little if the room is small, so this claim is about the share of the room. For it, the pretrained
+# layers are exploratory, because they had already been trained as an embedder.
 
 # %%
 from cde_book import gates
@@ -334,26 +336,27 @@ claims.measure(FALLS, declines[WRITTEN, MINILM], f"MiniLM; {what}", "exploratory
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-minilm, crops = f"MiniLM's difference of first and last is {shown(MINILM, SHUFFLED)}", ""
+minilm = f"MiniLM's first-segment minus last-segment cosine is {shown(MINILM, SHUFFLED)}"
+crops = ""
 if FALLS in added:
-    crops = f"""crops change the cosine with the first segment minus that with the last by
+    crops = f"""training on crops changes the first-segment minus last-segment cosine by
     {claims.shown(added[FALLS], 4)}; """
-    minilm = f"MiniLM's is {shown(MINILM, SHUFFLED)}"
-page.answer(f"On shuffled segments {crops}{minilm}.")
+    minilm = f"for MiniLM this difference is {shown(MINILM, SHUFFLED)}"
+page.answer(f"With segments shuffled, {crops}{minilm}.")
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper's model is T5-base, continued on 8 billion tokens of web documents of up to 2,048
-# tokens. At `laptop` ours has two layers over MiniLM's word embeddings, learns from some thousands
-# of docstrings for some hundreds of steps, and is probed on docstrings of a few hundred tokens.
-# The chain of pretrained layers begins with MiniLM's, which had been an embedder's, and gives them
-# new positions; it is no encoder–decoder, and takes the mean over tokens.
-# Docstrings are not written like news. A summary leads, but parameters, notes and examples follow
-# in an order of their own, and a first segment of prose differs from a last one of code whatever
-# the encoder. Shuffled segments take that out of the probe, and are no text that anyone would
-# write; the training still sees documents as written, except in the chapter on context and
-# position.
+# The paper's model is T5-base, whose training is continued on 8 billion tokens of web documents of
+# up to 2,048 tokens. At `laptop` ours has two layers over MiniLM's word embeddings, learns from
+# some thousands of docstrings for some hundreds of steps, and is probed on docstrings of a few
+# hundred tokens. The chain of pretrained layers begins with those of MiniLM, which had already been
+# trained as an embedder, and gives them new positions. It is an encoder without a decoder, and its
+# embedding is the mean over tokens. Docstrings are not written like news: a summary comes first,
+# but parameters, notes and examples follow in an order of their own, and a first segment of prose
+# differs from a last one of code whatever the encoder. Shuffling removes that from the probe,
+# although nobody would write such a text. Training still uses documents as written, except in the
+# chapter on context and position.
 #
 # ## Run it again
 

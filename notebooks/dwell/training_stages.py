@@ -4,12 +4,13 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **Dwell Table 5, appendix A.2, and §4.4** {cite}`coelho2024dwell`. A T5 with new
-# rotary positions goes through language modelling, contrastive pre-training on crops, and episodes
-# of fine-tuning with hard negatives that are mined anew before each. The paper leaves stages out:
-# MRR is 0.177 with one episode and nothing before it, 0.350 after language modelling, 0.372 after
-# both, and 0.414 after four episodes. Where the bias towards the beginning comes from it infers
-# from figures of single models; this page measures it at the end of every chain. Its chains begin
-# with pretrained layers of MiniLM that get new positions, as the paper's T5 does.
+# rotary positions goes through language modelling, contrastive pre-training on crops, and
+# *episodes* of fine-tuning with hard negatives that are mined again before each. The paper also
+# trains without some of these stages: MRR is 0.177 with one episode and nothing before it, 0.350
+# with language modelling before it, 0.372 with both stages before it, and 0.414 with four episodes.
+# It infers from figures of single models where the bias towards the beginning comes from; this page
+# measures the bias at the end of every chain of stages. The chains begin with pretrained layers of
+# MiniLM that get new positions, as the paper's T5 does.
 
 # %%
 import pandas as pd
@@ -61,12 +62,13 @@ settings
 # %% [markdown]
 # ## Chains
 #
-# Each line of the table is a chain of stages (`cde_studies.dwell.pretrained_stages`). All of a seed
-# begin with the same weights: the first layers of MiniLM, whose position embeddings were drawn
-# anew. *Masked modelling* is BERT's task: name the tokens that a document lacks. *Crops* are pairs
-# of two random crops of a document. An *episode* takes docstrings' summaries as queries and their
-# bodies as documents. Before the first episode the hard negatives come from MiniLM, before each
-# later one from the encoder itself (ANCE). Each episode sees other batches.
+# Each line of the table is a chain of stages (`cde_studies.dwell.pretrained_stages`). All chains of
+# a seed begin with the same weights: the first layers of MiniLM, with new random position
+# embeddings. *Masked modelling* is BERT's task: predict the tokens that were removed from a
+# document. *Crops* are pairs of two random crops of a document. An *episode* takes docstrings'
+# summaries as queries and their bodies as documents. For the first episode the hard negatives come
+# from MiniLM, for each later one from the encoder itself (ANCE). Each episode has different
+# batches.
 
 # %%
 changed = {name: getattr(settings, name) for name in dwell.PARAMETERS}
@@ -79,11 +81,12 @@ TUNED, AGAIN = "masked, crops, tuned", "masked, crops, tuned again"
 COMPARED = (ALONE, NO_CROPS, TUNED, AGAIN)
 
 # %% [markdown]
-# Searched are docstrings of packages that were held out. MRR@100 is the mean over queries of one
-# over the rank of the relevant document. The bias is measured in two ways. One is by how much
-# nearer a document's embedding is to its first tenth than to its last. The other is by how much
-# better a passage is found at the first three of ten places in its document than at the last three
-# (see {doc}`passage_position`). *Own positions* are the same layers as they were, before any stage.
+# The collection has docstrings of packages that were held out. MRR@100 is the mean over queries of
+# the reciprocal rank of the relevant document. The bias is measured in two ways: by how much nearer
+# a document's embedding is to its first tenth than to its last, and by how much better a passage is
+# found at the first three of ten places in its document than at the last three (see
+# {doc}`passage_position`). *Own positions* are the same layers with MiniLM's own positions, before
+# any stage.
 
 # %%
 from cde_studies.dwell.cures import thirds
@@ -114,8 +117,8 @@ def apart(one, other, column):
 # %% [markdown]
 # ## The table
 #
-# On held-out docstrings by their summaries, and of passages in their documents as written: means
-# and standard deviations over seeds.
+# How well does each chain find held-out docstrings from their summaries, and passages in documents
+# as written? The table gives means and standard deviations over seeds.
 
 # %%
 PAPER = {ALONE: "0.177", NO_CROPS: "0.350", TUNED: "0.372", AGAIN: "0.414 (4 episodes)"}
@@ -137,12 +140,13 @@ lines = {chain: quality(chain) for chain in listed}
 plots.table(pd.DataFrame(lines).T.rename_axis("stages"))
 
 # %% [markdown]
-# The bias, with Student's intervals over seeds. The decline in cosine also as a share of the
-# *room*, the cosine of segments with their own document minus that with another, and on the same
-# documents with their segments in random order. That is one order, the same for all: what stands
-# first in it differs from what stands last by chance, and no interval holds that. *Beginning minus
-# end* is NDCG@10 with the passage at the first three places minus the last three. The index is one
-# less the smallest over the largest third {cite}`zeng2025empirical`.
+# The next table gives the bias, with Student's intervals over seeds. The decline in cosine is also
+# given as a share of the *room* (the cosine of segments with their own document minus that with
+# another), and on the same documents with their segments in random order. There is only one such
+# order, the same for all. Its first segments differ from its last ones by chance, and the intervals
+# do not include this. *Beginning minus end* is NDCG@10 with the passage at the first three places
+# minus the last three. The position sensitivity *index* is 1 minus the ratio of the smallest to the
+# largest of the three thirds {cite}`zeng2025empirical`.
 
 
 # %%
@@ -161,8 +165,8 @@ lines = {chain: bias(chain) for chain in listed if chain != "BM25"}
 plots.table(pd.DataFrame(lines).T.rename_axis("stages"))
 
 # %% [markdown]
-# Do chains that find more also prefer the beginning more? Left by the text's segments, right by the
-# place of the passage.
+# Do chains that score higher also prefer the beginning more? On the left the preference is measured
+# by the segments of a text, on the right by the place of the passage.
 
 # %%
 LABELS = {"decline, shuffled": "cosine, first minus last, shuffled", "lean": "NDCG@10, start − end"}
@@ -187,10 +191,11 @@ plots.show(
 # %% [markdown]
 # ## What each stage adds to the bias
 #
-# A docstring's first tenth differs from its last whatever the encoder: the decline as written is
-# there before any contrastive training. So the segments are put in random order, several times, and
-# each stage is compared with the one before, same seed against same seed, same orders. These are
-# seeds that no table above has. In its one order every stage seemed to add to the bias.
+# A docstring's first tenth differs from its last whatever the encoder, so documents as written show
+# a decline before any contrastive training. Here the segments are therefore put in several random
+# orders, and each stage is compared with the one before, with the same seeds and the same orders.
+# These seeds are not in the tables above. In the single order above, every stage seemed to add to
+# the bias.
 
 # %%
 from cde_studies.dwell.pretrained_stages import rows_of_orders
@@ -226,8 +231,8 @@ with plots.figure(width=6.8, height=2.6) as (drawn, axis):
 # %% tags=["hide-input"]
 plots.show(
     drawn,
-    caption="What each stage adds to the lean to the beginning, on shuffled segments; intervals "
-    "over other seeds and other orders. The paper draws the lean and prints no number.",
+    caption="What each stage adds to the preference for the beginning, on shuffled segments; "
+    "intervals over seeds and orders. The paper draws the preference without numbers.",
     data=charts.interval_table(
         {(name,): one for name, one in by_stage.items()}, ["stage"], "decline"
     ),
@@ -235,8 +240,8 @@ plots.show(
 )
 
 # %% [markdown]
-# How much hangs on the order? What crops and an episode add in each order, the mean over seeds. One
-# order alone, with as many seeds as one likes, would have told another story.
+# How much depends on the order? The table shows what crops and an episode add in each order,
+# averaged over seeds. A single order could have misled us, however many seeds we had used.
 
 # %%
 each = pd.DataFrame(
@@ -247,9 +252,9 @@ plots.table(each.T.round(4).rename_axis("order"))
 # %% [markdown]
 # ## The encoder–decoder of random layers
 #
-# The paper's architecture, which begins at random here: random layers over MiniLM's word embeddings
-# (`cde_studies.dwell.recipe`). In minutes it learns to find little, so that it is exploratory. The
-# columns are those above; *lost* is the MRR@100 lost by moving the passage to places 2 to 10.
+# This is the paper's architecture, but it begins with random layers over MiniLM's word embeddings
+# (`cde_studies.dwell.recipe`). After minutes of training its scores are low, so it is exploratory.
+# The columns are those above; *lost* is the MRR@100 lost by moving the passage to places 2 to 10.
 
 # %%
 from cde.retrieval import evaluate
@@ -330,14 +335,15 @@ plots.table(pd.DataFrame(lines).T.rename_axis("after"))
 # %% [markdown]
 # ## Verdict
 #
-# Differences of chains with the same seed; Student's interval over seeds. Five seeds had left Table
-# 5 open, and five more were trained to decide it. Seeds added until an interval leaves nought find
-# something too often. So the new five test, and all ten are exploratory. Each compared encoder must
-# find half as much as BM25, but for the one before crops: masked modelling alone makes no
-# retriever, in the paper neither. Where the bias comes from is tested on shuffled segments of the
-# further seeds: crops minus masked modelling. As written, the decline is there before any
-# contrastive training, so that it says nothing of a stage; it is exploratory. A wider space alone
-# can make any decline grow, so that the share of the room stands beside it.
+# The measures are differences between chains with the same seed, with Student's interval over
+# seeds. Five seeds had left Table 5 undecided, and five more were trained to decide it. But whoever
+# adds seeds until an interval excludes zero claims an effect too often. So only the new five count
+# as a test, and all ten together are exploratory. Each compared encoder must score at least half as
+# high as BM25, except the one before crops: masked modelling alone does not make a retriever, nor
+# does it in the paper. The origin of the bias is tested on shuffled segments with the further
+# seeds: crops minus masked modelling. On documents as written, the decline exists before any
+# contrastive training, so it says nothing about a stage and is exploratory. If embeddings merely
+# spread out, any decline grows, so we also give its share of the room.
 
 # %%
 from cde_book import gates
@@ -409,7 +415,8 @@ gates.show(readings)
 claims.verdicts()
 
 # %% [markdown]
-# What does each stage add to quality? Each line is one stage more, hollow diamonds are the paper's.
+# What does each stage add to quality? Each line adds one stage; hollow diamonds are the paper's
+# values.
 
 # %%
 STAGES = {
@@ -427,7 +434,7 @@ with plots.figure(width=6.8, height=2.6) as (drawing, axis):
 plots.show(
     drawing,
     caption="What each stage adds to MRR@100, with intervals over seeds. The paper's models and "
-    "data are others, and its last line has four episodes.",
+    "data are different, and its last line has four episodes.",
     data=pd.DataFrame(
         [
             {
@@ -457,38 +464,41 @@ page.in_numbers(
 
 # %% tags=["hide-cell"]
 page.answer(
-    f"""Language modelling before fine-tuning adds {claims.shown(of_stage[LM_HELPS], 2)} to
-    MRR@100; training on crops changes the lean to the beginning by {added_by_crops}."""
+    f"""Language modelling before fine-tuning changes MRR@100 by
+    {claims.shown(of_stage[LM_HELPS], 2)}; training on crops changes the preference for the
+    beginning by {added_by_crops} in cosine."""
 )
 
 # %% [markdown]
 # ## What this teaches
 #
-# A lean to the beginning that is measured on documents in one order, written or shuffled once, is
-# for a good part that order's. In one random order crops had added to it in each of ten seeds; over
-# ten orders they add nothing visible, while an episode of fine-tuning does (exploratory). More
-# seeds would not have told, more orders did. {doc}`cure_for_dwelling` asks another cause, where the
-# passages of training stand, and finds an effect that is larger by far. The two do not disagree:
-# crops are drawn from anywhere in a document, so that training with them has no such place.
+# If a preference for the beginning is measured on documents in only one order, whether written or
+# shuffled once, a good part of it comes from that order. In one random order crops had added to it
+# in each of ten seeds. Over ten orders we saw no effect of crops, while an episode of fine-tuning
+# does add to it (exploratory). More seeds would not have shown this; more orders did.
+# {doc}`cure_for_dwelling` examines another cause, the place of the passages in training, and finds
+# a far larger effect. The two results agree: crops are drawn from anywhere in a document, so
+# training with them favours no place.
 #
 # ## What differs from the paper's setting
 #
 # In the paper the model begins as T5-base and gets new rotary positions. Ours are the first layers
-# of MiniLM, whose learned positions are drawn anew. MiniLM was trained as an embedder before, on a
-# billion pairs of others, so that "nothing before it" knows already what makes two texts alike; and
-# a mean over tokens finds much without any positions. The paper's T5 had never been an embedder.
-# Its language modelling is span corruption by a decoder, ours masked modelling by the encoder.
+# of MiniLM, whose learned positions are replaced by random ones. MiniLM had already been trained as
+# an embedder by others, on a billion pairs, so even the chain with "nothing before it" starts with
+# knowledge of what makes two texts similar; and a mean over tokens retrieves well without any
+# positions. The paper's T5 had never been an embedder. Its language modelling is span corruption by
+# a decoder, ours masked modelling by the encoder.
 #
-# Language modelling lasts some hundred steps instead of 49,152, crops as long instead of an epoch
-# of MS MARCO, and an episode half as long instead of two epochs. At `laptop` the longest chain has
-# three episodes, not four. There is one hard negative a query, the nearest document that scores
-# below the labelled one; the paper samples nine, and names no such limit. Our contrastive stages
-# have temperature 0.02 (the paper gives none) and do not clip gradients; the learning rate starts
-# anew in each stage. A first record with a third of the steps and fewer stood below the gate. Then
-# the steps of crops were chosen by the MRR of a seed (10) on which no claim on MRR is tested; its
-# bias had not been looked at before it became one of those that test the bias. Fine-tuning teaches
-# that a summary finds its docstring, and a docstring's own words often repeat the summary early:
-# that data may teach a bias, as the paper supposes of MS MARCO.
+# Language modelling lasts a few hundred steps instead of 49,152, training on crops as long instead
+# of an epoch of MS MARCO, and an episode half as long instead of two epochs. At `laptop` the
+# longest chain has three episodes, not four. Each query has one hard negative, the nearest document
+# that scores below the labelled one; the paper samples nine, and mentions no such limit. Our
+# contrastive stages have temperature 0.02 (the paper gives none) and do not clip gradients; the
+# learning rate starts again in each stage. A first record with at most a third of the steps failed
+# the gate. The steps of crops were then chosen by the MRR of one seed (10), which is not used to
+# test any claim on MRR. It is one of the seeds that test the bias, but its bias had not been looked
+# at before. Fine-tuning teaches that a summary finds its docstring, and a docstring often repeats
+# the summary early. Such data may teach a bias, as the paper supposes of MS MARCO.
 #
 # The encoder–decoder begins with random layers over MiniLM's word embeddings. Its learning rates
 # were chosen by the MRR of the first seed on the searched packages.

@@ -1,13 +1,13 @@
 # %% [markdown]
-# # Does an encoder that reads its corpus keep what the paper promises of it?
+# # How is the contextual encoder built, and do its stated properties hold?
 #
 # *The answer stands in the last cells, and here on the rendered page.*
 #
-# This page answers **CDE Fig. 1, §4.2 and §10.4** {cite}`morris2024contextual`: the model is drawn,
-# and each property that the paper states of it is measured on `cde.ContextualEncoder`. Nothing here
-# is trained: what training makes of the architecture is the subject of later chapters. Beyond the
-# paper, the page shows what its published code adds without saying so, and where the three
-# published forward passes part.
+# This page answers **CDE Fig. 1, §4.2 and §10.4** {cite}`morris2024contextual`. It draws the model
+# and measures each property that the paper states of it on `cde.ContextualEncoder`. Nothing is
+# trained here; later chapters show what training makes of the architecture. Beyond the paper, the
+# page shows what its published code adds without saying so, and where the three published forward
+# passes differ.
 
 # %%
 from cde_book import charts, claims, page, plots, sketches
@@ -52,14 +52,14 @@ settings
 # ## The model
 #
 # A first transformer, $M_1$, embeds $J$ documents of the corpus, once. A second one, $M_2$, takes
-# their vectors as if they were tokens, in front of the tokens of a text (Eqs. 5 and 6), and the
-# mean over the *text's* tokens is the embedding:
+# their vectors as if they were tokens, placed before the tokens of a text (Eqs. 5 and 6). The mean
+# over the *text's* tokens is the embedding:
 #
 # $$\phi(d'; D) = M_2(M_1(d^1), \dots, M_1(d^J), E(d'_1), \dots, E(d'_T))$$
 #
-# Queries go the same way, through the same two transformers. The paper lets every token attend to
-# every other (`full`). We add a second pattern, `cached`: context tokens attend to context tokens
-# alone, so that their keys and values are the same for every text and are computed once.
+# Queries go through the same two transformers. The paper lets every token attend to every other
+# (`full`). We add a second pattern, `cached`, in which context tokens attend only to context
+# tokens. Their keys and values are then the same for every text, so they are computed only once.
 
 # %%
 drawing, pairs_seen = sketches.contextual_model(context=4, text=6)
@@ -72,7 +72,7 @@ plots.show(
         "text's token embeddings through the second, and the mean over the text's tokens comes "
         "out. Right, two grids of which token attends to which: all "
         f"{pairs_seen['full'].sum()} pairs in the full pattern; in the cached one "
-        f"{pairs_seen['cached'].sum()}, without those in which a context token looks at the text."
+        f"{pairs_seen['cached'].sum()}, without those in which a context token attends to the text."
     ),
     caption="The two-stage model, and which tokens attend to which in its two patterns. Orange: "
     "context; blue: text.",
@@ -83,8 +83,8 @@ plots.show(
 # %% [markdown]
 # ## Texts, corpora and encoders
 #
-# Both stages start from MiniLM. What tests a property is computed in float32; the retrieval
-# experiments take bfloat16 where that is fast.
+# Both stages start from MiniLM. Tests of a property are computed in float32; the retrieval
+# experiments use bfloat16 where that is fast.
 
 # %%
 import numpy as np
@@ -115,15 +115,16 @@ plots.table(parts.assign(parameters=parts["parameters"].map("{:,}".format)))
 # %% [markdown]
 # ## The order of the context
 #
-# Documents of a corpus have no order, so context tokens get no positions (§10.4). MiniLM adds
-# learned positions to the embeddings, and here to none of the context's. NomicBERT and ModernBERT
-# rotate queries and keys in every layer, and here context tokens stand at position 0, where the
-# rotation is the identity. The paper zeroes these tokens and adds them back behind: for the step of
-# attention, says its text, and for that of rotation alone, says its supplement, which comes to the
-# same as here. ModernBERT's local layers see a window of neighbours; context
-# tokens are outside every window and seen by all. NomicBERT and ModernBERT run with random weights
-# of a small size here: the property is the architecture's. As a control, the *text's* tokens are
-# permuted as well, which has to make a difference.
+# Documents of a corpus have no order, so context tokens get no positions (§10.4). How this is done
+# depends on the backbone. MiniLM adds learned positions to the embeddings; here it adds none to
+# those of the context. NomicBERT and ModernBERT rotate queries and keys in every layer; here
+# context tokens have position 0, where the rotation is the identity. The paper zeroes these tokens
+# and adds them back afterwards: around the attention step according to its text, around the
+# rotation alone according to its supplement, which amounts to what we do. ModernBERT's local layers
+# see a window of neighbours; context tokens are outside every window and seen by all tokens.
+# NomicBERT and ModernBERT run here as small models with random weights, because the property
+# belongs to the architecture. As a control, the *text's* tokens are permuted as well, which has to
+# make a difference.
 
 # %%
 text, context = (properties.token_ids(bare, some) for some in (sample, context_texts))
@@ -134,14 +135,16 @@ changed = order_changes.groupby(["backbone", "attention"], sort=False).max()
 plots.table(changed.map("{:.1e}".format).reset_index())
 
 # %% [markdown]
-# What is left in the column of the permuted context is the rounding of sums taken in another order.
+# The small values left in the column of the permuted context are rounding, because sums are taken
+# in another order.
 #
 # ## Without a corpus
 #
 # In training, each context token is replaced by a null token $v_\varnothing$ with probability
-# 0.005, so that at test time a model without a corpus can put it in all places. Then no corpus can
-# reach the embedding, whichever was drawn. This holds by construction; here the code is checked.
-# How good a bi-encoder such a model is depends on its training; the table of parts shows it before.
+# 0.005. At test time, a model without a corpus can therefore put the null token in all places. Then
+# no corpus can influence the embedding, whichever was drawn. This holds by construction, so we only
+# check the code. How good such a model is as a bi-encoder depends on its training; the table of
+# parts below shows its scores before training.
 
 # %%
 contexts = {name: properties.token_ids(bare, some[:J]) for name, some in corpus.items()}
@@ -149,8 +152,9 @@ null_changes = properties.null_changes(arms, text, contexts)
 print(f"largest change of a coordinate: {null_changes['change'].max():.1e}")
 
 # %% [markdown]
-# The control is that a real context does reach it. Cosines of the same texts' embeddings, in the
-# context of their own corpus and otherwise (means over texts, 95 % intervals):
+# As a control, a real context should change the embedding. The table has cosines between embeddings
+# of the same texts, in the context of their own corpus and otherwise (means over texts, 95 %
+# intervals):
 
 
 # %%
@@ -171,11 +175,11 @@ rows = pd.DataFrame({"cosine": {name: str(cosine) for name, cosine in cosines.it
 plots.table(rows.rename_axis(f"a text in the context of {home}, against the same text"))
 
 # %% [markdown]
-# ## Shared between queries and documents, and no larger
+# ## One encoder for queries and documents, with embeddings of the same size
 #
-# Queries and documents go through the same two stages; only a prefix tells them apart (§10.7). So a
-# text embedded as a query equals the same text with the prefix written before it, embedded as a
-# document. The embedding is as long as that of its backbone alone.
+# Queries and documents go through the same two stages; only a prefix tells them apart (§10.7). So
+# embedding a text as a query gives the same vector as writing the prefix before the text and
+# embedding it as a document. The embedding has as many dimensions as that of its backbone alone.
 
 # %%
 models["full"].config.query_prefix = "query: "
@@ -184,18 +188,18 @@ as_document = encoder.encode_documents(["query: " + one for one in sample])
 models["full"].config.query_prefix = ""
 apart = np.abs(as_query - as_document).max()
 size_ratio = as_document.shape[1] / plain.shape[1]
-print(f"largest difference of a query and, with the prefix written out, a document: {apart}")
+print(f"largest difference between a query and a document with the prefix: {apart}")
 print(f"dimensions: {as_document.shape[1]}, of the bi-encoder {plain.shape[1]}; ratio {size_ratio}")
 
 # %% [markdown]
 # ## Any number of context documents
 #
 # The published file for cde-small-v1 refuses fewer context documents than it was trained with, and
-# leaves out what exceeds them. Nothing in the architecture asks for either. Where there are fewer,
-# the context may simply be shorter, or be filled up with null tokens; the latter keeps the length
-# of the sequence as in training. How far do the two carry the embedding from that with the full
-# context? (The null token is untrained here, a small random vector; the figure shows the first
-# eight texts.)
+# leaves out any beyond that number. Nothing in the architecture requires either. With fewer
+# documents, the context can simply be shorter, or be filled up with null tokens, which keeps the
+# sequence as long as in training. How far does each of the two move the embedding away from the one
+# with the full context? (The null token is untrained here, a small random vector; the figure shows
+# the first eight texts.)
 
 # %%
 full_context = torch.from_numpy(models["full"].embed_context(context_texts)).to(bare.device)
@@ -215,30 +219,31 @@ with plots.figure(1, 2, width=7.6, height=3.2, sharey=True) as (drawing, axes):
         axis.set_xscale("symlog", base=2, linthresh=1)
         axis.set_xticks(sizes, [str(size) for size in sizes])
         axis.set(title=pattern, xlabel="context documents")
-    axes[0].set_ylabel(f"cosine to that with {len(context_texts)}")
+    axes[0].set_ylabel(f"cosine to embedding with {len(context_texts)}")
     axes[1].legend()
 
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption=f"Fewer context documents; means over {settings.draws} draws, bands from the least to "
-    "the greatest.",
+    caption="Cosine to the embedding with the full context, for fewer context documents: means "
+    f"over {settings.draws} draws, with bands from the lowest to the highest.",
     data=summary,
 )
 
 # %% [markdown]
 # ## The parts that the paper does not mention
 #
-# The authors' code has three parts more. (Their trained weights are not at hand offline, so what
-# training makes of the parts cannot be seen here.) The first is two linear layers behind the
+# The authors' code has three more parts. (Their trained weights are not available offline, so we
+# cannot see here what training makes of these parts.) The first is two linear layers after the
 # pooling of $M_1$. The second is eight *soft prompt* tokens between context and text, which a
-# two-layer network makes from a constant. The third is two linear layers behind the pooling of
+# two-layer network makes from a constant. The third is two linear layers after the pooling of
 # $M_2$, with a residual connection in the training code and without one in the self-contained file
 # that was written for the Hub.
 #
-# Here each is added, freshly initialised, to the pretrained model: what it costs, and what it does
-# to retrieval before any training. That tells whoever starts from a pretrained transformer, as the
-# paper does, how far each part throws it back. (One seed of each part; intervals are over queries.)
+# Here each part is added, freshly initialised, to the pretrained model. The table shows how many
+# parameters it adds and what it does to retrieval before any training. For anyone who starts from a
+# pretrained transformer, as the paper does, this is how far each part sets the model back at first.
+# (One seed of each part; intervals are over queries.)
 
 # %%
 BARE, NONE = "bi-encoder, without context", "none (the paper's description)"
@@ -284,9 +289,9 @@ def line(part):
 plots.table(pd.DataFrame({part: line(part) for part in PARTS}).T.rename_axis("part added"))
 
 # %% [markdown]
-# The soft prompt is the same for every text: a network of several million numbers (at the published
-# size of 768 dimensions) whose whole effect is 8 × 768 of them. Once trained, a table of the eight
-# vectors does the same:
+# The soft prompt is the same for every text. A network of several million parameters (at the
+# published size of 768 dimensions) computes it, but its whole effect is 8 × 768 numbers. Once
+# trained, a table of the eight vectors does the same:
 
 # %%
 D = 768
@@ -305,21 +310,22 @@ plots.table(pd.DataFrame({"numbers, published size": rows}).rename_axis("part"))
 # The weights of cde-small-v1 can be run by two programs of the same authors, which disagree. One is
 # the training code (`train`). The other is a self-contained file of the same repository, written
 # for the Hub (`hub`; whether the Hub's copy is identical could not be checked offline).
-# cde-small-v2 (`v2`) is ModernBERT under the training code. All three load here by
+# cde-small-v2 (`v2`) is ModernBERT under the training code. All three load here with
 # `ContextualEncoder.from_pretrained(folder, variant=…)`. The tests compare them with the authors'
-# outputs on small random weights: equal to 1e-5 with attention computed step by step (`eager`), to
-# 2e-5 with torch's fused kernel. Where they part, from the table that the code itself runs by:
+# outputs on small random weights: they are equal to 1e-5 with attention computed step by step
+# (`eager`), and to 2e-5 with torch's fused kernel. The table that our code itself uses shows where
+# they differ:
 
 # %%
 rows = {name: vars(variant) for name, variant in VARIANTS.items()}
 plots.table(pd.DataFrame(rows).map(str).rename_axis(""))
 
 # %% [markdown]
-# The most consequential is `rotary`. In the `hub` file, queries and keys come to the rotary
-# function with heads and tokens exchanged, so that each is turned by the index of its *attention
-# head*. All text tokens of a head are turned alike, which cancels out between them: the model
-# cannot tell one order of words from another. The same weights under the training code can.
-# Measured with the same random weights in each pass (or those in `published`):
+# The most consequential difference is `rotary`. In the `hub` file, queries and keys reach the
+# rotary function with heads and tokens exchanged, so each is rotated by the index of its *attention
+# head*. All text tokens of a head are rotated alike, which cancels out between them, so the model
+# cannot tell one order of words from another. The same weights under the training code can. The
+# table measures this with the same random weights in each pass (or those in `published`):
 
 # %%
 changes, vectors = {}, {}
@@ -333,18 +339,18 @@ rows = pd.DataFrame(changes).T.map("{:.1e}".format).replace("nan", "refused")
 plots.table(rows.rename_axis("largest change of a coordinate").reset_index())
 
 # %% [markdown]
-# `train` and `v2` count text positions from the start of the whole sequence, so that a shorter
-# context moves the text. In `train`, positions below the number of context tokens that the model
-# was made for count as 0. So a shorter context also takes the positions of the first text tokens
-# away. `hub` refuses a shorter context. Our default fills a short context of a published model by
-# repeating documents (its authors draw the whole context with replacement). `v2` leaves
-# ModernBERT's own positions on: the order of its context matters.
+# `train` and `v2` count text positions from the start of the whole sequence, so a shorter context
+# shifts the text. In `train`, positions below the number of context tokens that the model was made
+# for count as 0, so a shorter context also removes the positions of the first text tokens. `hub`
+# refuses a shorter context. By default we fill a short context of a published model by repeating
+# documents (its authors draw the whole context with replacement). `v2` keeps ModernBERT's own
+# positions, so the order of its context matters.
 #
 # ## What context costs
 #
-# Time of one batch of full-length texts through the second stage, in float32, on this machine, as a
-# multiple of that of the same backbone without context. For `cached`, it is the time after the
-# context's keys and values have been computed, which happens once a corpus.
+# The table gives the time of one batch of full-length texts through the second stage, in float32 on
+# this machine, as a multiple of the time of the same backbone without context. For `cached`, it is
+# the time after the context's keys and values have been computed, which happens once per corpus.
 # (`benchmarks/encode.py` measures more sizes, bfloat16, memory, and a loop as in the authors'
 # README.)
 
@@ -361,8 +367,8 @@ plots.table(rows.rename_axis(read))
 # ## Verdict
 #
 # The first two claims are tested on each backbone and pattern. The number given is the largest
-# change of any coordinate, as its mean over draws of the order (first claim) or over corpora
-# (second), with the interval of that mean.
+# change of any coordinate, averaged over draws of the order (first claim) or over corpora (second),
+# with the interval of that mean.
 
 # %%
 ORDER, NO_CORPUS = "cde-s42-context-order", "cde-s42-null-context"
@@ -377,20 +383,20 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 page.answer(
-    f"""Permuting the context documents moves no coordinate by more than
-    {changed["context permuted"].max():.0e}; reading them costs {times.median()["full"]:.1f} times a
-    bi-encoder's time."""
+    f"""Permuting the context documents changes no embedding coordinate by more than
+    {changed["context permuted"].max():.0e}; encoding in context takes
+    {times.median()["full"]:.1f} times a bi-encoder's time."""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
 # The paper's stages are NomicBERT with 12 layers (six in its small setting) and read 512 context
-# documents and 512 tokens; ours start from MiniLM and are smaller. The properties tested here are
-# the architecture's and do not depend on size. The numbers on retrieval and on fewer documents are
-# those of an untrained composition of two pretrained parts, and say nothing about the trained
-# model. The pattern `cached` is ours. The paper's text on positions describes zeroing and a
-# residual; its code rotates context tokens by nothing, as we do.
+# documents and 512 tokens; ours start from MiniLM and are smaller. The properties tested here
+# belong to the architecture and do not depend on size. The numbers on retrieval and on fewer
+# documents come from an untrained combination of two pretrained parts, so they say nothing about
+# the trained model. The pattern `cached` is ours. For positions, the paper's text describes zeroing
+# and a residual; its code leaves context tokens unrotated, as we do.
 #
 # ## Run it again
 

@@ -4,11 +4,11 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page tests what **CDE §4.2** {cite}`morris2024contextual` asks of its architecture: that a
-# model which sees documents of a corpus can learn the corpus' statistics. On real text the paper's
-# encoder may be better for many reasons. So this page takes the idea alone: a game in which nothing
-# but the corpus tells which words matter. It is the positive control of the chapters of results.
-# Where reading the context brings nothing there, this page says whether the machinery could have
-# read.
+# model which sees documents of a corpus can learn the corpus' statistics. An encoder *reads* its
+# corpus if it uses such documents, its *context*, to embed a text. On real text the paper's encoder
+# may be better for many reasons, so this page isolates the idea in a synthetic game, in which only
+# the corpus tells which words matter. The game is the positive control for the chapters of results:
+# where the context brings no gain there, this page says whether such an encoder could have used it.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -65,11 +65,11 @@ settings
 # %% [markdown]
 # ## The game
 #
-# Every corpus splits the same vocabulary anew. Its **boilerplate** words stand in many of its
-# documents and queries, whatever they are about. Its **content** words are what a query repeats of
-# its document. No word is boilerplate by itself: what is noise in one corpus is content in the
-# next. So a text alone does not tell which of its words to trust. A sample of the corpus does: a
-# boilerplate word is one that many documents hold.
+# Every corpus splits the same vocabulary in its own way. Its **boilerplate** words occur in many of
+# its documents and queries, whatever they are about. Its **content** words are those that a query
+# repeats from its document. No word is boilerplate by itself: a word that is noise in one corpus is
+# content in the next, so a text alone does not tell which of its words to trust. A sample of the
+# corpus does, because a boilerplate word is one that occurs in many documents.
 
 # %%
 import pandas as pd
@@ -101,9 +101,9 @@ plots.table(pd.DataFrame({"numbers of its words": listed}))
 # ## What counting gives
 #
 # Bags of words are compared by cosine. With equal weights, boilerplate drowns the content. With
-# weights counted in the context documents, the right document is found. With weights counted in
-# another corpus, nothing is gained. These three lines need no training; they are what an encoder is
-# measured against.
+# weights counted in the context documents, the right document is found. Weights counted in another
+# corpus bring no gain. These three baselines need no training, and the encoder is compared with
+# them.
 
 # %%
 lines = {name: 100 * value for name, value in reference(player).items()}
@@ -116,14 +116,15 @@ plots.table(
 # %% [markdown]
 # ## Players
 #
-# The player is `cde.ContextualEncoder`, small: one layer, one token a word. Its first stage is the
-# mean of a document's word embeddings. Each training batch is a corpus of its own that never comes
-# back, so that nothing can be learned by heart. The corpora of the test are new, too.
+# A *player* is an encoder that is trained on this game: a small `cde.ContextualEncoder` with one
+# layer and one token per word. Its first stage is the mean of a document's word embeddings. Each
+# training batch is a separate corpus that never comes back, so nothing can be memorised. The test
+# corpora are new, too.
 #
-# One thing is special: the recipe begins with **equal query and key weights** in the second stage.
-# A token then attends most to what resembles it, and so a word finds the context documents that
-# hold it. The other players differ from the recipe in one thing each. How far does each come, and
-# in which context?
+# One thing is special: the first player, the recipe, begins with **equal query and key weights** in
+# the second stage. A token then attends most to what resembles it, so a word finds the context
+# documents that contain it. Each of the other players differs from the recipe in one thing. How far
+# does each get, and in which context?
 
 # %%
 players = variants(player)
@@ -170,7 +171,7 @@ with plots.figure(1, 2, width=7.6, height=3.4, sharey=True) as (drawing, axes):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="The word game, on corpora that were never seen. Dashed: bags of words weighted by the "
+    caption="The word game, on corpora unseen in training. Dashed: bags of words weighted by the "
     "corpus' own statistics; dotted: with equal weights. Points are seeds.",
     data=curves[curves["player"].isin([RECIPE, UNMATCHED])],
     answers="CDE §4.2",
@@ -179,9 +180,10 @@ plots.show(
 # %% [markdown]
 # ## What the skill depends on
 #
-# Each line differs from the recipe in one thing. The *way* is 0 at equal weights and 1 at own
-# statistics. Intervals are Student's over seeds. With one layer, the attentions `cached` and `full`
-# are the same function: that line has to repeat the first. (Exploratory.)
+# Each row differs from the recipe in one thing. The *way* is the share of the NDCG@10 gap that a
+# player closes: 0 is the score of equal weights, 1 that of the corpus' own statistics. Intervals
+# are Student's over seeds. With one layer, the attentions `cached` and `full` are the same
+# function, so that row has to repeat the first. (Exploratory.)
 
 
 # %%
@@ -196,9 +198,9 @@ plots.table(pd.DataFrame([line(name) for name in players]))
 # %% [markdown]
 # ## The less corpora differ, the less there is to read
 #
-# Here a part of the boilerplate is the same in all corpora. An encoder can learn these words by
-# heart, and only the rest has to be read. The gain from reading is own minus another corpus'
-# context. (Exploratory.)
+# Here part of the boilerplate is the same in all corpora. An encoder can memorise these words, so
+# it needs the context only for the rest. The gain from reading is the score in the own corpus'
+# context minus that in another corpus' context. (Exploratory.)
 
 # %%
 from dataclasses import replace
@@ -237,15 +239,15 @@ plots.table(pd.DataFrame([at_drift(drift) for drift in sorted(settings.drifts)])
 # %% [markdown]
 # ## The same on words of real text
 #
-# Here the words are words of docstrings, with MiniLM's embeddings, which stay as they are. A
-# document is some of the words of a real docstring. Boilerplate is added that differs from corpus
-# to corpus: words that tell documents apart elsewhere. The corpora of the test come from other
-# packages and have other boilerplate words, so that the skill has to carry over to words that were
-# content in training, if they were there at all.
+# Here the words come from docstrings and have MiniLM's embeddings, which are not trained. A
+# document is some of the words of a real docstring. We add boilerplate that differs from corpus to
+# corpus: words that tell documents apart in other corpora. The test corpora come from other
+# packages and have other boilerplate words, so the skill has to carry over to words that were
+# content in training, if they occurred there at all.
 #
-# One more thing is asked here: what does the length of documents do? One vector tells less of each
-# word, the more words it stands for. Where documents are longer, queries and the boilerplate of a
-# corpus have more words as well. The last three players read six times as many context tokens.
+# We also ask what the length of documents does. The more words one vector represents, the less it
+# tells of each. Where documents are longer, queries and the boilerplate of a corpus have more words
+# as well. The last three players read six times as many context tokens.
 
 # %%
 from cde_studies.encoder.game_players import text_variants
@@ -321,9 +323,9 @@ plots.show(
 # %% [markdown]
 # ## Verdict
 #
-# The skill counts as learned if the encoder comes 80 % of the way from equal weights to its own
-# corpus' statistics. It counts as *reading* if the same encoder, in another corpus' context or with
-# null tokens, is no better than equal weights. Intervals are Student's over seeds.
+# The skill counts as learned if the encoder closes 80 % of the gap between equal weights and its
+# own corpus' statistics. It counts as *reading* if the same encoder, in another corpus' context or
+# with null tokens, is no better than equal weights. Intervals are Student's over seeds.
 
 # %%
 LEARNS, READS = "ours-learns-statistics", "ours-reads-own-corpus"
@@ -340,32 +342,35 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 page.answer(
-    f"""On unseen corpora the encoder comes {learned.estimate:.0%} [{learned.low:.0%},
-    {learned.high:.0%}] of the way from equal weights to own statistics, in a game only the
-    corpus decides."""
+    f"""In a synthetic word game, the encoder closes {learned.estimate:.0%} [{learned.low:.0%},
+    {learned.high:.0%}] of the NDCG@10 gap between equal word weights and in-corpus IDF, on unseen
+    corpora."""
 )
 
 # %% [markdown]
 # ## What this teaches for real text
 #
-# The machinery can read a corpus. It learns so soon only where a text's tokens and the context
-# vectors meet in one space from the start: with shared word embeddings, and with queries that fit
-# keys. Without one of these it came a tenth of the way, or less, in the same steps, and was still
-# gaining. In the paper's encoder, and in those of our chapters of results, a context vector has
-# gone through all layers of the first stage before a word can meet it. That is a reason to expect
-# no effect of the context after a short training, whatever the corpus holds.
+# This architecture can read a corpus. It learns to do so this quickly only where a text's tokens
+# and the context vectors share one space from the start: with shared word embeddings, and with
+# queries that match keys. Without one of these it closed a tenth of the gap, or less, in the same
+# number of steps, and was still improving. In the paper's encoder, and in those of our chapters of
+# results, a context vector has gone through all layers of the first stage before a word can be
+# compared with it. That is a reason to expect no effect of the context after a short training,
+# whatever the corpus contains.
 #
 # The skill carries over to packages that training never saw, and to words that were never
-# boilerplate there. It comes much later where documents are long and one vector each: a word is
-# then a small part of what the vector says. After the same steps the right corpus is some points
-# ahead of another one, and the lead still grows. More vectors a document bring it forward.
-# {doc}`learning_to_read` puts both lessons into an encoder with MiniLM's layers.
+# boilerplate there. It comes much later where documents are long and have one vector each, because
+# a word is then a small part of what the vector represents. After the same number of steps, the
+# right corpus scores some points higher than another one, and the lead is still growing. More
+# vectors per document make the skill appear sooner. {doc}`learning_to_read` applies both findings
+# to an encoder with MiniLM's layers.
 #
 # ## What differs from the paper's setting
 #
-# Everything but the architecture: the paper has no such game. Texts are sets of words without
-# order. The encoder has one layer and no pretraining, but for MiniLM's word embeddings where the
-# words are real. Batches are whole corpora; the paper's are clusters, which stand in for corpora.
+# Everything but the architecture differs: the paper has no such game. Texts are sets of words
+# without order. The encoder has one layer and no pretraining, except for MiniLM's word embeddings
+# where the words are real. Batches are whole corpora; the paper's are clusters, which take the
+# place of corpora.
 #
 # ## Run it again
 

@@ -4,10 +4,10 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE §10.3** {cite}`morris2024contextual`. Contrastive training on several
-# devices fails quietly if an embedding shows which device made it, or if gradients are not
-# exchanged; and batches of neighbours may do without sharing negatives between devices. The paper
-# gives no numbers. Here two processes train on one processor, and each failure is provoked,
-# measured, and detected.
+# devices fails without an error if an embedding shows which device made it, or if gradients are not
+# exchanged. Batches of neighbours (similar texts) may do without sharing negatives between devices.
+# The paper gives no numbers. Here two processes train on one processor, and we cause each failure
+# on purpose, measure it, and detect it.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -53,19 +53,19 @@ settings
 # %% [markdown]
 # ## Two processes, one gradient
 #
-# `cde.training` does not wrap the model in `DistributedDataParallel`: with a gradient cache there
-# are many backward passes a step, and only their sum may be exchanged. Each process embeds its half
-# of the batch. With shared negatives it receives the other half's embeddings, computes the loss of
-# the whole batch, and differentiates it with respect to its own embeddings. The parameters'
-# gradients are then added up, once. That sum should be the gradient of a single process.
+# `cde.training` does not wrap the model in `DistributedDataParallel`, because a gradient cache
+# makes many backward passes per step and only their sum may be exchanged. Each process embeds its
+# half of the batch. With shared negatives it receives the other half's embeddings, computes the
+# loss of the whole batch, and differentiates it with respect to its own embeddings. The parameters'
+# gradients are then added up, once. That sum should equal the gradient of a single process.
 #
-# The module `cde_studies.encoder.faults` is started once with one process and once with two, by
-# `torchrun`. It trains a bi-encoder in five arms:
+# `torchrun` starts the module `cde_studies.encoder.faults` once with one process and once with two.
+# It trains a bi-encoder in five arms:
 #
 # - **one process**, with the whole batch;
 # - **two processes** that share negatives;
 # - two processes with **own negatives** only;
-# - two whose weights **differ** from the start: noise on the second copy's;
+# - two whose weights **differ** from the start, by noise added to the second copy;
 # - two that never **synchronise** gradients.
 
 # %%
@@ -102,8 +102,8 @@ print(
 )
 
 # %% [markdown]
-# **On several machines** the same script is started on each, with its number and the address of the
-# first; `train` gives every process the run:
+# **On several machines**, start the same script on each, with the machine's number and the address
+# of the first; `train` gives every process the run:
 #
 # ```bash
 # torchrun --nnodes 2 --node-rank 0 --nproc-per-node 1 --master-addr 10.0.0.1 train.py
@@ -111,25 +111,26 @@ print(
 # ```
 #
 # - *Cache.* The machines may share `$CDE_CACHE` or not. Process 0 reads and writes checkpoints,
-#   says where a run goes on, and sends the finished run to the machines whose store lacks it.
+#   says where a run resumes, and sends the finished run to the machines whose store lacks it.
 # - *Batches.* Two kinds of processor round differently, and clusters made on each may differ by a
-#   pair. Process 0's vectors, clusters and batches count; they are sent where others differ.
+#   pair. So process 0's vectors, clusters and batches are used; they are sent where others differ.
 # - *The same run.* Config, data, starting weights and precision must be the same everywhere. A
-#   machine that would train another run is named before anything is trained.
-# - *A lost machine.* The others end with an error. A connection that is closed is noticed at once;
-#   one that falls silent, after `CDE_TIMEOUT` seconds, or half an hour where it is not set. Start
-#   all again with the same commands: the run goes on from its last checkpoint.
+#   machine that would train a different run is named before anything is trained.
+# - *A lost machine.* The others end with an error. A closed connection is noticed at once; a silent
+#   one after `CDE_TIMEOUT` seconds, or half an hour where it is not set. Start all machines again
+#   with the same commands, and the run resumes from its last checkpoint.
 # - *Network.* `GLOO_SOCKET_IFNAME` (on GPUs `NCCL_SOCKET_IFNAME`) names the interface, where a
 #   machine's own name does not lead to it.
 #
-# The page *Reliability* counts what came of it between two hosts.
+# The page *Reliability* reports the results of such runs between two hosts.
 #
-# ## What each arm comes to
+# ## How each arm scores
 #
-# NDCG@10 (times 100) on a package that was not trained on, by the first process's copy. The loss is
-# the last step's. `detected` says whether `differing_process` found the copies unlike: a digest of
-# the weights that the processes compare. The trainer calls it before the first step and at every
-# checkpoint, and stops; here it is only asked, at the end.
+# The table gives NDCG@10 (times 100) on a package that was not trained on, measured with the first
+# process's copy, and the loss of the last step. `detected` says in how many runs
+# `differing_process` found that the copies differ; it compares a digest of the weights between the
+# processes. The trainer calls it before the first step and at every checkpoint, and stops if they
+# differ; here it is only called at the end.
 
 # %%
 import pandas as pd
@@ -167,7 +168,7 @@ with plots.figure(width=7.0, height=2.8) as (drawing, axis):
 # %%
 plots.show(
     drawing,
-    caption=f"Retrieval after {settings.steps} steps, {settings.seeds} seeds an arm.",
+    caption=f"Retrieval after {settings.steps} steps, {settings.seeds} seeds per arm.",
     data=rows[["arm", "seed", "ndcg", "loss", "accuracy"]],
 )
 
@@ -175,8 +176,7 @@ plots.show(
 # ## Verdict
 #
 # Differences are taken seed by seed against two processes that share negatives, start alike and
-# synchronise. There is one test collection, so that intervals are Student's, over other seeds
-# alone.
+# synchronise. There is only one test collection, so intervals are Student's, over seeds alone.
 
 # %%
 LEAK, NO_SYNC = "cde-s103-gpu-leak", "cde-s103-no-sync"
@@ -198,8 +198,8 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 page.answer(
-    f"""Copies that start from different weights score {claims.shown(leaking)} points of NDCG@10
-    against correct ones, copies that never exchange gradients {claims.shown(apart)}."""
+    f"""Starting the copies from different weights changes NDCG@10 by {claims.shown(leaking)}
+    points; never exchanging gradients changes it by {claims.shown(apart)}."""
 )
 
 # %% [markdown]
@@ -207,10 +207,10 @@ page.answer(
 #
 # The paper trains on eight GPUs with batches of thousands. Here two processes on one machine train
 # a truncated MiniLM for a few steps. Seeds are few: Student's interval over three of them is wide,
-# and "cannot tell" is the likely outcome for small differences. The second copy's noise is a
+# so "cannot tell" is the likely outcome for small differences. The noise on the second copy is a
 # stronger leak than a forgotten seed of a freshly initialised layer, and a weaker one than
-# independent initialisations. Own negatives halve the number of negatives a query has, which
-# batches of neighbours are said to make harmless.
+# independent initialisations. Own negatives halve the number of negatives per query, which is said
+# to be harmless in batches of neighbours.
 #
 # ## Run it again
 

@@ -4,9 +4,9 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE §4.2, two-stage gradient caching** {cite}`morris2024contextual`. The
-# contrastive loss couples all texts of a batch, so that a plain step holds the activations of every
-# text at once. The paper extends gradient caching (GradCache) to two encoders, to trade
-# computation, "running each transformer forward pass twice", for memory. It prints no figures for
+# contrastive loss couples all texts of a batch, so a plain step keeps the activations of every text
+# in memory at once. The paper extends gradient caching (GradCache) to two encoders, to trade
+# computation, "running each transformer forward pass twice", for memory. It reports no numbers for
 # either.
 
 # %%
@@ -67,19 +67,19 @@ settings
 #    parameters.
 #
 # By the chain rule the sum over chunks is the gradient of the whole graph, provided that each chunk
-# computes the same numbers both times. Dropout must fall the same way, so the state of the random
-# generators is kept with each chunk. A step, as this page measures it, ends with the gradients; the
-# optimiser's memory does not depend on the batch.
+# computes the same numbers both times. Dropout must therefore drop the same units both times, so
+# the state of the random generators is kept with each chunk. A step, as this page measures it, ends
+# with the gradients; the optimiser's memory does not depend on the batch.
 #
-# The model is a contextual encoder from MiniLM's first layers. Texts are random words: neither time
-# nor memory depends on which. On a processor gradients and memory are measured in one thread, which
-# other programs on the machine disturb less.
+# The model is a contextual encoder made of MiniLM's first layers. Texts are random words, because
+# neither time nor memory depends on which words they are. On a CPU, gradients and memory are
+# measured in one thread, which other programs on the machine disturb less.
 #
 # ## The same gradients
 #
-# A small batch with everything on: dropout in the layers and of the context, a hard negative for
-# each query, the filter's mask, and chunks whose last is shorter than the others, in float32. The
-# reference is one graph of all chunks.
+# We take a small batch with everything switched on: dropout in the layers and of the context, a
+# hard negative for each query, the filter's mask, and chunks of which the last is shorter than the
+# others, in float32. The reference is one graph of all chunks.
 
 # %%
 import pandas as pd
@@ -131,10 +131,10 @@ plots.table(worst.reset_index(drop=True))
 # %% [markdown]
 # ### If a chunk is forgotten
 #
-# The control: would the comparison notice a mistake? Step 5 must run every chunk of the context
-# again, the last, shorter one included. The authors' code, under data parallelism, loses all but
-# the first. Here the gradients of the forgotten chunks are set to nought. Nothing fails and the
-# loss is the same; only the first stage's gradient is wrong.
+# As a control: would the comparison notice a mistake? Step 5 must run every chunk of the context
+# again, including the last, shorter one. The authors' code, under data parallelism, loses all but
+# the first. Here we set the gradients of the forgotten chunks to zero. Nothing fails and the loss
+# is the same; only the first stage's gradient is wrong.
 
 
 # %%
@@ -190,15 +190,15 @@ plots.table(pd.DataFrame(forgotten).T.rename_axis("chunks forgotten"))
 # %% [markdown]
 # ## Memory
 #
-# Each measurement has a process of its own, so that no earlier one has left memory behind for it.
-# On a processor it is the highest resident memory that the kernel has seen; on a GPU it is what
-# PyTorch had allocated. The C library, glibc, keeps freed memory for later, more or less of it from
-# run to run. So the processes tell it to give memory back (`MALLOC_TRIM_THRESHOLD_`). *Above the
-# model* subtracts what was there once model and texts were loaded; gradients are part of it. The
-# *whole process* has the libraries, the model and the filter's mask in it. The mask has an entry
-# for each query and document, and is there before the step begins. The first decides the claim.
-# Does it grow with the batch? Steps of thousands of pairs take a while, so that a committed record
-# stands in where there is one.
+# Each measurement runs in its own process, so that no earlier one has left memory behind for it. On
+# a CPU it is the highest resident memory that the kernel has seen; on a GPU it is what PyTorch had
+# allocated. The C library, glibc, keeps freed memory for later, and how much differs from run to
+# run. So the processes tell it to give memory back (`MALLOC_TRIM_THRESHOLD_`). *Above the model*
+# subtracts what was there once model and texts were loaded; gradients are part of it. The *whole
+# process* includes the libraries, the model and the filter's mask. The mask has an entry for each
+# query and document, and exists before the step begins. Memory above the model decides the claim.
+# Does it grow with the batch? Steps of thousands of pairs take a while, so the page uses a stored
+# record where there is one.
 
 # %%
 from cde_studies.encoder.steps import step_memory
@@ -273,11 +273,11 @@ above, process = growth("above"), growth("process")
 print(f"{last:,} pairs over {first:,}: {above} above the model, {process} whole process")
 
 # %% [markdown]
-# What has to grow with the batch is what the loss needs: the embeddings, held several times over
-# (as computed, of length 1, and their gradients), and blocks of logits, which are computed one at a
-# time, and again for the backward pass. The table has the sizes in which these come, and the mask
-# beside them, which is no part of what was measured above the model. They explain a part of the
-# growth; where the rest comes from was not measured.
+# The loss needs memory that has to grow with the batch: the embeddings, held several times over (as
+# computed, scaled to length 1, and their gradients), and blocks of logits, which are computed one
+# at a time, and again for the backward pass. The table gives the sizes of these, and of the mask,
+# which is not part of what was measured above the model. They explain a part of the growth; we did
+# not measure where the rest comes from.
 
 # %%
 import numpy as np
@@ -295,11 +295,11 @@ plots.table(pd.DataFrame(parts, index=pd.Index(n, name="pairs")).round(1))
 # %% [markdown]
 # ## Time
 #
-# Cached and uncached steps of the same batch in turns, in the same chunks, so that a machine that
-# slows down slows both; the first round warms up and does not count. Then the size of a chunk
-# (exploratory): smaller chunks hold less and cost more. Each call has a fixed price, and each chunk
-# adds a whole gradient of the word embeddings, used rows or not, to what is there. These, too, are
-# read from a record where there is one; with all the machine's threads.
+# Cached and uncached steps of the same batch take turns, in the same chunks, so that a machine that
+# slows down slows both; the first round warms up and does not count. Then we vary the size of a
+# chunk (exploratory): smaller chunks hold less and cost more, because each call has a fixed cost
+# and each chunk adds a whole gradient of the word embeddings, used rows or not, to the sum so far.
+# These times also come from a record where there is one; they use all the machine's threads.
 
 # %%
 from cde.progress import progress
@@ -347,9 +347,9 @@ plots.table(pd.DataFrame(rows, columns=["tokens a chunk", "ms", "over the larges
 # %% [markdown]
 # ## Verdict
 #
-# Memory is tested above the loaded model, at the claim's two batch sizes; its interval is Student's
-# over processes with other texts; the whole process stands beside it as exploratory. Time is tested
-# at the largest batch, its interval over rounds on this machine; smaller batches, where there is
+# Memory is tested above the loaded model, at the claim's two batch sizes, with Student's interval
+# over processes with other texts; the whole process is reported as exploratory. Time is tested at
+# the largest batch, with an interval over rounds on this machine; smaller batches, where there is
 # little to amortise, are exploratory.
 
 # %%
@@ -368,8 +368,9 @@ claims.verdicts()
 # %% tags=["hide-cell"]
 slowest = settings.time_batches[-1]
 page.answer(
-    f"""From smallest to largest batch, peak memory above the model grows {claims.shown(above, 2)}
-    times; a cached step takes {claims.shown(overhead[slowest], 2)} times as long."""
+    f"""With caching, the largest batch needs {claims.shown(above, 2)} times the memory of the
+    smallest, not counting the model; each step takes {claims.shown(overhead[slowest], 2)} times as
+    long."""
 )
 
 # %% [markdown]
@@ -377,11 +378,11 @@ page.answer(
 #
 # The paper trains models of 137 million parameters (six layers in its small setting) on texts of up
 # to 512 tokens, on GPUs. There the graph of one chunk and the model's gradients are far larger
-# beside the embeddings and the loss's matrices. At `laptop` the stages are MiniLM's six layers and
-# a chunk holds 4,096 tokens, so what grows weighs more and the ratio of memory is a harder test.
-# Memory and time are measured with attention `cached`, the gradients with the
-# paper's, `full`, where the context before each text makes a chunk's graph larger still. The number
-# of context documents does not grow with the batch here, as in the paper.
+# relative to the embeddings and the loss's matrices. At `laptop` the stages are MiniLM's six layers
+# and a chunk holds 4,096 tokens, so the growing part weighs more, and the ratio of memory is a
+# harder test. Memory and time are measured with attention `cached`, the gradients with the paper's,
+# `full`, where the context before each text makes a chunk's graph larger still. The number of
+# context documents does not grow with the batch here, as in the paper.
 #
 # ## Run it again
 

@@ -3,11 +3,12 @@
 #
 # *The answer stands in the last cells, and here on the rendered page.*
 #
-# This page tests **CDE §4.2** {cite}`morris2024contextual` on real text that is made to need it.
-# The texts are docstrings, the encoder has MiniLM's layers, and training is that of all chapters.
-# Only one thing is made up: each corpus has words of boilerplate in all its texts, and they are
-# others in each corpus. An encoder that reads its corpus can tell them from the rest. The page
-# compares the paper's way of reading with others, and says what it takes to learn it soon.
+# This page tests **CDE §4.2** {cite}`morris2024contextual` on real text that we changed so that it
+# needs context. The texts are docstrings, the encoder has MiniLM's layers, and training is the same
+# as in all chapters. Only one thing is artificial: each corpus has boilerplate words in all its
+# texts, and these words differ from corpus to corpus. An encoder *reads* its corpus if it uses
+# documents of it, the context, to embed a text; then it can tell the boilerplate from the rest. The
+# page compares the paper's way of reading with others, and says what it takes to learn it quickly.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -56,12 +57,11 @@ settings = page.settings(
 settings
 
 # %% [markdown]
-# ## Docstrings with boilerplate of their own
+# ## Docstrings with added boilerplate
 #
-# A document is the beginning of a docstring, a query the beginning of its summary. Words of
-# boilerplate are put among the words of both. The corpora of the test come from other packages than
-# those of training, and their boilerplate is made of other words. So nothing can be learned by
-# heart.
+# A document is the beginning of a docstring, a query the beginning of its summary. Boilerplate
+# words are inserted among the words of both. The test corpora come from other packages than the
+# training corpora, and their boilerplate is made of other words, so nothing can be memorised.
 
 # %%
 from cde.training import TrainConfig
@@ -92,8 +92,8 @@ example = rules.corpus(2, settings.seed).documents[0]
 print(f"A document: {example}")
 
 # %% [markdown]
-# BM25 says what counting gives: with equal weights for all words, with the corpus' own document
-# frequencies, and with those of another corpus.
+# BM25 shows what counting words achieves: with equal weights for all words, with the corpus' own
+# document frequencies, and with those of another corpus.
 
 # %%
 import pandas as pd
@@ -106,17 +106,18 @@ plots.table(pd.DataFrame([{"BM25": named[one], "NDCG@10": f"{lines[one]:.1f}"} f
 # %% [markdown]
 # ## Eight encoders
 #
-# The **recipe** is a contextual encoder with a *gated reader* (`cde.models.stages`): each token of
-# a text looks once, before the first layer, for what resembles it among the context vectors. What
-# it finds is added through a gate that starts at zero. So the untrained encoder is MiniLM as it is.
-# Its context vectors are means of word embeddings, six for each document. Queries and keys start
-# equal, so that a word finds itself. A tenth of the batches has no context.
+# The **recipe** is a contextual encoder with a *gated reader* (`cde.models.stages`), which is a
+# lookup: before the first layer, each token of a text searches the context vectors once for what
+# resembles it. What it finds is added through a gate that starts at zero, so the untrained encoder
+# is MiniLM unchanged. Its context vectors are means of word embeddings, six for each document.
+# Queries and keys start equal, so a word finds itself. A tenth of the batches have no context.
 #
-# The next four differ from it in one thing each; a first stage with layers has word embeddings of
-# its own as well. In the *paper's way* the
-# context vectors stand before the text, and the first stage is a transformer of its own. With a
-# *fixed context* every batch reads the same documents: all parameters, and no corpus. Which of them
-# are better in their own corpus' context?
+# The next four encoders differ from the recipe in one thing each; a first stage with layers also
+# has its own word embeddings. With *words in the sequence*, the same context vectors are placed
+# before the text as tokens, and there is no lookup. In the *paper's way*, too, the context vectors
+# are placed before the text, and the first stage is a separate transformer. With a *fixed context*
+# every batch reads the same documents, so the encoder has all the parameters but sees nothing of
+# the corpus. Which of them score higher in their own corpus' context?
 
 # %%
 RECIPE, PAPER, FIXED, BI = "the recipe", "the paper's way", "fixed context", "bi-encoder"
@@ -157,17 +158,18 @@ with plots.figure(width=7.0, height=4.0) as (drawing, axis):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="Docstrings with boilerplate that only the corpus gives away, by encoder and context.",
+    caption="Search in docstrings whose boilerplate only the corpus reveals, by encoder and "
+    "context.",
     data=results.mean_by_run(),
     answers="CDE §4.2",
 )
 
 # %% [markdown]
-# ## What each brings, and what it costs
+# ## What each gains, and what it costs
 #
-# Differences in points, with intervals over other seeds and other corpora at once. *Seconds* are
-# those of a training step, in multiples of the bi-encoder's, measured while other work may have
-# been on the machine.
+# Differences are in NDCG@10 points, with intervals over other seeds and other corpora at once.
+# *Seconds* is the time of a training step as a multiple of the bi-encoder's, measured while other
+# work may have been running on the machine.
 
 
 # %%
@@ -206,8 +208,8 @@ readers = [arm for arm in ARMS if arm not in (BI, FIXED)]
 plots.table(pd.DataFrame([line(arm) for arm in readers]))
 
 # %% [markdown]
-# The encoder with a fixed context is tested with the documents that it was trained with. It says
-# what the reader's parameters bring without any corpus.
+# The encoder with a fixed context is tested with the documents that it was trained with. It shows
+# what the reader's parameters gain without the searched corpus.
 
 # %%
 control = shown(over_bi_encoder(FIXED, "fixed"))
@@ -216,10 +218,10 @@ print(f"fixed context minus bi-encoder: {control} points")
 # %% [markdown]
 # ## Verdict
 #
-# The recipe counts as learned if its encoder is more than 3 points better with its own corpus'
-# context than without. It counts as *reading* if no other context makes it better than a
-# bi-encoder that was trained alike, by more than a point. The paper's way is held against the same
-# 3 points. Intervals speak of other seeds and other corpora at once.
+# The recipe counts as learned if its encoder scores more than 3 points higher with its own corpus'
+# context than without. It counts as *reading* if no other context makes it better, by more than a
+# point, than a bi-encoder that was trained in the same way. The same bound of 3 points applies to
+# the paper's way. Intervals cover other seeds and other corpora at once.
 
 # %%
 LEARNS, READS = "ours-reads-real-text", "ours-real-text-own-corpus"
@@ -239,29 +241,30 @@ claims.verdicts()
 begun = int((apart(RECIPE, "null").groupby("seed").mean() > 3).sum())
 did = "did not" if round(apart(PAPER, "other").mean(), 1) < 3 else "did too"
 page.answer(
-    f"""{begun} of {settings.seeds} seeds that look up words in context learned to read, gaining
-    {claims.shown(learned)} points over none; the paper's way {did}."""
+    f"""In {begun} of {settings.seeds} runs our lookup encoder learned to use its context (mean gain
+    {claims.shown(learned)} points over none); the paper's architecture {did}."""
 )
 
 # %% [markdown]
 # ## What this teaches
 #
-# An encoder that gains nothing from its context on a real collection may have failed to read, or
-# there may be nothing to read. This page tells the two apart. With the same layers and the same
-# trainer a run can learn to read where there is something to read, if words find themselves in the
-# context from the start. When it begins differs from seed to seed: before that an encoder is a
-# bi-encoder, whatever its context. {doc}`../motivation/headroom` says how much there is to read on
-# real collections, and {doc}`../results/taught_to_read` takes an encoder that can read to them.
+# If an encoder gains nothing from its context on a real collection, either it has not learned to
+# read, or the context has nothing to offer. This page tells the two apart. With the same layers and
+# the same trainer, a run can learn to read where the text needs it, if words find themselves in the
+# context from the start. When this begins differs from seed to seed; before that, an encoder
+# behaves like a bi-encoder, whatever its context. {doc}`../motivation/headroom` says how much the
+# context could offer on real collections, and {doc}`../results/taught_to_read` takes an encoder
+# that can read to them.
 #
-# In the paper's way the null token is hardly trained here, so that *own minus none* is larger than
-# *own minus another*. The second is the one that says whether the corpus is read.
+# In the paper's way the null token is hardly trained here, so *own minus none* is larger than *own
+# minus another*. Only the second says whether the corpus is read.
 #
 # ## What differs from the paper's setting
 #
-# The boilerplate is made up; no collection has so much of it. The gated reader and its context
+# The boilerplate is artificial; no collection has so much of it. The gated reader and its context
 # vectors are ours. Its temperature, and how fast its gate may open, were chosen with the first of
-# the seeds. The paper trains its own way for much longer: that it has not learned here in a
-# few hundred steps does not say that it cannot. The encoders are small.
+# the seeds. The paper trains its own way for much longer, so the result after a few hundred steps
+# here does not show that it cannot learn. The encoders are small.
 #
 # ## Run it again
 

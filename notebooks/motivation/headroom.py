@@ -1,14 +1,14 @@
 # %% [markdown]
-# # How much could a corpus' own statistics give at most?
+# # What is the most that in-corpus statistics could add?
 #
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE §1, §4 and §4.2** {cite}`morris2024contextual`, the argument for the whole
 # method: BM25 {cite}`robertson2009probabilistic` weighs words by the statistics of the corpus that
 # it searches, an ordinary embedding keeps the weights that it learned, and an encoder that sees its
-# corpus should win back the difference. The paper does not say how large that difference is. It can
-# be measured without any training: search a corpus with its own statistics, with those of other
-# corpora, and with none.
+# corpus should win back the difference. The paper does not say how large that difference is. We
+# measure it without any training, by searching a corpus with its own statistics, with those of
+# other corpora, and with none.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -64,16 +64,16 @@ settings
 #
 # | way | statistics of $S$ | none |
 # |---|---|---|
-# | BM25, IDF | how many documents hold each term; a term that $S$ lacks is rarest | equal weights |
-# | MiniLM, centred | the mean document vector, taken off documents and queries | MiniLM |
-# | MiniLM, whitened | that, and the covariance: all directions get one variance | MiniLM |
-# | MiniLM, IDF pooling | how many documents hold each word piece, to weigh tokens by | MiniLM |
+# | BM25, IDF | how many documents contain each term; terms not in $S$ are rarest | equal weights |
+# | MiniLM, centred | the mean document vector, subtracted from documents and queries | MiniLM |
+# | MiniLM, whitened | the mean and the covariance: all directions get the same variance | MiniLM |
+# | MiniLM, IDF pooling | how many documents contain each word piece, to weight tokens | MiniLM |
 #
-# MiniLM {cite}`wang2020minilm` is as it was pretrained. The covariance of a few documents is noisy,
-# so it is shrunk towards its mean variance by the rule of {cite:t}`ledoit2004well`. Each corpus is
-# searched with its *own* statistics, with those of each *other* corpus, with those of *all others*
-# as one large corpus, and with *none*. The third stands for a model that has seen much text and not
-# this corpus: its weights are global ones.
+# MiniLM {cite}`wang2020minilm` is used as it was pretrained. The covariance of a few documents is
+# noisy, so it is shrunk towards its mean variance by the rule of {cite:t}`ledoit2004well`. Each
+# corpus is searched with its *own* statistics, with those of each *other* corpus, with those of
+# *all others* as one large corpus, and with *none*. The third imitates a model that has seen much
+# text but not this corpus, so its weights are global.
 
 # %%
 import cde
@@ -95,12 +95,12 @@ rows = page.experiment(
 )
 
 # %% [markdown]
-# Packages of one register of English are near each other. Real collections, from questions to
-# search engines to abstracts of medicine, are not. `cde run headroom --record
-# hours/headroom-collections -p long_run true`, with $CDE_DATA, searches them; the numbers are
-# recorded for readers without it. Large ones are cut, and relevant documents stay. Of two
-# collections that hold the same articles, COVID-QA whole and in paragraphs, only the first is here:
-# each would be an *other* with the text of its twin.
+# The packages are all written in the same kind of English, so their statistics are similar. Real
+# collections, from search-engine questions to medical abstracts, differ much more. `cde run
+# headroom --record hours/headroom-collections -p long_run true`, with $CDE_DATA, searches them;
+# readers without that data see the recorded numbers. Large collections are cut down, but all their
+# relevant documents are kept. COVID-QA exists twice, with whole articles and with their paragraphs.
+# Only the first is used, because otherwise each would be an *other* corpus with the same text.
 
 # %%
 from cde.data import is_available, load_retrieval
@@ -122,9 +122,10 @@ key = settings.only("collections", *of_each)
 real = page.experiment(record, search_collections, key, can_run=long_run, profile="hours")
 
 # %% [markdown]
-# The third kind of text was chosen because it should need its corpus: reference manuals of web
-# services, each a corpus, whose queries are names ({doc}`training_free` describes them). `cde run
-# headroom --record hours/headroom-manuals -p long_run true` searches those of the test part.
+# The third kind of text was chosen because corpus statistics should matter for it: reference
+# manuals of web services. Each manual is a corpus, and its queries are names ({doc}`training_free`
+# describes them). `cde run headroom --record hours/headroom-manuals -p long_run true` searches
+# those of the test part.
 
 # %%
 from cde.data import manuals as manuals_collection
@@ -156,12 +157,12 @@ if real is not None:
 OVER = {NONE: "own − none", GENERAL: "own − all others", OTHERS: "own − another"}
 
 # %% [markdown]
-# ## What own statistics give
+# ## What a corpus' own statistics add
 #
 # Each point is a corpus. *Own − another* is the mean over all other corpora, one at a time. The
-# interval of a mean is over corpora, as a sample of corpora like them: with *another*, each corpus
-# is left out in turn both as what is searched and as where the statistics are from. How much do own
-# statistics give, over none and over those of others?
+# interval of a mean treats the corpora as a sample of similar ones. For *another*, each corpus is
+# left out in turn, both as the one that is searched and as a source of statistics. How much do a
+# corpus' own statistics add, compared with none and with those of other corpora?
 
 # %%
 with plots.figure(1, 3, width=7.4, height=3.3, sharex=True, sharey=True) as (drawing, axes):
@@ -180,8 +181,9 @@ import pandas as pd
 lead_name, lead = list(parts.items())[-1]
 plots.show(
     drawing,
-    caption="What a corpus' own statistics give. Bars: means over corpora with 95 % intervals. In "
-    "the table each corpus has its interval over queries.",
+    caption="What a corpus gains from its own statistics, compared with none, with those of all "
+    "other corpora pooled, and with those of one other corpus at a time. Bars: means over corpora "
+    "with 95 % intervals. The table gives each corpus an interval over its queries.",
     data=pd.concat([part.of_corpora().assign(of=of) for of, part in parts.items()]),
     answers="CDE §1 and §4.2",
 )
@@ -191,7 +193,7 @@ from cde_studies.significance import smallest_effect
 
 
 def gain_line(of, part, way, over):
-    """A line of the table: a mean over corpora, and what would have been seen."""
+    """A line of the table: a mean over corpora, and the smallest detectable effect."""
     gain = part.gain(way, over)
     power = f"{smallest_effect(gain):.2g}"
     what = {"of": of, "way": way, "difference": OVER[over]}
@@ -204,17 +206,17 @@ lines = [
 plots.table(pd.DataFrame(lines))
 
 # %% [markdown]
-# ## Does it matter how foreign the statistics are?
+# ## Does it matter how different the other corpus is?
 #
-# The IDF distance is the *expected* one of the chapter on Fig. 8, from each corpus $S$ to each
-# corpus $T$. Pairs that share a corpus are not independent, so the interval of a correlation is a
-# bootstrap over corpora: a pair counts as often as its two corpora are drawn. *Within* takes the
-# mean of each searched corpus off first: are nearer corpora the better substitutes for one and the
-# same corpus?
+# The IDF distance is the *expected* distance defined in the chapter on Fig. 8, from each corpus $S$
+# to each corpus $T$. Pairs that share a corpus are not independent, so the interval of a
+# correlation is a bootstrap over corpora: a pair counts as often as its two corpora are drawn.
+# *Within* first subtracts the mean of each searched corpus, and so asks whether nearer corpora are
+# better substitutes for one given corpus.
 
 # %%
 SCATTERED = (WAYS[0], WAYS[3])  # the two that use IDF
-# manuals have thousands of pairs: they are in the table alone
+# manuals have thousands of pairs: they are only in the table
 drawn = {of: part for of, part in parts.items() if of != "manuals"}
 size = {"width": 7.4, "height": 0.6 + 2.6 * len(drawn)}
 with plots.figure(len(drawn), 2, **size, squeeze=False, sharey="row") as (drawing, axes):
@@ -233,8 +235,8 @@ with plots.figure(len(drawn), 2, **size, squeeze=False, sharey="row") as (drawin
 both = [part.pairs(way).assign(of=of, way=way) for of, part in drawn.items() for way in SCATTERED]
 plots.show(
     drawing,
-    caption="What a corpus loses when it is searched with the statistics of another, by the IDF "
-    "distance of the two.",
+    caption="What a corpus loses when it is searched with the statistics of another, against "
+    "the IDF distance between the two.",
     data=pd.concat(both, ignore_index=True),
     answers="CDE §4",
 )
@@ -250,19 +252,19 @@ plots.table(pd.DataFrame(lines))
 # %% [markdown]
 # ## What follows
 #
-# *Own − another* is what a system gains by knowing *this* corpus rather than some corpus, with all
-# else equal; *own − none* mixes it with what any mean or any covariance does to vectors. An encoder
-# that does no more with its corpus than reweigh words or directions has this much to win, and an
-# encoder that already has good global weights has *own − all others*. Where these are small for
-# dense vectors, a larger gain of a contextual encoder has to come from somewhere else: from what it
-# learns of words in training on such batches, from its further parameters, or from a use of the
+# *Own − another* is what a system gains by knowing *this* corpus rather than some other corpus,
+# with everything else equal. *Own − none* also contains what any mean or covariance, from whichever
+# corpus, does to the vectors. An encoder that only reweighs words or directions by its corpus can
+# gain *own − another*; if it already has good global weights, it can gain *own − all others*. Where
+# these are small for dense vectors, a larger gain of a contextual encoder must have another source:
+# what it learns about words in training on such batches, its additional parameters, or a use of the
 # corpus that no reweighting can express. This page cannot exclude the last.
 #
 # ## Verdict
 #
 # Fixed before the first measurement: BM25 with its own IDF must be more than one point ahead of
 # BM25 with another corpus' IDF; the correlation of distance and loss, over pairs, must be above
-# nought for BM25; and MiniLM must gain more than half a point over none in each of its three ways.
+# zero for BM25; and MiniLM must gain more than half a point over none in each of its three ways.
 # All else is exploratory.
 
 # %%
@@ -294,11 +296,13 @@ claims.verdicts()
 # %% tags=["hide-cell"]
 on_manuals = ""
 if "manuals" in parts:
-    on_manuals = f", {parts['manuals'].gain(WAYS[0], OTHERS).estimate:.1f} on manuals chosen for it"
+    on_manuals = (
+        f", {parts['manuals'].gain(WAYS[0], OTHERS).estimate:.1f} on specially chosen manuals"
+    )
 most_of_minilm = max(lead.gain(way, GENERAL).high for way in WAYS[1:])
 page.answer(
-    f"""Another corpus' IDF costs BM25 {claims.shown(lead.gain(WAYS[0], OTHERS))} NDCG@10 points on
-    {lead_name}{on_manuals}; MiniLM's own statistics give {most_of_minilm:.1f} at most."""
+    f"""With another corpus' IDF, BM25 loses {claims.shown(lead.gain(WAYS[0], OTHERS))} NDCG@10
+    points on {lead_name}{on_manuals}; own statistics add at most {most_of_minilm:.1f} to MiniLM."""
 )
 
 # %% [markdown]
@@ -306,11 +310,11 @@ page.answer(
 #
 # The paper measures nothing of the kind; its Fig. 8 compares systems that differ in much besides
 # their statistics. Our corpora are small: some hundred docstrings each at `laptop`, a few thousand
-# documents at `hours`. BM25 and the corpus' mean need no more, a covariance does, which the
-# shrinkage cannot make good. Statistics of all others are counted over many more documents than the
-# own ones, so that they can be better even where they are foreign. The three ways for MiniLM are
-# the plain ones; a trained encoder may find others. Searching with own statistics means that the
-# documents that are searched were counted, as in any index of BM25.
+# documents at `hours`. That is enough for BM25 and for the corpus' mean but not for a covariance,
+# and shrinkage cannot make up for it. The statistics of all other corpora are counted over many
+# more documents than a corpus' own, so they can be better even though they come from other text.
+# The three ways for MiniLM are simple ones; a trained encoder may find others. With *own*
+# statistics, the searched documents themselves were counted, as in any BM25 index.
 #
 # ## Run it again
 

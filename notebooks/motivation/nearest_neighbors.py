@@ -3,13 +3,13 @@
 #
 # *The answer stands in the last cells, and here on the rendered page.*
 #
-# This page answers **CDE Table 3 and §10.2 (ii)** {cite}`morris2024contextual`, where the
-# neighbours of one banking question in a large unlabelled corpus are listed. Many of them, it says,
-# would do as an answer. It also answers the remark of **§4.1** that false negatives become more
-# frequent as a collection grows. Contrastive training calls every other document of the batch
-# wrong. If the batch is made of neighbours, many of these are right, and the filter of Eq. 4 must
-# take them out. (For MS MARCO, {cite:t}`qu2021rocketqa` judged most of the top unlabelled passages
-# to be relevant.)
+# This page answers **CDE Table 3 and §10.2 (ii)** {cite}`morris2024contextual`, which list the
+# neighbours of one banking question in a large unlabelled corpus. Many of them, the paper says,
+# would serve as an answer. The page also answers the remark of **§4.1** that false negatives become
+# more frequent as a collection grows. Contrastive training treats every other document of the batch
+# as a wrong answer. A *false negative* is a document that is in fact right. If the batch is made of
+# neighbours there are many of them, and the filter of Eq. 4 must remove them. (For MS MARCO,
+# {cite:t}`qu2021rocketqa` judged most of the top unlabelled passages to be relevant.)
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -45,10 +45,10 @@ settings
 # %% [markdown]
 # ## The corpus and the surrogate
 #
-# Every package of `pydocs`, exact and near duplicates dropped. Each query has one labelled
-# document: the body of its own docstring. The surrogate stands in for a judge: another document is
-# *as good* for a query if the surrogate gives it at least the score of the labelled one. That is
-# Eq. 4's set $S(q, d)$ with $\epsilon = 0$.
+# We use every package of `pydocs`, without exact and near duplicates. Each query has one labelled
+# document: the body of its own docstring. The surrogate, a finished embedding model (here MiniLM),
+# serves as the judge: another document is *as good* for a query if the surrogate gives it at least
+# the score of the labelled one. That is Eq. 4's set $S(q, d)$ with $\epsilon = 0$.
 
 # %%
 import cde
@@ -80,8 +80,8 @@ as_good = documents_as_good()
 # %% [markdown]
 # ## Neighbours that a reader can judge
 #
-# Queries drawn at random among those with a document at least as good; the labelled document is
-# marked.
+# These queries are drawn at random from those with another document at least as good. The labelled
+# document is marked.
 
 # %%
 import pandas as pd
@@ -120,14 +120,14 @@ plots.table(shown)
 # ## As the corpus grows
 #
 # For a query with $c$ documents at least as good among the $n - 1$ others, take a random sub-corpus
-# of $m$ documents that holds its own. It has at least one of the $c$ with probability
-# $1 - \binom{n-1-c}{m-1} / \binom{n-1}{m-1}$: no sampling is needed.
+# of $m$ documents that contains its own. It has at least one of the $c$ with probability $1 -
+# \binom{n-1-c}{m-1} / \binom{n-1}{m-1}$, so no sampling is needed.
 #
-# That this share does not fall with $m$ is arithmetic: more documents are more chances. What can be
-# found out is whether there are false negatives at all, and how fast their share rises. The
-# surrogate is one judge of that. The other needs no model: queries whose summary line stands, word
-# for word, above another document too, which answers the query by construction. How does
-# the share of such queries grow with the corpus?
+# This share cannot fall with $m$, because more documents give more chances. What can be found out
+# is whether there are false negatives at all, and how fast their share rises. The surrogate is one
+# judge of that. The other needs no model: it counts queries whose summary line also heads another
+# document, word for word, because that document answers the query by construction. How does the
+# share of such queries grow with the corpus?
 
 # %%
 from scipy.stats import hypergeom
@@ -180,22 +180,22 @@ with plots.figure() as (drawing, axis):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="How many queries have another document that answers them as well, as the corpus "
-    "grows. Bands: 95 % bootstrap intervals over queries.",
+    caption="The share of queries that another document answers as well, by each of two judges, "
+    "as the corpus grows. Bands: 95 % bootstrap intervals over queries.",
     data=growth,
     answers="CDE Table 3 and §4.1",
 )
 
 # %% [markdown]
-# ## Is the surrogate a judge to be trusted?
+# ## Can the surrogate be trusted as a judge?
 #
-# Where many documents are judged for each query, it can be put on trial. Take one relevant document
-# as the labelled one, and look at the others that the surrogate puts at or above it: what share of
-# them did people judge relevant? The share among all other documents is what chance would give.
-# Where grades go up to 3, a document counts as relevant from 2 on. What was not judged counts as
-# not relevant, so the share is a lower bound. (How *many* relevant documents stand above another is
-# no news: half of the others do, whatever ranks them.) Needs `$CDE_DATA`; the numbers are recorded
-# for readers without it.
+# Where many documents are judged for each query, the surrogate itself can be tested. Take one
+# relevant document as the labelled one, and look at the others that the surrogate puts at or above
+# it: what share of them did people judge relevant? The share among all other documents is what
+# chance would give. Where grades go up to 3, a document counts as relevant from 2 on. What was not
+# judged counts as not relevant, so the share is a lower bound. (How *many* relevant documents rank
+# above another says nothing: on average half of the others do, under any ranking.) This needs
+# `$CDE_DATA`; readers without it see the recorded numbers.
 
 
 # %%
@@ -264,8 +264,9 @@ if real is not None:
 # ## Verdict
 #
 # The growth is tested as the slope over doublings of the corpus: for each query, the least-squares
-# line through its shares. The share cannot fall in a growing corpus, so that a rule above nought
-# could not fail. The claim therefore asks for more than one query in a hundred for each doubling.
+# line through its shares. Because the share cannot fall in a growing corpus, a rule that asked only
+# for a slope above zero could not fail. The claim therefore asks for more than one query in a
+# hundred for each doubling.
 
 # %%
 NEIGHBOURS, SCALE = "cde-table3-close-neighbours", "cde-s41-false-negatives-scale"
@@ -285,22 +286,26 @@ for name, shares in by_size.items():
 claims.verdicts()
 
 # %% tags=["hide-input"]
-page.in_numbers(f"Half of the queries have {np.median(as_good):.0f} such documents or fewer.")
+page.in_numbers(
+    f"""The median query has {np.median(as_good):.0f} other documents that MiniLM scores at least as
+    high as the labelled one."""
+)
 
 # %% tags=["hide-cell"]
 page.answer(
-    f"""Among {len(pairs):,} documents, {with_one.estimate:.0%} of the queries have another document
-    that MiniLM scores as high as their own; among {sizes[0]:,}, {growth["share"].iloc[0]:.0%}."""
+    f"""For {with_one.estimate:.0%} of the queries, MiniLM scores another document at least as high
+    as the labelled one among {len(pairs):,} documents, and for {growth["share"].iloc[0]:.0%} among
+    {sizes[0]:,}."""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper shows one query of a corpus of hundreds of millions of pairs and does not count. We
-# count, on a corpus of thousands, with MiniLM in GTR's place. A score at or above the labelled
-# document's is no proof of relevance. The surrogate errs, which the trial by people's judgements
-# measures. And where the labelled document is a poor answer itself, much scores above it. The mean
-# is pulled up by such queries, which is why the median is given too.
+# The paper shows one query of a corpus of hundreds of millions of pairs and counts nothing. We
+# count, on a corpus of thousands, with MiniLM in place of GTR. A score at or above that of the
+# labelled document does not prove relevance: the surrogate makes mistakes, and the test against
+# people's judgements measures how many. And where the labelled document is itself a poor answer,
+# many others score above it. Such queries pull the mean up, which is why the median is given too.
 #
 # ## Run it again
 

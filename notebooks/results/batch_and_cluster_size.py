@@ -4,10 +4,11 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Figs. 2, 3, 9, 10, 12 and 13, §6 and §10.5** {cite}`morris2024contextual`.
-# The paper varies batch size and cluster size, with the filter for false negatives and without. It
-# reports that with the filter small clusters help and large batches add little. Without it, large
-# clusters and large batches are better. And at a given batch size harder batches go with better
-# retrieval. Its text gives no numbers, and its figures no spread between runs. Here are both.
+# The paper varies batch size and cluster size, both with and without its filter for false
+# negatives. It reports that with the filter small clusters help and large batches add little,
+# whereas without it large clusters and large batches are better. It also reports that, at a given
+# batch size, harder batches go with better retrieval. Its text gives no numbers, and its figures do
+# not show how much runs differ. This page gives both.
 
 # %%
 from typing import Literal
@@ -59,20 +60,20 @@ settings
 # %% [markdown]
 # ## One sweep
 #
-# Two encoders at every batch size and every cluster size, with the filter and without it. All
-# batches are clustered. Every run sees the same number of *pairs*, not of steps: larger batches
-# make fewer steps. Otherwise a larger batch would also mean more data. A tenth of the steps is
-# warm-up. The learning rate is the same in all runs, so that a larger batch also makes fewer
-# updates of the same size: a large batch that does worse may only have been trained less.
+# We train two encoders at every batch size and every cluster size, with and without the filter. All
+# batches are clustered. Every run sees the same number of *pairs*, not of steps, because otherwise
+# a larger batch would also mean more data. A larger batch therefore makes fewer steps. A tenth of
+# the steps is warm-up. The learning rate is the same in all runs, so a larger batch makes fewer
+# updates of the same size. If a large batch does worse, it may only have been trained less.
 #
-# "Without the filter" leaves out copies of the labelled document as well, in both arms: they are no
-# negatives at all. Clusters smaller than a batch are packed in the order of a greedy tour, so that
-# neighbours share a batch (chapter on packing). So a batch of many small clusters is not so unlike
-# one of a single large cluster.
+# "Without the filter" still leaves out copies of the labelled document, for both encoders, because
+# copies are not negatives at all. Clusters smaller than a batch are ordered by a greedy
+# nearest-neighbour tour, so that similar clusters share a batch (chapter on packing). A batch of
+# many small clusters is therefore not very different from a batch of one large cluster.
 #
-# At `laptop` the contextual encoder has attention `cached`, because a step takes little more than a
-# bi-encoder's; with the paper's, `full`, it takes about twice as long as a bi-encoder's (chapter on
-# Table 1). At `gpu` and `paper` it is `full`. The chapter on filtering reads the same sweep.
+# At `laptop` the contextual encoder has attention `cached`, because its step takes little longer
+# than a bi-encoder's. With the paper's attention, `full`, a step takes about twice as long (chapter
+# on Table 1). At `gpu` and `paper` it is `full`. The chapter on filtering uses the same sweep.
 
 # %%
 import pandas as pd
@@ -99,11 +100,11 @@ rows = page.experiment("batch-cluster-sweep", lambda: sweep_sizes(recipe, **key)
 results = SizeSweep(rows)
 
 # %% [markdown]
-# ### Which pairs the sizes reach
+# ### Which pairs are seen at each size
 #
-# Clusters and batches stay within a domain, and what does not fill a batch is dropped. So a domain
-# smaller than a batch is never trained on at that batch size, and a domain no larger than a cluster
-# is one cluster: batch size also changes *which* pairs are seen.
+# Clusters and batches stay within a domain, and pairs that do not fill a batch are dropped. So a
+# domain smaller than a batch is never trained on at that batch size, and a domain no larger than a
+# cluster forms a single cluster. Batch size thus also changes *which* pairs are seen.
 
 # %%
 plots.table(domains_below(recipe.pairs.domains, sorted({*batches, *clusters})))
@@ -111,8 +112,8 @@ plots.table(domains_below(recipe.pairs.domains, sorted({*batches, *clusters})))
 # %% [markdown]
 # ## Batch and cluster size
 #
-# Which sizes find most? NDCG@10 times 100 out of domain, the mean over sets: mean and standard
-# deviation over the seeds.
+# Which sizes score highest? The table shows NDCG@10 times 100 out of domain, averaged over sets:
+# mean and standard deviation over the seeds.
 
 # %%
 FILTERS = {True: "with the filter", False: "without"}
@@ -149,7 +150,7 @@ cells = results.cells()
 by_run = results.rows.groupby([*cells.index.names, "seed"], sort=False)["ndcg"].mean()
 plots.show(
     drawing,
-    caption="Retrieval out of domain by batch and cluster size: seeds, and lines of their means.",
+    caption="Retrieval out of domain by batch and cluster size: dots are seeds, lines their means.",
     data=by_run.reset_index(),
     answers="CDE Figs. 3 and 9",
 )
@@ -157,8 +158,8 @@ plots.show(
 # %% [markdown]
 # ## What the filter changes
 #
-# Do small clusters and large batches pay more with the filter than without? The same runs, averaged
-# over batch sizes (left) and over cluster sizes (right).
+# Do small clusters and large batches help more with the filter than without it? These are the same
+# runs, averaged over batch sizes (left) and over cluster sizes (right).
 
 # %%
 panels = [(encoder, which) for encoder in kinds for which in ("cluster", "batch")]
@@ -173,7 +174,7 @@ of_clusters = {arm: results.gain_of_clusters(*arm) for arm in arms}
 of_batches = {arm: results.gain_of_batches(*arm) for arm in arms}
 plots.show(
     drawing,
-    caption="Retrieval out of domain by cluster size and by batch size, means over the other size.",
+    caption="Retrieval out of domain by cluster size and batch size, averaged over the other size.",
     data=results.means_by_size(),
     answers="CDE Figs. 12 and 13",
 )
@@ -190,20 +191,20 @@ columns = {
 plots.table(pd.DataFrame(columns))
 
 # %% [markdown]
-# ## Does difficulty go with quality?
+# ## Do harder batches go with better retrieval?
 #
-# Loss is the mean over the last tenth of the steps: few batches (the table counts them), each from
-# one domain, and not the same domains at every cluster size. So it says as much about the domains
-# that came last as about the clusters. It is compared within a batch size, with the filter on. The
-# filter leaves out more in small clusters, so that even there the number of negatives is not quite
-# the same. Two kinds of correlation:
+# The loss is the mean over the last tenth of the steps. That is few batches (the table counts
+# them), each from one domain, and not from the same domains at every cluster size. So the loss says
+# as much about the domains that came last as about the clusters. We compare it within a batch size,
+# with the filter on. The filter leaves out more in small clusters, so even then the number of
+# negatives is not quite the same. There are two kinds of correlation:
 #
 # - *of a seed*: Pearson's r over the cluster sizes, one r for each seed and batch size, averaged
-#   over batch sizes. This is the ledger's test; its interval is over seeds. With two cluster sizes
-#   r is 1 or −1 whatever the data, with three it is seldom near 0.
+#   over batch sizes. This is what the claim is tested with; its interval is over seeds. With two
+#   cluster sizes r is 1 or −1 whatever the data, and with three it is seldom near 0.
 # - *of all runs*: r over cluster sizes and seeds together, with a bootstrap over the points. Points
 #   of one cluster size are not independent, and seeds differ in loss and score for other reasons.
-#   Its interval is too narrow; it is exploratory.
+#   Its interval is therefore too narrow, and it is exploratory.
 
 # %%
 with_filter = {encoder: results.of(encoder=encoder, filtered=True) for encoder in kinds}
@@ -217,11 +218,12 @@ plots.table(table.assign(**{"batches a loss is of": of_batch}))
 # ## Difficulty in the second phase
 #
 # The paper's Fig. 10 is about supervised training, on pairs that people wrote, with hard negatives
-# mined beforehand. Here Table 1's bi-encoder, trained on clustered batches, goes on for some epochs
-# on other pairs (at `laptop` none that it has seen). It has one hard negative a query from the
-# surrogate, the filter, and clusters of several sizes. With `pydocs` these pairs are more
-# docstrings: no written questions can be had offline. So this shows whether difficulty pays in a
-# second phase with hard negatives, not whether it does on questions. The figure shows both phases.
+# mined beforehand. Here the bi-encoder of Table 1, trained on clustered batches, is trained for
+# some more epochs on other pairs (at `laptop`, pairs it has not seen). Each query gets one hard
+# negative from the surrogate model; the filter is on, and clusters have several sizes. With
+# `pydocs` these pairs are more docstrings, because no written questions are available offline. So
+# this shows whether difficulty helps in a second phase with hard negatives, but not whether it
+# helps on questions. The figure shows both phases.
 
 # %%
 SECOND = "second phase"
@@ -249,15 +251,15 @@ with plots.figure(1, 3, width=9.4, height=3.4) as (drawing, axes):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="Difficulty of batches and retrieval; the small numbers are cluster sizes.",
+    caption="Training loss (difficulty of batches) and retrieval; small numbers are cluster sizes.",
     data=pd.concat([some.assign(encoder=name) for name, some in runs.items()]),
     answers="CDE Figs. 2 and 10",
 )
 
 # %% [markdown]
-# Which end of the second phase is the hard one? A positive correlation speaks for small clusters
-# only if these end with the higher loss. Loss at the end, in nats, mean and standard deviation over
-# seeds:
+# Which cluster sizes give the harder batches in the second phase? A positive correlation supports
+# small clusters only if these end with the higher loss. The table shows the loss at the end, in
+# nats: mean and standard deviation over seeds.
 
 # %%
 of_seed = runs[SECOND].groupby(["cluster_size", "seed"])["loss"].mean()
@@ -267,22 +269,23 @@ plots.table(pd.DataFrame(ends, index=["loss, second phase"]))
 # %% [markdown]
 # ## Verdict
 #
-# Differences are between runs of the same seed, means over the sizes that are not compared.
-# Intervals of scores speak of other seeds and other sets at once, those of correlations of seeds.
-# The latter may reach beyond 1, where none can lie.
+# Differences are between runs of the same seed, averaged over the sizes that are not compared.
+# Intervals of scores cover other seeds and other sets at once; those of correlations cover seeds.
+# The latter may reach beyond 1, although no correlation can.
 #
-# The contextual encoder is a test with the paper's attention, `full`; `cached` is exploratory, as
-# in the chapter on Table 1. That it is ahead is not yet a gain from context: it has two stages and
-# twice the layers. So its claims have a gate, that it reads its context. The share of cells has the
-# exact binomial interval over n cells, on means over seeds. Below 36 cells even a full share cannot
-# be shown to lie above 0.9, and it is exploratory.
+# The contextual encoder counts as a test with the paper's attention, `full`; `cached` is
+# exploratory, as in the chapter on Table 1. If it is ahead, that is not yet a gain from context,
+# because it has two stages and twice the layers. So its claims have a gate: it must use its
+# context. The share of cells in which it is ahead has the exact binomial interval over n cells, on
+# means over seeds. Below 36 cells even a full share cannot be shown to lie above 0.9, and it is
+# exploratory.
 #
-# Claims on batch size have a gate: the largest batch still makes 1,000 updates (the paper's make
-# tens of thousands). With fewer, a large batch is first of all an encoder that was trained less.
-# Where a batch is best is a test, moreover, only if the sweep's batches span 100 to 1,000. Each
-# seed has its best size. The interval is Student's over seeds, on a logarithmic scale, and at least
-# as wide as the gap to the neighbouring sizes. Whether too large batches harm is measured only if
-# 1,024 and a larger size are among them, and is a test only above 10,000.
+# Claims on batch size have a gate: the largest batch must still make 1,000 updates (the paper's
+# make tens of thousands). With fewer, an encoder with large batches is mainly one that was trained
+# less. The claim about the best batch size is a test, moreover, only if the sweep's batches span
+# 100 to 1,000. Each seed has its best size. The interval is Student's over seeds, on a logarithmic
+# scale, and at least as wide as the gap to the neighbouring sizes. Whether too large batches harm
+# is measured only if 1,024 and a larger size are in the sweep, and is a test only above 10,000.
 
 # %%
 from cde_book import gates
@@ -359,32 +362,33 @@ for encoder, filtered in arms:
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-fewer = "" if updates[-1] >= 1000 else ", with fewer updates"
+fewer = "" if updates[-1] >= 1000 else ", which get fewer updates,"
 page.answer(
-    f"""With the filter, small clusters change NDCG@10 by {claims.shown(clusters_pay[BI, True])}
-    points against large ones, large batches by {claims.shown(batches_pay[BI, True])}{fewer}."""
+    f"""With false negatives filtered, smaller clusters change NDCG@10 by
+    {claims.shown(clusters_pay[BI, True])} points; larger batches{fewer} change it by
+    {claims.shown(batches_pay[BI, True])}."""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
 # The tests are four packages at `laptop`, each cut to 300 documents and 150 queries, where the
-# paper has truncated BEIR. The learning rate is 3e-4 and a tenth of the steps is warm-up; the paper
-# has 2e-5 and 1,000 steps. The largest batch makes tens of thousands of updates in the paper, and
-# 25 at `laptop`. Profile `paper` runs this sweep at the size of the paper's large setting, `gpu` of
-# its small one.
+# paper uses truncated BEIR. The learning rate is 3e-4 and a tenth of the steps is warm-up; the
+# paper uses 2e-5 and 1,000 warm-up steps. The largest batch makes tens of thousands of updates in
+# the paper, and 25 at `laptop`. Profile `paper` runs this sweep at the size of the paper's large
+# setting, `gpu` at that of its small one.
 #
 # The paper's small setting has six layers, 64 tokens, batches of 256 to 4,096 and clusters of 64 to
-# 4 million, on some 200 million pairs, and goes on with a supervised phase. Fig. 2 is from after
-# that phase; ours is the first phase only. At `laptop` there are two layers, batches of tens of
-# pairs and 3,200 pairs a run from 6,000. So the paper's batch sizes are not reached, and clusters
-# of 512 are larger than most domains. As the table above says, large batches also lose small
-# domains. With `pydocs` at `gpu`, batches of 4,096 fit in a single domain only, so give `data` with
-# larger domains there. The window of the contextual encoder is fixed, as in the paper, so that
-# larger batches see fewer different contexts. At a batch of 32 the context of 32 is the whole
-# batch, each text's own document among it; at 128 it holds a text's own document once in four. One
-# learning rate serves all batch sizes; the paper names one as well. The surrogate is MiniLM, for
-# clusters and filter; in the paper it is GTR for the first and nomic-embed for the second.
+# 4 million, on some 200 million pairs, and continues with a supervised phase. Fig. 2 was made after
+# that phase; ours shows the first phase only. At `laptop` there are two layers, batches of tens of
+# pairs and 3,200 pairs a run from 6,000. So we do not reach the paper's batch sizes, and clusters
+# of 512 are larger than most domains. As the table above shows, large batches also drop small
+# domains. With `pydocs` at `gpu`, batches of 4,096 fit in a single domain only, so set `data` to
+# pairs with larger domains there. The window of the contextual encoder is fixed, as in the paper,
+# so larger batches see fewer different contexts. At a batch of 32 the context of 32 is the whole
+# batch, including each text's own document; at 128 it includes a text's own document once in four.
+# One learning rate serves all batch sizes, as in the paper. The surrogate model is MiniLM, for both
+# clusters and filter; in the paper it is GTR for the clusters and nomic-embed for the filter.
 #
 # ## Run it again
 

@@ -4,10 +4,10 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Fig. 15, §10.5** {cite}`morris2024contextual`. The paper embeds a few
-# documents of TREC-COVID under several contexts and shows them on two principal axes, a colour for
-# each document. The points of one document differ, and stay closer to each other than to other
-# documents. It gives no numbers. This page measures both distances, and asks what the picture
-# cannot show: whether all documents move together.
+# documents of TREC-COVID under several contexts and shows them on two principal axes, with a colour
+# for each document. The points of one document differ, but stay closer to each other than to other
+# documents. The paper gives no numbers. This page measures both distances, and asks what the
+# picture cannot show: whether all documents move together.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -57,14 +57,16 @@ settings
 # ## One sample, many contexts
 #
 # The encoders are those of the chapter on Table 1, trained on clustered batches: attention `full`,
-# which is the paper's, and `cached`. A sample of the documents of one set that training never saw
-# is embedded in contexts from its own corpus and from that of each other test set, `draws` times
-# each, and with null tokens. Pairs of contexts are of these kinds:
+# which is the paper's, and `cached`. We take a sample of the documents of one set that training
+# never saw. We embed it in contexts from its own corpus and from that of each other test set,
+# `draws` times each, and with null tokens (placeholders in the empty places of the context). Pairs
+# of contexts are of these kinds:
 #
-# - *own, drawn again*: two draws from the documents' own corpus: how much the draw alone moves;
+# - *own, drawn again*: two draws from the documents' own corpus, which shows how much the draw
+#   alone moves a document;
 # - *other, drawn again*: two draws from one other corpus;
 # - *own and other*: the own corpus and another one;
-# - *two others*: two corpora, neither of which is the own one;
+# - *two others*: two corpora, neither of which is the documents' own;
 # - *null*: null tokens and any real context;
 # - *all real*: the first four together.
 
@@ -175,12 +177,12 @@ results = page.experiment("context_moves_embeddings-distances", move_all, key, r
 # %% [markdown]
 # ## How far documents move
 #
-# Cosine distances, means over documents and pairs of contexts, then mean and standard deviation
-# over the seeds. *Moved* is the distance of a document from itself in the other context; *between*
-# is that of two documents in the same context; *ratio* is the first by the second. Means can hide
-# single documents, so *finds itself* is stricter: the share of documents whose nearest point, among
-# all documents in the other context, is the same document. A tie counts: documents that are cut to
-# the same tokens have one vector.
+# The table shows cosine distances, averaged over documents and pairs of contexts, as mean and
+# standard deviation over the seeds. *Moved* is the distance of a document from itself in the other
+# context; *between* is the distance of two documents in the same context; *ratio* is the first
+# divided by the second. Because means can hide single documents, *finds itself* is stricter: it is
+# the share of documents whose nearest point, among all documents in the other context, is the same
+# document. A tie counts, because documents that are cut to the same tokens have the same vector.
 
 # %%
 distances = results[results["what"] == "distance"]
@@ -216,11 +218,11 @@ plots.table(table)
 # %% [markdown]
 # ## The picture
 #
-# Does a document stay near itself? The first documents of the sample, which is in random order, in
-# every context: one model, the first seed, attention `full`. The axes are the first two principal
-# axes of all documents of the sample in all contexts. Left, a colour and a marker for each
-# document, as in the paper; right, the same points coloured by context, those of one document
-# joined to its place in the own context.
+# Does a document stay near itself? The figure shows the first documents of the sample, which is in
+# random order, in every context: one model, the first seed, attention `full`. The axes are the
+# first two principal axes of all documents of the sample in all contexts. On the left, each
+# document has a colour and a marker, as in the paper. On the right, the same points are coloured by
+# context, and lines join the points of a document to its place in its own corpus' context.
 
 # %%
 of_picture = results[results["attention"] == FULL]
@@ -265,12 +267,12 @@ plots.show(
 # %% [markdown]
 # ## Do all documents move together?
 #
-# If a context moved all documents (and queries) by the same vector, distances among them would
-# stay, and so would the ranking. *Common* is the share of the squared movement that the mean
-# movement of all documents explains. If documents moved independently, it would be one by the
-# number of documents. Over all real contexts it is the share of the variance within documents that
-# the mean of each context explains. *Neighbours kept* looks at ranking itself: of the nearest other
-# documents of each document, how many are the same in both contexts. (All exploratory.)
+# If a context moved all documents (and queries) by the same vector, the distances among them would
+# not change, and neither would the ranking. *Common* is the share of the squared movement that the
+# mean movement of all documents explains. If documents moved independently, it would be one divided
+# by the number of documents. Over all real contexts it is the share of the variance within
+# documents that the mean of each context explains. *Neighbours kept* looks at the ranking itself:
+# how many of a document's nearest other documents are the same in both contexts. (All exploratory.)
 
 # %%
 near = f"of {settings.neighbours} neighbours kept"
@@ -281,10 +283,11 @@ plots.table(table.assign(**{"by chance": f"{settings.neighbours / (count - 1):.3
 # %% [markdown]
 # ## How far must documents move for a context to matter?
 #
-# Claims that credit a context have a gate: the encoder has to use its context. Where that begins is
-# read from records of encoders that were tested in two contexts. *Moved* is how far a document
-# moves between its own and another corpus' context, in distances between documents. *Changes by*
-# is the mean absolute difference in NDCG@10 between the two contexts, over seeds and sets.
+# Claims that credit a context have a gate: the encoder has to use its context. We set the bound of
+# that gate from records of encoders that were tested in two contexts. *Moved* is how far a document
+# moves between its own and another corpus' context, as a share of the distance between documents.
+# *Changes by* is the mean absolute difference in NDCG@10 between the two contexts, over seeds and
+# sets.
 
 # %%
 from cde_book.ledger import gates as known_gates
@@ -320,19 +323,20 @@ plots.table(seen.sort_values("least").drop(columns="least")) if len(seen) else N
 from IPython.display import Markdown
 
 Markdown(
-    f"""The gate asks for more than {known_gates()["reads-context"].above:.0%}, between the encoders
-    that hardly move documents and the others. None of ours lies near that bound."""
+    f"""The gate asks for more than {known_gates()["reads-context"].above:.0%}. This bound separates
+    the encoders that barely move documents from the others; none of ours lies near it."""
 )
 
 # %% [markdown]
 # ## Verdict
 #
-# That a document moves is measured as a share of the distance between documents: one that moves by
-# less than a twentieth of it has hardly another embedding. That documents stay apart means
-# something only if they move, which is a gate. Tested with the paper's attention, `full`, over all
-# pairs of real contexts; the null context, which is no corpus, the kinds of pairs alone, and
-# `cached` are exploratory. Documents of one package are closer to each other than documents of many
-# would be, which makes the second claim harder. Intervals are Student's over seeds.
+# We measure how far a document moves as a share of the distance between documents; one that moves
+# by less than a twentieth of it has almost the same embedding as before. That documents stay apart
+# means something only if they move, so this is a gate. The test uses the paper's attention, `full`,
+# over all pairs of real contexts. Exploratory are the null context (which is not a corpus), each
+# kind of pair alone, and `cached`. Documents of one package are closer to each other than documents
+# of many packages would be, which makes the second claim harder to pass. Intervals are Student's
+# over seeds.
 
 # %%
 from cde_book import gates
@@ -354,20 +358,21 @@ claims.verdicts()
 share = page.mean_and_interval(100 * measured_by(FULL, ALL_REAL, "ratio"), digits=1)
 page.answer(
     f"""A document moves by {share} % of the distance between two documents when its context
-    changes; of its neighbours {measured_by(FULL, ALL_REAL, "kept").mean():.0%} stay."""
+    changes, and keeps {measured_by(FULL, ALL_REAL, "kept").mean():.0%} of its nearest
+    neighbours."""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper shows documents of TREC-COVID; it says neither of which model nor in which contexts. At
-# `laptop` the model has two layers in each stage, trained for some dozens of steps, with a window
-# of 32 documents; it embeds documentation of one package, in contexts from seven. How far documents
-# move is a property of the trained model: longer training may make it use the context more, or
-# less. A principal axis shows the directions of most variance, which is mostly that between
-# documents, so that the picture alone says little about how far each moves in the whole space. The
-# null token is hardly trained here, and the distance to it should not be read as what no context
-# means. The sample can hold documents that stand in their own context.
+# The paper shows documents of TREC-COVID, but it does not say of which model or in which contexts.
+# At `laptop` the model has two layers in each stage, trained for some dozens of steps, with a
+# window of 32 documents; it embeds the documentation of one package, in contexts from seven. How
+# far documents move is a property of the trained model: longer training may make it use the context
+# more, or less. A principal axis shows the directions of most variance, and most variance is
+# between documents. Therefore the picture alone says little about how far each document moves in
+# the whole space. The null token is barely trained here, so the distance to it does not show what
+# having no context means. The sample can include documents that are part of their own context.
 #
 # ## Run it again
 

@@ -4,10 +4,11 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Fig. 16, §10.5** {cite}`morris2024contextual`. One trained model is tested
-# with fewer context documents than its window holds, null tokens in the empty places. The paper
-# plots the scores and gives no numbers: it is best with a full window, uses a partly filled one,
-# and still works with none. It does not say how much the score depends on *which* documents are
-# drawn, nor what more documents than in training do. This page measures both.
+# with fewer context documents than its window holds; placeholders (null tokens) fill the empty
+# places. The paper plots the scores and gives no numbers. In its figure the model is best with a
+# full window, benefits from a partly filled one, and still works with none. The paper does not say
+# how much the score depends on *which* documents are drawn, nor what happens with more documents
+# than in training. This page measures both.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -55,13 +56,13 @@ settings
 #
 # The encoders are those of the chapter on Table 1, trained on clustered batches: attention `full`,
 # which is the paper's, and `cached`. Each is tested on the corpora that training never saw. For
-# each size, the context is drawn from the corpus that is searched, `draws` times; null tokens fill
-# the window where the documents do not. Context tokens have no positions in this model, so that it
-# can also read more of them than it was trained with.
+# each size, the context is drawn `draws` times from the corpus that is searched, and null tokens
+# fill the rest of the window. Context tokens have no positions in this model, so it can also read
+# more of them than it was trained with.
 #
 # A short context can also be left short instead of being filled. In training the window was full
-# and hardly a token of it null, so that both are new to the model. The sizes below a full window
-# are tested both ways, with `full`.
+# and almost none of its tokens were null, so both ways are new to the model. With `full`, the sizes
+# below a full window are tested both ways.
 
 # %%
 recipe = recipes.recipe_of(settings)
@@ -122,10 +123,10 @@ results = page.experiment("context_size-scores", score_all, key, recipe)
 # %% [markdown]
 # ## Score by size
 #
-# Do more context documents help? NDCG@10 times 100, the mean over sets and draws, then mean and
-# standard deviation over the seeds. *Spread over draws* is the standard deviation over contexts of
-# one size, with the same model: of the mean over sets, and of a single set. It is pooled over seeds
-# (and sets).
+# Do more context documents help? The table shows NDCG@10 times 100, averaged over sets and draws,
+# as mean and standard deviation over the seeds. *Spread over draws* is the standard deviation over
+# contexts of one size, with the same model: first of the mean over sets, then of a single set. It
+# is pooled over seeds (and sets).
 
 
 # %%
@@ -159,7 +160,7 @@ def points(value):
 def context_of(attention, size, fill):
     """The first columns of a table: an encoder and its context."""
     rest = "null tokens" if fill == NULL else "left short"
-    rest = rest if size < WINDOW else ""  # what stands in the window's empty places
+    rest = rest if size < WINDOW else ""  # what fills the window's empty places
     return {"attention": attention, "context documents": size, "the rest": rest}
 
 
@@ -202,18 +203,18 @@ HALF = SIZES[0.5]
 keys = ["attention", "size", "fill", "seed", "draw"]
 plots.show(
     drawing,
-    caption="Retrieval by number of context documents; small points are seeds and draws, the line "
-    "is their mean, the dotted line the window of training.",
+    caption="Retrieval by number of context documents. Small points are seeds and draws, the line "
+    "is their mean, and the dotted line marks the window of training.",
     data=results.groupby(keys, sort=False)["ndcg"].mean().reset_index(),
     answers="CDE Fig. 16",
 )
 
 # %% [markdown]
-# ## Size or luck of the draw?
+# ## Is it the size, or which documents were drawn?
 #
-# Differences to the full window, with intervals over other seeds and other sets at once, beside the
-# spread over draws. A difference that is no larger than that spread could have come from another
-# draw of the context. (Exploratory.)
+# The table shows differences to the full window, with intervals over other seeds and other sets at
+# once, next to the spread over draws. A difference no larger than that spread could have come from
+# another draw of the context. (Exploratory.)
 
 
 # %%
@@ -246,12 +247,12 @@ plots.table(pd.DataFrame([difference(*tested) for tested in lines if tested[1] !
 # %% [markdown]
 # ## Verdict
 #
-# Tested with the paper's attention, `full`, and null tokens in the empty places; `cached` is
-# exploratory. *Smaller contexts* are all sizes below a full window, none included. Each size alone,
-# sizes above the window, and contexts left short are exploratory. Intervals speak of other seeds
-# and other sets at once; each value is a mean over draws. A window filled up with null tokens says
-# something only if these were trained; that is one gate, and that the encoder reads its context
-# another.
+# The test uses the paper's attention, `full`, and null tokens in the empty places; `cached` is
+# exploratory. *Smaller contexts* are all sizes below a full window, including none. Each size
+# alone, sizes above the window, and contexts left short are exploratory. Intervals cover other
+# seeds and other sets at once; each value is a mean over draws. There are two gates. A window
+# filled up with null tokens says something only if these tokens were trained, and the encoder has
+# to use its context.
 
 # %%
 from cde_book import gates
@@ -283,9 +284,9 @@ claims.verdicts()
 means = [score(FULL, size).mean() for size in sizes[1:]]
 untrained = known_gates()["null-trained"].otherwise in claims.reason(BEST)
 page.answer(
-    f"""{WINDOW} context documents score {shown(by_set(FULL, WINDOW) - by_set(FULL, 0))} points of
-    NDCG@10 against null tokens{", hardly trained" if untrained else ""}; the means of all sizes lie
-    within {max(means) - min(means):.2f} points."""
+    f"""Replacing {"barely trained " if untrained else ""}placeholder tokens by {WINDOW} context
+    documents changes NDCG@10 by {shown(by_set(FULL, WINDOW) - by_set(FULL, 0))} points; the nonzero
+    sizes differ by at most {max(means) - min(means):.2f}."""
 )
 
 # %% [markdown]
@@ -293,13 +294,13 @@ page.answer(
 #
 # The paper has a window of 512 documents. At `laptop` the window is 32 and the model has two layers
 # in each stage, trained for some dozens of steps; it is tested on samples of the documentation of
-# packages that were held out. With a probability of 0.005 a context token is null in training, here
-# as in the paper. In so few steps the null token has hardly been trained, so that a window full of
-# null tokens is a harsher test than the paper's. Contexts are drawn at random from the corpus,
-# relevant documents among them; the paper does not say how many draws its points stand for. Where a
-# corpus has fewer documents than were asked for, all are taken, and draws do not differ (column
-# `taken` of the record). A context of a single document is not tested: every embedding would lean
-# towards it.
+# packages that were held out. A context token is null in training with a probability of 0.005, here
+# as in the paper. In so few steps the null token is barely trained, so a window full of null tokens
+# is a harsher test than the paper's. Contexts are drawn at random from the corpus and may include
+# relevant documents; the paper does not say how many draws its points average. Where a corpus has
+# fewer documents than were asked for, all are taken, and draws do not differ (column `taken` of the
+# record). We do not test a context of a single document, because every embedding would lean towards
+# it.
 #
 # ## Run it again
 

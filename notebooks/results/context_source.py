@@ -3,11 +3,12 @@
 #
 # *The answer stands in the last cells, and here on the rendered page.*
 #
-# This page answers **CDE Fig. 7, §7** {cite}`morris2024contextual`: one contextual encoder, tested
-# on forums of CQADupStack with the context of each forum in turn. The paper marks the squares
-# within one point of NDCG@10 of a test domain's best, finds its own context best as a rule, and
-# notes exceptions. It prints no number and no test. Its caption and its text name the axes the
-# other way round; here a row is what is searched, a column where the context is from.
+# This page answers **CDE Fig. 7, §7** {cite}`morris2024contextual`. The paper tests one contextual
+# encoder on forums of CQADupStack, with the context of each forum in turn. For each test domain it
+# marks the contexts that come within one point of NDCG@10 of the best. It finds that a domain's own
+# context is usually best, and notes exceptions, but it prints no number and no test. Its caption
+# and its text name the axes the other way round; here a row is what is searched, and a column is
+# where the context comes from.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -58,13 +59,13 @@ settings
 # ## Every domain in every context
 #
 # The models are those of the chapter on Table 1 with clustered batches and the paper's attention,
-# one for each seed; nothing is trained anew. A domain is a package whose docstrings are searched.
+# one for each seed; nothing is trained again. A domain is a package whose docstrings are searched.
 # For each seed, context documents are drawn from the corpus of each package, with the run's seed,
-# and all packages are searched with them. Two columns are added. *Null* has null tokens only.
-# *Apart* is the own package's context without any document of the corpus that is searched. The
-# usual draw puts some of the very documents that are searched into the context, and a gain from
-# that would not be a gain from the domain. (A corpus that is searched whole leaves no documents for
-# it; its place is then empty.)
+# and all packages are searched with them. We add two columns. *Null* has only null tokens, the
+# placeholders for missing context documents. *Apart* is the package's own context without any
+# document of the corpus that is searched. It is a control: the usual draw puts some of the very
+# documents that are searched into the context, and a gain from that would not be a gain from the
+# domain. (A corpus that is searched whole leaves no documents for *apart*, so its square is empty.)
 
 # %%
 import numpy as np
@@ -152,14 +153,14 @@ results = Squares(page.experiment("context_source-packages", packages, key, reci
 # %% [markdown]
 # ## The map
 #
-# Which contexts serve which packages? Numbers are NDCG@10 times 100, means over the seeds; the
+# Which contexts work for which packages? Numbers are NDCG@10 times 100, means over the seeds; the
 # darker a square, the nearer it is to the best of its row. A frame marks what comes within one
-# point of the row's best package, as in the paper; the diagonal is the own context. That mark says
-# nothing about chance: among some hundred queries a point is easily noise. A star marks squares
+# point of the row's best package, as in the paper; the diagonal is the own context. That mark
+# ignores chance: with about a hundred queries, a point can easily be noise. A star marks squares
 # that differ from the own context in a randomisation test over queries, at 5 % after Holm's
-# correction over all squares with a foreign package. The table below the map counts both, and also
-# what can be said positively: squares whose interval over queries, 95 % for each square, lies
-# wholly above one point less than the own context.
+# correction over all squares with a foreign package. The table below the map counts both. It also
+# counts the squares that we can call nearly as good: those whose interval over queries, 95 % for
+# each square, lies wholly above one point less than the own context.
 
 # %%
 from matplotlib.patches import Rectangle
@@ -213,11 +214,11 @@ plots.table(pd.DataFrame({"squares": counted}))
 # %% [markdown]
 # ## What the own context gains
 #
-# For each domain, the score in its own context minus the mean over the other packages' contexts,
-# minus its own context apart from the corpus, and minus null tokens, in points. Intervals are over
-# seeds, that of the mean over other seeds and other domains at once. If own and apart agree, the
-# context needs to be of the domain and not of the corpus; if own and null agree, the model reads
-# little from it.
+# For each domain, the table shows by how many points the score in its own context exceeds three
+# others: the mean over the other packages' contexts, its own context apart from the corpus, and
+# null tokens. Intervals are over seeds; that of the mean is over other seeds and other domains at
+# once. If own and apart agree, the context needs to come from the domain but not from the searched
+# documents. If own and null agree, the model takes little from the context.
 
 # %%
 from cde_studies.intervals import table_interval
@@ -257,10 +258,10 @@ gains(results)
 # %% [markdown]
 # ## Forums
 #
-# The paper's domains are forums. With `$CDE_DATA` the same models search forums of Stack Exchange
-# by the title of a post, for its text, in samples; none was trained on where the data are
-# docstrings. This is exploratory: domains lie much farther from the training data than packages do,
-# and from each other.
+# The paper's domains are forums. With `$CDE_DATA` the same models search samples of Stack Exchange
+# forums: the query is the title of a post, and its text is to be found. Where the training data are
+# docstrings, no model was trained on these forums. This is exploratory, because the forums are much
+# farther from the training data, and from each other, than packages are.
 
 # %%
 from cde import RetrievalSet, load_pairs
@@ -297,9 +298,9 @@ if of_forums:
 #
 # Both claims are tested on the packages, the first with an interval over other seeds and other
 # packages at once, the second with one over seeds. A seed changes the weights, the batches and the
-# draw of the context. The second claim's test is lenient: it asks for a share above nought, which a
-# model that ignores its context satisfies with every square. So both have a gate: that the encoder
-# reads its context.
+# draw of the context. The second claim's test is lenient: it asks for a share above zero, and a
+# model that ignores its context meets that with every square. So both claims have a gate: the
+# encoder must use its context.
 
 # %%
 from cde_book import gates
@@ -328,26 +329,26 @@ from cde_book.ledger import gates as known_gates
 
 ignores = known_gates()["reads-context"].otherwise in claims.reason(CROSS)
 page.answer(
-    f"""The own corpus' context scores {mean_gain(results, OTHERS)} points against other packages',
-    of which {counted["within a point of the row's best"]} of
-    {counted["squares with a foreign context"]} come within a
-    point{"; our encoder ignores context" if ignores else ""}."""
+    f"""A package's own context changes NDCG@10 by {mean_gain(results, OTHERS)} points against
+    others' ({counted["within a point of the row's best"]} of
+    {counted["squares with a foreign context"]} score within a
+    point){", but our encoder ignores its context" if ignores else ""}."""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
 # The paper tests a model trained on hundreds of millions of pairs, with contexts of up to 512
-# documents, on the full forums of CQADupStack, where duplicates of a question are to be found. At
-# `laptop` a model of two layers a stage has seen some dozens of steps on docstrings. It reads a
+# documents, on the full forums of CQADupStack, where the task is to find duplicates of a question.
+# At `laptop` a model of two layers a stage has seen some dozens of steps on docstrings. It reads a
 # context of a few dozen documents, and searches samples of a few hundred docstrings by their
-# summary lines. Packages resemble each other more than forums do, so that foreign contexts should
-# do less harm here. Of some of the packages docstrings were trained on (the column *trained on*),
-# among them some of those that are searched. Corpora are small samples, so a draw of the context
-# holds a larger part of what is searched; *apart* is the control for that. One draw of the context
-# is made for each run and domain: what a single square owes to its draw and what to its domain is
-# not told apart. The forums here are searched by title for the post's text, and there are fewer of
-# them.
+# summary lines. Packages resemble each other more than forums do, so foreign contexts should do
+# less harm here. For some of the packages (the column *trained on*), docstrings were part of the
+# training data, including some of those that are searched. Corpora are small samples, so a draw of
+# the context contains a larger part of what is searched; *apart* is the control for that. One draw
+# of the context is made for each run and domain, so we cannot separate the effect of the draw from
+# that of the domain in a single square. The forums here are searched by title for the post's text,
+# and there are fewer of them.
 #
 # ## Run it again
 

@@ -3,11 +3,12 @@
 #
 # *The answer stands in the last cells, and here on the rendered page.*
 #
-# **CDE Table 1, §6** {cite}`morris2024contextual` credits two ideas: batches of neighbours, and an
-# encoder that sees its corpus. Each changes more than the idea. A batch of neighbours also comes
-# from one source, which grouping by source alone would give. An encoder with a context also has
-# more parameters, which one fixed context would train as well. {doc}`table1` has neither control.
-# This page adds both, and what was there before any training.
+# **CDE Table 1, §6** {cite}`morris2024contextual` credits two ideas: batches of similar texts
+# (neighbours), and an encoder that sees its corpus. Each changes more than the idea itself. A batch
+# of neighbours also comes from one source, and simply grouping by source may give the same gain. An
+# encoder with a context also has more parameters, and these could be trained just as well with one
+# fixed context. {doc}`table1` has neither control. This page adds both, and the scores before any
+# training.
 
 # %%
 from cde_book import charts, claims, gates, page, plots
@@ -49,14 +50,14 @@ settings
 # %% [markdown]
 # ## Five arms
 #
-# Three bi-encoders differ in batches alone. *Shuffled* batches mix all sources. Batches of *one
-# source* are shuffled within it. *Neighbours* are clusters within a source, as in Table 1: what
-# they have over one source is that their texts are alike, and nothing else.
+# Three bi-encoders differ only in their batches. *Shuffled* batches mix all sources. Batches of
+# *one source* are shuffled within it. *Neighbours* are clusters within a source, as in Table 1;
+# compared with one source, their only difference is that the texts of a batch are alike.
 #
-# Two contextual encoders (attention `cached`) train on neighbours and differ in context alone. One
-# reads the batch's cluster, as the paper's does. The other reads *one fixed context* in all
-# batches: it has all parameters and can learn nothing about corpora. The recipe is that of
-# {doc}`table1`, the seeds are not.
+# Two contextual encoders (attention `cached`) train on neighbours and differ only in their context.
+# One reads the batch's cluster, as the paper's does. The other reads *one fixed context* in all
+# batches: it has the same parameters but can learn nothing about corpora. The recipe is that of
+# {doc}`table1`, but the seeds are different.
 
 # %%
 SHUFFLED, SOURCE, NEIGHBOURS = "shuffled", "one source", "neighbours"
@@ -73,7 +74,7 @@ recipe = recipes.recipe_of(settings)
 recipe.base
 
 # %% [markdown]
-# Encoders that nothing is trained of are scored on the same sets: the two layers that training
+# Three references that we do not train are scored on the same sets: the two layers that training
 # starts from, all of MiniLM, and BM25.
 
 # %%
@@ -109,8 +110,8 @@ def train_and_test(of, arms):
 # %% [markdown]
 # `cde run controls --record hours/controls-arms -p long_run true -p seeds=3`, with $CDE_DATA,
 # trains the bi-encoders on 100,000 pairs of 28 sources, and tests on nine judged collections. It
-# leaves the contextual encoders out: with so little training they hardly read ({doc}`table1`), so
-# that a control of what they read could show nothing.
+# leaves the contextual encoders out: with so little training they barely use their context
+# ({doc}`table1`), so a control of what they read could show nothing.
 
 # %%
 from cde.data import is_available
@@ -126,10 +127,10 @@ rows = page.experiment(NAME, lambda: train_and_test(recipe, ARMS), key, recipe)
 runs = sweeps_at_profiles(NAME, rows)
 
 # %% [markdown]
-# ## Every arm, and what was there before
+# ## Every arm, and the scores before training
 #
-# What do batches and context add, beside their controls? NDCG@10 times 100, the mean over sets; a
-# point is a training run.
+# What do batches and context add, compared with their controls? The figure shows NDCG@10 times 100,
+# averaged over sets; a point is a training run.
 
 # %%
 LINES = {"own context, or none": None, "another corpus'": "other"}
@@ -161,7 +162,7 @@ with plots.figure(len(panels), 1, **size, squeeze=False, gridspec_kw=ratios) as 
 lead = list(runs)[-1]
 plots.show(
     drawing,
-    caption="Batches and context, their controls, and what needs no training.",
+    caption="Scores of batches and context, their controls, and untrained references.",
     data=pd.concat([one.mean_by_run().assign(profile=of) for of, one in runs.items()]),
     answers="CDE Table 1",
 )
@@ -169,9 +170,10 @@ plots.show(
 # %% [markdown]
 # ## Each step by itself
 #
-# Points of NDCG@10, with intervals over other seeds and other sets at once
-# (`cde_studies.intervals.spread`). The lines on context ask three things: does the encoder beat the
-# bi-encoder, does it matter whose context it reads in the test, and would one fixed context do?
+# The table shows differences in points of NDCG@10, with intervals over other seeds and other sets
+# at once (`cde_studies.intervals.spread`). The lines on context ask three things. Does the encoder
+# beat the bi-encoder? Does it matter whose context it reads in the test? And would one fixed
+# context do as well?
 
 # %%
 FIXED_CONTEXT = {"arm": FIXED, "context": "fixed"}
@@ -209,7 +211,7 @@ with plots.figure(width=7.2, height=0.9 + 0.26 * len(drawn)) as (drawing, axis):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="What each step adds: batches above, context and its control below.",
+    caption="What each step adds: first batches, then context and its control.",
     data=charts.interval_table(drawn, ["profile", "difference"], "points"),
     answers="CDE Table 1",
     lead=True,
@@ -217,8 +219,8 @@ plots.show(
 
 
 # %% [markdown]
-# Loss and accuracy of training (last tenth of the steps, nats and per cent) tell how hard the
-# batches of each arm are.
+# Loss and accuracy in training (over the last tenth of the steps, in nats and per cent) show how
+# hard the batches of each arm are.
 
 
 # %%
@@ -233,13 +235,13 @@ def hardness(of, arm):
 plots.table(pd.DataFrame([hardness(of, arm) for of in runs for arm in ARMS if arm in panels[of]]))
 
 # %% [markdown]
-# ## Would more updates read more?
+# ## Would more updates make the encoder use its context?
 #
-# The recipe of `laptop` updates the weights a few dozen times. The same pairs in batches of a
-# quarter of the size give four times as many updates. Does an encoder that is trained better read
-# more of its context? Both encoders on neighbours are trained again in this way. Clusters shrink
-# with the batch, and the context is then the whole batch, a text's own document with it. Nothing
-# here tests a claim.
+# The recipe of `laptop` updates the weights only a few dozen times. The same pairs in batches of a
+# quarter of the size give four times as many updates. Does a better-trained encoder use its context
+# more? Both encoders on neighbours are trained again in this way. Clusters shrink with the batch,
+# so the context is then the whole batch, including a text's own document. Nothing here tests a
+# claim.
 
 # %%
 MORE = "more updates: "
@@ -276,12 +278,12 @@ plots.table(difference_table(both, BETTER))
 # %% [markdown]
 # ## What would decide it
 #
-# Where a contextual encoder does not read, its controls are silent. The paper's small setting has
-# six layers, texts of 64 tokens, and hundreds of millions of pairs. The table has what all five
-# arms would cost with five seeds each, in hours of one H100 at 40 % of its peak
-# (`cde_studies.estimate`). Nothing is run. It is counted for MiniLM's layers and for attention
+# If a contextual encoder ignores its context, its controls tell us nothing. The paper's small
+# setting has six layers, texts of 64 tokens, and hundreds of millions of pairs. The table shows
+# what all five arms would cost with five seeds each, in hours of one H100 at 40 % of its peak
+# (`cde_studies.estimate`). Nothing is run. The estimate is for MiniLM's layers and for attention
 # `cached`: a layer of the paper's backbone has about five times the weights, and `full` takes about
-# twice as long. Small models reach less than that peak, so that the true cost is higher.
+# twice as long. Small models reach less than that peak, so the true cost is higher.
 
 # %%
 from cde_studies.estimate import estimate
@@ -306,9 +308,10 @@ plots.table(pd.DataFrame([gpu_hours(10**6), gpu_hours(10**8)]))
 # ## Verdict
 #
 # Two rules were fixed before the first of these runs. Neighbours count as more than sources if
-# batches of neighbours find more than batches of one source. The corpus counts as more than
-# parameters if the encoder that reads the batch's cluster, tested in its own corpus' context, finds
-# more than the one with a fixed context; that it reads its context at all is a gate.
+# batches of neighbours score higher than batches of one source. The corpus counts as more than
+# parameters if the encoder that reads the batch's cluster, tested in its own corpus' context,
+# scores higher than the one with a fixed context; a gate is that it uses its context at all. The
+# answer at the top is from the longest runs on this page.
 
 # %%
 SOURCES_CLAIM, PARAMETERS_CLAIM = "ours-neighbours-over-sources", "ours-corpus-over-parameters"
@@ -329,19 +332,19 @@ source, neighbours = (
     in_words(runs[lead], DIFFERENCES[what]) for what in ("one source − shuffled", BEYOND_SOURCES)
 )
 page.answer(
-    f"""At `{lead}` batches of one source score {source} points against shuffled ones, and
-    neighbours {neighbours} against one source."""
+    f"""Batching by source instead of shuffling changes NDCG@10 by {source} points; clustering
+    similar texts within a source changes it by a further {neighbours}."""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper has a table of four arms, without either control, in six layers and batches of up to
+# The paper has a table of four arms, without either control, with six layers and batches of up to
 # 16,384. Here two layers are trained for dozens of steps at `laptop` and some hundred at `hours`,
 # on less than a thousandth of its pairs. Batches of one source are shuffled, and the filter for
 # false negatives is on in all arms. Neighbours are clusters of MiniLM's vectors. {doc}`table1` had
-# shown before that neighbours gain over shuffled batches at `hours`, with other seeds. A third seed
-# of `hours` was added after a look at two.
+# already shown, with other seeds, that neighbours score higher than shuffled batches at `hours`. A
+# third seed of `hours` was added after we had looked at two.
 #
 # ## Run it again
 

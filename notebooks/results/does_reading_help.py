@@ -4,9 +4,9 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # **CDE §1 and §4.2** {cite}`morris2024contextual` rest on one idea: an encoder that reads the
-# corpus finds more in it. Several chapters of this book have tested it, each with another encoder
-# or another text. This page puts their answers side by side. Nothing is trained here: all numbers
-# are read from the records of those chapters.
+# corpus searches it better. Several chapters of this book have tested this, each with another
+# encoder or other text. This page puts their answers side by side. Nothing is trained here: all
+# numbers are read from the records of those chapters.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -28,13 +28,16 @@ settings = page.settings(globals(), laptop={}, smoke={}, gpu={}, paper={})
 # ## Three questions
 #
 # *Can it?* In a game of words only the corpus tells which words matter. *Does it, where text needs
-# it?* Docstrings get boilerplate that only the corpus gives away. *Does it help on real text?* Here
-# nothing is made up: judged collections, docstrings as they are, and sources of many kinds of text
-# that had no part in any choice.
+# it?* Here docstrings get boilerplate that only the corpus can reveal. *Does it help on real text?*
+# Here nothing is made up: we use judged collections, docstrings as they are, and sources of many
+# kinds of text that were not used for any choice.
 #
-# Each encoder reads documents of the corpus that it searches. In their place it then gets those of
-# *another corpus*, *no context*, or the *one fixed context* of an encoder that was trained with
-# nothing else. Only what another corpus does not give as well is owed to reading.
+# Each encoder reads documents of the corpus that it searches. It then gets three things in their
+# place: documents of *another corpus*, *no context*, or the *one fixed context* of an encoder that
+# was trained with nothing else. Only a gain that another corpus does not give as well is due to
+# reading. *Lessons* are synthetic training text whose corpora differ in their boilerplate, and a
+# *taught* encoder was trained on them. In *coarse lessons* all boilerplate words are alike; in
+# *graded lessons* they differ in how common they are ({doc}`taught_to_read`).
 
 # %% tags=["hide-input"]
 from typing import NamedTuple
@@ -99,9 +102,9 @@ for encoder, arm, fixed in (
     evidence.append(Evidence(UNTUNED, encoder, record, arm, MINILM, fixed=fixed))
 
 # %% [markdown]
-# What is the right corpus worth, where it is needed and where it is not? Each difference has an
-# interval over other seeds and other sets at once; over seeds alone in the game, and over
-# collections alone where there is one seed.
+# How much does the right corpus add, where it is needed and where it is not? Each difference has an
+# interval over other seeds and other sets at once. In the game the interval is over seeds alone,
+# and where there is one seed it is over collections alone.
 
 # %% tags=["hide-input"]
 import pandas as pd
@@ -166,7 +169,7 @@ with plots.figure(len(questions), 1, **size, gridspec_kw=ratios) as (drawing, ax
 keys = {(one.question, one.encoder, one.record): found for one, found in intervals.items()}
 plots.show(
     drawing,
-    caption="What the right corpus is worth: own context minus another corpus'.",
+    caption="What the right corpus adds: score with its context minus another corpus'.",
     data=charts.interval_table(keys, ["question", "encoder", "record"], "points"),
     answers="CDE §1 and §4.2",
 )
@@ -174,9 +177,9 @@ plots.show(
 # %% [markdown]
 # ## Against each control
 #
-# *No context* is the encoder that was trained alike without one: a bi-encoder, or MiniLM itself; in
-# the game it is null tokens. *Seen* is the smallest effect that the first difference would have
-# shown with 80 % power.
+# *No context* is the same encoder trained without a context: a bi-encoder, or MiniLM itself. In the
+# game it is null tokens (placeholders for missing documents). *Seen* is the smallest effect that
+# the first difference would have shown with 80 % power.
 
 # %%
 from cde_studies.significance import smallest_effect
@@ -197,10 +200,10 @@ plots.table(pd.DataFrame([line(one) for one in there]).fillna(""))
 # %% [markdown]
 # ## All encoders on the same nine collections
 #
-# All were trained on pairs of the same 28 sources, the taught ones on as many docstring lessons
-# besides. The nine collections are the same, cut to at most 5,000 documents for the two layers and
-# some 600 for readers. The last line is their mean, with an interval over encoders and collections.
-# An encoder counts with the mean of its seeds.
+# All encoders were trained on pairs of the same 28 sources; the taught ones were also trained on an
+# equal number of docstring lessons. The nine collections are the same, cut to at most 5,000
+# documents for the two layers and some 600 for readers. The last line is their mean, with an
+# interval over encoders and collections. Each encoder is represented by the mean of its seeds.
 
 # %%
 judged = {
@@ -211,14 +214,15 @@ together = crossed_interval(same)
 plots.table(same.round(1).assign(mean=same.mean(axis=1).round(1)))
 
 # %% [markdown]
-# ## Where it is worth something
+# ## Where the right corpus adds something
 #
-# The mean hides that collections differ. A ranker that counts differs on them too: with its own
-# document frequencies instead of those of the other collection of that name, BM25 gains on some and
-# loses on others ({doc}`../motivation/headroom`). Do the encoders gain where BM25 does? The table
-# has Spearman's correlations over collections, with bootstrap intervals. This was looked at after
-# the records of three encoders had been made, and is exploratory for them. For the fourth, graded
-# lessons, the rule came before its first run had ended; it has a third seed since.
+# The mean hides that collections differ. They also differ for a ranker that only counts words,
+# BM25. With a collection's own document frequencies instead of those of the other collection of
+# that name, it gains on some and loses on others ({doc}`../motivation/headroom`). Do the encoders
+# gain where BM25 does? The table shows Spearman's correlations over collections, with bootstrap
+# intervals. We looked at this after the records of three encoders had been made, so for them it is
+# exploratory. For the fourth, graded lessons, the rule was set before its first run had ended; a
+# third seed has been added since.
 
 # %%
 from cde_studies.intervals import correlation_interval
@@ -248,14 +252,14 @@ with plots.figure(1, len(same), width=7.6, height=2.8, sharex=True, sharey=True)
 # %% tags=["hide-input"]
 plots.show(
     drawn,
-    caption="What the right corpus is worth, in points: to encoders that read, and to BM25.",
+    caption="Points that the right corpus adds: for encoders with a context, and for BM25.",
     data=same.T.assign(BM25=by_counting).reset_index(names="collection"),
     answers="CDE §1 and §4.2",
 )
 
 # %% [markdown]
-# Nine collections are few. {doc}`untuned_text` fixed the same rule anew, for sources that nobody
-# had tuned on, and measured there. The same correlation, over these sources:
+# Nine collections are few. {doc}`untuned_text` set the same rule again, for sources that nobody had
+# tuned on, and measured there. This is the same correlation, over these sources:
 
 # %%
 from cde_studies.results.context_sources import own_corpus_gains
@@ -270,7 +274,7 @@ plots.table(pd.DataFrame({"correlation with BM25": again}).astype(str))
 # %% [markdown]
 # ## Verdict
 #
-# The rule on the mean was written when three of the four encoders had been seen: it is no
+# The rule on the mean was written when three of the four encoders had been seen, so it is not a
 # prediction, and its verdict is a summary. The chapters have claims of their own, whose rules came
 # first. The rule on where encoders gain is a prediction for the fourth.
 
@@ -287,35 +291,36 @@ claims.verdicts()
 # %% tags=["hide-cell"]
 (first,) = questions[CAN].values()
 page.answer(
-    f"""Own corpus minus another's is {claims.shown(together)} points of NDCG@10 on judged
-    collections, averaged over {len(same)} encoders, and {first.estimate:.0f} in a game needing
-    it."""
+    f"""Reading the searched corpus instead of another changes NDCG@10 by
+    {claims.shown(together)} points on judged collections ({len(same)} encoders), but by
+    {first.estimate:.0f} in an artificial game."""
 )
 
 # %% [markdown]
 # ## What this teaches
 #
-# A context that brings nothing is often put down to an encoder that ignores it. That is not all. A
-# frozen encoder whose reader was taught to use its context scores lower with the right corpus than
-# with another one, on judged collections and on sources that nobody tuned on ({doc}`untuned_text`).
+# When a context brings nothing, the usual explanation is that the encoder ignores it. That is not
+# the whole story. A frozen encoder whose reader was taught to use its context scores lower with the
+# right corpus than with another one, on judged collections and on sources that nobody tuned on
+# ({doc}`untuned_text`).
 #
-# Why is not known. On judged collections the statistics of the right corpus are not always the best
-# ones to search it with. But on the sources that nobody tuned on BM25 gains by the right
-# statistics, and readers do not. They were taught on boilerplate, which need not be what real text
-# asks for. That each query's own document stood in the context of training, where a test has it
-# seldom, is not the reason: {doc}`taught_to_read` trains readers without it, and they score alike.
-# The four encoders are not four independent ones: they were tested on the same nine collections,
-# each beside the same other one.
+# We do not know why. On judged collections the statistics of the right corpus are not always the
+# best ones to search it with. But on the sources that nobody tuned on BM25 gains from the right
+# statistics, and readers do not. They were taught on boilerplate, which may differ from what real
+# text requires. Another difference is that each query's own document was in the context in
+# training, but seldom is in a test. This is not the reason: {doc}`taught_to_read` trains readers
+# without it, and they score alike. The four encoders are not independent of each other, because
+# they were tested on the same nine collections, each paired with the same other one.
 #
-# Gains over an encoder without context are another matter. They can be had from a fixed context
-# too, and even from that of a wrong corpus. A table that credits a corpus needs both controls.
+# Gains over an encoder without context are another matter. A fixed context can give them too, and
+# so can the context of a wrong corpus. A table that credits a corpus needs both controls.
 #
 # ## What differs from the paper's setting
 #
 # The paper trains six layers and more on hundreds of millions of pairs, and its encoder may learn
 # to read other things than word statistics. Its Fig. 7 has contexts of other domains
-# ({doc}`context_source`), its Table 1 has not. What it would take to decide that at its scale, in
-# hours of a GPU, stands in {doc}`controls`.
+# ({doc}`context_source`), but its Table 1 has not. {doc}`controls` estimates, in hours of a GPU,
+# what it would take to decide this at the paper's scale.
 #
 # ## Run it again
 

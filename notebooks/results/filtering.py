@@ -4,10 +4,12 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Fig. 4, §4.1 and §6** {cite}`morris2024contextual`. Clustered batches put
-# similar pairs together, and with them documents that answer a query without being labelled for it.
-# The filter leaves out of a query's denominator what a surrogate scores at least as high as the
-# labelled document. The paper calls it critical, plots bi-encoders of many batch and cluster sizes
-# with and without it, and prints no numbers. This page compares the same runs pair by pair.
+# similar pairs together, so they often contain *false negatives*: documents that answer a query but
+# are not labelled for it. The filter scores documents with a surrogate, a model that is already
+# trained, and leaves out of a query's denominator in the loss those that score at least as high as
+# its labelled document. The paper calls it critical and plots bi-encoders of many batch and cluster
+# sizes with and without it, but prints no numbers. This page makes the same comparison for pairs of
+# runs.
 
 # %%
 from typing import Literal
@@ -55,12 +57,12 @@ settings
 # %% [markdown]
 # ## The sweep of batch and cluster sizes
 #
-# Nothing is trained here that the chapter on batch and cluster size has not trained: this is its
-# sweep, with its settings. Two encoders at every batch and cluster size, all on clustered batches,
-# each with the filter (ε = 0) and without. All runs see equally many pairs. Two runs of a cell and
-# a seed have the same weights at the start and the same batches in the same order; they differ in
-# the filter alone. At `laptop` the contextual encoder has attention `cached`, because it is
-# cheaper.
+# These are the runs of the chapter on batch and cluster size, with the same settings; nothing
+# further is trained. There are two encoders at every batch and cluster size, all on clustered
+# batches, each with the filter (ε = 0) and without it. All runs see the same number of pairs. Two
+# runs with the same sizes and seed have the same weights at the start and the same batches in the
+# same order, so they differ only in the filter. At `laptop` the contextual encoder has attention
+# `cached`, because it is cheaper.
 
 # %%
 import pandas as pd
@@ -86,9 +88,10 @@ results = Sweep(rows)
 # %% [markdown]
 # ## With and without, cell by cell
 #
-# In which cells does the filter help? NDCG@10 times 100 out of domain, the mean over sets; mean and
-# standard deviation over the seeds. The difference is made seed by seed and set by set; its
-# interval is over other seeds and other collections at once.
+# In which cells (pairs of a batch and a cluster size) does the filter help? The scores are NDCG@10
+# times 100 out of domain, means over sets, with mean and standard deviation over the seeds. The
+# difference is taken seed by seed and set by set; its interval is for other seeds and other
+# collections at once.
 
 # %%
 from cde_book.differences import in_words
@@ -143,8 +146,8 @@ with plots.figure(1, 2, width=7.4, height=3.9, sharex=True, sharey=True) as (dra
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="Each point is two runs that differ in the filter alone; above the dotted line the "
-    "filter helps.",
+    caption="NDCG@10 with and without the filter. Each point is two runs that differ only in the "
+    "filter; above the dotted line the filter helps.",
     data=cells.rename(columns={True: "with", False: "without"}).reset_index(),
     answers="CDE Fig. 4",
 )
@@ -152,9 +155,10 @@ plots.show(
 # %% [markdown]
 # ## Where does it help?
 #
-# The filter has most to do where batches hold many similar pairs: in small clusters. Differences,
-# averaged over the other size; exploratory. Whether small clusters pay *because of* the
-# filter is a claim of the chapter on batch and cluster size.
+# The filter should matter most where batches have many similar pairs, which is with small clusters.
+# The table has the differences at each size, averaged over the other size; they are exploratory.
+# Whether small clusters help *because of* the filter is a claim of the chapter on batch and cluster
+# size.
 
 
 # %%
@@ -172,10 +176,10 @@ plots.table(pd.DataFrame(lines + [by_size("batch", size) for size in batches]))
 # %% [markdown]
 # ## Verdict
 #
-# Tested is the mean over all cells of the bi-encoder, with the filter minus without; the interval
-# is over other seeds and other collections at once. Cells of one seed share data and weights at the
-# start, so that they are not counted as independent. The contextual encoder is not in the paper's
-# figure: it is exploratory.
+# We test the bi-encoder's score with the filter minus that without it, as a mean over all cells.
+# The interval is for other seeds and other collections at once. Cells of one seed share data and
+# weights at the start, so they are not counted as independent. The contextual encoder is
+# exploratory, because it is not in the paper's figure.
 
 # %%
 from cde_book import gates
@@ -196,24 +200,23 @@ for cluster in (clusters[0], clusters[-1]):
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-ahead = f"ahead in {helped[BI].sum()} of {len(helped[BI])} pairs of runs"
-page.answer(
-    f"{claims.apart('A bi-encoder with the filter', helped_by, 'one without')}, and {ahead}."
-)
+ahead = f"ahead in {helped[BI].sum()} of {len(helped[BI])} paired runs"
+filtered = "A bi-encoder trained with the false-negative filter"
+page.answer(f"{claims.apart(filtered, helped_by, 'one without')}, and {ahead}.")
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper filters with nomic-embed, trained on the same data, in batches of 256 and more, of
-# hundreds of millions of pairs from the web, in which false negatives are many. At `laptop` the
-# surrogate is MiniLM, which is also what the encoders start from, the batches hold tens of pairs or
-# little more than a hundred, and the pairs are docstrings of packages. The labelled document
-# itself, where another pair of the batch has it, is left out in both arms: without the filter,
-# exact copies are still no negatives. So the difference here is that of *other* documents alone.
-# Runs are short; whether longer ones learn from false negatives is not tested. The tests are four
-# packages, each cut to 300 documents and 150 queries: the intervals speak of other packages like
-# them, not of corpora of another kind. The chapter on false negatives shows how many the filter
-# finds and how many true negatives it takes along.
+# The paper filters with nomic-embed, which is trained on the same data, in batches of 256 and more.
+# The data are hundreds of millions of pairs from the web, with many false negatives. At `laptop`
+# the surrogate is MiniLM, from which the encoders also start; the batches have at most little more
+# than a hundred pairs, and the pairs are docstrings of packages. If another pair of the batch has
+# the labelled document itself, this copy is left out in both arms, so even without the filter an
+# exact copy is not a negative. The difference measured here therefore comes from *other* documents
+# only. Runs are short; whether false negatives harm longer ones is not tested. The tests are four
+# packages, each cut to 300 documents and 150 queries, so the intervals are for other packages like
+# them, not for corpora of another kind. The chapter on false negatives shows how many of these the
+# filter finds, and how many true negatives it removes as well.
 #
 # ## Run it again
 

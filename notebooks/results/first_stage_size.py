@@ -4,10 +4,10 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Fig. 17, §10.10** {cite}`morris2024contextual`. The first stage embeds the
-# context and runs once for a corpus, so that its depth costs a search nothing. The paper varies it
-# from 1 to 12 layers, compares *training accuracy*, and finds a gain of less than one per cent.
-# From this it concludes that the second stage's depth matters far more, without varying that. This
-# page varies both.
+# context and runs only once for a corpus, so its depth does not make a search slower. The paper
+# varies it from 1 to 12 layers, compares *training accuracy*, and finds a gain of less than one per
+# cent. From this it concludes that the second stage's depth matters far more, but it does not vary
+# that depth. This page varies both.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -59,9 +59,9 @@ settings
 # %% [markdown]
 # ## Arms
 #
-# Attention is the paper's, batches are clustered, both as in the chapter on Table 1; the arm with
-# the recipe's own depths is the same run. A stage of so many layers is MiniLM's lowest so many.
-# Runs of a seed see the same pairs in the same batches.
+# Attention is the paper's and batches are clustered, as in the chapter on Table 1; the arm with the
+# recipe's own depths is the same run as there. A stage of *n* layers is MiniLM's lowest *n* layers.
+# Runs with one seed see the same pairs in the same batches.
 
 # %%
 recipe = recipes.recipe_of(settings)
@@ -122,11 +122,11 @@ results = Sweep(page.experiment("first_stage_size-arms", train_all, key, recipe)
 # ## Accuracy by depth
 #
 # Which stage gains from more layers? Training accuracy is the share of queries whose own document
-# scores highest in the batch, mean over the later half of the steps, in per cent. The last tenth
-# alone has so few queries that all seeds agreed on a difference to the last query, by chance, and
-# its interval had no width. That was seen before the later half was chosen. Loss is that of the
-# last tenth; NDCG@10, times 100, is the mean over sets that training never saw. Means over seeds,
-# with their standard deviation.
+# scores highest in the batch, the mean over the later half of the steps, in per cent. We had first
+# used the last tenth of the steps. It has so few queries that all seeds had exactly the same
+# difference by chance, and the interval had no width; we saw this before we chose the later half.
+# Loss is still that of the last tenth. NDCG@10, times 100, is the mean over sets that training
+# never saw. The table has means over seeds, with their standard deviation.
 
 # %%
 import pandas as pd
@@ -188,18 +188,18 @@ drawn = pd.concat(
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="Training accuracy and retrieval by the depth of either stage.",
+    caption="Training accuracy and NDCG@10 by the depth of each stage.",
     data=drawn,
     answers="CDE Fig. 17",
 )
 
 # %% [markdown]
-# ## What the layers bring
+# ## What more layers gain
 #
-# Differences of runs with the same seed, in percentage points of accuracy, with Student's interval
-# over seeds, and in points of NDCG@10, over other seeds and other collections at once. The two
-# stages are compared over the same deepening, from the least to the greatest depth that both were
-# given.
+# Differences between runs with the same seed: in percentage points of accuracy, with Student's
+# interval over seeds, and in points of NDCG@10, with an interval for other seeds and other
+# collections at once. To compare the two stages, both are deepened from the smallest to the largest
+# depth that both were given.
 
 # %%
 from cde_book.differences import in_words
@@ -230,11 +230,11 @@ plots.table(pd.DataFrame(gains).T.rename_axis("deeper"))
 # %% [markdown]
 # ## Verdict
 #
-# The first two claims are about the first stage from one layer to the greatest depth tried, the
-# third about both stages over the same deepening. All three are on training accuracy, as the paper
-# has it, in percentage points. The same on NDCG@10 is in the table above, exploratory. If the
-# context tells the encoder nothing of the corpus, then what changes with the depth of its writer
-# says nothing of reading: that is a gate.
+# The first two claims are about the first stage from one layer to the largest depth tried, the
+# third is about both stages, deepened equally. All three use training accuracy, as the paper does,
+# in percentage points. The same differences in NDCG@10 are in the table above and are exploratory.
+# The claims have a gate, a condition without which they are not tested: the encoder must use its
+# context. If it does not, the depth of the stage that embeds the context cannot show anything.
 
 # %%
 from cde_book import gates
@@ -260,9 +260,9 @@ claims.verdicts()
 # %% tags=["hide-cell"]
 ignores = known_gates()["reads-context"].otherwise in claims.reason(HELPS)
 page.answer(
-    f"""From the shallowest to the deepest first stage tried, training accuracy changes by
+    f"""Deepening the first stage from {least} to {greatest} layers changes training accuracy by
     {page.mean_and_interval(widest, digits=1)} percentage
-    points{"; but our encoder ignores its context" if ignores else ""}."""
+    points{", but our encoder ignores its context" if ignores else ""}."""
 )
 
 # %% [markdown]
@@ -270,14 +270,14 @@ page.answer(
 #
 # The paper goes from 1 to 12 layers, with a second stage of full depth, and trains far longer; at
 # `laptop` the first stage goes from 1 to 4 layers and the second has 2. So "all layers" means the
-# deepest stage tried, and four times the depth must bring less than one point where the paper says
-# it of twelve times. A shallow stage is not a small transformer trained as such: it is the lower
-# part of MiniLM, cut off, and begins from what those layers learned as part of a deeper one. A
-# deeper cut starts nearer to a whole sentence encoder, so depth and the quality of the start change
-# together, in either stage. The training accuracy is that of some hundred queries a step over the
-# later half of a short run. It is noisy, and a stage that learns slower looks worse than it would
-# in the end. It is measured on the batches of training, against the negatives in them, and need not
-# go with retrieval; NDCG@10 stands beside it for that reason.
+# deepest stage tried here. The paper says that a depth twelve times as great gains less than one
+# point; here that is tested with four times the depth. A shallow stage was not trained as a small
+# transformer: it is the lower part of MiniLM and begins from what those layers learned as part of a
+# deeper model. A deeper cut starts nearer to a whole sentence encoder, so in both stages depth and
+# the quality of the start change together. Training accuracy is that of some hundred queries per
+# step over the later half of a short run. It is noisy, and a stage that learns more slowly looks
+# worse than it would in the end. It is measured on training batches, against the negatives in them,
+# and need not agree with retrieval, so we also report NDCG@10.
 #
 # ## Run it again
 

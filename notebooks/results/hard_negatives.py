@@ -3,9 +3,10 @@
 #
 # *The answer stands in the last cells, and here on the rendered page.*
 #
-# This page answers **CDE Fig. 11, §10.5** {cite}`morris2024contextual`. The paper adds mined hard
-# negatives to each query in supervised training, which follows unsupervised training, and sees
-# scores fall in general. It gives no numbers, and its best model has one hard negative a query.
+# This page answers **CDE Fig. 11, §10.5** {cite}`morris2024contextual`. In supervised training,
+# which follows unsupervised training, the paper adds mined hard negatives to each query and sees
+# that scores fall in general. It gives no numbers, and its best model has one hard negative per
+# query.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -50,17 +51,17 @@ settings
 # %% [markdown]
 # ## Two phases
 #
-# The first phase is the chapter's on Table 1: a bi-encoder on clustered batches, in-batch negatives
-# only. Each arm goes on from it, from the run of its own seed, on pairs that the first phase has
-# not seen and in clustered batches again. The arms differ in the number of hard negatives alone.
-# With `pydocs` the second phase's pairs are more docstrings, since no written questions can be had
-# offline.
+# The first phase is that of the chapter on Table 1: a bi-encoder on clustered batches, with
+# in-batch negatives only. Each arm continues from the first phase with the same seed, on pairs that
+# this phase has not seen and again in clustered batches. The arms differ only in the number of hard
+# negatives. With `pydocs` the second phase's pairs are more docstrings, because no written
+# questions are available offline.
 #
-# A query's hard negatives are the documents of its domain that the surrogate scores highest,
-# without those that score as high as the query's own: the rule of the filter for false negatives.
-# They join the documents of the batch as negatives of *all* its queries, and the filter looks at
-# them again for each. An arm of more hard negatives thus also has more negatives in all, and costs
-# more a step.
+# A query's hard negatives are the documents of its domain that the surrogate, a model that is
+# already trained, scores highest. Those that score as high as the query's own document are left
+# out, by the rule of the filter for false negatives. Hard negatives are added to the documents of
+# the batch as negatives of *all* its queries, and the filter checks them again for each query. So
+# an arm with more hard negatives also has more negatives in total, and its steps cost more.
 
 # %%
 import pandas as pd
@@ -99,11 +100,11 @@ results = Sweep(page.experiment("hard_negatives-arms", train_all, key, recipe))
 # %% [markdown]
 # ## Score by hard negatives
 #
-# Does retrieval change with the number of hard negatives? NDCG@10 times 100, the mean over sets
-# that training never saw. Loss (nats) and accuracy (per cent of the queries) are those of the last
-# tenth of the steps, over all negatives of the arm, so that they rise and fall with their number
-# too. Means over seeds, with their standard deviation. The first phase alone has other batches: its
-# loss and accuracy are not to be compared.
+# Does NDCG@10 change with the number of hard negatives? It is given times 100, as the mean over
+# sets that training never saw. Loss (nats) and accuracy (per cent of the queries) are those of the
+# last tenth of the steps, over all negatives of the arm, so they also depend on how many negatives
+# there are. The table has means over seeds, with their standard deviation. The first phase alone
+# has different batches, so its loss and accuracy cannot be compared with the others.
 
 # %%
 scores = {count: results.score(arm=name) for count, name in NAMES.items()}
@@ -128,14 +129,14 @@ with plots.figure(width=4.8, height=3.0) as (drawing, axis):
     charts.curves(axis, {"second phase": pd.DataFrame({count: scores[count] for count in COUNTS})})
     charts.reference(axis, y=scores[BEFORE].mean(), name=BEFORE)
     axis.set_xticks(COUNTS)
-    axis.set_xlabel("hard negatives a query")
+    axis.set_xlabel("hard negatives per query")
     axis.set_ylabel("NDCG@10 out of domain, × 100")
 
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="Retrieval by the number of hard negatives; small points are seeds, the line their "
-    "mean, dotted the mean before the second phase.",
+    caption="NDCG@10 by the number of hard negatives; small points are seeds, the line is their "
+    "mean, the dotted line the mean before the second phase.",
     data=results.rows.groupby(["arm", "seed"], sort=False)[["ndcg", "loss"]].mean().reset_index(),
     answers="CDE Fig. 11",
     lead=True,
@@ -144,9 +145,9 @@ plots.show(
 # %% [markdown]
 # ## Verdict
 #
-# Differences of runs with the same seed, hence the same batches: the most hard negatives minus the
-# fewest. Each other number minus the fewest is exploratory. Intervals are over other
-# seeds and other collections at once.
+# We test the score with the most hard negatives minus that with the fewest, between runs with the
+# same seed and therefore the same batches. Each other number minus the fewest is exploratory.
+# Intervals are for other seeds and other collections at once.
 
 # %%
 from cde_book import gates
@@ -172,8 +173,8 @@ for count, values in changed.items():
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-many = f"After training on clustered batches, fine-tuning with {most} hard negatives a query"
-page.answer(f"{claims.apart(many, found[most], f'that with {fewest}')}.")
+many = f"On clustered batches, a bi-encoder fine-tuned with {most} hard negatives per query"
+page.answer(f"{claims.apart(many, found[most], f'one with {fewest}')}.")
 
 # %% [markdown]
 # ## What differs from the paper's setting
@@ -181,12 +182,12 @@ page.answer(f"{claims.apart(many, found[most], f'that with {fewest}')}.")
 # The paper's supervised phase has 1.8 million pairs written by people, and negatives mined
 # beforehand by the makers of the data; it follows a long unsupervised phase. With `pydocs` the
 # second phase has other docstrings of the same packages, the surrogate mines within a package, and
-# the first phase has taken some dozens of steps. A hard negative that stands in the clustered batch
-# anyway counts once more; packages with fewer pairs than a batch are not trained on. The
-# highest-ranked documents may answer the query as well; what the surrogate overlooks is then a
-# false negative. The paper's figure pools all its supervised models, and its text does not say of
-# which encoders; this page has the bi-encoder alone. All arms take the same number of steps, so
-# that those with more negatives have had more computing.
+# the first phase has some dozens of steps. A hard negative that is already in the clustered batch
+# counts twice; packages with fewer pairs than a batch are not trained on. Some of the
+# highest-ranked documents may answer the query as well, and those that the surrogate overlooks are
+# false negatives. The paper's figure pools all its supervised models, and its text does not say
+# which encoders they are; this page has only the bi-encoder. All arms take the same number of
+# steps, so those with more negatives need more computation.
 #
 # ## Run it again
 

@@ -3,11 +3,12 @@
 #
 # *The answer stands in the last cells, and here on the rendered page.*
 #
-# This page tests **CDE §1 and §4.2** {cite}`morris2024contextual` in the way that an engineer would
-# ask: take a finished encoder, add a way to read the corpus, and search. The encoder is MiniLM
-# {cite}`wang2020minilm`, whole and frozen. Only the reader is trained, and without context it
-# changes nothing. So every point is won by what was added. The question is how much of it is won by
-# the *corpus*: another corpus' context, and one fixed context for all corpora, are the controls.
+# This page tests **CDE §1 and §4.2** {cite}`morris2024contextual` as an engineer would: take a
+# finished encoder, add a way to read the corpus, and search. The encoder is MiniLM
+# {cite}`wang2020minilm`, whole and frozen. Only the added part, the reader, is trained, and without
+# context it changes nothing. So every point gained comes from what was added. The question is how
+# much of the gain comes from the *corpus*. There are two controls: another corpus' context, and one
+# fixed context for all corpora.
 
 # %%
 from cde_book import charts, claims, gates, page, plots
@@ -47,13 +48,13 @@ settings
 # %% [markdown]
 # ## Two ways to train a reader
 #
-# The reader is that of {doc}`../encoder/learning_to_read`: each token looks once, before the first
-# layer, for what resembles it among the context vectors. A gate adds what it finds, and starts at
-# zero. The context vectors are means of word embeddings, six for each document.
+# The reader is that of {doc}`../encoder/learning_to_read`. Before the first layer, each token looks
+# once for what resembles it among the context vectors. A gate, which starts at zero, adds what it
+# finds. The context vectors are means of word embeddings, six for each document.
 #
-# Each batch is of one source of pairs, and the context is drawn from the batch. With a *fixed
-# context* every batch reads the same documents: the reader can learn all that helps on any corpus,
-# and nothing of this one.
+# Each batch comes from one source of pairs, and the context is drawn from the batch. With a *fixed
+# context* every batch reads the same documents: the reader can learn whatever helps on any corpus,
+# but nothing about this one.
 
 # %%
 READS, FIXED = "reads the batch", "fixed context"
@@ -61,7 +62,7 @@ ARMS = {READS: {}, FIXED: {"context_from": "fixed"}}
 
 # %% [markdown]
 # Each trained encoder is tested with documents of the set that it searches (*own*), with those of
-# the next set (*other*), and, if its context was fixed, with that one. Beside them stand MiniLM
+# the next set (*other*), and, if its context was fixed, with that one. We compare with MiniLM
 # itself and BM25. *Moved* is how far a document moves from its own to another corpus' context.
 
 # %%
@@ -90,10 +91,10 @@ def train_and_test(of):
 
 
 # %% [markdown]
-# Docstrings of packages are the text that every reader has. `cde run minilm_with_context --record
-# hours/minilm_with_context-arms -p long_run true -p seeds=5`, with $CDE_DATA, trains on 28 sources
-# of pairs and tests on nine judged collections. The settings were chosen on docstrings, with
-# another seed.
+# Every reader of this book has docstrings of packages, so they are the default text.
+# `cde run minilm_with_context --record hours/minilm_with_context-arms -p long_run true -p seeds=5`,
+# with $CDE_DATA, trains on 28 sources of pairs and tests on nine judged collections. The settings
+# were chosen on docstrings, with another seed.
 
 # %%
 from cde.data import is_available
@@ -112,8 +113,8 @@ runs = sweeps_at_profiles(NAME, rows)
 # %% [markdown]
 # ## What the reader brings, collection by collection
 #
-# Does the reader help, and does it matter whose documents it reads? Points of NDCG@10 more than
-# MiniLM itself. A point is a training run.
+# Does the reader help, and does it matter whose documents it reads? The figure shows how many
+# points of NDCG@10 each encoder scores above MiniLM itself. Each dot is a training run.
 
 # %%
 OWN, OTHER = {"arm": READS}, {"arm": READS, "context": "other"}
@@ -150,7 +151,7 @@ plots.show(
 )
 
 # %% [markdown]
-# ## Means, and what would have been seen
+# ## Means, and the smallest effects we could detect
 #
 # Intervals are over other seeds and other collections at once (`cde_studies.intervals.spread`).
 
@@ -182,10 +183,10 @@ plots.table(pd.DataFrame([arm_line(of, arm) for of in runs for arm in (*ARMS, MI
 # ## Verdict
 #
 # Two rules were fixed before the first of these runs. The corpus counts as helping if its own
-# context is worth half a point more than another corpus'. That the reader has to read for this rule
-# to count was taken off before the first run and put back after it (*How verdicts are decided*).
-# The reader counts as useful if, in its own corpus' context, the encoder finds more than MiniLM
-# itself.
+# context scores half a point higher than another corpus'. A gate, that the reader must use its
+# context for this rule to count, was removed before the first run and restored after it (*How
+# verdicts are decided*). The reader counts as useful if, in its own corpus' context, the encoder
+# scores higher than MiniLM itself.
 
 # %%
 CORPUS, USEFUL = "ours-own-corpus-half-a-point", "ours-reader-over-minilm"
@@ -209,31 +210,33 @@ useful, corpus = (
 moved = float(runs[lead].of_run("moved", arm=READS).mean())
 idle = moved <= known_gates()["reads-context"].above
 page.answer(
-    f"""MiniLM with a reader scores {useful} points against MiniLM itself, its own corpus {corpus}
-    against another's{", but it hardly reads" if idle else ""}."""
+    f"""A context reader changes MiniLM's NDCG@10 by {useful} points, and its own corpus instead
+    of another by {corpus}{", but it barely uses context" if idle else ""}."""
 )
 
 # %% [markdown]
 # ## What this teaches
 #
-# A reader can be worth points without any corpus. It has parameters of its own, and it was trained
-# on text that MiniLM was not. On docstrings a reader that knew but one context in training gains as
-# well. So a gain over the plain encoder says nothing about the corpus until another corpus' context
-# has been tried. Tables that credit a contextual encoder need both controls.
+# A reader can gain points without any help from the corpus. It has parameters of its own, and it
+# was trained on text that MiniLM was not trained on. On docstrings, a reader that knew only one
+# context in training gains as well. So a gain over the plain encoder says nothing about the corpus
+# until another corpus' context has been tried. Tables that credit a contextual encoder need both
+# controls.
 #
-# That the own corpus is worth no more than another one has two possible reasons, and this page
-# cannot tell them apart: the reader has hardly learned to read, or there is little to read.
-# {doc}`taught_to_read` tells them apart: it gives the same reader lessons, until it reads.
-# {doc}`../motivation/headroom` says how little counting gains from a collection's own statistics.
+# There are two possible reasons why the own corpus adds no more than another one: the reader has
+# barely learned to use its context, or the context contains little of use. This page cannot tell
+# them apart, but {doc}`taught_to_read` can. It trains the same reader on lessons (synthetic text
+# whose corpora differ in boilerplate) until it uses its context. {doc}`../motivation/headroom`
+# shows how little word counting gains from a collection's own statistics.
 #
 # ## What differs from the paper's setting
 #
 # The paper trains all weights of both stages, for more than ten thousand times as many pairs, and
 # puts the context vectors into the sequence. Here six layers are frozen, and a reader of a few
-# hundred thousand weights is trained for minutes. Training and tests cut texts to some dozens of
-# tokens, and test sets are cut to some hundred documents, among them all relevant ones. The
-# settings were chosen on docstrings with another seed: that the reader helps there was known
-# before.
+# hundred thousand weights is trained for minutes. In training and tests, texts are cut to some
+# dozens of tokens, and test sets to some hundred documents, including all relevant ones. The
+# settings were chosen on docstrings with another seed, so we knew beforehand that the reader helps
+# there.
 #
 # ## Run it again
 

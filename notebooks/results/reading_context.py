@@ -4,9 +4,9 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # The idea behind **CDE §1 and §4.2** {cite}`morris2024contextual` is that of word statistics: a
-# word that many documents of a corpus hold says little there, and should weigh little. This page
-# opens the encoders of {doc}`minilm_with_context` and looks. Does the encoder know how common a
-# word is? Does a word weigh less where it is common? And whose search gains?
+# word that many documents of a corpus contain says little there, and should weigh little. This page
+# looks inside the encoders of {doc}`minilm_with_context`. Does the encoder know how common a word
+# is? Does a word weigh less where it is common? And which queries gain from it?
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -48,15 +48,16 @@ settings
 # %% [markdown]
 # ## How a word is weighed
 #
-# Leave one word out of a document, and its vector moves. The cosine distance that it moves is the
-# word's *weight* there (`cde_studies.results.word_weights`). The same documents are weighed in the
-# context of their *own* corpus, of *another* one, and with *no* context. Encoder and text stay;
-# only the corpus changes. A word's *document share* is the share of a corpus' documents that hold
-# it.
+# If one word is left out of a document, the document's vector moves. The cosine distance that it
+# moves is the word's *weight* in that document (`cde_studies.results.word_weights`). We weigh the
+# words of the same documents in the context of their *own* corpus, of *another* one, and with *no*
+# context, so that encoder and text stay the same and only the corpus changes. A word's *document
+# share* is the share of a corpus' documents that contain it.
 #
-# If the encoder uses its corpus as statistics would, words that are commoner in the own corpus than
-# in the other one lose weight there. Spearman's correlation of the two changes is the measure: −1
-# for an encoder that follows the document shares in all cases, 0 for one that does not read.
+# If the encoder uses its corpus as word statistics do, words that are more common in the own corpus
+# than in the other one lose weight there. We measure this by Spearman's correlation of the two
+# changes: −1 for an encoder whose weights always follow the document shares, 0 for one that ignores
+# its context.
 
 # %%
 import numpy as np
@@ -85,8 +86,8 @@ def weighed(model, own, other):
 
 
 # %% [markdown]
-# Search is judged query by query. A query's *drift* is how much commoner or rarer its words are in
-# the own corpus than in the other, the mean of the sizes.
+# Search is scored query by query. A query's *drift* is how much more common or rarer its words are
+# in the own corpus than in the other, as the mean of the absolute differences.
 
 # %%
 from cde.retrieval import rank, score_queries
@@ -105,13 +106,15 @@ def gained(model, own, other):
 
 
 # %% [markdown]
-# Does a word weigh less where it is common? Two encoders are those of {doc}`minilm_with_context`:
-# MiniLM frozen, a reader trained on batches of one source. The control is a reader that was trained
-# with one *fixed context*, so that it could learn nothing about corpora. The third is that of
-# {doc}`taught_to_read`, whose lessons cannot be solved without reading; they are the graded ones.
-# The rule was written for the first encoder. By the gate of {doc}`minilm_with_context` that one
-# hardly reads, so that only the third can tell what becomes of words where a corpus is read. All
-# are read in the same contexts.
+# Does a word weigh less where it is common? We compare three encoders in the same contexts. The
+# first two are those of {doc}`minilm_with_context`, a frozen MiniLM with a *reader*, a small
+# trained part that looks at documents of the corpus. One reader was trained on batches of one
+# source; the other, the control, with one *fixed context*, so that it could learn nothing about
+# corpora. The third encoder is that of {doc}`taught_to_read`. Its reader was also trained on
+# *lessons*: synthetic text whose corpora differ in boilerplate, which cannot be searched well
+# without the context (here the graded ones). The rule was written for the first encoder. But by the
+# test of {doc}`minilm_with_context` this one barely uses its context, so only the third can show
+# how a context changes the weight of words.
 
 # %%
 from cde.progress import progress
@@ -192,7 +195,7 @@ with plots.figure(width=7.0, height=3.8) as (drawing, axis):
         means[arm] = 100 * (2 ** mean.set_index("commoner")["change"] - 1)
     charts.curves(axis, means)
     charts.reference(axis, y=0, linestyle="-")
-    axis.set_xlabel("commoner in the own corpus, powers of two")
+    axis.set_xlabel("how much more common in the own corpus, powers of two")
     axis.set_ylabel("weight in the own context, % more")
     axis.legend(loc="upper right")
 
@@ -214,16 +217,16 @@ def mean_of(arm, column):
 follows = {arm: mean_of(arm, "follows") for arm in ARMS}
 plots.show(
     drawing,
-    caption="Do words weigh less where they are common? A thin line is an encoder on a corpus, a "
-    "thick one the mean.",
+    caption="Do words weigh less where they are common? Each thin line is one encoder on one "
+    "corpus, each thick line a mean.",
     data=binned[["arm", "seed", "set", "commoner", "change"]],
     answers="CDE §1 and §4.2",
 )
 
 # %% [markdown]
-# ## What the reader knows, and what becomes of it
+# ## What the reader knows, and how it uses that
 #
-# All lines but the last two are Spearman's correlations, with intervals over seeds and sets.
+# All lines but the last two are Spearman's correlations. Intervals are over seeds and sets.
 
 # %%
 LINES = {
@@ -241,10 +244,11 @@ plots.table(pd.DataFrame(table).T.replace("None", "undefined"))
 # %% [markdown]
 # ## Does a context help where its statistics help?
 #
-# A ranker that counts finds more with the document frequencies of some corpora than of others. If
-# an encoder reads a context as statistics, the same corpora should help it. Here each set is
-# searched in the context of every set, and by BM25 with the document frequencies of every set.
-# Spearman's correlation of the two, over the sources, is taken within each set that is searched.
+# BM25 scores higher with the document frequencies of some corpora than with those of others. If an
+# encoder uses a context as word statistics, the same corpora should help it. Here each set is
+# searched by the encoder in the context of every set, and by BM25 with the document frequencies of
+# every set. For each searched set, we take Spearman's correlation of the two scores over these
+# sources.
 # `cde run reading_context --record hours/reading_context-sources -p long_run true`, with $CDE_DATA,
 # does so on nine judged collections.
 
@@ -313,7 +317,8 @@ with plots.figure(1, len(ARMS), width=7.4, height=2.8, sharex=True) as (drawing,
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="What a corpus' context is worth to an encoder, and its statistics to BM25.",
+    caption="Scores of an encoder with each corpus as context, and of BM25 with the document "
+    "frequencies of that corpus, both minus the mean of the searched set.",
     data=everywhere[widest],
     answers="CDE §1 and §4.2",
 )
@@ -321,10 +326,10 @@ plots.show(
 # %% [markdown]
 # ## Verdict
 #
-# The rules were fixed before the first run. Words that are commoner in the own corpus lose weight
-# there if the correlation of the two changes is below 0; that is a claim for readers that real text
-# alone has trained, and another for taught readers. A taught reader uses contexts as statistics if
-# the correlation of the last section is above 0.
+# The rules were fixed before the first run. Words that are more common in the own corpus lose
+# weight there if the correlation of the two changes is below 0. This is one claim for readers
+# trained on real text alone, and another for readers trained on lessons too. A reader trained on
+# lessons uses contexts as word statistics if the correlation of the last section is above 0.
 
 # %%
 FOLLOWS, LEARNED = "ours-common-words-weigh-less", "ours-taught-words-weigh-less"
@@ -349,18 +354,19 @@ taught_to, untaught = (
     claims.shown(follows[arm], 2) if follows[arm] else "not defined" for arm in (TAUGHT, READS)
 )
 page.answer(
-    f"""A taught reader's word weights change with document shares at rank correlation {taught_to};
-    one trained on real text alone, {untaught}."""
+    f"""Between corpora, word weight and document frequency change with rank correlation
+    {taught_to} after training on synthetic corpora, {untaught} on real text alone."""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper looks at no weights. The reader is ours and the encoder under it is frozen. How common a
-# word piece is, the reader can tell before any training: queries and keys start equal, so that a
-# word finds itself. What is learned is what to do with it. A word that is left out also changes its
-# neighbours' reading, which the weight includes. Test sets are packages of one language: their
-# document shares differ less than those of real collections.
+# The paper does not look at weights of words. The reader is ours, and the encoder under it is
+# frozen. The reader can tell how common a word piece is before any training, because queries and
+# keys of its attention start equal, so that a word finds itself in the context; it learns only what
+# to do with this. Leaving a word out also changes how its neighbours are embedded, and the weight
+# includes that. Test sets are packages of one language, so their document shares differ less than
+# those of real collections.
 #
 # ## Run it again
 

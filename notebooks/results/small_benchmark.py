@@ -4,13 +4,13 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE §10.9 and Table 6** {cite}`morris2024contextual`. The paper's first
-# experiments run on a few collections of BEIR, and spare themselves the search of the whole corpus:
-# GTR finds 1,024 documents, and a model ranks these alone. (It says that they are found for each
-# document; we take it to mean each query.) The paper lists the collections and does not test the
-# shortcut. A shortcut changes scores in two ways. Relevant documents that the surrogate does not
-# find are lost to every model; documents that would mislead a model are gone as well. Neither
-# matters for a comparison as long as it strikes all models alike. (Table 6 is a list of data, eight
-# collections where the text says nine.)
+# experiments run on a few collections of BEIR and avoid searching the whole corpus: another model,
+# GTR, serves as a *surrogate* and retrieves 1,024 documents, and the model under test ranks only
+# these. (The paper says that they are retrieved for each document; we take it to mean each query.)
+# The paper lists the collections and does not test the shortcut, which changes scores in two ways:
+# relevant documents that the surrogate misses are lost to every model, and so are documents that
+# would have misled a model. Neither matters for a comparison as long as all models are affected
+# alike. (Table 6 is a list of data, with eight collections where the text says nine.)
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -59,12 +59,13 @@ settings
 # %% [markdown]
 # ## Models, sets and depths
 #
-# MiniLM stands in for GTR as the surrogate. It is compared with BM25, with the start of all
-# training (at `laptop` MiniLM's own lowest layers, not trained further), and with the six arms of
-# the chapter on Table 1. Contextual arms have the context of the corpus that is searched. The sets
-# are the packages that training never saw, whole up to a limit. Only sets larger than a depth count
-# at that depth: on a smaller one the shortcut changes nothing by construction. Each model ranks the
-# whole corpus, and then each query's best candidates at every depth, with the same scores.
+# MiniLM replaces GTR as the surrogate. It is compared with BM25, with the model that all training
+# starts from (at `laptop` MiniLM's own lowest layers, not trained further), and with the six arms
+# of the chapter on Table 1. Contextual arms get their context from the corpus that is searched. The
+# test sets are the packages that training never saw, whole up to a limit. A set counts at a depth
+# only if it is larger than that depth, since on a smaller one the shortcut changes nothing by
+# construction. Each model ranks the whole corpus, and then each query's best candidates at every
+# depth, with the same scores.
 
 # %%
 recipe = recipes.recipe_of(settings)
@@ -143,11 +144,11 @@ results = Shortcut(rows)
 # %% [markdown]
 # ## What becomes of scores and of differences
 #
-# How much of a model's score does the shortcut change, and how much of a comparison? Left, what it
-# does to a score: NDCG@10 times 100 by the shortcut minus that of
-# full search, the mean over sets. From a depth of ten on the surrogate's own score stays, as its
-# best are among its candidates (unless a query excludes some). Right, what it does to comparisons:
-# how far the difference of two models moves, either way, the mean over pairs and sets.
+# How much does the shortcut change a model's score, and how much a comparison of two models? Left,
+# the score: NDCG@10 times 100 by the shortcut minus that of full search, the mean over sets. The
+# surrogate's own score is unchanged from a depth of ten on, because its best ten are among its
+# candidates (unless a query excludes some). Right, the comparison: how far the difference between
+# two models moves, in either direction, the mean over pairs and sets.
 
 # %%
 GROUPS = {
@@ -196,7 +197,7 @@ def panel(axis, table, names, what):
     axis.set_xscale("log", base=2)
     axis.set_xticks(table.index, [f"{depth:,}" for depth in table.index])
     axis.minorticks_off()
-    axis.set_xlabel("documents that the surrogate finds")
+    axis.set_xlabel("documents that the surrogate retrieves")
     axis.set_ylabel(f"change of {what}, points")
     axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
 
@@ -218,7 +219,8 @@ def show(part, name, lead=False):
     table, count = by_depth(part), part.rows["set"].nunique()
     return plots.show(
         draw(table),
-        caption=f"What the shortcut changes on {count} {name}. Dashed: the claim's bound.",
+        caption=f"How the shortcut changes scores and comparisons on {count} {name}. Dashed: the "
+        "claim's bound.",
         data=table.reset_index(),
         answers="CDE Table 6 and §10.9",
         lead=lead,
@@ -228,10 +230,10 @@ def show(part, name, lead=False):
 show(results, "sets out of domain", lead=True)
 
 # %% [markdown]
-# Sets one by one. *Recall* is the share of the relevant documents that the surrogate finds, the
-# mean over queries: no model can find the others. The change of differences stands with its
-# interval over queries. Chance among queries makes a mean of absolute values larger, never smaller,
-# so that the interval may lie above its estimate.
+# The same for each set. *Recall* is the share of the relevant documents that the surrogate finds,
+# the mean over queries: no model can find the others. The change of differences has an interval
+# over queries. Because sampling noise can only enlarge a mean of absolute values, the interval may
+# lie above its estimate.
 
 
 # %%
@@ -268,13 +270,14 @@ display(set_table(results), model_table(results))
 # %% [markdown]
 # ## Does a conclusion change?
 #
-# For each pair and set, a randomisation test over queries by full search and by the shortcut, each
-# at 5 % after Holm's correction over the pairs of a set. Over all sets together the smallest p that
-# 9,999 swaps can give would not stay below 5 %, once there are more than 250 comparisons. A
-# significant difference *vanishes* if the shortcut does not find it, *appears* if only the shortcut
-# finds it, and *flips* if both are significant with opposite signs. *Slope* is that of the
-# differences by the shortcut on those by full search, through nought: below one, the shortcut makes
-# models look more alike than they are.
+# For each pair of models and each set, a randomisation test over queries is made with full search
+# and with the shortcut, each at 5 % after Holm's correction over the pairs of a set. (A correction
+# over all sets together would be too strict: with more than 250 comparisons, even the smallest p
+# that 9,999 swaps can give would not stay below 5 %.) A significant difference *vanishes* if the
+# shortcut does not find it, *appears* if only the shortcut finds it, and *flips* if both are
+# significant with opposite signs. *Slope* is the slope of the shortcut's differences against those
+# of full search, through zero: below one, the shortcut makes models look more alike than they
+# are.
 
 
 # %%
@@ -291,8 +294,8 @@ conclusion_table(results)
 #
 # In packages each query has one relevant document, its own docstring without the summary. With
 # `$CDE_DATA` the same models search collections with queries of other kinds, some with dozens of
-# relevant documents a query. Several are subsets or shrunk, so that no score compares with a
-# leaderboard's. The numbers are recorded for readers without the data.
+# relevant documents per query. Several are subsets or were made smaller, so their scores cannot be
+# compared with a leaderboard's. The numbers are recorded for readers without the data.
 
 # %%
 from cde.data import is_available
@@ -312,10 +315,10 @@ if real:
 # %% [markdown]
 # ## Verdict
 #
-# One value a set: how far the difference of two models moves, the mean over all pairs, with
-# Student's interval over sets. Packages and collections are two measurements, and both test the
-# claim, at the paper's depth alone. Other depths and kinds of pairs are exploratory. A single set
-# gives no interval and is exploratory too.
+# Each set gives one value: how far the difference between two models moves, the mean over all
+# pairs. The interval is Student's over sets. Packages and collections are two measurements, and
+# both test the claim, at the paper's depth only. Other depths and kinds of pairs are exploratory,
+# and so is a single set, which gives no interval.
 
 # %%
 from cde.intervals import Interval, run_interval
@@ -353,22 +356,22 @@ claims.verdicts()
 # %% tags=["hide-cell"]
 shifts = [f"{claims.shown(over, 2)} points on {name}" for name, over in change.items()]
 page.answer(
-    f"""Ranking only a surrogate's first finds moves the difference between two models by
-    {" and ".join([shifts[0], *(one.replace(" points", "") for one in shifts[1:])])}."""
+    f"""Ranking only a surrogate's top {TESTED:,} documents shifts the NDCG@10 gap between two
+    models by {" and ".join([shifts[0], *(one.replace(" points", "") for one in shifts[1:])])}."""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
 # The paper's surrogate is GTR, its models have six layers, and its collections are BEIR's, up to MS
-# MARCO's 8.8 million documents. There 1,024 are a far smaller part, and smaller depths on this page
-# are nearer to that case than its depth of 1,024. Corpora here have some thousand documents, and
-# 1,024 are a large part of each. In packages each query has a single relevant document. At the
-# profiles that start from MiniLM all encoders start from the surrogate's own lowest layers. So they
-# may agree with it more than the paper's models did with GTR; BM25 is the model that owes it
-# nothing. Models of a few dozen steps are also farther from the surrogate in quality than the
-# paper's were from theirs. Encoders read the beginning of a text (`max_tokens`). Means at two
-# depths need not be of the same sets: a set counts at the depths that cut it.
+# MARCO's 8.8 million documents. There 1,024 documents are a far smaller part of the corpus; here,
+# with some thousand documents in each, they are a large part, so the smaller depths on this page
+# are nearer to the paper's case. In packages each query has a single relevant document. At the
+# profiles that start from MiniLM, all encoders start from the surrogate's own lowest layers and may
+# therefore agree with it more than the paper's models did with GTR; only BM25 is independent of it.
+# Models trained for a few dozen steps are also farther from the surrogate in quality than the
+# paper's were from theirs. Encoders read only the beginning of a text (`max_tokens`). Means at two
+# depths need not be over the same sets, since a set counts only at the depths that cut it.
 #
 # ## Run it again
 

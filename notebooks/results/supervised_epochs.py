@@ -4,9 +4,9 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Fig. 5, §6** {cite}`morris2024contextual`. After unsupervised training on
-# many pairs the paper goes on with supervised training on few: pairs that people wrote, with mined
-# hard negatives. It repeats them for several epochs and finds four to be best on the BGE
-# collections, in one figure without intervals.
+# many pairs, the paper continues with supervised training on fewer pairs, which people wrote and
+# which have mined hard negatives. It repeats them for several epochs and finds four to be best on
+# the BGE collections, in one figure without intervals.
 
 # %%
 from typing import Literal
@@ -56,12 +56,13 @@ settings
 # %% [markdown]
 # ## Two phases
 #
-# The first phase is a run of the chapter on Table 1, on clustered batches. From it, and for each
-# number of epochs anew, the second phase goes on. It has fewer pairs (at `laptop` none that the
-# first phase has seen; the table counts them) and one hard negative a query from the surrogate. Its
-# learning rate is lower, warms up over a tenth of the steps and falls to nought at the end. So a
-# run of two epochs is not the first half of a run of four. With `pydocs` these pairs are more
-# docstrings; no written questions can be had offline.
+# The first phase is a run of the chapter on Table 1, on clustered batches. The second phase starts
+# from it again for each number of epochs. It has fewer pairs (at `laptop` none that the first phase
+# has seen; the table counts them) and one hard negative per query, found by the surrogate (the
+# model that also makes the clusters). Its learning rate is lower, warms up over a tenth of the
+# steps and falls to zero at the end, so a run of two epochs is not the first half of a run of four.
+# With `pydocs` these pairs are more docstrings, because no written questions are available
+# offline.
 
 # %%
 import pandas as pd
@@ -97,10 +98,11 @@ results = Sweep(page.experiment("supervised_epochs-arms", train_all, key, recipe
 # %% [markdown]
 # ## Score by epochs
 #
-# Is there a number of epochs after which more do harm? NDCG@10 times 100, the mean over sets that
-# training never saw; loss in nats over the last tenth of the steps. Means over seeds, with their
-# standard deviation. The last column is the difference to the first phase alone, seed by seed and
-# set by set; its interval is over other seeds and other collections at once.
+# Is there a number of epochs beyond which more do harm? The table has NDCG@10 times 100, the mean
+# over sets that training never saw, and the loss in nats over the last tenth of the steps: means
+# over seeds, with their standard deviation. The last column is the difference from the first phase
+# alone, seed by seed and set by set; its interval is for other seeds and other collections at
+# once.
 
 # %%
 from cde_book.differences import in_words
@@ -139,7 +141,7 @@ with plots.figure(width=5.2, height=3.2) as (drawing, axis):
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="Retrieval by the length of the second phase; small points are seeds, the line their "
+    caption="NDCG@10 by the length of the second phase; small points are seeds, the line is their "
     "mean.",
     data=results.rows.groupby(["epochs", "seed"])[["ndcg", "loss"]].mean().reset_index(),
     answers="CDE Fig. 5",
@@ -149,12 +151,13 @@ plots.show(
 # %% [markdown]
 # ## Verdict
 #
-# Each seed has its best number of epochs, the first phase alone among them. Its interval is
-# Student's over seeds, and reaches at least to the next numbers that were tried: that all seeds
-# choose one point shows no more. Below 0 nothing can lie; above the largest number, where the best
-# may lie beyond, twice that number is taken. What the best number gains over the first phase is
-# chosen and scored on the same seeds, and so is too high; a fair number chooses on the other seeds.
-# Intervals of such gains are over other seeds and other collections at once.
+# Each seed has a best number of epochs, which may be zero: the first phase alone. The interval of
+# the mean is Student's over seeds, and reaches at least to the neighbouring numbers that were
+# tried, because even seeds that all agree cannot tell what lies between two of these. The best
+# number cannot be below 0. It may lie above the largest number tried; there the interval reaches to
+# twice that number. A gain of the best number over the first phase is too high if the number is
+# chosen and the gain is scored on the same seeds, so for a fair one the number is chosen on the
+# other seeds. Intervals of such gains are for other seeds and other collections at once.
 
 # %%
 from cde_book import gates
@@ -192,8 +195,8 @@ page.in_numbers(on_others if several else "")
 
 # %% tags=["hide-cell"]
 page.answer(
-    f"""Training runs are best at {claims.shown(best, 0)} epochs in the mean (the paper: four); the
-    longest second phase changes NDCG@10 by {over_first(TRIED[-1])}."""
+    f"""The best number of epochs is {claims.shown(best, 0)} on average (the paper: four); a second
+    phase of {TRIED[-1]} epochs changes NDCG@10 by {over_first(TRIED[-1])} points."""
 )
 
 # %% [markdown]
@@ -201,11 +204,12 @@ page.answer(
 #
 # The paper's supervised pairs are the BGE collections, written by people; its figure is scored on
 # MTEB, relative to the best model of the size, and its encoder is contextual. At `laptop` the tests
-# are four packages, each cut to 300 documents and 150 queries: intervals speak of other packages
-# like them, not of corpora of another kind. The encoder is a bi-encoder of two layers. The second
-# phase has some hundreds of docstrings from the packages that the first phase saw too, as far as
-# those have enough to fill a batch. Such a phase is more of the same with hard negatives; it cannot
-# show what questions of another kind teach. An epoch is as many steps as would show each pair once.
+# are four packages, each cut to 300 documents and 150 queries, so intervals are for other packages
+# like them, not for corpora of another kind. The encoder is a bi-encoder of two layers. The second
+# phase has some hundreds of docstrings from the packages that the first phase saw too, if they have
+# enough to fill a batch. Such a phase is more of the same text, with hard negatives, so it cannot
+# show what an encoder learns from questions of another kind. An epoch has as many steps as would
+# show each pair once.
 #
 # ## Run it again
 

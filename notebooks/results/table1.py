@@ -4,11 +4,12 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Table 1, §6** {cite}`morris2024contextual`: bi-encoder and contextual
-# encoder, on shuffled and on clustered batches. The paper's NDCG@10 rises from 59.9 to 63.1 with
-# both changes, while the training task gets harder. The table has no control for the contextual
-# encoder's further parameters: here it is also scored in other corpora's context, and with null
-# tokens. Nor has it one for sources. A cluster lies within a source, and grouping by source might
-# bring as much: {doc}`controls` takes the two apart.
+# encoder, each on shuffled and on clustered batches. The paper's NDCG@10 rises from 59.9 to 63.1
+# with both changes, while the training task gets harder. Its table lacks two controls. The first is
+# for the contextual encoder's additional parameters, so here that encoder is also scored in the
+# context of another corpus, and with null tokens in place of a context. The second is for sources:
+# a cluster lies within a source, so grouping by source alone might help as much. {doc}`controls`
+# separates the two.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -52,10 +53,10 @@ settings
 # %% [markdown]
 # ## Six arms
 #
-# The recipe of the profile fixes data, sizes and schedule; the arms differ in encoder and batches
-# alone. `full` is the paper's attention, `cached` the cheaper pattern of the chapter on
-# architecture: context tokens see each other, texts see both. Every run of a seed begins from the
-# same weights. The filter for false negatives is on in all arms.
+# The recipe of the profile fixes data, sizes and schedule, so the arms differ only in encoder and
+# batches. `full` is the paper's attention. `cached` is the cheaper pattern of the chapter on
+# architecture: context tokens see each other, and texts see both. All runs with one seed begin from
+# the same weights. The filter for false negatives is on in all arms.
 
 # %%
 recipe = recipes.recipe_of(settings)
@@ -95,10 +96,10 @@ results = Sweep(rows)
 # %% [markdown]
 # ## The table
 #
-# Which of the six arms finds most? NDCG@10 times 100, means over the sets and then over the seeds.
-# *Other* and *null*: contextual models tested with the context of another corpus, and without any.
-# Loss and accuracy are those of the last tenth of the steps, in nats and per cent of the queries,
-# on the batches of that arm.
+# Which of the six arms scores highest? NDCG@10 times 100, means over the sets and then over the
+# seeds. *Other* and *null* are contextual models tested with the context of another corpus, and
+# with null tokens only. Loss (nats) and accuracy (per cent of the queries) are those of the last
+# tenth of the steps, on the batches of that arm.
 
 
 # %%
@@ -128,7 +129,7 @@ with plots.figure(width=7.0, height=3.4) as (drawing, axis):
 means = {arm: results.score(arm=arm).mean() for arm in ARMS}
 plots.show(
     drawing,
-    caption="Retrieval on corpora that training never saw, by encoder, batches and context.",
+    caption="NDCG@10 on corpora that training never saw, by encoder, batches and context.",
     data=results.mean_by_run(),
     answers="CDE Table 1",
 )
@@ -136,9 +137,9 @@ plots.show(
 # %% [markdown]
 # ## What the context gives
 #
-# The same trained models, tested in their own corpus' context minus another corpus', and minus null
-# tokens: differences of each seed, exploratory. If the first is nought, whatever the contextual
-# encoder gains is not knowledge of the corpus.
+# The same trained models, tested with the context of the searched corpus (*own*), minus the same
+# with another corpus' context or with null tokens: differences within each seed, exploratory. If
+# the first is zero, whatever the contextual encoder gains is not knowledge of the corpus.
 
 
 # %%
@@ -161,10 +162,10 @@ plots.table(pd.DataFrame(contextual).T.rename_axis("arm"))
 # %% [markdown]
 # ## Longer runs
 #
-# The same arms where there was more time or a GPU, as far as such records exist. `hours` is a
-# recipe for an hour or two of two cores: 100,000 pairs of many public sources, each seen once,
-# tested on collections that people judged (NDCG@10 times 100, mean over them). The bi-encoders are
-# those of {doc}`controls`, which trains them by the same recipe with the same seeds. `cde run
+# The same arms with more time or a GPU, as far as such records exist. `hours` is a recipe for an
+# hour or two on two cores: 100,000 pairs from many public sources, each seen once, tested on
+# collections that people judged (NDCG@10 times 100, mean over them). The bi-encoders are those of
+# {doc}`controls`, which trains them by the same recipe with the same seeds. `cde run
 # table1 --record hours/table1-arms -p long_runs true -p seed 10 -p seeds 1`, with $CDE_DATA, trains
 # the contextual encoder, which takes four times as long.
 
@@ -194,7 +195,8 @@ for other, tables in parts.items():
     longer[other] = Sweep(both[both["arm"].isin(list(ARMS))])
 
 # %% [markdown]
-# BM25 on the same sets: encoders that find less than half as much are no basis for a comparison.
+# BM25 on the same sets. Encoders that score less than half of it are too weak for a comparison to
+# mean anything.
 
 # %%
 from cde_book import gates
@@ -239,9 +241,9 @@ lines = [long_line(one, arm) for one in longer for arm in longer[one].rows["arm"
 plots.table(pd.DataFrame(lines)) if lines else "There are none yet."
 
 # %% [markdown]
-# Differences of runs with the same seed, with intervals over other seeds and other collections at
-# once (over collections alone where one seed was trained). The last table has those collections,
-# means over seeds.
+# Differences between runs with the same seed. Intervals are for other seeds and other collections
+# at once (for collections alone where one seed was trained). The last table has each of those
+# collections, with means over seeds.
 
 # %%
 BATCHES_GAIN = "clustered minus shuffled batches, bi-encoder"
@@ -276,10 +278,11 @@ if longer:
 # %% [markdown]
 # ### Where the spread comes from
 #
-# Each seed was tested on each collection, so that the spread of a difference has three parts: what
-# a seed has on all collections, what a collection has with all seeds, and the rest, which is the
-# sample of queries and how a seed suits a collection (`cde_studies.intervals.spread`). Standard
-# deviations, in points. The last column speaks of other seeds and other collections at once.
+# Each seed was tested on each collection, so the spread of a difference has three parts: how seeds
+# differ on all collections, how collections differ with all seeds, and the rest, which comes from
+# the sample of queries and from how well a seed suits a collection
+# (`cde_studies.intervals.spread`). The parts are standard deviations, in points. The interval in
+# the last column is for other seeds and other collections at once.
 
 # %%
 from cde_studies.intervals import crossed_interval, spread
@@ -307,11 +310,11 @@ lines = [spread_line(one, runs, what) for what in SPREADS for one, runs in every
 plots.table(pd.DataFrame([line for line in lines if line]))
 
 # %% [markdown]
-# The first difference once more, with its other sources: how far it would move with other queries
-# of the same collection, in another arithmetic, with another seed, and on another collection.
-# Arithmetic is float32 in place of the machine's own precision, and tells the least that another
-# machine would move; where the machine's own precision is float32 nothing moves. Here each spread
-# is as it comes, with the rest in it.
+# The first difference once more, with further sources of spread: how far it would move with other
+# queries of the same collection, in another arithmetic, with another seed, and on another
+# collection. Arithmetic compares float32 with the machine's own precision, which gives a lower
+# limit for the effect of another machine; it is zero where the machine's own precision is float32.
+# Here each spread is the raw one, which includes the rest.
 
 # %%
 from cde_studies.results.variation import sources_of_variation, variation
@@ -329,11 +332,11 @@ plots.table(pd.DataFrame({"standard deviation, points": sources}).T)
 # %% [markdown]
 # ## What a step costs
 #
-# The paper's contextual encoder takes about twice as long for an epoch, and its short sequences
-# train ten to twenty times as fast. For the first, gradients of one step of the recipe are timed,
-# with the same pairs for each encoder. For the second, those of a bi-encoder on texts of 64 and of
-# 512 tokens. All take turns, round after round, and ratios are made within a round, so that other
-# work on the machine weighs on both sides.
+# The paper says that its contextual encoder takes about twice as long for an epoch, and that short
+# sequences train ten to twenty times faster. For the first claim we time the gradients of one step
+# of the recipe, with the same pairs for each encoder; for the second, those of a bi-encoder on
+# texts of 64 and of 512 tokens. All take turns, round after round, and ratios are taken within a
+# round, so that other work on the machine slows both sides.
 
 # %%
 from cde_studies.encoder import timing
@@ -358,10 +361,10 @@ plots.table(pd.DataFrame(columns).loc[[*ENCODERS, "64 tokens", "512 tokens"]].fi
 # ### At the paper's scale
 #
 # One epoch over 235 million pairs at 512 tokens, estimated from the config of the profile `paper`;
-# nothing is run. Operations are counted, the rest supposes an H100 at 40 % of its peak
+# nothing is run. Operations are counted; times assume an H100 at 40 % of its peak
 # (`cde_studies.estimate`). The paper (§10.1) reports about one day for the bi-encoder and about
-# two for the contextual encoder, on eight H100 GPUs. Here each GPU has batches of its own, since a
-# batch that several share has each of them embed the whole context.
+# two for the contextual encoder, on eight H100 GPUs. The estimate gives each GPU separate batches,
+# because every GPU that shares a batch would have to embed the whole context.
 
 # %%
 from cde_studies.estimate import estimate
@@ -374,14 +377,15 @@ plots.table(pd.DataFrame(cost).T.assign(paper=["about 1", "about 2", ""]))
 # %% [markdown]
 # ## Verdict
 #
-# Retrieval claims are tested out of domain with the paper's attention, `full`, as differences of
-# runs with the same seed; `cached` is exploratory. Intervals speak of other seeds and other
-# collections at once (of seeds for losses, rounds for short sequences, collections where those are
-# counted). Whether a contextual encoder reads its context is a gate of all claims that credit it.
+# Retrieval claims are tested out of domain with the paper's attention, `full`, as differences
+# between runs with the same seed; `cached` is exploratory. Intervals are for other seeds and other
+# collections at once (for seeds with losses, for rounds with short sequences, for collections where
+# those are counted). All claims that credit the contextual encoder have a gate, a condition without
+# which they are not tested: that it uses its context.
 #
-# Longer runs count as what they are, a larger scale. They were first entered as exploratory, which
-# was fixed before they were made. The rule on clustered batches was fixed before as well; that it
-# counts there was decided after. Where there is one run of an arm, it stays exploratory.
+# Longer runs count as a larger scale. Before they were made, it was fixed that they would be
+# exploratory. The rule on clustered batches was also fixed before, but the decision that the longer
+# runs count as a test of it was made afterwards. Where an arm has one run, it stays exploratory.
 
 # %%
 BATCHES_HELP, ENCODER_HELPS = "cde-table1-clustered-batches", "cde-table1-contextual-encoder"
@@ -458,8 +462,8 @@ display(plots.table(more), claims.verdicts())
 # ## The gains, here and in the paper
 #
 # What does each change gain over a bi-encoder on shuffled batches? The diamonds are the differences
-# of the paper's table. Intervals are over other seeds and other sets at once (over sets alone,
-# where one seed was trained). The last line is the control that the paper's table lacks.
+# in the paper's table. Intervals are for other seeds and other sets at once (for sets alone where
+# one seed was trained). The last line is a control that the paper's table lacks.
 
 # %%
 GAINS = {
@@ -489,7 +493,8 @@ with plots.figure(width=7.2, height=1.3 + 0.3 * len(every_gain)) as (drawing, ax
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="What clustered batches and a contextual encoder gain, and what the right corpus does.",
+    caption="Gains from clustered batches and from a contextual encoder, and from its own corpus "
+    "as context instead of another.",
     data=charts.interval_table(every_gain, ["gain", "profile"], "points").assign(
         paper=[papers.get(what) for what, _ in every_gain]
     ),
@@ -507,9 +512,11 @@ one, added = every_gain.get((next(iter(GAINS)), largest)), None
 if largest in longer:
     added = long_interval(largest, "contextual minus bi-encoder, clustered batches")
 ignores = known_gates()["reads-context"].otherwise in claims.reason(ENCODER_HELPS)
-batches_say = one and f"Clustered batches change a bi-encoder's score by {claims.shown(one)} points"
+batches_say = (
+    one and f"Clustered batches change a bi-encoder's NDCG@10 by {claims.shown(one)} points"
+)
 encoder_says = added and claims.apart("a contextual encoder", added, "it", "points")
-ours = ignores and "ours ignores its context"
+ours = ignores and "our contextual encoder ignores its context"
 page.answer(f"{'; '.join(filter(None, (batches_say, encoder_says, ours)))}.")
 
 # %% [markdown]
@@ -517,13 +524,13 @@ page.answer(f"{'; '.join(filter(None, (batches_say, encoder_says, ours)))}.")
 #
 # The paper's small setting trains six layers of 64 tokens on hundreds of millions of pairs, in
 # batches of 512 to 16,384; it says that it tests on nine collections and lists eight. At `laptop`
-# the stages are MiniLM's lowest two layers, already trained as a sentence encoder before the cut.
-# They are repaired in some dozens of small steps on docstrings, and tested on samples of held-out
-# packages. Shuffled and clustered batches have one size here, so the loss can be compared; the
-# paper compares 16,384 shuffled with 512 clustered. Differences of a fraction of a point need many
-# more seeds than there are. Test corpora have one size at `laptop`, so that nothing can be said
-# about small ones. The longer runs see less than a thousandth of the paper's pairs, with few seeds
-# of the contextual encoder.
+# the stages are MiniLM's lowest two layers, which were already part of a trained sentence encoder.
+# Some dozens of short training steps on docstrings repair what cutting them off has damaged, and
+# they are tested on samples of held-out packages. Shuffled and clustered batches have one size
+# here, so their losses can be compared; the paper compares 16,384 shuffled with 512 clustered. To
+# see differences of a fraction of a point, many more seeds are needed than there are. Test corpora
+# have one size at `laptop`, so nothing can be said about small ones. The longer runs see less than
+# a thousandth of the paper's pairs, with few seeds of the contextual encoder.
 #
 # ## Run it again
 

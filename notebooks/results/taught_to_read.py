@@ -3,13 +3,14 @@
 #
 # *The answer stands in the last cells, and here on the rendered page.*
 #
-# In {doc}`minilm_with_context` the own corpus' context is worth no more than another's, and nobody
-# can say why: those encoders ignore their context. Here the same frozen MiniLM
-# {cite}`wang2020minilm` gets the same reader, and half of its training is corpora that a frozen
-# encoder searches badly unless it uses its context. Whether it learned that is tested first. Then
-# it searches real collections in their own and in other corpora's context. That is the idea of
-# **CDE §1 and §4.2** {cite}`morris2024contextual`, asked of a reader of ours, not of the paper's
-# encoder.
+# In {doc}`minilm_with_context` an encoder gains no more from its own corpus as context than from
+# another one. But those encoders ignore their context, so the result does not tell whether a corpus
+# could help. Here the same frozen MiniLM {cite}`wang2020minilm` gets the same *reader*: a small
+# trained part that adjusts each word's vector after looking at documents of the corpus. Half of its
+# training is synthetic corpora that a frozen encoder searches badly unless it uses its context. We
+# test first whether it has learned to. Then it searches real collections in their own and in other
+# corpora's context. This is the idea of **CDE §1 and §4.2** {cite}`morris2024contextual`, tested
+# with a reader of ours, not with the paper's encoder.
 
 # %%
 from cde_book import charts, claims, gates, page, plots
@@ -48,23 +49,23 @@ settings = page.settings(
 settings
 
 # %% [markdown]
-# ## Lessons in reading
+# ## Synthetic training text: lessons
 #
-# A lesson is a batch that only its corpus makes sense of. It holds docstrings, and words of
-# boilerplate stand between their words, in queries too. Each lesson has other boilerplate. A word
-# of it tells documents apart in all other lessons; that it says nothing here, only the context
-# tells ({doc}`../encoder/learning_to_read`). The other half of the batches are real pairs, each of
-# one source. Nothing but the reader is trained, so that without context the encoder stays MiniLM.
-
+# A *lesson* is a synthetic training batch that cannot be solved without its corpus. It consists of
+# docstrings and their queries, with words of boilerplate inserted between the words of both. Each
+# lesson has different boilerplate: a word that is boilerplate here tells documents apart in all
+# other lessons, so only the context can show that it says nothing here
+# ({doc}`../encoder/learning_to_read`). The other half of the batches are real pairs, each batch
+# from one source. Only the reader is trained, so without context the encoder is still MiniLM.
 #
-# There are two kinds of lessons, and a reader of its own for each. In *coarse* lessons all
-# boilerplate is alike: most documents hold each word, and it tells nothing. In *graded* lessons
-# each word has a document share of its own, from 3 to 75 %, and tells the less the commoner it is,
-# as words of real text do (`GradedBoilerplate` of `cde_studies.encoder.boilerplate`).
+# There are two kinds of lessons, and a separate reader is trained on each. In *coarse* lessons all
+# boilerplate words are alike: each is in most documents and so tells nothing. In *graded* lessons
+# words are in different shares of the documents, from 3 to 75 %, and a more common word tells less,
+# as in real text (`GradedBoilerplate` of `cde_studies.encoder.boilerplate`).
 #
-# Two kinds of sets test a reader: corpora with boilerplate that no lesson had, from packages that
-# no lesson saw; and real collections. Each is searched in the context of its *own* documents and in
-# that of the next set of its kind (*other*). Beside them stand MiniLM itself and BM25.
+# A reader is tested on two kinds of sets: real collections, and synthetic corpora whose boilerplate
+# and packages appear in no lesson. Each is searched in the context of its *own* documents and in
+# that of the next set of its kind (*other*). MiniLM itself and BM25 are there for comparison.
 
 # %%
 import pandas as pd
@@ -94,10 +95,10 @@ def train_and_test(of):
 
 
 # %% [markdown]
-# Docstrings of packages are the text that every reader has. `cde run taught_to_read --record
-# hours/taught_to_read-sets -p long_run true -p seeds=5`, with $CDE_DATA, trains on 28 sources of
-# pairs and tests on nine judged collections; `hours/taught_to_read-graded` does so with graded
-# lessons.
+# Everybody who runs this page has docstrings of packages, so these are used by default. `cde run
+# taught_to_read --record hours/taught_to_read-sets -p long_run true -p seeds=5`, with $CDE_DATA,
+# trains on 28 sources of pairs and tests on nine judged collections;
+# `hours/taught_to_read-graded` does so with graded lessons.
 
 # %%
 from functools import partial
@@ -120,7 +121,7 @@ for lessons, name in NAMES.items():
     runs[lessons] = sweeps_at_profiles(name, rows)
 
 # %% [markdown]
-# A document of a coarse and of a graded lesson, and their queries:
+# A document from a coarse lesson and one from a graded lesson, each with its query:
 
 # %%
 from textwrap import wrap
@@ -131,11 +132,12 @@ for lessons in NAMES:
         print("\n".join(wrap(f"{lessons}: {text}", 90)), end="\n\n")
 
 # %% [markdown]
-# ## What reading brings, where it is needed and where it is not
+# ## What the context gains, on synthetic and on real text
 #
-# Does an encoder that reads find more with the right corpus? Points of NDCG@10 more than MiniLM
-# itself. A point is a training run; the first line of each profile is the mean over the corpora
-# with boilerplate, each reader's own kind.
+# Does an encoder that uses its context search better with the right corpus? The figure shows
+# NDCG@10 minus that of MiniLM itself, in points. Each dot is a training run. The first line of each
+# profile is the mean over synthetic corpora, with the kind of boilerplate that the reader was
+# trained on.
 
 # %%
 OWN, OTHER, WITHOUT = {"arm": TAUGHT}, {"arm": TAUGHT, "context": "other"}, {"arm": MINILM}
@@ -187,21 +189,22 @@ with plots.figure(len(profiles), 2, **size, squeeze=False, gridspec_kw=ratios) a
 lead = profiles[0]
 told = []
 for lessons in [one for one in NAMES if lead in runs[one]]:
-    for where, what in (("in", "corpora that need reading"), ("out", "real sets")):
+    for where, what in (("in", "synthetic corpora"), ("out", "real sets")):
         points = [
             runs[lessons][lead].gain(one, WITHOUT, where=where).mean() for one in SHOWN.values()
         ]
         told.append(
-            f"{lessons} lessons, {what}: {points[0]:.1f} with the own corpus' context and "
-            f"{points[1]:.1f} with another's"
+            f"{lessons} lessons, {what}: {points[0]:.1f} with its own corpus as context and "
+            f"{points[1]:.1f} with another"
         )
 plots.show(
     drawing,
     alt=(
-        "Dots for each test set and seed: NDCG@10 points more than MiniLM itself. Means at "
+        "Dots for each test set and seed: NDCG@10 minus that of MiniLM itself. Means at "
         f"{lead}: {'; '.join(told)}."
     ),
-    caption="Encoders that were taught to read, on corpora made to need it and on real ones.",
+    caption="Encoders that were trained on lessons to use their context, on synthetic corpora that "
+    "need it and on real ones: NDCG@10 minus that of MiniLM itself.",
     data=pd.concat(
         one.mean_by_run().assign(profile=of, lessons=lessons)
         for lessons in runs
@@ -213,17 +216,17 @@ plots.show(
 # %% [markdown]
 # ## A context without the answers
 #
-# A training batch has 64 pairs, and its context are the documents of these pairs. So a query's own
-# document *always* stands in the context that it is embedded with. In a test it stands there about
-# one time in ten. A reader could learn to copy from the context vector that is like the query, and
-# pull queries to wrong documents later, in its own corpus alone. The paper draws the context of a
-# batch in the same way (§4.2, and its code).
+# A training batch has 64 pairs, and the documents of these pairs are its context. So a query's own
+# document is *always* in the context that the query is embedded with, but in a test it is there
+# only about one time in ten. A reader could learn to copy from the context vector that resembles
+# the query; in a test this would pull queries towards wrong documents, and only in their own
+# corpus. The paper draws the context of a batch in the same way (§4.2, and its code).
 #
-# Here readers are trained with a context *apart*: documents of the same lesson or source that no
-# row of the batch has. Beside them stand readers with the context from the batch. Both have the
-# same lessons, which fill two batches each, so that half of a lesson is left for the context.
-# Real sets are searched in three contexts: *own*, *other*, and *own without answers*, documents of
-# the collection that are relevant to none of the queries.
+# Here readers are trained with a context *apart*: documents of the same lesson or source that are
+# not in the batch. They are compared with readers whose context comes from the batch. Both have the
+# same lessons, each of which fills two batches, so that half of a lesson is left for the context.
+# Real sets are searched in three contexts: *own*, *other*, and *own without answers*, which are
+# documents of the collection that are relevant to none of the queries.
 # `cde run taught_to_read --record hours/taught_to_read-apart -p long_run true -p seeds=5` makes the
 # record.
 
@@ -326,16 +329,17 @@ if shown:
             f"{name} {one.estimate:.1f} [{one.low:.1f}, {one.high:.1f}]"
             for name, one in lines.items()
         ),
-        caption="What the right corpus is worth to readers whose training context held each "
-        "query's own document, and to readers whose did not.",
+        caption="NDCG@10 with its own corpus as context minus that with another one, for readers "
+        "whose training context held each query's own document, and for readers whose context did "
+        "not.",
         data=charts.interval_table(shown, ["lessons", "profile", "sets", "training"], "points"),
         answers="CDE §4.2",
     )
 
 # %% [markdown]
-# ## Means, and what would have been seen
+# ## Means, and the smallest effects that could have been detected
 #
-# Intervals are over other seeds and other sets at once (`cde_studies.intervals.spread`).
+# Intervals are for other seeds and other sets at once (`cde_studies.intervals.spread`).
 
 # %%
 KINDS = {"in": NEEDED, "out": "real"}
@@ -373,17 +377,19 @@ lines = [score_line(one, of, where) for one in NAMES for of in runs[one] for whe
 plots.table(pd.DataFrame(lines))
 
 # %% [markdown]
-# *Moved* is how far a document moves from its own to another corpus' context, in distances between
-# documents. BM25 counts words in the corpus that it searches.
+# *Moved* is how far a document's vector moves when its own corpus' context is replaced by another,
+# as a share of the distance between two documents. BM25 counts words in the corpus that it
+# searches.
 #
 # ## Verdict
 #
-# The rules were fixed before the first of these runs, for each kind of lessons. A gate comes first:
-# the encoder has to use its context on the sets that are searched
-# ({doc}`context_moves_embeddings`). Then the corpus counts as helping if, on real sets, its own
-# context is worth half a point more than another corpus'. The reader counts as useful if the
-# encoder finds more there than MiniLM itself. Three rules on a training context without the batch's
-# documents were fixed before any such reader was trained; coarse lessons test them.
+# The rules were fixed before the first of these runs, for each kind of lessons. A gate comes first,
+# a condition without which nothing is tested: the encoder has to use its context on the sets that
+# are searched ({doc}`context_moves_embeddings`). Then the corpus counts as helping if, on real
+# sets, the encoder scores half a point higher with its own context than with another corpus'. The
+# reader counts as useful if the encoder scores higher there than MiniLM itself. Three rules on a
+# training context without the batch's documents were fixed before any such reader was trained; they
+# are tested with coarse lessons.
 
 # %%
 HELPS = {"coarse": "ours-able-reader-half-a-point", "graded": "ours-graded-reader-half-a-point"}
@@ -435,50 +441,45 @@ def both(what, where="out"):
 
 
 page.in_numbers(
-    f"""At `{lead}`, in points of NDCG@10, the own corpus' context is worth more than another one's
-    where the text is made to need it: {both("own − another corpus", "in")}. On
-    {runs["coarse"][lead].sets()} real sets it is worth {both("own − another corpus")}. Against no
-    context it is worth {both("own − MiniLM")} there."""
+    f"""At profile `{lead}`, its own corpus as context instead of another changes NDCG@10 on
+    synthetic corpora by {both("own − another corpus", "in")}, in points. On
+    {runs["coarse"][lead].sets()} real sets it changes NDCG@10 by {both("own − another corpus")};
+    instead of no context, by {both("own − MiniLM")}."""
 )
 
 # %% tags=["hide-cell"]
-where = "On judged collections" if lead == "hours" else "On docstrings as they are"
-without = ""
-if one := drawn.get("coarse", {}).get(lead):
-    value = in_words(one, OWN_OTHER[FROM_APART])
-    without = f"Trained with a context that never held the batch's documents, it scores {value}."
+where = "On judged collections" if lead == "hours" else "On real docstrings"
 page.answer(
-    f"""{where} frozen MiniLM with a reader that was taught to use its context scores
-    {said("own − another corpus", "coarse")} points in its own corpus' context against another's.
-    {without} Where text is made to need the corpus it scores
+    f"""{where}, giving the encoder its own corpus instead of another changes NDCG@10 by
+    {said("own − another corpus", "coarse")} points; on synthetic corpora by
     {said("own − another corpus", "coarse", "in")}."""
 )
 
 # %% [markdown]
 # ## What this teaches
 #
-# That a context brings nothing has two possible reasons: the encoder ignores it, or there is
-# nothing to gain. These encoders use theirs. They learned so in minutes, where common words
-# mislead, and they keep the skill on corpora and words that they never saw. On the nine collections
-# the right corpus costs them points against another one. It is not that lessons were coarse: graded
-# ones do the same. Nor is it that each query's own document stood in the context of training.
-# Readers that never met it there lose as much, and a test context without any relevant document
-# changes nothing.
+# If a context brings nothing, there are two possible reasons: the encoder ignores it, or there is
+# nothing to gain. These encoders use their context. They learned to within minutes, on text where
+# common words mislead, and they also do it on corpora and words that they never saw. Yet on the
+# nine collections they score lower with the right corpus than with another one. Coarse lessons are
+# not the cause, since graded ones give the same result. Nor is it the cause that each query's own
+# document was in the context during training: readers that never met it there lose as much, and a
+# test context without any relevant document changes nothing.
 #
-# {doc}`does_reading_help` and {doc}`untuned_text` look at other reasons, and
-# {doc}`../motivation/headroom` counts instead of training: own statistics could give MiniLM little
-# in the mean. This is a frozen encoder with a reader of ours. It says nothing of an encoder that is
-# trained as the paper's is.
+# {doc}`does_reading_help` and {doc}`untuned_text` look at other reasons.
+# {doc}`../motivation/headroom` counts words instead of training a reader, and finds that a corpus'
+# own statistics could give MiniLM little on average. All of this is about a frozen encoder with a
+# reader of ours, and says nothing about an encoder that is trained as the paper's is.
 #
 # ## What differs from the paper's setting
 #
-# The paper trains all weights of both stages, for more than ten thousand times as many pairs,
-# without lessons, and puts the context vectors into the sequence. Here six layers are frozen, and a
-# reader of a few hundred thousand weights is trained for minutes. What it is taught is word
-# statistics of one kind; a reader could learn other things from a corpus, if something taught it.
-# The collections are cut to some hundred documents, among them all relevant ones. That lessons work
-# was known from a run with another seed. Graded lessons had two seeds at `hours` at first; a third
-# was added after a look.
+# The paper trains all weights of both stages on more than ten thousand times as many pairs, without
+# lessons, and puts the context vectors into the sequence. Here six layers are frozen, and a reader
+# of a few hundred thousand weights is trained for minutes. Lessons teach it one kind of word
+# statistics; with other training text a reader could learn other things from a corpus. The
+# collections are cut to some hundred documents, which include all relevant ones. We knew from a run
+# with another seed that lessons work. Graded lessons first had two seeds at `hours`; a third was
+# added after we had looked at the results.
 #
 # ## Run it again
 

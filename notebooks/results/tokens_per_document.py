@@ -4,11 +4,11 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE Fig. 18, §10.11** {cite}`morris2024contextual`. The paper varies the
-# number of tokens per document and keeps the total of context tokens fixed, on nine collections of
-# BEIR. It concludes that domains prefer different numbers, and gives no values. It says no more
-# than that. This page reads *context tokens* as the paper's §5 uses the word: the vectors that the
-# second stage reads. A document then gives one or several of them, and more from each document
-# means fewer documents.
+# number of tokens per document and keeps the total number of context tokens fixed, on nine
+# collections of BEIR. It concludes that domains prefer different numbers, and gives neither values
+# nor further details. This page takes *context tokens* in the sense of the paper's §5: the vectors
+# that the second stage receives. Each document then gives one or several of them, and more vectors
+# from each document mean fewer documents.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -50,14 +50,15 @@ settings
 # %% [markdown]
 # ## Arms
 #
-# The first stage cuts the token states of a document into as many equal parts as it gives vectors,
-# and takes the mean of each part. What the second stage reads has one size in all arms. Documents
-# are cut at one length in all arms, so that an arm of many vectors reads less text in total. Each
-# model is tested with the number of documents it was trained with.
+# To give *k* vectors for a document, the first stage divides the document's token states into *k*
+# equal parts and takes the mean of each part. The second stage receives the same number of vectors
+# in all arms. Documents are cut at the same length in all arms, so an arm with many vectors per
+# document reads less text in total. Each model is tested with the number of documents it was
+# trained with.
 #
-# Attention is `cached` (the chapter on architecture), which is cheaper than the paper's `full`:
-# context tokens see each other and no text. Batches are clustered. The arm with one vector a
-# document is a run of the chapter on Table 1.
+# Attention is `cached` (see the chapter on architecture), which is cheaper than the paper's `full`:
+# context tokens see each other but not the text that is embedded. Batches are clustered. The arm
+# with one vector per document is a run of the chapter on Table 1.
 
 # %%
 recipe = recipes.recipe_of(settings)
@@ -111,8 +112,9 @@ table = {name: values.apply(page.mean_and_spread) for name, values in every_set.
 plots.table(pd.DataFrame(table).T.rename_axis("set"))
 
 # %% [markdown]
-# Does the best division differ from set to set? In the figure each set is drawn relative to the arm
-# of one vector, so that sets of different difficulty share an axis.
+# Does the best division differ from set to set? In the figure, scores of each set are relative to
+# the arm with the fewest vectors per document, so that sets of different difficulty can share an
+# axis.
 
 # %%
 FEWEST = next(iter(arms))
@@ -120,7 +122,7 @@ apart = points.sub(points[FEWEST], axis=0)
 with plots.figure(width=5.6, height=3.4) as (drawing, axis):
     of_sets = {name: apart.loc[name] for name in SETS}
     charts.curves(axis, of_sets, {arm: place for place, arm in enumerate(arms)}, shift=0.06)
-    axis.set_xlabel("vectors a document × documents")
+    axis.set_xlabel("vectors per document × documents")
     axis.set_ylabel(f"NDCG@10 × 100, minus that of {FEWEST}")
     axis.legend(loc="best")
 
@@ -128,30 +130,30 @@ with plots.figure(width=5.6, height=3.4) as (drawing, axis):
 best_of = points.groupby("set").mean().idxmax(axis=1)
 plots.show(
     drawing,
-    caption=f"Retrieval with {TOTAL} context vectors, from few documents or from many; small "
-    "points are seeds, lines their means.",
+    caption=f"NDCG@10 with {TOTAL} context vectors, from few documents or from many; small "
+    "points are seeds, lines are their means.",
     data=results.rows[["arm", "set", "seed", "ndcg"]],
     answers="CDE Fig. 18",
     lead=True,
 )
 
 # %% [markdown]
-# ## Different optima, or luck?
+# ## Different optima, or chance?
 #
-# Noise alone makes the best arms differ. If every arm were as good as every other on every set, and
-# sets were independent, *n* sets and *k* arms would have on average *k* (1 − (1 − 1/*k*)ⁿ)
-# different optima. They would have more than one with probability 1 − *k*¹⁻ⁿ: 26 times in 27 with
-# three arms and four sets. So the ledger does not test the count, which the paper's figure shows,
-# but this:
+# Noise alone makes the best arms differ. If all arms were equally good on every set, and sets were
+# independent, *n* sets and *k* arms would have on average *k* (1 − (1 − 1/*k*)ⁿ) different optima.
+# They would have more than one with probability 1 − *k*¹⁻ⁿ, which is 26 times in 27 with three arms
+# and four sets. So the number of different optima, which the paper's figure shows, is not evidence,
+# and we test this instead:
 #
-# - *Is it worth choosing for each set?* The arm with the best mean over the other seeds is chosen
-#   for each set, and once for all sets. The difference is scored on the seed that was left out. If
-#   collections truly differ, it is above 0.
+# - *Does it help to choose an arm for each set?* On all seeds but one, we choose the arm with the
+#   best mean for each set, and one arm for all sets together. The difference between the two
+#   choices is scored on the seed that was left out. If collections truly differ, it is above 0.
 #
-# Beside it, exploratory:
+# The following is exploratory:
 #
-# - *Does the optimum of a set come back?* For each set, the share of pairs of seeds with the same
-#   best arm; by chance 1/*k*.
+# - *Does a set have the same optimum with other seeds?* For each set, this is the share of pairs of
+#   seeds with the same best arm; by chance it is 1/*k*.
 
 # %%
 winners = points.idxmax(axis=1).rename("arm").reset_index()
@@ -195,10 +197,10 @@ plots.table(pd.DataFrame(lines, index=["measured", "with no true differences"]).
 # %% [markdown]
 # ## Verdict
 #
-# Tested is the gain of a choice for each set, a number for each seed that was left out and each
-# set; the interval speaks of other seeds and other sets at once. Any two of these numbers share
-# training runs on the choosing side, so that it is rather too narrow. With one seed nothing is left
-# to choose by, and nothing is tested.
+# We test the gain of a choice for each set, with one number for each set and each seed that was
+# left out. The interval is for other seeds and other sets at once. It is somewhat too narrow,
+# because the choices behind these numbers share training runs. With one seed there is no other seed
+# to choose by, so nothing is tested.
 
 # %%
 from cde_book import gates
@@ -213,23 +215,23 @@ if agreed:
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-chosen = f"; a division for each collection changes it by {gain}" if agreed else ""
+chosen = f"; choosing the division per collection changes it by {gain} points" if agreed else ""
 lowest, highest = points.mean().min(), points.mean().max()
 page.answer(
-    f"""NDCG@10 is {lowest:.1f} to {highest:.1f} in the mean, however {TOTAL} context vectors are
-    divided{chosen}."""
+    f"""Mean NDCG@10 is {lowest:.1f} to {highest:.1f}, however {TOTAL} context vectors are divided
+    among documents{chosen}."""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper tests on nine collections of BEIR, cut short; at `laptop` there are four packages'
-# documentation, which are closer to each other than those nine. Its small setting has at most 64
-# context tokens, ours 32. The sentence in the paper can also be read of the text's tokens that the
-# first stage reads: documents cut short against more documents. That reading is not tested. Nor
-# does the paper say whether a model was trained for each number, as here, or one was tested with
-# all. Parts of a short text hold few tokens each: at `laptop` a document has at most 48, so that a
-# fourth of one has at most 12.
+# The paper tests on shortened versions of nine BEIR collections; at `laptop` the tests are the
+# documentation of four packages, which are more alike than those nine. The paper's small setting
+# has at most 64 context tokens, ours 32. The sentence in the paper may also mean the tokens of text
+# that the first stage reads, so that shorter documents are traded for more of them. We do not test
+# this other meaning. The paper also does not say whether one model was trained for each number, as
+# here, or one model was tested with all. Parts of a short text have few tokens: at `laptop` a
+# document has at most 48, so a quarter of one has at most 12.
 #
 # ## Run it again
 

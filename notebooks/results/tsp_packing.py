@@ -3,11 +3,12 @@
 #
 # *The answer stands in the last cells, and here on the rendered page.*
 #
-# This page answers **CDE Fig. 14, §10.5** {cite}`morris2024contextual`. Clusters differ in size and
-# batches do not, so that clusters must be laid end to end and cut. The paper compares a random
-# order with that of a greedy traveller, who goes from each cluster to the one with the nearest
-# centroid. It finds the traveller better, most of all with small clusters, and calls the result
-# slightly noisy. It gives no numbers and does not name the encoder; this page takes the bi-encoder.
+# This page answers **CDE Fig. 14, §10.5** {cite}`morris2024contextual`. Clusters differ in size but
+# batches do not, so clusters are laid end to end and the sequence is cut into batches. The paper
+# compares a random order of clusters with a greedy tour, named after the travelling salesman
+# problem (TSP), which goes from each cluster to the one with the nearest centroid. It finds the
+# tour better, most of all with small clusters, and calls the result slightly noisy. It gives no
+# numbers and does not name the encoder; this page uses the bi-encoder.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -49,12 +50,12 @@ settings
 # %% [markdown]
 # ## Two orders, several cluster sizes
 #
-# The recipe of the profile fixes data, model and schedule. The arms differ in the size of clusters
-# and in the order of packing alone. Batches have one size, no smaller than the clusters: only then
-# do several clusters share one. With clusters as large as batches they still do, as their sizes
-# vary around the mean. No batch crosses a domain, in either order. The filter for false negatives
-# is on in all arms. The traveller's arm at the recipe's own cluster size is a run of the chapter on
-# Table 1.
+# The recipe of the profile fixes data, model and schedule. The arms differ only in the size of
+# clusters and in the order of packing. All batches have one size, which is at least that of the
+# clusters, because otherwise clusters would not share a batch. Even clusters that are as large as
+# batches do so, since their sizes vary around the mean. In both orders, all pairs of a batch are
+# from one domain. The filter for false negatives is on in all arms. The arm with the tour at the
+# recipe's own cluster size is a run of the chapter on Table 1.
 
 # %%
 recipe = recipes.recipe_of(settings)
@@ -96,10 +97,10 @@ results = Sweep(page.experiment("tsp_packing-arms", train_all, key, recipe))
 # %% [markdown]
 # ## Score by cluster size and order
 #
-# Does a tour of neighbours beat a random order? NDCG@10 times 100, the mean over sets that training
-# never saw. Loss (nats) and accuracy (per cent of the queries) are those of the last tenth of the
-# steps, on the arm's own batches: a higher loss is a harder batch. Means over seeds, with their
-# standard deviation.
+# Does the tour score higher than a random order? NDCG@10 is given times 100, as the mean over sets
+# that training never saw. Loss (nats) and accuracy (per cent of the queries) are those of the last
+# tenth of the steps, on the arm's own batches, so a higher loss can mean harder batches. The table
+# has means over seeds, with their standard deviation.
 
 # %%
 import pandas as pd
@@ -136,14 +137,14 @@ runs = {
 }
 with plots.figure(width=7.0, height=3.4) as (drawing, axis):
     charts.curves(axis, runs, {size: place for place, size in enumerate(SIZES)}, shift=0.06)
-    axis.set_xlabel(f"pairs a cluster (batches of {recipe.base.batch_size})")
+    axis.set_xlabel(f"pairs per cluster (batches of {recipe.base.batch_size})")
     axis.set_ylabel("NDCG@10 out of domain, times 100")
     axis.legend(loc="best")
 
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="Retrieval by cluster size and order of packing; small points are seeds, lines their "
+    caption="NDCG@10 by cluster size and order of packing; small points are seeds, lines are their "
     "means.",
     data=results.rows.groupby(["arm", "seed"], sort=False)[["ndcg", "loss"]].mean().reset_index(),
     answers="CDE Fig. 14",
@@ -152,9 +153,9 @@ plots.show(
 # %% [markdown]
 # ## Verdict
 #
-# Gains are points with the tour minus points with random order, of runs with the same seed and
-# clusters. The gain at each cluster size alone is exploratory. Intervals speak of other seeds and
-# other sets at once.
+# A gain is the score with the tour minus that with a random order, between runs with the same seed
+# and clusters. The gain at each cluster size alone is exploratory. Intervals are for other seeds
+# and other sets at once.
 
 # %%
 from cde_book import gates
@@ -185,23 +186,23 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 packed = claims.apart(
-    "NDCG@10 with neighbouring clusters packed together", helped, "random order", unit="points"
+    "NDCG@10 with neighbouring clusters packed together", helped, "random packing", unit="points"
 )
-
-page.answer(f"{packed}; small clusters change the gain by {claims.shown(more)}.")
+shift = f"small instead of large clusters change this difference by {claims.shown(more)} points"
+page.answer(f"{packed}; {shift}.")
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
 # The paper's small setting has six layers, batches of 256 to 4,096 and clusters from 64 to millions
 # of pairs, of hundreds of millions in all. At `laptop` there are 6,000 pairs, batches of 128, and
-# 21 packages of 52 to 1,275 pairs as domains. The tour runs within a domain, so that it has few
-# clusters to choose from. There are about 80 in the largest with clusters of 16, about ten with
-# clusters of 128, and a single one in many, so that the order could hardly matter with large
-# clusters. Packages of fewer pairs than a batch are not trained on, in either order. Training ends
-# after some dozens of steps; the start has already been trained as a sentence encoder. Clusters
-# larger than a batch are not tested: there the order decides about little more than what is left
-# over. The paper does not say how often it ran each point.
+# 21 packages of 52 to 1,275 pairs as domains. The tour runs within a domain, so it has few clusters
+# to choose from. The largest domain has about 80 clusters of 16, or about ten of 128, and many
+# domains have a single one, so with large clusters the order could hardly matter. Packages of fewer
+# pairs than a batch are not trained on, in either order. Training ends after some dozens of steps,
+# and starts from a trained sentence encoder. Clusters larger than a batch are not tested, because
+# their order decides about little more than the pairs that are left over. The paper does not say
+# how often it ran each point.
 #
 # ## Run it again
 

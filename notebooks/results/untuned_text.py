@@ -4,11 +4,13 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page tests the idea of **CDE §1 and §4.2** {cite}`morris2024contextual` on many more kinds of
-# text than the other pages have. {doc}`taught_to_read` found that readers lose on nine judged
-# collections. In {doc}`does_reading_help` they seem to lose most there where counting loses. But
-# nine are few, and they had been looked at. Those readers were trained on 28 sources of pairs. Here
-# readers of the same kind, trained on docstrings alone, search these sources, which had no part in
-# any choice: news, statutes, forums, papers, dictionaries, films.
+# text than the other pages. {doc}`taught_to_read` found that MiniLM with a *reader*, a small
+# trained part that looks at documents of the corpus, scores lower with the right corpus than with
+# another on nine judged collections. In {doc}`does_reading_help` it seems to lose most where BM25
+# also loses with the corpus' own word counts. But nine collections are few, and we had already
+# looked at them. Those readers were trained on 28 sources of pairs. Here readers of the same kind,
+# trained on docstrings alone, search these sources, which played no part in any choice: news,
+# statutes, forums, papers, dictionaries, films.
 
 # %%
 from cde_book import charts, claims, gates, page, plots
@@ -58,9 +60,9 @@ settings
 # %% [markdown]
 # ## Sources, readers and contexts
 #
-# A source has queries, each with the one text that belongs to it, such as a headline and its
-# article. A sample of these texts is searched. Where `$CDE_DATA` is missing and there is no record,
-# packages of docstrings that no reader was trained on take the sources' place.
+# A source has queries, each with the one text that belongs to it, such as a headline with its
+# article. A sample of these texts is searched. If `$CDE_DATA` is missing and there is no record,
+# packages of docstrings that no reader was trained on replace the sources.
 
 # %%
 import cde
@@ -82,13 +84,15 @@ def searched():
 
 
 # %% [markdown]
-# The readers are those of {doc}`minilm_with_context` and {doc}`taught_to_read` at this profile:
-# MiniLM frozen, with a reader that learned from docstrings alone (*untaught*), or from docstrings
-# and lessons in reading (*coarse* and *graded*). One that was trained with one *fixed context* is
-# the control for the reader's parameters.
+# The readers are those of {doc}`minilm_with_context` and {doc}`taught_to_read` at this profile,
+# each with a frozen MiniLM. They were trained on docstrings alone (*untaught*), or on docstrings
+# and *lessons*: synthetic text whose corpora differ in boilerplate, which cannot be searched well
+# without the context (*coarse* and *graded*). A reader that was trained with one *fixed context* is
+# the control for the additional parameters.
 #
-# Each source is searched in the context of its *own* texts and in that of some *others*, drawn by
-# chance once for all. BM25 searches it too, with the document frequencies of the same sources.
+# Each source is searched in the context of its *own* texts and in that of some *other* sources,
+# which were drawn at random once. BM25 searches it too, with the document frequencies of the same
+# sources.
 
 # %%
 from dataclasses import replace
@@ -139,11 +143,12 @@ rows = page.experiment("untuned_text-arms", train_and_search, key, READERS[GRADE
 results = Sweep(rows)
 
 # %% [markdown]
-# ## What the right corpus is worth, to readers and to BM25
+# ## What readers and BM25 gain from the right corpus
 #
-# Is the right corpus worth something, and where it is to BM25? A dot is a source, the mean of all
-# seeds: NDCG@10 with its own context minus that with other sources', against the same difference of
-# BM25 with their document frequencies. The line is the mean over sources.
+# Does the right corpus help readers, and does it help them on the sources where it helps BM25? Each
+# dot is a source, the mean over all seeds. The vertical axis has the encoder's NDCG@10 with the
+# source's own context minus that with other sources' contexts; the horizontal axis has the same
+# difference for BM25 with these sources' document frequencies. The line is the mean over sources.
 
 # %%
 from cde_studies.results.context_sources import own_corpus_gains
@@ -167,15 +172,16 @@ with plots.figure(1, len(READERS), width=7.6, height=2.9, sharex=True, sharey=Tr
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="What the right corpus is worth on text that nobody tuned on, by source.",
+    caption="NDCG@10 with the right corpus minus that with other corpora, for each source that "
+    "nobody tuned on.",
     data=gains.reset_index(),
     answers="CDE §1 and §4.2",
 )
 
 # %% [markdown]
-# ## Means, and what would have been seen
+# ## Means, and the smallest effects that could have been detected
 #
-# Intervals are over other seeds and other sources at once (`cde_studies.intervals.spread`).
+# Intervals are for other seeds and other sources at once (`cde_studies.intervals.spread`).
 
 # %%
 from cde_book.differences import difference_table
@@ -193,8 +199,8 @@ DIFFERENCES = {
 plots.table(difference_table({profile: results}, DIFFERENCES))
 
 # %% [markdown]
-# Could these samples be too easy to gain on? The same differences on the half of the sources on
-# which MiniLM finds least. This was looked at after the first run.
+# Are these samples so easy that nothing can be gained? Here are the same differences on the half of
+# the sources on which MiniLM scores lowest. We looked at this after the first run.
 
 # %%
 finds = {arm: results.score(arm=arm, by="set") for arm in (MINILM, LEXICAL)}
@@ -204,8 +210,9 @@ own_or_other = {name: of for name, of in DIFFERENCES.items() if "own − other" 
 plots.table(difference_table(on_harder, own_or_other))
 
 # %% [markdown]
-# BM25 itself, the same difference: an interval over sources, since nothing is trained. Then
-# Spearman's correlations of each reader with BM25 over sources, with bootstrap intervals.
+# The same difference for BM25 itself has an interval over sources only, since nothing is trained.
+# Below it is Spearman's correlation of each reader's gains with BM25's over sources, with a
+# bootstrap interval.
 
 # %%
 from cde.intervals import run_interval
@@ -221,7 +228,7 @@ print(f"BM25, own − other document frequencies: {counting} points")
 plots.table(pd.DataFrame({"correlation with BM25": agreement}).astype(str))
 
 # %% [markdown]
-# Every source: what MiniLM and BM25 find, and what the right corpus is worth.
+# Every source: the NDCG@10 of MiniLM and of BM25, and the gain from the right corpus.
 
 # %%
 by_name = gains.rename(columns=lambda arm: f"{arm}, own − other").assign(**finds)
@@ -231,10 +238,11 @@ plots.table(by_name.sort_values(f"{LEXICAL}, own − other").round(1))
 # ## Verdict
 #
 # Three rules were fixed before the first of these runs, all for the reader with graded lessons. The
-# corpus counts as helping if its own context is worth half a point more than others'. The reader
-# counts as useful if the encoder finds more in its own corpus' context than MiniLM itself. Gains
-# follow counting if their correlation with BM25's over sources is above 0. The gate for the first
-# two is that the reader uses its context: {doc}`taught_to_read` measured how far it moves packages.
+# corpus counts as helping if the encoder scores half a point higher with its own context than with
+# others. The reader counts as useful if the encoder scores higher with its own corpus' context than
+# MiniLM itself. Gains follow word counts if their correlation with BM25's gains over sources is
+# above 0. The first two are tested only if the reader uses its context. That was measured in
+# {doc}`taught_to_read`, by how far another context moves the vectors of packages.
 
 # %%
 from cde_book.records import rows_of_record
@@ -262,34 +270,35 @@ foreign, without = (
     in_words(results, DIFFERENCES[f"{GRADED}: own − {what}"]) for what in ("other", "MiniLM")
 )
 page.answer(
-    f"""Frozen MiniLM with a taught reader scores {foreign} points in its own corpus' context
-    against others', and {without} against no context."""
+    f"""Giving MiniLM's trained reader its own corpus instead of others changes NDCG@10 by {foreign}
+    points, and instead of no context by {without}."""
 )
 
 # %% [markdown]
 # ## What this teaches
 #
-# On most of these sources BM25 scores higher with the document frequencies of the right corpus.
-# These readers do not take that gain. After lessons they score lower in their own corpus' context
-# than in another, and lower than MiniLM without any. Parameters that were merely added could not
-# tell the two contexts apart. Where MiniLM leaves more to find, the taught readers gain nothing
-# either, though this is less certain.
+# On most of these sources BM25 scores higher with the document frequencies of the right corpus, but
+# these readers do not get that gain. After lessons they score lower with their own corpus' context
+# than with another, and lower than MiniLM without any. The additional parameters cannot be the
+# cause, because parameters alone could not tell the two contexts apart. Where MiniLM leaves more to
+# gain, the readers trained on lessons gain nothing either, though this is less certain.
 #
-# The lessons may be why: they teach a reader to give less weight to what many documents share,
-# which in a forum or a field of research may be the subject. That each query's own document stood
-# in the context of training is not the reason on judged collections ({doc}`taught_to_read`).
+# The lessons may be the cause: they teach a reader to give less weight to what many documents
+# share, and in a forum or a field of research that may be the subject. On judged collections it is
+# not the cause that each query's own document was in the context during training
+# ({doc}`taught_to_read`).
 #
-# On nine judged collections gains had followed counting ({doc}`does_reading_help`). The rule was
-# fixed anew for this page, with three times as many sets, and the correlation is near zero. What
-# held by a small margin there did not repeat here.
+# On nine judged collections gains had followed word counts ({doc}`does_reading_help`). The rule was
+# fixed again for this page, with three times as many sets, and the correlation is near zero. So the
+# result that passed its rule by a small margin there was not repeated here.
 #
 # ## What differs from the paper's setting
 #
 # The paper trains all weights on hundreds of millions of pairs, of sources like these among others.
 # Here six layers are frozen, and a reader of a few hundred thousand weights is trained for minutes,
-# on docstrings alone: that the sources are unlike its training text is the point, and it costs the
-# reader points. Sources are small samples, and each query has one text that counts. Some sources
-# share topics, or even texts, so that they are not quite as many witnesses as they are in number.
+# on docstrings alone. The sources are unlike its training text on purpose, and this lowers its
+# scores. Sources are small samples, and each query has one relevant text. Some sources share
+# topics, or even texts, so they are not fully independent.
 #
 # ## Run it again
 

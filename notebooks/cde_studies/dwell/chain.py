@@ -56,7 +56,9 @@ class Phase:
 
     def __post_init__(self) -> None:
         if (self.kind == "start") != (self.after is None):
-            raise ValueError(f"a chain alone begins with the phase 'start'; this is {self.kind!r}")
+            raise ValueError(
+                f"a chain begins with the phase 'start', and only there; this is {self.kind!r}"
+            )
 
     @property
     def chain(self) -> list[str]:

@@ -356,8 +356,8 @@ claims.verdicts()
 # %% tags=["hide-cell"]
 shifts = [f"{claims.shown(over, 2)} points on {name}" for name, over in change.items()]
 page.answer(
-    f"""Ranking only a surrogate's top {TESTED:,} documents shifts the NDCG@10 gap between two
-    models by {" and ".join([shifts[0], *(one.replace(" points", "") for one in shifts[1:])])}."""
+    f"""Ranking only what a surrogate finds first shifts the NDCG@10 gap between two models by
+    {" and ".join([shifts[0], *(one.replace(" points", "") for one in shifts[1:])])}."""
 )
 
 # %% [markdown]

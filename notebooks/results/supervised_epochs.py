@@ -195,8 +195,8 @@ page.in_numbers(on_others if several else "")
 
 # %% tags=["hide-cell"]
 page.answer(
-    f"""The best number of epochs is {claims.shown(best, 0)} on average (the paper: four); a second
-    phase of {TRIED[-1]} epochs changes NDCG@10 by {over_first(TRIED[-1])} points."""
+    f"""The best number of epochs is {claims.shown(best, 0)} on average (the paper: four); the
+    longest second phase changes NDCG@10 by {over_first(TRIED[-1])} points."""
 )
 
 # %% [markdown]

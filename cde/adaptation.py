@@ -11,9 +11,9 @@ W = C^(−1/4) is half the way from the identity to whitening, C^(−1/2), of th
 Where there are sample queries, m_q is their mean, and their covariance is added to the documents'.
 Where there are none, a linear reader predicts m_q from the documents::
 
-    m_q ≈ q̄ + W (m_d − d̄)
+    m_q ≈ q̄ + R (m_d − d̄)
 
-W is fitted by ridge regression over many corpora whose queries are known, in which d̄ and q̄ are
+R is fitted by ridge regression over many corpora whose queries are known, in which d̄ and q̄ are
 the means. The chapter `training_free` says where this helps, where not, and how one can tell
 beforehand.
 """
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from cde.retrieval.systems import Role, SentenceMethods, as_encoder
 from cde.storage import atomic_path, content_hash
-from cde.validation import Vectors, array_of_numbers, called, checked_texts, encoded
+from cde.validation import Vectors, array_of_numbers, called, checked_number, checked_texts, encoded
 
 __all__ = ["AdaptedEncoder", "LinearReader", "adapted", "tempered"]
 
@@ -51,11 +51,18 @@ def tempered(*samples: NDArray[Any], strength: float = 0.5, shrunk: float = 0.5)
 
     Strength 0 changes nothing, 1 whitens. Both numbers were chosen on validation manuals.
 
+    Raises:
+        ValueError: a strength below 0, or a share that is not between 0 and 1.
+
     Example:
         >>> vectors = np.random.default_rng(0).normal(size=(1000, 3)) * [4.0, 1.0, 1.0]
         >>> np.round((vectors @ tempered(vectors, shrunk=0)).std(axis=0))
         array([2., 1., 1.])
     """
+    if checked_number(strength, "strength") < 0 or not 0 <= checked_number(shrunk, "shrunk") <= 1:
+        raise ValueError(
+            f"strength must be 0 or more and shrunk between 0 and 1; they are {strength}, {shrunk}"
+        )
     covariance = np.sum([np.cov(some.T, bias=True) for some in samples], axis=0)
     even = np.trace(covariance) / len(covariance) * np.eye(len(covariance))
     if not even.any():  # one text, or the same text again and again
@@ -91,7 +98,7 @@ class Shift:
 class LinearReader:
     """Predicts the mean vector of a corpus' queries from that of its documents."""
 
-    #: `(dim, dim)`, W of the equation
+    #: `(dim, dim)`, R of the equation
     weights: Vectors
     #: `(dim,)`, the means d̄ and q̄ over the corpora it was fitted on
     documents: Vectors

@@ -22,11 +22,14 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import normalize
 
+from cde.adaptation import AdaptedEncoder, Shift, tempered
 from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval, manuals
 from cde.storage import content_hash
 from cde.training import TrainConfig, runs
-from cde.training.loss import contrastive_loss
+from cde.training.loss import ContrastiveLoss, Loss, contrastive_loss
 from cde_studies.motivation.score_matrices import JudgedMatrix
 from cde_studies.sweeps import context_texts
 
@@ -129,14 +132,62 @@ def scores_on_the_way(model: Any, tests: Sequence[RetrievalSet]) -> dict[str, fl
     return {str(name): float(mean) for name, mean in pd.DataFrame(rows).mean().items()}
 
 
+def tempered_loss(
+    queries: Tensor,
+    documents: Tensor,
+    temperature: float,
+    *,
+    masked: Tensor,
+    symmetric: bool,
+    hardness: float,
+) -> ContrastiveLoss:
+    """Eq. 1 of vectors that are multiplied by C^(−1/4) of their batch's documents, which are of one
+    cluster: the second stage is this matrix. No gradient flows through it.
+    """
+    rows = normalize(documents.detach().float(), dim=-1).cpu().numpy()
+    weights = torch.from_numpy(tempered(rows)).to(documents.device)
+    asked, answers = (normalize(side.float(), dim=-1) @ weights for side in (queries, documents))
+    return contrastive_loss(
+        asked, answers, temperature, masked=masked, symmetric=symmetric, hardness=hardness
+    )
+
+
+def by_directions(model: Any, documents: Sequence[str]) -> AdaptedEncoder:
+    """An encoder whose vectors are multiplied by C^(−1/4) of (256 of) a corpus' documents."""
+    read = model.encode_documents(list(documents)[:256])
+    nothing = np.zeros(read.shape[1], np.float32)
+    return AdaptedEncoder(model, Shift(nothing, nothing, tempered(read)))
+
+
+def directions_on_the_way(model: Any, tests: Sequence[RetrievalSet]) -> dict[str, float]:
+    """Means over the tests: NDCG@10 by the corpus whose directions are shortened."""
+    rows = []
+    for place, test in enumerate(tests):
+        judged, other = JudgedMatrix.of(test), tests[(place + 1) % len(tests)].documents
+        vectors = model.encode_queries(test.queries), model.encode_documents(test.documents)
+        row = {"ndcg none": float(judged.ndcg(vectors[0] @ vectors[1].T).mean())}
+        for name, corpus in (("own", test.documents), ("other", other)):
+            shift = by_directions(model, corpus).shift
+            scores = shift.of(vectors[0], "query") @ shift.of(vectors[1], "document").T
+            row[f"ndcg {name}"] = float(judged.ndcg(scores).mean())
+        rows.append(row)
+    return {str(name): float(mean) for name, mean in pd.DataFrame(rows).mean().items()}
+
+
 def train(
-    arm: Mapping[str, Any], seed: int, pairs: Pairs, tests: Sequence[RetrievalSet], **changes: Any
+    arm: Mapping[str, Any],
+    seed: int,
+    pairs: Pairs,
+    tests: Sequence[RetrievalSet],
+    loss: Loss = contrastive_loss,
+    **changes: Any,
 ) -> runs.Run:
     """The run of an arm, trained or read from the store; tested on the way."""
     settings = {**arm, **changes, "data": pairs.name, "seed": seed}
-    config = replace(DAY, **settings)
-
-    return runs.train(config, pairs, tests=tests, evaluate_on_the_way=scores_on_the_way)
+    way = scores_on_the_way if loss is contrastive_loss else directions_on_the_way
+    return runs.train(
+        replace(DAY, **settings), pairs, tests=tests, evaluate_on_the_way=way, loss=loss
+    )
 
 
 def curve(run: runs.Run) -> pd.DataFrame:

@@ -11,7 +11,9 @@ Each collection is searched by MiniLM's vectors less a shift of queries and a sh
 - `linear reader`: the mean of 64 documents, and the query mean that the reader predicts of it.
 
 What `, tempered` is added to also multiplies the shifted vectors by `tempered` of 256 documents,
-and of the sample queries where there are some. Other ways without training, of other papers:
+and of the sample queries where there are some; `pooled`, by one matrix for all collections, of the
+documents of all training manuals, each less the mean of its manual. Other ways without training,
+of other papers:
 
 - `projected`: the mean's direction is projected out, not the mean taken off (Ren et al. 2025, R2);
 - `PCA`: vectors are projected on so many principal directions of documents, or of sample queries.
@@ -143,11 +145,14 @@ def judged(sizes: tuple[int, int], seed: int) -> list[Asked]:
 
 @dataclass(frozen=True)
 class CorpusMeans:
-    """Mean vectors of corpora whose queries are known: `(corpora, dim)` each."""
+    """Mean vectors of corpora whose queries are known: `(corpora, dim)` each; and how documents
+    differ from their corpus' mean, `(documents, dim)`.
+    """
 
     names: list[str]
     documents: Vectors
     queries: Vectors
+    deviations: Vectors
 
     def reader(self, of: NDArray[Any] | None = None, ridge: float = 0.03) -> LinearReader:
         """The reader that is fitted on these corpora, or on some of them."""
@@ -175,16 +180,19 @@ def corpus_means(
         corpora = clusters_of_pairs(encoder, seed)
     else:
         corpora = _by_corpus(manuals.corpora("train", least), kind)
-    documents, queries = [], []
+    documents, queries, deviations = [], [], []
     kept = {name: pairs for name, pairs in corpora.items() if len(pairs) >= least}
     if most is not None:
         chosen = np.random.default_rng(seed).permutation(list(kept))[:most]
         kept = {name: kept[name] for name in sorted(chosen)}
     for pairs in progress(kept.values(), f"means of training corpora, {kind}", unit="corpora"):
         some = pairs.sample(each, seed)
-        documents.append(encoder.encode_documents(some.documents).mean(axis=0))
+        vectors = encoder.encode_documents(some.documents)
+        documents.append(vectors.mean(axis=0))
+        deviations.append(vectors - documents[-1])
         queries.append(encoder.encode_queries(some.queries).mean(axis=0))
-    return CorpusMeans(list(kept), np.array(documents), np.array(queries))
+    means = np.array(documents), np.array(queries)
+    return CorpusMeans(list(kept), *means, np.concatenate(deviations))
 
 
 def clusters_of_pairs(encoder: Any, seed: int = 0) -> dict[str, Pairs]:
@@ -251,7 +259,7 @@ def search_all(
 
     centre = means.documents.mean(axis=0)
     middle = means.queries.mean(axis=0)
-    nothing = np.zeros(dim, np.float32)
+    nothing, pooled = np.zeros(dim, np.float32), tempered(means.deviations)
     rows: list[dict[str, object]] = []
     for place, one in enumerate(progress(asked, "searching", unit="collections")):
         mean, other = documents[place].mean(axis=0), _other(asked, place)
@@ -288,14 +296,22 @@ def search_all(
             theirs = queries[other].mean(axis=0), documents[other].mean(axis=0)
             found["both means", "other"] = ndcg(place, *theirs)
             sources["other"] = documents[other]
+            if len(asked[other].samples) >= 20:
+                sample = encoder.encode_queries(asked[other].samples[:20])
+                both = tempered(documents[other][:READ], sample)
+                score = ndcg(place, sample.mean(axis=0), theirs[1], both)
+                found["sample queries, 20, tempered", "other"] = score
         for where, source in sources.items():
             drawn = [_drawn(source, context, generator).mean(axis=0) for _ in range(draws)]
             for name, reader in readers.items():
                 scores = [ndcg(place, reader.predict(some), some) for some in drawn]
                 found[name, where] = float(np.mean(scores))
-            weights = tempered(_drawn(source, READ, generator))
-            scores = [ndcg(place, plain.predict(some), some, weights) for some in drawn]
-            found["linear reader, tempered", where] = float(np.mean(scores))
+            by = {where: tempered(_drawn(source, READ, generator))}
+            if where == "own":
+                by["pooled"] = pooled
+            for whose, weights in by.items():
+                scores = [ndcg(place, plain.predict(some), some, weights) for some in drawn]
+                found["linear reader, tempered", whose] = float(np.mean(scores))
         if one.part == "validation":  # where strength and shrinkage were chosen
             guess = plain.predict(mean)
             for name, values in CHOICES.items():

@@ -115,7 +115,10 @@ def opening_pages(
     by_claim = {one.claim.id: one for one in entries}
     for entry in read_list(root / "book" / "questions.yml"):
         asked = [by_claim[name] for name in entry["claims"]]
-        pages[f"questions/{entry['name']}.md"] = render("question.md.j2", entries=asked)
+        root_of = "" if entry.get("on") == "intro" else "../"  # as the including page sees it
+        pages[f"questions/{entry['name']}.md"] = render(
+            "question.md.j2", entries=asked, root=root_of
+        )
     return pages
 
 

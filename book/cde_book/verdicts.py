@@ -52,7 +52,7 @@ VERDICTS = (
     "not tested",
 )
 #: from the largest down; a scale that is not named here comes last
-SCALES = ("paper", "gpu", "hours", "laptop", "smoke")
+SCALES = ("paper", "gpu", "day", "hours", "laptop", "smoke")
 
 
 @dataclass(frozen=True)

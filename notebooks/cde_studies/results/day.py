@@ -9,7 +9,11 @@ of the corpus that is searched, of another, of none and of random letters; the l
 pairs of one corpus in its own context and in another's, where reading shows first; and how far
 documents move from one to the other (one minus the cosine).
 
-Cost: thousands of steps; an interrupted run goes on from its last checkpoint. None has been made.
+The arm with `directions` is a bi-encoder whose loss multiplies the vectors of a batch by C^(−1/4)
+of its documents (`cde.adaptation.tempered`): its second stage is this matrix, and it reads its
+corpus by construction.
+
+Cost: thousands of steps; an interrupted run goes on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -27,13 +31,24 @@ from torch.nn.functional import normalize
 
 from cde.adaptation import AdaptedEncoder, Shift, tempered
 from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval, manuals
+from cde.progress import progress
+from cde.retrieval import evaluate
 from cde.storage import content_hash
 from cde.training import TrainConfig, runs
 from cde.training.loss import ContrastiveLoss, Loss, contrastive_loss
 from cde_studies.motivation.score_matrices import JudgedMatrix
 from cde_studies.sweeps import context_texts
 
-__all__ = ["ARMS", "DAY", "curve", "panel", "scores_on_the_way", "train", "training_pairs"]
+__all__ = [
+    "ARMS",
+    "DAY",
+    "curves",
+    "on_manuals",
+    "panel",
+    "scores_on_the_way",
+    "train",
+    "training_pairs",
+]
 
 Kind = Literal["near", "far"]
 Vectors = NDArray[np.float32]
@@ -68,19 +83,23 @@ ARMS: dict[str, dict[str, Any]] = {
     "contextual, cached; fixed": {**_CONTEXTUAL, "attention": "cached", "context_from": "fixed"},
     "contextual, gated": {**_CONTEXTUAL, "attention": "gated"},
     "contextual, gated; apart": {**_CONTEXTUAL, "attention": "gated", "context_from": "apart"},
+    "bi-encoder, directions; clustered": {"architecture": "bi-encoder", "batches": "cluster"},
 }
 
 
 def training_pairs(
     kind: Kind, public: int | None = 100_000, least: int = DAY.batch_size + DAY.context_size
 ) -> Pairs:
-    """What a run trains on: `public` pairs of `pairs/*` and all of `pydocs`; near, also manuals.
+    """What a run trains on: `public` pairs of `pairs/*` (None: all) and all of `pydocs`; near, also
+    manuals.
 
     Sources (of manuals: corpora) with fewer than `least` documents are left out, which are too
     small for a batch and a context beside it.
     """
-    every = load_pairs("pairs/*")
-    parts = [every if public is None else every.sample(public, 0), load_pairs("pydocs")]
+    parts = [load_pairs("pydocs")]
+    if public != 0:
+        every = load_pairs("pairs/*")
+        parts.insert(0, every if public is None else every.sample(public, 0))
     if kind == "near":
         parts.append(load_pairs("manuals"))
     columns = ("queries", "documents", "domains", "ids")
@@ -175,22 +194,48 @@ def directions_on_the_way(model: Any, tests: Sequence[RetrievalSet]) -> dict[str
 
 
 def train(
-    arm: Mapping[str, Any],
-    seed: int,
-    pairs: Pairs,
-    tests: Sequence[RetrievalSet],
-    loss: Loss = contrastive_loss,
-    **changes: Any,
+    arm: str, seed: int, pairs: Pairs, tests: Sequence[RetrievalSet], **changes: Any
 ) -> runs.Run:
     """The run of an arm, trained or read from the store; tested on the way."""
-    settings = {**arm, **changes, "data": pairs.name, "seed": seed}
-    way = scores_on_the_way if loss is contrastive_loss else directions_on_the_way
-    return runs.train(
-        replace(DAY, **settings), pairs, tests=tests, evaluate_on_the_way=way, loss=loss
-    )
+    config = replace(DAY, **{**ARMS[arm], **changes, "data": pairs.name, "seed": seed})
+    loss: Loss = contrastive_loss
+    way = scores_on_the_way
+    if "directions" in arm:
+        loss, way = tempered_loss, directions_on_the_way
+    return runs.train(config, pairs, tests=tests, evaluate_on_the_way=way, loss=loss)
 
 
-def curve(run: runs.Run) -> pd.DataFrame:
-    """A row for each test on the way: step and its numbers."""
-    tested = run.metrics.filter(regex="^(step|ndcg|loss |moved)")
-    return tested.dropna(subset=tested.filter(like="ndcg").columns[:1])
+def curves(trained: Mapping[tuple[str, int], runs.Run]) -> pd.DataFrame:
+    """A row for each run, by arm and seed, and test on the way: step and its numbers."""
+    parts = []
+    for (arm, seed), run in trained.items():
+        tested = run.metrics.filter(regex="^(step|ndcg|loss |moved)")
+        kept = tested.dropna(subset=tested.filter(like="ndcg").columns[:1])
+        parts.append(kept.assign(arm=arm, seed=seed))
+    return pd.concat(parts, ignore_index=True)
+
+
+def on_manuals(
+    models: Mapping[tuple[str, int], Any], tests: Sequence[RetrievalSet]
+) -> pd.DataFrame:
+    """NDCG@10 (0 to 1) of each model, by arm and seed, in each context on each test.
+
+    What has no context is searched plainly ("none") and by the directions of the test's own and of
+    another's documents.
+    """
+    rows = []
+    for (arm, seed), model in models.items():
+        for place, test in enumerate(progress(tests, arm, unit="manuals")):
+            texts, other = test.documents, tests[(place + 1) % len(tests)].documents
+            encoders = {"none": model}
+            if getattr(model, "reads_context", False):
+                contexts: dict[str, Sequence[str] | None] = {"own": texts, "other": other}
+                contexts |= {one: context_texts(one, texts, model) for one in ("null", "strings")}
+                encoders = {one: model.with_context(read, seed=0) for one, read in contexts.items()}
+            elif hasattr(model, "encode_documents"):
+                encoders["own directions"] = by_directions(model, texts)
+                encoders["other directions"] = by_directions(model, other)
+            for context, encoder in encoders.items():
+                score = evaluate(encoder, test)["ndcg@10"]
+                rows.append((arm, seed, test.name, context, score))
+    return pd.DataFrame(rows, columns=["arm", "seed", "collection", "context", "ndcg"])

@@ -1,0 +1,63 @@
+"""How much of a batch's gradient its negatives carry, by how they score beside the query's own
+document.
+
+The derivative of Eq. 1 with respect to a negative's logit is its softmax probability; so that is
+the weight with which the negative trains the encoder.
+
+Cost: a vector for each text, which the surrogate keeps; then a product of matrices a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from cde.validation import Positions, Vectors
+
+__all__ = ["printed_loss", "stated_loss", "weights_of_negatives"]
+
+
+def weights_of_negatives(
+    queries: Vectors,
+    documents: Vectors,
+    batches: Iterable[Positions],
+    temperatures: Sequence[float],
+) -> pd.DataFrame:
+    """A row for each batch and temperature: `easy`, the share of negatives that score below their
+    query's own document; `of_easy`, the share of the negatives' weight that these have; `all`, the
+    weight of all negatives, of which the own document has the rest. Means over queries.
+    """
+    rows = []
+    for number, batch in enumerate(batches):
+        cosines = (queries[batch] @ documents[batch].T).astype(np.float64)
+        own = np.diagonal(cosines)[:, None]
+        negatives = ~np.eye(len(batch), dtype=bool)
+        below = negatives & (cosines < own)
+        for temperature in temperatures:
+            logits = cosines / temperature
+            odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+            others = (odds * negatives).sum(axis=1)
+            rows.append(
+                {
+                    "batch": number,
+                    "temperature": temperature,
+                    "easy": below.sum() / negatives.sum(),
+                    "of_easy": float(((odds * below).sum(axis=1) / others).mean()),
+                    "all": float((others / odds.sum(axis=1)).mean()),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def stated_loss(scores: Vectors) -> np.ndarray:
+    """Eq. 1 of the clustering paper, for each query; its own document is on the diagonal."""
+    odds = np.exp(np.asarray(scores, np.float64))
+    return -np.log(np.diagonal(odds) / odds.sum(axis=1))
+
+
+def printed_loss(scores: Vectors) -> np.ndarray:
+    """Eq. 2 as it is printed: the score of the own document is within the logarithm."""
+    every = np.asarray(scores, np.float64)
+    return np.log(np.exp(every).sum(axis=1) - np.diagonal(every))

@@ -32,6 +32,7 @@ settings = page.settings(
     smoke={"pairs": 128, "batch_size": 16, "max_tokens": 16},
     fresh={"pairs": 2048},
     gpu={"pairs": 131072, "batch_size": 4096, "max_tokens": 128},
+    paper={"pairs": 1_048_576, "batch_size": 16_384, "max_tokens": 256},
 )
 settings
 
@@ -179,7 +180,7 @@ page.answer(
 )
 
 # %% [markdown]
-# ## Limits
+# ## What differs from the paper's setting
 #
 # MiniLM stands for an encoder late in training; its own loss had another temperature. Early in
 # training the own document's lead is smaller, and more negatives are hard. What the weights do to

@@ -34,6 +34,7 @@ settings = page.settings(
     smoke={"training": 300, "manuals": 3, "documents": 40, "max_tokens": 16},
     fresh={"training": 2000, "manuals": 8},
     gpu={"training": 32000, "manuals": None, "documents": 1000, "max_tokens": 128},
+    paper={"training": 32000, "manuals": None, "documents": 1000, "max_tokens": 512},
 )
 settings
 
@@ -138,7 +139,7 @@ page.answer(
 )
 
 # %% [markdown]
-# ## What this says of the paper's encoder
+# ## What differs from the paper's setting
 #
 # The statistics are in the context vectors, and a linear map finds them. If an encoder does not use
 # them ({doc}`trained_for_longer <../results/trained_for_longer>`), it is not for want of

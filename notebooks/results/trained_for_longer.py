@@ -29,24 +29,27 @@ context_size: Count | None = None
 layers: Count | None = None  # of the start's transformer, in either stage
 validation: Count | None = None  # manuals searched on the way
 manuals: Count | None = None  # searched at the end
+documents: Count | None = None  # of each manual; a third as many queries
 long_run: bool = False  # train for a day, with $CDE_DATA
 
 # %%
+scaled = {
+    **{"seeds": 3, "public": None, "steps": 12_800, "batch_size": 512, "context_size": 512},
+    **{"layers": 6, "validation": 8, "manuals": None, "documents": 300},
+}
 settings = page.settings(
     globals(),
     laptop={
         **{"seeds": 1, "public": 0, "steps": 60, "batch_size": 64, "context_size": 16},
-        **{"layers": 1, "validation": 4, "manuals": 12},
+        **{"layers": 1, "validation": 4, "manuals": 12, "documents": 150},
     },
     smoke={
         **{"seeds": 1, "public": 0, "steps": 2, "batch_size": 16, "context_size": 4},
-        **{"layers": 1, "validation": 2, "manuals": 3},
+        **{"layers": 1, "validation": 2, "manuals": 3, "documents": 30},
     },
     fresh={"steps": 8},
-    gpu={
-        **{"seeds": 3, "public": None, "steps": 12800, "batch_size": 512, "context_size": 512},
-        **{"layers": 6, "validation": 8, "manuals": None},
-    },
+    gpu=scaled,
+    paper={**scaled, "steps": 100_000},
 )
 settings
 
@@ -75,9 +78,10 @@ if long_run and not is_available("pairs/*"):
     raise ValueError("long_run needs $CDE_DATA with pairs/")
 
 
-def runs_of(arms, seeds, public, validation, **changes):
+def runs_of(arms, seeds, public, validation, documents, **changes):
     """Every arm with every seed, trained or read from the store."""
-    pairs, tests = day.training_pairs("far", public), day.panel("validation", validation)
+    pairs = day.training_pairs("far", public)
+    tests = day.panel("validation", validation, documents, documents // 3)
     every = [(arm, settings.seed + n) for arm in arms for n in range(seeds)]
     return {(arm, one): day.train(arm, one, pairs, tests, **changes) for arm, one in every}
 
@@ -89,7 +93,8 @@ def at_the_end(manuals, **given):
 
     models = {key: run.model() for key, run in runs_of(**given).items()}
     models |= {("MiniLM", 0): Surrogate(max_tokens=day.DAY.document_tokens), ("BM25", 0): BM25()}
-    return day.on_manuals(models, day.panel("test", manuals))
+    texts = given["documents"]
+    return day.on_manuals(models, day.panel("test", manuals, texts, texts // 3))
 
 
 # %% [markdown]
@@ -98,7 +103,9 @@ def at_the_end(manuals, **given):
 # interrupted.
 
 # %%
-sizes = settings.only("seeds", "public", "validation", "steps", "batch_size", "context_size")
+sizes = settings.only(
+    "seeds", "public", "validation", "documents", "steps", "batch_size", "context_size"
+)
 given = {name: value for name, value in sizes.items() if name != "seed"}
 given |= {
     "arms": [CONTEXTUAL, BI, INSIDE],
@@ -108,22 +115,25 @@ given |= {
     "warmup_steps": settings.steps // 10,
     "evaluate_every": max(settings.steps // 4, 1),
 }
-long = {"arms": [CONTEXTUAL], "seeds": 1, "public": 100_000, "validation": 8}
+long = {"arms": [CONTEXTUAL], "seeds": 1, "public": 100_000, "validation": 8, "documents": 300}
 
 
-def made(name, compute):
+def made(name, compute, **more):
     """Rows of an experiment at this page's profile, or of the long run where it is there."""
-    own = page.experiment(name, lambda: compute(given), {"seed": settings.seed, **given})
-    key = {"seed": settings.seed, **long}
-    longer = page.experiment(name, lambda: compute(long), key, can_run=long_run, profile="day")
-    return (own, None) if longer is None else (longer, "day")
+    own, key = {**given, **more}, {**long, **dict.fromkeys(more)}
+    here = page.experiment(name, lambda: compute(**own), {"seed": settings.seed, **own})
+    longer = page.experiment(
+        name,
+        lambda: compute(**key),
+        {"seed": settings.seed, **key},
+        can_run=long_run,
+        profile="day",
+    )
+    return (here, None) if longer is None else (longer, "day")
 
 
-curves, scale = made("trained_for_longer-curves", lambda of: day.curves(runs_of(**of)))
-ended, _ = made(
-    "trained_for_longer-manuals",
-    lambda of: at_the_end(None if of is long else settings.manuals, **of),
-)
+curves, scale = made("trained_for_longer-curves", lambda **of: day.curves(runs_of(**of)))
+ended, _ = made("trained_for_longer-manuals", at_the_end, manuals=settings.manuals)
 
 # %% [markdown]
 # ## On the way
@@ -250,7 +260,7 @@ page.answer(
 )
 
 # %% [markdown]
-# ## Limits
+# ## What differs from the paper's setting
 #
 # One run an arm, two layers, batches of 256 and 120,000 pairs: the paper has twelve layers, some
 # 200 million pairs and batches that are larger. Its encoder may need more of any of these before it

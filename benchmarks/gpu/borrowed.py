@@ -78,7 +78,6 @@ ON_DOCSTRINGS = [
     "learning_to_read",
     "context_required",
     "taught_to_read",
-    "untuned_text",
     "reading_context",
 ]
 _RESULTS = re.findall(

@@ -82,7 +82,10 @@ class ReadyReader:
 def gains_by_set(rows: pd.DataFrame, model: str, context: str = "own") -> dict[str, Interval]:
     """What a model gains on each collection, with an interval over queries, largest first."""
     of = rows[(rows["model"] == model) & (rows["context"] == context)]
+    order = of.sort_values("gain", ascending=False).to_dict("records")
     return {
-        str(one.set): Interval(one.gain, one.low, one.high, one.queries, "percentile bootstrap")
-        for one in of.sort_values("gain", ascending=False).itertuples()
+        one["set"]: Interval(
+            one["gain"], one["low"], one["high"], int(one["queries"]), "percentile bootstrap"
+        )
+        for one in order
     }

@@ -88,8 +88,8 @@ rows = page.experiment(NAME, lambda: train_and_test(here), key, here)
 runs = sweeps_at_profiles(NAME, rows)
 
 # %% [markdown]
-# On docstrings all three contexts add about the same; on judged collections we see no gain from any.
-# Intervals are over other seeds and other sets at once.
+# On docstrings all three contexts add about the same; on judged collections we see no gain from
+# any. Intervals are over other seeds and other sets at once.
 
 # %%
 from cde_studies.intervals import table_interval

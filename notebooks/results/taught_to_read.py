@@ -48,7 +48,7 @@ from cde_studies.results.frozen_encoder import PARAMETERS
 from cde_studies.results.ready_reader import JUDGED
 
 laptop = {"seeds": 3, "sources": None, "documents": 300, "queries": 150, "others": 2}
-laptop |= {"card_documents": 200, "card_queries": 100, "max_tokens": 48, "other_gates": []}
+laptop |= {"card_documents": 200, "card_queries": 100, "max_tokens": 48, "draw": 0}
 small = {"documents": 30, "queries": 20, "others": 1, "collections": ["cosqa", "scifact"]}
 small |= {"card_documents": 40, "card_queries": 20, "max_tokens": 16}
 large = {"seeds": 5, "documents": 5000, "queries": 1000}
@@ -57,7 +57,7 @@ four = [f"pydocs/{name}" for name in ("networkx", "polars", "rich", "tornado")]
 settings = page.settings(
     globals(),
     (*PARAMETERS, "packages"),
-    laptop={**laptop, "collections": JUDGED},
+    laptop={**laptop, "collections": JUDGED, "other_gates": []},
     smoke={**small, "seeds": 2, "sources": four, "other_gates": [1.0]},
     fresh={**small, "seeds": 1, "steps": 6},
     gpu=large,

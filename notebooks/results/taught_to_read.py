@@ -133,7 +133,7 @@ runs = {
 }
 
 # %% [markdown]
-# ## Sources that nobody tuned on
+# ## New sources, which nobody tuned on
 #
 # Nine collections are few, and we had looked at them before. So readers that were trained on
 # docstrings alone search the 28 sources of pairs, which played no part in any choice: news,
@@ -185,9 +185,9 @@ for kind in KINDS:
         real = "Judged collections" if of == "hours" else f"Docstrings ({of})"
         for text, where in ((f"Synthetic ({of})", "in"), (real, "out")):
             found[f"{text}, {kind} lessons"] = above_minilm(one, "taught to read", where)
-    found[f"Untuned sources, {kind} lessons"] = above_minilm(untuned, f"{kind} lessons")
+    found[f"New sources, {kind} lessons"] = above_minilm(untuned, f"{kind} lessons")
 with plots.figure(width=7.2, height=1.2 + 0.36 * len(found)) as (drawing, axis):
-    charts.forest(axis, found, "points of NDCG@10 above MiniLM itself", bound=0)
+    charts.forest(axis, dict(sorted(found.items())), "points above MiniLM itself", bound=0)
 flat = {(name, context): one for name, of in found.items() for context, one in of.items()}
 numbers = charts.interval_table(flat, ["sets and lessons", "context"], "points")
 caption = "What readers that were taught to use their context add to MiniLM, by context."

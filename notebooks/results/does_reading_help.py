@@ -119,12 +119,12 @@ plots.show(
 # %% [markdown]
 # ## Every encoder side by side
 #
-# This reader barely uses its context, so its result does not say whether a corpus *could* help.
-# Other encoders do use it. Here all are compared, from the records of their chapters, with three
-# questions. *Can reading help?* In a game of words only the corpus tells which words matter. *Does
-# it, where text needs it?* Docstrings get boilerplate that only the corpus can reveal. *Does it
-# help on real text?* These are judged collections, docstrings as they are, and sources of many
-# kinds that were not used for any choice.
+# On judged collections this reader barely uses its context, so its result does not say whether a
+# corpus *could* help. Other encoders do use it. Here all are compared, from the records of their
+# chapters, with three questions. *Can reading help?* In a game of words only the corpus tells which
+# words matter. *Does it, where text needs it?* Docstrings get boilerplate that only the corpus can
+# reveal. *Does it help on real text?* These are judged collections, docstrings as they are, and
+# sources of many kinds that were not used for any choice.
 #
 # *Lessons* are synthetic training text whose corpora differ in their boilerplate: in *coarse*
 # lessons all boilerplate words are equally common, in *graded* lessons some are more common than

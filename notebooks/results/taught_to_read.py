@@ -117,12 +117,15 @@ if long_run and not is_available("pairs/*"):
     raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
 
 
-def at_each_profile(name, arms, contexts, *lessons):
+def at_each_profile(name, arms, contexts, *lessons, at_laptop=True):
     """The sweep of an experiment at this profile, and those that are recorded at others."""
     test, key = partial(real_and_made, arms, settings.every_seed, contexts), settings.only("seeds")
     if long_run:
         hours = taught_recipe("hours", settings, *lessons)
         page.experiment(name, partial(test, hours), key, hours, profile="hours")
+    if profile == "laptop" and not at_laptop:
+        recorded = records_at_other_profiles(name, profile)
+        return {of: Sweep(one.rows) for of, one in recorded.items()}
     here = taught_recipe(profile, settings, *lessons)
     return sweeps_at_profiles(name, page.experiment(name, partial(test, here), key, here))
 
@@ -208,13 +211,10 @@ plots.show(drawing, caption, numbers, "CDE §1 and §4.2", lead=True)
 # %%
 DRAWN = {"context from the batch": {}, "context apart": {"context_from": "apart"}}
 APART = {"coarse": "taught_to_read-apart", "graded": "taught_to_read-apart-graded"}
-drawn = {}
-for kind, name in APART.items():
-    if long_run or profile != "laptop":
-        drawn[kind] = at_each_profile(name, DRAWN, ("own", "other", "apart"), kind, 2)
-    else:  # a record of `hours` alone
-        recorded = records_at_other_profiles(name, profile)
-        drawn[kind] = {of: Sweep(one.rows) for of, one in recorded.items()}
+drawn = {
+    kind: at_each_profile(name, DRAWN, ("own", "other", "apart"), kind, 2, at_laptop=False)
+    for kind, name in APART.items()
+}
 
 # %% [markdown]
 # ## A reader that is ready to use: `cde.pretrained_reader()`

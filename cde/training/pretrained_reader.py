@@ -7,7 +7,7 @@ bit. The store of runs keeps the reader's weights alone.
 
 Against harm on text unlike docstrings, training is short, and what the reader adds is multiplied by
 `GATE` afterwards, which was chosen on validation text before any test collection was searched. That
-does not rule out a harm of 0.3 points on every collection (the chapter `pretrained_reader`), so the
+does not rule out a harm of 0.3 points on every collection (the chapter `taught_to_read`), so the
 reader is offered under its name, and is not a default.
 """
 
@@ -142,7 +142,7 @@ def pretrained_reader(
     """MiniLM that reads its corpus, ready to be bound to one with `with_context`.
 
     The first call trains the reader, in some minutes on two cores; later ones read it back.
-    The book's chapter `pretrained_reader` is its model card: data, licence, what it gains and loses
+    The book's chapter `taught_to_read` has its model card: data, licence, what it gains and loses
     on each collection, and whether it does harm.
 
     Args:

@@ -5,7 +5,7 @@
 #
 # The idea behind **CDE §1 and §4.2** {cite}`morris2024contextual` is that of word statistics: a
 # word that many documents of a corpus contain says little there, and should weigh little. This page
-# looks inside the encoders of {doc}`minilm_with_context`. Does the encoder know how common a word
+# looks inside the encoders of {doc}`does_reading_help`. Does the encoder know how common a word
 # is? Does a word weigh less where it is common? And which queries gain from it?
 
 # %%
@@ -107,13 +107,13 @@ def gained(model, own, other):
 
 # %% [markdown]
 # Does a word weigh less where it is common? We compare three encoders in the same contexts. The
-# first two are those of {doc}`minilm_with_context`, a frozen MiniLM with a *reader*, a small
+# first two are those of {doc}`does_reading_help`, a frozen MiniLM with a *reader*, a small
 # trained part that looks at documents of the corpus. One reader was trained on batches of one
 # source; the other, the control, with one *fixed context*, so that it could learn nothing about
 # corpora. The third encoder is that of {doc}`taught_to_read`. Its reader was also trained on
 # *lessons*: synthetic text whose corpora differ in boilerplate, which cannot be searched well
 # without the context (here the graded ones). The rule was written for the first encoder. But by the
-# test of {doc}`minilm_with_context` this one barely uses its context, so only the third can show
+# test of {doc}`does_reading_help` this one barely uses its context, so only the third can show
 # how a context changes the weight of words.
 
 # %%

@@ -10,21 +10,33 @@ Cost: two forward passes of a corpus for each source of its context; BM25 takes 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+import cde
+from cde.data import RetrievalSet
+from cde.data.pydocs import HELD_OUT
+from cde.lexical import BM25
 from cde.models import ContextualEncoder
 from cde.progress import progress
 from cde.retrieval import evaluate
 from cde_studies.motivation.corpus_statistics import Counts
 from cde_studies.motivation.headroom import TermMatrix
 from cde_studies.motivation.score_matrices import JudgedMatrix
-from cde_studies.recipes import EvaluationSet
+from cde_studies.recipes import EvaluationSet, Recipe
+from cde_studies.results.frozen_encoder import LEXICAL, MINILM
+from cde_studies.sweeps import score_references, sweep
 
-__all__ = ["follows_statistics", "own_corpus_gains", "search_in_every_context"]
+__all__ = [
+    "follows_statistics",
+    "load_sources",
+    "own_corpus_gains",
+    "search_in_every_context",
+    "search_with_all",
+]
 
 
 def search_in_every_context(
@@ -80,6 +92,45 @@ def _sources_of(
     drawn = np.random.default_rng(place).choice(len(foreign), others, replace=False)
     chosen = {foreign[one].name for one in drawn} | {test.name}
     return [one for one in sources if one.name in chosen]
+
+
+def load_sources(names: Sequence[str] | None, documents: int, queries: int) -> list[EvaluationSet]:
+    """A sample of each source of pairs, as a set to search: of all that $CDE_DATA has unless they
+    are named, or of the packages that no reader was trained on where it has none.
+    """
+    at_hand = [one.name for one in cde.list_sources() if one.name.startswith("pairs/")]
+    chosen = names or at_hand or [f"pydocs/{name}" for name in HELD_OUT]
+    return [
+        EvaluationSet(name.split("/")[1], of_pairs(name, documents, queries), "out")
+        for name in chosen
+    ]
+
+
+def of_pairs(name: str, documents: int, queries: int) -> RetrievalSet:
+    """A sample of a source of pairs, as a collection."""
+    return RetrievalSet.from_pairs(cde.load_pairs(name).sample(documents, 0), queries)
+
+
+def search_with_all(
+    readers: Mapping[str, Recipe], seeds: Sequence[int], sets: Sequence[EvaluationSet], others: int
+) -> pd.DataFrame:
+    """Rows of a sweep: each source searched by every reader with every seed, in its own context and
+    in others'; beside the first with a fixed context, MiniLM and BM25.
+    """
+    read = [
+        search_in_every_context(of.train({}, seed).model(), sets, sets, others).assign(
+            arm=arm, seed=seed, where="out"
+        )
+        for arm, of in readers.items()
+        for seed in seeds
+    ]
+    found = pd.concat(read).rename(columns={"searched": "set"})
+    found["context"] = (found["set"] == found["source"]).map({True: "own", False: "other"})
+    plain = next(iter(readers.values()))
+    fixed = sweep({"fixed context": {"context_from": "fixed"}}, seeds, plain, (), sets)
+    untouched = plain.train({}, seeds[0]).model()  # without context it is MiniLM
+    references = score_references({MINILM: untouched, LEXICAL: BM25()}, sets, seeds)
+    return pd.concat([found, fixed, references], ignore_index=True)
 
 
 def own_corpus_gains(rows: pd.DataFrame, column: str = "ndcg") -> pd.Series[float]:

@@ -3,7 +3,7 @@
 Without context the encoder is what it was, to the bit. So whatever it gains with one is the
 reader's, and with another corpus' context one sees how much of that is the corpus'.
 
-On real text alone a reader hardly learns to read (`minilm_with_context`), and then its scores say
+On real text alone a reader hardly learns to read (`does_reading_help`), and then its scores say
 nothing of what reading is worth. `taught_recipe` makes half of the pairs lessons: corpora of
 docstrings with boilerplate of their own (`cde_studies.encoder.boilerplate`), a batch each, so that
 the reader learns what a corpus can tell where it must. In coarse lessons a corpus' boilerplate is
@@ -14,13 +14,17 @@ that is worth.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import pandas as pd
+
 from cde.data import Pairs
 from cde.data.pydocs import HELD_OUT, TRAINING
+from cde.lexical import BM25
 from cde_studies.encoder.boilerplate import Boilerplate, BoilerplateRecipe, GradedBoilerplate
 from cde_studies.recipes import (
     EvaluationSet,
@@ -30,8 +34,21 @@ from cde_studies.recipes import (
     recipe,
     training_pairs,
 )
+from cde_studies.results.movement import moved_between_corpora
+from cde_studies.sweeps import Context, score_references, sweep
 
-__all__ = ["PARAMETERS", "with_reader"]
+__all__ = [
+    "LEXICAL",
+    "MINILM",
+    "PARAMETERS",
+    "beside_minilm",
+    "real_and_made",
+    "taught_recipe",
+    "with_reader",
+]
+
+#: what readers are compared with
+MINILM, LEXICAL = "MiniLM itself", "BM25"
 
 #: what each profile trains a reader with
 READER_PROFILES = Path(__file__).with_suffix(".yml")
@@ -117,3 +134,39 @@ def taught_recipe(
     return TaughtRecipe(
         **given, rules=rules, unseen=(pairs, corpora), batches_a_lesson=batches_a_lesson
     )
+
+
+def beside_minilm(
+    arms: Mapping[str, Mapping[str, Any]],
+    seeds: Sequence[int],
+    of: Recipe,
+    tests: Sequence[EvaluationSet],
+    contexts: Sequence[Context] = ("own", "other"),
+) -> pd.DataFrame:
+    """The rows of a `sweep` of readers on some sets, with `moved`, how far the context moves each
+    reader's documents (`moved_between_corpora`), and those of MiniLM and BM25 on the same sets.
+    """
+    rows = sweep(arms, seeds, of, contexts, tests)
+    models = {(arm, one): of.train(arms[arm], one).model() for arm in arms for one in seeds}
+    moved = {run: moved_between_corpora(model, tests) for run, model in models.items()}
+    rows["moved"] = [moved[run] for run in zip(rows["arm"], rows["seed"], strict=True)]
+    untouched = next(iter(models.values()))  # without context it is MiniLM
+    beside = score_references({MINILM: untouched, LEXICAL: BM25()}, tests, seeds)
+    return pd.concat([rows, beside], ignore_index=True)
+
+
+def real_and_made(
+    arms: Mapping[str, Mapping[str, Any]],
+    seeds: Sequence[int],
+    contexts: Sequence[Context],
+    of: TaughtRecipe,
+) -> pd.DataFrame:
+    """Taught readers on real sets ("out"), in some contexts, and on corpora with boilerplate
+    ("in"), in their own context and in another's.
+    """
+    real = [test for test in of.tests() if test.where == "out"]
+    parts = [
+        beside_minilm(arms, seeds, of, real, contexts),
+        beside_minilm(arms, seeds, of, of.corpora()),
+    ]
+    return pd.concat(parts, ignore_index=True)

@@ -1,0 +1,91 @@
+"""What `cde.pretrained_reader()` gains and loses on collections: the experiments of its model card.
+
+Cost: two forward passes of each collection for a context, and one without; the reader is trained
+once, in minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+import cde
+from cde.data import Pairs, RetrievalSet
+from cde.intervals import Interval
+from cde.training import TrainConfig, pretrained_reader
+from cde_studies.recipes import EvaluationSet
+from cde_studies.results.context_sources import of_pairs
+from cde_studies.sweeps import score_in_contexts
+
+__all__ = ["JUDGED", "ReadyReader", "gains_by_set"]
+
+#: collections of $CDE_DATA/beir that the card is tested on
+JUDGED = ["cacm", "cisi", "climate-fever-evidence", "cosqa", "covidqa-docs", "covidqa-passages"]
+JUDGED += ["cranfield", "csfcube", "dbpedia-entity-sub", "med", "msmarco-dl19-sub", "quora-sub"]
+JUDGED += ["scifact", "squad-dev"]
+
+
+@dataclass(frozen=True)
+class ReadyReader:
+    """The reader of a profile, and the sizes of what it searches."""
+
+    profile: str
+    documents: int
+    queries: int
+    max_tokens: int
+    draw: int
+
+    @cached_property
+    def config(self) -> TrainConfig:
+        """How the reader is trained."""
+        return pretrained_reader.reader_config(self.profile)
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """What it is trained on; at `smoke` a few of them."""
+        pairs = pretrained_reader.reading_pairs()
+        return pairs.sample(400, 0) if self.profile == "smoke" else pairs
+
+    def score(
+        self, gates: Mapping[str, float], names: Sequence[str], contexts: Sequence[str]
+    ) -> pd.DataFrame:
+        """The reader at every gate on some sets: what it gains over MiniLM."""
+        models = {
+            name: pretrained_reader.with_trained_reader(
+                self.config, self.pairs, gate, max_tokens=self.max_tokens
+            )
+            for name, gate in gates.items()
+        }
+        sets = [EvaluationSet(name.split("/")[1], self._cut(name), "out") for name in names]
+        return score_in_contexts(models, sets, contexts, self.draw)
+
+    def record_key(self, **chapter: Any) -> dict[str, Any]:
+        """What its scores depend on, beside the chapter's own settings."""
+        sizes = {name: getattr(self, name) for name in ("documents", "queries", "max_tokens")}
+        own = {**sizes, "gate": pretrained_reader.GATE, **self.config.to_dict()}
+        return {"seed": self.draw, **chapter, **own}
+
+    def _cut(self, name: str) -> RetrievalSet:
+        """A collection, or a source of pairs, at these sizes."""
+        if name.startswith("pairs/"):
+            return of_pairs(name, self.documents, self.queries)
+        whole = cde.load_retrieval(name)
+        if len(whole.documents) <= self.documents:
+            return whole.select_queries(self.queries)
+        return whole.shrink(self.documents, self.queries, 0)
+
+
+def gains_by_set(rows: pd.DataFrame, model: str, context: str = "own") -> dict[str, Interval]:
+    """What a model gains on each collection, with an interval over queries, largest first."""
+    of = rows[(rows["model"] == model) & (rows["context"] == context)]
+    order = of.sort_values("gain", ascending=False).to_dict("records")
+    return {
+        one["set"]: Interval(
+            one["gain"], one["low"], one["high"], int(one["queries"]), "percentile bootstrap"
+        )
+        for one in order
+    }

@@ -7,8 +7,8 @@
 # batches whose pairs are most easily mistaken for each other, which cannot be found exactly; Eq. 3
 # replaces that search by k-means. The paper gives no number for how well this works. Here we
 # compute both objectives: while k-means runs, for several ways to make batches, and on sets so
-# small that the best batches can be found by trying all of them. The page {doc}`cluster_difficulty`
-# shows samples of one cluster (Table 4).
+# small that the best batches can be found by trying all of them. The page
+# {doc}`../results/batch_and_cluster_size` shows samples of one cluster (Table 4).
 
 # %%
 from cde_book import charts, claims, page, plots

@@ -20,7 +20,7 @@ CLAIM, OTHER = "cde-fig6-cluster-size", "cde-fig6-batch-size"
 
 
 def run(
-    seed: int, *numbers: tuple[str, str, float], chapter: str = "cluster_difficulty"
+    seed: int, *numbers: tuple[str, str, float], chapter: str = "batch_and_cluster_size"
 ) -> Execution:
     entries = [
         Measurement(claim, what, Interval(x, x - 0.1, x + 0.1, 9, "made up"))
@@ -60,7 +60,7 @@ def test_numbers_meet_by_claim_and_place_whatever_their_words() -> None:
 
 def test_runs_of_two_chapters_are_not_compared() -> None:
     with pytest.raises(
-        ValueError, match=r"only runs of one chapter .* \['cluster_difficulty', 'x'\]"
+        ValueError, match=r"only runs of one chapter .* \['batch_and_cluster_size', 'x'\]"
     ):
         compared({"one": run(1), "two": run(1, chapter="x")})
 
@@ -85,12 +85,12 @@ def test_a_page_that_another_tool_has_run_tells_of_its_run_itself(tmp_path: Path
     handed = shown("execute_result", {MIME: report | {"measurements": log.measurements}})
     parameters = cell('profile: Profile = "smoke"\nseed: Seed = 0\nsize: Count | None = None')
     parameters.metadata["tags"] = ["parameters"]
-    last = cell('page.provenance("cluster_difficulty")', outputs=[said])
+    last = cell('page.provenance("batch_and_cluster_size")', outputs=[said])
     page = nbformat.v4.new_notebook(cells=[parameters, last, cell("finish()", outputs=[handed])])
     page.metadata["papermill"] = {"parameters": {"seed": 5}, "duration": 3.2}
     nbformat.write(page, tmp_path / "theirs.ipynb")
     theirs = read_run(str(tmp_path / "theirs.ipynb"))
-    assert theirs.chapter == "cluster_difficulty" and theirs.commit == "abc"
+    assert theirs.chapter == "batch_and_cluster_size" and theirs.commit == "abc"
     assert theirs.parameters == {"profile": "smoke", "seed": 5} and theirs.profile == "smoke"
     assert theirs.data == {"toy": "ab"} and numbered(theirs) == numbered(log)
     page.cells.pop()

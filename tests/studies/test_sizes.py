@@ -9,14 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from cde_studies.results.sizes import (
-    SizeSweep,
-    correlations,
-    domains_below,
-    loss_and_score,
-    r_of_runs,
-    r_of_seeds,
-)
+from cde_studies.results.sizes import SizeSweep, loss_and_score, r_of_runs, r_of_seeds
 
 ENCODERS = ("bi-encoder", "contextual")
 
@@ -75,12 +68,6 @@ def test_the_best_batch_is_placed_between_its_neighbours(rows: pd.DataFrame) -> 
     assert [best.estimate, best.low, best.high] == pytest.approx(ends.tolist())
 
 
-def test_domains_below_a_size_are_counted_with_their_share() -> None:
-    table = domains_below(["a"] * 6 + ["b"] * 3 + ["c"], [1, 3, 4, 10])
-    assert table["domains of fewer pairs"].tolist() == ["0 of 3", "1 of 3", "2 of 3", "3 of 3"]
-    assert table["their share of all pairs, %"].tolist() == pytest.approx([0, 10, 40, 100])
-
-
 def test_r_of_a_seed_is_pearsons_within_a_batch_size(rows: pd.DataFrame) -> None:
     runs = loss_and_score(rows[(rows["encoder"] == "bi-encoder") & rows["filtered"]])
     assert len(runs) == 2 * 3 * 3
@@ -97,5 +84,3 @@ def test_where_nothing_varies_there_is_no_r() -> None:
     assert r_of_seeds(runs).empty
     assert r_of_runs(runs) is None
     assert r_of_runs(runs.assign(loss=[1, 2, 3, 4]).head(3)) is None
-    line = correlations(runs).iloc[0]
-    assert (line["r of a seed"], line["r of all runs"]) == ("not measured", "–")

@@ -10,7 +10,7 @@ Cost: that of 4 runs a batch size, cluster size and seed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
@@ -19,11 +19,11 @@ import numpy as np
 import pandas as pd
 
 from cde.intervals import Interval
-from cde_studies.intervals import best_on_grid, correlation_interval, mean_and_interval
+from cde_studies.intervals import best_on_grid, correlation_interval
 from cde_studies.recipes import Recipe
 from cde_studies.sweeps import Sweep, sweep
 
-__all__ = ["SizeSweep", "domains_below", "sweep_second_phase", "sweep_sizes"]
+__all__ = ["SizeSweep", "sweep_second_phase", "sweep_sizes"]
 
 
 @dataclass(frozen=True)
@@ -87,20 +87,6 @@ class SizeSweep(Sweep):
         best = self.by_size("batch", encoder, filtered).idxmax(axis=1)
         limits = np.log10([1, *self.sizes("batch"), pairs_seen])
         return best_on_grid(np.log10(best.astype(float)), limits.tolist())
-
-
-def domains_below(domains: Sequence[str], sizes: Iterable[int]) -> pd.DataFrame:
-    """How many domains have fewer pairs than a batch or cluster of some size: a line for each, for
-    the page: size, domains of fewer pairs, their share of all pairs.
-    """
-    counts = pd.Series(domains).value_counts()
-    lines = []
-    for size in sizes:
-        fewer = counts[counts < size]
-        line = {"size": size, "domains of fewer pairs": f"{len(fewer)} of {len(counts)}"}
-        share = 100 * fewer.sum() / counts.sum()
-        lines.append({**line, "their share of all pairs, %": share})
-    return pd.DataFrame(lines)
 
 
 def sweep_sizes(
@@ -202,19 +188,3 @@ def r_of_runs(runs: pd.DataFrame) -> Interval | None:
     if len(runs) < 4 or pd.isna(runs["loss"].corr(runs["ndcg"])):
         return None
     return correlation_interval(runs["loss"], runs["ndcg"])
-
-
-def correlations(runs: pd.DataFrame) -> pd.DataFrame:
-    """Both kinds of correlation at each batch size, as text for a page: batch, r of a seed, r of
-    all runs ("–" where there is none), runs.
-    """
-    lines = [
-        {
-            "batch": batch,
-            "r of a seed": mean_and_interval(r_of_seeds(some)),
-            "r of all runs": r_of_runs(some) or "–",
-            "runs": len(some),
-        }
-        for batch, some in runs.groupby("batch_size")
-    ]
-    return pd.DataFrame(lines)

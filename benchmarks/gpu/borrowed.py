@@ -75,7 +75,6 @@ PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (5, 12, 17, 24, 27, 28, 
 ARCHIVE, UTILISATION = "results.tar.gz", "gpu-utilisation.json"
 #: chapters that take their docstrings from whatever packages there are
 ON_DOCSTRINGS = [
-    "learning_to_read",
     "context_required",
     "taught_to_read",
     "untuned_text",

@@ -48,7 +48,7 @@ settings
 # %% [markdown]
 # ## Two ways to train a reader
 #
-# The reader is that of {doc}`../encoder/learning_to_read`. Before the first layer, each token looks
+# The reader is that of {doc}`../encoder/context_required`. Before the first layer, each token looks
 # once for what resembles it among the context vectors. A gate, which starts at zero, adds what it
 # finds. The context vectors are means of word embeddings, six for each document.
 #

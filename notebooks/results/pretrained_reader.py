@@ -53,7 +53,7 @@ settings
 # ## The card
 #
 # - **What it is:** all six layers of MiniLM, unchanged, and a gated reader of the corpus
-#   ({doc}`../encoder/learning_to_read`).
+#   ({doc}`../encoder/context_required`).
 # - **Use:** bind `cde.pretrained_reader()` to your texts by its `with_context`; then call
 #   `encode_queries` and `encode_documents`, as with any other.
 # - **Context:** 64 documents, six vectors each. Any other number works. With none it is exactly

@@ -55,7 +55,7 @@ settings
 # docstrings and their queries, with words of boilerplate inserted between the words of both. Each
 # lesson has different boilerplate: a word that is boilerplate here tells documents apart in all
 # other lessons, so only the context can show that it says nothing here
-# ({doc}`../encoder/learning_to_read`). The other half of the batches are real pairs, each batch
+# ({doc}`../encoder/context_required`). The other half of the batches are real pairs, each batch
 # from one source. Only the reader is trained, so without context the encoder is still MiniLM.
 #
 # There are two kinds of lessons, and a separate reader is trained on each. In *coarse* lessons all

@@ -74,9 +74,8 @@ settings
 # its documents and queries, whatever they are about. Its **content** words are those that a query
 # repeats from its document. A word that is noise in one corpus is content in the next, so a text
 # alone does not tell which of its words to trust. A sample of the corpus does, because a
-# boilerplate word is one that occurs in many documents. So with bags of words, compared by cosine,
-# weights counted in the context documents find the right document, without any training; those of
-# another corpus do not.
+# boilerplate word is one that occurs in many documents. So for bags of words, compared by cosine,
+# weights counted in the context documents help; those of another corpus do not.
 
 # %%
 import pandas as pd
@@ -139,8 +138,7 @@ with plots.figure(1, 2, width=7.6, height=3.4, sharey=True) as (drawing, axes):
         charts.curves(axis, {label: by_step(curves, name, one) for one, label in CONTEXTS.items()})
         for one, style in (("own", "--"), ("equal", ":")):
             charts.reference(axis, y=100 * lines[one], name=WEIGHTS[one], linestyle=style)
-        axis.set_title(name)
-        axis.set_xlabel("step")
+        axis.set(title=name, xlabel="step")
     axes[0].set_ylabel("NDCG@10, times 100")
     axes[0].legend(title="context", loc="best")
 
@@ -158,9 +156,8 @@ plots.show(
 # ### What the skill depends on
 #
 # The *way* is the share of the NDCG@10 gap that a player closes: 0 is the score of equal weights, 1
-# that of the corpus' own statistics. Intervals are Student's over seeds. With one layer, the
-# attentions `cached` and `full` are the same function, so that row has to repeat the first.
-# (Exploratory.)
+# that of the corpus' own statistics, with Student's interval over seeds. With one layer, `cached`
+# and `full` attention are the same function. (Exploratory.)
 
 
 # %%
@@ -179,18 +176,18 @@ def line(rows, player, lines):
 plots.table(pd.DataFrame([line(curves, name, lines) for name in players]))
 
 # %% [markdown]
-# The less corpora differ, the less there is to read. Where part of the boilerplate is the same in
-# all corpora, an encoder can memorise these words, and needs the context only for the rest.
-# (Exploratory.)
+# The less corpora differ, the less there is to read: boilerplate that all corpora share can be
+# memorised. (Exploratory.)
 
 # %%
 from dataclasses import replace
 
-key |= {"drifts": sorted(settings.drifts)}
-shares = {f"drift {share:g}": share for share in key["drifts"]}
+shares = {f"drift {share:g}": share for share in sorted(settings.drifts)}
 of_drift = {one: replace(player, game=replace(game, drift=shares[one])) for one in shares}
 doses = page.experiment(
-    "context_required-drift", lambda: play_all(of_drift, settings.every_seed), key
+    "context_required-drift",
+    lambda: play_all(of_drift, settings.every_seed),
+    {**key, "drifts": [*shares.values()]},
 )
 gains = {one: points(doses, one, "own") - points(doses, one, "other") for one in shares}
 rows = {f"{shares[one]:.0%}": page.mean_and_interval(gain) for one, gain in gains.items()}
@@ -223,9 +220,8 @@ plots.table(pd.DataFrame([line(read, name, text_lines[name]) for name in text_pl
 # ## Docstrings with added boilerplate, and MiniLM's layers
 #
 # Now a document is the beginning of a docstring, a query the beginning of its summary, and training
-# is the same as in all chapters. Only one thing is artificial: boilerplate words are inserted among
-# the words of both. Packages and boilerplate words of the test are again others. BM25 shows what
-# counting words achieves.
+# is the same as in all chapters. Only boilerplate words, inserted among the words of both, are
+# artificial. Packages and boilerplate words of the test are again others.
 
 # %%
 from cde.training import TrainConfig
@@ -255,9 +251,9 @@ plots.table(counted(search_by_counting(unseen)).rename_axis("BM25 with"))
 # %% [markdown]
 # The **recipe** has a *gated reader* (`cde.models.stages`), which is a lookup: before the first
 # layer, each token of a text searches the context vectors once for what resembles it. What it finds
-# is added through a gate that starts at zero, so the untrained encoder is MiniLM unchanged. Its
-# context vectors are means of word embeddings, six for each document. Queries and keys start equal,
-# so a word finds itself. A tenth of the batches have no context.
+# is added through a gate that starts at zero, so the untrained encoder is MiniLM. Context vectors
+# are means of word embeddings, six for each document. Queries and keys start equal, so a word finds
+# itself. A tenth of the batches have no context.
 #
 # The next four encoders differ from the recipe in one thing each; a first stage with layers also
 # has its own word embeddings. With *words in the sequence*, the same context vectors stand before
@@ -353,8 +349,7 @@ for name in text_players:
     claims.measure_runs(LEARNS, way(read, name, text_lines[name]), told, "exploratory")
 REAL_TEXT, OWN_CORPUS = "ours-reads-real-text", "ours-real-text-own-corpus"
 IN_SEQUENCE = "ours-sequence-reads-real-text"
-of = f"{settings.reader_steps} steps of {settings.reader_batch}"
-what = f"{settings.reader_tests} unseen corpora, {of}"
+what = f"{settings.reader_tests} unseen corpora, {config.steps} steps of {config.batch_size}"
 claims.measure_runs(REAL_TEXT, apart(RECIPE, "null"), what)
 others = {one: over_bi_encoder(RECIPE, one) for one in ("other", "null")}
 best = max(others, key=lambda one: others[one].mean())
@@ -378,10 +373,10 @@ page.answer(
 #
 # This architecture can read a corpus. It learns to do so quickly only where a text's tokens and the
 # context vectors share one space from the start: with shared word embeddings, and with queries that
-# match keys. Without one of these it closed a tenth of the game's gap, or less, in the same number
-# of steps. In the paper's encoder a context vector has gone through all layers of the first stage
-# before a word can be compared with it. That is a reason to expect no effect of the context after a
-# short training, whatever the corpus contains.
+# match keys. Without one of these it closed a tenth of the game's gap, or less, in as many steps.
+# In the paper's encoder a context vector has gone through all layers of the first stage before a
+# word can be compared with it. That is a reason to expect no effect of the context after a short
+# training, whatever the corpus contains.
 #
 # The skill comes much later where documents are long and have one vector each, because a word is
 # then a small part of what the vector represents. More vectors per document make it appear sooner.
@@ -389,7 +384,7 @@ page.answer(
 # like a bi-encoder, whatever its context. In the paper's way the null token is hardly trained, so
 # only *own minus another* says whether the corpus is read.
 #
-# {doc}`../motivation/headroom` says how much the context could offer on real collections, and
+# {doc}`../motivation/headroom` says how much the context could offer on real collections.
 # {doc}`../results/taught_to_read` takes an encoder that can read to them.
 #
 # ## What differs from the paper's setting

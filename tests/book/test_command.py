@@ -92,6 +92,7 @@ class ToyBook:
             shutil.copytree(ROOT / "book" / name, root / "book" / name)
         for name in ("_config.yml", "constraints.txt"):
             shutil.copy(ROOT / name, root / name)
+        (root / "book" / "moved.yml").write_text("")
         (root / "book" / "intro.md").write_text("# A toy book\n\nTwo chapters.\n")
 
     def write(self, **bodies: str) -> None:

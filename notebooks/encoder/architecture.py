@@ -250,9 +250,9 @@ def line(part):
 plots.table(pd.DataFrame({part: line(part) for part in PARTS}).T.rename_axis("part added"))
 
 # %% [markdown]
-# The soft prompt is the same for every text. At the published size of 768 dimensions, a network of
-# 5.3 million parameters computes it, but its whole effect is 8 × 768 = 6,144 numbers. Once trained,
-# a table of the eight vectors does the same.
+# The soft prompt is the same for every text. A network of several million parameters (at the
+# published size of 768 dimensions) computes it, but its whole effect is 8 × 768 numbers. Once
+# trained, a table of the eight vectors does the same.
 #
 # ## Three published forward passes
 #

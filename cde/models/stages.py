@@ -16,7 +16,7 @@ With attention "gated" (ours), text tokens read the context once instead, before
 
 The place σ takes what fits nothing. So Σ_j a_ij is a soft document frequency: near 0 for a token
 that no context vector holds, near 1 for one that many hold, whatever J is. Two choices make this
-easy to learn, as the chapter `learning_to_read` shows. γ starts at zero: an untrained encoder is
+easy to learn, as the chapter `context_required` shows. γ starts at zero: an untrained encoder is
 the plain transformer. And W_q and W_k start equal, and whiten the embeddings of words: a token fits
 the context vectors that hold its word. This asks for context vectors made of word embeddings, by a
 first stage of no layers with shared word embeddings.

@@ -10,7 +10,7 @@
 # passes differ.
 
 # %%
-from cde_book import charts, claims, page, plots, sketches
+from cde_book import claims, page, plots, sketches
 from cde_book.parameters import Count, Layers, Profile, Seed, Tokens
 
 page.claims_under_test("architecture")
@@ -24,7 +24,7 @@ seed: Seed = 0
 corpora: list[str] | None = None  # of pydocs; texts come from the first, contexts from all
 texts: Count | None = None  # embedded in each experiment
 context_size: Count | None = None  # context documents
-draws: Count | None = None  # of the context, and of its order
+draws: Count | None = None  # of the order of the context
 max_tokens: Tokens | None = None  # texts are cut there
 layers: Layers | None = None  # of MiniLM's 6, in each stage
 documents: Count | None = None  # of the retrieval experiments
@@ -192,45 +192,6 @@ print(f"largest difference between a query and a document with the prefix: {apar
 print(f"dimensions: {as_document.shape[1]}, of the bi-encoder {plain.shape[1]}; ratio {size_ratio}")
 
 # %% [markdown]
-# ## Any number of context documents
-#
-# The published file for cde-small-v1 refuses fewer context documents than it was trained with, and
-# leaves out any beyond that number. Nothing in the architecture requires either. With fewer
-# documents, the context can simply be shorter, or be filled up with null tokens, which keeps the
-# sequence as long as in training. How far does each of the two move the embedding away from the one
-# with the full context? (The null token is untrained here, a small random vector; the figure shows
-# the first eight texts.)
-
-# %%
-full_context = torch.from_numpy(models["full"].embed_context(context_texts)).to(bare.device)
-sizes = sorted({0, 1, J // 16, J // 4, J // 2})
-eight, count = tuple(tokens[:8] for tokens in text), settings.draws
-fewer = properties.fewer_documents(models, eight, full_context, sizes, count, generator)
-by_size = fewer.groupby(["attention", "context", "documents"], sort=False)["cosine"]
-summary = by_size.agg(["mean", "min", "max"]).reset_index()
-
-# %%
-labels = {"shorter": "simply shorter", "filled": "filled with null tokens"}
-runs = fewer.pivot_table(index=["attention", "context", "draw"], columns="documents")["cosine"]
-with plots.figure(1, 2, width=7.6, height=3.2, sharey=True) as (drawing, axes):
-    for axis, pattern in zip(axes, models, strict=True):
-        lines = {label: runs.loc[pattern, how] for how, label in labels.items()}
-        charts.curves(axis, lines, band=True)
-        axis.set_xscale("symlog", base=2, linthresh=1)
-        axis.set_xticks(sizes, [str(size) for size in sizes])
-        axis.set(title=pattern, xlabel="context documents")
-    axes[0].set_ylabel(f"cosine to embedding with {len(context_texts)}")
-    axes[1].legend()
-
-# %% tags=["hide-input"]
-plots.show(
-    drawing,
-    caption="Cosine to the embedding with the full context, for fewer context documents: means "
-    f"over {settings.draws} draws, with bands from the lowest to the highest.",
-    data=summary,
-)
-
-# %% [markdown]
 # ## The parts that the paper does not mention
 #
 # The authors' code has three more parts. (Their trained weights are not available offline, so we
@@ -291,20 +252,8 @@ plots.table(pd.DataFrame({part: line(part) for part in PARTS}).T.rename_axis("pa
 # %% [markdown]
 # The soft prompt is the same for every text. A network of several million parameters (at the
 # published size of 768 dimensions) computes it, but its whole effect is 8 × 768 numbers. Once
-# trained, a table of the eight vectors does the same:
-
-# %%
-D = 768
-two_layers = f"{2 * (D * D + D):,}"
-rows = {
-    "first stage's two layers": two_layers,
-    "soft prompt's network": f"{(D * D + D) + (D * 8 * D + 8 * D):,}",
-    "what the network computes": f"{8 * D:,}",
-    "second stage's two layers": two_layers,
-}
-plots.table(pd.DataFrame({"numbers, published size": rows}).rename_axis("part"))
-
-# %% [markdown]
+# trained, a table of the eight vectors does the same.
+#
 # ## Three published forward passes
 #
 # The weights of cde-small-v1 can be run by two programs of the same authors, which disagree. One is
@@ -342,9 +291,10 @@ plots.table(rows.rename_axis("largest change of a coordinate").reset_index())
 # `train` and `v2` count text positions from the start of the whole sequence, so a shorter context
 # shifts the text. In `train`, positions below the number of context tokens that the model was made
 # for count as 0, so a shorter context also removes the positions of the first text tokens. `hub`
-# refuses a shorter context. By default we fill a short context of a published model by repeating
-# documents (its authors draw the whole context with replacement). `v2` keeps ModernBERT's own
-# positions, so the order of its context matters.
+# refuses a shorter context, and leaves out documents beyond its number. By default we fill a short
+# context of a published model by repeating documents (its authors draw the whole context with
+# replacement); our own encoders take any number. `v2` keeps ModernBERT's own positions, so the
+# order of its context matters.
 #
 # ## What context costs
 #
@@ -355,12 +305,13 @@ plots.table(rows.rename_axis("largest change of a coordinate").reset_index())
 # README.)
 
 # %%
+context_vectors = torch.from_numpy(models["full"].embed_context(context_texts)).to(bare.device)
 long_ids = torch.randint(1000, 20000, (len(sample), settings.max_tokens), device=bare.device)
-times = properties.relative_times(bare, models, full_context, long_ids)
+times = properties.relative_times(bare, models, context_vectors, long_ids)
 rows = pd.DataFrame({"time, relative: median": times.median().map("{:.2f}".format)})
 least, greatest = (ends.map("{:.2f}".format) for ends in (times.min(), times.max()))
 rows["least and greatest"] = least + " to " + greatest
-read = f"{settings.max_tokens} text and {len(full_context)} context tokens"
+read = f"{settings.max_tokens} text and {len(context_vectors)} context tokens"
 plots.table(rows.rename_axis(read))
 
 # %% [markdown]
@@ -393,10 +344,10 @@ page.answer(
 #
 # The paper's stages are NomicBERT with 12 layers (six in its small setting) and read 512 context
 # documents and 512 tokens; ours start from MiniLM and are smaller. The properties tested here
-# belong to the architecture and do not depend on size. The numbers on retrieval and on fewer
-# documents come from an untrained combination of two pretrained parts, so they say nothing about
-# the trained model. The pattern `cached` is ours. For positions, the paper's text describes zeroing
-# and a residual; its code leaves context tokens unrotated, as we do.
+# belong to the architecture and do not depend on size. The numbers on retrieval come from an
+# untrained combination of two pretrained parts, so they say nothing about the trained model. The
+# pattern `cached` is ours. For positions, the paper's text describes zeroing and a residual; its
+# code leaves context tokens unrotated, as we do.
 #
 # ## Run it again
 

@@ -1,4 +1,4 @@
-"""The arms of the chapter `distributed`: what each does wrong, and that it is found out."""
+"""The arms of two processes in the chapter `gradient_caching`: what each does wrong, and that it is found out."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import torch
 
 from cde.data import RetrievalSet
 from cde_studies.encoder import properties, published_parts
-from cde_studies.encoder.untrained import untrained_arms, untrained_encoder, untrained_published
+from cde_studies.encoder.untrained import untrained_arms, untrained_published
 
 IDS = torch.arange(1000, 1024).reshape(3, 8)
 TEXT = (IDS, torch.ones_like(IDS))
@@ -37,21 +37,6 @@ def test_null_tokens_hide_whatever_corpus_there_is() -> None:
     rows = properties.null_changes(arms, TEXT, {"a": TEXT, "b": CONTEXT})
     assert len(rows) == 2 * len(arms)
     assert rows["change"].max() < 1e-4
-
-
-def test_fewer_documents_are_shorter_or_filled_and_all_of_them_change_nothing() -> None:
-    model = untrained_encoder("NomicBERT", context_size=4)
-    context = torch.randn(4, 64, generator=torch.Generator().manual_seed(0))
-    rows = properties.fewer_documents(
-        {"full": model}, TEXT, context, [0, 2, 4], 3, np.random.default_rng(0)
-    )
-    counted = rows.groupby(["context", "documents"]).size()
-    assert counted.to_dict() == {
-        (how, n): 3 if n else 1 for how in ("shorter", "filled") for n in (0, 2, 4)
-    }
-    cosine = rows.set_index("documents")["cosine"]
-    assert np.allclose(cosine[4], 1, atol=1e-5)
-    assert cosine[0].max() < 0.999
 
 
 def test_times_are_relative_to_the_encoder_without_context() -> None:

@@ -34,7 +34,29 @@ from cde_studies.motivation.headroom import TermMatrix
 from cde_studies.motivation.score_matrices import JudgedMatrix
 from cde_studies.recipes import EvaluationSet, Recipe
 
-__all__ = ["Boilerplate", "BoilerplateRecipe", "GradedBoilerplate", "search_by_counting"]
+__all__ = [
+    "GATED_READER",
+    "Boilerplate",
+    "BoilerplateRecipe",
+    "GradedBoilerplate",
+    "search_by_counting",
+]
+
+#: what the recipe's encoder has at every scale: `cde.TrainConfig` of a lookup in word embeddings
+GATED_READER: dict[str, Any] = {
+    "attention": "gated",
+    "first_stage_layers": 0,
+    "vectors_per_document": 6,
+    "model": {"tie_token_embeddings": True},
+    "null_share": 0.1,
+    "batches": "domain",
+    "filter_epsilon": None,
+    "temperature": 0.05,
+    "query_tokens": 32,
+    "document_tokens": 48,
+    "context_tokens": 48,
+    "checkpoint_every": 0,
+}
 
 _TEST_SEED = 10**6
 #: texts with fewer words of their own are left out

@@ -1,5 +1,5 @@
-"""What holds of a contextual encoder before any training: the order of the context, no context,
-fewer documents, and what context costs.
+"""What holds of a contextual encoder before any training: the order of the context, no context, and
+what context costs.
 
 Each function takes encoders that are there and gives a table of numbers; nothing is trained. A
 change is the largest absolute difference of any coordinate of any text, of vectors brought to
@@ -26,7 +26,6 @@ from cde_studies.encoder.untrained import on_purpose
 
 __all__ = [
     "exchanged",
-    "fewer_documents",
     "largest_change",
     "minilm_encoders",
     "null_changes",
@@ -139,38 +138,6 @@ def null_changes(arms: Arms, text: Tokens, contexts: Mapping[str, Tokens]) -> pd
                 replaced = model.second_stage(*text, real, null_context=True)
                 rows.append((backbone, attention, corpus, largest_change(alone, replaced)))
     return pd.DataFrame(rows, columns=[*_ARM, "corpus", "change"]).set_index(_ARM)
-
-
-def fewer_documents(
-    models: Mapping[str, ContextualEncoder],
-    text: Tokens,
-    context: Tensor,
-    sizes: Sequence[int],
-    draws: int,
-    generator: np.random.Generator,
-) -> pd.DataFrame:
-    """How far fewer context documents carry texts: cosine to their embeddings in the whole context.
-
-    A row for each pattern, size, draw, and context, "shorter" or "filled" (with null tokens, to the
-    old length): attention, context, documents, draw, cosine (the mean over texts).
-    """
-    unit = torch.nn.functional.normalize
-    rows = []
-    with torch.inference_mode():
-        for attention, model in models.items():
-            target = unit(model.second_stage(*text, context), dim=-1)
-            length = model.config.context_size
-            null = model.second_stage.null_tokens(length)
-            drawn_sizes = [(kept, n) for kept in sizes for n in range(draws if kept else 1)]
-            for size, draw in progress(drawn_sizes, "shortening the context", unit="contexts"):
-                drawn = generator.choice(len(context), size, replace=False)
-                shorter = context[torch.from_numpy(drawn)]
-                filled = torch.cat([shorter, null[: length - size]])
-                for how, some in {"shorter": shorter, "filled": filled}.items():
-                    vectors = unit(model.second_stage(*text, some), dim=-1)
-                    cosine = float((vectors * target).sum(dim=-1).mean())
-                    rows.append((attention, how, size, draw, cosine))
-    return pd.DataFrame(rows, columns=["attention", "context", "documents", "draw", "cosine"])
 
 
 def relative_times(

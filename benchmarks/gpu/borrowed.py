@@ -74,16 +74,7 @@ PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (5, 12, 17, 24, 27, 28, 
 #: what comes back, and the name of a report in it
 ARCHIVE, UTILISATION = "results.tar.gz", "gpu-utilisation.json"
 #: chapters that take their docstrings from whatever packages there are
-<<<<<<< HEAD
-ON_DOCSTRINGS = ["learning_to_read", "context_required", "taught_to_read", "reading_context"]
-=======
-ON_DOCSTRINGS = [
-    "context_required",
-    "taught_to_read",
-    "untuned_text",
-    "reading_context",
-]
->>>>>>> e19d9c5f3e62f5393de91a3a48c15253c14c5c23
+ON_DOCSTRINGS = ["context_required", "taught_to_read", "reading_context"]
 _RESULTS = re.findall(
     r"book/executed/(?:results|clustering)/(\w+)", (ROOT / "_toc.yml").read_text(encoding="utf-8")
 )

@@ -68,65 +68,14 @@ settings
 # %% [markdown]
 # ## Training text that cannot be searched without its corpus
 #
-<<<<<<< HEAD
 # A *lesson* is a synthetic training batch: docstrings and their queries, with words of boilerplate
 # inserted into both. Each lesson has different boilerplate. A word that is boilerplate here tells
 # documents apart in all other lessons, so only the context can show that it says nothing here
-# ({doc}`../encoder/learning_to_read`). In *coarse* lessons all boilerplate words are alike: each is
+# ({doc}`../encoder/context_required`). In *coarse* lessons all boilerplate words are alike: each is
 # in most documents. In *graded* lessons they are in different shares of the documents, from 3 to
 # 75 %, and a more common word tells less, as in real text. A separate reader is trained on each
 # kind. The other half of the batches are real pairs. Only the reader is trained, so without context
 # the encoder is still MiniLM.
-=======
-# A *lesson* is a synthetic training batch that cannot be solved without its corpus. It consists of
-# docstrings and their queries, with words of boilerplate inserted between the words of both. Each
-# lesson has different boilerplate: a word that is boilerplate here tells documents apart in all
-# other lessons, so only the context can show that it says nothing here
-# ({doc}`../encoder/context_required`). The other half of the batches are real pairs, each batch
-# from one source. Only the reader is trained, so without context the encoder is still MiniLM.
-#
-# There are two kinds of lessons, and a separate reader is trained on each. In *coarse* lessons all
-# boilerplate words are alike: each is in most documents and so tells nothing. In *graded* lessons
-# words are in different shares of the documents, from 3 to 75 %, and a more common word tells less,
-# as in real text (`GradedBoilerplate` of `cde_studies.encoder.boilerplate`).
-#
-# A reader is tested on two kinds of sets: real collections, and synthetic corpora whose boilerplate
-# and packages appear in no lesson. Each is searched in the context of its *own* documents and in
-# that of the next set of its kind (*other*). MiniLM itself and BM25 are there for comparison.
-
-# %%
-import pandas as pd
-
-from cde.lexical import BM25
-from cde_studies.results.movement import moved_between_corpora
-from cde_studies.sweeps import Sweep, score_references, sweep
-
-TAUGHT, MINILM, LEXICAL = "taught to read", "MiniLM itself", "BM25"
-
-
-def on(tests, of):
-    """The taught encoder of each seed on some sets, beside MiniLM and BM25."""
-    rows = sweep({TAUGHT: {}}, settings.every_seed, of, ("own", "other"), tests)
-    models = {one: of.train({}, one).model() for one in settings.every_seed}
-    rows["moved"] = rows["seed"].map(
-        {one: moved_between_corpora(model, tests) for one, model in models.items()}
-    )
-    references = {MINILM: models[settings.seed], LEXICAL: BM25()}  # without context it is MiniLM
-    return pd.concat([rows, score_references(references, tests, settings.every_seed)])
-
-
-def train_and_test(of):
-    """Real collections ("out") and corpora with boilerplate ("in")."""
-    real = [test for test in of.tests() if test.where == "out"]
-    return pd.concat([on(real, of), on(of.corpora(), of)], ignore_index=True)
-
-
-# %% [markdown]
-# Everybody who runs this page has docstrings of packages, so these are used by default. `cde run
-# taught_to_read --record hours/taught_to_read-sets -p long_run true -p seeds=5`, with $CDE_DATA,
-# trains on 28 sources of pairs and tests on nine judged collections;
-# `hours/taught_to_read-graded` does so with graded lessons.
->>>>>>> e19d9c5f3e62f5393de91a3a48c15253c14c5c23
 
 # %%
 from dataclasses import replace

@@ -12,6 +12,8 @@
 # bias at the end of every chain, and ask whether the language model already has it.
 
 # %%
+from functools import partial
+
 import pandas as pd
 
 from cde_book import charts, claims, gates, page, plots
@@ -70,8 +72,6 @@ settings
 # %%
 changed = {name: getattr(settings, name) for name in dwell.PARAMETERS}
 stages = pretrained.pretrained_stages(settings.profile, **changed)
-if stages.episodes < 2:
-    raise ValueError(f"episodes must be 2 or more, for a comparison; it is {stages.episodes}")
 START, MASKED, CROPPED = "start", "masked", "masked, crops"
 ALONE, NO_CROPS = "tuned", "masked, tuned"
 TUNED, AGAIN = "masked, crops, tuned", "masked, crops, tuned again"
@@ -106,10 +106,9 @@ def apart(one, other, column):
 # How well does each chain find docstrings of packages that were held out, and how much does it
 # prefer the beginning? MRR@100 is the mean over queries of the reciprocal rank of the relevant
 # document. The *decline* is the cosine of a document with its first tenth minus that with its last,
-# on documents with their segments in one random order. *Beginning minus end* is NDCG@10 with a
-# passage at the first three of ten places in its document minus the last three (see
-# {doc}`passage_position`). *Own positions* are the same layers with MiniLM's own positions, before
-# any stage.
+# with its segments in one random order. *Beginning minus end* is NDCG@10 with a passage at the
+# first three of ten places in its document minus the last three (see {doc}`passage_position`). *Own
+# positions* are the same layers with MiniLM's own positions, before any stage.
 
 # %%
 PAPER = {ALONE: "0.177", NO_CROPS: "0.350", TUNED: "0.372", AGAIN: "0.414 (4 episodes)"}
@@ -188,38 +187,26 @@ plots.show(
 # model that does no better tells nothing about places.
 
 # %%
-from cde_studies.dwell.after_stages import (
-    RELATIVE,
-    ROTARY,
-    UNTRAINED,
-    rows_of_chains,
-    rows_of_spans,
-)
+from cde_studies.dwell import after_stages as after
 
 recipe = dwell.dwell_recipe_of(settings)
-WRITTEN, SHUFFLED = "as written", "shuffled"
+ROTARY, WRITTEN = after.ROTARY, after.WRITTEN
 
 
 def restored():
     """Accuracy on spans of every language model with every seed."""
     models = range(settings.seed, settings.seed + settings.language_models)
-    return rows_of_spans(recipe, models, settings.windows, settings.draws, settings.t5)
+    return after.rows_of_spans(recipe, models, settings.windows, settings.draws, settings.t5)
 
 
 key = settings.only("windows", "draws", "t5", seeds=settings.language_models)
 restoring = page.experiment("span_corruption-accuracy", restored, key, recipe)
-
-
-def by_window(column, model, order=SHUFFLED):
-    """A number of each seed (rows) in each window (columns)."""
-    rows = restoring[(restoring["model"] == model) & (restoring["order"] == order)]
-    return rows.pivot_table(index="seed", columns="window", values=column)
-
+by_window = partial(after.by_window, restoring)
+models = restoring["model"].unique()
 
 # %%
 with plots.figure(1, 2, width=7.6, height=3.6, sharey=True) as (drawing, axes):
-    for axis, order in zip(axes, (WRITTEN, SHUFFLED), strict=True):
-        models = restoring["model"].unique()
+    for axis, order in zip(axes, (WRITTEN, after.SHUFFLED), strict=True):
         curves = {model: by_window("accuracy", model, order) for model in models}
         guessed = by_window("guessed", ROTARY, order).mean()
         charts.curves(axis, {**curves, "commonest token": guessed}, band=True)
@@ -241,11 +228,11 @@ plots.show(
 # %% [markdown]
 # ## Verdict
 #
-# *Table 5* is tested by differences between chains with the same seed, with Student's interval over
-# seeds. Five seeds had left it undecided, and five more were trained. But whoever adds seeds until
-# an interval excludes zero claims an effect too often, so only the new five count as a test; all
-# ten are exploratory. Each compared encoder must score at least half as high as BM25. Chains of the
-# encoder–decoder score lower, so they are exploratory.
+# *Table 5* is tested by differences between chains with the same seed, with intervals over seeds.
+# Five seeds had left it undecided, and five more were trained. But whoever adds seeds until an
+# interval excludes zero claims an effect too often, so only the new five are a test. Each compared
+# encoder must score at least half as high as BM25. Chains of the encoder–decoder score lower, so
+# they are exploratory.
 #
 # *The origin of the bias* is tested on shuffled segments with the further seeds: crops minus masked
 # modelling. On documents as written, the decline exists before any contrastive training, so it is
@@ -258,7 +245,7 @@ from cde_studies.sweeps import Sweep
 
 chains = page.experiment(
     "training_stages-chains",
-    lambda: rows_of_chains(recipe, settings.every_seed),
+    lambda: after.rows_of_chains(recipe, settings.every_seed),
     settings.only("seeds"),
     recipe,
 )
@@ -281,7 +268,6 @@ def differs(claim, values, what, in_encoder_decoder):
     return found
 
 
-# %%
 LM_HELPS, CROPS_HELP = "dwell-table5-language-modelling", "dwell-table5-contrastive"
 MORE, ORIGIN = "dwell-table5-more-episodes", "dwell-s44-contrastive-origin"
 share, weakest = pretrained.share_of_bm25(results, COMPARED)
@@ -295,7 +281,6 @@ compared = {
 }
 of_stage = {claim: differs(claim, *values) for claim, values in compared.items()}
 
-# %%
 share, weakest = pretrained.share_of_bm25(in_orders, [CROPPED])
 readings.append(claims.gate("above-floor", share, f"{weakest}, MRR@100"))
 before = lack_of_decline(in_orders, MASKED)
@@ -316,41 +301,35 @@ gates.show(readings)
 
 # %% [markdown]
 # *Fig. 4* is tested by the accuracy in the first window minus that in the last, over seeds, on
-# shuffled segments, since even an untrained model restores the first window of documents as written
-# best, as a first run showed. The bound is a quarter of what training adds to the untrained model's
-# accuracy. A model that restores little has little to lose, so every seed must be more than 5
-# points above the commonest token. Three seeds of four draws had narrowly left the claim undecided;
-# two seeds and four draws were added after that look, and all are counted. The claims on T5-base
-# need that model (`t5`); our own with relative positions is exploratory.
+# shuffled segments: a first run showed that even an untrained model restores the first window of
+# documents as written best. The bound is a quarter of what training adds to the accuracy. A model
+# that restores little has little to lose, so every seed must be more than 5 points above the
+# commonest token. Three seeds of four draws had narrowly left the claim undecided; two seeds and
+# four draws were added after that look. The claims on T5-base need that model (`t5`).
 
 # %%
 from cde.intervals import Interval
 
 UNIFORM, LATER = "dwell-fig4-uniform-accuracy", "dwell-fig4-t5-base-late"
 STILL = "dwell-fig4-t5-base-uniform"
-
-
-def first_minus_last(model, order=SHUFFLED):
-    """Accuracy in the first window minus that in the last, of each seed."""
-    accuracy = by_window("accuracy", model, order)
-    return accuracy[1] - accuracy[settings.windows]
-
-
-everywhere = {model: by_window("accuracy", model).mean(axis=1) for model in (ROTARY, UNTRAINED)}
+first_minus_last = partial(after.first_minus_last, restoring)
+everywhere = {
+    model: by_window("accuracy", model).mean(axis=1) for model in (ROTARY, after.UNTRAINED)
+}
 # what training adds, over all windows; a model that learned nothing has next to nothing
-added = (everywhere[ROTARY] - everywhere[UNTRAINED]).clip(lower=1e-3)
+added = (everywhere[ROTARY] - everywhere[after.UNTRAINED]).clip(lower=1e-3)
 above = everywhere[ROTARY] - by_window("guessed", ROTARY).mean(axis=1)
 role = "test" if above.min() > 0.05 and settings.windows == 10 else "exploratory"
 asked = f"{by_window('documents', ROTARY, WRITTEN).iloc[0, 0]:.0f} docstrings"
 what = f"{asked} of held-out packages, {recipe.restore['tokens']} tokens, shuffled"
-learnt = first_minus_last(ROTARY) - first_minus_last(UNTRAINED)
+learnt = first_minus_last(ROTARY) - first_minus_last(after.UNTRAINED)
 uniform = claims.measure_runs(UNIFORM, first_minus_last(ROTARY) / added, f"rotary; {what}", role)
 claims.measure_runs(UNIFORM, learnt / added, f"rotary minus untrained; {what}", "exploratory")
 written = first_minus_last(ROTARY, WRITTEN) / added
 claims.measure_runs(UNIFORM, written, "rotary; as written", "exploratory")
 relative = f"a small model with relative positions; {what}"
 for claim in (LATER, STILL):
-    claims.measure_runs(claim, -first_minus_last(RELATIVE), relative, "exploratory")
+    claims.measure_runs(claim, -first_minus_last(after.RELATIVE), relative, "exploratory")
     if settings.t5:
         columns = ("apart", "low", "high", "documents")
         estimate, low, high, texts = (by_window(one, settings.t5).iloc[0, 0] for one in columns)
@@ -397,30 +376,28 @@ page.answer(
 # %% [markdown]
 # ## What this teaches
 #
-# If a preference for the beginning is measured on documents in only one order, a good part of it
-# comes from that order. In one random order crops had added to it in each of ten seeds; over ten
-# orders we saw no effect of crops, while an episode of fine-tuning does add to it (exploratory).
-# More seeds would not have shown this; more orders did. {doc}`cure_for_dwelling` examines another
-# cause, the place of the passages in training, and finds a far larger effect. The two results
-# agree: crops are drawn from anywhere in a document, so training with them favours no place.
+# A preference for the beginning that is measured on documents in only one order comes in good part
+# from that order. In one random order crops had added to it in each of ten seeds; over ten orders
+# we saw no effect of crops, while an episode of fine-tuning does add to it (exploratory). More
+# seeds would not have shown this; more orders did. {doc}`cure_for_dwelling` finds a far larger
+# effect of another cause, the place of the passages in training. The two results agree: crops are
+# drawn from anywhere in a document, so training with them favours no place.
 #
 # ## What differs from the paper's setting
 #
 # The paper's model begins as T5-base, which had never been an embedder. MiniLM had been trained as
 # one by others, so even the chain with "nothing before it" knows what makes two texts similar, and
 # a mean over tokens retrieves well without any positions. The language modelling of our chains is
-# masked modelling by the encoder, and lasts a few hundred steps instead of 49,152. Crops take as
-# long instead of an epoch of MS MARCO, an episode half as long instead of two epochs; at `laptop`
-# there are at most three. Each query has one hard negative, which scores below the labelled
-# document, instead of nine. A first record with at most a third of the steps failed the gate; the
-# steps of crops were then chosen by the MRR of one seed (10), which tests no claim on MRR. It is
-# one of the seeds that test the bias, which had not been looked at. A docstring often repeats its
-# summary early, so fine-tuning may teach a bias, as the paper supposes of MS MARCO.
+# masked modelling, a few hundred steps instead of 49,152. Crops take as long instead of an epoch of
+# MS MARCO, an episode half as long instead of two epochs; at `laptop` there are at most three. Each
+# query has one hard negative, below the labelled document, instead of nine. A first record with at
+# most a third of the steps failed the gate; the steps of crops were then chosen by the MRR of one
+# seed (10), which tests no claim on MRR and whose bias had not been looked at. A docstring often
+# repeats its summary early, so fine-tuning may teach a bias, as the paper supposes of MS MARCO.
 #
 # The language model restores little beyond frequent words and the neighbours of the span, so a bias
-# that only a good language model has would not show. Every window's first span has the first
-# sentinel, which in training stands early in a text. The very first token never follows the seam of
-# two shuffled segments, where spans are harder to restore.
+# that only a good one has would not show. Every window's first span has the first sentinel, which
+# in training stands early. The very first token never follows the seam of two shuffled segments.
 #
 # ## Run it again
 

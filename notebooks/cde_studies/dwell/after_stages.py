@@ -1,8 +1,8 @@
 """What the encoder–decoder shows after its stages: quality and bias at the end of each chain, and
 how well its language model restores spans at each place of a text.
 
-Cost: the training of each chain that the store lacks, and the probes: at `laptop` a quarter of a
-minute a chain, and a minute a draw of a language model, on one core.
+Cost: the training of what the store lacks, and the probes: at `laptop` an hour for five seeds of the
+language models in eight draws, on one core.
 """
 
 from __future__ import annotations
@@ -24,12 +24,25 @@ from cde_studies.dwell.span_corruption import span_accuracy
 from cde_studies.dwell.substrings import substring_similarity
 from cde_studies.dwell.tables import changes, declines, room
 
-__all__ = ["CHAINS", "RELATIVE", "ROTARY", "UNTRAINED", "rows_of_chains", "rows_of_spans"]
+__all__ = [
+    "CHAINS",
+    "RELATIVE",
+    "ROTARY",
+    "SHUFFLED",
+    "UNTRAINED",
+    "WRITTEN",
+    "by_window",
+    "first_minus_last",
+    "rows_of_chains",
+    "rows_of_spans",
+]
 
 #: the chains of Table 5; see `cde_studies.dwell.recipe`
 CHAINS = ("language model", "crops", "tuned alone", "tuned without crops", "tuned", "tuned again")
 #: language models whose spans are probed, by their positions; and one before its first step
 ROTARY, RELATIVE, UNTRAINED = "rotary", "relative", "untrained"
+#: orders of a document's segments
+WRITTEN, SHUFFLED = "as written", "shuffled"
 
 
 def rows_of_chains(recipe: DwellRecipe, seeds: Sequence[int]) -> pd.DataFrame:
@@ -89,22 +102,34 @@ def rows_of_spans(
         else:
             model = EncoderDecoder.from_backbone(name, positions="relative")
         shuffled = shuffle_segments(recipe.probed * draws, tokenizer, seed=seed)
-        for order, texts in (("as written", recipe.probed), ("shuffled", shuffled)):
+        for order, texts in ((WRITTEN, recipe.probed), (SHUFFLED, shuffled)):
             head = {"model": name, "seed": seed, "order": order}
-            of_model = _by_window(model, texts, windows, recipe.restore["tokens"], seed)
+            of_model = _accuracies(model, texts, windows, recipe.restore["tokens"], seed)
             rows += [head | row for row in of_model]
     return pd.DataFrame(rows)
 
 
-def _by_window(
+def _accuracies(
     model: EncoderDecoder, texts: Sequence[str], windows: int, tokens: int, seed: int
 ) -> list[dict[str, Any]]:
     accuracy, guessed, left_out = span_accuracy(model, texts, windows, tokens, seed=seed)
     apart = mean_interval(accuracy[:, 0] - accuracy[:, -1])
     of_all = {"apart": apart.estimate, "low": apart.low, "high": apart.high}
     of_all |= {"documents": len(accuracy), "left_out": sum(left_out.values())}
-    by_window = zip(accuracy.mean(axis=0), guessed.mean(axis=0), strict=True)
+    means = zip(accuracy.mean(axis=0), guessed.mean(axis=0), strict=True)
     return [
         {"window": window, "accuracy": float(share), "guessed": float(commonest), **of_all}
-        for window, (share, commonest) in enumerate(by_window, start=1)
+        for window, (share, commonest) in enumerate(means, start=1)
     ]
+
+
+def by_window(rows: pd.DataFrame, column: str, model: str, order: str = SHUFFLED) -> pd.DataFrame:
+    """A number of `rows_of_spans` for each seed (rows) and window (columns)."""
+    some = rows[(rows["model"] == model) & (rows["order"] == order)]
+    return some.pivot_table(index="seed", columns="window", values=column)
+
+
+def first_minus_last(rows: pd.DataFrame, model: str, order: str = SHUFFLED) -> pd.Series[float]:
+    """Accuracy in the first window minus that in the last, of each seed."""
+    accuracy = by_window(rows, "accuracy", model, order)
+    return accuracy[accuracy.columns.min()] - accuracy[accuracy.columns.max()]

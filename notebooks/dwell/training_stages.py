@@ -4,12 +4,12 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **Dwell Table 5, Fig. 4, appendix A.2, and §4.4** {cite}`coelho2024dwell`. A T5
-# with new rotary positions goes through three stages: language modelling, contrastive pre-training
-# on crops, and *episodes* of fine-tuning with hard negatives that are mined again before each. The
-# paper also trains without some of them: MRR is 0.177 with one episode and nothing before it, 0.350
-# with language modelling before it, 0.372 with both stages before it, and 0.414 with four episodes.
-# It infers from single models which stage brings the bias towards the beginning. We measure that
-# bias at the end of every chain, and ask whether the language model already has it.
+# with new rotary positions goes through language modelling, contrastive pre-training on crops, and
+# *episodes* of fine-tuning with hard negatives that are mined again before each. MRR is 0.177 with
+# one episode and nothing before it, 0.350 with language modelling before it, 0.372 with both, and
+# 0.414 with four episodes. From single models the paper infers which stage brings the bias towards
+# the beginning. We measure that bias at the end of every chain of stages, and ask whether the
+# language model already has it.
 
 # %%
 from functools import partial
@@ -130,10 +130,10 @@ plots.table(pd.DataFrame(lines).T.rename_axis("stages"))
 # %% [markdown]
 # ## What each stage adds to the bias
 #
-# A docstring's first tenth differs from its last whatever the encoder, and one random order of its
-# segments favours some of them by chance: in it, every stage seemed to add to the bias. So the
-# segments are put in several orders, and each stage is compared with the one before, with the same
-# orders and the same seeds, which are not in the table above.
+# A docstring's first tenth differs from its last whatever the encoder, and one random order favours
+# some segments by chance: in it, every stage seemed to add to the bias. So here are several orders,
+# and each stage is compared with the one before, with the same orders and seeds, which are not in
+# the table above.
 
 # %%
 from cde_studies.dwell.pretrained_stages import rows_of_orders
@@ -181,10 +181,9 @@ plots.show(
 # probe cuts spans of three tokens out of one *window* at a time, a tenth of a held-out document's
 # first 128 tokens. Accuracy is the share of these tokens that the model ranks first.
 #
-# Many docstrings begin with a heading underlined with equal signs, and any model restores an equal
-# sign among others. So documents are also probed with their ten segments in random order.
-# *Untrained* is the model before its first step; *commonest token* always names that token, and a
-# model that does no better tells nothing about places.
+# Many docstrings begin with a heading underlined with equal signs, which any model restores. So
+# documents are also probed with their segments in random order. *Untrained* is the model before its
+# first step; a model that does no better than *commonest token* tells nothing about places.
 
 # %%
 from cde_studies.dwell import after_stages as after
@@ -193,21 +192,18 @@ recipe = dwell.dwell_recipe_of(settings)
 ROTARY, WRITTEN = after.ROTARY, after.WRITTEN
 
 
-def restored():
-    """Accuracy on spans of every language model with every seed."""
-    models = range(settings.seed, settings.seed + settings.language_models)
-    return after.rows_of_spans(recipe, models, settings.windows, settings.draws, settings.t5)
-
-
+models = range(settings.seed, settings.seed + settings.language_models)
+probe = partial(after.rows_of_spans, recipe, models)
+sizes = settings.windows, settings.draws, settings.t5
 key = settings.only("windows", "draws", "t5", seeds=settings.language_models)
-restoring = page.experiment("span_corruption-accuracy", restored, key, recipe)
+restoring = page.experiment("span_corruption-accuracy", lambda: probe(*sizes), key, recipe)
 by_window = partial(after.by_window, restoring)
-models = restoring["model"].unique()
+MODELS = restoring["model"].unique()
 
 # %%
 with plots.figure(1, 2, width=7.6, height=3.6, sharey=True) as (drawing, axes):
     for axis, order in zip(axes, (WRITTEN, after.SHUFFLED), strict=True):
-        curves = {model: by_window("accuracy", model, order) for model in models}
+        curves = {model: by_window("accuracy", model, order) for model in MODELS}
         guessed = by_window("guessed", ROTARY, order).mean()
         charts.curves(axis, {**curves, "commonest token": guessed}, band=True)
         axis.set_title(f"segments {order}")
@@ -338,8 +334,7 @@ for claim in (LATER, STILL):
 claims.verdicts()
 
 # %% [markdown]
-# What does each stage add to quality? Each line adds one stage; hollow diamonds are the paper's
-# values.
+# What does each stage add to quality? Hollow diamonds are the paper's values.
 
 # %%
 STAGES = {

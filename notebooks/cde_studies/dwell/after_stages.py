@@ -1,8 +1,8 @@
 """What the encoder–decoder shows after its stages: quality and bias at the end of each chain, and
 how well its language model restores spans at each place of a text.
 
-Cost: the training of what the store lacks, and the probes: at `laptop` an hour for five seeds of the
-language models in eight draws, on one core.
+Cost: the training of what the store lacks, and the probes: at `laptop` an hour for five seeds of
+the language models in eight draws, on one core.
 """
 
 from __future__ import annotations

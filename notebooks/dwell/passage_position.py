@@ -95,7 +95,6 @@ def starts():
     return table
 
 
-# %%
 of_collections = {"collections": settings.collections, "marco": settings.marco}
 lengths = {"words": list(recipe.words), "longest": recipe.longest, "pydocs": recipe.queries}
 places = page.experiment(
@@ -122,11 +121,8 @@ with plots.figure(width=5.4, height=3.2) as (drawing, axis):
     axis.legend(loc="best")
 
 # %% tags=["hide-input"]
-medians = ", ".join(
-    f"{row['q50']:.2f} in {row['collection']} ({row['characters']:.0f} characters, "
-    f"{row['passages']} passages)"
-    for _, row in places.iterrows()
-)
+told = "{q50:.2f} in {collection} ({characters:.0f} characters, {passages} passages)"
+medians = ", ".join(told.format(**row) for _, row in places.iterrows())
 plots.show(
     drawing,
     alt=f"Cumulative distribution of where passages start. Medians: {medians}.",
@@ -164,8 +160,6 @@ names = list(fresh.COLLECTIONS) if settings.collections else ["pydocs", "pydocs 
 asked = {name: settings.fresh_queries // (2 if "joined" in name else 1) for name in names}
 probing = {"queries": asked, "sample": max(6, min(100, settings.fresh_queries // 8))}
 probing |= {"words": [60, 80] if SMALL else [60, 400], "packages": settings.packages}
-
-# %%
 power = page.experiment(
     "passage_position-power",
     lambda: fresh.probe_at_full_power(**probing),
@@ -198,7 +192,7 @@ def interval_of(row, column="change"):
 
 
 # %% [markdown]
-# At which place is the same passage found best? Place 1 is the start, 10 the end.
+# At which place is the same passage found best?
 
 # %%
 columns = min(2, len(FRESH))
@@ -238,11 +232,12 @@ plots.show(
 # This is the first look, with the encoder–decoder after one episode of fine-tuning (*tuned*) and
 # after all of them (*tuned again*). An episode is one round of training between two refreshes of
 # the hard negatives. *Tuned alone* had one episode, without the two stages before it, which at
-# `laptop` lower its score (see {doc}`training_stages`). All of these score far below BM25, and a
-# model that finds little has little to lose, so what they show is exploratory.
+# `laptop` lower its score (see {doc}`training_stages`). A model that finds little has little to
+# lose, so what they show is exploratory.
 
 # %%
 from cde_studies.dwell.readers import probe_places
+from cde_studies.dwell.tables import best_by_others
 
 TUNED, AGAIN, ALONE = "tuned", "tuned again", "tuned alone"
 others = [*settings.models, *([settings.decoder] if settings.decoder else [])]
@@ -274,9 +269,6 @@ further = page.experiment(
 )
 results = pd.concat([results, further], ignore_index=True)
 NAMES, LATER, MIDDLE = list(results["collection"].unique()), range(2, 11), range(4, 8)
-
-# %%
-from cde_studies.dwell.tables import best_by_others
 
 
 def mrr(model, name=PYDOCS):
@@ -368,9 +360,7 @@ if settings.decoder:
     claims.measure("dwell-fig1-large-decoder", interval, f"{settings.decoder}; {PYDOCS}")
 difference = mrr(AGAIN)[0] - mrr(MINILM)[0].iloc[0]
 what = f"{AGAIN} minus MiniLM; {PYDOCS}"
-_ = claims.measure_runs("dwell-table1-comparable", difference, what, "exploratory")
-
-# %%
+claims.measure_runs("dwell-table1-comparable", difference, what, "exploratory")
 EARLY = "dwell-fig2-passages-early"
 for _, row in places.iterrows():
     median = row["q50"], row["low"], row["high"], int(row["passages"])
@@ -398,12 +388,10 @@ page.answer(
 # function, so the passage is not the only answer. Documents are limited to a length that every
 # encoder can take, so that no passage is moved out of sight.
 #
-# Moving a passage changes more than its place. It is always separated from the heading of its
-# section; in the collections the first place is before the title. At places 2 to 9 it may split a
-# sentence in two; at 1 and 10 it cannot. Our tokenizer, unlike T5's, puts a special token before
-# the first one: with rotary positions, which encode only distances, the only sign of where a text
-# begins. We give MiniLM up to 510 tokens, but its authors trained it on texts of up to 128. Joined
-# documents have several paragraphs that may be relevant to a question, and one of them answers it.
+# Moving a passage changes more than its place. It is separated from its heading; in the collections
+# the first place is before the title. At places 2 to 9 it may split a sentence in two; at 1 and 10
+# it cannot. We give MiniLM up to 510 tokens, but its authors trained it on texts of up to 128.
+# Joined documents have several paragraphs that may be relevant, and one of them answers.
 #
 # ## Run it again
 

@@ -190,8 +190,6 @@ from cde_studies.dwell import after_stages as after
 
 recipe = dwell.dwell_recipe_of(settings)
 ROTARY, WRITTEN = after.ROTARY, after.WRITTEN
-
-
 models = range(settings.seed, settings.seed + settings.language_models)
 probe = partial(after.rows_of_spans, recipe, models)
 sizes = settings.windows, settings.draws, settings.t5

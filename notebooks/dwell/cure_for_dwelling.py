@@ -304,7 +304,7 @@ claims.measure_runs(CALIBRATED, apart("[CLS], half evened", CLS, "index"), MAIN)
 whole = apart("[CLS], evened", CLS, "index")
 claims.measure_runs(CALIBRATED, whole, f"{MAIN}, wholly evened", "exploratory")
 of_mean = apart("half evened", FIRST, "index")
-claims.measure_runs(CALIBRATED, of_mean, f"{MAIN}, mean pooling", "exploratory")
+_ = claims.measure_runs(CALIBRATED, of_mean, f"{MAIN}, mean pooling", "exploratory")
 
 # %% [markdown]
 # The paper's second explanation is tested by the decline after training on shuffled documents minus

@@ -355,8 +355,8 @@ page.answer(f"With segments shuffled, {crops}{minilm}.")
 # embedding is the mean over tokens. Docstrings are not written like news: a summary comes first,
 # but parameters, notes and examples follow in an order of their own, and a first segment of prose
 # differs from a last one of code whatever the encoder. Shuffling removes that from the probe,
-# although nobody would write such a text. Training still uses documents as written, except in the
-# chapter on context and position.
+# although nobody would write such a text. Training still uses documents as written;
+# {doc}`cure_for_dwelling` has training on shuffled ones.
 #
 # ## Run it again
 

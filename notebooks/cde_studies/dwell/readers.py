@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from cde.hardware import chosen_precision
@@ -19,12 +20,16 @@ from cde.lexical import BM25
 from cde.models import BiEncoder
 from cde.models.contextual import fingerprint
 from cde.models.encoder import load_tokenizer
+from cde.progress import progress
 from cde.retrieval import Encoder, Ranker, as_encoder
 from cde.surrogate import VectorStore
 from cde.validation import encoded
+from cde_studies.dwell.passages import Passages
+from cde_studies.dwell.probes import moved_passage
 from cde_studies.dwell.recipe import CHAINS, DwellRecipe
+from cde_studies.dwell.tables import rows_by_place
 
-__all__ = ["Kept", "Reader", "reader"]
+__all__ = ["Kept", "Reader", "probe_places", "reader"]
 
 _PORTION = 512  # texts between two saves
 
@@ -89,3 +94,25 @@ def reader(name: str, recipe: DwellRecipe, seed: int) -> Reader:
     model = SentenceTransformer(name, trust_remote_code=False)
     longest = min(recipe.longest, model.max_seq_length - 2)
     return Reader(as_encoder(model), model.tokenizer, longest)
+
+
+def probe_places(
+    name: str,
+    passages: Passages,
+    recipe: DwellRecipe,
+    models: Sequence[tuple[str, int]],
+    points: int = 10,
+) -> pd.DataFrame:
+    """MRR@100 of each model and seed with the passage at each place of its document: the rows of
+    `rows_by_place` with `collection`, `model`, `seed` and `left_out`.
+    """
+    rows: list[dict[str, Any]] = []
+    for model, seed in progress(models, f"probing on {name}", unit="models"):
+        at = reader(model, recipe, seed)
+        scores, skipped = moved_passage(
+            at.encoder, passages, at.tokenizer, points, longest=at.longest
+        )
+        left_out = sum(skipped.values()) - sum(passages.left_out.values())
+        head = {"collection": name, "model": model, "seed": seed}
+        rows += [head | row | {"left_out": left_out} for row in rows_by_place(scores)]
+    return pd.DataFrame(rows)

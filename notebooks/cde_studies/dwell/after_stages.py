@@ -1,0 +1,135 @@
+"""What the encoder–decoder shows after its stages: quality and bias at the end of each chain, and
+how well its language model restores spans at each place of a text.
+
+Cost: the training of what the store lacks, and the probes: at `laptop` an hour for five seeds of
+the language models in eight draws, on one core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from cde.intervals import mean_interval
+from cde.models.encoder import load_tokenizer
+from cde.progress import progress
+from cde.retrieval import evaluate
+from cde_studies.dwell.chain import Phase, shuffle_segments, train_phase
+from cde_studies.dwell.encoder_decoder import EncoderDecoder
+from cde_studies.dwell.probes import moved_passage
+from cde_studies.dwell.recipe import DwellRecipe
+from cde_studies.dwell.span_corruption import span_accuracy
+from cde_studies.dwell.substrings import substring_similarity
+from cde_studies.dwell.tables import changes, declines, room
+
+__all__ = [
+    "CHAINS",
+    "RELATIVE",
+    "ROTARY",
+    "SHUFFLED",
+    "UNTRAINED",
+    "WRITTEN",
+    "by_window",
+    "first_minus_last",
+    "rows_of_chains",
+    "rows_of_spans",
+]
+
+#: the chains of Table 5; see `cde_studies.dwell.recipe`
+CHAINS = ("language model", "crops", "tuned alone", "tuned without crops", "tuned", "tuned again")
+#: language models whose spans are probed, by their positions; and one before its first step
+ROTARY, RELATIVE, UNTRAINED = "rotary", "relative", "untrained"
+#: orders of a document's segments
+WRITTEN, SHUFFLED = "as written", "shuffled"
+
+
+def rows_of_chains(recipe: DwellRecipe, seeds: Sequence[int]) -> pd.DataFrame:
+    """Quality and bias at the end of each chain: chain, seed; mrr and recall on the collection;
+    decline and room (`cde_studies.dwell.tables`); passage, MRR@100 of the queries whose passage is
+    moved, start, what moving it to the first place changes, and lost, what places 2 to 10 cost.
+    """
+    jobs = [(chain, seed) for seed in seeds for chain in CHAINS]
+    shown = progress(jobs, "chains", unit="models")
+    return pd.DataFrame([_end_of(recipe, *job) for job in shown])
+
+
+def _end_of(recipe: DwellRecipe, chain: str, seed: int) -> dict[str, Any]:
+    model = recipe.model(chain, seed)
+    scores = evaluate(model, recipe.collection, ("mrr@100", "recall@100"))
+    similar = substring_similarity(model, recipe.probed, model.tokenizer)
+    moved, left_out = moved_passage(model, recipe.passages, model.tokenizer)
+    return {
+        "chain": chain,
+        "seed": seed,
+        "mrr": scores["mrr@100"],
+        "recall": scores["recall@100"],
+        "decline": float(declines(similar).mean()),
+        "passage": float(moved["default"].mean()),
+        "start": float(changes(moved)[1].mean()),
+        "lost": -float(changes(moved).loc[:, 2:].mean(axis=1).mean()),
+        "room": room(similar),
+        "documents": len(similar.rows),
+        "passages": len(moved),
+        "left_out": sum(left_out.values()) - sum(recipe.passages.left_out.values()),
+    }
+
+
+def rows_of_spans(
+    recipe: DwellRecipe, seeds: Sequence[int], windows: int, draws: int, t5: str = ""
+) -> pd.DataFrame:
+    """Accuracy on spans in each window of a document, as written and with its segments shuffled in
+    several draws: model, seed, order, window; accuracy; guessed, that of always naming the
+    commonest token; and the same in each row: apart, low, high, the first window minus the last
+    with the bootstrap over documents; documents; left_out.
+    """
+    start = Phase("start", recipe.start)
+    relative = Phase("start", {**recipe.start, "positions": "relative"})
+    phases = {
+        ROTARY: recipe.phase("language model"),
+        RELATIVE: Phase("restore", recipe.restore, relative),
+        UNTRAINED: start,
+    }
+    jobs = [(name, seed) for name in phases for seed in seeds]
+    jobs += [(t5, seeds[0])] if t5 else []
+    tokenizer = load_tokenizer(recipe.start.get("model", "minilm"))
+    rows: list[dict[str, Any]] = []
+    for name, seed in progress(jobs, "probing", unit="models"):
+        if name in phases:
+            folder = train_phase(phases[name], recipe.pairs.documents, recipe.pairs, seed)
+            model = EncoderDecoder.from_pretrained(folder / "model")
+        else:
+            model = EncoderDecoder.from_backbone(name, positions="relative")
+        shuffled = shuffle_segments(recipe.probed * draws, tokenizer, seed=seed)
+        for order, texts in ((WRITTEN, recipe.probed), (SHUFFLED, shuffled)):
+            head = {"model": name, "seed": seed, "order": order}
+            of_model = _accuracies(model, texts, windows, recipe.restore["tokens"], seed)
+            rows += [head | row for row in of_model]
+    return pd.DataFrame(rows)
+
+
+def _accuracies(
+    model: EncoderDecoder, texts: Sequence[str], windows: int, tokens: int, seed: int
+) -> list[dict[str, Any]]:
+    accuracy, guessed, left_out = span_accuracy(model, texts, windows, tokens, seed=seed)
+    apart = mean_interval(accuracy[:, 0] - accuracy[:, -1])
+    of_all = {"apart": apart.estimate, "low": apart.low, "high": apart.high}
+    of_all |= {"documents": len(accuracy), "left_out": sum(left_out.values())}
+    means = zip(accuracy.mean(axis=0), guessed.mean(axis=0), strict=True)
+    return [
+        {"window": window, "accuracy": float(share), "guessed": float(commonest), **of_all}
+        for window, (share, commonest) in enumerate(means, start=1)
+    ]
+
+
+def by_window(rows: pd.DataFrame, column: str, model: str, order: str = SHUFFLED) -> pd.DataFrame:
+    """A number of `rows_of_spans` for each seed (rows) and window (columns)."""
+    some = rows[(rows["model"] == model) & (rows["order"] == order)]
+    return some.pivot_table(index="seed", columns="window", values=column)
+
+
+def first_minus_last(rows: pd.DataFrame, model: str, order: str = SHUFFLED) -> pd.Series[float]:
+    """Accuracy in the first window minus that in the last, of each seed."""
+    accuracy = by_window(rows, "accuracy", model, order)
+    return accuracy[accuracy.columns.min()] - accuracy[accuracy.columns.max()]

@@ -49,7 +49,7 @@ settings
 # The encoder is MiniLM {cite}`wang2020minilm`, whole and frozen. Only an added part, the *reader*,
 # is trained: before the first layer, each token looks once for what resembles it among the context
 # vectors, and a gate, which starts at zero, adds what it finds
-# ({doc}`../encoder/learning_to_read`). The context vectors are means of word embeddings, six for
+# ({doc}`../encoder/context_required`). The context vectors are means of word embeddings, six for
 # each document. Without context the encoder is still MiniLM, so every point gained comes from what
 # was added. How much of it comes from the *corpus*?
 #

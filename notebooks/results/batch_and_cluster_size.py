@@ -73,7 +73,7 @@ settings
 #
 # At `laptop` the contextual encoder has attention `cached`, because its step takes little longer
 # than a bi-encoder's. With the paper's attention, `full`, a step takes about twice as long (chapter
-# on Table 1). At `gpu` and `paper` it is `full`. The chapter on false negatives uses the same sweep.
+# on Table 1). At `gpu` and `paper` it is `full`. The chapter on the filter uses the same sweep.
 
 # %%
 import pandas as pd

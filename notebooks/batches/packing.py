@@ -208,18 +208,17 @@ def fate(within, order, batch):
     cut = cut_clusters(labels[within], made)
     borders = {"batches across a border": np.mean([np.ptp(packages[rows]) > 0 for rows in made])}
     kept = {name: cut[name] for name in ("clusters split", "clusters in a batch", "pairs dropped")}
-    head = {"clusters within": within, "order": ORDERS[order], "batch size": batch}
+    head = {"clusters within": within, "order": ORDERS[order], "batch size": f"{batch:,}"}
     return head | kept | ({} if within == WHOLE else borders) | {"mean cosine": hard(made)}
 
 
 whole = np.zeros(len(sample), np.int64)  # all in one: no clusters
 uncut = [rows for rows in cluster_members(labels[WHOLE]) if len(rows) > 1]
 ends = {"uncut": uncut, "shuffled": pack_batches(whole, fits[WHOLE][0], seed=settings.seed)}
-lines = [
-    {"clusters within": WHOLE, "order": name, "mean cosine": hard(of)} for name, of in ends.items()
-]
-lines += [fate(WHOLE, order, batch) for order in ORDERS for batch in fits[WHOLE]]
+lines = [fate(WHOLE, order, batch) for order in ORDERS for batch in fits[WHOLE]]
 lines += [fate(one, "tsp", batch) for one in (PACKAGES, ACROSS) for batch in fits[one]]
+head = {"clusters within": WHOLE}
+lines += [head | {"order": name, "mean cosine": hard(some)} for name, some in ends.items()]
 plots.table(pd.DataFrame(lines).round(3).astype(object).fillna("–"))
 
 # %% [markdown]

@@ -4,7 +4,7 @@ there, keep here::
     # here: wheels, data and MiniLM, in parts of so many MB
     python benchmarks/gpu/borrowed.py pack .gpu --part 55
     # there
-    python benchmarks/gpu/borrowed.py work .gpu --out OUT --minutes 9 [--chapters table1 filtering]
+    python benchmarks/gpu/borrowed.py work .gpu --out OUT --minutes 9 [--chapters table1 packing]
     # here: the records go to book/records/<profile>/
     python benchmarks/gpu/borrowed.py keep OUT
 

@@ -22,8 +22,9 @@ _PAGE = """<!DOCTYPE html>
 def _write(app, error):
     if error is not None or app.builder.format != "html":
         return
-    moved = yaml.safe_load((Path(app.srcdir) / "book" / "moved.yml").read_text("utf-8")) or {}
-    for old, new in moved.items():
+    listed = Path(app.srcdir) / "book" / "moved.yml"
+    moved = yaml.safe_load(listed.read_text("utf-8")) if listed.is_file() else None
+    for old, new in (moved or {}).items():
         page = Path(app.outdir) / f"{old}.html"
         if not (Path(app.outdir) / f"{new}.html").is_file():
             raise ValueError(f"book/moved.yml leads from {old} to {new}, which is not a page")

@@ -1,11 +1,13 @@
-"""Drawings that explain and measure nothing: the two-stage model, and which token attends to which.
+"""Drawings that explain and measure nothing: the two-stage model, which token attends to which, the
+scores of a batch that a filter masks, and clusters in a row that is cut into batches.
 
-Each draws on axes that `cde_book.plots.figure` has opened: orange is the context, blue the text,
-green what holds both.
+In the model orange is the context, blue the text, green what holds both.
 """
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,9 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from numpy.typing import NDArray
 
 from cde.models.attention import visibility
-from cde_book.plots import COLORS, MUTED, figure
+from cde_book.plots import COLORS, GRID, INK, MUTED, figure
 
-__all__ = ["attention_pairs", "contextual_model", "two_stages"]
+__all__ = ["attention_pairs", "contextual_model", "masked_scores", "row_of_clusters", "two_stages"]
 
 TEXT, CONTEXT, BOTH = COLORS[:3]
 
@@ -66,9 +68,7 @@ def two_stages(axis: Axes) -> None:
     _box(axis, (4.2, 5.3), (3.25, 0.7), "mean over text tokens", TEXT)
     axis.text(3.6, 2.95, "+", ha="center", va="center", fontsize=9)
     axis.set(xlim=(-0.2, 7.7), ylim=(-0.2, 6.2), xticks=[], yticks=[])
-    axis.grid(False)
-    for side in axis.spines.values():
-        side.set_visible(False)
+    _bare(axis)
 
 
 def _box(
@@ -102,3 +102,50 @@ def attention_pairs(axis: Axes, seen: NDArray[np.bool_], context: int) -> None:
     axis.set(xlim=(-0.3, tokens + 0.2), ylim=(tokens + 0.2, -0.3), aspect="equal")
     axis.set_xlabel("may be attended to")
     axis.grid(False)
+
+
+def masked_scores(scores: pd.DataFrame, masked: NDArray[np.bool_]) -> Any:
+    """Draw a batch's scores, a line for each query: its own document, on the diagonal, in a blue
+    frame, and documents that are masked crossed out.
+    """
+    if scores.shape[0] != scores.shape[1] or masked.shape != scores.shape:
+        raise ValueError(f"scores and masked must be squares: {scores.shape} and {masked.shape}")
+    with figure(width=6.4, height=2.9) as (drawing, axis):
+        for (row, column), score in np.ndenumerate(scores.to_numpy(dtype=float)):
+            frame = TEXT if row == column else CONTEXT if masked[row, column] else GRID
+            _box(axis, (column, row), (0.92, 0.84), f"{round(score, 2) + 0.0:.2f}", frame)
+            if masked[row, column]:
+                axis.plot([column, column + 0.92], [row, row + 0.84], color=CONTEXT, marker="")
+        names = ["\n".join(textwrap.wrap(one, 18)) for one in scores.columns]
+        axis.set_xticks(np.arange(len(names)) + 0.46, names, fontsize=7.5)
+        axis.set_yticks(np.arange(len(names)) + 0.42, list(scores.index))
+        axis.set(xlim=(-0.1, len(names)), ylim=(len(names), -0.1))
+        axis.set(xlabel="document", ylabel="query")
+        _bare(axis)
+    return drawing
+
+
+def row_of_clusters(
+    sizes: Mapping[str, int], orders: Mapping[str, Sequence[str]], batch: int
+) -> Any:
+    """Draw clusters laid in a row, a line for each order, and the cuts that make batches of it."""
+    with figure(width=7.2, height=0.7 + 0.5 * len(orders)) as (drawing, axis):
+        for line, order in enumerate(orders.values()):
+            left = 0
+            for name in order:
+                colour = COLORS[list(sizes).index(name) % 6]
+                _box(axis, (left + 0.08, line), (sizes[name] - 0.16, 0.6), name, colour)
+                left += sizes[name]
+            for cut in range(0, left + 1, batch):
+                axis.plot([cut, cut], [line - 0.12, line + 0.72], color=INK, lw=1.4, marker="")
+        axis.set_yticks(np.arange(len(orders)) + 0.3, list(orders))
+        axis.set(xlim=(-0.4, left + 0.4), ylim=(len(orders), -0.2), xlabel="pairs, in a row")
+        _bare(axis)
+    return drawing
+
+
+def _bare(axis: Axes) -> None:
+    axis.grid(False)
+    axis.tick_params(length=0)
+    for side in axis.spines.values():
+        side.set_visible(False)

@@ -51,7 +51,7 @@ def test_steps_and_null_tokens_are_counted_from_the_recipe() -> None:
 
 def test_the_floor_is_held_against_the_weakest_arm() -> None:
     for weakest, enough in ((0.29, True), (0.19, False)):
-        of_recipe("filtering", recipe("laptop"), results(one=0.6, two=weakest), bm25=40.0)
+        of_recipe("false_negatives", recipe("laptop"), results(one=0.6, two=weakest), bm25=40.0)
         assert passed()["above-floor"] == enough
 
 
@@ -71,7 +71,7 @@ def test_bm25_is_scored_out_of_domain_alone() -> None:
 
 
 def test_a_page_shows_the_gates_that_its_claims_name_and_no_others() -> None:
-    shown = of_recipe("filtering", recipe("laptop"), results(one=0.3), bm25=40.0).markup
+    shown = of_recipe("false_negatives", recipe("laptop"), results(one=0.3), bm25=40.0).markup
     assert "half as much as BM25" in shown
     assert "null token" not in shown
     assert set(passed()) == {"enough-updates", "null-trained", "reads-context", "above-floor"}

@@ -67,22 +67,6 @@ class Account:
         correct = sums["negative, removed"] - sums["wrongly"]
         return np.asarray(correct / sums["removed"], dtype=np.float64)
 
-    def summary(self) -> dict[str, float]:
-        """All queries together: what is removed, the recall of each kind, and what else goes."""
-        sums = self.counts.sum()
-        shares = {}
-        for kind in KINDS:
-            recall = self.recall(kind)
-            shares[f"recall, {kind}"] = float(recall.mean()) if len(recall) else float("nan")
-        most = max(int(sums["removed"]), 1)
-        return {
-            "removed": int(sums["removed"]),
-            **shares,
-            "known of removed": sums["known, removed"] / most,
-            "called negative of removed": sums["negative, removed"] / most,
-            "called negatives lost": sums["negative, removed"] / max(int(sums["negative"]), 1),
-        }
-
     def _by_batch(self) -> pd.DataFrame:
         sums = self.counts.groupby("batch").sum()
         return sums[sums["removed"] > 0]

@@ -1,5 +1,5 @@
 """What clusters and batches are like: the objectives of CDE Eqs. 2 and 3, size, tightness, purity,
-difficulty, what the filter removes, and how near the clusters of a tour are.
+difficulty, what the filter removes, and what packing does to clusters.
 
 **Eq. 2**, which clustering is to maximise, is the sum of f(d, q') + f(d', q) over the pairs of a
 batch. `batch_objective` gives its mean over batch-mates, halved: the mean cosine of a query with
@@ -38,7 +38,6 @@ __all__ = [
     "batch_objective",
     "cluster_members",
     "cluster_statistics",
-    "cosines_along",
     "mean_pair_distance",
     "mean_pairwise_cosine",
     "paired_distance",
@@ -219,19 +218,11 @@ def removed_share(
     return share
 
 
-def cosines_along(centroids: Vectors, order: Positions) -> NDArray[np.float64]:
-    """The cosine of each centroid with the one that follows it in an order, `(k − 1,)`."""
-    directions = centroids / np.linalg.norm(centroids, axis=1, keepdims=True)
-    return np.asarray((directions[order[:-1]] * directions[order[1:]]).sum(axis=1))
-
-
 def cut_clusters(labels: Positions, batches: Sequence[Positions]) -> dict[str, float]:
     """What the batches of one epoch did to the clusters that they were packed from.
 
     Returns:
-        batches: how many there are.
         clusters split: the share of clusters whose pairs are in more than one batch.
-        clusters that share a batch: the share that is in a batch with another cluster.
         clusters in a batch: how many clusters a batch holds, on average.
         pairs dropped: the share of pairs that no batch has.
     """
@@ -240,11 +231,8 @@ def cut_clusters(labels: Positions, batches: Sequence[Positions]) -> dict[str, f
     batch_of = _numbers(batches, len(labels))
     there = batch_of >= 0
     together = pd.DataFrame({"cluster": labels[there], "batch": batch_of[there]}).drop_duplicates()
-    shared = together.groupby("batch")["cluster"].transform("count") > 1
     return {
-        "batches": len(batches),
         "clusters split": float((together["cluster"].value_counts() > 1).mean()),
-        "clusters that share a batch": float(shared.groupby(together["cluster"]).any().mean()),
         "clusters in a batch": len(together) / len(batches),
         "pairs dropped": float(1 - there.mean()),
     }

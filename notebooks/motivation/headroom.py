@@ -365,11 +365,10 @@ link = claims.told(
     contradicted="BM25's lead over dense models does not grow with IDF distance",
     otherwise="BM25's lead over dense models shows no clear link with IDF distance",
 )
-of_fig8 = "; ".join(f"{found[TESTED]}, {what}" for what, found in correlations.items())
-of_pairs = "; ".join(f"{part.correlation(WAYS[0])}, {of}" for of, part in parts.items())
+of_pairs = "; ".join(f"{part.correlation(WAYS[0])} for {of}" for of, part in parts.items())
 page.in_numbers(
-    f"""On Fig. 8, {link}: r = {of_fig8}. With BM25 alone, the link of IDF distance with what it
-    loses by the other corpus' IDF is r = {of_pairs}."""
+    f"""On Fig. 8, {link} (r stands above its panels). With BM25 alone, over pairs of corpora, the
+    correlation of IDF distance with what the other's IDF costs is {of_pairs}."""
 )
 
 # %% tags=["hide-cell"]

@@ -131,8 +131,7 @@ from cde_studies.motivation.bm25_lead import (
 key = settings.only("dimensions", "max_tokens", documents=settings.fig8_documents)
 of_packages = page.experiment("idf_divergence-packages", lambda: package_leads(**key), key)
 
-cut = ("documents", "queries")
-sizes = {one: getattr(settings, f"fig8_collection_{one}") for one in cut}
+sizes = {one: getattr(settings, f"fig8_collection_{one}") for one in ("documents", "queries")}
 fig8_names = settings.fig8_collections or []
 of_collections = page.experiment(
     "idf_divergence-collections",
@@ -148,15 +147,18 @@ of_collections = page.experiment(
 
 # %%
 CONTROL = "MiniLM on pydocs packages"
-panels = {"LSA on pydocs packages": (of_packages, "LSA"), CONTROL: (of_packages, "MiniLM")}
+panels = {
+    f"{model} on pydocs packages": (of_packages, of_packages["BM25"] - of_packages[model])
+    for model in ("LSA", "MiniLM")
+}
 if of_collections is not None:
     what = f"MiniLM on {len(of_collections)} real collections against MS MARCO"
-    panels[what] = (of_collections, "MiniLM")
+    panels[what] = (of_collections, of_collections["BM25 − MiniLM"])
 correlations = {what: lead_correlations(*panel) for what, panel in panels.items()}
 TESTED = ("expected", "pearson")
 with plots.figure(1, len(panels), width=7.4, height=2.9, sharey=True) as (drawing, axes):
-    for axis, (what, (some, model)) in zip(axes, panels.items(), strict=True):
-        charts.points(axis, {"": (some["expected"], some["BM25"] - some[model])}, markersize=3.5)
+    for axis, (what, (some, lead)) in zip(axes, panels.items(), strict=True):
+        charts.points(axis, {"": (some["expected"], lead)}, markersize=3.5)
         charts.reference(axis, y=0)
         title = what.removesuffix(" against MS MARCO")
         axis.set_title(f"{title}\nr = {correlations[what][TESTED]}", fontsize=8.5)
@@ -389,9 +391,8 @@ page.answer(
 # gain itself is not measured in the paper. Here, some hundred docstrings each at `laptop`, or a few
 # thousand documents at `hours`, are enough for BM25 and for a mean but not for a covariance, and
 # shrinkage cannot make up for it. The statistics of all other corpora are counted over many more
-# documents than a corpus' own, so they can be better even though they come from other text. A
-# trained encoder may find other ways than these three. With *own* statistics, the searched
-# documents themselves were counted, as in any BM25 index.
+# documents than a corpus' own, so they can be better even though they come from other text. With
+# *own* statistics, the searched documents themselves were counted, as in any BM25 index.
 #
 # ## Run it again
 

@@ -112,9 +112,10 @@ def _scores(systems: Mapping[str, Any], corpus: RetrievalSet) -> dict[str, float
     return {name: cde.evaluate(one, corpus)["ndcg@10"] for name, one in every.items()}
 
 
-def lead_correlations(rows: pd.DataFrame, model: str) -> dict[tuple[str, str], Interval]:
+def lead_correlations(
+    rows: pd.DataFrame, lead: pd.Series[float]
+) -> dict[tuple[str, str], Interval]:
     """The correlation of BM25's lead over a model with each distance, by Pearson and Spearman."""
-    lead = rows["BM25"] - rows[model]
     return {
         (measure, method): correlation_interval(rows[measure], lead, method)
         for measure in get_args(Divergence)

@@ -80,7 +80,9 @@ class Chapter:
                     f"{', '.join(known)}"
                 )
         checked = {name: self.parameters[name].check(value) for name, value in values.items()}
-        _check_collections(checked.get("collections") or [])
+        for name, value in checked.items():
+            if name.endswith("collections"):
+                _check_collections(name, value or [])
         return checked
 
     def settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +102,7 @@ class Chapter:
         return {}
 
 
-def _check_collections(names: Sequence[str]) -> None:
+def _check_collections(parameter: str, names: Sequence[str]) -> None:
     """Refuse collections that are not in `$CDE_DATA/beir`, which a page would leave out."""
     from cde.data import list_sources
 
@@ -112,11 +114,11 @@ def _check_collections(names: Sequence[str]) -> None:
         given = os.environ.get("CDE_DATA")
         state = f"it is {given}, which has none" if given else "it is not set"
         raise ValueError(
-            f"parameter collections: CDE_DATA must name a folder with beir/ in it; {state}"
+            f"parameter {parameter}: CDE_DATA must name a folder with beir/ in it; {state}"
         )
     if strange := set(names) - set(known):
         raise ValueError(
-            f"parameter collections: {unknown(strange, known, 'collection of $CDE_DATA')}"
+            f"parameter {parameter}: {unknown(strange, known, 'collection of $CDE_DATA')}"
         )
 
 

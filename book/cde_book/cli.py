@@ -57,7 +57,7 @@ def add_parsers(commands: Any) -> None:
 
 def _add_run(commands: Any) -> None:
     run = commands.add_parser("run", help="execute one chapter with your own parameters")
-    run.add_argument("chapter", help="the file's stem, such as idf_divergence")
+    run.add_argument("chapter", help="the file's stem, such as headroom")
     run.add_argument(
         "-p", "--parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE")
     )

@@ -158,8 +158,8 @@ def test_collections_that_are_not_at_hand_are_refused_before_anything_runs(
 
 
 def test_an_unknown_chapter_is_answered_with_the_closest() -> None:
-    with pytest.raises(ValueError, match="did you mean idf_divergence"):
-        find_chapter("idf_divergance")
+    with pytest.raises(ValueError, match="did you mean headroom"):
+        find_chapter("headrom")
 
 
 def of(profile: str, **parameters: Any) -> dict[str, Any]:

@@ -77,9 +77,9 @@ def test_equal_verdicts_are_one_badge_and_none_is_forgotten(at_laptop: None) -> 
 def test_claims_of_a_chapter_that_measured_nothing_are_not_tested(
     at_laptop: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mode = RunMode(chapter="notebooks/benchmark/published_checkpoints.py")
+    mode = RunMode(chapter="notebooks/benchmark/mteb_tasks.py")
     monkeypatch.setattr(claims, "this_run", lambda: mode)
-    own = [claim for claim in ledger().values() if claim.chapter == "published_checkpoints"]
+    own = [claim for claim in ledger().values() if claim.chapter == "mteb_tasks"]
     markup = html.unescape(badges())
     assert [" ".join(one.split()) for one in re.findall(r">([^<>]+)</a>", markup)] == [
         f"not tested × {len(own)}" if len(own) > 1 else "not tested"

@@ -175,7 +175,7 @@ def test_own_statistics_and_none_are_bm25_and_minilm(
 
 
 def test_rows_say_what_they_say(small: Headroom) -> None:
-    assert small.names == ["rich", "PIL", "mpmath"] and small.ways == list(WAYS)
+    assert small.names == ["rich", "PIL", "mpmath"]
     assert len(small.rows) == len(WAYS) * 3 * (3 + 3)
     for way in WAYS:
         table = small.table(way)
@@ -183,7 +183,6 @@ def test_rows_say_what_they_say(small: Headroom) -> None:
         assert table.loc["rich", OTHERS] == pytest.approx(np.mean(others))
         gained = small.gains(way, OTHERS)
         assert gained.mean() == pytest.approx(small.gain(way, OTHERS).estimate)
-        assert small.pairs(way)["loss"].mean() == pytest.approx(gained.mean())
         for over in (NONE, GENERAL, OTHERS):
             rows = small.rows[(small.rows["way"] == way) & (small.rows["source"] == over)]
             points = small.gains(way, over).to_numpy() / 100

@@ -2,7 +2,8 @@
 any training.
 
 `part_scores` adds freshly initialised parts to a pretrained model and searches with it;
-`pass_changes` tries one of the published forward passes on texts.
+`pass_changes` tries one of the published forward passes on texts. `checkpoints` are the published
+models, or miniatures of them.
 
 Cost: that of embedding the collection, once for each part.
 """
@@ -19,12 +20,13 @@ from torch import Tensor
 
 from cde.data import RetrievalSet
 from cde.models import BiEncoder, ContextualEncoder
+from cde.models.encoder import load_tokenizer
 from cde.models.stages import through
 from cde_studies.encoder.properties import Tokens, exchanged, largest_change, parameter_count
 from cde_studies.encoder.untrained import on_purpose, untrained_published
 from cde_studies.sweeps import ndcg_by_query
 
-__all__ = ["part_scores", "pass_changes", "published_passes"]
+__all__ = ["checkpoints", "part_scores", "pass_changes", "published_passes"]
 
 
 def part_scores(
@@ -75,6 +77,21 @@ def published_passes(
             yield variant, ContextualEncoder.from_pretrained(folder, **options)
         else:
             yield variant, untrained_published(variant, context_size, seed)
+
+
+def checkpoints(sources: Sequence[str], seed: int = 0) -> Iterator[tuple[str, ContextualEncoder]]:
+    """Published models from folders or repositories, those of the file `hub` also with the forward
+    pass `train`; without any, a small random model of each pass. Each has a name.
+    """
+    for name in sources:
+        model = ContextualEncoder.from_pretrained(name)
+        yield name, model
+        if model.config.variant == "hub":
+            yield f"{name}, train", ContextualEncoder.from_pretrained(name, variant="train")
+    for variant, model in [] if sources else published_passes("", context_size=16, seed=seed):
+        model.config.max_tokens = 64
+        model.set_up(load_tokenizer("minilm"), "eager", None, "float32")
+        yield f"random weights, {variant}", model
 
 
 def pass_changes(

@@ -86,11 +86,6 @@ class Headroom:
         """The corpora, in their order."""
         return list(dict.fromkeys(self.rows["searched"]))
 
-    @property
-    def ways(self) -> list[str]:
-        """The ways to use statistics, in their order."""
-        return list(dict.fromkeys(self.rows["way"]))
-
     def table(self, way: str, column: str = "ndcg") -> pd.DataFrame:
         """A column of the rows: a line for each corpus searched, a column for each source."""
         part = self.rows[self.rows["way"] == way]
@@ -118,15 +113,6 @@ class Headroom:
         """Correlation over pairs of the IDF distance with the loss."""
         distances = self.table(way, "divergence")[self.names]
         return correlation_over_pairs(distances.to_numpy(), self.losses(way).to_numpy(), within)
-
-    def pairs(self, way: str) -> pd.DataFrame:
-        """Each pair of corpora: searched, source, divergence and loss."""
-        part = self.rows[(self.rows["way"] == way) & self.rows["source"].isin(self.names)]
-        part = part[part["source"] != part["searched"]]
-        losses = self.losses(way)
-        lost = [losses.loc[a, b] for a, b in zip(part["searched"], part["source"], strict=True)]
-        columns = ["searched", "source", "divergence"]
-        return part[columns].assign(loss=lost).reset_index(drop=True)
 
     def of_corpora(self) -> pd.DataFrame:
         """Each way and corpus: own NDCG@10 points, and the gains with their 95 % intervals over

@@ -7,7 +7,7 @@ The IDF of a term t in a corpus of N documents, df of which hold it, is ln((N + 
 term that a corpus lacks has ln(N + 1), its largest value.
 
 CDE §10.2 plots an "IDF distance" that reaches 1.2e7 and gives no formula. There are three here, and
-the chapter `idf_divergence` shows how far the paper's claim depends on the choice:
+the chapter `headroom` shows how far the paper's claim depends on the choice:
 
 - `expected` (ours): the mean of `|IDF_test − IDF_train|` over the terms of the test corpus, each
   weighted by how many test documents hold it. It asks how wrong a term weight learned in training

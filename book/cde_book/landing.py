@@ -115,7 +115,7 @@ def opening_pages(
     by_claim = {one.claim.id: one for one in entries}
     for entry in read_list(root / "book" / "questions.yml"):
         asked = [by_claim[name] for name in entry["claims"]]
-        root_of = "" if entry.get("on") == "intro" else "../"  # as the including page sees it
+        root_of = "" if entry.get("page") == "intro" else "../"  # as the including page sees it
         pages[f"questions/{entry['name']}.md"] = render(
             "question.md.j2", entries=asked, root=root_of
         )

@@ -176,7 +176,7 @@ def test_every_question_is_asked_of_claims_that_exist_and_shown_on_a_page() -> N
     pages = "".join(map(_includes, [BOOK / "intro.md", *(BOOK / "parts").glob("*.md")]))
     for entry in read_list(BOOK / "questions.yml"):
         assert entry["claims"] and set(entry["claims"]) <= set(ledger())
-        root_of = "" if entry.get("on") == "intro" else "../"
+        root_of = "" if entry.get("page") == "intro" else "../"
         assert pages.count(f"({root_of}generated/questions/{entry['name']}.md)") == 1
 
 

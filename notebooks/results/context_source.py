@@ -127,8 +127,7 @@ def move_all():
 
 key = settings.only("seeds", "draws", "neighbours", "pictured", of_set=own, documents=count)
 moved = page.experiment("context_moves_embeddings-distances", move_all, key, recipe)
-distances = moved[moved["what"] == "distance"]
-distances = distances.set_index(["attention", "kind", "seed"]).sort_index()
+distances = moved.query("what == 'distance'").set_index(["attention", "kind", "seed"]).sort_index()
 
 
 def share_moved(*cell):
@@ -158,7 +157,7 @@ plots.show(
     "principal axes: the same points, coloured by document and by context. Context of another "
     f"corpus moves a document by {share} % of the distance between two documents and leaves it "
     f"{distances.loc[(FULL, OWN_OTHER), 'kept'].mean():.0%} of its nearest neighbours.",
-    data=points.round(4),
+    data=points.astype({"document": int, "draw": int}).round(4),
     answers="CDE Fig. 15",
     lead=True,
 )
@@ -166,9 +165,8 @@ plots.show(
 # %% [markdown]
 # In the paper, the points of one document lie near each other. So do ours in all real contexts, as
 # they would for any encoder that uses its context little or not at all. Null tokens do move
-# documents, but not because their context says anything: in training a context token was null with
-# a probability of 0.005, so null tokens are hardly trained, and disturb an encoder that has learned
-# to make nothing of documents.
+# documents, but they say nothing about a corpus. In training a context token was null with a
+# probability of 0.005, so null tokens are hardly trained, and whatever they do is an accident.
 #
 # ## How far must documents move for a context to matter?
 #
@@ -242,9 +240,9 @@ plots.show(
 )
 
 # %% [markdown]
-# With null tokens the curve rises up to the full window, as in the paper. But at `laptop` it is
-# nearly flat where a short context is left short. So it rises because there are fewer placeholders,
-# not because there are more documents.
+# With null tokens the curve rises up to the full window, as in the paper. At `laptop` it rises much
+# less where a short context is left short. So most of the rise comes from fewer placeholders, not
+# from more documents.
 #
 # ## From which corpus?
 #

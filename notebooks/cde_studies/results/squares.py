@@ -122,9 +122,9 @@ def search_squares(
     where, rows = {one.name: one.where for one in domains}, []
     for name, context in runs[0]:
         square = {"test": name, "where": where[name], "context": context}
-        square |= _against_own(runs, name, context)
+        tested = _against_own(runs, name, context)
         for seed, run in zip(seeds, runs, strict=True):
-            rows.append({"seed": seed, "ndcg": run[name, context].mean(), **square})
+            rows.append({"seed": seed, "ndcg": run[name, context].mean(), **square, **tested})
     return pd.DataFrame(rows)
 
 

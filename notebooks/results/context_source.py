@@ -273,8 +273,8 @@ def search_forums():
 
 
 search = partial(search_squares, partial(trained, FULL), settings.every_seed)
-domains = [test for test in tests if test.name in (settings.domains or corpora)]
-search_packages = partial(search, domains, settings.documents, settings.queries)
+chosen = [test for test in tests if test.name in (settings.domains or corpora)]
+search_packages = partial(search, chosen, settings.documents, settings.queries)
 key = settings.only("seeds", "domains", "documents", "queries")
 squares = {"packages": page.experiment("context_source-packages", search_packages, key, recipe)}
 paths = {name: f"pairs/stackexchange-{name}" for name in settings.forums}

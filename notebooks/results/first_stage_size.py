@@ -11,8 +11,8 @@
 # tokens that each document gives, with the number of context tokens fixed, and finds that
 # collections prefer different numbers. It gives neither values nor further details.
 #
-# **Our encoder ignores its context.** At `laptop`, context of another corpus moves a document by far
-# less than a hundredth of the distance between two documents ({doc}`context_source`). What the
+# **Our encoder ignores its context.** At `laptop`, context of another corpus moves a document by
+# far less than a hundredth of the distance between two documents ({doc}`context_source`). What the
 # first stage is like then hardly matters for a search. So this page cannot say whether the paper is
 # right; it shows how depth and chance look in the two figures when the context is not used.
 

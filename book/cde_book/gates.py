@@ -2,7 +2,7 @@
 
 `book/gates.yml` has their bounds, `cde_book.claims.gate` enters them. Three follow from the recipe
 and from scores that a chapter has in any case. Whether the encoder reads its context is read from
-the record of the chapter `context_moves_embeddings`, whose encoders are those of the same recipe.
+a record of the chapter `context_source`, whose encoders are those of the same recipe.
 
 Cost: BM25 on each test set, a few seconds.
 """

@@ -76,7 +76,7 @@ settings
 # training text whose corpora differ in their boilerplate.
 #
 # - the *contextual encoder* of {doc}`table1`, trained on clustered batches, on packages of
-#   docstrings that no training saw. It barely uses its context ({doc}`context_moves_embeddings`);
+#   docstrings that no training saw. It barely uses its context ({doc}`context_source`);
 # - a *taught reader*, as in {doc}`taught_to_read` (MiniLM, frozen, with a reader trained on coarse
 #   lessons), on the same packages. At `laptop` it has only MiniLM's lowest two layers, which takes
 #   a third of the time;

@@ -285,7 +285,7 @@ plots.show(drawing, caption, on_all, "CDE §1 and §4.2")
 #
 # All rules were fixed before the first of their runs: those on sources for graded lessons, those on
 # a context apart for coarse ones. A gate comes first: the encoder has to use its context
-# ({doc}`context_moves_embeddings`); for the sources that was measured on packages. The corpus
+# ({doc}`context_source`); for the sources that was measured on packages. The corpus
 # counts as helping if its own context scores half a point higher than another's, and the reader as
 # useful if it scores higher than MiniLM itself. Gains follow word counts if their correlation with
 # BM25's gains over sources is above 0. The ready reader does no harm if the smallest of its gains

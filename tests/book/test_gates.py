@@ -36,14 +36,14 @@ def results(**scores: float) -> Sweep:
 
 
 def test_steps_and_null_tokens_are_counted_from_the_recipe() -> None:
-    of_recipe("context_size", recipe("laptop", steps=999))
+    of_recipe("context_source", recipe("laptop", steps=999))
     assert not passed()["enough-updates"]
     # 1,000 steps of 32 context documents, each null with a probability of 0.005: 160 times
     long = recipe("laptop", steps=1000)
-    of_recipe("context_size", long)
+    of_recipe("context_source", long)
     assert passed()["enough-updates"] and not passed()["null-trained"]
     often = replace(long, base=replace(long.base, model={"sequence_dropout": 0.1}))
-    of_recipe("context_size", often)
+    of_recipe("context_source", often)
     assert passed()["null-trained"]
     of_recipe("batch_and_cluster_size", long, updates=25)
     assert not passed()["enough-updates"]
@@ -60,7 +60,7 @@ def test_the_encoder_s_reading_comes_from_the_record_of_the_same_recipe_alone() 
     assert share is not None and 0 < share < 1
     assert share_moved(recipe("laptop", learning_rate=1e-5), "laptop") is None
     assert share_moved(recipe("laptop"), "paper") is None
-    of_recipe("context_size", recipe("laptop", learning_rate=1e-5))
+    of_recipe("context_source", recipe("laptop", learning_rate=1e-5))
     assert account.gates["laptop", "reads-context"].value is None
     assert not passed()["reads-context"]
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
-from cde_studies.results.movement import movement, nearest
+from cde_studies.results.movement import ALL_REAL, movement, movement_by_kind, nearest
 from cde_studies.results.shortcut import FULL, Shortcut, search_by_depth
 from cde_studies.results.squares import APART, NULL, OTHERS, Squares
 
@@ -175,6 +175,21 @@ def test_every_pair_of_contexts_has_a_row_and_still_documents_find_themselves() 
     assert swapped["itself"] == 0
     with pytest.raises(ValueError, match="two or more of both"):
         movement(one[None], 2)
+
+
+def test_pairs_of_contexts_are_of_the_kind_that_their_corpora_say() -> None:
+    contexts = [("own", 0), ("own", 1), ("a", 0), ("a", 1), ("b", 0), (NULL, 0)]
+    one = unit(np.random.default_rng(3).normal(size=(4, 3)))
+    vectors = np.stack([one] * len(contexts))
+    table = movement_by_kind(vectors, contexts, "own", 1).set_index("kind")
+    assert table["pairs"].to_dict() == {
+        "own, drawn again": 1,
+        "other, drawn again": 1,
+        "own and other": 6,
+        "two others": 2,
+        ALL_REAL: 10,
+        NULL: 5,
+    }
 
 
 def test_the_nearest_are_others_and_as_many_as_asked_for() -> None:

@@ -11,6 +11,7 @@ Cost: two forward passes of a corpus for each source of its context; BM25 takes 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ __all__ = [
     "own_corpus_gains",
     "search_in_every_context",
     "search_with_all",
+    "search_with_sizes",
 ]
 
 
@@ -74,6 +76,29 @@ def search_in_every_context(
                 "bm25": float(judged.ndcg(matrix.scores(weights)).mean()),
             }
         )
+    return pd.DataFrame(rows)
+
+
+def search_with_sizes(
+    model: ContextualEncoder,
+    tests: Sequence[EvaluationSet],
+    windows: Sequence[tuple[int, str]],
+    draws: int,
+) -> pd.DataFrame:
+    """NDCG@10 (0 to 1) of corpora with contexts of so many of their documents, and by what fills
+    the rest of the window (`with_context`): a row for each set, window and draw with `set`, `size`,
+    `fill`, `draw`, `taken` (as many as there are) and `ndcg`.
+    """
+    rows = []
+    for test, (size, fill) in product(tests, windows):
+        documents = test.collection.documents
+        for draw in range(draws if size else 1):
+            encoder = model.with_context(
+                documents if size else None, size=size or None, seed=draw, fill=fill
+            )
+            context = {"set": test.name, "size": size, "fill": fill, "draw": draw}
+            ndcg = evaluate(encoder, test.collection)["ndcg@10"]
+            rows.append({**context, "taken": min(size, len(documents)), "ndcg": ndcg})
     return pd.DataFrame(rows)
 
 

@@ -5,7 +5,7 @@ Cost: a few milliseconds a pair of contexts, for some hundred documents.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,12 +13,29 @@ from numpy.typing import NDArray
 
 from cde.models import ContextualEncoder
 from cde_studies.recipes import EvaluationSet
+from cde_studies.results.squares import NULL
 
-__all__ = ["TIE", "moved_between_corpora", "movement", "nearest"]
+__all__ = [
+    "ALL_REAL",
+    "KINDS",
+    "OWN_OTHER",
+    "TIE",
+    "moved_and_changed",
+    "moved_between_corpora",
+    "movement",
+    "movement_by_kind",
+    "nearest",
+    "on_axes",
+]
 
 Vectors = NDArray[np.float64]
 #: difference of cosines that is none: documents that are cut to the same tokens have one vector
 TIE = 1e-6
+#: kinds of pairs of contexts: two draws from one corpus, two corpora, all of these, null and real
+OWN_AGAIN, OTHER_AGAIN = "own, drawn again", "other, drawn again"
+OWN_OTHER, TWO_OTHERS = "own and other", "two others"
+ALL_REAL = "all real"
+KINDS = (OWN_AGAIN, OTHER_AGAIN, OWN_OTHER, TWO_OTHERS, ALL_REAL, NULL)
 
 
 def nearest(vectors: Vectors, neighbours: int) -> NDArray[np.bool_]:
@@ -72,6 +89,48 @@ def movement(embedded: Vectors, neighbours: int) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def movement_by_kind(
+    embedded: Vectors, contexts: Sequence[tuple[str, int]], own: str, neighbours: int
+) -> pd.DataFrame:
+    """The mean `movement` of each of `KINDS`. A context is a corpus' name and the number of the
+    draw; `own` is the corpus that the documents are of. `common` is a share here.
+    """
+
+    def kind_of(pair: tuple[int, int]) -> str:
+        names = {contexts[place][0] for place in pair}
+        if NULL in names:
+            return NULL
+        if len(names) == 1:
+            return OWN_AGAIN if own in names else OTHER_AGAIN
+        return OWN_OTHER if own in names else TWO_OTHERS
+
+    each = movement(embedded, neighbours)
+    each["kind"] = [
+        kind_of(pair) for pair in zip(each.pop("first"), each.pop("second"), strict=True)
+    ]
+    real = each[each["kind"] != NULL].assign(kind=ALL_REAL)
+    grouped = pd.concat([each, real]).groupby("kind", sort=False)
+    table: pd.DataFrame = grouped.mean().assign(pairs=grouped.size(), what="distance")
+    table["common"] /= table.pop("total")
+    return table.reset_index()
+
+
+def on_axes(embedded: Vectors, contexts: Sequence[tuple[str, int]], pictured: int) -> pd.DataFrame:
+    """Where the first documents lie on the two first principal axes of all documents in all
+    contexts: context, draw, document, x, y. In a first row, x and y are what the axes explain.
+    """
+    flat = embedded.reshape(-1, embedded.shape[-1])
+    centred = flat - flat.mean(axis=0)
+    _, lengths, axes = np.linalg.svd(centred, full_matrices=False)
+    places = (centred @ axes[:2].T).reshape(*embedded.shape[:2], 2)[:, :pictured]
+    explained = lengths**2 / (lengths**2).sum()
+    rows = [{"what": "axes", "x": float(explained[0]), "y": float(explained[1])}]
+    for (name, draw), of_context in zip(contexts, places.tolist(), strict=True):
+        place = {"what": "point", "context": name, "draw": draw}
+        rows += [{**place, "document": at, "x": x, "y": y} for at, (x, y) in enumerate(of_context)]
+    return pd.DataFrame(rows)
+
+
 def moved_between_corpora(
     model: ContextualEncoder, tests: Sequence[EvaluationSet], documents: int = 50
 ) -> float:
@@ -88,3 +147,21 @@ def moved_between_corpora(
         distance = movement(np.stack(embedded).astype(np.float64), 5).iloc[0]
         shares.append(distance["moved"] / distance["between"])
     return float(np.mean(shares))
+
+
+def moved_and_changed(rows_of: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """What context of another corpus does to encoders, a row for each record, arm and kind of sets:
+    how far a run moves documents, least and most, in per cent of the distance between two of them,
+    and by how many points NDCG@10 changes, in size, on average over seeds and sets.
+    """
+    runs, tables = ["arm", "where"], {}
+    for name, rows in rows_of.items():
+        both = rows[rows["context"].isin(["own", "other"])]
+        ndcg = both.pivot_table("ndcg", [*runs, "seed", "set"], "context")
+        changed = (100 * (ndcg["own"] - ndcg["other"]).abs()).groupby(runs).mean()
+        moved = 100 * both.groupby(runs)["moved"].agg(["min", "max"])
+        columns = {"min": "moved at least, per cent", "max": "at most"}
+        tables[name] = moved.rename(columns=columns).assign(**{"changes by, points": changed})
+    kinds = {"in": "made to need it", "out": "judged collections"}
+    table = pd.concat(tables, names=["encoders of", "arm", "sets"]).rename(kinds, level="sets")
+    return table.sort_values("moved at least, per cent").reset_index()

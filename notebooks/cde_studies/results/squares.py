@@ -2,18 +2,30 @@
 
 A domain is also searched in the context of its own documents that are not searched (`APART`), and
 with null tokens (`NULL`).
+
+Cost: a search of each domain in each context, with each model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from cde.data import RetrievalSet
+from cde.intervals import paired_test
+from cde.models import ContextualEncoder
+from cde.progress import progress
+from cde_studies.recipes import EvaluationSet
 from cde_studies.significance import holm
+from cde_studies.sweeps import ndcg_by_query
 
-__all__ = ["APART", "NULL", "OTHERS", "Squares"]
+__all__ = ["APART", "NULL", "OTHERS", "Squares", "search_squares"]
+
+_Scores = dict[tuple[str, str], NDArray[np.float64]]
 
 #: the context of the domain that is searched, without any document that is searched
 APART = "apart"
@@ -86,3 +98,62 @@ class Squares:
             near = self.within_a_point(rows).to_numpy()
             shares[seed] = near[~np.eye(len(near), dtype=bool)].mean()
         return pd.Series(shares)
+
+
+def search_squares(
+    model_of: Callable[[int], ContextualEncoder],
+    seeds: Sequence[int],
+    domains: Sequence[EvaluationSet],
+    documents: int,
+    queries: int,
+) -> pd.DataFrame:
+    """The rows of `Squares`: NDCG@10 of each seed, domain and context, and each square's test
+    against the own context, over queries.
+    """
+    if len(domains) < 2:
+        raise ValueError(f"two domains or more are needed: {[one.name for one in domains]}")
+    sets, unsearched = {}, {}
+    for one in domains:
+        sets[one.name] = one.collection.shrink(documents, queries, 0)
+        searched = set(sets[one.name].documents)
+        unsearched[one.name] = [text for text in one.collection.documents if text not in searched]
+    every = progress(seeds, "training and testing", unit="runs")
+    runs = [_scores(model_of(seed), seed, sets, unsearched) for seed in every]
+    where, rows = {one.name: one.where for one in domains}, []
+    for name, context in runs[0]:
+        square = {"test": name, "where": where[name], "context": context}
+        tested = _against_own(runs, name, context)
+        for seed, run in zip(seeds, runs, strict=True):
+            rows.append({"seed": seed, "ndcg": run[name, context].mean(), **square, **tested})
+    return pd.DataFrame(rows)
+
+
+def _scores(
+    model: ContextualEncoder,
+    seed: int,
+    sets: Mapping[str, RetrievalSet],
+    unsearched: Mapping[str, Sequence[str]],
+) -> _Scores:
+    """NDCG@10 of every query of every domain in every context, with one model."""
+    scores: _Scores = {}
+
+    def search(context: str, texts: Sequence[str] | None, names: Sequence[str]) -> None:
+        encoder = model.with_context(texts, seed=seed)
+        for name in names:
+            scores[name, context] = ndcg_by_query(encoder, sets[name])
+
+    for name, one in sets.items():
+        search(name, one.documents, list(sets))
+    search(NULL, None, list(sets))
+    for name, texts in unsearched.items():
+        if len(texts) >= model.config.context_size:
+            search(APART, texts, [name])
+    return scores
+
+
+def _against_own(runs: Sequence[_Scores], name: str, context: str) -> dict[str, float]:
+    """A square's test against the own context, over queries: means over the seeds are compared."""
+    square, own = (np.mean([run[name, one] for run in runs], axis=0) for one in (context, name))
+    test = paired_test(square, own)
+    ends = {"low": test.difference.low, "high": test.difference.high}
+    return {"difference": test.difference.estimate, **ends, "p": test.p_value}

@@ -23,6 +23,7 @@ profile: Profile = "laptop"
 seed: Seed = 0  # the first seed
 seeds: Count | None = None  # training runs of each arm
 public: Count | None = None  # pairs of public sources, beside docstrings
+pairs: Long | None = None  # of all of these; by default all
 steps: Long | None = None
 batch_size: Several | None = None
 context_size: Count | None = None
@@ -40,11 +41,11 @@ scaled = {
 settings = page.settings(
     globals(),
     laptop={
-        **{"seeds": 1, "public": 0, "steps": 60, "batch_size": 64, "context_size": 16},
-        **{"layers": 1, "validation": 4, "manuals": 12, "documents": 150},
+        **{"seeds": 1, "public": 0, "pairs": 6000, "steps": 60, "batch_size": 64},
+        **{"layers": 1, "context_size": 16, "validation": 4, "manuals": 12, "documents": 150},
     },
     smoke={
-        **{"seeds": 1, "public": 0, "steps": 2, "batch_size": 16, "context_size": 4},
+        **{"seeds": 1, "public": 0, "pairs": 400, "steps": 2, "batch_size": 16, "context_size": 4},
         **{"layers": 1, "validation": 2, "manuals": 3, "documents": 30},
     },
     fresh={"steps": 8},
@@ -104,7 +105,7 @@ def at_the_end(manuals, **given):
 
 # %%
 sizes = settings.only(
-    "seeds", "public", "validation", "documents", "steps", "batch_size", "context_size"
+    "seeds", "public", "pairs", "validation", "documents", "steps", "batch_size", "context_size"
 )
 given = {name: value for name, value in sizes.items() if name != "seed"}
 given |= {

@@ -79,12 +79,13 @@ if long_run and not is_available("pairs/*"):
     raise ValueError("long_run needs $CDE_DATA with pairs/")
 
 
-def runs_of(arms, seeds, public, validation, documents, **changes):
+def runs_of(arms, seeds, public, validation, documents, pairs=None, **changes):
     """Every arm with every seed, trained or read from the store."""
-    pairs = day.training_pairs("far", public)
+    some = day.training_pairs("far", public)
+    some = some if pairs is None else some.sample(pairs, settings.seed)
     tests = day.panel("validation", validation, documents, documents // 3)
     every = [(arm, settings.seed + n) for arm in arms for n in range(seeds)]
-    return {(arm, one): day.train(arm, one, pairs, tests, **changes) for arm, one in every}
+    return {(arm, one): day.train(arm, one, some, tests, **changes) for arm, one in every}
 
 
 def at_the_end(manuals, **given):

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from cde.validation import Positions, Vectors
 
@@ -26,8 +27,9 @@ def weights_of_negatives(
     temperatures: Sequence[float],
 ) -> pd.DataFrame:
     """A row for each batch and temperature: `easy`, the share of negatives that score below their
-    query's own document; `of_easy`, the share of the negatives' weight that these have; `all`, the
-    weight of all negatives, of which the own document has the rest. Means over queries.
+    query's own document; `of_easy`, the share that these have of the batch's weight of negatives;
+    `of_easy_by_query`, the mean over queries of the same share; `all`, the mean over queries of the
+    weight of negatives, of which the own document has the rest.
     """
     rows = []
     for number, batch in enumerate(batches):
@@ -38,26 +40,30 @@ def weights_of_negatives(
         for temperature in temperatures:
             logits = cosines / temperature
             odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-            others = (odds * negatives).sum(axis=1)
+            weights = odds / odds.sum(axis=1, keepdims=True)
+            others, of_easy = (weights * negatives).sum(axis=1), (weights * below).sum(axis=1)
             rows.append(
                 {
                     "batch": number,
                     "temperature": temperature,
                     "easy": below.sum() / negatives.sum(),
-                    "of_easy": float(((odds * below).sum(axis=1) / others).mean()),
-                    "all": float((others / odds.sum(axis=1)).mean()),
+                    "of_easy": float(of_easy.sum() / others.sum()),
+                    "of_easy_by_query": float((of_easy / others).mean()),
+                    "all": float(others.mean()),
                 }
             )
     return pd.DataFrame(rows)
 
 
-def stated_loss(scores: Vectors) -> np.ndarray:
+def stated_loss(scores: Vectors) -> NDArray[np.float64]:
     """Eq. 1 of the clustering paper, for each query; its own document is on the diagonal."""
-    odds = np.exp(np.asarray(scores, np.float64))
-    return -np.log(np.diagonal(odds) / odds.sum(axis=1))
+    odds: NDArray[np.float64] = np.exp(np.asarray(scores, np.float64))
+    found: NDArray[np.float64] = -np.log(np.diagonal(odds) / odds.sum(axis=1))
+    return found
 
 
-def printed_loss(scores: Vectors) -> np.ndarray:
+def printed_loss(scores: Vectors) -> NDArray[np.float64]:
     """Eq. 2 as it is printed: the score of the own document is within the logarithm."""
     every = np.asarray(scores, np.float64)
-    return np.log(np.exp(every).sum(axis=1) - np.diagonal(every))
+    found: NDArray[np.float64] = np.log(np.exp(every).sum(axis=1) - np.diagonal(every))
+    return found

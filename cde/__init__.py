@@ -37,7 +37,6 @@ if TYPE_CHECKING:  # under their own names, or type checkers take them for priva
     from cde.retrieval import search as search
     from cde.surrogate import Surrogate as Surrogate
     from cde.training import TrainConfig as TrainConfig
-    from cde.training.pretrained_reader import pretrained_reader as pretrained_reader
     from cde.training.runs import train as train
 
 __version__ = "0.1.0"
@@ -52,7 +51,6 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "batching.sentence_trainer": ["clustered_batches", "contextual_batches", "filtered_loss"],
         "corpus": ["Index"],
         "data": ["Pairs", "RetrievalSet", "list_sources", "load_pairs", "load_retrieval"],
-        "training.pretrained_reader": ["pretrained_reader"],
         "training.runs": ["train"],
         "lexical": ["BM25"],
         "models": ["BiEncoder", "ContextualEncoder", "CorpusEncoder"],

@@ -138,8 +138,8 @@ def warn_untrained(model: Any) -> None:
         "this encoder comes from a plain transformer, which was never trained to have context "
         "before its text: until it is trained it finds much less than that transformer. Train it "
         "(cde.train(cde.TrainConfig(…)).model()), load a trained one "
-        "(cde.ContextualEncoder.from_pretrained, cde.pretrained_reader()), or take "
-        "attention='gated', which is the plain transformer until it is trained"
+        "(cde.ContextualEncoder.from_pretrained), or take attention='gated', which is the plain "
+        "transformer until it is trained"
     )
     warnings.warn(message, UserWarning, stacklevel=3)
 

@@ -1,4 +1,4 @@
-"""What `cde.pretrained_reader()` gains and loses on collections: the experiments of its model card.
+"""What a reader that is trained once gains and loses on collections.
 
 Cost: two forward passes of each collection for a context, and one without; the reader is trained
 once, in minutes.
@@ -16,8 +16,9 @@ import pandas as pd
 import cde
 from cde.data import Pairs, RetrievalSet
 from cde.intervals import Interval
-from cde.training import TrainConfig, pretrained_reader
+from cde.training import TrainConfig
 from cde_studies.recipes import EvaluationSet
+from cde_studies.results import pretrained_reader
 from cde_studies.results.context_sources import of_pairs
 from cde_studies.sweeps import score_in_contexts
 

@@ -1,5 +1,4 @@
-"""MiniLM with a reader of the corpus, trained once on docstrings and kept: an encoder that reads
-its context out of the box, offline.
+"""MiniLM with a reader of the corpus, trained once on docstrings and kept.
 
 MiniLM is frozen, and a gated reader (`cde.models.stages`) is trained, some minutes on two cores:
 batches of one package, context drawn from the batch. Without context the encoder is MiniLM, to the
@@ -8,7 +7,7 @@ bit. The store of runs keeps the reader's weights alone.
 Against harm on text unlike docstrings, training is short, and what the reader adds is multiplied by
 `GATE` afterwards, which was chosen on validation text before any test collection was searched. That
 does not rule out a harm of 0.3 points on every collection (the chapter `taught_to_read`), so the
-reader is offered under its name, and is not a default.
+library does not offer it.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from cde.training import TrainConfig, Trainer
 from cde.training.runs import run_key, stored
 from cde.training.trainer import build_model
 
-__all__ = ["pretrained_reader"]
+__all__ = ["GATE", "GATES", "reader_config", "reading_pairs", "train_reader", "with_trained_reader"]
 
 #: what the reader adds is multiplied by this after training
 GATE = 0.25
@@ -130,37 +129,3 @@ def with_trained_reader(
     with torch.no_grad():
         reader.get_parameter("gate").mul_(gate)
     return model
-
-
-def pretrained_reader(
-    gate: float = GATE,
-    *,
-    max_tokens: int = _MAX_TOKENS,
-    device: str | None = None,
-    precision: Precision = "auto",
-) -> ContextualEncoder:
-    """MiniLM that reads its corpus, ready to be bound to one with `with_context`.
-
-    The first call trains the reader, in some minutes on two cores; later ones read it back.
-    The book's chapter `taught_to_read` has its model card: data, licence, what it gains and loses
-    on each collection, and whether it does harm.
-
-    Args:
-        gate: multiplies what the reader adds to each token: 0 is MiniLM, 1 what training gave.
-        max_tokens: texts are cut to so many tokens, as MiniLM's are.
-        device: device to run on; by default CUDA where there is one.
-        precision: precision of embedding.
-
-    Example:
-        >>> pretrained_reader(gate=2)
-        Traceback (most recent call last):
-        ValueError: gate must be from 0 (MiniLM) to 1 (the reader as trained); it is 2
-    """
-    return with_trained_reader(
-        reader_config(),
-        reading_pairs(),
-        gate,
-        max_tokens=max_tokens,
-        device=device,
-        precision=precision,
-    )

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 import cde
 from cde.data.pydocs import HELD_OUT
-from cde.training import pretrained_reader as module
+from cde_studies.results import pretrained_reader as module
 from cde_studies.results.frozen_encoder import with_reader
 
 TEXTS = ["a red boat", "green trees by the water", "the shortest path between two nodes"]
@@ -19,15 +19,13 @@ TEXTS = ["a red boat", "green trees by the water", "the shortest path between tw
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The recipe of `smoke` in the place of the laptop's, in a store of its own."""
-    config, pairs = module.reader_config("smoke"), cde.load_pairs("pydocs/rich")
+    """A store of its own."""
     monkeypatch.setenv("CDE_CACHE", str(tmp_path))
-    monkeypatch.setattr(module, "reader_config", lambda: config)
-    monkeypatch.setattr(module, "reading_pairs", lambda: pairs)
 
 
 def vectors(gate: float, context: list[str] | None) -> np.ndarray:
-    model = cde.pretrained_reader(gate, device="cpu", precision="float32")
+    config, pairs = module.reader_config("smoke"), cde.load_pairs("pydocs/rich")
+    model = module.with_trained_reader(config, pairs, gate, device="cpu", precision="float32")
     return model.with_context(context, seed=0).encode_documents(TEXTS)
 
 
@@ -70,4 +68,4 @@ def test_a_config_that_trains_all_is_refused() -> None:
     with pytest.raises(ValueError, match="trains='reader'"):
         module.train_reader(config, cde.load_pairs("pydocs/rich"))
     with pytest.raises(ValueError, match="from 0 .MiniLM. to 1"):
-        cde.pretrained_reader(-0.5)
+        vectors(-0.5, None)

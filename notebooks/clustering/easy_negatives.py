@@ -176,10 +176,9 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 page.answer(
-    f"""{idle.estimate:.0%} of the negatives' weight is on easy ones in shuffled batches at
-    τ = 0.02, and {shares[CLUSTERS][0.02].estimate:.0%} in clusters. All negatives of a shuffled
-    batch together weigh {weights[SHUFFLED][0.02].estimate:.2f}, in clusters
-    {weights[CLUSTERS][0.02].estimate:.2f}."""
+    f"""Little: in shuffled batches easy negatives, {easy[SHUFFLED]:.0%} of all, have
+    {idle.estimate:.0%} of the weight. Clusters raise the weight of all negatives from
+    {weights[SHUFFLED][0.02].estimate:.2f} to {weights[CLUSTERS][0.02].estimate:.2f}."""
 )
 
 # %% [markdown]

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 
 import cde
 from cde.data import RetrievalSet, manuals
-from cde_studies.results.day import panel, scores_on_the_way, training_pairs
+from cde.training.loss import contrastive_loss
+from cde_studies.results.day import panel, scores_on_the_way, tempered_loss, training_pairs
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +54,18 @@ def test_far_training_has_no_manuals_and_near_training_has_them_too(
     far, near = (training_pairs(kind, None, least=2) for kind in ("far", "near"))
     assert set(far.domains) == {"web", "numpy"}
     assert set(near.domains) == {"web", "numpy", "aws/a"}  # one of aws/b's is too few
+
+
+def test_a_loss_with_directions_is_the_plain_one_where_no_direction_stands_out() -> None:
+    generator = torch.Generator().manual_seed(0)
+    axes = torch.eye(16)
+    documents = torch.cat([axes, -axes])  # as much variance in every direction
+    queries = documents + 0.3 * torch.randn(32, 16, generator=generator)
+    rest = {"masked": torch.zeros(32, 32, dtype=torch.bool), "symmetric": False, "hardness": 0.0}
+    turn = torch.linalg.qr(torch.randn(16, 16, generator=generator)).Q
+    plain = contrastive_loss(queries, documents, 0.1).loss
+    torch.testing.assert_close(tempered_loss(queries, documents, 0.1, **rest).loss, plain)
+    skewed = torch.randn(32, 16, generator=generator) * torch.linspace(0.2, 2, 16)
+    one = tempered_loss(queries, skewed, 0.1, **rest).loss
+    torch.testing.assert_close(tempered_loss(queries @ turn, skewed @ turn, 0.1, **rest).loss, one)
+    assert abs(one - contrastive_loss(queries, skewed, 0.1).loss) > 1e-3

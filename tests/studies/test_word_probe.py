@@ -1,0 +1,48 @@
+"""A probe reads what vectors tell: all of it from bags of words, nothing from one vector for all."""
+
+import numpy as np
+import pytest
+
+from cde.data import RetrievalSet
+from cde_studies.motivation.word_probe import probe_words
+
+WORDS = [f"{first}{second}" for first in "abcdef" for second in "uvwxyz"]
+
+
+def texts(seed: int, count: int) -> list[str]:
+    """Texts of words whose shares differ by seed."""
+    generator = np.random.default_rng(seed)
+    shares = generator.uniform(0.02, 0.19, len(WORDS))
+    return [" ".join(np.array(WORDS)[generator.random(len(WORDS)) < shares]) for _ in range(count)]
+
+
+class Bag:
+    """Which of the words a text has, or always the same."""
+
+    def __init__(self, tells: bool) -> None:
+        self.tells = tells
+
+    def encode_documents(self, some: list[str]) -> np.ndarray:
+        rows = [[word in text.split() for word in WORDS] if self.tells else [1] for text in some]
+        return np.asarray(rows, np.float32)
+
+
+@pytest.fixture
+def corpus() -> RetrievalSet:
+    documents = texts(1, 200)
+    return RetrievalSet([str(n) for n in range(200)], documents, ["q"], ["x"], {"q": {"0": 1}})
+
+
+def test_bags_of_words_tell_all(corpus: RetrievalSet) -> None:
+    row = probe_words(Bag(True), texts(0, 400), [corpus], samples=(200,), ridge=1e-3).iloc[0]
+    assert row["area"] > 0.999
+    assert row["read"] == pytest.approx(1, abs=0.01) == row["counted"]
+    assert row["training"] < 0.5
+
+
+def test_one_vector_for_all_tells_the_training_text_s_frequencies_alone(
+    corpus: RetrievalSet,
+) -> None:
+    row = probe_words(Bag(False), texts(0, 400), [corpus], samples=(8,)).iloc[0]
+    assert row["area"] == pytest.approx(0.5)
+    assert row["read"] == pytest.approx(row["training"], abs=1e-3)

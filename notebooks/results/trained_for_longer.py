@@ -64,10 +64,10 @@ settings
 # context.
 #
 # Tests are manuals of web services that no training pair came from: a kind of text that training
-# did not have, with queries that need the corpus' own statistics ({doc}`../motivation/headroom`). That is where
-# the paper expects most. Context documents of the *right corpus* come from the manual that is
-# searched, those of the *wrong corpus* from another manual. *Null* is the token that stands for no
-# context.
+# did not have, with queries that need the corpus' own statistics
+# ({doc}`../motivation/headroom`). That is where the paper expects most. Context documents of the
+# *right corpus* come from the manual that is searched, those of the *wrong corpus* from another
+# manual. *Null* is the token that stands for no context.
 
 # %%
 from cde.data import is_available
@@ -172,8 +172,8 @@ plots.table(mean.reset_index().round(4))
 # ## On manuals that played no part
 #
 # Each at its last step, on test manuals of which no two are of one family. *Directions* are those
-# of {doc}`../motivation/training_free`: vectors multiplied by $W = C^{-1/4}$ of a corpus' documents, which needs
-# no training.
+# of {doc}`../motivation/training_free`: vectors multiplied by $W = C^{-1/4}$ of a corpus'
+# documents, which needs no training.
 
 # %%
 from cde_studies.intervals import table_interval

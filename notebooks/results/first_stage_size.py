@@ -226,8 +226,8 @@ plots.table(pd.DataFrame(gains).T.rename_axis("deeper"))
 # takes the mean of each. An arm *k × d* has *d* context documents of *k* vectors each, in training
 # and in the test, and the same number of vectors as all others. Documents are cut at the same
 # length in all arms, so an arm with many vectors per document reads less text. Attention is
-# `cached` (see {doc}`../encoder/architecture`), which is cheaper than `full`: context tokens see each other
-# but not the text that is embedded.
+# `cached` (see {doc}`../encoder/architecture`), which is cheaper than `full`: context tokens see
+# each other but not the text that is embedded.
 
 # %%
 TOTAL = recipe.base.context_size

@@ -5,14 +5,13 @@
 #
 # This page answers **CDE Table 1, §6** {cite}`morris2024contextual`: bi-encoder and contextual
 # encoder, each on shuffled and on clustered batches. The paper's NDCG@10 rises from 59.9 to 63.1
-# with both changes, while the training task gets harder. Its table lacks two controls. The first is
-# for the contextual encoder's additional parameters, so here that encoder is also scored in the
-# context of another corpus, and with null tokens in place of a context. The second is for sources:
-# a cluster lies within a source, so grouping by source alone might help as much. {doc}`controls`
-# separates the two.
+# with both changes, while the training task gets harder. Its table has no control for the
+# contextual encoder's additional parameters, so here that encoder is also scored in the context of
+# another corpus, and with null tokens in place of a context. A cluster also lies within a source,
+# and grouping by source alone might help as much: {doc}`controls` separates the two.
 
 # %%
-from cde_book import charts, claims, page, plots
+from cde_book import charts, claims, gates, page, plots
 from cde_book.parameters import Count, Layers, Long, Profile, Rate, Seed, Several
 
 page.claims_under_test("table1")
@@ -34,7 +33,7 @@ layers: Layers | None = None  # of the start's transformer, in either stage
 learning_rate: Rate | None = None
 timing_pairs: Count | None = None  # a step, where short and long sequences are timed
 rounds: Count | None = None  # of that
-long_runs: bool = False  # train for hours on $CDE_DATA, for the section on longer runs
+long_runs: bool = False  # train for hours on $CDE_DATA
 
 # %%
 from cde_studies import recipes
@@ -69,6 +68,7 @@ ENCODERS = {
 }
 BATCHES = {SHUFFLED: {"batches": "random"}, CLUSTERED: {"batches": "cluster"}}
 ARMS = {f"{one}; {kind}": ENCODERS[one] | BATCHES[kind] for one in ENCODERS for kind in BATCHES}
+REFERENCE, SINGLE, BOTH = f"{BI}; {SHUFFLED}", f"{BI}; {CLUSTERED}", f"{FULL}; {CLUSTERED}"
 # the paper's Table 1, NDCG@10 times 100
 PAPER = dict(zip(list(ARMS)[:4], (59.9, 61.7, 62.4, 63.1), strict=True))
 recipe.base
@@ -94,89 +94,17 @@ rows = page.experiment("table1-arms", lambda: train(recipe, all_runs), key, reci
 results = Sweep(rows)
 
 # %% [markdown]
-# ## The table
-#
-# Which of the six arms scores highest? NDCG@10 times 100, means over the sets and then over the
-# seeds. *Other* and *null* are contextual models tested with the context of another corpus, and
-# with null tokens only. Loss (nats) and accuracy (per cent of the queries) are those of the last
-# tenth of the steps, on the batches of that arm.
-
-
-# %%
-def line(arm):
-    """A line of the table."""
-    return {
-        "loss": page.mean_and_spread(results.of_run("loss", arm=arm)),
-        "accuracy": page.mean_and_spread(100 * results.of_run("accuracy", arm=arm)),
-        "out of domain": results.shown(arm=arm),
-        "other": results.shown(arm=arm, context="other"),
-        "null": results.shown(arm=arm, context="null"),
-        "in domain": results.shown(arm=arm, where="in"),
-    }
-
-
-table = pd.DataFrame({arm: line(arm) for arm in ARMS}).T.rename_axis("arm")
-table["paper"] = [f"{PAPER[arm]:.1f}" if arm in PAPER else "" for arm in ARMS]
-plots.table(table if results.has("in") else table.drop(columns="in domain"))
-
-# %%
-SHOWN = {"own context (or none: bi-encoder)": None, "other corpus": "other", "null": "null"}
-with plots.figure(width=7.0, height=3.4) as (drawing, axis):
-    dots = {arm: {one: results.score(SHOWN[one], arm=arm) for one in SHOWN} for arm in ARMS}
-    charts.seed_dots(axis, dots, "NDCG@10 out of domain, times 100; a point for each seed")
-
-# %%
-means = {arm: results.score(arm=arm).mean() for arm in ARMS}
-plots.show(
-    drawing,
-    caption="NDCG@10 on corpora that training never saw, by encoder, batches and context.",
-    data=results.mean_by_run(),
-    answers="CDE Table 1",
-)
-
-# %% [markdown]
-# ## What the context gives
-#
-# The same trained models, tested with the context of the searched corpus (*own*), minus the same
-# with another corpus' context or with null tokens: differences within each seed, exploratory. If
-# the first is zero, whatever the contextual encoder gains is not knowledge of the corpus.
-
-
-# %%
-def gain(arm, over=None, context=None, where="out"):
-    """Points that an arm has more than another, or than itself in another context, by seed."""
-    return results.gain({"arm": arm}, {"arm": over or arm, "context": context}, where=where)
-
-
-twins = {f"{one}; {kind}": f"{BI}; {kind}" for one in (FULL, CACHED) for kind in BATCHES}
-contextual = {
-    arm: {
-        "own minus other": page.mean_and_interval(gain(arm, context="other")),
-        "own minus null": page.mean_and_interval(gain(arm, context="null")),
-        "own minus the bi-encoder": page.mean_and_interval(gain(arm, twin)),
-    }
-    for arm, twin in twins.items()
-}
-plots.table(pd.DataFrame(contextual).T.rename_axis("arm"))
-
-# %% [markdown]
-# ## Longer runs
-#
-# The same arms with more time or a GPU, as far as such records exist. `hours` is a recipe for an
-# hour or two on two cores: 100,000 pairs from many public sources, each seen once, tested on
-# collections that people judged (NDCG@10 times 100, mean over them). The bi-encoders are those of
-# {doc}`controls`, which trains them by the same recipe with the same seeds. `cde run
-# table1 --record hours/table1-arms -p long_runs true -p seed 10 -p seeds 1`, with $CDE_DATA, trains
-# the contextual encoder, which takes four times as long.
+# The profile `hours` is a recipe for an hour or two on two cores: 100,000 pairs from many public
+# sources, each seen once, tested on collections that people judged. Its bi-encoders are those of
+# {doc}`controls`, with the same recipe and seeds. `cde run table1 --record hours/table1-arms
+# -p long_runs true -p seed 10 -p seeds 1`, with $CDE_DATA, trains the contextual encoder, which
+# takes four times as long.
 
 # %%
 from cde.data import is_available
-from cde_book.differences import difference_table
 from cde_book.page import show_source
 from cde_book.records import records_at_other_profiles
-from cde_studies.intervals import table_interval
 
-REFERENCE, SINGLE, BOTH = f"{BI}; {SHUFFLED}", f"{BI}; {CLUSTERED}", f"{FULL}; {CLUSTERED}"
 OF_CONTROLS = {"shuffled": REFERENCE, "neighbours": SINGLE}  # what {doc}`controls` calls them
 if long_runs and not is_available("pairs/*"):
     raise ValueError("long_runs needs $CDE_DATA with pairs/ and beir/")
@@ -193,15 +121,10 @@ longer = {}
 for other, tables in parts.items():
     both = pd.concat(tables, ignore_index=True).replace({"arm": OF_CONTROLS})
     longer[other] = Sweep(both[both["arm"].isin(list(ARMS))])
+sweeps = {**longer, profile: results}
 
-# %% [markdown]
-# BM25 on the same sets. Encoders that score less than half of it are too weak for a comparison to
-# mean anything.
 
 # %%
-from cde_book import gates
-
-
 def score_bm25(some_recipe, of_profile):
     """NDCG@10 of BM25 on the sets out of domain, in points."""
 
@@ -212,111 +135,110 @@ def score_bm25(some_recipe, of_profile):
     return page.experiment("table1-floor", compute, {}, some_recipe, profile=of_profile)
 
 
-# %%
 floor = {profile: score_bm25(recipe, profile)}
 if long_runs:
     floor["hours"] = score_bm25(hours, "hours")
 for other, record in records_at_other_profiles("table1-floor", profile).items():
     floor[other] = record.rows
-plots.table(pd.Series({one: rows["bm25"].mean() for one, rows in floor.items()}).to_frame("BM25"))
+floor = {of: rows["bm25"].mean() for of, rows in floor.items()}
+
+# %% [markdown]
+# ## The table
+#
+# Which arm scores highest? NDCG@10 times 100, means over the sets and then over the seeds. *Other*
+# and *null* are contextual models tested with the context of another corpus, and with null tokens
+# only. Loss (nats) and accuracy (per cent of the queries) are those of the last tenth of the steps,
+# on the batches of that arm. Encoders that score less than half of BM25 are too weak to compare.
 
 
 # %%
-def long_line(other, arm):
-    """One arm of longer runs, in every context that it was tested in."""
-    runs = longer[other]
-    rows = runs.rows.query("where == 'out' and arm == @arm")
+def line(of, arm):
+    """A line of the table."""
+    runs = sweeps[of]
     return {
-        "profile": other,
+        "profile": of,
         "arm": arm,
-        "seeds": rows["seed"].nunique(),
-        "sets": rows["set"].nunique(),
+        "seeds": str(runs.of(arm=arm)["seed"].nunique()),
         "loss": page.mean_and_spread(runs.of_run("loss", arm=arm)),
-        "accuracy": page.mean_and_spread(100 * runs.of_run("accuracy", arm=arm), 1),
-        **{one: runs.shown(1, arm=arm, context=one) for one in ("none", "null", "other", "own")},
+        "accuracy": page.mean_and_spread(100 * runs.of_run("accuracy", arm=arm)),
+        "out of domain": runs.shown(arm=arm),
+        "other": runs.shown(arm=arm, context="other"),
+        "null": runs.shown(arm=arm, context="null"),
+        "in domain": runs.shown(arm=arm, where="in"),
+        "the paper": f"{PAPER[arm]:.1f}" if arm in PAPER else "",
     }
 
 
-lines = [long_line(one, arm) for one in longer for arm in longer[one].rows["arm"].unique()]
-plots.table(pd.DataFrame(lines)) if lines else "There are none yet."
+lines = [line(of, arm) for of in sweeps for arm in ARMS if arm in set(sweeps[of].rows["arm"])]
+lines += [
+    {"profile": of, "arm": "BM25", "out of domain": f"{bm25:.2f}"} for of, bm25 in floor.items()
+]
+plots.table(pd.DataFrame(lines).fillna(""))
 
 # %% [markdown]
-# Differences between runs with the same seed. Intervals are for other seeds and other collections
-# at once (for collections alone where one seed was trained). The last table has each of those
-# collections, with means over seeds.
+# ## The gains, here and in the paper
+#
+# What does each change gain? Diamonds are the differences in the paper's table. Differences are
+# between runs with the same seed; intervals are for other seeds and other sets at once (for sets
+# alone where one seed was trained). The last lines are a control that the paper's table lacks: if
+# the encoder's own corpus gives it no more than another one, whatever it gains is not knowledge of
+# the corpus.
 
 # %%
-BATCHES_GAIN = "clustered minus shuffled batches, bi-encoder"
-DIFFERENCES = {
-    BATCHES_GAIN: ({"arm": SINGLE}, {"arm": REFERENCE}),
-    "contextual minus bi-encoder, clustered batches": ({"arm": BOTH}, {"arm": SINGLE}),
-    "own context minus another corpus'": ({"arm": BOTH}, {"arm": BOTH, "context": "other"}),
-    "own context minus null tokens": ({"arm": BOTH}, {"arm": BOTH, "context": "null"}),
+from cde_studies.intervals import table_interval
+
+ON_CLUSTERED = "contextual encoder on clustered batches"
+GAINS = {
+    "clustered batches": (SINGLE, REFERENCE),
+    "contextual encoder": (f"{FULL}; {SHUFFLED}", REFERENCE),
+    ON_CLUSTERED: (BOTH, SINGLE),
+    "both": (BOTH, REFERENCE),
+    "own context, not another's": (BOTH, BOTH, "other"),
 }
 
 
-def long_gain(other, what):
-    """A difference of longer runs in points, by seed and set."""
-    return longer[other].gain(*DIFFERENCES[what], by=["seed", "set"]).dropna()
+def gain(of, arm, over, context=None, where="out"):
+    """Points that an arm has more than another, or than itself in another context, by seed, set."""
+    pair = {"arm": arm}, {"arm": over, "context": context}
+    return sweeps[of].gain(*pair, by=["seed", "set"], where=where).dropna()
 
 
-def long_interval(other, what):
-    """Its interval; None without runs of both sides."""
-    return table_interval(long_gain(other, what))
+gains = {(what, of): gain(of, *arms) for what, arms in GAINS.items() for of in sweeps}
+every_gain = {key: table_interval(points) for key, points in gains.items()}
+every_gain = {key: found for key, found in every_gain.items() if found}
+papers = {
+    what: PAPER[arm] - PAPER[over] for what, (arm, over, *other) in GAINS.items() if not other
+}
+with plots.figure(width=7.2, height=1.3 + 0.3 * len(every_gain)) as (drawing, axis):
+    lines = {f"{what}, {of}": found for (what, of), found in every_gain.items()}
+    marks = {f"{what}, {of}": papers[what] for what, of in every_gain if what in papers}
+    charts.forest(axis, lines, "points of NDCG@10 out of domain", bound=0, marks=marks)
 
-
-lines = difference_table(longer, DIFFERENCES, where="out")
-plots.table(lines) if len(lines) else None
-
-# %%
-if longer:
-    judged = pd.concat(runs.of(where="out").assign(profile=one) for one, runs in longer.items())
-    by_set = 100 * judged.pivot_table("ndcg", ["profile", "set"], "arm", sort=False)
-    by_set = by_set[[arm for arm in ARMS if arm in by_set]]
-    display(plots.table(by_set.map("{:.1f}".format).replace("nan", "")))
+# %% tags=["hide-input"]
+plots.show(
+    drawing,
+    caption="Gains from clustered batches and from a contextual encoder, and from its own corpus "
+    "as context instead of another.",
+    data=charts.interval_table(every_gain, ["gain", "profile"], "points").assign(
+        paper=[papers.get(what) for what, _ in every_gain]
+    ),
+    answers="CDE Table 1",
+    lead=True,
+)
 
 # %% [markdown]
 # ### Where the spread comes from
 #
-# Each seed was tested on each collection, so the spread of a difference has three parts: how seeds
-# differ on all collections, how collections differ with all seeds, and the rest, which comes from
-# the sample of queries and from how well a seed suits a collection
-# (`cde_studies.intervals.spread`). The parts are standard deviations, in points. The interval in
-# the last column is for other seeds and other collections at once.
+# The spread of clustered minus shuffled batches has three parts: how seeds differ on all
+# collections, how collections differ with all seeds, and the rest, from the sample of queries and
+# from how well a seed suits a collection (`cde_studies.intervals.spread`; standard deviations, in
+# points). The second table has further sources at this profile, each with the rest in it: other
+# queries of the same collection, another arithmetic, another seed, another collection. Arithmetic
+# compares float32 with the machine's own precision, a lower limit for the effect of another
+# machine; it is zero where the two are the same.
 
 # %%
-from cde_studies.intervals import crossed_interval, spread
-
-SPREADS = {
-    "clustered minus shuffled, bi-encoder": ({"arm": SINGLE}, {"arm": REFERENCE}),
-    "contextual minus bi-encoder, clustered": ({"arm": BOTH}, {"arm": SINGLE}),
-}
-
-
-def spread_line(some_profile, runs, what):
-    """The parts of the spread of one difference."""
-    gains = runs.gain(*SPREADS[what], by=["seed", "set"]).to_frame("gain").dropna()
-    table = gains.pivot_table("gain", "seed", "set")
-    if min(table.shape) < 2:
-        return None
-    parts = {name: f"{value:.2f}" for name, value in spread(table)._asdict().items()}
-    crossed = crossed_interval(table)
-    sizes = f"{table.shape[0]} seeds, {table.shape[1]} collections"
-    return {"profile": some_profile, "difference": what, "of": sizes, **parts, "points": crossed}
-
-
-every_sweep = {profile: results, **longer}
-lines = [spread_line(one, runs, what) for what in SPREADS for one, runs in every_sweep.items()]
-plots.table(pd.DataFrame([line for line in lines if line]))
-
-# %% [markdown]
-# The first difference once more, with further sources of spread: how far it would move with other
-# queries of the same collection, in another arithmetic, with another seed, and on another
-# collection. Arithmetic compares float32 with the machine's own precision, which gives a lower
-# limit for the effect of another machine; it is zero where the machine's own precision is float32.
-# Here each spread is the raw one, which includes the rest.
-
-# %%
+from cde_studies.intervals import spread
 from cde_studies.results.variation import sources_of_variation, variation
 
 
@@ -326,17 +248,19 @@ def vary():
 
 
 varied = page.experiment("table1-variation", vary, settings.only("seeds"), recipe)
-sources = {name: f"{value:.2f}" for name, value in sources_of_variation(varied).items()}
-plots.table(pd.DataFrame({"standard deviation, points": sources}).T)
+cells = {of: gains["clustered batches", of].to_frame("gain") for of in sweeps}
+cells = {of: points.pivot_table("gain", "seed", "set") for of, points in cells.items()}
+parts = {of: spread(one)._asdict() for of, one in cells.items() if min(one.shape) > 1}
+for one in filter(None, (parts, {profile: sources_of_variation(varied)})):
+    display(plots.table(pd.DataFrame(one).T.round(2)))
 
 # %% [markdown]
 # ## What a step costs
 #
 # The paper says that its contextual encoder takes about twice as long for an epoch, and that short
-# sequences train ten to twenty times faster. For the first claim we time the gradients of one step
-# of the recipe, with the same pairs for each encoder; for the second, those of a bi-encoder on
-# texts of 64 and of 512 tokens. All take turns, round after round, and ratios are taken within a
-# round, so that other work on the machine slows both sides.
+# sequences train ten to twenty times faster. We time the gradients of one step of the recipe with
+# each encoder, and those of a bi-encoder on texts of 64 and of 512 tokens. Ratios are taken within
+# a round, so that other work on the machine slows both sides.
 
 # %%
 from cde_studies.encoder import timing
@@ -358,23 +282,6 @@ columns = {
 plots.table(pd.DataFrame(columns).loc[[*ENCODERS, "64 tokens", "512 tokens"]].fillna(""))
 
 # %% [markdown]
-# ### At the paper's scale
-#
-# One epoch over 235 million pairs at 512 tokens, estimated from the config of the profile `paper`;
-# nothing is run. Operations are counted; times assume an H100 at 40 % of its peak
-# (`cde_studies.estimate`). The paper (§10.1) reports about one day for the bi-encoder and about
-# two for the contextual encoder, on eight H100 GPUs. The estimate gives each GPU separate batches,
-# because every GPU that shares a batch would have to embed the whole context.
-
-# %%
-from cde_studies.estimate import estimate
-
-epoch = {"steps": 235_000_000 // 512}
-large = {one: recipes.recipe("paper", **epoch, **ENCODERS[one]).base for one in ENCODERS}
-cost = {one: estimate(config).shown() for one, config in large.items()}
-plots.table(pd.DataFrame(cost).T.assign(paper=["about 1", "about 2", ""]))
-
-# %% [markdown]
 # ## Verdict
 #
 # Retrieval claims are tested out of domain with the paper's attention, `full`, as differences
@@ -388,39 +295,32 @@ plots.table(pd.DataFrame(cost).T.assign(paper=["about 1", "about 2", ""]))
 # runs count as a test of it was made afterwards. Where an arm has one run, it stays exploratory.
 
 # %%
-BATCHES_HELP, ENCODER_HELPS = "cde-table1-clustered-batches", "cde-table1-contextual-encoder"
-BOTH_BEST, HARDER = "cde-table1-both-best", "cde-table1-loss-rises"
-for other, runs in longer.items():
-    known = {"results": runs, "bm25": floor[other]["bm25"].mean()} if other in floor else {}
-    display(gates.of_recipe("table1", recipes.recipe(other), scale=other, **known))
-gates.of_recipe("table1", recipe, results, bm25=floor[profile]["bm25"].mean())
-
-# %%
+ENCODER_HELPS = "cde-table1-contextual-encoder"
 base = recipe.base
 over = f"out of domain, {results.sets()} sets, {base.steps} steps of {base.batch_size}"
-
-
-def by_set(arm, over):
-    """Points that an arm has more than another, by seed and set."""
-    return results.gain({"arm": arm}, {"arm": over}, by=["seed", "set"])
-
-
-claims.measure_runs(BATCHES_HELP, by_set(SINGLE, REFERENCE), over)
 for other, runs in longer.items():
-    what = f"profile {other}, out of domain, {runs.sets()} sets"
-    claims.measure_runs(BATCHES_HELP, long_gain(other, BATCHES_GAIN), what, scale=other)
+    known = {"results": runs, "bm25": floor[other]} if other in floor else {}
+    display(gates.of_recipe("table1", recipes.recipe(other), scale=other, **known))
+display(gates.of_recipe("table1", recipe, results, bm25=floor[profile]))
+for of, runs in sweeps.items():
+    what = over if of == profile else f"profile {of}, out of domain, {runs.sets()} sets"
+    points = gains["clustered batches", of]
+    claims.measure_runs("cde-table1-clustered-batches", points, what, scale=of)
 
 # %%
 for encoder, role in ((FULL, "test"), (CACHED, "exploratory")):
     what, shuffled, both = f"{encoder}; {over}", f"{encoder}; {SHUFFLED}", f"{encoder}; {CLUSTERED}"
-    alone, better = by_set(shuffled, REFERENCE), max(SINGLE, shuffled, key=means.get)
+    alone = gain(profile, shuffled, REFERENCE)
+    better = max(SINGLE, shuffled, key=lambda arm: results.score(arm=arm).mean())
     claims.measure_runs(ENCODER_HELPS, alone, what, role)
-    claims.measure_runs("cde-table1-encoder-over-batches", by_set(shuffled, SINGLE), what, role)
-    claims.measure_runs(BOTH_BEST, by_set(both, better), what, role)
-    more = by_set(both, SINGLE) - alone
+    over_batches = gain(profile, shuffled, SINGLE)
+    claims.measure_runs("cde-table1-encoder-over-batches", over_batches, what, role)
+    claims.measure_runs("cde-table1-both-best", gain(profile, both, better), what, role)
+    more = gain(profile, both, SINGLE) - alone
     claims.measure_runs("cde-s42-shared-context-needs-clusters", more, what, role)
     if results.has("in"):
-        outside = gain(both, REFERENCE) - gain(both, REFERENCE, where="in")
+        pair = {"arm": both}, {"arm": REFERENCE}
+        outside = results.gain(*pair, where="out") - results.gain(*pair, where="in")
         claims.measure_runs("cde-abstract-out-of-domain", outside, what, role)
     what = f"{encoder}: gradients of a step, rounds"
     claims.measure_runs("cde-s101-contextual-cost", ratio[encoder], what, role)
@@ -436,7 +336,7 @@ def rise(column, encoder):
 last = f"last tenth of {base.steps} steps"
 harder = rise("loss", BI).combine(rise("loss", FULL), min)
 more_accurate = 100 * rise("accuracy", BI).combine(rise("accuracy", FULL), max)
-claims.measure_runs(HARDER, harder, last)
+claims.measure_runs("cde-table1-loss-rises", harder, last)
 claims.measure_runs("cde-table1-accuracy-falls", more_accurate, last)
 slower = timing.ratios(times, "512 tokens", "64 tokens")
 what = f"MiniLM, {base.layers or 'all'} layers, {settings.timing_pairs} pairs a step"
@@ -445,8 +345,7 @@ _ = claims.measure_runs("cde-s101-short-sequences", slower, what)
 # %%
 from cde_studies.intervals import correlation_interval, share_interval
 
-pair = ({"arm": BOTH}, {"arm": SINGLE})
-ahead = results.gain(*pair, by=["seed", "set"], where=None).groupby("set").mean()
+ahead = gain(profile, BOTH, SINGLE, where=None).groupby("set").mean()
 size_of = {test.name: len(test.collection.documents) for test in recipe.tests()}
 documents = ahead.index.map(size_of)
 what = f"in and out of domain, clustered batches, mean of {settings.seeds} seed(s)"
@@ -454,63 +353,14 @@ claims.measure("cde-s6-most-datasets", share_interval(ahead >= 0, "collections")
 if len(ahead) >= 4 and len(set(documents)) > 1:
     of_sizes = correlation_interval(documents, ahead, "spearman")
     claims.measure("cde-s6-small-datasets", of_sizes, "clustered batches, over sets")
-more = ahead.to_frame("contextual minus bi-encoder, points").assign(documents=documents)
-display(plots.table(more), claims.verdicts())
-
-
-# %% [markdown]
-# ## The gains, here and in the paper
-#
-# What does each change gain over a bi-encoder on shuffled batches? The diamonds are the differences
-# in the paper's table. Intervals are for other seeds and other sets at once (for sets alone where
-# one seed was trained). The last line is a control that the paper's table lacks.
-
-# %%
-GAINS = {
-    "clustered batches": (SINGLE, {"arm": REFERENCE}),
-    "contextual encoder": (f"{FULL}; {SHUFFLED}", {"arm": REFERENCE}),
-    "both": (BOTH, {"arm": REFERENCE}),
-    "own context, not another's": (BOTH, {"arm": BOTH, "context": "other"}),
-}
-
-
-def gained(what, of):
-    """The interval of a gain at a profile; None without runs."""
-    arm, over = GAINS[what]
-    runs = results if of == profile else longer[of]
-    table = runs.gain({"arm": arm}, over, by=["seed", "set"]).dropna().to_frame("points")
-    return None if table.empty else table_interval(table.pivot_table("points", "seed", "set"))
-
-
-every_gain = {(what, of): gained(what, of) for what in GAINS for of in (*longer, profile)}
-every_gain = {key: found for key, found in every_gain.items() if found}
-papers = {what: PAPER[arm] - PAPER[REFERENCE] for what, (arm, _) in list(GAINS.items())[:3]}
-with plots.figure(width=7.2, height=1.3 + 0.3 * len(every_gain)) as (drawing, axis):
-    lines = {f"{what}, {of}": found for (what, of), found in every_gain.items()}
-    marks = {f"{what}, {of}": papers[what] for what, of in every_gain if what in papers}
-    charts.forest(axis, lines, "points of NDCG@10 out of domain", bound=0, marks=marks)
-
-# %% tags=["hide-input"]
-plots.show(
-    drawing,
-    caption="Gains from clustered batches and from a contextual encoder, and from its own corpus "
-    "as context instead of another.",
-    data=charts.interval_table(every_gain, ["gain", "profile"], "points").assign(
-        paper=[papers.get(what) for what, _ in every_gain]
-    ),
-    answers="CDE Table 1",
-    lead=True,
-)
-
+claims.verdicts()
 
 # %% tags=["hide-cell"]
 from cde_book.ledger import gates as known_gates
 from cde_book.verdicts import SCALES
 
-largest = min((profile, *longer), key=SCALES.index)
-one, added = every_gain.get((next(iter(GAINS)), largest)), None
-if largest in longer:
-    added = long_interval(largest, "contextual minus bi-encoder, clustered batches")
+largest = min(sweeps, key=SCALES.index)
+one, added = (every_gain.get((what, largest)) for what in ("clustered batches", ON_CLUSTERED))
 ignores = known_gates()["reads-context"].otherwise in claims.reason(ENCODER_HELPS)
 batches_say = (
     one and f"Clustered batches change a bi-encoder's NDCG@10 by {claims.shown(one)} points"
@@ -524,13 +374,12 @@ page.answer(f"{'; '.join(filter(None, (batches_say, encoder_says, ours)))}.")
 #
 # The paper's small setting trains six layers of 64 tokens on hundreds of millions of pairs, in
 # batches of 512 to 16,384; it says that it tests on nine collections and lists eight. At `laptop`
-# the stages are MiniLM's lowest two layers, which were already part of a trained sentence encoder.
-# Some dozens of short training steps on docstrings repair what cutting them off has damaged, and
-# they are tested on samples of held-out packages. Shuffled and clustered batches have one size
-# here, so their losses can be compared; the paper compares 16,384 shuffled with 512 clustered. To
-# see differences of a fraction of a point, many more seeds are needed than there are. Test corpora
-# have one size at `laptop`, so nothing can be said about small ones. The longer runs see less than
-# a thousandth of the paper's pairs, with few seeds of the contextual encoder.
+# the stages are the lowest two layers of MiniLM, a trained sentence encoder, and some dozens of
+# short steps on docstrings repair what cutting them off has damaged; tests are samples of held-out
+# packages, all of one size, so nothing can be said about small corpora. Shuffled and clustered
+# batches have one size here, so their losses can be compared; the paper compares 16,384 shuffled
+# with 512 clustered. The longer runs see less than a thousandth of the paper's pairs, with few
+# seeds of the contextual encoder. Differences of a fraction of a point need many more seeds.
 #
 # ## Run it again
 

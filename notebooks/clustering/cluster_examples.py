@@ -4,9 +4,9 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **App. B and §4.4** of the clustering paper {cite}`merrick2024embedding`. The
-# paper lists some members of each of its twenty clusters, ten of queries and ten of passages. It
-# finds topics in them, and in one cluster of queries a kind of question: those that ask for a
-# quantity. Here we list clusters of other texts, and measure whether they follow topic or form.
+# paper lists some members of its clusters, ten of queries and ten of passages, and finds topics in
+# them. One cluster of queries has a kind of question: those that ask for a quantity. Here we list
+# clusters of other texts, and measure whether they follow topic or form.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -62,10 +62,10 @@ settings
 # %% [markdown]
 # ## Two clusterings of the same pairs
 #
-# Spherical k-means clusters a sample of pairs twice: by the vectors of its passages, and by those
-# of its queries. One sample is mixed from many sources. The other has only questions from one
-# source, like the paper's set, MS MARCO. K-means gives another result from each random start, so it
-# is run several times: measurements are over all starts, and the tables show the first.
+# Spherical k-means clusters a sample of pairs by the vectors of its passages, and by those of its
+# queries. One sample is mixed from many sources. The other has questions from one source alone,
+# like the paper's MS MARCO. K-means depends on its random start, so measurements are over several
+# starts; the tables show the first.
 
 # %%
 from dataclasses import replace
@@ -104,29 +104,16 @@ every = "pairs/*" if is_available("pairs/*") else "pydocs"
 samples = {MIXED: clustered(settings.data or every)}
 if is_available(settings.questions):
     samples[ALONE] = clustered(settings.questions)
-mixed, alone = samples[MIXED], samples.get(ALONE)
-plots.table(
-    pd.DataFrame(
-        [
-            {
-                "sample": name,
-                "pairs": len(sample.pairs),
-                "sources": len(set(sample.pairs.domains)),
-                "drawn from": sample.pairs.name,
-            }
-            for name, sample in samples.items()
-        ]
-    )
-)
+mixed = samples[MIXED]
 
 # %% [markdown]
 # ## What clusters tell of a pair
 #
-# How well does a pair's cluster predict two things: which source the pair comes from, and which
-# word its query begins with? That word (*what*, *how*, *is*) represents the form of a question. The
-# measure is adjusted mutual information. It is 1 if the cluster determines the answer, and 0 if it
-# tells no more than random groups of the same sizes would. Intervals cover both other pairs (by
-# jackknife) and other starts of k-means.
+# How well does a pair's cluster predict which source the pair comes from, and which word its query
+# begins with? That word (*what*, *how*, *is*) represents the form of a question. The measure is
+# adjusted mutual information: 1 if the cluster determines the answer, 0 if it tells no more than
+# random groups of the same sizes. Intervals cover both other pairs (by jackknife) and other starts
+# of k-means.
 
 # %%
 import numpy as np
@@ -200,10 +187,10 @@ plots.show(
 # %% [markdown]
 # ## The clusters and their names
 #
-# Each cluster is named by the three words that distinguish it best: words that many of its texts
-# contain, and few of the others. *Density* is the mean cosine of two members, as in the paper's
-# Table 1. The last columns give the commonest source, the commonest first word of the queries, and
-# the cluster of the other side that has most of its pairs, each with its share.
+# Three words that many texts of a cluster and few others contain name it. *Density* is the mean
+# cosine of two members, as in the paper's Table 1. The last columns give the commonest source, the
+# commonest first word of the queries, and the cluster of the other side that has most of its pairs,
+# each with its share. The questions alone follow, if they are available.
 
 # %%
 from cde_studies.batches.naming import telling_terms
@@ -244,21 +231,13 @@ def show(tables):
             display(plots.table(table))
 
 
-show(described(mixed, side) for side in OTHER_SIDE)
-
-# %% [markdown]
-# The same for the questions alone, if they are available:
-
-# %%
-if alone:
-    show(described(alone, side).drop(columns="source") for side in OTHER_SIDE)
+show(described(sample, side) for sample in samples.values() for side in OTHER_SIDE)
 
 # %% [markdown]
 # ## Random members
 #
-# Some members of each cluster, drawn at random, as in the paper's appendix. Long texts are
-# shortened. The texts belong to their authors, so they are shown only to readers who have the data,
-# and no stored record contains them.
+# Members of each cluster, drawn at random, as in the paper's appendix. The texts belong to their
+# authors, so only readers who have the data see them, and no stored record contains them.
 
 
 # %%
@@ -280,73 +259,17 @@ def listed(sample, side):
 
 
 # %% tags=["hide-output"]
-show(listed(sample, "queries") for sample in samples.values())
-
-# %% tags=["hide-output"]
-show(listed(sample, "passages") for sample in samples.values())
-
-# %% [markdown]
-# ## What one clustering sees that the other does not
-#
-# How far do the two clusterings agree? The first lines give the same measure as above, averaged
-# over starts. The agreement of two starts shows how much of a difference is chance. The last lines
-# give the probability that two pairs lie in the same cluster of passages: first for two pairs that
-# share a cluster of queries, then for any two.
-
-
-# %%
-def together(groups, labels):
-    """For each group, the share of two of its pairs that lie in one cluster."""
-    counts = pd.crosstab(np.asarray(groups), labels)
-    size = counts.sum(axis=1)
-    return (counts * (counts - 1)).sum(axis=1) / (size * (size - 1))
-
-
-def mean_agreement(first, second):
-    """How far clusterings agree, on average."""
-    return f"{np.mean([agreement(*both) for both in zip(first, second, strict=True)]):.2f}"
-
-
-def compared(sample):
-    """How far the two clusterings of a sample agree."""
-    passages, queries = sample.labels["passages"], sample.labels["queries"]
-    mates = np.average(together(queries, passages), weights=np.bincount(queries))
-    of, following = sample.cuts, {side: cuts[1:] + cuts[:1] for side, cuts in sample.cuts.items()}
-    return {
-        "queries with passages": mean_agreement(of["queries"], of["passages"]),
-        "passages with another start": mean_agreement(of["passages"], following["passages"]),
-        "queries with another start": mean_agreement(of["queries"], following["queries"]),
-        "two of one query cluster": f"{mates:.2f}",
-        "any two": f"{together(np.zeros_like(queries), passages).item():.2f}",
-    }
-
-
-both = {name: compared(sample) for name, sample in samples.items()}
-plots.table(pd.DataFrame(both))
-
-# %% [markdown]
-# Which forms of question do the clusters bring together? The table gives the probability that two
-# queries with the same first word lie in the same cluster. The last line is for any two queries.
-
-# %%
-ANY = "any two queries"
-last = alone or mixed
-anything = pd.Series([ANY] * len(last.words))
-shares = {
-    f"in one cluster of {side}": pd.concat([together(of, labels) for of in (last.words, anything)])
-    for side, labels in last.labels.items()
-}
-counts = pd.concat([last.words.value_counts(), anything.value_counts()])
-table = pd.concat([counts.rename("queries"), pd.DataFrame(shares)], axis=1)
-plots.table(table.drop(OTHER, errors="ignore").round(2).rename_axis("first word"))
+show(listed(sample, side) for side in ("queries", "passages") for sample in samples.values())
 
 # %% [markdown]
 # ## Verdict
 #
 # In the mixed sample, sources represent topics. Sources differ in form too, so the sites of Stack
 # Exchange, which differ only in topic, are also measured separately. The form of a question is
-# tested on both samples. The sample of questions alone is the fairer test, because in the mixed one
-# a query's first word depends on its source.
+# tested on both samples. The questions alone are the fairer test, because in the mixed sample a
+# query's first word depends on its source. Words in common are measured with tf-idf vectors of
+# fewer dimensions, which did not make the clusters and in which texts with related words are
+# similar too; intervals are over the clusters of the first start.
 
 # %%
 TOPICS, FORM = "clustering-appb-topics", "clustering-appb-query-form"
@@ -363,11 +286,6 @@ for name, sample in samples.items():
     more = over_both(measured[WORD, name, "queries"] - measured[WORD, name, "passages"])
     claims.measure(FORM, more, f"{name}, {len(sample.pairs):,} pairs")
 
-# %% [markdown]
-# Words in common are measured with tf-idf vectors, reduced to fewer dimensions, which were not used
-# to make the clusters. In them, texts with related words are similar too. Intervals are over the
-# clusters of the first start.
-
 # %%
 from cde_studies.batches.statistics import mean_pairwise_cosine
 from cde_studies.motivation.word_counts import sparse_vectors
@@ -383,12 +301,11 @@ for name, sample in samples.items():
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-by_passages, by_queries = (
-    told[which].estimate for which in ((SOURCE, MIXED, "passages"), (WORD, MIXED, "queries"))
-)
+topic = claims.shown(told[SOURCE, MIXED, "passages"], 2)
+form = claims.shown(told[WORD, MIXED, "queries"], 2)
 page.answer(
-    f"""Passage clusters predict a pair's source at {by_passages:.2f}, query clusters the query's
-    first word at {by_queries:.2f} (adjusted mutual information: 0 chance, 1 perfect)."""
+    f"""Passage clusters predict a pair's source at {topic}, query clusters the query's first word
+    at {form} (adjusted mutual information, of which chance has none)."""
 )
 
 # %% [markdown]
@@ -396,9 +313,8 @@ page.answer(
 #
 # The paper cuts half a million pairs of MS MARCO, embeds them with Arctic Embed M, and reads its
 # lists by eye. Here samples are small and of other texts, and MiniLM embeds them. The questions
-# alone are about few subjects, so that topics separate them easily, whereas MS MARCO asks about
-# everything. The first word is a coarse sign of a question's form: *how much* and *how to* count as
-# the same.
+# alone are about few subjects, so that topics separate them easily. The first word is a coarse sign
+# of a question's form: *how much* and *how to* count as the same.
 #
 # ## Run it again
 

@@ -4,11 +4,9 @@
 # *The answer stands in the last cells, and here on the rendered page.*
 #
 # This page answers **CDE §1 and §4.2** {cite}`morris2024contextual` without any training of an
-# encoder. The paper trains one that reads documents of the corpus. Here a finished encoder reads
-# them in the plainest way: what all documents of a corpus have in common, their mean vector, is
-# taken off each, what all queries have in common is taken off each query, and directions in which
-# the corpus varies much are made shorter. The text is reference manuals of web services, each a
-# small corpus of its own.
+# encoder. A finished one reads a corpus in the plainest way: what all its documents have in common
+# is taken off each, what all queries have in common off each query, and directions in which the
+# corpus varies much are made shorter. The text is manuals of web services, each a small corpus.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -323,18 +321,14 @@ plots.table(pd.DataFrame(of_part).T.rename_axis(f"nearness {least_near:.2f} or m
 # %% [markdown]
 # ## In your own code
 #
-# `cde.adapted` makes such an encoder of MiniLM: by sample queries where there are some, else by the
-# linear reader that comes with the package, which was fitted on the training manuals. Where the
-# rule above would not use it, the encoder is left as it is, with a warning.
+# `cde.adapted` takes sample queries where there are some, else the linear reader, which comes with
+# the package; where the rule above would not use it, the encoder is left as it is, with a warning.
 
 # %%
 import cde
 
 corpus = cde.load_retrieval("manuals/aws/sqs").documents
-encoder = cde.adapted(
-    cde.Surrogate(), corpus, queries=["send message", "create queue", "tag queue"]
-)
-encoder
+cde.adapted(cde.Surrogate(), corpus, queries=["send message", "create queue", "tag queue"])
 
 # %% [markdown]
 # ## Verdict

@@ -391,11 +391,10 @@ page.answer(
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper trains an encoder that reads its context through attention, and tests it on BEIR. Here
-# one matrix is fitted, or nothing at all, and the text is chosen because a corpus' own statistics
-# matter in it: {doc}`headroom` measures how much. Each query has one judged document, its own;
-# others may fit as well. Queries are names that a program gave, not questions that people ask.
-# MiniLM has never been trained on manuals; an encoder that has leaves less to gain.
+# The paper trains an encoder that reads its context by attention, and tests it on BEIR. Here one
+# matrix is fitted, or nothing, and the text is chosen because a corpus' own statistics matter in it
+# ({doc}`headroom`). A query has one judged document, its own, and is a name that a program gave.
+# MiniLM was never trained on manuals; an encoder that was leaves less to gain.
 #
 # ## Run it again
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import cde
+from cde.adaptation import tempered
 from cde.data import RetrievalSet, manuals
 from cde.training.loss import contrastive_loss
 from cde_studies.results.day import panel, scores_on_the_way, tempered_loss, training_pairs
@@ -68,4 +69,7 @@ def test_a_loss_with_directions_is_the_plain_one_where_no_direction_stands_out()
     skewed = torch.randn(32, 16, generator=generator) * torch.linspace(0.2, 2, 16)
     one = tempered_loss(queries, skewed, 0.1, **rest).loss
     torch.testing.assert_close(tempered_loss(queries @ turn, skewed @ turn, 0.1, **rest).loss, one)
+    asked, rows = (torch.nn.functional.normalize(side, dim=-1) for side in (queries, skewed))
+    weights = torch.from_numpy(tempered(rows.numpy()))
+    torch.testing.assert_close(one, contrastive_loss(asked @ weights, rows @ weights, 0.1).loss)
     assert abs(one - contrastive_loss(queries, skewed, 0.1).loss) > 1e-3

@@ -57,6 +57,7 @@ _INPUTS = (
     "book/*.md",
     "book/parts/*.md",
     "book/*.bib",
+    "book/moved.yml",
     "book/generated/**/*.md",
     "book/executed/*/*.ipynb",
     "book/_static/*",
@@ -101,6 +102,10 @@ def render(root: Path | None = None) -> Path:
     if not names.exists() or names.read_text() != known:
         for path in (doctrees / "generated" / "reference").glob("*.doctree"):
             path.unlink()
+    for page in (sources := index.parent / "_modules").rglob("*.html"):  # of modules that are gone
+        module = root / page.relative_to(sources).with_suffix("")
+        if page.stem != "index" and not (module.is_dir() or module.with_suffix(".py").exists()):
+            page.unlink()
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if done.returncode or not index.exists():
         output = done.stdout + done.stderr

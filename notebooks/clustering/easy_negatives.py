@@ -115,6 +115,7 @@ with plots.figure(1, 2, width=6.4, height=2.8) as (drawing, axes):
         axis.set(xlabel="temperature", ylim=(0, 1))
     axes[0].set_ylabel("easy negatives' share of it")
     axes[1].set_ylabel("weight of all negatives")
+    axes[0].legend()
 
 # %%
 plots.show(
@@ -176,8 +177,8 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 page.answer(
-    f"""Little: in shuffled batches easy negatives, {easy[SHUFFLED]:.0%} of all, have
-    {idle.estimate:.0%} of the weight. Clusters raise the weight of all negatives from
+    f"""Little: in shuffled batches {easy[SHUFFLED]:.0%} of negatives are easy, and have
+    {idle.estimate:.0%} of all negatives' weight. Clusters raise that whole weight from
     {weights[SHUFFLED][0.02].estimate:.2f} to {weights[CLUSTERS][0.02].estimate:.2f}."""
 )
 

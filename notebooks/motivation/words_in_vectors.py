@@ -98,6 +98,7 @@ with plots.figure(width=6.4, height=3) as (drawing, axis):
     charts.curves(axis, by_size)
     axis.set_xscale("log", base=2)
     axis.set(xlabel="documents in the sample", ylabel="rank correlation over words")
+    axis.legend()
 
 # %%
 plots.show(

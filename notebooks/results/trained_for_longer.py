@@ -152,6 +152,7 @@ with plots.figure(1, 2, width=6.4, height=2.8) as (drawing, axes):
     scores = {name: 100 * mean[f"ndcg {one}"] for name, one in LINES.items()}
     charts.curves(axes[0], {name: dict(line) for name, line in scores.items()})
     axes[0].set(xlabel="step", ylabel="NDCG@10, validation manuals")
+    axes[0].legend()
     charts.curves(axes[1], {"": dict(mean["loss other"] - mean["loss own"])})
     charts.reference(axes[1], y=0)
     axes[1].set(xlabel="step", ylabel="loss, wrong − right corpus")

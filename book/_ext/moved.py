@@ -12,7 +12,7 @@ _PAGE = """<!DOCTYPE html>
 <head>
 <meta charset="utf-8">
 <title>This page has moved</title>
-<meta http-equiv="refresh" content="0; url={address}">
+<meta http-equiv="Refresh" content="0; url={address}">
 </head>
 <body><p>This page is now part of <a href="{address}">another</a>.</p></body>
 </html>

@@ -345,7 +345,7 @@ claims.verdicts()
 lowest, highest = points.mean().min(), points.mean().max()
 ignores = "; our encoder ignores its context" if "read its context" in claims.reason(HELPS) else ""
 page.answer(
-    f"""From {least} to {greatest} first-stage layers, training accuracy changes by
+    f"""With the most first-stage layers, training accuracy changes by
     {page.mean_and_interval(widest, digits=1)} points; NDCG@10 is {lowest:.1f} to {highest:.1f}
     however context vectors are divided{ignores}."""
 )

@@ -196,8 +196,9 @@ plots.show(
 # judged counts as not relevant, so the share is a lower bound. (How *many* relevant documents rank
 # above another says nothing: on average half of the others do, under any ranking.) The paper quotes
 # another share, of the unlabelled documents that a retriever ranks first: here it is that of the
-# ten best beside the labelled one. This needs `$CDE_DATA`; readers without it see the recorded
-# numbers.
+# ten best beside the labelled one. Our MS MARCO is a subset around judged documents, with fewer
+# others to rank first, so there this share may be too high. This needs `$CDE_DATA`; readers without
+# it see the recorded numbers.
 
 
 # %%

@@ -142,9 +142,9 @@ page.answer(
 # ## What differs from the paper's setting
 #
 # The statistics are in the context vectors, and a linear map finds them. If an encoder does not use
-# them ({doc}`trained_for_longer <../results/trained_for_longer>`), it is not for want of
-# information. But its training must reward using them, and {doc}`headroom` shows how few public
-# collections do.
+# them ({doc}`trained_for_longer <../results/trained_for_longer>`), its first stage may have lost
+# them, or its training may not have rewarded them: {doc}`headroom` shows how little own statistics
+# add on public collections.
 #
 # Words are those of 1 to 20 % of the training documents; the text is technical English. MiniLM was
 # trained on other text, and the first stage of a trained contextual encoder may tell more or less.

@@ -43,9 +43,11 @@ settings
 # of its own document,
 #
 # $$L = -\log \frac{e^{s_+}}{\sum_j e^{s_j}}, \qquad
-# \frac{\partial L}{\partial s_j} = \frac{e^{s_j}}{\sum_i e^{s_i}} = p_j
-# \quad\text{for a negative } j, \qquad
-# \frac{\partial L}{\partial s_+} = -(1 - p_+) = -\sum_{j \ne +} p_j .$$
+# \frac{\partial L}{\partial s_j} = \frac{e^{s_j}}{\sum_i e^{s_i}} = p_j$$
+#
+# for a negative $j$, and for the own document
+#
+# $$\frac{\partial L}{\partial s_+} = -(1 - p_+) = -\sum_{j \ne +} p_j .$$
 #
 # A negative trains the encoder with weight $p_j$, and the own document with the weight of all
 # negatives together. At $\tau = 0.02$, a negative whose cosine is 0.1 below that of another has

@@ -1,22 +1,23 @@
 """The book's chapters on a GPU that is lent for minutes and reaches no network: pack here, work
 there, keep here::
 
-    # here: wheels, data and MiniLM, in parts of so many MB
+    # here: wheels, data, MiniLM and the commit, in parts of so many MB
     python benchmarks/gpu/borrowed.py pack .gpu --part 55
-    # there
-    python benchmarks/gpu/borrowed.py work .gpu --out OUT --minutes 9 [--chapters table1 packing]
+    # there, once for each part but the last: take it
+    python benchmarks/gpu/borrowed.py work .gpu --out OUT
+    # there, with the last part: all chapters at once, with so many trainings each
+    CDE_JOBS=5 python benchmarks/gpu/borrowed.py work .gpu --out OUT --minutes 9 \\
+        --chapters "trained_for_longer --record day/* -p long_run true" "table1 --profile gpu"
     # here: the records go to book/records/<profile>/
     python benchmarks/gpu/borrowed.py keep OUT
 
 `pack` takes from this environment what a machine with torch, transformers, pandas, matplotlib and
-scikit-learn lacks, as wheels for `--python`, and from $CDE_DATA all collections and at most
-`--pairs` pairs of each source. `work` may be called several times, each with some of the parts in
-its folder: it gathers them in `--store` and begins when all are there; runs that an earlier call
-left unfinished go on from their checkpoint. It ends before `--minutes` are over, and what is
-recorded by then lies in OUT, as one archive. Chapters on docstrings take those of the packages that
-lie there.
+scikit-learn lacks, as wheels for `--python`; $CDE_DATA; and the tables of `pydocs` and `manuals`,
+whose packages that machine need not have. `work` gathers the parts in `--store` and begins when all
+are there; runs that an earlier call left unfinished go on from their checkpoint. It ends before
+`--minutes` are over, and what is recorded by then lies in OUT, as one archive.
 
-First of all it measures: `utilisation.py` (share of the GPU's peak, the gradient cache's cost,
+`--measure` measures first: `utilisation.py` (share of the GPU's peak, the gradient cache's cost,
 memory), `encode.py` and `gradcache.py`, once in a store. With `--profile smoke` all but the last
 two is the same on a CPU, in miniature, which a test runs.
 """
@@ -24,20 +25,21 @@ two is the same on a CPU, in miniature, which a test runs.
 from __future__ import annotations
 
 import argparse
-import gzip
 import os
-import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
 from importlib.metadata import PackageNotFoundError, requires, version
-from itertools import islice
 from pathlib import Path
 
 from packaging.requirements import Requirement
+
+from cde.data import manuals, pydocs
 
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = (
@@ -73,19 +75,6 @@ PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in (5, 12, 17, 24, 27, 28, 
 ]
 #: what comes back, and the name of a report in it
 ARCHIVE, UTILISATION = "results.tar.gz", "gpu-utilisation.json"
-#: chapters that take their docstrings from whatever packages there are
-ON_DOCSTRINGS = ["context_required", "taught_to_read", "reading_context"]
-_RESULTS = re.findall(
-    r"book/executed/(?:results|clustering)/(\w+)", (ROOT / "_toc.yml").read_text(encoding="utf-8")
-)
-#: those, and the other chapters of results and of clustering in the book's order
-CHAPTERS = list(dict.fromkeys(ON_DOCSTRINGS + _RESULTS))
-#: prints the packages of pydocs that are installed, as a parameter of a chapter
-LIST_PACKAGES = """
-from importlib.util import find_spec
-from cde.data.pydocs import PACKAGES
-print("packages=" + str([name for name in PACKAGES if find_spec(name)]))
-"""
 
 
 def closure(names: tuple[str, ...]) -> set[str]:
@@ -113,7 +102,7 @@ def carried() -> set[str]:
     return (closure(NEEDED) - closure(THERE)) | closure(LACKING)
 
 
-def pack(folder: Path, part: int, pairs: int, python: str) -> None:
+def pack(folder: Path, part: int, python: str) -> None:
     """Gather wheels and data, and cut them into parts."""
     folder.mkdir(parents=True, exist_ok=True)
     content = folder / "content"
@@ -136,18 +125,17 @@ def pack(folder: Path, part: int, pairs: int, python: str) -> None:
     for platform in PLATFORMS:
         target += ["--platform", platform]
     subprocess.run([*download, *target, *wanted], check=True)
-    data = os.environ.get("CDE_DATA")
+    data, carried_data = os.environ.get("CDE_DATA"), content / "data"
+    carried_data.mkdir()
     if data is not None:
-        shutil.copytree(
-            Path(data) / "beir", content / "data" / "beir", copy_function=shutil.copyfile
-        )
-        (content / "data" / "pairs").mkdir(parents=True)
-        for source in sorted((Path(data) / "pairs").glob("*.jsonl.gz")):
-            with (
-                gzip.open(source, "rt") as lines,
-                gzip.open(content / "data" / "pairs" / source.name, "wt") as kept,
-            ):
-                kept.writelines(islice(lines, pairs))
+        for name in ("beir", "pairs"):
+            shutil.copytree(Path(data) / name, carried_data / name, copy_function=shutil.copyfile)
+    for collection in (pydocs, manuals):
+        collection.table()  # made where it is not there
+        name = collection.__name__.rpartition(".")[2]
+        shutil.copyfile(collection.table_path(), carried_data / f"{name}.parquet.sealed")
+    clone = ["git", "clone", "--quiet", "--bare", "--depth", "1", ROOT.as_uri()]
+    subprocess.run([*clone, str(content / "git")], check=True)
     archive = folder / "content.tar"
     with tarfile.open(archive, "w") as tar:
         tar.add(content, "content")
@@ -262,54 +250,67 @@ def work(
     profile: str,
     minutes: float,
     chapters: list[str],
-    measuring: bool = True,
+    measuring: bool = False,
 ) -> None:
-    """Install, measure, then run the chapters with records, for as long as there is time."""
+    """Install, measure, then run the chapters with records, all at once, while there is time."""
     end = time.monotonic() + 60 * minutes
     if not unpack(folder, store):
         return
-    site = install(store)
+    site, content = install(store), store / "content"
     paths = os.pathsep.join(map(str, (ROOT, ROOT / "book", ROOT / "notebooks", site)))
     environment = {**os.environ, "PYTHONPATH": paths, "CDE_CACHE": str(store / "cache")}
-    if (store / "content" / "data").exists():
-        environment["CDE_DATA"] = str(store / "content" / "data")
+    if (content / "data").exists():
+        environment["CDE_DATA"] = str(content / "data")
+    if (content / "git").exists() and shutil.which("git"):  # so that records name their commit
+        environment |= {"GIT_DIR": str(content / "git"), "GIT_WORK_TREE": str(ROOT)}
+        subprocess.run(["git", "reset", "--quiet"], cwd=ROOT, env=environment, check=False)
     out.mkdir(parents=True, exist_ok=True)
     place = store / "results"
     (place / "records").mkdir(parents=True, exist_ok=True)
     if measuring:
         measure(environment, place, profile, end)
-        archive(place, out)
+    before, begun = _records(), time.monotonic()
+    started = {}
     for chapter in chapters:
-        left = end - time.monotonic()
-        if left < 20:
-            print(f"no time left for {chapter}")
-            break
+        name, *options = shlex.split(chapter)
         command = [
             sys.executable,
             "-c",
             "from cde_book.cli import main; raise SystemExit(main())",
             "run",
-            chapter,
-            "--profile",
-            profile,
-            "--record",
-            "--dirty",  # a copy of the tree has no history to be clean against
+            name,
+            *(options or ["--profile", profile, "--record"]),
+            "--dirty",
+            "--out",
+            str(store / f"{name}.ipynb"),
         ]
-        if chapter in ON_DOCSTRINGS:
-            listing = [sys.executable, "-c", LIST_PACKAGES]
-            told = subprocess.run(listing, env=environment, capture_output=True, check=True)
-            command += ["-p", told.stdout.decode().strip()]
-        begun = time.monotonic()
-        command += ["--out", str(store / f"{chapter}.ipynb")]
-        code = run_for(command, environment, place / f"{chapter}.log", left - 10)
-        print(
-            f"{chapter}: {'out of time' if code is None else f'exit {code}'} after "
-            f"{time.monotonic() - begun:.0f} s",
-            flush=True,
+        log = (place / f"{name}.log").open("w")
+        started[name] = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
-        for record in (ROOT / "book" / "records" / profile).glob("*.json"):
-            shutil.copyfile(record, place / "records" / f"{profile}--{record.name}")
-        archive(place, out)
+    while started and time.monotonic() < end - 10:
+        time.sleep(0.5)
+        for name in [name for name, process in started.items() if process.poll() is not None]:
+            code = started.pop(name).returncode
+            print(f"{name}: exit {code} after {time.monotonic() - begun:.0f} s", flush=True)
+    for name, process in started.items():
+        os.killpg(process.pid, signal.SIGKILL)
+        print(f"{name}: out of time")
+    for path, when in _records().items():
+        if before.get(path) != when:
+            shutil.copyfile(path, place / "records" / f"{path.parent.name}--{path.name}")
+    archive(place, out)
+
+
+def _records() -> dict[Path, int]:
+    """When each record was written."""
+    paths = (ROOT / "book" / "records").glob("*/*.json")
+    return {path: path.stat().st_mtime_ns for path in paths}
 
 
 def archive(place: Path, out: Path) -> None:
@@ -344,7 +345,6 @@ def main() -> None:
     packing = commands.add_parser("pack")
     packing.add_argument("folder", type=Path)
     packing.add_argument("--part", type=int, default=55, help="MB")
-    packing.add_argument("--pairs", type=int, default=8000, help="of each source")
     packing.add_argument("--python", default="3.12", help="there")
     working = commands.add_parser("work")
     working.add_argument("folder", type=Path)
@@ -352,13 +352,13 @@ def main() -> None:
     working.add_argument("--store", type=Path, default=Path("/tmp/borrowed_gpu"))
     working.add_argument("--profile", default="gpu")
     working.add_argument("--minutes", type=float, default=9)
-    working.add_argument("--chapters", nargs="*", default=CHAPTERS)
-    working.add_argument("--no-measuring", action="store_true", help="chapters alone")
+    working.add_argument("--chapters", nargs="*", default=[], help="with options of cde run")
+    working.add_argument("--measure", action="store_true", help="measure first")
     keeping = commands.add_parser("keep")
     keeping.add_argument("out", type=Path)
     options = parser.parse_args()
     if options.command == "pack":
-        pack(options.folder, options.part, options.pairs, options.python)
+        pack(options.folder, options.part, options.python)
     elif options.command == "work":
         work(
             options.folder,
@@ -367,7 +367,7 @@ def main() -> None:
             options.profile,
             options.minutes,
             options.chapters,
-            not options.no_measuring,
+            options.measure,
         )
     else:
         keep(options.out)

@@ -78,7 +78,8 @@ def _add_run(commands: Any) -> None:
         nargs="?",
         const=EVERY,
         metavar="PROFILE/NAME",
-        help="also write the chapter's records, or this one of them, such as hours/table1-arms",
+        help="also write the chapter's records, or this one of them, such as hours/table1-arms; "
+        "hours/* writes all of that profile",
     )
     run.add_argument(
         "--add",

@@ -11,6 +11,7 @@ chapter, and for a record its smoke run once more.
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import json
 import re
 import sys
@@ -235,7 +236,7 @@ def run(options: argparse.Namespace) -> int:
 def _mode(options: argparse.Namespace) -> RunMode:
     """What the options ask of a run beside its parameters; refused is what cannot be made."""
     mode = RunMode(record=options.record or "", add=options.add, fresh=options.fresh)
-    if mode.record not in ("", EVERY) and not re.fullmatch(r"[\w-]+/[\w-]+", mode.record):
+    if mode.record not in ("", EVERY) and not re.fullmatch(r"[\w-]+/([\w-]+|\*)", mode.record):
         raise ValueError(
             "--record takes a record's profile and name, such as laptop/table1-arms; it is "
             f"{mode.record!r}"
@@ -308,7 +309,7 @@ def _run_now(wanted: _Wanted) -> int:
     if log.error or not mode.record:
         return int(bool(log.error))
     written = _written_since(before)
-    if mode.record not in (EVERY, *written):
+    if mode.record != EVERY and not fnmatch.filter(written, mode.record):
         return _failed(f"no experiment of {chapter.name} wrote book/records/{mode.record}.json")
     if mode.add:  # its proof is the one that it had
         return 0 if _stands(chapter, mode.record) else 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 
 __all__ = ["EVERY", "PLAIN", "RunMode", "this_run"]
@@ -22,7 +23,7 @@ class RunMode:
     """What is asked of a run beside its parameters."""
 
     chapter: str = ""  # the notebook's path below the checkout; "": no command of ours runs it
-    record: str = ""  # the record to make, as PROFILE/NAME; EVERY: each of the chapter
+    record: str = ""  # the record to make, as PROFILE/NAME or PROFILE/*; EVERY: each of the chapter
     add: bool = False  # whether the rows of further seeds join that record
     prove: tuple[str, ...] = ()  # the records that get their proof from this run, a miniature
     fresh: bool = False  # whether no record is used; then `laptop` is shortened
@@ -30,11 +31,11 @@ class RunMode:
 
     def makes(self, record: str) -> bool:
         """Whether this record, `PROFILE/NAME`, is to be made."""
-        return self.record in (EVERY, record)
+        return self.record == EVERY or fnmatchcase(record, self.record)
 
     def makes_only_another(self, record: str) -> bool:
         """Whether one record is to be made, and this is not it."""
-        return self.record not in ("", EVERY, record)
+        return self.record != "" and not self.makes(record)
 
     def environment(self) -> dict[str, str]:
         """The variables with which a kernel starts, so that it knows of this."""

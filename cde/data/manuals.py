@@ -10,7 +10,8 @@ is the rest.
 
 Versions of a service are one corpus, the newest first. Descriptions of ten words or more are kept
 as plain text, without repeats of an earlier one in the same corpus (MinHash, Jaccard 0.8). Corpora
-are grouped into families, and these split into train, validation and test.
+are grouped into families, and these split into train, validation and test. A table that was made
+elsewhere, `manuals.parquet.sealed` in `$CDE_DATA`, stands for the packages where it lies.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cde.data.pydocs import (
+    carried_table,
+    digest_of_table,
     distribution_key,
     first_occurrences,
     kept_table,
@@ -201,12 +204,16 @@ def _parts(of: pd.Series[int], sizes: pd.Series[int]) -> pd.Series[str]:
 
 
 def is_installed() -> bool:
-    """Whether both packages are here."""
-    return all(importlib.util.find_spec(package) for package in PACKAGES)
+    """Whether both packages are here, or their table."""
+    return carried_table("manuals") is not None or all(
+        importlib.util.find_spec(package) for package in PACKAGES
+    )
 
 
 def source_key() -> str:
     """A hash that changes when a file of the two packages does; reads no manual."""
+    if table := carried_table("manuals"):
+        return content_hash([_FORMAT, digest_of_table(table)])
     return content_hash([_FORMAT, *(distribution_key(*item) for item in PACKAGES.items())])
 
 
@@ -214,16 +221,17 @@ def table() -> pd.DataFrame:
     """Every description, those that are left out too: `corpus`, `id`, `query`, `document`,
     `repeats` (why it is left out: "text", "near" or "name"; else ""), `family` and `part`.
     """
-    return kept_table(_path(), _extract).copy()
+    return kept_table(table_path(), _extract).copy()
 
 
 def fingerprint() -> str:
     """Hash of all manuals: texts, what is left out, and the split (16 hexadecimal digits)."""
-    return str(kept_table(_path(), _extract).attrs["fingerprint"])
+    return str(kept_table(table_path(), _extract).attrs["fingerprint"])
 
 
-def _path() -> Path:
-    return cache_folder("manuals") / f"{source_key()}.parquet.sealed"
+def table_path() -> Path:
+    """Where the table lies, once it is made."""
+    return carried_table("manuals") or cache_folder("manuals") / f"{source_key()}.parquet.sealed"
 
 
 @lru_cache(maxsize=1)
@@ -255,7 +263,7 @@ def _extract() -> pd.DataFrame:
 
 def corpora(part: Part = "all", least: int = LEAST_PAIRS) -> list[str]:
     """Names of the corpora of a part with so many pairs (names and descriptions) at least."""
-    kept = _by_corpus(_path())
+    kept = _by_corpus(table_path())
     return sorted(name for name, rows in kept.items() if _in_part(rows, part).sum() >= least)
 
 
@@ -276,7 +284,7 @@ def load_pairs(
     """Pairs of some corpora (`aws/sqs`), by default of all; the domain of a pair is its corpus. Of
     "sentences", queries are first sentences, and documents what comes after them.
     """
-    kept = _by_corpus(_path())
+    kept = _by_corpus(table_path())
     for strange in set(names or ()) - set(kept):
         near = get_close_matches(strange, kept, 3)
         raise ValueError(

@@ -4,7 +4,8 @@ Real text that every machine with the lock has, offline. A docstring's summary l
 the rest is the document, the package is the domain. Sources are parsed with `ast`: nothing is
 imported. Docstrings with a summary and a body are kept, exact and near duplicates are dropped
 (MinHash, Jaccard 0.8), and the table is cached by the versions and file hashes of the packages. The
-standard library is left out, since it moves with the interpreter.
+standard library is left out, since it moves with the interpreter. A table that was made elsewhere,
+`pydocs.parquet.sealed` in `$CDE_DATA`, stands for the packages where it lies.
 
 Repeats are found by MinHash (Broder 1997): a text is the set of its three-word shingles, and two
 texts agree in the smallest value of a random hash over their sets with probability equal to the
@@ -72,6 +73,19 @@ def distribution_key(package: str, distribution_name: str) -> str:
     lines = sorted(line for line in record.splitlines() if ".pyc" not in line)
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     return f"{package} {distribution.version} {digest}"
+
+
+def carried_table(name: str) -> Path | None:
+    """The table of a collection that was made elsewhere, where it lies in `$CDE_DATA`."""
+    folder = os.environ.get("CDE_DATA")
+    path = Path(folder).expanduser() / f"{name}.parquet.sealed" if folder else None
+    return path if path is not None and path.is_file() else None
+
+
+def digest_of_table(path: Path) -> str:
+    """The sha256 of a table, which stands in the first line of its file."""
+    with path.open("rb") as file:
+        return file.readline(200).decode("ascii", "replace").strip()
 
 
 def read_in_processes(
@@ -317,6 +331,8 @@ def source_key(packages: Sequence[str] | None = None) -> str:
     """A hash that changes when the RECORD of one of the packages does, by default of all that are
     installed; reads no source.
     """
+    if table := carried_table("pydocs"):
+        return content_hash([_FORMAT, digest_of_table(table)])
     names = packages or _installed()
     return content_hash([_FORMAT, *(distribution_key(name, PACKAGES[name]) for name in names)])
 
@@ -334,11 +350,17 @@ def _extract() -> pd.DataFrame:
     return frame
 
 
-def _table() -> pd.DataFrame:
+def table() -> pd.DataFrame:
     """All docstrings of what is installed, duplicates included; `first` is the row that a row
     repeats.
     """
-    return kept_table(cache_folder("pydocs") / f"{source_key()}.parquet.sealed", _extract)
+    return kept_table(table_path(), _extract)
+
+
+def table_path() -> Path:
+    """Where the table lies, once it is made."""
+    kept = cache_folder("pydocs") / f"{source_key()}.parquet.sealed"
+    return carried_table("pydocs") or kept
 
 
 def _select(packages: Sequence[str], deduplicate: bool) -> pd.DataFrame:
@@ -347,8 +369,9 @@ def _select(packages: Sequence[str], deduplicate: bool) -> pd.DataFrame:
             raise ValueError(
                 f"pydocs has no package {shown(package)}; it has {', '.join(PACKAGES)}"
             )
-        distribution_key(package, PACKAGES[package])  # refuses what is not installed
-    frame = _table()
+        if carried_table("pydocs") is None:
+            distribution_key(package, PACKAGES[package])  # refuses what is not installed
+    frame = table()
     if deduplicate:
         frame = frame[frame["first"] == np.arange(len(frame))]
     return frame[frame["domain"].isin(packages)]

@@ -294,7 +294,11 @@ def recipe(profile: str, **changes: Any) -> Recipe:
     given = {name: value for name, value in changes.items() if value is not None}
     if "layers" in given:
         given.setdefault("first_stage_layers", given["layers"])
-    if profile in ("hours", "gpu", "paper") and "data" not in given and not is_available("pairs/*"):
+    if (
+        profile in ("hours", "day", "gpu", "paper")
+        and "data" not in given
+        and not is_available("pairs/*")
+    ):
         given["data"] = "pydocs"
     config = TrainConfig.from_dict({**values["first"], **given})
     return Recipe(profile, config, tuple(values["sizes"]), values["second"])

@@ -83,8 +83,6 @@ recipe.base
 # %%
 import pandas as pd
 
-from cde.progress import progress
-
 PREFIX = "ndcg@10 "
 
 
@@ -99,13 +97,14 @@ def scores_on_the_way(run):
 def train_all(of):
     """Every arm with every seed, tested on the way."""
     sets = [test.collection for test in of.tests() if test.where == "out"]
-    rows = []
-    jobs = [(arm, one) for arm in ARMS for one in settings.every_seed]
-    for arm, one in progress(jobs, "training", unit="runs"):
-        batches, times = ARMS[arm]
-        change = {"batches": batches, "batch_size": times * of.base.batch_size}
-        run = of.train_on(of.pairs, change, one, tests=sets)
-        rows.append(scores_on_the_way(run).assign(arm=arm, seed=one, where="out", context="none"))
+    arms = {
+        arm: {"batches": batches, "batch_size": times * of.base.batch_size}
+        for arm, (batches, times) in ARMS.items()
+    }
+    rows = [
+        scores_on_the_way(run).assign(arm=arm, seed=one, where="out", context="none")
+        for arm, one, run in of.train_all(of.pairs, arms, settings.every_seed, tests=sets)
+    ]
     return pd.concat(rows, ignore_index=True)
 
 
@@ -126,6 +125,9 @@ if long_run:
     hours = recipe_at("hours", 10, pairs=48000, batch_size=64, steps=300)
     of_hours = {**key, "steps": 300, "tests_on_the_way": 10}
     page.experiment(NAME, lambda: train_all(hours), of_hours, hours, profile="hours")
+    day = recipe_at("day", 10, steps=1500)
+    of_day = {**key, "steps": 1500, "tests_on_the_way": 10}
+    page.experiment(NAME, lambda: train_all(day), of_day, day, profile="day")
 rows = page.experiment(NAME, lambda: train_all(recipe), key, recipe)
 runs = sweeps_at_profiles(NAME, rows)
 lead = list(runs)[-1]

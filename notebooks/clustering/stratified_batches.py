@@ -64,7 +64,6 @@ import pandas as pd
 
 from cde.batching.clustering import cluster_vectors
 from cde.lexical import BM25
-from cde.progress import progress
 from cde.training import build_model
 from cde_studies.batches.statistics import cluster_statistics, mean_pairwise_cosine
 from cde_studies.motivation.word_counts import sparse_vectors
@@ -94,9 +93,7 @@ def arms_of(of):
 
 def runs_of(of):
     """Every arm with every seed: its name, its seed, its run."""
-    jobs = [(arm, one) for arm in arms_of(of) for one in settings.every_seed]
-    for arm, one in progress(jobs, "training", unit="runs"):
-        yield arm, one, of.train_on(of.as_one_source, arms_of(of)[arm], one)
+    return of.train_all(of.as_one_source, arms_of(of), settings.every_seed)
 
 
 def train_and_test(of):
@@ -121,10 +118,11 @@ def losses(of):
 
 def train_by_source(of):
     """NDCG@10 of batches from one source each, with every seed."""
-    tests, rows = of.tests(), []
-    for one in progress(settings.every_seed, "training by source", unit="runs"):
-        run = of.train_on(of.pairs, {"batches": "domain"}, one)
-        rows.append(evaluate_in_contexts(run.model(), tests).assign(arm=SOURCES, seed=one))
+    tests, by_source = of.tests(), {SOURCES: {"batches": "domain"}}
+    rows = [
+        evaluate_in_contexts(run.model(), tests).assign(arm=arm, seed=one)
+        for arm, one, run in of.train_all(of.pairs, by_source, settings.every_seed)
+    ]
     return pd.concat(rows, ignore_index=True)
 
 
@@ -151,6 +149,7 @@ def densities(of):
 
 # %%
 from functools import partial
+from itertools import product
 from types import SimpleNamespace
 
 from cde.data import is_available
@@ -166,9 +165,9 @@ key = settings.only("seeds", "clusters")
 if long_run and not is_available("pairs/*"):
     raise ValueError("long_run needs $CDE_DATA with pairs/ and beir/")
 if long_run:
-    hours = clustering_recipe("hours")
-    for name, run in EXPERIMENTS.items():
-        page.experiment(name, partial(run, hours), key, hours, profile="hours")
+    scales = {scale: clustering_recipe(scale) for scale in ("hours", "day")}
+    for (scale, of), (name, run) in product(scales.items(), EXPERIMENTS.items()):
+        page.experiment(name, partial(run, of), key, of, profile=scale)
     alone = clustering_recipe("hours", SimpleNamespace(data="pairs/squad-question-sentence"))
     page.experiment(QUESTIONS, partial(train_and_test, alone), key, alone, profile="hours")
 sweeps = {}

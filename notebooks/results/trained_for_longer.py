@@ -75,17 +75,21 @@ from cde_studies.results import day
 
 CONTEXTUAL, BI = "contextual, cached", "bi-encoder; clustered"
 INSIDE = "bi-encoder, directions; clustered"
+LONGER, DEEPER = "contextual, full; 12,800 steps", "contextual, full; six layers"
+BI_DEEPER = "bi-encoder; clustered; six layers"
+FURTHER = [LONGER, DEEPER, BI_DEEPER]
 if long_run and not is_available("pairs/*"):
     raise ValueError("long_run needs $CDE_DATA with pairs/")
 
 
-def runs_of(arms, seeds, public, validation, documents, pairs=None, **changes):
-    """Every arm with every seed, trained or read from the store."""
+def runs_of(arms, seeds, public, validation, documents, pairs=None, further=(), **changes):
+    """Every arm with every seed, and further arms with the first; what is in the store is read."""
     some = day.training_pairs("far", public)
     some = some if pairs is None else some.sample(pairs, settings.seed)
     tests = day.panel("validation", validation, documents, documents // 3)
-    every = [(arm, settings.seed + n) for arm in arms for n in range(seeds)]
-    return {(arm, one): day.train(arm, one, some, tests, **changes) for arm, one in every}
+    every = [(arm, settings.seed) for arm in further]
+    every += [(arm, settings.seed + n) for arm in arms for n in range(seeds)]
+    return day.train_all(every, some, tests, **changes)
 
 
 def at_the_end(manuals, **given):
@@ -93,7 +97,7 @@ def at_the_end(manuals, **given):
     from cde.lexical import BM25
     from cde.surrogate import Surrogate
 
-    models = {key: run.model() for key, run in runs_of(**given).items()}
+    models = dict(runs_of(**given))
     models |= {("MiniLM", 0): Surrogate(max_tokens=day.DAY.document_tokens), ("BM25", 0): BM25()}
     texts = given["documents"]
     return day.on_manuals(models, day.panel("test", manuals, texts, texts // 3))
@@ -117,7 +121,10 @@ given |= {
     "warmup_steps": settings.steps // 10,
     "evaluate_every": max(settings.steps // 4, 1),
 }
-long = {"arms": [CONTEXTUAL], "seeds": 1, "public": 100_000, "validation": 8, "documents": 300}
+long = {
+    **{"arms": [CONTEXTUAL, BI, INSIDE], "seeds": 3, "further": FURTHER},
+    **{"public": 100_000, "validation": 8, "documents": 300},
+}
 
 
 def made(name, compute, **more):
@@ -127,7 +134,7 @@ def made(name, compute, **more):
     longer = page.experiment(
         name,
         lambda: compute(**key),
-        {"seed": settings.seed, **key},
+        {"seed": settings.seed, **key, "config": day.DAY.to_dict()},
         can_run=long_run,
         profile="day",
     )

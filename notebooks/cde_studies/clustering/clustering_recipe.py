@@ -12,9 +12,9 @@ least that came within a tenth of a point of the best on nine collections.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.data import Pairs, RetrievalSet
+from cde.progress import progress
 from cde.surrogate import Surrogate
 from cde.training.runs import Run, train
 from cde_studies.recipes import (
@@ -32,6 +33,7 @@ from cde_studies.recipes import (
     recipe,
     training_pairs,
 )
+from cde_studies.workers import in_workers
 
 __all__ = ["PARAMETERS", "ClusteringRecipe", "clustering_recipe"]
 
@@ -104,6 +106,30 @@ class ClusteringRecipe(Recipe):
         """The run of an arm on these pairs, for the recipe's epochs of its own batches."""
         config = replace(self.base, **{**arm, "pairs": None, "seed": seed})
         return train(config, pairs, plan=plan, tests=tests)
+
+    def train_all(
+        self,
+        pairs: Pairs,
+        arms: Mapping[str, Mapping[str, Any]],
+        seeds: Sequence[int],
+        tests: Any = (),
+    ) -> list[tuple[str, int, Run]]:
+        """The runs of arms with every seed, in as many processes as $CDE_JOBS says."""
+        if any(arm["batches"] == "stratum" for arm in arms.values()):
+            _ = self.vectors  # once, not in every process
+        every = [(arm, seed) for arm in arms for seed in seeds]
+        found = in_workers(partial(self._one, pairs, arms, tests), every)
+        runs = dict(progress(found, "training", total=len(every), unit="runs"))
+        return [(*which, runs[place]) for place, which in enumerate(every)]
+
+    def _one(
+        self,
+        pairs: Pairs,
+        arms: Mapping[str, Mapping[str, Any]],
+        tests: Any,
+        which: tuple[str, int],
+    ) -> Run:
+        return self.train_on(pairs, arms[which[0]], which[1], tests=tests)
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
         """What a record of this recipe depends on; see `Recipe.record_key`."""

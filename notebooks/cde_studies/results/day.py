@@ -9,6 +9,8 @@ of the corpus that is searched, of another, of none and of random letters; the l
 pairs of one corpus in its own context and in another's, where reading shows first; and how far
 documents move from one to the other (one minus the cosine).
 
+Arms that end in a length or a depth differ from the arm of the same name in that alone.
+
 The arm with `directions` is a bi-encoder whose loss multiplies the vectors of a batch by C^(−1/4)
 of its documents (`cde.adaptation.tempered`): its second stage is this matrix, and it reads its
 corpus by construction.
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -34,10 +37,12 @@ from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval, manuals
 from cde.progress import progress
 from cde.retrieval import evaluate
 from cde.storage import content_hash
+from cde.surrogate import Surrogate
 from cde.training import TrainConfig, runs
 from cde.training.loss import ContrastiveLoss, Loss, contrastive_loss
 from cde_studies.motivation.score_matrices import JudgedMatrix
 from cde_studies.sweeps import context_texts
+from cde_studies.workers import in_workers
 
 __all__ = [
     "ARMS",
@@ -47,6 +52,7 @@ __all__ = [
     "panel",
     "scores_on_the_way",
     "train",
+    "train_all",
     "training_pairs",
 ]
 
@@ -67,7 +73,7 @@ DAY = TrainConfig(
     document_tokens=48,
     context_tokens=48,
     surrogate_tokens=48,
-    checkpoint_every=100,
+    checkpoint_every=400,
     uncached_tokens=131_072,
     evaluate_every=400,
 )
@@ -84,6 +90,13 @@ ARMS: dict[str, dict[str, Any]] = {
     "contextual, gated": {**_CONTEXTUAL, "attention": "gated"},
     "contextual, gated; apart": {**_CONTEXTUAL, "attention": "gated", "context_from": "apart"},
     "bi-encoder, directions; clustered": {"architecture": "bi-encoder", "batches": "cluster"},
+}
+_LONGER = {name: 4 * getattr(DAY, name) for name in ("steps", "warmup_steps", "evaluate_every")}
+_DEEPER = {"layers": 6, "first_stage_layers": 6}
+ARMS |= {
+    "contextual, full; 12,800 steps": ARMS["contextual, full"] | _LONGER,
+    "contextual, full; six layers": ARMS["contextual, full"] | _DEEPER,
+    "bi-encoder; clustered; six layers": ARMS["bi-encoder; clustered"] | _DEEPER,
 }
 
 
@@ -205,6 +218,24 @@ def train(
     return runs.train(config, pairs, tests=tests, evaluate_on_the_way=way, loss=loss)
 
 
+def train_all(
+    arms: Sequence[tuple[str, int]], pairs: Pairs, tests: Sequence[RetrievalSet], **changes: Any
+) -> dict[tuple[str, int], runs.Run]:
+    """The runs of arms with their seeds, in as many processes as $CDE_JOBS says."""
+    surrogate = Surrogate(max_tokens=DAY.surrogate_tokens)
+    surrogate.encode_queries(pairs.queries)  # once, not in every process
+    surrogate.encode_documents(pairs.documents)
+    found = in_workers(partial(_train_one, pairs, tests, changes), arms)
+    trained = dict(progress(found, "training", total=len(arms), unit="runs"))
+    return {arm: trained[place] for place, arm in enumerate(arms)}
+
+
+def _train_one(
+    pairs: Pairs, tests: Sequence[RetrievalSet], changes: Mapping[str, Any], which: tuple[str, int]
+) -> runs.Run:
+    return train(*which, pairs, tests, **changes)
+
+
 def curves(trained: Mapping[tuple[str, int], runs.Run]) -> pd.DataFrame:
     """A row for each run, by arm and seed, and test on the way: step and its numbers."""
     parts = []
@@ -218,24 +249,32 @@ def curves(trained: Mapping[tuple[str, int], runs.Run]) -> pd.DataFrame:
 def on_manuals(
     models: Mapping[tuple[str, int], Any], tests: Sequence[RetrievalSet]
 ) -> pd.DataFrame:
-    """NDCG@10 (0 to 1) of each model, by arm and seed, in each context on each test.
+    """NDCG@10 (0 to 1) of each model, or run of one, by arm and seed, in each context on each
+    test, in as many processes as $CDE_JOBS says.
 
     What has no context is searched plainly ("none") and by the directions of the test's own and of
     another's documents.
     """
-    rows = []
-    for (arm, seed), model in models.items():
-        for place, test in enumerate(progress(tests, arm, unit="manuals")):
-            texts, other = test.documents, tests[(place + 1) % len(tests)].documents
-            encoders = {"none": model}
-            if getattr(model, "reads_context", False):
-                contexts: dict[str, Sequence[str] | None] = {"own": texts, "other": other}
-                contexts |= {one: context_texts(one, texts, model) for one in ("null", "strings")}
-                encoders = {one: model.with_context(read, seed=0) for one, read in contexts.items()}
-            elif hasattr(model, "encode_documents"):
-                encoders["own directions"] = by_directions(model, texts)
-                encoders["other directions"] = by_directions(model, other)
-            for context, encoder in encoders.items():
-                score = evaluate(encoder, test)["ndcg@10"]
-                rows.append((arm, seed, test.name, context, score))
-    return pd.DataFrame(rows, columns=["arm", "seed", "collection", "context", "ndcg"])
+    found = in_workers(partial(_on_manuals, tests), list(models.values()))
+    rows = dict(progress(found, "searching", total=len(models), unit="models"))
+    parts = [rows[i].assign(arm=arm, seed=seed) for i, (arm, seed) in enumerate(models)]
+    columns = ["arm", "seed", "collection", "context", "ndcg"]
+    return pd.concat(parts, ignore_index=True)[columns]
+
+
+def _on_manuals(tests: Sequence[RetrievalSet], model: Any) -> pd.DataFrame:
+    """The rows of one model."""
+    model, rows = model.model() if isinstance(model, runs.Run) else model, []
+    for place, test in enumerate(tests):
+        texts, other = test.documents, tests[(place + 1) % len(tests)].documents
+        encoders = {"none": model}
+        if getattr(model, "reads_context", False):
+            contexts: dict[str, Sequence[str] | None] = {"own": texts, "other": other}
+            contexts |= {one: context_texts(one, texts, model) for one in ("null", "strings")}
+            encoders = {one: model.with_context(read, seed=0) for one, read in contexts.items()}
+        elif hasattr(model, "encode_documents"):
+            encoders["own directions"] = by_directions(model, texts)
+            encoders["other directions"] = by_directions(model, other)
+        for context, encoder in encoders.items():
+            rows.append((test.name, context, evaluate(encoder, test)["ndcg@10"]))
+    return pd.DataFrame(rows, columns=["collection", "context", "ndcg"])

@@ -25,7 +25,6 @@ embedded once for each task, split and subset.
 
 from __future__ import annotations
 
-import string
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -63,7 +62,7 @@ from cde.data import RetrievalSet
 from cde.data.readers import notice_being_offline
 from cde.lexical import BM25
 from cde.models import TASK_PREFIXES
-from cde.models.contextual import fingerprint
+from cde.models.contextual import fingerprint, random_texts
 from cde.progress import progress
 from cde.retrieval import Encoder, Ranker, SentenceEncoder, as_encoder, rank, rerank
 from cde.retrieval.systems import is_ranker
@@ -83,7 +82,6 @@ __all__ = [
     "evaluate_tasks",
     "is_trained_on",
     "prefixes_of",
-    "random_texts",
     "task_texts",
 ]
 
@@ -563,12 +561,3 @@ def _quiet() -> Iterator[None]:
     finally:
         if shown:
             datasets.enable_progress_bars()
-
-
-def random_texts(count: int, seed: int | np.random.Generator = 0) -> list[str]:
-    """Texts of twelve words of two to eight random letters."""
-    generator, letters = np.random.default_rng(seed), np.array(list(string.ascii_lowercase))
-    lengths = generator.integers(2, 9, (count, 12))
-    return [
-        " ".join("".join(generator.choice(letters, length)) for length in row) for row in lengths
-    ]

@@ -39,8 +39,6 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from cde.data import manuals, pydocs
-
 ROOT = Path(__file__).resolve().parents[2]
 NEEDED = (
     "papermill",
@@ -104,6 +102,8 @@ def carried() -> set[str]:
 
 def pack(folder: Path, part: int, python: str) -> None:
     """Gather wheels and data, and cut them into parts."""
+    from cde.data import manuals, pydocs  # which the other machine has only once it has unpacked
+
     folder.mkdir(parents=True, exist_ok=True)
     content = folder / "content"
     shutil.rmtree(content, ignore_errors=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import string
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from inspect import signature
@@ -32,6 +33,15 @@ from cde.storage import content_hash
 from cde.validation import Vectors, checked_texts, checked_whole, shown
 
 __all__ = ["ContextualEncoder", "CorpusEncoder"]
+
+
+def random_texts(count: int, seed: int | np.random.Generator = 0) -> list[str]:
+    """Texts of twelve words of two to eight random letters: a context that says nothing."""
+    generator, letters = np.random.default_rng(seed), np.array(list(string.ascii_lowercase))
+    lengths = generator.integers(2, 9, (count, 12))
+    return [
+        " ".join("".join(generator.choice(letters, length)) for length in row) for row in lengths
+    ]
 
 
 def draw_context(

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from filelock import FileLock
 from numpy.typing import NDArray
 
 from cde.batching.clustering import cluster_pairs, cluster_vectors
@@ -21,6 +22,7 @@ from cde.batching.negatives import false_negatives, mine_hard_negatives
 from cde.batching.packing import BatchSampler, PlannedBatches, positions_of_pairs
 from cde.data import Pairs
 from cde.models.encoder import tokenise
+from cde.storage import cache_folder
 from cde.surrogate import Surrogate
 from cde.training.configuration import TrainConfig
 from cde.training.processes import Processes
@@ -98,8 +100,10 @@ class Preparation:
     def vectors(self) -> tuple[Vectors, Vectors]:
         """The surrogate's vectors of queries and documents, `(n, dim)` each."""
         surrogate = Surrogate(max_tokens=self.config.surrogate_tokens)
-        queries = surrogate.encode_queries(self.pairs.queries)
-        documents = surrogate.encode_documents(self.pairs.documents)
+        # of runs that begin together one embeds the texts, and the others wait and read
+        with FileLock(cache_folder("locks") / f"embedding-{self.pairs.fingerprint}.lock"):
+            queries = surrogate.encode_queries(self.pairs.queries)
+            documents = surrogate.encode_documents(self.pairs.documents)
         return self.processes.agreed(queries), self.processes.agreed(documents)
 
     def _sampler(self) -> BatchSampler:

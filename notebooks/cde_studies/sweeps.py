@@ -185,7 +185,7 @@ def context_texts(
         rows = generator.choice(len(documents), min(_FEW, len(documents)), replace=False)
         return [documents[row] for row in rows]
     if context == "strings":
-        from cde.benchmark import random_texts
+        from cde.models.contextual import random_texts
 
         return random_texts(model.config.context_size, generator)
     return documents

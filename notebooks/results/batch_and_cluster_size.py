@@ -45,6 +45,7 @@ pairs: Long | None = None
 context_size: Count | None = None  # at most the smallest batch size
 layers: Layers | None = None  # of the start's transformer, in either stage
 learning_rate: Rate | None = None
+long_run: bool = False  # the bi-encoder with a thousand updates and more, with $CDE_DATA
 
 # %%
 from cde_studies import recipes
@@ -181,6 +182,17 @@ batches, clusters = sorted(set(settings.batch_sizes)), sorted(set(settings.clust
 swept = {"batch_sizes": batches, "cluster_sizes": clusters}
 key = settings.only("seeds", "pairs_seen", **swept, contextual_attention=settings.attention)
 rows = page.experiment("batch-cluster-sweep", lambda: study.sweep_sizes(recipe, **key), key, recipe)
+day, LONG_SEEN = recipes.recipe("day"), 1_024_000
+long = {"batch_sizes": [256, 1024], "cluster_sizes": [64, 256, 1024], "pairs_seen": LONG_SEEN}
+long |= settings.only("seeds")
+longer = page.experiment(
+    "batch-cluster-sweep",
+    lambda: study.sweep_sizes(day, **long),
+    long,
+    day,
+    can_run=long_run,
+    profile="day",
+)
 results = study.SizeSweep(rows)
 FILTERS = {True: "with the filter", False: "without"}
 arms = [(encoder, filtered) for encoder in kinds for filtered in FILTERS]

@@ -123,6 +123,8 @@ if long_run and not is_available("pairs/*"):
 if long_run:
     hours = recipes.recipe("hours")
     page.experiment(NAME, lambda: train_and_test(hours, BATCHES), key, hours, profile="hours")
+    day = recipes.recipe("day")
+    page.experiment(NAME, lambda: train_and_test(day, ARMS), key, day, profile="day")
 rows = page.experiment(NAME, lambda: train_and_test(recipe, ARMS), key, recipe)
 runs = sweeps_at_profiles(NAME, rows)
 

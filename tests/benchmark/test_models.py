@@ -24,10 +24,10 @@ from cde.benchmark import (
     benchmark_model,
     draw,
     evaluate_tasks,
-    random_texts,
     task_texts,
 )
 from cde.models import TASK_PREFIXES
+from cde.models.contextual import random_texts
 from cde.retrieval import rank, rerank, score_queries
 from cde.surrogate import minilm_folder
 from cde_studies.benchmark.offline import offline_tasks

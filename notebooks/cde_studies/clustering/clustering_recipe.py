@@ -115,8 +115,6 @@ class ClusteringRecipe(Recipe):
         tests: Any = (),
     ) -> list[tuple[str, int, Run]]:
         """The runs of arms with every seed, in as many processes as $CDE_JOBS says."""
-        if any(arm["batches"] == "stratum" for arm in arms.values()):
-            _ = self.vectors  # once, not in every process
         every = [(arm, seed) for arm in arms for seed in seeds]
         found = in_workers(partial(self._one, pairs, arms, tests), every)
         runs = dict(progress(found, "training", total=len(every), unit="runs"))

@@ -40,7 +40,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cde.adaptation import LinearReader, Shift, tempered, unit
-from cde.benchmark import random_texts
+from cde.models.contextual import random_texts
 from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval, manuals
 from cde.lexical import BM25
 from cde.progress import progress

@@ -37,7 +37,6 @@ from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval, manuals
 from cde.progress import progress
 from cde.retrieval import evaluate
 from cde.storage import content_hash
-from cde.surrogate import Surrogate
 from cde.training import TrainConfig, runs
 from cde.training.loss import ContrastiveLoss, Loss, contrastive_loss
 from cde_studies.motivation.score_matrices import JudgedMatrix
@@ -222,9 +221,6 @@ def train_all(
     arms: Sequence[tuple[str, int]], pairs: Pairs, tests: Sequence[RetrievalSet], **changes: Any
 ) -> dict[tuple[str, int], runs.Run]:
     """The runs of arms with their seeds, in as many processes as $CDE_JOBS says."""
-    surrogate = Surrogate(max_tokens=DAY.surrogate_tokens)
-    surrogate.encode_queries(pairs.queries)  # once, not in every process
-    surrogate.encode_documents(pairs.documents)
     found = in_workers(partial(_train_one, pairs, tests, changes), arms)
     trained = dict(progress(found, "training", total=len(arms), unit="runs"))
     return {arm: trained[place] for place, arm in enumerate(arms)}

@@ -94,11 +94,11 @@ def sweep_sizes(
     batch_sizes: Sequence[int],
     cluster_sizes: Sequence[int],
     pairs_seen: int,
-    contextual_attention: str,
     seed: int,
     seeds: int,
+    contextual_attention: str | None = None,
 ) -> pd.DataFrame:
-    """Both encoders at every batch and cluster size, with the filter for false negatives and
+    """The bi-encoder, and with an attention the contextual encoder, at every batch and cluster size, with the filter for false negatives and
     without it: rows of `sweep` on the sets out of domain, each contextual encoder in its own
     context, and encoder ("bi-encoder", "contextual"), batch_size, cluster_size, filtered.
     """
@@ -112,7 +112,7 @@ def sweep_sizes(
             f"pairs_seen must be two of the largest batches ({batch_sizes[-1]}) or more; it is "
             f"{pairs_seen}"
         )
-    if recipe.base.context_size > batch_sizes[0]:
+    if contextual_attention is not None and recipe.base.context_size > batch_sizes[0]:
         raise ValueError(
             f"the context is drawn from the batch: context_size {recipe.base.context_size} is "
             f"more than the smallest of batch_sizes, {batch_sizes[0]}"
@@ -123,10 +123,10 @@ def sweep_sizes(
             f"the largest domain has {largest} pairs: no batch of {batch_sizes[-1]} can be "
             "filled; name smaller batch_sizes"
         )
-    encoders = {
-        "bi-encoder": {"architecture": "bi-encoder"},
-        "contextual": {"architecture": "contextual", "attention": contextual_attention},
-    }
+    encoders = {"bi-encoder": {"architecture": "bi-encoder"}}
+    if contextual_attention is not None:
+        contextual = {"architecture": "contextual", "attention": contextual_attention}
+        encoders["contextual"] = contextual
     factors, arms = [], {}
     for encoder, batch, cluster, filtered in product(
         encoders, batch_sizes, cluster_sizes, (True, False)

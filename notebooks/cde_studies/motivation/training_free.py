@@ -40,9 +40,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cde.adaptation import LinearReader, Shift, tempered, unit
-from cde.models.contextual import random_texts
 from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval, manuals
 from cde.lexical import BM25
+from cde.models.contextual import random_texts
 from cde.progress import progress
 from cde.retrieval import evaluate
 from cde_studies.motivation.score_matrices import JudgedMatrix

@@ -98,7 +98,7 @@ def sweep_sizes(
     seeds: int,
     contextual_attention: str | None = None,
 ) -> pd.DataFrame:
-    """The bi-encoder, and with an attention the contextual encoder, at every batch and cluster size,
+    """The bi-encoder, and with an attention the contextual one, at every batch and cluster size,
     with the filter for false negatives and without it: rows of `sweep` on the sets out of domain,
     each contextual encoder in its own context, and encoder ("bi-encoder", "contextual"),
     batch_size, cluster_size, filtered.

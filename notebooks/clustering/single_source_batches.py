@@ -158,11 +158,15 @@ lead = min(runs, key=SCALES.index)
 
 
 # %% tags=["hide-input"]
+def series_of(of, arm):
+    """An arm's points of NDCG@10 at a profile: a row a seed, a column a step."""
+    points = runs[of].score(by=["seed", "step"], arm=arm).reset_index()
+    return points.pivot_table("ndcg", "seed", "step")
+
+
 def draw(axis, of):
     """The arms of a profile on the way; bands are seeds."""
-    series = {arm: runs[of].score(by=["seed", "step"], arm=arm).reset_index() for arm in ARMS}
-    tables = {arm: table.pivot_table("ndcg", "seed", "step") for arm, table in series.items()}
-    charts.curves(axis, tables, band=True)
+    charts.curves(axis, {arm: series_of(of, arm) for arm in ARMS}, band=True)
     axis.set_xlabel("step")
 
 
@@ -176,8 +180,8 @@ last = {of: one.rows["step"].max() for of, one in runs.items()}
 first = {of: one.rows["step"].min() for of, one in runs.items()}
 plots.show(
     drawing,
-    caption=f"Quality during training, profile {lead}. In the paper's figure the order, from lowest "
-    "to highest, is: mixed, mixed and large, one source, one source and large.",
+    caption=f"Quality during training, profile {lead}. In the paper's figure the order, from "
+    "lowest to highest, is: mixed, mixed and large, one source, one source and large.",
     data=runs[lead].rows.groupby(["arm", "seed", "step"], sort=False)["ndcg"].mean().reset_index(),
     answers="Clustering Fig. 1",
     lead=True,
@@ -290,7 +294,7 @@ for of, one in runs.items():
     )
     claims.measure_runs(LATER, late - early, f"{what}, against step {first[of]}", scale=of)
     if of in starts and last[of] >= 3:
-        curve = one.score(by=["seed", "step"], arm=MIXED).unstack("step")
+        curve = series_of(of, MIXED)
         two_thirds = max(step for step in curve if step <= 2 * last[of] / 3)
         gained = curve[last[of]] - 100 * starts[of]["ndcg"].mean()
         share = (curve[last[of]] - curve[two_thirds]) / gained

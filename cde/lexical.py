@@ -15,10 +15,14 @@ the first query that asks for one.
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
+
+# bm25s tries JAX where it is installed, which would take three quarters of a GPU's memory at once
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import bm25s
 import Stemmer

@@ -17,6 +17,10 @@ whose packages that machine need not have. `work` gathers the parts in `--store`
 are there; runs that an earlier call left unfinished go on from their checkpoint. It ends before
 `--minutes` are over, and what is recorded by then lies in OUT, as one archive.
 
+Sixteen cores fed about nine trainings of two layers on one H200, 25 to 90 ms a step, which is the
+time that Python takes to launch; the GPU was busy in half of it, and k-means on the cores took a
+minute of each. So name the chapters that matter alone, and others in a second call.
+
 `--measure` measures first: `utilisation.py` (share of the GPU's peak, the gradient cache's cost,
 memory), `encode.py` and `gradcache.py`, once in a store. With `--profile smoke` all but the last
 two is the same on a CPU, in miniature, which a test runs.

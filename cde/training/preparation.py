@@ -22,7 +22,8 @@ from cde.batching.negatives import false_negatives, mine_hard_negatives
 from cde.batching.packing import BatchSampler, PlannedBatches, positions_of_pairs
 from cde.data import Pairs
 from cde.models.encoder import tokenise
-from cde.storage import cache_folder
+from cde.provenance import libraries
+from cde.storage import cache_folder, content_hash, read_sealed, write_sealed
 from cde.surrogate import Surrogate
 from cde.training.configuration import TrainConfig
 from cde.training.processes import Processes
@@ -97,9 +98,14 @@ class Preparation:
             )
 
     @cached_property
+    def surrogate(self) -> Surrogate:
+        """The model whose vectors make clusters, filter and hard negatives."""
+        return Surrogate(max_tokens=self.config.surrogate_tokens)
+
+    @cached_property
     def vectors(self) -> tuple[Vectors, Vectors]:
         """The surrogate's vectors of queries and documents, `(n, dim)` each."""
-        surrogate = Surrogate(max_tokens=self.config.surrogate_tokens)
+        surrogate = self.surrogate
         # of runs that begin together one embeds the texts, and the others wait and read
         with FileLock(cache_folder("locks") / f"embedding-{self.pairs.fingerprint}.lock"):
             queries = surrogate.encode_queries(self.pairs.queries)
@@ -132,16 +138,25 @@ class Preparation:
         return PlannedBatches(plan, self.processes.count, self.processes.rank)
 
     def _labels(self) -> Positions:
+        """The cluster of each pair; kept on disk, since the arms of a seed have the same."""
         settings: dict[str, Any] = {
             "cluster_size": self.config.cluster_size,
-            "domains": self.pairs.domains,
             "seed": self.config.seed,
         }
+        inputs = [self.pairs.fingerprint, self.surrogate.fingerprint, self.config.cluster_by]
+        key = content_hash([*inputs, str(settings), str(libraries())])
+        path = cache_folder("clusters") / f"{key}.sealed"
+        if (kept := read_sealed(path)) is not None:
+            return np.frombuffer(kept, np.int64).copy()
         queries, documents = self.vectors
+        settings["domains"] = self.pairs.domains
         if self.config.cluster_by == "pairs":
-            return cluster_pairs(queries, documents, **settings)
-        sides = {"queries": [queries], "documents": [documents], "both": [queries, documents]}
-        return cluster_vectors(np.hstack(sides[self.config.cluster_by]), **settings)
+            labels = cluster_pairs(queries, documents, **settings)
+        else:
+            sides = {"queries": [queries], "documents": [documents], "both": [queries, documents]}
+            labels = cluster_vectors(np.hstack(sides[self.config.cluster_by]), **settings)
+        write_sealed(path, labels.tobytes())
+        return labels
 
     def batches(self) -> Iterator[Batch]:
         """Batches for ever, from where the sampler stands."""

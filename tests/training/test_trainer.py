@@ -82,6 +82,33 @@ def test_a_fixed_context_is_the_same_in_every_batch_whatever_the_batch_holds(pai
     assert len(drawn) == 3, "another seed has another context"
 
 
+def test_arms_of_one_seed_share_their_clusters_and_nothing_else_does(
+    pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clustering is the slow part of a short run on a GPU; labels of other inputs would be wrong."""
+    monkeypatch.setenv("CDE_CACHE", str(tmp_path))
+    clustered: list[int] = []
+
+    def counted(*arguments: Any, **settings: Any) -> Any:
+        clustered.append(settings["seed"])
+        return cluster_pairs(*arguments, **settings)
+
+    monkeypatch.setattr("cde.training.preparation.cluster_pairs", counted)
+
+    def labels(some: Pairs = pairs, **changes: Any) -> list[int]:
+        config = TrainConfig(batches="cluster", **{**SMALL, **changes})
+        return Preparation(config, some, build_model(config).tokenizer, ("", "")).clusters.tolist()
+
+    first = labels()
+    assert labels(architecture="bi-encoder", learning_rate=1e-4) == first and len(clustered) == 1
+    elsewhere = dataclasses.replace(pairs, domains=[*["other"] * 32, *pairs.domains[32:]])
+    for number, other in enumerate(
+        ({"seed": 1}, {"cluster_size": 8}, {"surrogate_tokens": 6}, {"some": elsewhere}), start=2
+    ):
+        labels(**other)
+        assert len(clustered) == number, other
+
+
 @pytest.mark.parametrize("batches", ["random", "domain", "cluster"])
 def test_a_context_apart_has_no_document_of_the_batch_and_none_of_another_source(
     batches: str,

@@ -249,14 +249,10 @@ def time_searches():
 TOTAL = recipe.base.context_size
 timed = settings.only("rounds")
 times = page.experiment("first_stage_size-time", time_searches, timed, recipe)
-longer = {
-    side: ratios(times, f"{side}, {ALL}", f"{side}, {ONE}") for side in ("queries", "documents")
-}
-plots.table(
-    pd.DataFrame(
-        {f"{ALL} to {ONE}": {side: page.mean_and_interval(one) for side, one in longer.items()}}
-    )
-)
+SIDES = ("queries", "documents")
+longer = {side: ratios(times, f"{side}, {ALL}", f"{side}, {ONE}") for side in SIDES}
+shown_times = {side: page.mean_and_interval(one) for side, one in longer.items()}
+plots.table(pd.DataFrame({f"time, {ALL} to {ONE}": shown_times}))
 
 # %% [markdown]
 # ## Many documents with one vector each, or few with many?
@@ -317,8 +313,8 @@ plots.show(
 # %% [markdown]
 # Do the sets prefer different numbers, or is it chance? Noise alone makes the best arms differ: if
 # all arms were equally good, *n* independent sets and *k* arms would have more than one optimum
-# with probability 1 − *k*¹⁻ⁿ, 26 times in 27 with three arms and four sets. So the number of optima,
-# which the paper's figure shows, is not evidence. We test instead whether it helps to choose an arm
+# with probability 1 − *k*¹⁻ⁿ, 26 times in 27 with three arms and four sets. So the number of
+# optima, which the paper's figure shows, is not evidence. We test instead whether it helps to choose an arm
 # for each set. On all seeds but one, we choose the best arm for each set, and one for all sets. The
 # difference between the two choices is scored on the seed that was left out.
 
@@ -396,14 +392,13 @@ page.answer(
 # ## What differs from the paper's setting
 #
 # The paper goes from 1 to 12 layers, with a second stage of full depth, and trains far longer; at
-# `laptop` the first stage goes from 1 to 4 layers and the second has 2, so "all layers" means 4. A
+# `laptop` the first stage goes from 1 to 4 layers and the second has 2. A
 # shallow stage is the lower part of MiniLM, so depth and the quality of the start change together.
 # A stage that learns more slowly looks worse in a short run than it would in the end.
 #
 # The paper's Fig. 18 is of nine shortened collections of BEIR, ours of four packages, which are
-# more alike; its small setting has at most 64 context tokens, ours 32, and a quarter of one of our
-# documents has at most 12 tokens. The paper may also mean the tokens of text that the first stage
-# reads, and does not say whether one model was trained for each number. We do not test either.
+# more alike. The paper may also mean the tokens of text that the first stage reads, and does not say
+# whether one model was trained for each number. We do not test either.
 #
 # ## Run it again
 

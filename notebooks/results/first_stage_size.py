@@ -186,11 +186,10 @@ plots.show(
 )
 
 # %% [markdown]
-# The table has what more layers gain in runs with the same seed: in percentage points of accuracy,
-# with Student's interval over seeds, and in points of NDCG@10, with an interval for other seeds and
-# other collections at once. Both stages are deepened from the smallest to the largest depth that
-# both were given. The second stage reads the text itself, so its depth matters also to an encoder
-# that ignores its context.
+# The table has what more layers gain in runs with the same seed, in percentage points of accuracy
+# and in points of NDCG@10, with intervals over seeds, and over collections as well. Both stages are
+# deepened from the smallest to the largest depth that both were given. The second stage reads the
+# text itself, so its depth matters also to an encoder that ignores its context.
 
 # %%
 from cde_book.differences import in_words
@@ -314,9 +313,9 @@ plots.show(
 # Do the sets prefer different numbers, or is it chance? Noise alone makes the best arms differ: if
 # all arms were equally good, *n* independent sets and *k* arms would have more than one optimum
 # with probability 1 − *k*¹⁻ⁿ, 26 times in 27 with three arms and four sets. So the number of
-# optima, which the paper's figure shows, is not evidence. We test instead whether it helps to choose an arm
-# for each set. On all seeds but one, we choose the best arm for each set, and one for all sets. The
-# difference between the two choices is scored on the seed that was left out.
+# optima, which the paper's figure shows, is not evidence. We test instead whether it helps to
+# choose an arm for each set. On all seeds but one, we choose the best arm for each set, and one for
+# all sets. The difference between the two choices is scored on the seed that was left out.
 
 # %%
 from cde_studies.intervals import table_interval
@@ -392,13 +391,13 @@ page.answer(
 # ## What differs from the paper's setting
 #
 # The paper goes from 1 to 12 layers, with a second stage of full depth, and trains far longer; at
-# `laptop` the first stage goes from 1 to 4 layers and the second has 2. A
-# shallow stage is the lower part of MiniLM, so depth and the quality of the start change together.
-# A stage that learns more slowly looks worse in a short run than it would in the end.
+# `laptop` the first stage goes from 1 to 4 layers and the second has 2. A shallow stage is the
+# lower part of MiniLM, so depth and the quality of the start change together. A stage that learns
+# more slowly looks worse in a short run than it would in the end.
 #
 # The paper's Fig. 18 is of nine shortened collections of BEIR, ours of four packages, which are
-# more alike. The paper may also mean the tokens of text that the first stage reads, and does not say
-# whether one model was trained for each number. We do not test either.
+# more alike. The paper may also mean the tokens of text that the first stage reads, and does not
+# say whether one model was trained for each number. We do not test either.
 #
 # ## Run it again
 

@@ -13,13 +13,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from cde.intervals import Interval, interval_text, run_interval
+from cde.intervals import Interval, interval_text, run_interval, table_interval
 from cde_book.account import account
 from cde_book.ledger import gates, ledger
 from cde_book.markup import Box, render
 from cde_book.run_mode import this_run
 from cde_book.verdicts import VERDICTS, Measurement, Reading, Role, Verdict, decide, outcome
-from cde_studies.intervals import table_interval
 
 __all__ = [
     "apart",

@@ -12,12 +12,12 @@ from typing import Any
 
 import pandas as pd
 
+from cde.intervals import smallest_effect
 from cde_book.account import account
 from cde_book.claims import shown
 from cde_book.page import show_source
 from cde_book.records import records_at_other_profiles
 from cde_book.run_mode import this_run
-from cde_studies.significance import smallest_effect
 from cde_studies.sweeps import Sweep
 
 __all__ = ["Differences", "difference_table", "in_words", "sweeps_at_profiles"]

@@ -92,14 +92,12 @@ def cards(
 def parts(root: Path) -> dict[str, list[str]]:
     """The parts of the table of contents that have an opening page: its name → their chapters."""
     contents = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    found = {}
-    for part in contents.get("parts", []):
-        entries = part.get("chapters", [])
-        every = [one for entry in entries for one in (entry, *entry.get("sections", []))]
-        files = [Path(one["file"]) for one in every]
-        for opening in (one.name for one in files if one.parent == Path("book/parts")):
-            found[opening] = [one.name for one in files if one.parent.parent.name == "executed"]
-    return found
+    entries = [entry for part in contents.get("parts", []) for entry in part["chapters"]]
+    return {
+        Path(entry["file"]).name: [Path(one["file"]).name for one in entry.get("sections", [])]
+        for entry in entries
+        if Path(entry["file"]).parent == Path("book/parts")
+    }
 
 
 def opening_pages(

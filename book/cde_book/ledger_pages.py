@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from cde.intervals import STUDENT, Interval
+from cde.intervals import STUDENT, Interval, smallest_effect
 from cde_book.chapters import Chapter, chapters
 from cde_book.claims import css, power_in_words
 from cde_book.execution import load_execution
@@ -26,7 +26,7 @@ from cde_book.markup import render
 from cde_book.simulation import TRUTHS, attainable, chances
 from cde_book.thumbnails import Figure, chapter_figures
 from cde_book.verdicts import SCALES, VERDICTS, Measurement, Verdict, decide, from_json, order
-from cde_studies.significance import false_discovery, smallest_effect
+from cde_studies.intervals import false_discovery
 
 __all__ = [
     "Axis",

@@ -20,11 +20,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cde.intervals import Interval
+from cde.intervals import BINOMIAL, Interval, smallest_effect
 from cde_book.ledger import Claim
 from cde_book.verdicts import Measurement, of_outcomes, outcome
-from cde_studies.intervals import BINOMIAL
-from cde_studies.significance import smallest_effect
 
 __all__ = ["TRUTHS", "attainable", "chances", "simulated"]
 

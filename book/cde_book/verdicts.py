@@ -22,9 +22,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from cde.intervals import Interval
+from cde.intervals import Interval, p_value, smallest_effect
 from cde_book.ledger import Claim, gates
-from cde_studies.significance import p_value, smallest_effect, smallest_tolerance
+from cde_studies.intervals import smallest_tolerance
 
 __all__ = [
     "SCALES",

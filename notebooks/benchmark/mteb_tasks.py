@@ -204,10 +204,9 @@ plots.table(wide.where(wide.notna(), "").reset_index())
 # retrieval, before and after supervised training.
 
 # %% tags=["hide-input"]
-from cde.intervals import run_interval
+from cde.intervals import crossed_interval, run_interval
 from cde_book.records import rows_of_record
 from cde_studies.benchmark.draws import gain_by_draw
-from cde_studies.intervals import crossed_interval
 from cde_studies.sweeps import Sweep
 
 by_type, overall, ours, ahead = {}, {}, {}, {}

@@ -1,24 +1,17 @@
 """Intervals of what chapters measure beside means: shares, correlations, clusters of queries,
-optima on a grid; and where the spread of a score comes from.
-
-When every seed was tested on every collection, a difference y of seed i on collection j is
-μ + aᵢ + bⱼ + eᵢⱼ, all independent and normal (the two-way random model without repeats). The mean
-squares of rows, columns and rest give the variances (Searle, Casella and McCulloch 1992, §4.4). The
-mean over all cells has the variance σ²ₐ/I + σ²_b/J + σ²ₑ/IJ, estimated by
-(MSₐ + MS_b − MSₑ)/IJ, with Satterthwaite's degrees of freedom. Its interval speaks of other seeds
-and of other collections at once, where one over seeds alone takes the collections as given.
+optima on a grid; equality within a tolerance, and many tests of which few may be false.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from cde.intervals import (
+    BINOMIAL,
     EQUAL,
     RESAMPLES,
     STUDENT,
@@ -30,21 +23,15 @@ from cde.intervals import (
 )
 
 __all__ = [
-    "BINOMIAL",
-    "Spread",
     "best_on_grid",
     "clustered_interval",
     "correlation_interval",
-    "crossed_interval",
+    "false_discovery",
     "mean_and_interval",
     "mean_and_spread",
     "share_interval",
-    "spread",
-    "table_interval",
+    "smallest_tolerance",
 ]
-
-#: how the method of a share's interval begins
-BINOMIAL = "exact binomial"
 
 
 def share_interval(ahead: ArrayLike, over: str) -> Interval:
@@ -201,104 +188,32 @@ def mean_and_interval(values: ArrayLike, digits: int | None = None) -> str:
     return interval_text(over.estimate, over.low, over.high, digits)
 
 
-class Spread(NamedTuple):
-    """Standard deviations of the parts of a difference, in its unit.
+def smallest_tolerance(interval: Interval, power: float = 0.8) -> float:
+    """The smallest tolerance within which such a measurement shows equality with this power.
 
-    Attributes:
-        seeds: of what a seed has on all collections.
-        collections: of what a collection has with all seeds.
-        rest: of what is neither: sampling of queries, and how a seed suits a collection.
-    """
-
-    seeds: float
-    collections: float
-    rest: float
-
-
-def spread(values: ArrayLike) -> Spread:
-    """The parts of the spread of a table of differences, `(seeds, collections)`.
+    Both ends of the interval have to lie within it, when the truth is in the middle.
 
     Example:
-        >>> spread([[0.0, 1.0], [2.0, 3.0]])
-        Spread(seeds=1.4142135623730951, collections=0.7071067811865476, rest=0.0)
-    """
-    table = _checked(values)
-    seeds, collections = table.shape
-    rows, columns, rest = _mean_squares(table)
-    return Spread(
-        float(np.sqrt(max(0.0, rows - rest) / collections)),
-        float(np.sqrt(max(0.0, columns - rest) / seeds)),
-        float(np.sqrt(rest)),
-    )
-
-
-def crossed_interval(values: ArrayLike) -> Interval:
-    """Mean of a table of differences, `(seeds, collections)`, with an interval over others of both.
-
-    Example:
-        >>> print(crossed_interval([[1.0, 2.0, 3.0], [1.2, 1.8, 3.1], [0.9, 2.1, 2.8]]))
-        2.0 [-0.4, 4.4]
+        >>> round(smallest_tolerance(Interval(0.0, -1.96, 1.96, 500, "percentile bootstrap")), 2)
+        3.24
     """
     from scipy import stats
 
-    table = _checked(values)
-    rows, columns, rest = _mean_squares(table)
-    seeds, collections = table.shape
-    combined = rows + columns - rest
-    error = np.sqrt(max(combined, rows, columns) / table.size)
-    if combined >= max(rows, columns):
-        parts = rows**2 / (seeds - 1), columns**2 / (collections - 1)
-        last = rest**2 / ((seeds - 1) * (collections - 1))
-        freedom = combined**2 / (sum(parts) + last) if combined else None
-    else:  # a source without spread of its own: the other alone
-        freedom = float(seeds - 1 if rows >= columns else collections - 1)
-    half = float(stats.t.ppf(0.975, freedom) * error) if freedom else 0.0
-    mean = float(table.mean())
-    method = f"random effects of {seeds} seeds and {collections} collections"
-    return Interval(mean, mean - half, mean + half, min(table.shape), method, freedom)
+    quantile = stats.t.ppf([0.975, (1 + power) / 2], interval.freedom)
+    return interval.standard_error * float(quantile.sum())
 
 
-def table_interval(values: ArrayLike | pd.Series[float]) -> Interval | None:
-    """Mean of a table of differences, `(seeds, collections)` or a series by both, with the interval
-    that its shape allows: over both, where there are two or more of each (`crossed_interval`);
-    Student's over the one that there are two or more of; None for a single value, or none.
+def false_discovery(p_values: ArrayLike) -> NDArray[np.float64]:
+    """p-values of many tests, in their order, after Benjamini and Hochberg's correction.
+
+    Of the tests that are below 0.05 afterwards, at most one in twenty is expected to be a false
+    discovery. It holds for tests that are independent, or depend on each other positively.
 
     Example:
-        >>> print(table_interval([[1.0, 2.0, 3.0]]), table_interval([[1.0]]))
-        2.0 [-0.5, 4.5] None
-        >>> cells = pd.MultiIndex.from_product([(0, 1), (2, 3, 4)], names=["seed", "set"])
-        >>> by_cell = pd.Series([1.0, 2.0, 3.0, 1.2, 1.8, 3.1], cells)
-        >>> table_interval(by_cell) == crossed_interval([[1.0, 2.0, 3.0], [1.2, 1.8, 3.1]])
-        True
+        >>> false_discovery([0.01, 0.04, 0.03]).tolist()
+        [0.03, 0.04, 0.04]
     """
-    if isinstance(values, pd.Series) and values.index.nlevels == 2:
-        values = values.dropna().unstack()  # noqa: PD010
-    table = np.asarray(values, dtype=np.float64)
-    if table.ndim != 2:
-        raise ValueError(f"values must be a table, (seeds, collections): {table.shape}")
-    if table.size < 2:
-        return None
-    if min(table.shape) > 1:
-        return crossed_interval(table)
-    return run_interval(table, "seeds" if table.shape[1] == 1 else "collections")
+    from scipy import stats
 
-
-def _checked(values: ArrayLike) -> np.ndarray:
-    table = np.asarray(values, dtype=np.float64)
-    if table.ndim != 2 or min(table.shape) < 2:
-        raise ValueError(f"values must be (seeds, collections), two or more of each: {table.shape}")
-    check_values(table.ravel(), 4)
-    return table
-
-
-def _mean_squares(table: np.ndarray) -> tuple[float, float, float]:
-    seeds, collections = table.shape
-    centred = table - table.mean()
-    of_row, of_column = centred.mean(axis=1), centred.mean(axis=0)
-    rest = centred - of_row[:, None] - of_column
-    freedom = (seeds - 1) * (collections - 1)
-    return (
-        float(collections * (of_row**2).sum() / (seeds - 1)),
-        float(seeds * (of_column**2).sum() / (collections - 1)),
-        float((rest**2).sum() / freedom),
-    )
+    values = np.asarray(p_values, dtype=np.float64).ravel()
+    return np.asarray(stats.false_discovery_control(values) if len(values) else values)

@@ -29,11 +29,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
-from cde.intervals import Interval, mean_interval
+from cde.intervals import Interval, crossed_interval, mean_interval
 from cde.models import ContextualEncoder
 from cde.progress import progress
 from cde.retrieval import System, evaluate, rank, score_queries
-from cde_studies.intervals import crossed_interval, mean_and_spread
+from cde_studies.intervals import mean_and_spread
 from cde_studies.recipes import EvaluationSet, Recipe
 
 if TYPE_CHECKING:

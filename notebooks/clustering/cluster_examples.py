@@ -119,8 +119,7 @@ mixed = samples[MIXED]
 import numpy as np
 from sklearn.metrics import adjusted_mutual_info_score as agreement
 
-from cde.intervals import run_interval
-from cde_studies.intervals import crossed_interval
+from cde.intervals import crossed_interval, run_interval
 
 GROUPS = 20
 OTHER = "any other word"

@@ -221,8 +221,7 @@ plots.show(
 # last batches.
 
 # %% tags=["hide-input"]
-from cde.intervals import run_interval
-from cde_studies.significance import holm, p_value
+from cde.intervals import holm, p_value, run_interval
 
 BASELINE = "random"
 

@@ -136,9 +136,9 @@ plots.table(pd.DataFrame(lines).T.rename_axis("stages"))
 # the table above.
 
 # %%
+from cde.intervals import table_interval
 from cde_studies.dwell.pretrained_stages import rows_of_orders
 from cde_studies.dwell.tables import decline_by_order, lack_of_decline
-from cde_studies.intervals import table_interval
 
 further = range(numbers[-1] + 1, numbers[-1] + 1 + settings.more_trainings)
 key = {"seed": further[0], "seeds": len(further), "orders": settings.orders}

@@ -223,6 +223,7 @@ plots.table(pd.DataFrame([line(read, name, text_lines[name]) for name in text_pl
 # artificial. Packages and boilerplate words of the test are again others.
 
 # %%
+from cde.intervals import table_interval
 from cde.training import TrainConfig
 from cde_studies.encoder.boilerplate import (
     GATED_READER,
@@ -230,7 +231,6 @@ from cde_studies.encoder.boilerplate import (
     BoilerplateRecipe,
     search_by_counting,
 )
-from cde_studies.intervals import table_interval
 from cde_studies.sweeps import Sweep, sweep
 
 config = TrainConfig(

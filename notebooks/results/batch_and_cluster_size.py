@@ -172,7 +172,8 @@ plots.table(pd.DataFrame({"query": sixteen.queries, "document": starts, "of": si
 # on Table 1).
 
 # %%
-from cde_studies.intervals import share_interval, table_interval
+from cde.intervals import table_interval
+from cde_studies.intervals import share_interval
 from cde_studies.results import sizes as study
 
 recipe = recipes.recipe_of(settings)

@@ -308,7 +308,7 @@ for name, part in squares.items():
 # and has what the own context gains, with intervals over other seeds and other domains at once.
 
 # %%
-from cde_studies.intervals import table_interval
+from cde.intervals import table_interval
 
 
 def mean_gain(gains):

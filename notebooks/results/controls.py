@@ -173,7 +173,7 @@ plots.show(
 # ## Each step by itself
 #
 # The table shows differences in points of NDCG@10, with intervals over other seeds and other sets
-# at once (`cde_studies.intervals.spread`). The lines on context ask three things. Does the encoder
+# at once (`cde.intervals.spread`). The lines on context ask three things. Does the encoder
 # beat the bi-encoder? Does it matter whose context it reads in the test? And would one fixed
 # context do as well?
 
@@ -193,7 +193,7 @@ DIFFERENCES = {
 plots.table(difference_table(runs, DIFFERENCES))
 
 # %%
-from cde_studies.intervals import table_interval
+from cde.intervals import table_interval
 
 
 def interval_of(pair, of):

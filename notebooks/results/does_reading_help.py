@@ -92,7 +92,7 @@ runs = sweeps_at_profiles(NAME, rows)
 # any. Intervals are over other seeds and other sets at once.
 
 # %%
-from cde_studies.intervals import table_interval
+from cde.intervals import table_interval
 
 OWN, OTHER = {"arm": READS}, {"arm": READS, "context": "other"}
 FIXED_CONTEXT, WITHOUT = {"arm": FIXED, "context": "fixed"}, {"arm": MINILM}
@@ -135,8 +135,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from cde.intervals import crossed_interval
 from cde_book.records import rows_of_record
-from cde_studies.intervals import crossed_interval
 from cde_studies.sweeps import Sweep
 
 
@@ -266,7 +266,7 @@ plots.show(
 # *Seen* is the smallest effect that the first difference would have shown with 80 % power.
 
 # %%
-from cde_studies.significance import smallest_effect
+from cde.intervals import smallest_effect
 
 
 def line(one):

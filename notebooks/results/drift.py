@@ -194,8 +194,7 @@ plots.show(
 # *Visible* is the smallest loss that we would have detected with a probability of 80 %.
 
 # %%
-from cde_studies.intervals import table_interval
-from cde_studies.significance import smallest_effect
+from cde.intervals import smallest_effect, table_interval
 
 
 def loss_of(case, way, wanted=None):

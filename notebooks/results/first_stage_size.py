@@ -318,7 +318,7 @@ plots.show(
 # all sets. The difference between the two choices is scored on the seed that was left out.
 
 # %%
-from cde_studies.intervals import table_interval
+from cde.intervals import table_interval
 
 
 def choice_gain(left_out):

@@ -189,7 +189,8 @@ from cde_book import gates
 gates.of_recipe("hard_negatives", recipe, by_epochs)
 
 # %%
-from cde_studies.intervals import best_on_grid, table_interval
+from cde.intervals import table_interval
+from cde_studies.intervals import best_on_grid
 
 BEST = "cde-fig5-four-epochs"
 several = len(points) > 1

@@ -200,7 +200,7 @@ with plots.figure(width=7.0, height=3.8) as (drawing, axis):
     axis.legend(loc="upper right")
 
 # %% tags=["hide-input"]
-from cde_studies.intervals import table_interval
+from cde.intervals import table_interval
 
 summary = rows[rows["what"] == "summary"]
 

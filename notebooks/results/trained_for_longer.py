@@ -188,7 +188,7 @@ plots.table(mean.reset_index().round(4))
 # documents, which needs no training.
 
 # %%
-from cde_studies.intervals import table_interval
+from cde.intervals import table_interval
 
 points = 100 * ended.pivot_table("ndcg", ["arm", "seed"], ["context", "collection"])
 REFERENCES = ("MiniLM", "BM25")

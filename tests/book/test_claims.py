@@ -7,12 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cde.intervals import Interval, run_interval
+from cde.intervals import Interval, crossed_interval, p_value, run_interval, smallest_effect
 from cde_book import claims
 from cde_book.ledger import Claim, gates, ledger
 from cde_book.verdicts import Measurement, Reading, decide, from_json, outcome, to_json
-from cde_studies.intervals import crossed_interval
-from cde_studies.significance import p_value, smallest_effect
 
 
 def claim(*gates: str, effect: float | None = None, **rule: float) -> Claim:

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from cde.intervals import crossed_interval
 from cde_book.differences import difference_table, in_words
-from cde_studies.intervals import crossed_interval
 from cde_studies.sweeps import Sweep
 
 PAIR = ({"arm": "a"}, {"arm": "b"})

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from cde.intervals import Interval, run_interval
+from cde.intervals import Interval, run_interval, smallest_effect
 from cde_book.ledger import Claim, ledger
 from cde_book.simulation import chances, simulated
 from cde_book.verdicts import Measurement
 from cde_studies.intervals import share_interval
-from cde_studies.significance import smallest_effect
 
 CLAIM = replace(
     ledger()["cde-table1-clustered-batches"], expect={"above": 0.0}, paper_effect=None, gates=()

@@ -14,7 +14,7 @@ from sklearn.covariance import ledoit_wolf
 
 import cde
 from cde.data import RetrievalSet
-from cde.intervals import run_interval
+from cde.intervals import run_interval, smallest_effect
 from cde.models.encoder import load_tokenizer
 from cde.retrieval import score_queries
 from cde_book.records import stored_rows
@@ -37,7 +37,6 @@ from cde_studies.motivation.headroom_readings import (
 )
 from cde_studies.motivation.score_matrices import JudgedMatrix
 from cde_studies.motivation.word_counts import document_frequencies, idf_divergence_of_counts
-from cde_studies.significance import smallest_effect
 
 WORDS = ("boat", "hill", "stone", "river", "lamp", "red", "the")
 TEXT = st.lists(st.sampled_from(WORDS), max_size=9).map(" ".join)

@@ -10,15 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from cde.intervals import Interval, run_interval
-from cde_studies.intervals import share_interval
-from cde_studies.significance import (
-    false_discovery,
-    holm,
-    p_value,
-    smallest_effect,
-    smallest_tolerance,
-)
+from cde.intervals import Interval, holm, p_value, run_interval, smallest_effect
+from cde_studies.intervals import false_discovery, share_interval, smallest_tolerance
 
 
 @pytest.mark.parametrize("n", [3, 5, 12])

@@ -13,19 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from cde.intervals import mean_interval, run_interval
+from cde.intervals import (
+    crossed_interval,
+    mean_interval,
+    p_value,
+    run_interval,
+    smallest_effect,
+    spread,
+    table_interval,
+)
 from cde_studies.intervals import (
     best_on_grid,
     clustered_interval,
     correlation_interval,
-    crossed_interval,
     mean_and_interval,
     mean_and_spread,
     share_interval,
-    spread,
-    table_interval,
 )
-from cde_studies.significance import p_value, smallest_effect
 
 # --- correlations
 

@@ -20,10 +20,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
-from cde.intervals import paired_test
+from cde.intervals import holm, paired_test
 from cde.progress import progress
 from cde.retrieval import Encoder, Ranker, rank, rerank, score_queries
-from cde_studies.significance import holm
 
 __all__ = ["FULL", "Shortcut", "search_by_depth"]
 

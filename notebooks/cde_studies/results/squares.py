@@ -16,11 +16,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
-from cde.intervals import paired_test
+from cde.intervals import holm, paired_test
 from cde.models import ContextualEncoder
 from cde.progress import progress
 from cde_studies.recipes import EvaluationSet
-from cde_studies.significance import holm
 from cde_studies.sweeps import ndcg_by_query
 
 __all__ = ["APART", "NULL", "OTHERS", "Squares", "search_squares"]

@@ -32,7 +32,10 @@ if TYPE_CHECKING:  # under their own names, or type checkers take them for priva
     from cde.models import ContextualEncoder as ContextualEncoder
     from cde.models import CorpusEncoder as CorpusEncoder
     from cde.retrieval import Hybrid as Hybrid
+    from cde.retrieval import Run as Run
     from cde.retrieval import compare as compare
+    from cde.retrieval import compare_all as compare_all
+    from cde.retrieval import compare_tables as compare_tables
     from cde.retrieval import evaluate as evaluate
     from cde.retrieval import search as search
     from cde.surrogate import Surrogate as Surrogate
@@ -54,7 +57,15 @@ __getattr__, __dir__, __all__ = lazy_loader.attach(
         "training.runs": ["train"],
         "lexical": ["BM25"],
         "models": ["BiEncoder", "ContextualEncoder", "CorpusEncoder"],
-        "retrieval": ["Hybrid", "compare", "evaluate", "search"],
+        "retrieval": [
+            "Hybrid",
+            "Run",
+            "compare",
+            "compare_all",
+            "compare_tables",
+            "evaluate",
+            "search",
+        ],
         "surrogate": ["Surrogate"],
         "training": ["TrainConfig"],
     },

@@ -82,6 +82,17 @@ def _parser(more: Sequence[ModuleType]) -> argparse.ArgumentParser:
     for module in more:
         module.add_parsers(commands)
     _add_index(commands)
+    score = commands.add_parser(
+        "score", help="TREC run files by their judgements: scores, differences, how sure they are"
+    )
+    score.add_argument(
+        "qrels", type=Path, help="judgements: query, document, grade; or TREC's four"
+    )
+    score.add_argument(
+        "run", type=Path, nargs="+", help="run files; each is held against the first"
+    )
+    score.add_argument("--metric", default="ndcg@10", help="of ndcg, map, recall, p, mrr @ k")
+    score.set_defaults(do=_score)
     sources = commands.add_parser("sources", help="list the collections that can be loaded here")
     sources.set_defaults(do=_sources)
     doctor = commands.add_parser("doctor", help="check this machine: devices, data, disk, versions")
@@ -155,6 +166,29 @@ def _add_index(commands: Any) -> None:
     old = step("convert", _convert, "an index that an earlier cde made, into a new folder")
     old.add_argument("old", type=Path)
     old.add_argument("new", type=Path)
+
+
+def _score(options: argparse.Namespace) -> None:
+    from cde.intervals import interval_text
+    from cde.retrieval import Run, compare_all, evaluate
+    from cde.retrieval.runs import judged
+
+    runs = {str(path): Run.read(path) for path in options.run}
+    if len(runs) == 1:
+        ((name, run),) = runs.items()
+        found = evaluate(run, judged(options.qrels, [run], str(options.qrels)), options.metric)
+        print(f"{options.metric} {found[options.metric]:.4f}  {name}")
+        return
+    table = compare_all(runs, options.qrels, options.metric)
+    print(f"{options.metric}, over {table['score'].iloc[0].n} queries; intervals are of 95 %")
+    for system, row in table.iterrows():
+        one = row["score"]
+        print(f"  {interval_text(one.estimate, one.low, one.high, 4)}  {system}")
+        if row["difference"] is not None:
+            print(
+                f"    against the first: {row['difference']}, p = {row['p_value']:.3g} after "
+                f"Holm; {row['smallest_effect']:.2g} would have been seen"
+            )
 
 
 def _source(**options: Any) -> argparse.ArgumentParser:

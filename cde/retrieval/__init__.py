@@ -1,5 +1,6 @@
 """Search and its measures: `systems` says what can search, `ranking` searches by inner product,
-evaluates with trec_eval's measures, compares two systems query by query, and fuses them.
+evaluates with trec_eval's measures and fuses; `comparison` says whether one system is better than
+another, and `runs` reads and writes what they found.
 """
 
 from typing import TYPE_CHECKING
@@ -7,16 +8,9 @@ from typing import TYPE_CHECKING
 import lazy_loader
 
 if TYPE_CHECKING:
-    from cde.retrieval.ranking import (
-        Comparison,
-        Hybrid,
-        compare,
-        evaluate,
-        rank,
-        rerank,
-        score_queries,
-        search,
-    )
+    from cde.retrieval.comparison import Comparison, compare, compare_all, compare_tables
+    from cde.retrieval.ranking import Hybrid, evaluate, rank, rerank, score_queries, search
+    from cde.retrieval.runs import Run
     from cde.retrieval.systems import Encoder, Ranker, Rankings, SentenceEncoder, System, as_encoder
 
 __all__ = [
@@ -25,10 +19,13 @@ __all__ = [
     "Hybrid",
     "Ranker",
     "Rankings",
+    "Run",
     "SentenceEncoder",
     "System",
     "as_encoder",
     "compare",
+    "compare_all",
+    "compare_tables",
     "evaluate",
     "rank",
     "rerank",
@@ -40,16 +37,9 @@ __all__ = [
 __getattr__, __dir__, _ = lazy_loader.attach(
     __name__,
     submod_attrs={
-        "ranking": [
-            "Comparison",
-            "Hybrid",
-            "compare",
-            "evaluate",
-            "rank",
-            "rerank",
-            "score_queries",
-            "search",
-        ],
+        "comparison": ["Comparison", "compare", "compare_all", "compare_tables"],
+        "ranking": ["Hybrid", "evaluate", "rank", "rerank", "score_queries", "search"],
+        "runs": ["Run"],
         "systems": ["Encoder", "Ranker", "Rankings", "SentenceEncoder", "System", "as_encoder"],
     },
 )

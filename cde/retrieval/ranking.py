@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
 from cde.hardware import compute_device
-from cde.intervals import Interval, paired_test
 from cde.progress import progress
 from cde.retrieval.systems import Rankings, System, as_encoder, is_ranker
 from cde.validation import (
@@ -34,23 +33,13 @@ from cde.validation import (
     checked_instance,
     checked_number,
     checked_switch,
-    checked_text,
     checked_texts,
     checked_whole,
     encoded,
     shown,
 )
 
-__all__ = [
-    "Comparison",
-    "Hybrid",
-    "compare",
-    "evaluate",
-    "rank",
-    "rerank",
-    "score_queries",
-    "search",
-]
+__all__ = ["Hybrid", "evaluate", "rank", "rerank", "score_queries", "search"]
 
 _TREC_NAMES = {"ndcg": "ndcg_cut", "map": "map_cut", "recall": "recall", "p": "P"}
 
@@ -205,11 +194,11 @@ def rerank(
     checked_instance(retrieval_set, RetrievalSet, "retrieval_set")
     depth = checked_whole(depth, "depth")
     checked = _checked(candidates, retrieval_set, "candidates", "candidates")
-    kept = {query: list(_best_first(ranking))[:depth] for query, ranking in checked.items()}
+    kept = {query: list(best_first(ranking))[:depth] for query, ranking in checked.items()}
     if is_ranker(encoder):
         whole = rank(encoder, retrieval_set, max(1, len(retrieval_set.documents)))
         return {
-            query: _best_first({d: whole[query][d] for d in some if d in whole[query]})
+            query: best_first({d: whole[query][d] for d in some if d in whole[query]})
             for query, some in kept.items()
         }
     encoder = as_encoder(encoder)
@@ -224,11 +213,13 @@ def rerank(
     rankings = {}
     for (query, some), vector in zip(kept.items(), queries, strict=True):
         scores = documents[[row_of[document] for document in some]] @ vector if some else ()
-        rankings[query] = _best_first({d: float(s) for d, s in zip(some, scores, strict=True)})
+        rankings[query] = best_first({d: float(s) for d, s in zip(some, scores, strict=True)})
     return rankings
 
 
-def _best_first(ranking: Mapping[str, float]) -> dict[str, float]:
+def best_first(ranking: Mapping[str, float]) -> dict[str, float]:
+    """A ranking in the order in which trec_eval takes it."""
+
     # trec_eval keeps scores in single precision: what agrees there is a tie
     def key(item: tuple[str, float]) -> tuple[float, str]:
         return float(np.float32(item[1])), item[0]
@@ -268,7 +259,7 @@ def score_queries(
         kind = metric.partition("@")[0]
         runs, measure = kept, f"{_TREC_NAMES.get(kind)}.{cut}"
         if kind == "mrr":  # trec_eval's reciprocal rank has no cut-off
-            runs = {q: dict(list(_best_first(r).items())[:cut]) for q, r in kept.items()}
+            runs = {q: dict(list(best_first(r).items())[:cut]) for q, r in kept.items()}
             measure = "recip_rank"
         scored = pytrec_eval.RelevanceEvaluator(qrels, {measure}).evaluate(runs)
         key = measure.replace(".", "_")
@@ -301,14 +292,16 @@ def _kept(rankings: Rankings, retrieval_set: RetrievalSet, drop_own: bool) -> Ra
     return kept
 
 
-def _scores(
+def score_systems(
     systems: Sequence[System],
     retrieval_set: RetrievalSet,
     metrics: str | Sequence[str],
     depth: int,
     drop_own: bool,
 ) -> list[pd.DataFrame]:
-    """Scores of the judged queries by each system, as trec_eval gives them of whole rankings."""
+    """Scores of the judged queries by each system, as trec_eval gives them of whole rankings: a
+    frame for each, with a row a query and a column a measure.
+    """
     checked_instance(retrieval_set, RetrievalSet, "retrieval_set")
     drop_own, cut = checked_switch(drop_own, "drop_own"), max(_cuts(metrics).values(), default=1)
     judged = [query for query in retrieval_set.query_ids if retrieval_set.qrels.get(query)]
@@ -421,73 +414,8 @@ def evaluate(
         >>> evaluate(BM25(), toy)
         {'ndcg@10': 1.0}
     """
-    (scores,) = _scores([encoder], retrieval_set, metrics, depth, drop_own)
+    (scores,) = score_systems([encoder], retrieval_set, metrics, depth, drop_own)
     return {str(metric): float(column.mean()) for metric, column in scores.items()}
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two systems on the same queries.
-
-    Attributes:
-        difference: mean of first minus second, with its interval over queries.
-        p_value: of the randomisation test, two-sided.
-        queries: a frame with a row for each query: columns first, second, difference; those that
-            gain most from the first system stand at the top.
-    """
-
-    difference: Interval
-    p_value: float
-    queries: pd.DataFrame
-
-    def __repr__(self) -> str:
-        ahead = int((self.queries["difference"] > 0).sum())
-        behind = int((self.queries["difference"] < 0).sum())
-        return (
-            f"Comparison({self.difference}, p = {self.p_value:.3g}; ahead on {ahead}, behind on "
-            f"{behind} of {len(self.queries)} queries)"
-        )
-
-
-def compare(
-    first: System,
-    second: System,
-    retrieval_set: RetrievalSet,
-    metric: str = "ndcg@10",
-    depth: int = 1000,
-    seed: int = 0,
-    drop_own: bool = True,
-) -> Comparison:
-    """Whether one system finds more than another on the same queries.
-
-    Args:
-        first, second: encoders, rankers such as `BM25()`, or models of sentence-transformers.
-        retrieval_set: what to search; two judged queries or more.
-        metric, depth: as for `evaluate`.
-        seed: seed of the bootstrap and of the swaps.
-        drop_own: leave out a document that has its query's id, as for `evaluate`. Ids of one's own
-            often begin at 0 for both: then False.
-
-    Raises:
-        ValueError, TypeError: as for `evaluate`, or fewer than two judged queries.
-
-    Example:
-        >>> from cde.lexical import BM25
-        >>> toy = RetrievalSet(["d1", "d2"], ["red boats", "green house"], ["q", "r"],
-        ...     ["green", "red"], {"q": {"d2": 1}, "r": {"d1": 1}})
-        >>> compare(BM25(), BM25(k1=2.0), toy)
-        Comparison(0 [0, 0], p = 1; ahead on 0, behind on 0 of 2 queries)
-    """
-    metric, seed = checked_text(metric, "metric"), checked_whole(seed, "seed", 0)
-    tables = _scores((first, second), retrieval_set, metric, depth, drop_own)
-    scores = [table[metric] for table in tables]
-    if len(scores[0]) < 2:
-        raise ValueError(f"{retrieval_set.name} must have two judged queries or more to compare on")
-    test = paired_test(scores[0].tolist(), scores[1].tolist(), seed)
-    table = pd.DataFrame({"first": scores[0], "second": scores[1]})
-    table["difference"] = table["first"] - table["second"]
-    ordered = table.sort_values("difference", ascending=False, kind="stable")
-    return Comparison(test.difference, test.p_value, ordered)
 
 
 @dataclass(frozen=True)
@@ -532,6 +460,6 @@ class Hybrid:
         for system in self.systems:
             for query, ranking in rank(system, retrieval_set, depth).items():
                 own = fused[query]
-                for place, document in enumerate(_best_first(ranking), start=1):
+                for place, document in enumerate(best_first(ranking), start=1):
                     own[document] = own.get(document, 0.0) + 1.0 / (self.k + place)
-        return {query: dict(list(_best_first(one).items())[:depth]) for query, one in fused.items()}
+        return {query: dict(list(best_first(one).items())[:depth]) for query, one in fused.items()}

@@ -173,6 +173,7 @@ plots.table(pd.DataFrame({"query": sixteen.queries, "document": starts, "of": si
 
 # %%
 from cde.intervals import table_interval
+from cde_book.differences import sweeps_at_profiles
 from cde_studies.intervals import share_interval
 from cde_studies.results import sizes as study
 
@@ -183,17 +184,16 @@ batches, clusters = sorted(set(settings.batch_sizes)), sorted(set(settings.clust
 swept = {"batch_sizes": batches, "cluster_sizes": clusters}
 key = settings.only("seeds", "pairs_seen", **swept, contextual_attention=settings.attention)
 rows = page.experiment("batch-cluster-sweep", lambda: study.sweep_sizes(recipe, **key), key, recipe)
-day, LONG_SEEN = recipes.recipe("day"), 1_024_000
-long = {"batch_sizes": [256, 1024], "cluster_sizes": [64, 256, 1024], "pairs_seen": LONG_SEEN}
-long |= settings.only("seeds")
-longer = page.experiment(
-    "batch-cluster-sweep",
-    lambda: study.sweep_sizes(day, **long),
-    long,
-    day,
-    can_run=long_run,
-    profile="day",
-)
+if long_run:
+    day, sizes = (
+        recipes.recipe("day"),
+        {"batch_sizes": [256, 1024], "cluster_sizes": [64, 256, 1024]},
+    )
+    long = sizes | settings.only("seeds", pairs_seen=1_024_000)
+    page.experiment(
+        "batch-cluster-sweep", lambda: study.sweep_sizes(day, **long), long, day, profile="day"
+    )
+longer = sweeps_at_profiles("batch-cluster-sweep", rows).get("day")
 results = study.SizeSweep(rows)
 FILTERS = {True: "with the filter", False: "without"}
 arms = [(encoder, filtered) for encoder in kinds for filtered in FILTERS]
@@ -326,6 +326,15 @@ updates = settings.pairs_seen // batches[-1]  # of the largest batches
 gates.of_recipe("batch_and_cluster_size", recipe, results, updates=updates)
 
 # %%
+if longer is not None:  # the bi-encoder alone, with a thousand updates and more
+    many, what = study.SizeSweep(longer.rows), f"profile day, out of domain, {longer.sets()} sets"
+    claims.gate("enough-updates", 1000, "1,000 steps of the largest batch", "day")
+    for on, sign in ((True, 1), (False, -1)):
+        word = "filtered" if on else "unfiltered"
+        which, gain = "small" if on else "large", sign * many.gain_of_clusters(BI, on)
+        claims.measure_runs(f"cde-fig3-{which}-clusters-{word}", gain, what, scale="day")
+        gain = many.gain_of_batches(BI, on)
+        claims.measure_runs(f"cde-fig3-large-batches-{word}", gain, what, scale="day")
 smaller = {arm: results.gain_of_clusters(*arm) for arm in arms}  # clusters
 larger = {arm: results.gain_of_batches(*arm) for arm in arms}  # batches
 full, ROLE = settings.attention == "full", {True: "test", False: "exploratory"}

@@ -174,13 +174,15 @@ def folded(title: str, shown: Box, text: str = "") -> Box:
 
 
 def show_source(note: str) -> None:
-    """Say below the cell where its numbers come from, folded unless a record is stale."""
+    """Say below the cell where its numbers come from, folded unless a record is stale or altered."""
     if not note:
         return
     head, found, _ = note.partition(", not computed here")
     if not found:
         head = note.partition(": ")[0].partition(". ")[0]
-    markup = render("source.html.j2", head=head, note=note, open="STALE" in note)
+    markup = render(
+        "source.html.j2", head=head, note=note, open="STALE" in note or "ALTERED" in note
+    )
     display(Box(markup, note))  # type: ignore[no-untyped-call]
 
 

@@ -5,7 +5,7 @@ const WIDE = 640, HIGH = 300, LEFT = 58, BOTTOM = 34, TOP = 10, RIGHT = 10;
 
 function rowsOf(text) {
   const rows = [[]];
-  for (const [, quoted, plain, end] of text.matchAll(/(?:"((?:[^"]|"")*)"|([^",\n]*))(,|\n|$)/g)) {
+  for (const [, quoted, plain, end] of text.matchAll(/(?:"((?:[^"]|"")*)"|([^",\r\n]*))(,|\r\n|$)/g)) {
     const cell = quoted === undefined ? plain : quoted.replaceAll('""', '"');
     rows.at(-1).push(cell.replace(/^'(?=[=+\-@\t\r])/, "")); // a mark for spreadsheets
     if (end !== ",") { if (end === "") break; rows.push([]); }

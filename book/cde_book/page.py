@@ -174,7 +174,7 @@ def folded(title: str, shown: Box, text: str = "") -> Box:
 
 
 def show_source(note: str) -> None:
-    """Say below the cell where its numbers come from, folded unless a record is stale or altered."""
+    """Say below the cell where its numbers come from, open if a record is stale or altered."""
     if not note:
         return
     head, found, _ = note.partition(", not computed here")

@@ -160,7 +160,8 @@ def _markup(data: pd.DataFrame) -> str:
 
 def _download(data: pd.DataFrame, name: str) -> str:
     """A link that saves the numbers as a file of comma-separated values, with all their digits."""
-    text = _for_spreadsheets(data.to_csv(index=not isinstance(data.index, pd.RangeIndex)))
+    index = not isinstance(data.index, pd.RangeIndex)
+    text = _for_spreadsheets(data.to_csv(index=index, lineterminator="\r\n"))
     encoded = base64.b64encode(text.encode()).decode()
     file = html.escape(name.replace(" ", "-"), quote=True)
     return (
@@ -186,7 +187,7 @@ def _for_spreadsheets(text: str) -> str:
 
     safe = io.StringIO(newline="")
     rows = csv.reader(io.StringIO(text, newline=""))
-    csv.writer(safe, lineterminator="\n").writerows([map(inert_cell, row) for row in rows])
+    csv.writer(safe).writerows([map(inert_cell, row) for row in rows])
     return safe.getvalue()
 
 

@@ -242,6 +242,8 @@ def _mode(options: argparse.Namespace) -> RunMode:
             "--record takes a record's profile and name, such as laptop/table1-arms; it is "
             f"{mode.record!r}"
         )
+    if mode.record:  # what a run left that was killed at it is no change of the reader's
+        remove_leftovers(project_root() / "book" / "records", below=True)
     if mode.record and commit()[1] and not options.dirty:
         raise ValueError(
             "a record names the commit that made it, and there are uncommitted changes: commit "

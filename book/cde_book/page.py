@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -240,11 +241,22 @@ def claims_under_test(chapter: str) -> Any:
     return folded(title, shown)
 
 
+#: a role and mathematics, which MyST would look up or set; and what stands in a code span
+_MYST = re.compile(r"\{(?=[\w:+-]+\}`)|\$|(`+)[^`]+\1")
+
+
+def _one_line(text: str) -> str:
+    """Markdown on one line that computed names may stand in: HTML, roles and dollars are text."""
+    return _MYST.sub(
+        lambda found: found[0] if found[1] else f"&#{ord(found[0])};", inert(" ".join(text.split()))
+    )
+
+
 def answer(text: str) -> None:
     """Set the answer, at most 25 words, which the rendered page shows below its title, with badges
     of the verdicts.
     """
-    account.answer = inert(" ".join(text.split()))
+    account.answer = _one_line(text)
     shown = "\n\n".join(part for part in (account.answer, badges()) if part)
     with suppress(ModuleNotFoundError):  # where nothing is rendered, as on a GPU that is lent
         from myst_nb import glue  # type: ignore[import-untyped]
@@ -254,7 +266,7 @@ def answer(text: str) -> None:
 
 def in_numbers(text: str) -> Any:
     """A paragraph below the verdicts, with results that no table and no figure of the page has."""
-    return Markdown(inert(" ".join(text.split())))  # type: ignore[no-untyped-call]
+    return Markdown(_one_line(text))  # type: ignore[no-untyped-call]
 
 
 def provenance(chapter: str) -> Any:

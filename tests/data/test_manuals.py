@@ -200,3 +200,23 @@ def test_a_table_that_was_made_elsewhere_stands_for_the_packages(
     assert [one[0] for one in loaded] == [["pot", "cup", "pen"]] * 2
     assert loaded[1][1:] == (["new of the pot", "new of the cup", "new of the pen"], "new")
     assert keys[0] != keys[1], "another table is other data"
+
+
+def test_a_damaged_table_of_one_s_own_is_refused_and_left_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The packages that are installed here may have other texts."""
+    monkeypatch.setenv("CDE_DATA", str(tmp_path))
+    carried(tmp_path, "text")
+    path = tmp_path / "manuals.parquet.sealed"
+    whole = path.read_bytes()
+    pydocs.kept_table.cache_clear()
+    manuals._by_corpus.cache_clear()
+    for content in (b"", b"text", whole[:-1], whole.replace(b"\n", b" ", 1)):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="is damaged, or is not a table that cde has made"):
+            cde.load_pairs("manuals")
+        assert path.read_bytes() == content and [*tmp_path.iterdir()] == [path]
+    write_sealed(path, b"no parquet")
+    with pytest.raises(ValueError, match="is damaged, or is not a table"):
+        cde.load_pairs("manuals")

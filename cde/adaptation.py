@@ -38,6 +38,7 @@ from cde.validation import (
     called,
     checked_instance,
     checked_number,
+    checked_text,
     checked_texts,
     checked_whole,
     encoded,
@@ -145,6 +146,7 @@ class LinearReader:
                 "documents and queries must be means of two corpora or more, (corpora, dim) each; "
                 f"they are {x.shape} and {y.shape}"
             )
+        ridge, encoder = checked_number(ridge, "ridge"), checked_text(encoder, "encoder")
         means = x.mean(axis=0), y.mean(axis=0)
         x, y = x - means[0], y - means[1]
         # of the smaller system of the two: there may be fewer corpora than dimensions

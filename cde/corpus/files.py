@@ -38,6 +38,7 @@ from cde.progress import progress
 from cde.storage import content_hash
 from cde.validation import (
     checked_path,
+    checked_text,
     checked_texts,
     checked_whole,
     encodable,
@@ -216,7 +217,11 @@ class Columns:
     @classmethod
     def chosen(cls, columns: Mapping[str, str] | None) -> Columns:
         """From a mapping of "text", "title", "id" to names of columns; None is the default."""
-        given = dict(columns or {})
+        if not isinstance(columns, Mapping | None):
+            raise TypeError(
+                f"columns must be a mapping of text, title, id → names; it is {shown(columns)}"
+            )
+        given = {part: checked_text(name, "columns") for part, name in (columns or {}).items()}
         if strange := set(given) - {"text", "title", "id"}:
             raise ValueError(f"columns: {unknown(strange, ('text', 'title', 'id'), 'part')}")
         return cls(**given)

@@ -670,7 +670,8 @@ class Index:
             if stray := sorted(gone - set(self.ids)):
                 raise ValueError(
                     f"{len(stray)} of the ids are not in the index, such as "
-                    f"{', '.join(stray[:3])}; index.ids (cde index list) has those that are"
+                    f"{', '.join(one[:60] for one in stray[:3])}; index.ids "
+                    "(cde index list) has those that are"
                 )
             self._put(Rows.none(self.vectors.shape[1]), gone)
 

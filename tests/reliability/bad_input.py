@@ -486,6 +486,7 @@ def read_carried(case: Any) -> None:
     columns, sealed, damage = case
     usual = {"repeats": "", "part": "train"}
     frame = pd.DataFrame({name: [usual.get(name, "text")] * 2 for name in columns})
+    frame.attrs["fingerprint"] = "toy"
     buffer = io.BytesIO()
     frame.to_parquet(buffer)
     with folder() as place, mock.patch.dict(os.environ, {"CDE_DATA": str(place)}):

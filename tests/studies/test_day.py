@@ -87,6 +87,12 @@ def test_a_loss_with_directions_is_the_plain_one_where_no_direction_stands_out()
     assert abs(one - contrastive_loss(queries, skewed, 0.1).loss) > 1e-3
 
 
+@pytest.fixture(scope="module")
+def toys() -> list[RetrievalSet]:
+    names = ("rich", "networkx", "polars")
+    return [cde.load_retrieval(f"pydocs/{name}").shrink(40, 20, 0) for name in names]
+
+
 class Reading:
     """An encoder whose vectors lose the mean of what it reads."""
 
@@ -100,12 +106,10 @@ class Reading:
         return AdaptedEncoder(self.plain, Shift(mean / 2, mean / 2))
 
 
-def test_the_other_context_is_the_next_test_s_and_moves_documents(
-    tests: list[RetrievalSet],
-) -> None:
-    measured, reader = scores_on_the_way(Reading(), tests), Reading()
+def test_the_other_context_is_the_next_test_s_and_moves_documents(toys: list[RetrievalSet]) -> None:
+    measured, reader = scores_on_the_way(Reading(), toys), Reading()
     expected: dict[str, list[float]] = {"own": [], "other": [], "loss": [], "moved": []}
-    for test, following in zip(tests, [*tests[1:], tests[0]], strict=True):
+    for test, following in zip(toys, [*toys[1:], toys[0]], strict=True):
         own, other = (reader.with_context(one.documents, 0) for one in (test, following))
         for name, encoder in (("own", own), ("other", other)):
             expected[name].append(cde.evaluate(encoder, test)["ndcg@10"])
@@ -122,10 +126,10 @@ def test_the_other_context_is_the_next_test_s_and_moves_documents(
     assert measured["moved"] > 0.01
 
 
-def test_directions_alone_are_changed_and_are_the_corpus_s(tests: list[RetrievalSet]) -> None:
+def test_directions_alone_are_changed_and_are_the_corpus_s(toys: list[RetrievalSet]) -> None:
     encoder = cde.Surrogate(max_tokens=16)
-    vectors = encoder.encode_documents(tests[0].documents)
-    made = by_directions(encoder, tests[0].documents).encode_documents(tests[0].documents)
+    vectors = encoder.encode_documents(toys[0].documents)
+    made = by_directions(encoder, toys[0].documents).encode_documents(toys[0].documents)
     assert np.allclose(made, unit(vectors @ tempered(vectors)), atol=1e-5)
 
 

@@ -105,8 +105,11 @@ def forest(
 
 
 def _literal(name: Any) -> str:
-    """A name as text: between two dollar signs matplotlib would read mathematics."""
-    return str(name).replace("$", r"\$")
+    """A name as text: between two dollar signs matplotlib would read mathematics, and one that is
+    longer than the figure would push all others out of it.
+    """
+    lines = [line if len(line) <= 60 else f"{line[:59]}…" for line in str(name).split("\n")]
+    return "\n".join(lines).replace("$", r"\$")
 
 
 def _dots(number: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from cde import hardware
 from cde.adaptation import linear_reader
 from cde.data import load_pairs
 from cde.provenance import account as data_account
-from cde_book import page, records
+from cde_book import checkout, page, records
 from cde_book.account import account
 from cde_book.cli import checks
 from cde_book.commands import _tell_of_proofs
@@ -147,8 +147,13 @@ def test_what_was_not_compared_does_not_count_as_proven(book: Path, private_cach
 
 
 def test_a_record_whose_rows_were_altered_is_told_and_one_without_a_digest_is_not(
-    book: Path, private_cache: Path, capsys: pytest.CaptureFixture[str]
+    book: Path,
+    private_cache: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(checkout, "project_root", lambda: book)
+    monkeypatch.setattr(checkout, "version_differences", lambda: [])
     miniature(book, SMALL)
     assert proof_states()[0].state == "holds" and without_digest() == []
     path = book / "book" / "records" / "laptop" / "toy.json"

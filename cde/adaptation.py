@@ -32,7 +32,17 @@ from numpy.typing import NDArray
 
 from cde.retrieval.systems import Role, SentenceMethods, as_encoder
 from cde.storage import atomic_path, content_hash
-from cde.validation import Vectors, array_of_numbers, called, checked_number, checked_texts, encoded
+from cde.validation import (
+    Vectors,
+    array_of_numbers,
+    called,
+    checked_instance,
+    checked_number,
+    checked_text,
+    checked_texts,
+    checked_whole,
+    encoded,
+)
 
 __all__ = ["AdaptedEncoder", "LinearReader", "adapted", "tempered"]
 
@@ -52,7 +62,9 @@ def tempered(*samples: NDArray[Any], strength: float = 0.5, shrunk: float = 0.5)
     Strength 0 changes nothing, 1 whitens. Both numbers were chosen on validation manuals.
 
     Raises:
-        ValueError: a strength below 0, or a share that is not between 0 and 1.
+        ValueError: a strength below 0, a share that is not between 0 and 1, or samples that are not
+            `(n, dim)` of finite numbers, of one `dim`.
+        TypeError: samples that are no arrays of numbers.
 
     Example:
         >>> vectors = np.random.default_rng(0).normal(size=(1000, 3)) * [4.0, 1.0, 1.0]
@@ -63,7 +75,13 @@ def tempered(*samples: NDArray[Any], strength: float = 0.5, shrunk: float = 0.5)
         raise ValueError(
             f"strength must be 0 or more and shrunk between 0 and 1; they are {strength}, {shrunk}"
         )
-    covariance = np.sum([np.cov(some.T, bias=True) for some in samples], axis=0)
+    rows = [array_of_numbers(some, "samples") for some in samples]
+    shapes = [some.shape for some in rows]
+    if {len(one) for one in shapes} != {2} or len({one[1] for one in shapes}) != 1:
+        raise ValueError(f"samples must be one or more of (n, dim) each; they are {shapes}")
+    if not all(len(some) and np.isfinite(some).all() for some in rows):
+        raise ValueError("samples must be one vector or more each, of finite numbers")
+    covariance = np.sum([np.atleast_2d(np.cov(some.T, bias=True)) for some in rows], axis=0)
     even = np.trace(covariance) / len(covariance) * np.eye(len(covariance))
     if not even.any():  # one text, or the same text again and again
         return np.eye(len(covariance), dtype=np.float32)
@@ -128,6 +146,7 @@ class LinearReader:
                 "documents and queries must be means of two corpora or more, (corpora, dim) each; "
                 f"they are {x.shape} and {y.shape}"
             )
+        ridge, encoder = checked_number(ridge, "ridge"), checked_text(encoder, "encoder")
         means = x.mean(axis=0), y.mean(axis=0)
         x, y = x - means[0], y - means[1]
         # of the smaller system of the two: there may be fewer corpora than dimensions
@@ -251,17 +270,19 @@ def adapted(
     texts = checked_texts(documents, "documents")
     if not texts:
         raise ValueError("documents must be one or more: their mean is taken off; they are none")
-    order = np.random.default_rng(seed).permutation(len(texts))[:sample]
+    strength = checked_number(strength, "strength")
+    draws = np.random.default_rng(checked_whole(seed, "seed", 0))
+    order = draws.permutation(len(texts))[: checked_whole(sample, "sample")]
     read = encoded(model, [texts[row] for row in order], "documents")
     mean = read.mean(axis=0)
 
     def weights(*samples: Vectors) -> Vectors | None:
         return tempered(*samples, strength=strength) if strength else None
 
-    if queries is not None and len(queries):
-        asked = encoded(model, checked_texts(queries, "queries"), "queries")
+    if queries is not None and (some := checked_texts(queries, "queries")):
+        asked = encoded(model, some, "queries")
         return AdaptedEncoder(model, Shift(asked.mean(axis=0), mean, weights(read, asked)))
-    reader = reader or linear_reader()
+    reader = linear_reader() if reader is None else checked_instance(reader, LinearReader, "reader")
     if reader.encoder not in ("", getattr(model, "name", None)):
         raise ValueError(
             f"the linear reader was fitted to vectors of {reader.encoder!r}, and "

@@ -110,7 +110,7 @@ def describe() -> str:
     if torch is None:  # the precision moves numbers; a page that never loaded torch has none
         return f"CPU ({_processor()}), 1 thread"
     if torch.cuda.is_available():
-        return str(torch.cuda.get_device_name())
+        return f"{torch.cuda.get_device_name()}, {chosen_precision('auto')}"
     return f"CPU ({_processor()}), {torch.get_num_threads()} threads, {chosen_precision('auto')}"
 
 

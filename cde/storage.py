@@ -307,13 +307,18 @@ def read_sealed(path: Path | str) -> bytes | None:
     """The bytes that `write_sealed` wrote; None where there are none."""
     path = Path(path)
     try:
-        head, _, data = path.read_bytes().partition(b"\n")
+        written = path.read_bytes()
     except FileNotFoundError:
         return None
-    if head == _SEAL + hashlib.sha256(data).hexdigest().encode():
-        return data
-    set_aside(path, "its sha256 is not that of its content")
-    return None
+    if (data := unsealed(written)) is None:
+        set_aside(path, "its sha256 is not that of its content")
+    return data
+
+
+def unsealed(written: bytes) -> bytes | None:
+    """What `write_sealed` wrote into a file of this content; None if it is damaged."""
+    head, _, data = written.partition(b"\n")
+    return data if head == _SEAL + hashlib.sha256(data).hexdigest().encode() else None
 
 
 def end_with(parent: int) -> None:

@@ -50,7 +50,7 @@ from cde.storage import (
     set_aside,
     temporary_folder,
 )
-from cde.validation import Vectors, checked_switch, checked_whole, encodable, shown
+from cde.validation import Vectors, checked_path, checked_switch, checked_whole, encodable, shown
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -329,6 +329,7 @@ class Surrogate(SentenceMethods):
         batch_size: int = 32,
         cache: bool = True,
     ) -> None:
+        checked_path(model, "model")
         chosen = chosen_precision(precision)
         self.name = str(model)
         # two tokens are the model's own marks

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from difflib import get_close_matches
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 
 import numpy as np
@@ -111,6 +113,13 @@ def checked_instance(value: Any, kind: type[Thing], name: str) -> Thing:
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be a {kind.__name__}; it is {shown(value)}")
     return value
+
+
+def checked_path(value: Any, name: str = "folder") -> Path:
+    """A path, given as one or as text."""
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"{name} must be a path; it is {shown(value)}")
+    return Path(value)
 
 
 def checked_number(value: Any, name: str) -> float:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -97,6 +98,27 @@ def test_rankings_do_not_depend_on_the_order_of_corpus_and_samples() -> None:
     assert np.allclose(first.encode_queries(ASKED), second.encode_queries(ASKED), atol=1e-6)
 
 
+def test_another_strength_is_another_encoder() -> None:
+    made = {adapted(Fixed(), CORPUS, ASKED, strength=one).fingerprint for one in (0, 0.5, 1)}
+    assert len(made) == 3
+
+
+def test_directions_are_those_of_documents_and_of_queries_where_there_are_some() -> None:
+    documents, queries = Fixed().encode_documents(CORPUS), Fixed().encode_queries(ASKED)
+    reader = LinearReader.fit(np.eye(6), np.eye(6))
+    asked, unasked = adapted(Fixed(), CORPUS, ASKED), adapted(Fixed(), CORPUS, reader=reader)
+    assert np.allclose(asked.shift.weights, tempered(documents, queries), atol=1e-5)
+    assert np.allclose(unasked.shift.weights, tempered(documents), atol=1e-5)
+
+
+def test_of_a_large_corpus_a_sample_is_read_that_the_seed_draws() -> None:
+    vectors = Fixed().encode_documents(CORPUS)
+    means = [adapted(Fixed(), CORPUS, ASKED, sample=5, seed=n).shift.documents for n in range(4)]
+    assert len({one.tobytes() for one in means}) == 4
+    rows = np.random.default_rng(2).permutation(40)[:5]
+    assert np.allclose(means[2], vectors[rows].mean(axis=0))
+
+
 def test_another_corpus_gives_other_vectors_and_another_fingerprint() -> None:
     first, second = adapted(Fixed(), CORPUS[:20], ASKED), adapted(Fixed(), CORPUS[20:], ASKED)
     assert not np.allclose(
@@ -136,6 +158,8 @@ def test_a_corpus_unlike_the_reader_s_own_leaves_the_encoder_as_it_is() -> None:
     with pytest.warns(UserWarning, match="left as it is"):
         left = adapted(Fixed(), CORPUS, reader=used[1])
     assert np.allclose(left.encode_queries(ASKED), Fixed().encode_queries(ASKED), atol=1e-6)
+    plain = Fixed().encode_documents(CORPUS)
+    assert np.allclose(left.encode_documents(CORPUS), plain, atol=1e-6)
 
 
 def test_the_nearest_corpora_are_those_of_the_same_direction() -> None:
@@ -150,12 +174,31 @@ def test_the_nearest_corpora_are_those_of_the_same_direction() -> None:
     )
 
 
+def test_nearness_is_to_the_ten_nearest_of_many_corpora() -> None:
+    generator = np.random.default_rng(0)
+    near, far = (generator.normal(size=(n, 5)) * 0.01 + lean for n, lean in ((10, 1), (30, -1)))
+    reader = LinearReader.fit(np.concatenate([near, far]), np.zeros((40, 5)))
+    assert reader.nearness(near[0]) > 0.99
+
+
+def test_a_gain_is_expected_where_the_corpus_is_near_manuals_and_the_encoder_is_minilm() -> None:
+    reader = linear_reader()
+    manual, minilm = reader.corpora[0], SimpleNamespace(name=reader.encoder)
+    opposite = 2 * reader.documents - manual
+    said = [
+        AdaptedEncoder(encoder, Shift(manual, documents)).expected
+        for encoder, documents in ((minilm, manual), (minilm, opposite), (Fixed(), manual))
+    ]
+    assert [one.partition(" on ")[0] for one in said[:2]] == ["a gain was seen", "no gain was seen"]
+    assert said[2].startswith("no gain was measured with this encoder")
+
+
 def test_a_saved_reader_is_read_back_in_half_precision(tmp_path: Path) -> None:
     documents, queries = np.random.default_rng(0).normal(size=(2, 20, 5))
-    reader = LinearReader.fit(documents, queries, encoder="fixed")
+    reader = replace(LinearReader.fit(documents, queries, encoder="fixed"), least_near=0.25)
     reader.save(tmp_path / "reader.safetensors")
     back = LinearReader.load(tmp_path / "reader.safetensors")
-    assert back.encoder == "fixed"
+    assert (back.encoder, back.least_near) == ("fixed", 0.25)
     assert np.allclose(back.weights, reader.weights, rtol=1e-3, atol=1e-4)
 
 

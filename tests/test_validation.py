@@ -28,6 +28,24 @@ def test_texts_may_come_in_anything_that_has_an_order(texts: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "door",
+    [
+        cde.Index.from_folder,
+        cde.Index.load,
+        cde.Index(["a"], encoder=cde.BM25()).save,
+        cde.BiEncoder.from_pretrained,
+        cde.ContextualEncoder.from_pretrained,
+        cde.Surrogate,
+    ],
+    ids=lambda door: door.__qualname__,
+)
+def test_what_is_no_path_is_refused_at_once(door: Callable[[Any], object]) -> None:
+    for given in (None, 3, ["a"]):
+        with pytest.raises(TypeError, match="(folder|model) must be a path; it is "):
+            door(given)
+
+
+@pytest.mark.parametrize(
     ("texts", "message"),
     [
         (None, "queries must be a list of strings; it is None"),

@@ -53,3 +53,21 @@ def test_threads_and_numbers_of_no_processes_are_refused(monkeypatch: pytest.Mon
     monkeypatch.setenv("CDE_JOBS", "many")
     with pytest.raises(ValueError, match="CDE_JOBS is 'many'"):
         list(in_workers(abs, [1, 2]))
+
+
+def setting(name: str) -> str | None:
+    return os.environ.get(name)
+
+
+def test_a_pool_that_is_running_takes_over_the_settings_of_each_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = ("CDE_PRECISION", "CDE_DATA", "CDE_CACHE")
+    for value in ("float32", "bfloat16", None):
+        for name in names:
+            if value is None:
+                monkeypatch.delenv(name, raising=False)
+            else:
+                monkeypatch.setenv(name, value)
+        found = dict(in_workers(setting, names, jobs=2))
+        assert found == dict.fromkeys(range(3), value)

@@ -5,8 +5,9 @@ const WIDE = 640, HIGH = 300, LEFT = 58, BOTTOM = 34, TOP = 10, RIGHT = 10;
 
 function rowsOf(text) {
   const rows = [[]];
-  for (const [, quoted, plain, end] of text.matchAll(/(?:"((?:[^"]|"")*)"|([^",\n]*))(,|\n|$)/g)) {
-    rows.at(-1).push(quoted === undefined ? plain : quoted.replaceAll('""', '"'));
+  for (const [, quoted, plain, end] of text.matchAll(/(?:"((?:[^"]|"")*)"|([^",\r\n]*))(,|\r\n|$)/g)) {
+    const cell = quoted === undefined ? plain : quoted.replaceAll('""', '"');
+    rows.at(-1).push(cell.replace(/^'(?=[=+\-@\t\r])/, "")); // a mark for spreadsheets
     if (end !== ",") { if (end === "") break; rows.push([]); }
   }
   return rows.filter((row) => row.length > 1 || row[0]);

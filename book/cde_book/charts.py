@@ -104,6 +104,14 @@ def forest(
     _describe_rows(axis, "dots with 95 % intervals", told, marks_are)
 
 
+def _literal(name: Any) -> str:
+    """A name as text: between two dollar signs matplotlib would read mathematics, and one that is
+    longer than the figure would push all others out of it.
+    """
+    lines = [line if len(line) <= 60 else f"{line[:59]}…" for line in str(name).split("\n")]
+    return "\n".join(lines).replace("$", r"\$")
+
+
 def _dots(number: int) -> dict[str, Any]:
     return {"color": COLORS[number % 6], "marker": MARKERS[number % 6], "linestyle": "none"}
 
@@ -113,10 +121,10 @@ def _name_rows(
 ) -> None:
     """The names of rows and series, from the top; the legend above the axes."""
     for number, name in enumerate(series):
-        axis.plot([], [], label=name or None, **_dots(number))
+        axis.plot([], [], label=_literal(name) or None, **_dots(number))
     if marks_are:
         axis.plot([], [], color=INK, label=marks_are, **_HOLLOW)
-    names, entries = list(rows), len(series) + bool(marks_are)
+    names, entries = [_literal(one) for one in rows], len(series) + bool(marks_are)
     axis.set_yticks(range(len(names)), names)
     axis.set_ylim(len(names) - 0.5, -0.5)
     axis.set_xlabel(xlabel)
@@ -169,9 +177,9 @@ def curves(
                 axis.plot(x, values, **look, linestyle="none", alpha=0.45, markersize=3.5)
         line = ("-", "--")[number // 6 % 2]  # the seventh has the first one's colour
         look["marker"] = "" if len(x) > _MANY else look["marker"]
-        axis.plot(x, mean.to_numpy(dtype=float), **look, linestyle=line, label=label)
+        axis.plot(x, mean.to_numpy(dtype=float), **look, linestyle=line, label=_literal(label))
     if places:
-        axis.set_xticks(list(places.values()), [str(name) for name in places])
+        axis.set_xticks(list(places.values()), [_literal(name) for name in places])
     form = in_words(value for mean in lines.values() for value in mean)
     describe(
         axis,
@@ -206,12 +214,12 @@ def points(
     told = []
     for number, (name, some) in enumerate(placed.items()):
         hollow = {"markerfacecolor": "none", "markersize": 8} if number >= 6 else {}
-        axis.plot(*some, label=name or None, **{**_dots(number), **hollow, **look})
+        axis.plot(*some, label=_literal(name) or None, **{**_dots(number), **hollow, **look})
         named = [str(one) for one in (names or {}).get(name, [""] * some.shape[1])]
         for text, place in zip(named, some.T, strict=True):
             if text:
                 at: dict[str, Any] = {"xytext": (4, 3), "textcoords": "offset points"}
-                axis.annotate(text, place, **at, fontsize=7.5, color=MUTED)
+                axis.annotate(_literal(text), place, **at, fontsize=7.5, color=MUTED)
         if some.size:
             told.append(_points(name, some, named, x_form, y_form))
     describe(axis, "points", told)
@@ -237,7 +245,7 @@ def reference(
 ) -> None:
     """Draw a thin line at a value of x or y: a bound, no difference, what others have found."""
     look = {"color": MUTED, "linewidth": 0.8, "linestyle": ":", "marker": "", **look}
-    look |= {"label": name} if name else {}
+    look |= {"label": _literal(name)} if name else {}
     for value, draw in ((x, axis.axvline), (y, axis.axhline)):
         if value is not None:
             draw(value, **look)
@@ -266,8 +274,8 @@ def heatmap(
             axis.text(
                 column, row, form.format(value), ha="center", va="center", fontsize=7.5, color=ink
             )
-    axis.set_xticks(range(len(data.columns)), [str(name) for name in data.columns])
-    axis.set_yticks(range(len(data.index)), [str(name) for name in data.index])
+    axis.set_xticks(range(len(data.columns)), [_literal(name) for name in data.columns])
+    axis.set_yticks(range(len(data.index)), [_literal(name) for name in data.index])
     axis.grid(False)
     describe(
         axis,

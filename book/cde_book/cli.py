@@ -154,17 +154,18 @@ def checks() -> Iterator[tuple[str, bool, str]]:
         project_root()
     except FileNotFoundError:
         return
-    from cde_book.records import proof_states
+    from cde_book.records import proof_states, without_digest
 
     differences = version_differences()
     yield "lock", not differences, ", ".join(differences[:5]) or "versions as the lock says"
     states = proof_states()
-    stale = [one.record for one in states if one.state == "stale"]
+    bad = [one for one in states if one.state in ("stale", "altered")]
     held = sum(one.state == "holds" for one in states)
-    waiting = len(states) - held - len(stale)
+    waiting = len(states) - held - len(bad)
     later = f", {waiting} not compared here yet (`cde book --profile smoke`)" if waiting else ""
-    gone = "".join(f"; STALE: {name}" for name in stale)
-    yield "records", not stale, f"{held} proofs hold{later}{gone}"
+    older = f", {count} have no digest" if (count := len(without_digest())) else ""
+    gone = "".join(f"; {one.state.upper()}: {one.record}" for one in bad)
+    yield "records", not bad, f"{held} proofs hold{later}{older}{gone}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

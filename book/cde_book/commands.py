@@ -89,16 +89,17 @@ def _build(selected: list[Chapter], options: argparse.Namespace, root: Path) -> 
 
 
 def _tell_of_proofs(profile: str) -> None:
-    """Which records still stand, by name where they do not, after a build that compares them."""
-    from cde_book.records import proof_states
+    """Which records still stand, by name where they do not: proofs after a build that compares
+    them, altered rows after each.
+    """
+    from cde_book.records import proof_states, without_digest
 
-    if profile != "smoke":
-        return
-    states = proof_states()
-    held = sum(one.state == "holds" for one in states)
-    print(f"records: {held} of {len(states)} proofs hold")
+    states, compared = proof_states(), profile == "smoke"
+    if compared:
+        held = sum(one.state == "holds" for one in states)
+        print(f"records: {held} of {len(states)} proofs hold; {len(without_digest())} no digest")
     for one in states:
-        if one.state != "holds":
+        if one.state == "altered" or (compared and one.state != "holds"):
             print(f"  {one.state.upper()}: {one.record}: {one.reason}")
 
 
@@ -241,6 +242,8 @@ def _mode(options: argparse.Namespace) -> RunMode:
             "--record takes a record's profile and name, such as laptop/table1-arms; it is "
             f"{mode.record!r}"
         )
+    if mode.record:  # what a run left that was killed at it is no change of the reader's
+        remove_leftovers(project_root() / "book" / "records", below=True)
     if mode.record and commit()[1] and not options.dirty:
         raise ValueError(
             "a record names the commit that made it, and there are uncommitted changes: commit "

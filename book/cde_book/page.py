@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -174,13 +175,15 @@ def folded(title: str, shown: Box, text: str = "") -> Box:
 
 
 def show_source(note: str) -> None:
-    """Say below the cell where its numbers come from, folded unless a record is stale."""
+    """Say below the cell where its numbers come from, open if a record is stale or altered."""
     if not note:
         return
     head, found, _ = note.partition(", not computed here")
     if not found:
         head = note.partition(": ")[0].partition(". ")[0]
-    markup = render("source.html.j2", head=head, note=note, open="STALE" in note)
+    markup = render(
+        "source.html.j2", head=head, note=note, open="STALE" in note or "ALTERED" in note
+    )
     display(Box(markup, note))  # type: ignore[no-untyped-call]
 
 
@@ -238,11 +241,22 @@ def claims_under_test(chapter: str) -> Any:
     return folded(title, shown)
 
 
+#: a role and mathematics, which MyST would look up or set; and what stands in a code span
+_MYST = re.compile(r"\{(?=[\w:+-]+\}`)|\$|(`+)[^`]+\1")
+
+
+def _one_line(text: str) -> str:
+    """Markdown on one line that computed names may stand in: HTML, roles and dollars are text."""
+    return _MYST.sub(
+        lambda found: found[0] if found[1] else f"&#{ord(found[0])};", inert(" ".join(text.split()))
+    )
+
+
 def answer(text: str) -> None:
     """Set the answer, at most 25 words, which the rendered page shows below its title, with badges
     of the verdicts.
     """
-    account.answer = inert(" ".join(text.split()))
+    account.answer = _one_line(text)
     shown = "\n\n".join(part for part in (account.answer, badges()) if part)
     with suppress(ModuleNotFoundError):  # where nothing is rendered, as on a GPU that is lent
         from myst_nb import glue  # type: ignore[import-untyped]
@@ -252,7 +266,7 @@ def answer(text: str) -> None:
 
 def in_numbers(text: str) -> Any:
     """A paragraph below the verdicts, with results that no table and no figure of the page has."""
-    return Markdown(inert(" ".join(text.split())))  # type: ignore[no-untyped-call]
+    return Markdown(_one_line(text))  # type: ignore[no-untyped-call]
 
 
 def provenance(chapter: str) -> Any:

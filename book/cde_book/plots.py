@@ -15,12 +15,13 @@ does.
 from __future__ import annotations
 
 import base64
+import csv
 import html
 import io
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -159,13 +160,35 @@ def _markup(data: pd.DataFrame) -> str:
 
 def _download(data: pd.DataFrame, name: str) -> str:
     """A link that saves the numbers as a file of comma-separated values, with all their digits."""
-    text = data.to_csv(index=not isinstance(data.index, pd.RangeIndex))
+    index = not isinstance(data.index, pd.RangeIndex)
+    text = _for_spreadsheets(data.to_csv(index=index, lineterminator="\r\n"))
     encoded = base64.b64encode(text.encode()).decode()
     file = html.escape(name.replace(" ", "-"), quote=True)
     return (
         f'<a class="cde-csv" download="{file}.csv" href="data:text/csv;base64,{encoded}">'
         "Save these numbers as CSV</a>"
     )
+
+
+#: a cell that begins so is a formula to a spreadsheet, and could do what a formula can
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def _for_spreadsheets(text: str) -> str:
+    """Comma-separated values in which each cell is a number or a text: an apostrophe keeps a text
+    from being run.
+    """
+
+    def inert_cell(cell: str) -> str:
+        with suppress(ValueError):
+            float(cell)
+            return cell
+        return f"'{cell}" if cell.startswith(_FORMULA) else cell
+
+    safe = io.StringIO(newline="")
+    rows = csv.reader(io.StringIO(text, newline=""))
+    csv.writer(safe).writerows([map(inert_cell, row) for row in rows])
+    return safe.getvalue()
 
 
 def table(data: pd.DataFrame) -> Box:

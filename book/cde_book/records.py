@@ -21,6 +21,9 @@ size. A processor, a number of threads or the order of a sum moves losses and co
 times less; a changed learning rate, another batch or another pooling moves them more. Columns of
 time and of memory are left out.
 
+A record made since November 2026 has a digest of its rows. Where the rows are no longer those of
+the digest, the record is altered, and is told of as stale ones are; older ones have no digest.
+
 Cost: milliseconds; the miniature is what the smoke run computes in any case.
 """
 
@@ -54,6 +57,7 @@ __all__ = [
     "Recorded",
     "committed",
     "differences",
+    "digest_of_rows",
     "experiment_digest",
     "grown",
     "proof_states",
@@ -63,6 +67,7 @@ __all__ = [
     "records_at_other_profiles",
     "rows_of_record",
     "stored_rows",
+    "without_digest",
 ]
 
 #: columns of time, which no proof can hold
@@ -126,7 +131,8 @@ def recorded(
         seconds = round(time.perf_counter() - begun, 1)
         facts = {"seconds": seconds, "experiment": digest, "settings": settings}
         record = _head() | facts | {"data": used or before, "rows": stored_rows(rows)}
-        _save(path, grown(_load(path), record) if mode.add else record | {"proof": None})
+        whole = grown(_load(path), record) if mode.add else record | {"proof": None}
+        _save(path, whole | {"digest": digest_of_rows(whole["rows"])})
     if profile == "smoke":
         for each in (name, *proves):
             _compare(each, rows, settings, varies, digest, mode)
@@ -171,6 +177,11 @@ def records_at_other_profiles(
 def proof_states() -> list[ProofState]:
     """What is known on this machine of every committed record's proof."""
     return [_state(path) for path in committed()]
+
+
+def without_digest() -> list[Path]:
+    """The records that are older than digests of rows."""
+    return [path for path in committed() if "digest" not in _load(path)]
 
 
 def record_state(path: Path) -> str:
@@ -232,6 +243,7 @@ def _note(path: Path, record: dict[str, Any]) -> str:
     proof = _state(path)
     stands = {
         "holds": "Its proof holds.",
+        "altered": f"ALTERED: {_ALTERED}.",
         "no proof": "It has no proof.",
         "stale": f"STALE: its miniature gives other numbers today ({proof.reason}); it has to be "
         "made anew.",
@@ -261,9 +273,23 @@ def _moved_data(data: dict[str, str]) -> str:
     return f"STALE: these collections have other content here: {', '.join(moved)}." if moved else ""
 
 
+def digest_of_rows(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A hash of a record's rows, whatever the order of their columns."""
+    return content_hash([json.dumps(rows, sort_keys=True)])
+
+
+def _is_altered(record: Mapping[str, Any]) -> bool:
+    return "digest" in record and record["digest"] != digest_of_rows(record["rows"])
+
+
+_ALTERED = "its rows are not those that were recorded: take the file from git, or make it anew"
+
+
 def _state(path: Path) -> ProofState:
-    name = f"{path.parent.name}/{path.stem}"
-    if not _load(path).get("proof"):
+    name, record = f"{path.parent.name}/{path.stem}", _load(path)
+    if _is_altered(record):
+        return ProofState(name, "altered", _ALTERED)
+    if not record.get("proof"):
         return ProofState(name, "no proof", "it has no proof")
     state, waits = read_json(_kept_state(path), since="format"), "Its proof has not been compared"
     if state is None:
@@ -359,6 +385,8 @@ def _check_settings(had: Mapping[str, Any], new: Mapping[str, Any]) -> None:
 
 def grown(record: dict[str, Any], added: dict[str, Any]) -> dict[str, Any]:
     """A record with the rows of further seeds."""
+    if _is_altered(record):
+        raise ValueError(f"an altered record cannot grow: {_ALTERED}")
     had, new = record["settings"], added["settings"]
     _check_settings(had, new)
     moved = sorted(

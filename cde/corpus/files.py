@@ -22,6 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from functools import cached_property
+from itertools import chain
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +36,16 @@ from cde.corpus.table import Document
 from cde.data import RetrievalSet
 from cde.progress import progress
 from cde.storage import content_hash
-from cde.validation import checked_texts, checked_whole, encodable, half_of_a_pair, shown, unknown
+from cde.validation import (
+    checked_path,
+    checked_text,
+    checked_texts,
+    checked_whole,
+    encodable,
+    half_of_a_pair,
+    shown,
+    unknown,
+)
 
 __all__ = ["LARGEST", "Columns", "LeftOut", "Source", "counted", "left_out_of", "named_documents",
            "read_source"]  # fmt: skip
@@ -77,6 +87,7 @@ def named_documents(
 
 def _documents_of(texts: Any, columns: Mapping[str, str] | None, following: int) -> list[Document]:
     """Documents as they came; those without an id are numbered, from the `following` number on."""
+    chosen = Columns.chosen(columns)
     if isinstance(texts, RetrievalSet):
         pairs = zip(texts.document_ids, texts.documents, strict=True)
         return [Document(name, text, {}) for name, text in pairs]
@@ -85,7 +96,7 @@ def _documents_of(texts: Any, columns: Mapping[str, str] | None, following: int)
     if isinstance(texts, list) and texts and all(isinstance(one, Document) for one in texts):
         return texts
     if (table := _table(texts)) is not None:
-        return _of_table(*table, Columns.chosen(columns), following)
+        return _of_table(*table, chosen, following)
     if isinstance(texts, str | Path):
         raise TypeError(
             f"texts must be a list of strings; {str(texts)[:60]!r} was given: put it in a list, or "
@@ -206,7 +217,11 @@ class Columns:
     @classmethod
     def chosen(cls, columns: Mapping[str, str] | None) -> Columns:
         """From a mapping of "text", "title", "id" to names of columns; None is the default."""
-        given = dict(columns or {})
+        if not isinstance(columns, Mapping | None):
+            raise TypeError(
+                f"columns must be a mapping of text, title, id → names; it is {shown(columns)}"
+            )
+        given = {part: checked_text(name, "columns") for part, name in (columns or {}).items()}
         if strange := set(given) - {"text", "title", "id"}:
             raise ValueError(f"columns: {unknown(strange, ('text', 'title', 'id'), 'part')}")
         return cls(**given)
@@ -292,7 +307,7 @@ class Source:
         """A folder or file."""
         Columns.chosen(columns)
         largest = checked_whole(largest, "largest")
-        place = Path(path).expanduser().absolute()
+        place = checked_path(path).expanduser().absolute()
         return cls(place, dict(columns or {}), largest, apart and apart.absolute())
 
     def to_json(self) -> dict[str, Any]:
@@ -517,15 +532,19 @@ def _rows_of(lines: Any, relative: str, source: Source) -> _Found:
     # spreadsheets separate by what their language leaves free
     free = "\t" if relative.lower().endswith(".tsv") else max(",;\t", key=head.count)
     # a quote that is never closed swallows all rows below it: strictly read, that is told
-    header = next(csv.reader([head], delimiter=free, strict=True), [])
+    rows = csv.reader(chain([head], lines), delimiter=free, strict=True)
+    try:
+        header = next(rows, [])  # a quoted name may have several lines
+    except csv.Error as error:
+        yield LeftOut(relative, f"no header: {error}")
+        return
     if not header:
         return
     if problem := source.of_tables.missing(header):
         yield LeftOut(relative, problem)
         return
-    rows = csv.reader(lines, delimiter=free, strict=True)
     while True:
-        place = f"{relative}:{rows.line_num + 2}"
+        place = f"{relative}:{rows.line_num + 1}"
         try:
             row = next(rows)
         except StopIteration:

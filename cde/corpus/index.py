@@ -45,7 +45,7 @@ from cde.data import RetrievalSet
 from cde.lexical import BM25
 from cde.progress import progress
 from cde.storage import differing_file, set_aside
-from cde.validation import Vectors, checked_whole, encodable
+from cde.validation import Vectors, checked_path, checked_whole, encodable
 
 if TYPE_CHECKING:
     from cde.retrieval import Rankings
@@ -220,7 +220,7 @@ class Index:
             >>> Index.load(Path(tempfile.gettempdir()) / index.folder).ids
             ('a',)
         """
-        folder, source = Path(folder).expanduser(), Source()
+        folder, source = checked_path(folder).expanduser(), Source()
         require_free(folder)
         if isinstance(texts, Path | str):
             source = Source.of(texts, columns, LARGEST, apart=folder)
@@ -297,7 +297,7 @@ class Index:
             >>> Index.load(folder).search("ships")["text"].tolist()
             ['red boats']
         """
-        folder = Path(folder).expanduser()
+        folder = checked_path(folder).expanduser()
         if not folder.is_dir():
             raise FileNotFoundError(f"no folder {folder}: Index.build(texts, folder) makes one")
         settings = read_settings(folder)
@@ -336,7 +336,7 @@ class Index:
         Raises:
             ValueError: no such index, or a damaged one.
         """
-        folder = Path(folder).expanduser()
+        folder = checked_path(folder).expanduser()
         saved = json.loads((folder / "index.json").read_text(encoding="utf-8"))
         if saved.get("version") != 1:
             raise ValueError(f"{folder} holds no index of version 1: there is nothing to convert")
@@ -362,7 +362,7 @@ class Index:
             ValueError: the encoder has changed since the documents were embedded.
         """
         self._require_unchanged_encoder()
-        folder, rows = Path(folder).expanduser(), self._read_rows()
+        folder, rows = checked_path(folder).expanduser(), self._read_rows()
         if self._table is not None and folder.resolve() == self._table.folder.resolve():
             return folder  # changes are written as they are made
         require_free(folder)
@@ -670,7 +670,8 @@ class Index:
             if stray := sorted(gone - set(self.ids)):
                 raise ValueError(
                     f"{len(stray)} of the ids are not in the index, such as "
-                    f"{', '.join(stray[:3])}; index.ids (cde index list) has those that are"
+                    f"{', '.join(one[:60] for one in stray[:3])}; index.ids "
+                    "(cde index list) has those that are"
                 )
             self._put(Rows.none(self.vectors.shape[1]), gone)
 

@@ -217,16 +217,21 @@ def source_key() -> str:
     return content_hash([_FORMAT, *(distribution_key(*item) for item in PACKAGES.items())])
 
 
+def _table(path: Path) -> pd.DataFrame:
+    columns = (*Entry._fields, "query", "repeats", "family", "part")
+    return kept_table(path, _extract, columns)
+
+
 def table() -> pd.DataFrame:
     """Every description, those that are left out too: `corpus`, `id`, `query`, `document`,
     `repeats` (why it is left out: "text", "near" or "name"; else ""), `family` and `part`.
     """
-    return kept_table(table_path(), _extract).copy()
+    return _table(table_path()).copy()
 
 
 def fingerprint() -> str:
     """Hash of all manuals: texts, what is left out, and the split (16 hexadecimal digits)."""
-    return str(kept_table(table_path(), _extract).attrs["fingerprint"])
+    return str(_table(table_path()).attrs["fingerprint"])
 
 
 def table_path() -> Path:
@@ -237,7 +242,7 @@ def table_path() -> Path:
 @lru_cache(maxsize=1)
 def _by_corpus(path: Path) -> dict[str, pd.DataFrame]:
     """What is kept of each corpus, by its name."""
-    frame = kept_table(path, _extract)
+    frame = _table(path)
     kept = frame[frame["repeats"] == ""].groupby("corpus", sort=False)
     return {str(name): of_corpus for name, of_corpus in kept}
 

@@ -42,6 +42,7 @@ from cde.storage import (
     end_with,
     read_sealed,
     remove_leftovers,
+    unsealed,
     write_sealed,
 )
 from cde.validation import shown
@@ -82,6 +83,21 @@ def carried_table(name: str) -> Path | None:
     return path if path is not None and path.is_file() else None
 
 
+def _read_carried(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
+    """A table of the user's own: where it is damaged, nothing else is read in its place."""
+    data = unsealed(path.read_bytes())
+    try:
+        frame = pd.DataFrame() if data is None else pd.read_parquet(io.BytesIO(data))
+        if len(frame) and {*columns} <= {*frame}:
+            return frame
+    except (OSError, ValueError):  # as pyarrow's errors are
+        pass
+    raise ValueError(
+        f"{path} is damaged, or is not a table that cde has made: copy it again; without it the "
+        "installed packages are read"
+    )
+
+
 def digest_of_table(path: Path) -> str:
     """The sha256 of a table, which stands in the first line of its file."""
     with path.open("rb") as file:
@@ -101,8 +117,12 @@ def read_in_processes(
 
 
 @lru_cache(maxsize=2)  # one a collection
-def kept_table(path: Path, extract: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+def kept_table(
+    path: Path, extract: Callable[[], pd.DataFrame], columns: tuple[str, ...]
+) -> pd.DataFrame:
     """The table of a file, which is extracted and written first where the file is not there."""
+    if path == carried_table(path.name.partition(".")[0]):
+        return _read_carried(path, columns)
     remove_leftovers(path.parent)
     if (data := read_sealed(path)) is None:
         with FileLock(f"{path}.lock"):  # a second process waits for the first one's work
@@ -354,7 +374,7 @@ def table() -> pd.DataFrame:
     """All docstrings of what is installed, duplicates included; `first` is the row that a row
     repeats.
     """
-    return kept_table(table_path(), _extract)
+    return kept_table(table_path(), _extract, (*Docstring._fields, "first"))
 
 
 def table_path() -> Path:

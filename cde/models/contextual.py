@@ -37,8 +37,9 @@ __all__ = ["ContextualEncoder", "CorpusEncoder"]
 
 def random_texts(count: int, seed: int | np.random.Generator = 0) -> list[str]:
     """Texts of twelve words of two to eight random letters: a context that says nothing."""
-    generator, letters = np.random.default_rng(seed), np.array(list(string.ascii_lowercase))
-    lengths = generator.integers(2, 9, (count, 12))
+    drawn_by = seed if isinstance(seed, np.random.Generator) else checked_whole(seed, "seed", 0)
+    generator, letters = np.random.default_rng(drawn_by), np.array(list(string.ascii_lowercase))
+    lengths = generator.integers(2, 9, (checked_whole(count, "count", 0), 12))
     return [
         " ".join("".join(generator.choice(letters, length)) for length in row) for row in lengths
     ]

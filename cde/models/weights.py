@@ -24,7 +24,7 @@ from transformers.utils import logging
 from cde.data.readers import notice_being_offline
 from cde.models.backbones import family_of, truncate
 from cde.surrogate import minilm_folder
-from cde.validation import shown
+from cde.validation import checked_path, shown
 
 __all__ = [
     "backbone_weights",
@@ -95,6 +95,7 @@ def fetch_folder(path_or_repository: str | Path, revision: str | None = None) ->
     """The folder of a model: a local one, the offline MiniLM under the name "minilm", or one from
     the Hub.
     """
+    checked_path(path_or_repository, "model")
     name = str(path_or_repository)
     if os.path.isdir(name):  # Path's own raises on a name that is too long
         return Path(name)

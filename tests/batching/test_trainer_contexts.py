@@ -263,3 +263,10 @@ def test_what_has_no_context_to_read_is_told(tmp_path: Path) -> None:
         cde.contextual_batches(model)([{"query": "a", "label": 1}])
     with pytest.raises(ValueError, match="the column answer, and the dataset has query, document"):
         cde.contextual_batches(model, column="answer")(ROWS)
+
+
+def test_where_a_context_stands_in_its_batch_depends_on_the_batch(tmp_path: Path) -> None:
+    collate = cde.contextual_batches(saved(new_model(), tmp_path), size=2)
+    batches = [[f"{text} {number}" for text in CORPUS] for number in range(9)]
+    places = {tuple(batch.index(one) for one in collate.drawn(batch)) for batch in batches}
+    assert len(places) > 3

@@ -159,3 +159,26 @@ def test_panels_of_different_measures_keep_their_own_ends_when_there_are_many() 
         text = description(drawing)
     assert len(text) <= LONGEST and text.count("20 series, highest") == 2
     assert "points: 20 series" in text and "seconds: 20 series" in text
+
+
+def test_a_name_that_is_longer_than_a_figure_leaves_the_others_in_it() -> None:
+    with plots.figure() as (drawing, axes):
+        charts.seed_dots(axes, {"w" * 300: {"": [1.0]}, "a name": {"": [2.0]}}, "score")
+        drawing.draw_without_rendering()
+        boxes = [one.get_window_extent() for one in axes.get_yticklabels()]
+    assert all(0 <= box.x0 < box.x1 <= drawing.bbox.width for box in boxes)
+
+
+def test_a_name_with_dollar_signs_is_drawn_as_it_is() -> None:
+    """Between two of them matplotlib reads mathematics, and refuses what is none."""
+    name = "$$x$$ and $\\undefined{"
+    with plots.figure(3, 1) as (drawing, (dots, lines, squares)):
+        charts.seed_dots(dots, {name: {name: [1.0, 2.0], "b": [1.0]}}, "score")
+        charts.curves(lines, {name: pd.Series({1: 2.0, 3: 4.0})})
+        charts.points(lines, {name: ([1.0], [2.0])}, {name: [name]})
+        charts.reference(lines, x=1.0, name=name)
+        charts.heatmap(squares, pd.DataFrame({name: [1.0, 2.0]}, index=[name, "c"]))
+        lines.legend()
+        drawing.draw_without_rendering()
+        assert dots.get_yticklabels()[0].get_text().replace("\\$", "$") == name
+    assert name in plots.description(drawing) and "\\$" not in plots.description(drawing)

@@ -85,6 +85,15 @@ def test_html_in_an_answer_is_shown_and_not_obeyed(
     assert not html_of(page.account.answer)
 
 
+def test_roles_and_dollars_of_an_answer_are_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collection may be named so; what an author writes as code stays code."""
+    text = "{doc}`x` of $a$ and `$CDE_DATA` with {cite:p}`y`, `{z}` and *{w}*"
+    shown = page.in_numbers(text).data
+    assert "{doc}" not in shown and "{cite:p}" not in shown and shown.count("$") == 1
+    assert html.unescape(shown) == text
+    assert "<code>$CDE_DATA</code>" in MarkdownIt("commonmark").render(shown)
+
+
 def test_what_is_no_html_stays_as_it_is() -> None:
     text = "*Ahead* by 0.5 at p < 0.05, `a<b>c`, [a link](there), a > b, x<3"
     assert inert(text) == text

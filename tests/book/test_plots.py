@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import io
 import re
 
@@ -86,12 +87,32 @@ def test_lines_and_text_stand_out_from_the_page(background: str, mapped: bool) -
         assert contrast(plots._DARK[colour] if mapped else colour, background) > 4.5
 
 
-def test_the_numbers_can_be_saved_with_all_their_digits() -> None:
-    exact = pd.DataFrame({"name": ['a "b", c', "d"], "value": [1 / 3, 2e-17]})
+def saved(data: pd.DataFrame) -> bytes:
+    """What a reader of a figure saves."""
     with plots.figure() as (drawing, axes):
         axes.plot([0, 1])
-    markup = plots.show(drawing, "A caption.", exact, alt=ALT).markup
+    markup = plots.show(drawing, "A caption.", data, alt=ALT).markup
     link = re.search(r'download="([^"]+\.csv)" href="data:text/csv;base64,([^"]+)"', markup)
     assert link is not None
-    saved = pd.read_csv(io.BytesIO(base64.b64decode(link[2])))
-    pd.testing.assert_frame_equal(saved, exact, check_exact=True)
+    return base64.b64decode(link[2])
+
+
+def test_the_numbers_can_be_saved_with_all_their_digits() -> None:
+    exact = pd.DataFrame({"name": ['a "b", c', "d"], "value": [1 / 3, -2e-17]})
+    read = pd.read_csv(io.BytesIO(saved(exact)))
+    pd.testing.assert_frame_equal(read, exact, check_exact=True)
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", '=HYPERLINK("a,b")']
+)
+def test_no_text_of_a_saved_table_is_a_formula_to_a_spreadsheet(text: str) -> None:
+    """Wherever it stands: in a cell, in the name of a column or of a row."""
+    frame = pd.DataFrame({"name": [text, "plain", "-0.5"], text: [-0.5, 1.0, 2.0]})
+    lines = list(csv.reader(io.StringIO(saved(frame).decode(), newline="")))
+    assert lines == [
+        ["name", f"'{text}"], [f"'{text}", "-0.5"], ["plain", "1.0"], ["-0.5", "2.0"]
+    ]  # fmt: skip
+    named = pd.Series([1.0, 2.0], index=pd.Index([text, "b"], name=text), name="n").to_frame()
+    lines = list(csv.reader(io.StringIO(saved(named).decode(), newline="")))
+    assert lines == [[f"'{text}", "n"], [f"'{text}", "1.0"], ["b", "2.0"]]

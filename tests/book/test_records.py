@@ -20,15 +20,19 @@ from cde import hardware
 from cde.adaptation import linear_reader
 from cde.data import load_pairs
 from cde.provenance import account as data_account
-from cde_book import page, records
+from cde_book import checkout, page, records
 from cde_book.account import account
+from cde_book.cli import checks
+from cde_book.commands import _tell_of_proofs
 from cde_book.records import (
     differences,
+    digest_of_rows,
     experiment_digest,
     proof_states,
     recorded,
     records_at_other_profiles,
     rows_of_record,
+    without_digest,
 )
 from cde_book.run_mode import EVERY, PLAIN, RunMode, this_run
 from cde_studies.motivation.training_free import least_near
@@ -142,6 +146,49 @@ def test_what_was_not_compared_does_not_count_as_proven(book: Path, private_cach
     assert proof_states()[0].state == "no proof"
 
 
+def test_a_record_whose_rows_were_altered_is_told_and_one_without_a_digest_is_not(
+    book: Path,
+    private_cache: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checkout, "project_root", lambda: book)
+    monkeypatch.setattr(checkout, "version_differences", lambda: [])
+    miniature(book, SMALL)
+    assert proof_states()[0].state == "holds" and without_digest() == []
+    path = book / "book" / "records" / "laptop" / "toy.json"
+    record = json.loads(path.read_text())
+    better = [{**row, "score": row["score"] + 0.01} for row in record["rows"]]
+    path.write_text(json.dumps({**record, "rows": better}))
+    assert state_after(SMALL) == "altered"
+    note = recorded("toy", "laptop", refuse, can_run=False, settings={"size": 9}).note
+    assert "ALTERED: its rows are not those that were recorded" in note
+    assert ("records", False, "0 proofs hold; ALTERED: laptop/toy") in checks()
+    _tell_of_proofs("laptop")  # after each `cde book`, whatever its profile
+    assert "ALTERED: laptop/toy" in capsys.readouterr().out
+    # a proof given afterwards does not make the rows those of the experiment
+    of = {"settings": {"size": 1}, "varies": ["seconds"], "mode": RunMode(prove=("laptop/toy",))}
+    recorded("toy", "smoke", lambda: SMALL, can_run=True, **of)
+    assert proof_states()[0].state == "altered"
+    older = {name: value for name, value in record.items() if name != "digest"}
+    path.write_text(json.dumps(older))
+    assert state_after(SMALL) == "holds" and without_digest() == [path]
+    assert ("records", True, "1 proofs hold, 1 have no digest") in checks()
+
+
+def test_rows_are_added_to_what_was_recorded_and_not_to_what_was_altered(book: Path) -> None:
+    of = {"can_run": True, "mode": RunMode(record="laptop/toy")}
+    recorded("toy", "laptop", lambda: ROWS, settings={"seed": 0, "seeds": 1}, **of)
+    of["mode"] = RunMode(record="laptop/toy", add=True)
+    recorded("toy", "laptop", lambda: ROWS, settings={"seed": 1, "seeds": 1}, **of)
+    path = book / "book" / "records" / "laptop" / "toy.json"
+    record = json.loads(path.read_text())
+    assert record["digest"] == digest_of_rows([*record["rows"][:2], *record["rows"][2:]])
+    path.write_text(json.dumps({**record, "rows": record["rows"][:3]}))
+    with pytest.raises(ValueError, match="an altered record cannot grow"):
+        recorded("toy", "laptop", lambda: ROWS, settings={"seed": 2, "seeds": 1}, **of)
+
+
 def test_a_record_grows_whatever_its_settings_are_made_of(book: Path) -> None:
     """A tuple is a list once it is stored: the same setting, and no reason to lose finished runs."""
     settings = {"seeds": 1, "rules": {"packages": ("rich", "sphinx")}}
@@ -239,7 +286,11 @@ def test_committed_records_hold_numbers_their_provenance_and_a_proof(
     for path in COMMITTED:
         with subtests.test(path=path.stem):
             record = json.loads(path.read_text())
-            assert set(record) - {"renamed", "parts"} == FIELDS
+            assert set(record) - {"renamed", "parts", "digest"} == FIELDS
+            # those made before November 2026 have none
+            assert record.get("digest", digest_of_rows(record["rows"])) == digest_of_rows(
+                record["rows"]
+            )
             if (
                 "parts" in record
             ):  # it grew by further seeds: each part says which, and where it was made
@@ -256,12 +307,13 @@ def test_committed_records_hold_numbers_their_provenance_and_a_proof(
                 ("gradient-caching-", "context_required-")
             )
             assert record["commit"] != "unknown"
-            # a record without a precision says that it has none
-            assert (
-                record["device"].endswith(("bfloat16", "float32", "unknown"))
-                or "GPU" in record["device"]
-            )
-            assert record["proof"]["rows"] and record["proof"]["device"].endswith("float32")
+            # a record without a precision says that it has none; the first of a GPU name it alone
+            for one, known in (
+                (record, ("bfloat16", "float32", "unknown")),
+                (record["proof"], ("float32",)),
+            ):
+                assert one["device"].endswith(known) or one["device"].startswith("NVIDIA")
+            assert record["proof"]["rows"]
             # a proof that nothing can break proves nothing
             proof = pd.DataFrame(record["proof"]["rows"])
             numbers = proof.select_dtypes("float")
@@ -320,9 +372,13 @@ def test_a_record_names_the_precision_that_auto_is_here(
     monkeypatch.setattr(hardware, "bfloat16_is_fast", lambda: fast)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={}, mode=ALL)
-    record = json.loads((book / "book" / "records" / "laptop" / "toy.json").read_text())
-    assert record["device"].startswith("CPU (")
-    assert record["device"].endswith(f" threads, {precision}")
+    path = book / "book" / "records" / "laptop" / "toy.json"
+    device = json.loads(path.read_text())["device"]
+    assert device.startswith("CPU (") and device.endswith(f" threads, {precision}")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+    recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={}, mode=ALL)
+    assert json.loads(path.read_text())["device"] == f"NVIDIA H200, {precision}"
 
 
 def test_one_function_proves_all_the_records_that_it_makes(

@@ -137,6 +137,7 @@ def test_a_corpus_is_taken_in_every_form() -> None:
             "cde.Hybrid.*retrieval_set",
         ),
         ({"texts": ["a"], "encoder": cde.Surrogate}, TypeError, "the class Surrogate was given"),
+        ({"texts": ["a"], "columns": {"txt": "body"}}, ValueError, r"no part txt \(text\?\)"),
         ({"texts": ["a"], "encoder": "minilm"}, TypeError, "str is no encoder.*cde.Surrogate"),
     ],
 )

@@ -1,6 +1,7 @@
 """The collection `manuals`: what is read, what is left out, and that kin are on one side."""
 
 import gzip
+import io
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import cde
 from cde.data import manuals, pydocs
 from cde.data.sources import is_available, known_fingerprints
 from cde.provenance import account
+from cde.storage import write_sealed
 
 TEN = "it has as many words as a description needs here"
 
@@ -26,6 +28,8 @@ def test_a_name_falls_into_words_and_a_description_into_sentence_and_rest() -> N
     sentence, rest = "Deletes a queue.", "All messages in it are lost and nobody can read them."
     assert manuals.split_sentence(f"{sentence} {rest}") == (sentence, rest)
     assert manuals.split_sentence(f"Deletes. {rest}") is None
+    example = "Deletes a queue, e.g. Amazon's own one."
+    assert manuals.split_sentence(f"{example} {rest}") == (example, rest)
 
 
 def test_no_family_is_on_two_sides(kept: pd.DataFrame) -> None:
@@ -158,3 +162,61 @@ def test_of_all_manuals_that_are_loaded_the_account_has_one_entry() -> None:
     account.loaded.update(before)
     assert found == {"manuals": manuals.fingerprint()}
     assert known_fingerprints("manuals") == {manuals.fingerprint()}
+
+
+def carried(folder: Path, text: str) -> None:
+    """A table of two manuals, made elsewhere."""
+    rows = [
+        ("aws/tea", "aws/tea/Pot", "pot", f"{text} of the pot", "", 0, "train"),
+        ("aws/tea", "aws/tea/Cup", "cup", f"{text} of the cup", "", 0, "train"),
+        ("aws/tea", "aws/tea/Mug", "cup", "again", "name", 0, "train"),
+        ("aws/ink", "aws/ink/Pen", "pen", f"{text} of the pen", "", 1, "test"),
+    ]
+    columns = ["corpus", "id", "query", "document", "repeats", "family", "part"]
+    frame = pd.DataFrame(rows, columns=columns)
+    frame.attrs["fingerprint"] = text
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer)
+    write_sealed(folder / "manuals.parquet.sealed", buffer.getvalue())
+
+
+def test_a_table_that_was_made_elsewhere_stands_for_the_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that is lent, which has neither package."""
+    monkeypatch.setenv("CDE_DATA", str(tmp_path))
+    monkeypatch.setattr(manuals, "PACKAGES", {"nopackage": "no-such-distribution"})
+    keys, loaded = [], []
+    for text in ("old", "new"):
+        carried(tmp_path, text)
+        manuals._by_corpus.cache_clear()
+        pydocs.kept_table.cache_clear()
+        keys.append(manuals.source_key())
+        pairs = cde.load_pairs("manuals", split="all")
+        loaded.append((pairs.queries, pairs.documents, manuals.fingerprint()))
+    manuals._by_corpus.cache_clear()
+    pydocs.kept_table.cache_clear()
+    assert manuals.is_installed() and is_available("manuals")
+    assert [one[0] for one in loaded] == [["pot", "cup", "pen"]] * 2
+    assert loaded[1][1:] == (["new of the pot", "new of the cup", "new of the pen"], "new")
+    assert keys[0] != keys[1], "another table is other data"
+
+
+def test_a_damaged_table_of_one_s_own_is_refused_and_left_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The packages that are installed here may have other texts."""
+    monkeypatch.setenv("CDE_DATA", str(tmp_path))
+    carried(tmp_path, "text")
+    path = tmp_path / "manuals.parquet.sealed"
+    whole = path.read_bytes()
+    pydocs.kept_table.cache_clear()
+    manuals._by_corpus.cache_clear()
+    for content in (b"", b"text", whole[:-1], whole.replace(b"\n", b" ", 1)):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="is damaged, or is not a table that cde has made"):
+            cde.load_pairs("manuals")
+        assert path.read_bytes() == content and [*tmp_path.iterdir()] == [path]
+    write_sealed(path, b"no parquet")
+    with pytest.raises(ValueError, match="is damaged, or is not a table"):
+        cde.load_pairs("manuals")

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import io
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -26,8 +28,10 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
+import pandas as pd
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -35,13 +39,17 @@ from report import write_report
 from safetensors.torch import save
 
 import cde
+from cde.adaptation import LinearReader, adapted, tempered
 from cde.batching.clustering import cluster_vectors
 from cde.batching.packing import BatchSampler
 from cde.corpus.files import Source, read_source
-from cde.data import Pairs, RetrievalSet
+from cde.data import Pairs, RetrievalSet, manuals
+from cde.data.pydocs import kept_table
 from cde.models import BiEncoderConfig, ContextualConfig
+from cde.models.contextual import random_texts
 from cde.models.weights import read_config, read_weights
 from cde.retrieval import rerank, score_queries
+from cde.storage import write_sealed
 from cde.training.loss import contrastive_loss
 from cde.training.runs import run_key
 from cde_book.checkout import PACKAGES
@@ -473,6 +481,40 @@ def use_index(case: Any) -> None:
     repr(index), index.fingerprint
 
 
+def read_carried(case: Any) -> None:
+    """A table of manuals that was made elsewhere, in a folder of data of its own."""
+    columns, sealed, damage = case
+    usual = {"repeats": "", "part": "train"}
+    frame = pd.DataFrame({name: [usual.get(name, "text")] * 2 for name in columns})
+    frame.attrs["fingerprint"] = "toy"
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer)
+    with folder() as place, mock.patch.dict(os.environ, {"CDE_DATA": str(place)}):
+        path = place / "manuals.parquet.sealed"
+        (write_sealed if sealed else Path.write_bytes)(path, buffer.getvalue())
+        path.write_bytes(damage + path.read_bytes())
+        kept_table.cache_clear()
+        manuals._by_corpus.cache_clear()
+        try:
+            cde.load_pairs("manuals").fingerprint  # noqa: B018
+        finally:
+            kept_table.cache_clear()
+            manuals._by_corpus.cache_clear()
+
+
+def judge(case: Any) -> None:
+    """Judgements in any form, a file too, of the toy set."""
+    kind, given = case
+    toy = toy_set()
+    with folder() as place:
+        if kind == "file":
+            written(place / "qrels.tsv", given)
+            given = place / "qrels.tsv"
+        elif kind == "table":
+            given = pd.DataFrame(given)
+        RetrievalSet(toy.document_ids, toy.documents, toy.query_ids, toy.queries, given)
+
+
 def assign(case: Any) -> None:
     kind, text = case
     parsed = parse_assignments([("setting", text)])
@@ -489,6 +531,7 @@ def sampler(case: Any) -> None:
     made.slice(next(made))
 
 
+READER = LinearReader.fit(np.eye(3), np.eye(3))
 CONFIG = {
     name: mostly(getattr(cde.TrainConfig(), name), 1, 2)
     for name in cde.TrainConfig.__dataclass_fields__
@@ -531,7 +574,46 @@ packing = {
     "cross_domains": mostly(True, False),
 }  # fmt: skip
 
+MANUALS_COLUMNS = ["corpus", "id", "query", "document", "repeats", "family", "part"]
+
 TARGETS: dict[str, Target] = {
+    "tempered": Target(
+        lambda case: tempered(*case[0], **case[1]),
+        st.tuples(st.lists(vectors(), max_size=2), some(strength=mostly(0.5, 0), shrunk=mostly(0.5))),
+        ("samples", "strength", "shrunk"), 60,
+    ),
+    "adapted": Target(
+        lambda case: adapted(**case).encode_queries(["a", "bb"]),
+        st.fixed_dictionaries(
+            {"encoder": mostly(Toy()), "documents": mostly(text_lists, ["a", "bb", "ca"])},
+            optional={"queries": mostly(None, text_lists, ["a", "cc"]), "sample": mostly(256, 1), "seed": mostly(0), "strength": mostly(0.5, 0), "reader": mostly(None, READER)},
+        ),
+        ("encoder", "documents", "queries", "sample", "seed", "strength", "shrunk", "reader", "rank", "texts", "Toy"), 60,
+    ),
+    "LinearReader.fit": Target(
+        lambda case: LinearReader.fit(**case),
+        st.fixed_dictionaries({"documents": vectors(), "queries": vectors()}, optional={"ridge": mostly(0.03, 1.0), "encoder": mostly("toy")}),
+        ("documents", "queries", "ridge", "encoder"), 40,
+    ),
+    "random_texts": Target(
+        lambda case: random_texts(**case),
+        st.fixed_dictionaries({"count": mostly(0, 3)}, optional={"seed": mostly(0, np.random.default_rng(0))}),
+        ("count", "seed"),
+    ),
+    "a table made elsewhere": Target(
+        read_carried,
+        st.tuples(st.lists(st.sampled_from(MANUALS_COLUMNS), unique=True).map(lambda some: some) | st.just(MANUALS_COLUMNS), st.booleans(), st.sampled_from([b"", b"", b"", b"x"])),
+        ("manuals.parquet.sealed", "manuals"),
+    ),
+    "judgements": Target(
+        judge,
+        st.one_of(
+            st.tuples(st.just("file"), st.lists(st.sampled_from(["q1\td1\t1", "q1 0 d2 2", "q2,d1,1", "query-id\tcorpus-id\tscore", "q1\td1\t1_0", "q1\td1"]) | letters | st.just(b"\xff"), max_size=4)),
+            st.tuples(st.just("table"), st.sampled_from([{}, {"q": ["q1"], "d": ["d1"], "g": [1]}, {"q": [1.5], "d": ["d1"], "g": [1]}, {"q": ["q1", "q1"], "d": ["d1", "d1"], "g": [1, 2]}, {"q": [None], "d": [None], "g": [None]}])),
+            st.tuples(st.just("mapping"), mostly(st.dictionaries(st.sampled_from(["q1", "x"]), mostly({"d1": 1}, {"d1"}, ["d1"], "d1"), max_size=2))),
+        ),
+        ("qrels", "grade", "judge", "bad-input-", "id"), 60,
+    ),
     "load_pairs: a file": Target(
         load_pairs_file, rows("query", "document", domain=letters), ("pairs.jsonl",), 40
     ),

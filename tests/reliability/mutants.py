@@ -33,6 +33,7 @@ from typing import Any
 # before torch is loaded: a fork must not inherit threads, and two faults share two cores
 os.environ.update({"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"})
 
+import psutil
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -148,15 +149,17 @@ def run_tests(tree: Path, cache: Path, tests: Sequence[str], told: Path, options
 
     if not Path(cde.__file__).is_relative_to(tree):
         return 70
-    return int(
-        pytest.main(["-q", "-p", "no:cacheprovider", *options, *tests], plugins=[Failures()])
-    )
+    arguments = ["-q", "-p", "no:cacheprovider", *options, *tests]
+    code = int(pytest.main(arguments, plugins=[Failures()]))
+    for child in psutil.Process().children(recursive=True):  # a pool would be waited for
+        child.kill()
+    return code
 
 
 @contextlib.contextmanager
 def forked(run: Callable[[], int], limit: float) -> Iterator[int | None]:
     """The exit code of a function in a fork of this process; None if it ran out of time."""
-    child = multiprocessing.get_context("fork").Process(target=lambda: sys.exit(run()))
+    child = multiprocessing.get_context("fork").Process(target=lambda: os._exit(run()))
     child.start()
     try:
         child.join(limit)

@@ -1,14 +1,26 @@
 """Tests on the way of long runs: what they measure is what the library measures."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 import cde
-from cde.adaptation import tempered
+from cde.adaptation import AdaptedEncoder, Shift, tempered, unit
 from cde.data import RetrievalSet, manuals
 from cde.training.loss import contrastive_loss
-from cde_studies.results.day import panel, scores_on_the_way, tempered_loss, training_pairs
+from cde_studies.results import day
+from cde_studies.results.day import (
+    ARMS,
+    DAY,
+    by_directions,
+    panel,
+    scores_on_the_way,
+    tempered_loss,
+    train,
+    training_pairs,
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +60,12 @@ def test_far_training_has_no_manuals_and_near_training_has_them_too(
 ) -> None:
     pairs = {
         "pairs/*": cde.Pairs(["q"] * 4, [f"public {n}" for n in range(4)], ["web"] * 4),
-        "pydocs": cde.Pairs(["q"] * 2, ["a", "b"], ["numpy"] * 2),
+        "pydocs": cde.Pairs(["q"] * 4, ["a", "b", "c", "c"], ["numpy"] * 2 + ["rich"] * 2),
         "manuals": cde.Pairs(["q"] * 5, [f"m {n}" for n in range(5)], ["aws/a"] * 4 + ["aws/b"]),
     }
     monkeypatch.setattr("cde_studies.results.day.load_pairs", pairs.__getitem__)
     far, near = (training_pairs(kind, None, least=2) for kind in ("far", "near"))
-    assert set(far.domains) == {"web", "numpy"}
+    assert set(far.domains) == {"web", "numpy"}  # rich has two pairs of one document
     assert set(near.domains) == {"web", "numpy", "aws/a"}  # one of aws/b's is too few
 
 
@@ -73,3 +85,69 @@ def test_a_loss_with_directions_is_the_plain_one_where_no_direction_stands_out()
     weights = torch.from_numpy(tempered(rows.numpy()))
     torch.testing.assert_close(one, contrastive_loss(asked @ weights, rows @ weights, 0.1).loss)
     assert abs(one - contrastive_loss(queries, skewed, 0.1).loss) > 1e-3
+
+
+@pytest.fixture(scope="module")
+def toys() -> list[RetrievalSet]:
+    names = ("rich", "networkx", "polars")
+    return [cde.load_retrieval(f"pydocs/{name}").shrink(40, 20, 0) for name in names]
+
+
+class Reading:
+    """An encoder whose vectors lose the mean of what it reads."""
+
+    reads_context = True
+    config = SimpleNamespace(context_size=4)
+    plain = cde.Surrogate(max_tokens=16)
+
+    def with_context(self, texts: list[str] | None, seed: int) -> AdaptedEncoder:
+        nothing = np.zeros(384, np.float32)
+        mean = nothing if texts is None else self.plain.encode_documents(texts).mean(axis=0)
+        return AdaptedEncoder(self.plain, Shift(mean / 2, mean / 2))
+
+
+def test_the_other_context_is_the_next_test_s_and_moves_documents(toys: list[RetrievalSet]) -> None:
+    measured, reader = scores_on_the_way(Reading(), toys), Reading()
+    expected: dict[str, list[float]] = {"own": [], "other": [], "loss": [], "moved": []}
+    for test, following in zip(toys, [*toys[1:], toys[0]], strict=True):
+        own, other = (reader.with_context(one.documents, 0) for one in (test, following))
+        for name, encoder in (("own", own), ("other", other)):
+            expected[name].append(cde.evaluate(encoder, test)["ndcg@10"])
+        answers = [next(iter(test.qrels[query])) for query in test.query_ids]
+        texts = [test.documents[test.document_ids.index(one)] for one in answers]
+        sides = own.encode_queries(test.queries), own.encode_documents(texts)
+        loss = contrastive_loss(*map(torch.from_numpy, sides), DAY.temperature).loss
+        expected["loss"].append(float(loss))
+        vectors = own.encode_documents(test.documents), other.encode_documents(test.documents)
+        expected["moved"].append(1 - float((vectors[0] * vectors[1]).sum(axis=1).mean()))
+    names = {"own": "ndcg own", "other": "ndcg other", "loss": "loss own", "moved": "moved"}
+    for name, column in names.items():
+        assert measured[column] == pytest.approx(np.mean(expected[name]), abs=1e-4), column
+    assert measured["moved"] > 0.01
+
+
+def test_directions_alone_are_changed_and_are_the_corpus_s(toys: list[RetrievalSet]) -> None:
+    encoder = cde.Surrogate(max_tokens=16)
+    vectors = encoder.encode_documents(toys[0].documents)
+    made = by_directions(encoder, toys[0].documents).encode_documents(toys[0].documents)
+    assert np.allclose(made, unit(vectors @ tempered(vectors)), atol=1e-5)
+
+
+def test_arms_differ_in_what_their_names_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss with directions is that of the arm with directions; a longer arm is longer."""
+    seen: dict[str, tuple[object, cde.TrainConfig]] = {}
+    pairs = cde.Pairs(["q"], ["d"], name="toy")
+    for arm in ARMS:
+
+        def noted(config: cde.TrainConfig, *_: object, arm: str = arm, **given: object) -> None:
+            seen[arm] = given["loss"], config
+
+        monkeypatch.setattr(day.runs, "train", noted)
+        train(arm, 0, pairs, [])
+    with_directions = {arm for arm, (loss, _) in seen.items() if loss is tempered_loss}
+    assert with_directions == {"bi-encoder, directions; clustered"}
+    steps = {arm: config.steps for arm, (_, config) in seen.items()}
+    assert {arm for arm in steps if steps[arm] != 3200} == {"contextual, full; 12,800 steps"}
+    assert steps["contextual, full; 12,800 steps"] == 12_800
+    layers = {arm for arm, (_, config) in seen.items() if config.layers != 2}
+    assert layers == {arm for arm in ARMS if "six layers" in arm}

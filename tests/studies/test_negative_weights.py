@@ -36,3 +36,13 @@ def test_the_bracket_of_equation_2_belongs_before_the_own_score(sides: np.ndarra
     outside = np.log(np.exp(scores.astype(float)).sum(axis=1)) - np.diagonal(scores)
     np.testing.assert_allclose(stated_loss(scores), outside, atol=1e-6)
     assert np.abs(printed_loss(scores) - outside).max() > 0.01
+
+
+def test_at_a_temperature_near_nought_the_best_negative_has_all_of_the_weight(
+    sides: np.ndarray,
+) -> None:
+    """No exponential overflows: the batch's weight is the share of queries that a negative beats."""
+    row = weights_of_negatives(*sides, [np.arange(24)], [1e-3]).iloc[0]
+    scores = sides[0] @ sides[1].T
+    beaten = scores.argmax(axis=1) != np.arange(24)
+    assert row["all"] == pytest.approx(beaten.mean(), abs=0.02)

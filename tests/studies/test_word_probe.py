@@ -46,3 +46,21 @@ def test_one_vector_for_all_tells_the_training_text_s_frequencies_alone(
     row = probe_words(Bag(False), texts(0, 400), [corpus], samples=(8,)).iloc[0]
     assert row["area"] == pytest.approx(0.5)
     assert row["read"] == pytest.approx(row["training"], abs=1e-3)
+
+
+def test_a_sample_tells_less_than_the_corpus_and_is_drawn_by_the_seed(corpus: RetrievalSet) -> None:
+    made = [
+        probe_words(Bag(True), texts(0, 400), [corpus], samples=(8, 200), seed=seed)
+        for seed in range(3)
+    ]
+    few = [one.set_index("sample").loc[8, "counted"] for one in made]
+    assert max(few) < 0.9 and len(set(few)) == 3
+    assert all(one.set_index("sample").loc[200, "counted"] > 0.999 for one in made)
+
+
+def test_words_of_every_text_and_of_almost_none_are_not_probed(corpus: RetrievalSet) -> None:
+    training = [f"always {text}" for text in texts(0, 400)]
+    training[0] += " once"
+    probed = probe_words(Bag(True), training, [corpus], samples=(8,)).iloc[0]["words"]
+    plain = probe_words(Bag(True), texts(0, 400), [corpus], samples=(8,)).iloc[0]["words"]
+    assert probed == plain <= len(WORDS)

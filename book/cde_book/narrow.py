@@ -5,7 +5,7 @@ long words on several lines, and letters of the same size as before on half the 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -19,18 +19,20 @@ from matplotlib.ticker import FixedLocator
 __all__ = ["WIDTH", "make_narrow"]
 
 WIDTH = 3.6  # inches; a page of 390 pixels shows a letter of 9 points with 12 pixels
-_PANEL = 2.3  # inches at most, of a panel that is one of several
+_PANEL, _PANELS = 1.6, 5.2  # inches at most, of each of many panels, and of a few in all
 _ROW = 0.37  # inches of a row with its name above it,
 _LINE, _SERIES = 0.16, 0.08  # and of each further line of the name and each further series
 _LETTERS = 44  # of a row's name on a line
 
 
-def make_narrow(drawing: Figure) -> None:
-    """Change a figure's layout to that of a telephone; there is no way back."""
+def make_narrow(drawing: Figure, rows: Collection[Axes] = ()) -> None:
+    """Change a figure's layout to that of a telephone; there is no way back. `rows` are the axes
+    whose upright places are names, each of a row.
+    """
     panels = [axis for axis in drawing.axes if axis.get_subplotspec() and axis.get_visible()]
     if float(drawing.get_size_inches()[0]) <= WIDTH or not panels:
         return
-    _stack(drawing, panels)
+    _stack(drawing, panels, rows)
     drawing.draw_without_rendering()
     for axis in panels:
         _fit_words(drawing, axis)
@@ -41,19 +43,21 @@ def make_narrow(drawing: Figure) -> None:
         _fit_legend(drawing, legend)
 
 
-def _stack(drawing: Figure, panels: Sequence[Axes]) -> None:
+def _stack(drawing: Figure, panels: Sequence[Axes], rows: Collection[Axes]) -> None:
     """Panels below each other, each as high as its rows need, or at most as before."""
     grids = [axis.get_subplotspec().get_gridspec() for axis in panels]  # type: ignore[union-attr]
     height = float(drawing.get_size_inches()[1])
-    each = min(height / max(grid.nrows for grid in grids), _PANEL) if len(panels) > 1 else height
+    each = height / max(grid.nrows for grid in grids)
+    if len(panels) > 1:
+        each = min(each, max(_PANEL, _PANELS / len(panels)))
     is_row = max(grid.ncols for grid in grids) > 1
-    shown = [_names(axis) for axis in panels]  # before one axis changes those that share with it
+    shown = [_names(axis) if axis in rows else [] for axis in panels]
     heights = [_name_above(axis, names) or each for axis, names in zip(panels, shown, strict=True)]
     below = GridSpec(len(panels), 1, figure=drawing, height_ratios=heights)
     for place, axis in enumerate(panels):
         axis.set_subplotspec(below[place])
         if is_row and axis.xaxis.get_visible() and axis.yaxis.get_visible():
-            axis.tick_params(labelleft=not shown[place], labelbottom=True)
+            axis.tick_params(labelleft=axis not in rows, labelbottom=True)
             if not axis.get_ylabel():  # it had that of its neighbour on the left
                 axis.set_ylabel(panels[place - 1].get_ylabel() if place else "")
     decorated = 0.6 * len(panels) if any(shown) else 0.0
@@ -61,12 +65,8 @@ def _stack(drawing: Figure, panels: Sequence[Axes]) -> None:
 
 
 def _names(axis: Axes) -> list[str]:
-    """The names of an axis' rows; none where it is measured upright, or its rows are squares."""
-    if axis.images or not isinstance(axis.yaxis.get_major_locator(), FixedLocator):
-        return []
-    # where axes are shared only the first has labels, but each has the names
-    names = axis.yaxis.get_major_formatter().format_ticks(list(axis.get_yticks()))
-    return names if any(one.strip("−-0123456789., %") for one in names) else []
+    """The names of an axis' rows; where axes are shared, only the first has labels of them."""
+    return axis.yaxis.get_major_formatter().format_ticks(list(axis.get_yticks()))
 
 
 def _name_above(axis: Axes, names: Sequence[str]) -> float:
@@ -117,6 +117,10 @@ def _fit_words(drawing: Figure, axis: Axes) -> None:
         _fit_text(drawing, title, 0.96 - left)
     middle = (left + right) / 2
     _fit_text(drawing, axis.xaxis.label, 1.94 * min(middle, 1 - middle))
+    upright, high = axis.yaxis.label, axis.yaxis.label.get_window_extent().height
+    if high > axis.bbox.height:
+        letters = int(len(upright.get_text()) * axis.bbox.height / high)
+        upright.set_text("\n".join(textwrap.wrap(upright.get_text(), max(letters, 8))))
 
 
 def _turn_names(drawing: Figure, axis: Axes) -> None:

@@ -137,7 +137,8 @@ def show(
     wide, narrow = _themes(_svg(drawing)), dict[str, str]()
     if lead:
         with mpl.rc_context(fname=_STYLE):
-            make_narrow(drawing)
+            rows = [axis for axis, one in _PANELS.items() if one.is_categorical]
+            make_narrow(drawing, rows)
         narrow = _themes(_svg(drawing))
     images = (_image(wide[theme], alt, theme, narrow.get(theme, "")) for theme in wide)
     number = next(_number)

@@ -72,7 +72,7 @@ def test_every_word_is_within_the_width_of_a_telephone_and_as_large_as_before(
     with mpl.rc_context(fname=plots._STYLE):
         drawing = draw()
         before = {" ".join(one.get_text().split()): one.get_fontsize() for one in words(drawing)}
-        make_narrow(drawing)
+        make_narrow(drawing, drawing.axes if draw is not lines else ())
         shown = words(drawing)
     assert drawing.get_size_inches()[0] == WIDTH
     # a label of a shared axis that was hidden may have come to light, with other numbers
@@ -88,7 +88,7 @@ def test_every_word_is_within_the_width_of_a_telephone_and_as_large_as_before(
 def test_panels_of_a_row_stand_below_each_other_and_each_names_its_rows() -> None:
     with mpl.rc_context(fname=plots._STYLE):
         drawing = panels()
-        make_narrow(drawing)
+        make_narrow(drawing, drawing.axes)
         drawing.draw_without_rendering()
     tops = [axis.bbox.y1 for axis in drawing.axes]
     bottoms = [axis.bbox.y0 for axis in drawing.axes]

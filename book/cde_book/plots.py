@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import matplotlib as mpl
@@ -37,7 +37,7 @@ from matplotlib.figure import Figure
 from cde_book.markup import Box
 from cde_book.narrow import make_narrow
 from cde_book.run_mode import this_run
-from cde_book.small_svg import small_svg
+from cde_book.small_svg import as_address, small_svg
 
 __all__ = [
     "COLORS",
@@ -88,9 +88,10 @@ def figure(
             plt.close(drawing)
 
 
-def _svg(drawing: Figure) -> str:
+def _svg(drawing: Figure, words: Literal["path", "none"] = "path") -> str:
+    """The figure; its words are outlines, or text, which is half the bytes."""
     buffer = io.StringIO()
-    with mpl.rc_context(fname=_STYLE):
+    with mpl.rc_context(fname=_STYLE), mpl.rc_context({"svg.fonttype": words}):
         drawing.savefig(buffer, format="svg", metadata={"Date": None})
     return small_svg(buffer.getvalue())
 
@@ -100,10 +101,7 @@ def _themes(svg: str) -> dict[str, str]:
     dark = svg
     for colour, counterpart in _DARK.items():
         dark = dark.replace(colour, counterpart)
-    return {
-        theme: f"data:image/svg+xml;base64,{base64.b64encode(one.encode()).decode()}"
-        for theme, one in (("light", svg), ("dark", dark))
-    }
+    return {theme: as_address(one) for theme, one in (("light", svg), ("dark", dark))}
 
 
 def _image(address: str, alt: str, theme: str, narrow: str = "") -> str:
@@ -139,7 +137,8 @@ def show(
         with mpl.rc_context(fname=_STYLE):
             rows = [axis for axis, one in _PANELS.items() if one.is_categorical]
             make_narrow(drawing, rows)
-        narrow = _themes(_svg(drawing))
+        # a telephone may have another font for text; hardly any is as wide as this one
+        narrow = _themes(_svg(drawing, "none").replace("'DejaVu Sans'", "DejaVu Sans,sans-serif"))
     images = (_image(wide[theme], alt, theme, narrow.get(theme, "")) for theme in wide)
     number = next(_number)
     chapter = this_run().chapter or "this notebook"

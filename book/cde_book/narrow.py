@@ -34,13 +34,13 @@ def make_narrow(drawing: Figure, rows: Collection[Axes] = ()) -> None:
         return
     _stack(drawing, panels, rows)
     drawing.draw_without_rendering()
+    for legend in [*drawing.legends, *(axis.get_legend() for axis in panels)]:
+        _fit_legend(drawing, legend)  # first: a legend that is too wide takes room from the panels
     for axis in panels:
         _fit_words(drawing, axis)
         _turn_names(drawing, axis)
     for text in (drawing._supxlabel, drawing._suptitle):  # type: ignore[attr-defined]
         _fit_text(drawing, text)
-    for legend in [*drawing.legends, *(axis.get_legend() for axis in panels)]:
-        _fit_legend(drawing, legend)
 
 
 def _stack(drawing: Figure, panels: Sequence[Axes], rows: Collection[Axes]) -> None:

@@ -288,10 +288,11 @@ context_slider(
 # ## What the paper's encoder does instead
 #
 # Our reader has one rule, subtract the mean, and we chose it. The paper's encoder has no rule: two
-# transformers learn from pairs of query and document what to do with the context. The *first stage*
-# turns each context document into a vector, once for a corpus. The *second stage* reads these
-# vectors beside the words of the text, as if they were words, too, and makes the text's vector. It
-# may learn to subtract, or to weigh words, or to leave the context alone.
+# neural networks learn from pairs of query and document what to do with the context. The *first
+# stage* turns each context document into a vector, once for a corpus. The *second stage* reads
+# these vectors beside the words of the text, as if they were words, too. In each of its layers
+# every word takes up something of the others, and of the context: this is called *attention*. The
+# network may learn to subtract, or to weigh words, or to leave the context alone.
 
 # %% tags=["remove-input"]
 with plots.figure(width=4.6, height=3.5) as (drawing, axis):

@@ -69,7 +69,8 @@ def chapter_notebook(
             cell.metadata["tags"] = _tags(cell)
             if "hide-cell" in cell.metadata["tags"]:
                 label = next((one for sign, one in _LABELS.items() if sign in cell.source), "")
-                cell.metadata["mystnb"] = {"code_prompt_show": label} if label else {}
+                own = cell.metadata.get("mystnb", {})  # a chapter may name what it folds
+                cell.metadata["mystnb"] = {"code_prompt_show": label} if label else own
     if log.error and not log.answer and not marked:
         # cells made here have fixed names: with random ones the page would be new on each build
         notebook.cells.insert(0, nbformat.v4.new_markdown_cell(failure(log), id="failure"))

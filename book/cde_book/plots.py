@@ -2,9 +2,10 @@
 
 A figure is drawn once, with the colours below. `show` turns it into two SVG images, the second with
 every colour of the style exchanged for its counterpart on a dark page, and the page's theme decides
-which one is seen. With each go an alternative text, a caption that names the paper's exhibit, and
-a table of the numbers behind it. Colours are Okabe and Ito's, and differ in lightness as well;
-markers differ too, so that colour is never the only distinction.
+which one is seen. The figure that leads its page has two more, laid out for a telephone. With each
+figure go an alternative text, a caption that names the paper's exhibit, and a table of the numbers
+behind it. Colours are Okabe and Ito's, and differ in lightness as well; markers differ too, so that
+colour is never the only distinction.
 
 Each chart of `cde_book.charts` leaves on its axes what it has drawn, and `description` makes the
 alternative text of it. A short figure is told series by series, with the numbers as drawn. Of
@@ -25,7 +26,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import matplotlib as mpl
@@ -35,7 +36,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from cde_book.markup import Box
+from cde_book.narrow import make_narrow
 from cde_book.run_mode import this_run
+from cde_book.small_svg import as_address, small_svg
 
 __all__ = [
     "COLORS",
@@ -86,19 +89,30 @@ def figure(
             plt.close(drawing)
 
 
-def _svg(drawing: Figure) -> str:
+def _svg(drawing: Figure, words: Literal["path", "none"] = "path") -> str:
+    """The figure; its words are outlines, or text, which is half the bytes."""
     buffer = io.StringIO()
-    with mpl.rc_context(fname=_STYLE):
+    with mpl.rc_context(fname=_STYLE), mpl.rc_context({"svg.fonttype": words}):
         drawing.savefig(buffer, format="svg", metadata={"Date": None})
-    return buffer.getvalue()
+    return small_svg(buffer.getvalue())
 
 
-def _image(svg: str, alt: str, theme: str) -> str:
-    encoded = base64.b64encode(svg.encode()).decode()
-    return (
-        f'<img class="cde-{theme} dark-light" alt="{html.escape(alt, quote=True)}" '
-        f'src="data:image/svg+xml;base64,{encoded}">'
+def _themes(svg: str) -> dict[str, str]:
+    """An image in the colours of each theme, as an address."""
+    dark = svg
+    for colour, counterpart in _DARK.items():
+        dark = dark.replace(colour, counterpart)
+    return {theme: as_address(one) for theme, one in (("light", svg), ("dark", dark))}
+
+
+def _image(address: str, alt: str, theme: str, narrow: str = "") -> str:
+    """The image of a theme; `narrow` is the address of that for a telephone."""
+    image = (
+        f'<img class="cde-{theme} dark-light" alt="{html.escape(alt, quote=True)}" src="{address}">'
     )
+    if not narrow:
+        return image
+    return f'<picture><source media="(max-width: 720px)" srcset="{narrow}">{image}</picture>'
 
 
 def show(
@@ -109,15 +123,24 @@ def show(
     lead: bool = False,
     alt: str = "",
 ) -> Box:
-    """Show a figure with its caption and the numbers behind it; `alt` tells what no chart tells."""
+    """Show a figure with its caption and the numbers behind it; `alt` tells what no chart tells.
+
+    One that leads its page is drawn a second time for a telephone (`cde_book.narrow`), and keeps
+    that layout.
+    """
     alt = alt or description(drawing)
     if len(alt) < 40:
         raise ValueError(f"alt must describe the figure in 40 characters or more; it is {alt!r}")
     if data.empty:
         raise ValueError("a figure needs the table of its numbers; the data frame is empty")
-    light = dark = _svg(drawing)
-    for colour, counterpart in _DARK.items():
-        dark = dark.replace(colour, counterpart)
+    wide, narrow = _themes(_svg(drawing)), dict[str, str]()
+    if lead:
+        with mpl.rc_context(fname=_STYLE):
+            rows = [axis for axis, one in _PANELS.items() if one.is_categorical]
+            make_narrow(drawing, rows)
+        # a telephone may have another font for text; hardly any is as wide as this one
+        narrow = _themes(_svg(drawing, "none").replace("'DejaVu Sans'", "DejaVu Sans,sans-serif"))
+    images = (_image(wide[theme], alt, theme, narrow.get(theme, "")) for theme in wide)
     number = next(_number)
     chapter = this_run().chapter or "this notebook"
     answer = f" Answers {html.escape(answers)}." if answers else ""
@@ -125,7 +148,7 @@ def show(
         f"{_THEME_RULES}<figure class='cde-figure{' cde-lead' if lead else ''}' "
         f"id='figure-{number}'>"
         "<div class='cde-scroll' tabindex='0' role='group' aria-label='figure'>"
-        f"{_image(light, alt, 'light')}{_image(dark, alt, 'dark')}</div>"
+        f"{''.join(images)}</div>"
         f"<figcaption><b>Figure {number}.</b> {html.escape(caption)}{answer} "
         f"<small>Drawn by {html.escape(chapter)}.</small></figcaption>"
         "<details><summary>The numbers of figure "
@@ -142,7 +165,8 @@ _THEME_RULES = (
     "img.cde-dark"
     "{display:block}html[data-theme=dark] .cde-figure img.cde-light,"
     "body[data-jp-theme-light=false] .cde-figure img.cde-light{display:none}"
-    ".cde-figure img{width:100%;min-width:34rem;height:auto}.cde-scroll{overflow-x:auto}</style>"
+    ".cde-figure img{width:100%;min-width:34rem;height:auto}.cde-scroll{overflow-x:auto}"
+    "@media(max-width:720px){.cde-figure picture img{min-width:0;max-width:30rem}}</style>"
 )
 
 

@@ -9,7 +9,6 @@ Cost: a second for the whole book, which is the reading of its notebooks.
 
 from __future__ import annotations
 
-import base64
 import html
 import json
 import re
@@ -22,6 +21,7 @@ from cde.storage import atomic_path
 from cde_book.chapters import chapters
 from cde_book.checkout import project_root
 from cde_book.execution import raw_notebook
+from cde_book.small_svg import of_address
 
 __all__ = ["FOLDER", "Figure", "chapter_figures", "figures_of", "write_changed", "write_figures"]
 
@@ -31,8 +31,8 @@ THEMES = ("light", "dark")
 #: a figure as `cde_book.plots.show` writes it: its number, the caption, and whose it is
 _WRITTEN = re.compile(
     r"<figure class='(?P<classes>[^']*)'.*?"
-    r'alt="(?P<alt>[^"]*)" src="data:image/svg\+xml;base64,(?P<light>[^"]*)".*?'
-    r'src="data:image/svg\+xml;base64,(?P<dark>[^"]*)".*?</b>(?P<caption>.*?)<small>',
+    r'alt="(?P<alt>[^"]*)" src="(?P<light>[^"]*)".*?'
+    r' src="(?P<dark>[^"]*)".*?</b>(?P<caption>.*?)<small>',
     re.DOTALL,
 )
 
@@ -68,7 +68,7 @@ def _figures(notebook: Mapping[str, Any]) -> Iterator[tuple[bool, Figure]]:
         for output in cell.get("outputs", []):
             markup = "".join(output.get("data", {}).get("text/html", ""))
             for found in _WRITTEN.finditer(markup):
-                light, dark = (base64.b64decode(found[theme]).decode() for theme in THEMES)
+                light, dark = (of_address(found[theme]) for theme in THEMES)
                 words = " ".join(html.unescape(found["caption"]).split())
                 caption, _, answers = words.partition(" Answers ")
                 texts = html.unescape(found["alt"]), caption, answers.removesuffix(".")

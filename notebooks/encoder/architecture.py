@@ -78,6 +78,7 @@ plots.show(
     "context; blue: text.",
     data=pairs_seen.rename_axis("pairs of tokens, J = 4 and T = 6").reset_index(),
     answers="CDE Fig. 1",
+    lead=True,
 )
 
 # %% [markdown]

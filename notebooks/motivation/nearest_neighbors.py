@@ -184,6 +184,7 @@ plots.show(
     "as the corpus grows. Bands: 95 % bootstrap intervals over queries.",
     data=growth,
     answers="CDE Table 3 and §4.1",
+    lead=True,
 )
 
 # %% [markdown]

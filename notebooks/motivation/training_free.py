@@ -199,6 +199,7 @@ plots.show(
     "Tempered: directions in which they vary much are made shorter. Intervals are over manuals.",
     data=charts.interval_table({(name,): one for name, one in gains.items()}, ["way"], "points"),
     answers="CDE §4.2",
+    lead=True,
 )
 
 # %% [markdown]

@@ -258,6 +258,7 @@ plots.show(
     caption="NDCG@10 of an encoder, of BM25 and of both fused, by collection.",
     data=charts.interval_table(intervals, ["collection", "system"], "NDCG@10"),
     answers="CDE §1",
+    lead=True,
 )
 
 # %% [markdown]

@@ -221,6 +221,7 @@ plots.show(
     "corpus, each thick line a mean.",
     data=binned[["arm", "seed", "set", "commoner", "change"]],
     answers="CDE §1 and §4.2",
+    lead=True,
 )
 
 # %% [markdown]

@@ -1,0 +1,149 @@
+"""On a telephone the leading figure is whole and its letters are as large as before; and no page
+pays for that with a larger drawing.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+from xml.etree import ElementTree
+
+import matplotlib as mpl
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from cde.intervals import Interval
+from cde_book import charts, plots
+from cde_book.narrow import WIDTH, make_narrow
+from cde_book.small_svg import as_address, of_address, small_svg
+
+LONG = "The linear reader, tempered, with the context of another manual"
+DATA = pd.DataFrame({"x": [1]})
+
+
+def forest() -> Figure:
+    ways = {f"{LONG} {place}": Interval(place, place - 1, place + 1, 5, "") for place in range(5)}
+    with plots.figure(width=6.4, height=3) as (drawing, axis):
+        charts.forest(axis, ways, "points of NDCG@10 over MiniLM, on manuals never seen", 0)
+    return drawing
+
+
+def panels() -> Figure:
+    with plots.figure(1, 3, width=7.4, height=3, sharex=True, sharey=True) as (drawing, axes):
+        for axis in axes:
+            runs = {"MiniLM, IDF pooling": {"ours": [1.0, 2.0]}, "BM25": {"ours": [2.0, 2.5]}}
+            charts.seed_dots(axis, runs, "points", legend=False)
+            axis.set_title("own − another")
+        lines = axes[0].get_lines()[:3]
+        names = ["of all packages", "of judged collections", "of web manuals"]
+        drawing.legend(lines, names, loc="outside lower right", ncols=3)
+    return drawing
+
+
+def lines() -> Figure:
+    places = {f"a long name {place}": float(place) for place in range(6)}
+    curve = pd.Series({name: value**2 for name, value in places.items()})
+    with plots.figure(width=7) as (drawing, axis):
+        charts.curves(axis, {"one": curve, "the other": curve + 1}, places)
+        axis.set_ylabel("NDCG@10")
+        axis.legend()
+    return drawing
+
+
+def words(drawing: Figure) -> list[Text]:
+    """What a reader can read of a figure."""
+    drawing.draw_without_rendering()
+    return [
+        text
+        for text in drawing.findobj(Text)
+        if isinstance(text, Text) and text.get_visible() and text.get_text().strip()
+    ]
+
+
+@pytest.mark.parametrize("draw", [forest, panels, lines])
+def test_every_word_is_within_the_width_of_a_telephone_and_as_large_as_before(
+    draw: Callable[[], Figure],
+) -> None:
+    with mpl.rc_context(fname=plots._STYLE):
+        drawing = draw()
+        before = {" ".join(one.get_text().split()): one.get_fontsize() for one in words(drawing)}
+        make_narrow(drawing, drawing.axes if draw is not lines else ())
+        shown = words(drawing)
+    assert drawing.get_size_inches()[0] == WIDTH
+    # a label of a shared axis that was hidden may have come to light, with other numbers
+    after = {" ".join(one.get_text().split()): one.get_fontsize() for one in shown}
+    named = {text: size for text, size in before.items() if re.search("[a-z]", text)}
+    assert named.items() <= after.items()
+    for one in shown:
+        box = one.get_window_extent()
+        inside = box.x0 > -1 and box.x1 < drawing.bbox.width + 1
+        assert inside or not re.search("[a-z]", one.get_text()), one.get_text()
+
+
+def test_panels_of_a_row_stand_below_each_other_and_each_names_its_rows() -> None:
+    with mpl.rc_context(fname=plots._STYLE):
+        drawing = panels()
+        make_narrow(drawing, drawing.axes)
+        drawing.draw_without_rendering()
+    tops = [axis.bbox.y1 for axis in drawing.axes]
+    bottoms = [axis.bbox.y0 for axis in drawing.axes]
+    assert all(low > high for low, high in zip(bottoms, tops[1:], strict=False))
+    for axis in drawing.axes:
+        assert {"MiniLM, IDF pooling", "BM25"} <= {one.get_text() for one in axis.texts}
+
+
+def test_a_leading_figure_has_an_image_for_telephones_in_each_theme_and_no_other_has() -> None:
+    leading = plots.show(forest(), "A caption.", DATA, lead=True).markup
+    narrow = re.findall(r'<source media="[^"]*" srcset="(\S*)"', leading)
+    drawn = [of_address(one) for one in narrow]
+    assert [plots.INK in one for one in drawn] == [True, False]
+    assert all(ElementTree.fromstring(one).get("width") == f"{WIDTH * 72:g}pt" for one in drawn)
+    assert "<source" not in plots.show(forest(), "A caption.", DATA).markup
+
+
+def drawn_parts(svg: str) -> list[tuple[Any, ...]]:
+    """What a browser draws: every shape with its place, its outline and its style."""
+    found: list[tuple[Any, ...]] = []
+
+    def visit(element: ElementTree.Element, style: str) -> None:
+        kind = element.tag.rpartition("}")[2]
+        own = (element.get("style") or style).replace(" ", "")
+        if kind in ("path", "use"):
+            link = element.get("{http://www.w3.org/1999/xlink}href", "")
+            names = ("d", "x", "y", "transform")
+            numbers = [
+                [float(one) for one in re.findall(r"-?\d+\.?\d*", element.get(name, ""))]
+                for name in names
+            ]
+            letters = re.findall("[A-Za-z]", element.get("d", ""))
+            found.append((kind, link, own, letters, numbers))
+        for child in element:
+            visit(child, own if kind == "g" else style)
+
+    visit(ElementTree.fromstring(svg), "")
+    return found
+
+
+@pytest.mark.parametrize("draw", [forest, panels, lines])
+def test_the_smaller_file_draws_the_same_to_a_hundredth_of_a_point(
+    draw: Callable[[], Figure],
+) -> None:
+    buffer = io.StringIO()
+    with mpl.rc_context(fname=plots._STYLE):
+        draw().savefig(buffer, format="svg")
+    whole, small = buffer.getvalue(), small_svg(buffer.getvalue())
+    address = as_address(small)
+    assert len(address) < len(base64.b64encode(whole.encode()))
+    assert not re.search(r'["\s]', address)  # it stands within quotes, alone among several
+    assert drawn_parts(of_address(address)) == drawn_parts(small)
+    parts = drawn_parts(whole), drawn_parts(small)
+    assert len(parts[0]) == len(parts[1])
+    for before, after in zip(*parts, strict=True):
+        assert before[:4] == after[:4]
+        for some, others in zip(before[4], after[4], strict=True):
+            assert others == pytest.approx(some, abs=0.006)

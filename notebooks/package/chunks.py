@@ -10,7 +10,7 @@
 # chunks what stands around them.
 
 # %%
-from cde_book import charts, claims, page, plots
+from cde_book import page, plots
 from cde_book.parameters import Count, Profile, Seed, Tokens
 
 page.claims_under_test("chunks")
@@ -36,7 +36,7 @@ wide = {"manuals": 20, "packages": long["packages"], "documents": 100, "queries"
 settings = page.settings(
     globals(),
     laptop={**small, "cuts": [128, 256, 512]},
-    smoke={"manuals": 1, "packages": ["datasets"], "documents": 4, "queries": 8},
+    smoke={"manuals": 1, "packages": ["datasets"], "documents": 3, "queries": 8},
     fresh={"manuals": 2, "documents": 8},
     gpu=wide,
     paper=wide,

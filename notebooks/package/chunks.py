@@ -29,9 +29,9 @@ cuts: list[Tokens] | None = None  # tokens of a document that are read; chunks h
 long_run: bool = False  # search more collections, for half an hour, with $CDE_DATA
 
 # %%
-small = {"manuals": 3, "packages": ["networkx"], "documents": 12, "queries": 60}
-long = {"manuals": 8, "packages": ["networkx", "sklearn", "numpy", "pandas"], "documents": 24}
-long |= {"queries": 200, "cuts": [128, 256, 512], "articles": {"squad-dev": 64, "covidqa-docs": 24}}
+small = {"manuals": 2, "packages": ["networkx"], "documents": 10, "queries": 60}
+long = {"manuals": 6, "packages": ["networkx", "sklearn", "numpy", "pandas"], "documents": 14}
+long |= {"queries": 200, "cuts": [128, 256, 512], "articles": {"squad-dev": 32, "covidqa-docs": 10}}
 wide = {"manuals": 20, "packages": long["packages"], "documents": 100, "queries": 500}
 settings = page.settings(
     globals(),
@@ -147,8 +147,8 @@ rows = rows if longer is None else longer
 # %%
 from cde.intervals import run_interval
 
-cuts = [way for way in rows["way"].unique() if way.startswith("cut")]
-CUT, CHUNKS, LATE, WHOLE = cuts[-1], "chunks", "late chunks", "read whole"
+cut_ways = [way for way in rows["way"].unique() if way.startswith("cut")]
+CUT, CHUNKS, LATE, WHOLE = cut_ways[-1], "chunks", "late chunks", "read whole"
 SAME_TEXT, ELSEWHERE, WORDS = "chunks of the beginning", "late chunks elsewhere", "BM25"
 THIRDS = {"beginning": "first third", "middle": "middle", "end": "last third"}
 NONE, OWN = "none", "own"
@@ -195,7 +195,7 @@ def gain(way, over=CUT, of=every):
     return run_interval((of[way] - of[over]).dropna(), "collections")
 
 
-WAYS = (*cuts[:-1], WHOLE, SAME_TEXT, CHUNKS, LATE, ELSEWHERE)
+WAYS = (*cut_ways[:-1], WHOLE, SAME_TEXT, CHUNKS, LATE, ELSEWHERE)
 gains = {way: {"as it is": gain(way), "own directions": gain((way, OWN))} for way in WAYS}
 gains[CUT] = {"own directions": gain((CUT, OWN))}
 gains[WORDS] = {"as it is": gain(WORDS)}

@@ -294,16 +294,16 @@ page.in_numbers(
 
 # %% tags=["hide-cell"]
 page.answer(
-    f"""{claims.shown(gain(CHUNKS))} points of NDCG@10: what the best chunk gains over a document
-    {CUT} tokens, on {len(every)} collections. Late chunks add
-    {claims.shown(gain(LATE, CHUNKS))}."""
+    f"""{claims.shown(gain(CHUNKS))} points of NDCG@10 for best chunks over a {CUT} tokens,
+    {claims.shown(gain(LATE, CHUNKS))} for late chunks over chunks; {len(every)} collections."""
 )
 
 # %% [markdown]
 # ## What differs from the paper's setting
 #
-# The paper's own encoder reads 2,048 tokens and was trained on such documents; MiniLM reads 512,
-# and was trained on shorter texts, so what it loses at 512 may be its own. The sentence that is
+# The paper's own encoder reads 2,048 tokens and was trained on such documents. MiniLM reads 512 at
+# most and was trained on shorter texts, so what it loses when it reads as much, in one vector or in
+# late chunks, may be its own. The sentence that is
 # tested here was quoted from others, who compared rerankers on MS MARCO, with larger models. Late
 # chunking was proposed for encoders that read 8,192 tokens at once. Most documents here are joined
 # from parts that are not long; a joined manual has the same subject throughout, so that a part says

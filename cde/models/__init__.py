@@ -7,7 +7,8 @@
     encoder.encode_documents(corpus); encoder.encode_queries(queries)
 
 `attention` and `backbones` open the layers of `transformers`; `stages` are M1 and M2; `encoder` and
-`contextual` make encoders of them; `published` has the authors' checkpoints and forward passes;
+`contextual` make encoders of them; `late_chunks` has vectors of chunks that know what stands around
+them; `published` has the authors' checkpoints and forward passes;
 `sentence_model` makes a saved folder one that `SentenceTransformer` reads.
 """
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from cde.models.configuration import TASK_PREFIXES, BiEncoderConfig, ContextualConfig
     from cde.models.contextual import ContextualEncoder, CorpusEncoder, load_published
     from cde.models.encoder import BiEncoder
+    from cde.models.late_chunks import encode_chunks
     from cde.models.published import VARIANTS, Variant
     from cde.models.sentence_model import SentenceBiEncoder, SentenceContextualEncoder
 
@@ -34,6 +36,7 @@ __all__ = [
     "SentenceBiEncoder",
     "SentenceContextualEncoder",
     "Variant",
+    "encode_chunks",
     "load_published",
 ]
 
@@ -44,6 +47,7 @@ _attribute, __dir__, _ = lazy_loader.attach(
         "configuration": ["TASK_PREFIXES", "BiEncoderConfig", "ContextualConfig"],
         "contextual": ["ContextualEncoder", "CorpusEncoder", "load_published"],
         "encoder": ["BiEncoder"],
+        "late_chunks": ["encode_chunks"],
         "published": ["VARIANTS", "Variant"],
         "sentence_model": ["SentenceBiEncoder", "SentenceContextualEncoder"],
     },

@@ -12,7 +12,8 @@ import json
 import os
 import shutil
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
@@ -213,7 +214,7 @@ _TOKENIZER_FILES = (
     "vocab.txt",
 )
 #: texts come out of a batch of about so many tokens; more only helps where thousands of cores wait
-_WORK = {"cpu": 4096, "cuda": 131072}
+WORK = {"cpu": 4096, "cuda": 131072}
 
 #: model type → class, of every encoder that has been defined: how a saved folder finds its class
 _classes: dict[str, Any] = {}
@@ -397,24 +398,28 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         shape: tuple[int, ...] | None = None,
         **options: Any,
     ) -> Vectors:
-        """Vectors of texts by `forward`, in evaluation mode, which ends afterwards; options as for
-        `encode_texts`.
-        """
-        training, device = [module for module in self.modules() if module.training], self.device
-        self.eval()
-        try:
+        """Vectors of texts by `forward`, in evaluation mode; options as for `encode_texts`."""
+        with self.evaluating():
             return encode_texts(
                 texts,
                 self.tokenizer,
                 forward,
                 shape=shape or (self.dim,),
                 max_tokens=self.most_tokens,
-                device=device,
+                device=self.device,
                 prefix=prefix,
                 precision=self.precision,
-                work=_WORK["cuda" if device.type == "cuda" else "cpu"],
+                work=WORK["cuda" if self.device.type == "cuda" else "cpu"],
                 **options,
             )
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Evaluation mode, which ends afterwards."""
+        training = [module for module in self.modules() if module.training]
+        self.eval()
+        try:
+            yield
         finally:
             for module in training:
                 module.training = True

@@ -1,0 +1,1 @@
+"""What the chapters on your own text share."""

@@ -306,9 +306,9 @@ alone, large = (
     in_words(runs[lead], (at_end(lead, arm), at_end(lead, other)))
     for arm, other in (PAIRS["one source − mixed"], PAIRS["one source and large − one source"])
 )
-layers = "Two transformer layers" if recipe_at(lead, 1).base.layers else "Without layers"
+kind = "Two transformer layers" if recipe_at(lead, 1).base.layers else "Without layers"
 page.answer(
-    f"""{layers}: batches from one source change NDCG@10 by {alone} points against mixed ones of
+    f"""{kind}: batches from one source change NDCG@10 by {alone} points against mixed ones of
     the same size; making them larger adds {large}."""
 )
 

@@ -71,3 +71,16 @@ def test_a_pool_that_is_running_takes_over_the_settings_of_each_call(
                 monkeypatch.setenv(name, value)
         found = dict(in_workers(setting, names, jobs=2))
         assert found == dict.fromkeys(range(3), value)
+
+
+def told(pipe: Path | None) -> str:
+    """What is written into a pipe, as soon as somebody does."""
+    return pipe.read_text() if pipe else "at once"
+
+
+def test_what_ends_first_comes_first_and_bears_the_place_of_its_item(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    found = in_workers(told, [tmp_path / "pipe", None, None], jobs=2)
+    assert sorted([next(found), next(found)]) == [(1, "at once"), (2, "at once")]
+    (tmp_path / "pipe").write_text("at last")
+    assert next(found) == (0, "at last")

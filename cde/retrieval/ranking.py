@@ -460,7 +460,7 @@ class Hybrid:
         for system in self.systems:
             for query, ranking in rank(system, retrieval_set, depth).items():
                 own = fused[query]
-                best = list(best_first(ranking))[:depth]  # a ranker may give more
+                best = [*best_first(ranking)][:depth]  # a ranker may give more
                 for place, document in enumerate(best, start=1):
                     own[document] = own.get(document, 0.0) + 1.0 / (self.k + place)
         return {query: dict(list(best_first(one).items())[:depth]) for query, one in fused.items()}

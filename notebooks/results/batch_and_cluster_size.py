@@ -189,7 +189,7 @@ if long_run:
         recipes.recipe("day"),
         {"batch_sizes": [256, 1024], "cluster_sizes": [64, 256, 1024]},
     )
-    long = sizes | settings.only("seeds", pairs_seen=1_024_000)
+    long = sizes | settings.only("seeds", pairs_seen=1_024_000, contextual_attention=None)
     page.experiment(
         "batch-cluster-sweep", lambda: study.sweep_sizes(day, **long), long, day, profile="day"
     )

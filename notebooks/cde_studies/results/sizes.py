@@ -94,9 +94,9 @@ def sweep_sizes(
     batch_sizes: Sequence[int],
     cluster_sizes: Sequence[int],
     pairs_seen: int,
+    contextual_attention: str | None,
     seed: int,
     seeds: int,
-    contextual_attention: str | None = None,
 ) -> pd.DataFrame:
     """The bi-encoder, and with an attention the contextual one, at every batch and cluster size,
     with the filter for false negatives and without it: rows of `sweep` on the sets out of domain,

@@ -263,8 +263,9 @@ def answer_problems(name: str, soup: BeautifulSoup, notebook: Any) -> Iterator[s
     first, said = re.findall(r"\w+", words)[:8], re.findall(r"\w+", shown.get_text())[:8]
     if first[:5] != said[:5]:
         yield f"{name}: the answer begins {' '.join(said)!r}, the notebook's {' '.join(first)!r}"
-    if not soup.select(".cde-answer .cde-badges a.verdict[href='#verdict']"):
-        yield f"{name}: no verdict below the answer"
+    judges = soup.select_one("#verdict") is not None  # a page that only teaches has no such part
+    if judges != bool(soup.select(".cde-answer .cde-badges a.verdict[href='#verdict']")):
+        yield f"{name}: a verdict below the answer, or one at the end of the page, without the other"
     if not soup.select(".cde-answer + .cde-answer-figure figure.cde-figure"):
         yield f"{name}: no figure below the answer"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from safetensors.torch import load_file
 
 import cde
+from cde.data import Pairs
 from cde.data.pydocs import HELD_OUT
 from cde_studies.results import pretrained_reader as module
 from cde_studies.results.frozen_encoder import with_reader
@@ -17,19 +19,29 @@ from cde_studies.results.frozen_encoder import with_reader
 TEXTS = ["a red boat", "green trees by the water", "the shortest path between two nodes"]
 
 
+Vectors = Callable[[float, list[str] | None], np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def rich() -> Pairs:
+    """What the reader is trained on, read before a test has a cache folder of its own."""
+    return cde.load_pairs("pydocs/rich")
+
+
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A store of its own."""
+def vectors(rich: Pairs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Vectors:
+    """The texts in a context with a gate, by a reader that is kept in a store of the test's own."""
     monkeypatch.setenv("CDE_CACHE", str(tmp_path))
+    config = module.reader_config("smoke")
+
+    def encode(gate: float, context: list[str] | None) -> np.ndarray:
+        model = module.with_trained_reader(config, rich, gate, device="cpu", precision="float32")
+        return model.with_context(context, seed=0).encode_documents(TEXTS)
+
+    return encode
 
 
-def vectors(gate: float, context: list[str] | None) -> np.ndarray:
-    config, pairs = module.reader_config("smoke"), cde.load_pairs("pydocs/rich")
-    model = module.with_trained_reader(config, pairs, gate, device="cpu", precision="float32")
-    return model.with_context(context, seed=0).encode_documents(TEXTS)
-
-
-def test_without_context_or_gate_it_is_the_transformer_to_the_bit(tiny: None) -> None:
+def test_without_context_or_gate_it_is_the_transformer_to_the_bit(vectors: Vectors) -> None:
     plain = cde.BiEncoder.from_backbone(
         "minilm", 1, max_tokens=256, device="cpu", precision="float32"
     ).encode_documents(TEXTS)
@@ -38,14 +50,14 @@ def test_without_context_or_gate_it_is_the_transformer_to_the_bit(tiny: None) ->
     assert not np.array_equal(vectors(1.0, TEXTS), plain)
 
 
-def test_half_the_gate_adds_about_half(tiny: None) -> None:
+def test_half_the_gate_adds_about_half(vectors: Vectors) -> None:
     plain, half, whole = (vectors(gate, TEXTS) for gate in (0.0, 0.5, 1.0))
     apart = [np.linalg.norm(one - plain, axis=1) for one in (half, whole)]
     np.testing.assert_allclose(apart[0], apart[1] / 2, rtol=0.1)
 
 
 def test_it_is_trained_once_and_a_megabyte_is_kept(
-    tiny: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    vectors: Vectors, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     first = vectors(0.5, TEXTS)
     monkeypatch.setattr(module, "Trainer", None)  # a second training would fail
@@ -63,9 +75,9 @@ def test_no_text_that_it_is_tested_or_tuned_on_is_trained_on() -> None:
     assert len(pairs) > 10_000
 
 
-def test_a_config_that_trains_all_is_refused() -> None:
+def test_a_config_that_trains_all_is_refused(vectors: Vectors, rich: Pairs) -> None:
     config = replace(with_reader("smoke").base, trains="all")
     with pytest.raises(ValueError, match="trains='reader'"):
-        module.train_reader(config, cde.load_pairs("pydocs/rich"))
+        module.train_reader(config, rich)
     with pytest.raises(ValueError, match="from 0 .MiniLM. to 1"):
         vectors(-0.5, None)

@@ -33,11 +33,12 @@ def die(_: int) -> None:
 
 
 def test_a_killed_worker_costs_its_task_and_what_the_pool_was_at(tmp_path: Path) -> None:
-    done = dict(in_workers(squared, [(tmp_path, number) for number in range(6)], jobs=2))
-    assert done == {number: number**2 for number in range(6)}
+    items = [(tmp_path, number) for number in range(6)]
+    done = in_workers(squared, items, "squaring", jobs=2)
+    assert done == [number**2 for number in range(6)]
     assert (tmp_path / "died").exists() and len(list(tmp_path.glob("2-*"))) == 2
     with pytest.raises(RuntimeError, match="3 times in a row.*fewer jobs than 2"):
-        list(in_workers(die, [0, 1], jobs=2))
+        in_workers(die, [0, 1], "dying", jobs=2)
 
 
 def test_threads_and_numbers_of_no_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,13 +47,13 @@ def test_threads_and_numbers_of_no_processes_are_refused(monkeypatch: pytest.Mon
         joblib.parallel_config("threading", n_jobs=2),
         pytest.raises(ValueError, match="share torch's random state"),
     ):
-        list(in_workers(abs, [1, 2]))
+        in_workers(abs, [1, 2], "")
     for jobs in (0, "all", 1.5):
         with pytest.raises(ValueError, match="give a number of processes"):
-            list(in_workers(abs, [1, 2], jobs=jobs))  # type: ignore[arg-type]
+            in_workers(abs, [1, 2], "", jobs=jobs)  # type: ignore[arg-type]
     monkeypatch.setenv("CDE_JOBS", "many")
     with pytest.raises(ValueError, match="CDE_JOBS is 'many'"):
-        list(in_workers(abs, [1, 2]))
+        in_workers(abs, [1, 2], "")
 
 
 def setting(name: str) -> str | None:
@@ -69,18 +70,21 @@ def test_a_pool_that_is_running_takes_over_the_settings_of_each_call(
                 monkeypatch.delenv(name, raising=False)
             else:
                 monkeypatch.setenv(name, value)
-        found = dict(in_workers(setting, names, jobs=2))
-        assert found == dict.fromkeys(range(3), value)
+        assert in_workers(setting, names, "reading", jobs=2) == [value] * 3
 
 
-def told(pipe: Path | None) -> str:
+def told(pipe: Path) -> str:
     """What is written into a pipe, as soon as somebody does."""
-    return pipe.read_text() if pipe else "at once"
+    return pipe.read_text()
 
 
-def test_what_ends_first_comes_first_and_bears_the_place_of_its_item(tmp_path: Path) -> None:
+def tell(pipe: Path) -> str:
+    pipe.write_text("at last")
+    return "at once"
+
+
+def test_what_ends_last_keeps_the_place_of_its_item(tmp_path: Path) -> None:
+    """The first task waits for the second."""
     os.mkfifo(tmp_path / "pipe")
-    found = in_workers(told, [tmp_path / "pipe", None, None], jobs=2)
-    assert sorted([next(found), next(found)]) == [(1, "at once"), (2, "at once")]
-    (tmp_path / "pipe").write_text("at last")
-    assert next(found) == (0, "at last")
+    found = in_workers(lambda task: task(tmp_path / "pipe"), [told, tell], "telling", jobs=2)
+    assert found == ["at last", "at once"]

@@ -210,9 +210,8 @@ def sweep(
     tests = recipe.tests() if tests is None else tests
     pairs = [(arm, seed) for arm in arms for seed in seeds]
     one = partial(_rows, arms, recipe, tuple(contexts), tests, after)
-    found = in_workers(one, pairs, jobs)
-    rows = dict(progress(found, "training and testing", total=len(pairs), unit="runs"))
-    return pd.concat([rows[place] for place in range(len(pairs))], ignore_index=True)
+    rows = in_workers(one, pairs, "training and testing", jobs=jobs)
+    return pd.concat(rows, ignore_index=True)
 
 
 def _rows(

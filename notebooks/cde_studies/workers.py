@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import joblib
 from joblib.parallel import get_active_backend
 
+from cde.progress import progress
 from cde.storage import end_with
 
 __all__ = ["in_workers"]
@@ -31,14 +32,26 @@ _SETTINGS = ("CDE_CACHE", "CDE_DATA", "CDE_PRECISION")
 
 
 def in_workers(
-    task: Callable[[Item], Result], items: Sequence[Item], jobs: int | None = None
-) -> Iterator[tuple[int, Result]]:
-    """The place of each item, and what a task gives for it, as they are done.
+    task: Callable[[Item], Result],
+    items: Sequence[Item],
+    title: str,
+    unit: str = "runs",
+    jobs: int | None = None,
+) -> list[Result]:
+    """What a task gives for each item, in the items' order, behind a progress bar.
 
     Processes of this machine take this one's number of threads, but no more than their share of the
     processors. With one thread (`OMP_NUM_THREADS=1`) numbers are those of a single process; another
     number of threads may move their last digits.
     """
+    found = dict(progress(_as_done(task, items, jobs), title, total=len(items), unit=unit))
+    return [found[place] for place in range(len(items))]
+
+
+def _as_done(
+    task: Callable[[Item], Result], items: Sequence[Item], jobs: int | None
+) -> Iterator[tuple[int, Result]]:
+    """The place of each item, and what the task gives for it, as they are done."""
     backend, active = get_active_backend()
     jobs = _wanted(active) if jobs is None else jobs
     if not isinstance(jobs, int) or isinstance(jobs, bool) or jobs == 0:

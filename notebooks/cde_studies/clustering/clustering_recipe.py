@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.data import Pairs, RetrievalSet
-from cde.progress import progress
 from cde.surrogate import Surrogate
 from cde.training.runs import Run, train
 from cde_studies.recipes import (
@@ -116,18 +115,12 @@ class ClusteringRecipe(Recipe):
     ) -> list[tuple[str, int, Run]]:
         """The runs of arms with every seed, in as many processes as $CDE_JOBS says."""
         every = [(arm, seed) for arm in arms for seed in seeds]
-        found = in_workers(partial(self._one, pairs, arms, tests), every)
-        runs = dict(progress(found, "training", total=len(every), unit="runs"))
-        return [(*which, runs[place]) for place, which in enumerate(every)]
-
-    def _one(
-        self,
-        pairs: Pairs,
-        arms: Mapping[str, Mapping[str, Any]],
-        tests: Any,
-        which: tuple[str, int],
-    ) -> Run:
-        return self.train_on(pairs, arms[which[0]], which[1], tests=tests)
+        runs = in_workers(
+            lambda which: self.train_on(pairs, arms[which[0]], which[1], tests=tests),
+            every,
+            "training",
+        )
+        return [(*which, run) for which, run in zip(every, runs, strict=True)]
 
     def record_key(self, **chapter: Any) -> dict[str, Any]:
         """What a record of this recipe depends on; see `Recipe.record_key`."""

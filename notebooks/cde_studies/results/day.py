@@ -34,7 +34,6 @@ from torch.nn.functional import normalize
 
 from cde.adaptation import AdaptedEncoder, Shift, tempered
 from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval, manuals
-from cde.progress import progress
 from cde.retrieval import evaluate
 from cde.storage import content_hash
 from cde.training import TrainConfig, runs
@@ -221,15 +220,8 @@ def train_all(
     arms: Sequence[tuple[str, int]], pairs: Pairs, tests: Sequence[RetrievalSet], **changes: Any
 ) -> dict[tuple[str, int], runs.Run]:
     """The runs of arms with their seeds, in as many processes as $CDE_JOBS says."""
-    found = in_workers(partial(_train_one, pairs, tests, changes), arms)
-    trained = dict(progress(found, "training", total=len(arms), unit="runs"))
-    return {arm: trained[place] for place, arm in enumerate(arms)}
-
-
-def _train_one(
-    pairs: Pairs, tests: Sequence[RetrievalSet], changes: Mapping[str, Any], which: tuple[str, int]
-) -> runs.Run:
-    return train(*which, pairs, tests, **changes)
+    trained = in_workers(lambda which: train(*which, pairs, tests, **changes), arms, "training")
+    return dict(zip(arms, trained, strict=True))
 
 
 def curves(trained: Mapping[tuple[str, int], runs.Run]) -> pd.DataFrame:
@@ -251,9 +243,10 @@ def on_manuals(
     What has no context is searched plainly ("none") and by the directions of the test's own and of
     another's documents.
     """
-    found = in_workers(partial(_on_manuals, tests), list(models.values()))
-    rows = dict(progress(found, "searching", total=len(models), unit="models"))
-    parts = [rows[i].assign(arm=arm, seed=seed) for i, (arm, seed) in enumerate(models)]
+    found = in_workers(partial(_on_manuals, tests), list(models.values()), "searching", "models")
+    parts = [
+        rows.assign(arm=arm, seed=seed) for (arm, seed), rows in zip(models, found, strict=True)
+    ]
     columns = ["arm", "seed", "collection", "context", "ndcg"]
     return pd.concat(parts, ignore_index=True)[columns]
 

@@ -81,12 +81,7 @@ def search(
         raise ValueError(
             f"queries {shapes[0]} and documents {shapes[1]} must be (n, dim) and (m, dim)"
         )
-    for name, vectors in (("queries", query_vectors), ("documents", document_vectors)):
-        if not (finite := np.isfinite(vectors).all(axis=1)).all():
-            raise ValueError(
-                f"vectors must be finite numbers; those of {(~finite).sum()} {name} are not, of "
-                f"which the first is row {finite.argmin()}"
-            )
+    _refuse_infinite(query_vectors, "queries")
     depth = min(depth, len(document_vectors))
     scores = np.empty((len(query_vectors), depth), np.float32)
     positions = np.empty((len(query_vectors), depth), np.int64)
@@ -104,6 +99,8 @@ def search(
         where = torch.empty((len(some), 0), dtype=torch.int64, device=device)
         for offset in progress(range(0, len(documents), block), title, unit="blocks"):
             product = some @ documents[offset : offset + block].to(device).T
+            if not product.sum().isfinite():  # to look at each number takes twice the search
+                _refuse_infinite(document_vectors, "documents")
             values, columns = product.topk(min(depth, product.shape[1]), dim=1)
             best = torch.cat([best, values], dim=1)
             where = torch.cat([where, columns + offset], dim=1)
@@ -112,6 +109,15 @@ def search(
         scores[start : start + len(some)] = best.cpu().numpy()
         positions[start : start + len(some)] = where.cpu().numpy()
     return scores, positions
+
+
+def _refuse_infinite(vectors: NDArray[np.float32], name: str) -> None:
+    """Say which rows have numbers that are not finite."""
+    if not (finite := np.isfinite(vectors).all(axis=1)).all():
+        raise ValueError(
+            f"vectors must be finite numbers; those of {(~finite).sum()} {name} are not, of which "
+            f"the first is row {finite.argmin()}"
+        )
 
 
 def rank(encoder: System, retrieval_set: RetrievalSet, depth: int = 1000) -> Rankings:

@@ -28,6 +28,7 @@ from cde.training.runs import Run
 from cde.validation import Positions, Vectors, checked_whole
 from cde_studies.clustering.clustering_recipe import ClusteringRecipe
 from cde_studies.clustering.graphs import communities, outliers, spectral_clusters
+from cde_studies.clustering.greedy import greedy_plan
 
 __all__ = ["Material", "Way", "surrogate_seconds", "train_way", "ways"]
 
@@ -142,6 +143,7 @@ def ways() -> dict[str, Way]:
             lambda of: of.packed(of.by_graph(spectral_clusters)), idea="Cho et al. 2024"
         ),
         "communities": Way(lambda of: of.packed(of.by_graph(communities)), idea="B3, 2025"),
+        "greedy, by loss": Way(_greedy, idea="HOBIT, 2026"),
         "paired, outliers apart": Way(_outliers_apart, idea="clustering paper §7.3"),
         "paired, ever smaller": Way(_shrinking, idea="clustering paper §5.1 and §7.5"),
         "paired, clustered anew": Way(
@@ -157,6 +159,10 @@ def _random(of: Material) -> Positions:
 def _with_hardest(of: Material) -> Positions:
     hardest = mine_hard_negatives(*of.vectors, 4, of.pairs.domains)
     return plan_with_hardest(hardest, of.batch_size, of.steps, of.seed)
+
+
+def _greedy(of: Material) -> Positions:
+    return greedy_plan(*of.vectors, of.domains, of.batch_size, of.steps, seed=of.seed)
 
 
 def _outliers_apart(of: Material) -> Positions:

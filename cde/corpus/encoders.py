@@ -179,9 +179,7 @@ def restored(record: Mapping[str, Any], folder: Path) -> Model:
     if kind == "bm25":
         return BM25(**{name: record[name] for name in ("k1", "b", "unspaced")})
     from cde.adaptation import AdaptedEncoder, Shift
-    from cde.models.contextual import CorpusEncoder
-    from cde.models.encoder import encoder_class
-    from cde.models.weights import read_config
+    from cde.models.contextual import class_of
     from cde.surrogate import Surrogate
 
     options: dict[str, Any] = {"precision": _precision(record)}
@@ -200,10 +198,7 @@ def restored(record: Mapping[str, Any], folder: Path) -> Model:
         encoder = Surrogate(**settings, **options)
     elif kind in ("model", "bound model"):
         options["attn_implementation"] = record["attention"]
-        cls: Any = CorpusEncoder
-        if kind == "model":
-            cls = encoder_class(read_config(folder).get("model_type"))
-        if cls is None:
+        if (cls := class_of(folder)) is None:
             raise ValueError(
                 f"{folder} holds an encoder whose class is not imported: import it, or {give}"
             )
@@ -275,22 +270,14 @@ def named_system(
         if max_tokens is not None:
             raise ValueError("bm25 reads all words of a text: max_tokens is for minilm")
         return BM25()
-    from cde.models import ContextualEncoder
-    from cde.models.contextual import CorpusEncoder
-    from cde.models.encoder import encoder_class
-    from cde.models.weights import fetch_folder, read_config
+    from cde.models.contextual import class_of
+    from cde.models.weights import fetch_folder
     from cde.surrogate import Surrogate
 
     if name == "minilm":
         return Surrogate(name, max_tokens, precision, cache=cache)
     folder = fetch_folder(path if path.is_dir() else name)
-    values = read_config(folder) if (folder / "config.json").is_file() else {}
-    kind: Any = encoder_class(values.get("model_type"))
-    if kind is not None and values.get("context_drawn"):
-        kind = CorpusEncoder
-    elif "embedder" in values or values.get("architecture") == "transductive":
-        kind = kind or ContextualEncoder
-    if kind is None:
+    if (kind := class_of(folder)) is None:
         return Surrogate(str(folder), max_tokens, precision, cache=cache)
     if max_tokens is not None:
         raise ValueError(f"{name} has a limit on tokens of its own: max_tokens is for minilm")

@@ -525,6 +525,15 @@ class CorpusEncoder(PromptedEncoder):
         return cls(model, None if context is None else context.to(model.device), drawn)
 
 
+def class_of(folder: Path) -> Any:
+    """The class that reads the encoder of a folder; None where it is none of this package."""
+    values = read_config(folder) if (folder / "config.json").is_file() else {}
+    if "embedder" in values or values.get("architecture") == "transductive":
+        return ContextualEncoder
+    kind = encoder_class(values.get("model_type"))
+    return kind if kind is None or values.get("context_drawn") is None else CorpusEncoder
+
+
 def fingerprint(encoder: Any) -> str | None:
     """Hash of an encoder of `cde.models`, whatever its attention kernel; None for other objects."""
     bound = encoder if type(encoder) is CorpusEncoder else None

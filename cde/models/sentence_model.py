@@ -20,10 +20,10 @@ from torch import Tensor
 from transformers import AutoModel, PreTrainedModel
 
 from cde.models.configuration import BiEncoderConfig, ContextualConfig
-from cde.models.contextual import CorpusEncoder
-from cde.models.encoder import SENTENCE_FILES, Encoder, encoder_class
+from cde.models.contextual import CorpusEncoder, class_of
+from cde.models.encoder import SENTENCE_FILES, Encoder
 from cde.models.stages import NoFirstStage
-from cde.models.weights import fetch_folder, read_config
+from cde.models.weights import fetch_folder
 from cde.validation import unknown
 
 #: what `transformers` hands on, and has no bearing on a folder that is here
@@ -72,12 +72,8 @@ class SentenceModel(PreTrainedModel):  # type: ignore[misc]
         if strange := set(others) - _HANDED_ON:
             raise ValueError(unknown(strange, {"attn_implementation", "dtype", "revision"}))
         folder = fetch_folder(path_or_repository, revision)
-        values = read_config(folder)
         options = {"attn_implementation": attn_implementation, "device": "cpu"}
-        kind: Any = encoder_class(values["model_type"])
-        if values.get("context_drawn") is not None:
-            kind = CorpusEncoder
-        model = cls(kind.from_pretrained(folder, **options))
+        model = cls(class_of(folder).from_pretrained(folder, **options))
         if dtype not in (None, "auto"):
             model.to(getattr(torch, dtype) if isinstance(dtype, str) else dtype)
         if (tokenizer := model.encoder.tokenizer) is not None:

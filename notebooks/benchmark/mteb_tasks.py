@@ -90,10 +90,10 @@ plots.table(pd.DataFrame(described).T.rename_axis("task"))
 # *Null* is no context. MiniLM and BM25 use no context.
 
 # %%
-from cde.benchmark import evaluate_tasks
 from cde.lexical import BM25
 from cde.models import TASK_PREFIXES
 from cde.surrogate import Surrogate
+from cde_studies.benchmark.evaluation import evaluate_tasks
 from cde_studies.recipes import recipe
 from cde_studies.results.frozen_encoder import taught_recipe
 from cde_studies.results.movement import moved_between_corpora
@@ -241,8 +241,8 @@ plots.table(table.loc[order].map(lambda one: "" if pd.isna(one) else str(one)))
 # context is drawn from both columns of pairs, or only from the **inputs** of the first call. For
 # classification it is drawn from the **split** that is tested, or from the one that is trained on.
 # The draw has no **seed**, or 42. And it is made with **replacement**, or without. The first three
-# are settings of `cde.benchmark.Protocol`. Here they are crossed, with five draws each, all without
-# replacement.
+# are settings of `cde_studies.benchmark.evaluation.Protocol`. Here they are crossed, with five draws
+# each, all without replacement.
 
 # %%
 REPORTED = {
@@ -284,7 +284,7 @@ plots.table(effects.reset_index().round(2).astype(object).where(lambda cells: ce
 # show that the evaluation of each pass runs; their scores mean nothing.
 
 # %%
-from cde.benchmark import AUTHORS
+from cde_studies.benchmark.evaluation import AUTHORS
 from cde_studies.benchmark.offline import get_tasks
 from cde_studies.encoder.published_parts import checkpoints
 

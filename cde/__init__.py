@@ -1,7 +1,4 @@
-"""Contextual document embeddings: the package behind the book.
-
-The names below are imported on first use, so that `import cde` is quick and a chapter's page
-depends only on the modules that it really uses.
+"""Contextual document embeddings: the package behind the book. Names are imported on first use.
 
 Example:
     >>> import cde

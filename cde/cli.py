@@ -1,24 +1,14 @@
 """The command `cde`: index one's own text, and look at this machine.
 
-cde index build SOURCE FOLDER [--model M] [--context N] [--precision P] [--on-long W] [--replace]
-cde index sync FOLDER [SOURCE]
-cde index search FOLDER QUERY… [--words] [--depth N] [--json]
-cde index add FOLDER SOURCE
-cde index remove FOLDER ID…
-cde index list FOLDER
-cde index status FOLDER [--json]
-cde index convert OLD NEW
-cde sources
-cde doctor
-
-`cde index` is `Index.build`, `sync`, `search` and so on; every folder that Python wrote will do.
-Bad input is an exception whose message is for the user. Nothing heavy is imported before it is
-needed.
+`cde index build SOURCE FOLDER` is `Index.build`; `sync`, `search`, `add`, `remove`, `list`,
+`status` and `convert` are of a folder that it or Python wrote; `cde score`, `cde sources` and `cde
+doctor` stand beside it. Bad input is an exception whose message is for the user. Nothing heavy is
+imported before it is needed.
 
 An installed package adds commands of its own as an entry point of the group `cde.commands`: a
 module with `add_parsers(commands)`, which gives each of its parsers the default `do`, a function of
-the options that returns the exit status, or None for 0. The book's are such (`cde_book.cli`). A
-function `checks()` in it adds to `cde doctor`.
+the options that returns the exit status, or None for 0. A function `checks()` in it adds to `cde
+doctor`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """BM25: ranking by the words that a query and a document have in common.
 
 Terms are words of two characters or more, whatever their case or form in Unicode (NFKC and case
-folding), stop words dropped, stemmed (English Snowball), as BM25 sees them. A query that has none,
-such as "C++" or "to be or not to be", is searched by all its words.
-
-Chinese, Japanese, Thai, Lao, Khmer and Burmese write no spaces between words, and Korean words end
-in particles. `BM25` cuts such runs into pairs of neighbouring characters, and single ideographs
-beside them, as search engines do that have no dictionary. The rest of the text is split as ever.
+folding), stop words dropped, stemmed (English Snowball). A query that has none, such as "C++" or
+"to be or not to be", is searched by all its words. Chinese, Japanese, Thai, Lao, Khmer and Burmese
+write no spaces between words, and Korean words end in particles: such runs are cut into pairs of
+neighbouring characters, and single ideographs beside them.
 
 Cost: one pass over the texts, about 20,000 short documents a second; a second index of all words at
 the first query that asks for one.

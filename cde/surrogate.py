@@ -2,16 +2,13 @@
 
 CDE uses a surrogate wherever no trained encoder exists yet: to cluster pairs (§4.1, GTR there), to
 filter false negatives (Eq. 4, nomic-embed there), to truncate the small benchmark (§10.9). Offline,
-MiniLM stands in for both; any sentence-transformers model, from a folder or the Hub, can be named.
+MiniLM stands in for both.
 
-Texts are sorted by length, so that a batch holds little padding. Matrix products run in bfloat16
-where that is fast, at a cosine above 0.9999 to the float32 vectors; where it is slow,
-`precision="int8"` is a choice, at a cosine above 0.99. Every vector is kept under the cache folder
-(`VectorStore`), by model, settings, versions of what computes, and text, so that no text is
-embedded twice, and after an interruption only the rest is computed.
-
-In bfloat16 a text's vector depends, in its fourth decimal, on how its batch was padded. The first
-computation is kept, so a rerun on the same cache gives the same bits.
+Matrix products run in bfloat16 where that is fast, at a cosine above 0.9999 to the float32 vectors;
+where it is slow, `precision="int8"` is a choice, at a cosine above 0.99. Every vector is kept under
+the cache folder (`VectorStore`), by model, settings, versions of what computes, and text, so that
+no text is embedded twice. In bfloat16 a text's vector depends, in its fourth decimal, on how its
+batch was padded: the first computation is kept, so a rerun on the same cache gives the same bits.
 """
 
 from __future__ import annotations

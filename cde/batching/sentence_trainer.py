@@ -1,24 +1,17 @@
 """Clustered batches, and their contexts, in the trainer of sentence-transformers.
 
-`clustered_batches` is for its trainer's `batch_sampler=`. It embeds the dataset's first two text
-columns with the surrogate (vectors are kept on disk), clusters the pairs and packs the clusters
-(CDE §4.1), as `cde.train` does. Epoch e of the trainer has the batches of epoch e of
-`cde.batching.packing.BatchSampler`, on whatever device and after whatever interruption.
+`clustered_batches` is for its trainer's `batch_sampler=`: clusters and batches (CDE §4.1) as
+`cde.train` makes them, on whatever device and after whatever interruption.
 
 A contextual encoder is trained in the context of its own batch (CDE §4.2): J of the batch's
 documents, which the first stage embeds with a graph. A loss of that library embeds a batch column
 by column and knows of no context. So the collator that `contextual_batches` gives adds the tokens
-of the context documents to each column; the encoder in the model takes them up
-(`cde.models.sentence_model`).
+of the context documents to each column, and the encoder in the model takes them up
+(`cde.models.sentence_model`). `MultipleNegativesRankingLoss` gives the gradient of both stages, and
+so does its cached form, of which each mini-batch computes the first stage again.
 
-`MultipleNegativesRankingLoss` gives the gradient of the whole graph, both stages', and so does
-`CachedMultipleNegativesRankingLoss`: the context is no tensor of the batch's rows, hence is not cut
-into mini-batches, and each of them computes the first stage again, with the graph of its own.
-
-Cost: an embedding for each text, once; clustering and packing take seconds for a million pairs. The
-first stage embeds J documents for each column, not once a step as in `cde.train`; with a cached
-loss twice for each mini-batch. With J far below the batch and large mini-batches that is little;
-otherwise `cde.train` is cheaper.
+Cost: an embedding for each text, once. The first stage embeds J documents for each column, not once
+a step as in `cde.train`; with a cached loss twice for each mini-batch.
 """
 
 from __future__ import annotations

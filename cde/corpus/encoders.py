@@ -1,18 +1,15 @@
 """Which encoder made the vectors of an index: named, kept in a folder, recognised again.
 
-A query finds documents only through the encoder that embedded them; another's vectors may have the
-same length and mean nothing. So an index carries a record of its encoder:
+A query finds documents only through the encoder that embedded them. So an index carries a record of
+its encoder:
 
 - a `Surrogate` by its model and settings; BM25, whose documents have vectors of no dimension, by
   its settings;
-- an encoder of `cde.models` by a hash of its weights, context and settings. It is saved with the
-  index, since nothing else says what it is;
-- any other object, a `SentenceTransformer` too, by its class alone. Whether it is the same is asked
-  of its vectors: a few documents are embedded again.
+- an encoder of `cde.models` by a hash of its weights, context and settings, saved with the index;
+- any other object by its class alone: a few documents are embedded again, and compared.
 
-bfloat16, float32 and the attention kernel are no part of the hash: they move the fourth decimal,
-and an index made on one machine is read on another. int8 moves more, and is a part of it: an index
-made in int8 is searched in int8, and no other encoder will do.
+bfloat16, float32 and the attention kernel are no part of the hash: they move the fourth decimal.
+int8 moves more, and is a part of it.
 
 Cost: a pass over the weights, about a second a gigabyte; eight documents for another object.
 """

@@ -1,10 +1,10 @@
 """Documents from Python's own containers, from tables, and from files: text, Markdown, JSON lines,
-CSV and Parquet, one of them or a folder.
+CSV and Parquet, one of them or a folder that mixes them.
 
-A folder may mix them. It is read in the order of its files' paths, so that two readings give the
-same corpus. What is not read is left out and counted by reason, not fatal: a corpus of one's own
-has files of other kinds, links, empty documents, bytes that are not UTF-8, rows without a text,
-files that may not be opened, and documents above a limit (`LARGEST`), which are mostly not texts.
+Files are read in the order of their paths, so that two readings give the same corpus. What is not
+read is left out and counted by reason, not fatal: files of other kinds, links, empty documents,
+bytes that are not UTF-8, rows without a text, and documents above `LARGEST` bytes, which are mostly
+not texts.
 
 Cost: one pass over the files. All texts are held in memory; of a table nothing more than a row (of
 Parquet, 256 rows).

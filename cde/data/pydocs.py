@@ -2,14 +2,10 @@
 
 Real text that every machine with the lock has, offline. A docstring's summary line is the query,
 the rest is the document, the package is the domain. Sources are parsed with `ast`: nothing is
-imported. Docstrings with a summary and a body are kept, exact and near duplicates are dropped
-(MinHash, Jaccard 0.8), and the table is cached by the versions and file hashes of the packages. The
+imported. Exact and near duplicates are dropped (MinHash, Broder 1997, over sets of three-word
+shingles; Jaccard 0.8), and the table is cached by the versions and file hashes of the packages. The
 standard library is left out, since it moves with the interpreter. A table that was made elsewhere,
 `pydocs.parquet.sealed` in `$CDE_DATA`, stands for the packages where it lies.
-
-Repeats are found by MinHash (Broder 1997): a text is the set of its three-word shingles, and two
-texts agree in the smallest value of a random hash over their sets with probability equal to the
-Jaccard similarity of the sets.
 """
 
 from __future__ import annotations

@@ -2,18 +2,11 @@
 
 The layers are those of `transformers`. A `Family` only opens a model at two places that its own
 `forward` keeps closed: between the token embeddings and the layers (where context vectors enter the
-sequence), and at the positions.
+sequence), and at the positions. BERT and MiniLM (`bert`) add learned positions to the token
+embeddings, and none to context tokens. In `nomic_bert` and `modernbert` context tokens have the
+rotary position 0, the identity, and stand outside of ModernBERT's local windows.
 
-===============  ============================================  =================================
-family           positions                                     context tokens get
-===============  ============================================  =================================
-`bert` (MiniLM)  learned, added to the token embeddings        no position embedding
-`nomic_bert`     rotary, every layer                           rotary position 0: the identity
-`modernbert`     rotary; two of three layers see a window      position 0, outside every window
-===============  ============================================  =================================
-
-Texts may be padded on any side. Rows are moved to the left first, so that positions count real
-tokens and nothing else. Means are taken in float32, whatever the layers computed in.
+Texts may be padded on any side: rows are moved to the left first. Means are taken in float32.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """A saved encoder inside sentence-transformers: what `SentenceTransformer(folder)` runs.
 
-Importing this module, or an encoder of `cde.models`, registers these classes with `transformers`,
-under the model types that `save_pretrained` writes. From then on `SentenceTransformer(folder)`
-gives the vectors of `encode_queries` and `encode_documents`, in the context that the encoder was
-saved with, its trainer trains the encoder, and its `save_pretrained` writes a folder that this
-package reads again.
-
-In training a batch may bring context documents of its own (`cde.contextual_batches`): the first
-stage then embeds them, with a graph, once for each column of the batch.
+Importing this module, or an encoder of `cde.models`, registers these classes with `transformers`.
+From then on `SentenceTransformer(folder)` gives the vectors of `encode_queries` and
+`encode_documents`, in the context that the encoder was saved with, its trainer trains the encoder,
+and its `save_pretrained` writes a folder that this package reads again. In training a batch may
+bring context documents of its own (`cde.contextual_batches`).
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 Systems are compared on the same queries: the interval is a bootstrap over queries, and the p-value
 that of a randomisation test (Smucker et al. 2007). Scores of training runs on several collections
 are compared in tables: the interval then speaks of other seeds and of other collections at once
-(`cde.intervals`). A difference that was not seen means something only beside the smallest one that
-would have been: `smallest_effect`, with 80 % power.
+(`cde.intervals`).
 """
 
 from __future__ import annotations

@@ -2,14 +2,11 @@
 our encoders are such models.
 
 An encoder turns queries and documents into vectors, a ranker ranks a set without any. A model with
-the methods of sentence-transformers (`encode`; `encode_query` and `encode_document` if there are)
-becomes an encoder here, with its own prompts for queries and for documents; by its own
-`similarity_fn_name`, "cosine" brings vectors to length 1, and "dot" leaves them.
-
-The other way round, `SentenceMethods` gives every encoder of this package the methods of that
-library, so that code which was written for a `SentenceTransformer` takes our encoders too. Two
-things differ from there, and neither changes a ranking by cosine: vectors have length 1 whether
-asked for or not, and `batch_size` is an upper limit.
+the methods of sentence-transformers becomes an encoder here, with its own prompts; by its own
+`similarity_fn_name`, "cosine" brings vectors to length 1, and "dot" leaves them. The other way
+round, `SentenceMethods` gives every encoder of this package the methods of that library. Two things
+differ from there: vectors have length 1 whether asked for or not, and `batch_size` is an upper
+limit.
 """
 
 from __future__ import annotations

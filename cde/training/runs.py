@@ -2,10 +2,10 @@
 
 A run lies in the cache folder under a hash of four things: its config, the precision that "auto" is
 here, the content of its data, and the declared version of the training procedure (`PROCEDURE`). Of
-two processes that ask for the same run, the second waits for the first. A run that was interrupted
-goes on from its last checkpoint. The sha256 of its files are checked whenever it is asked for: a
-damaged run is set aside, with a warning, and made again. Processes on several machines train one
-run in the store of process 0; it is sent to the stores that lack it::
+two processes that ask for the same run, the second waits for the first; one that was interrupted
+goes on from its last checkpoint. The sha256 of its files are checked whenever it is asked for.
+Processes on several machines train one run in the store of process 0; it is sent to those that lack
+it::
 
     runs/<key>/run.json        config, data, metrics, provenance, digests; written last: it is done
     runs/<key>/model/          the trained encoder, for `from_pretrained`; word embeddings that are

@@ -241,8 +241,8 @@ plots.table(table.loc[order].map(lambda one: "" if pd.isna(one) else str(one)))
 # context is drawn from both columns of pairs, or only from the **inputs** of the first call. For
 # classification it is drawn from the **split** that is tested, or from the one that is trained on.
 # The draw has no **seed**, or 42. And it is made with **replacement**, or without. The first three
-# are settings of `cde_studies.benchmark.evaluation.Protocol`. Here they are crossed, with five draws
-# each, all without replacement.
+# are settings of `Protocol` in `cde_studies.benchmark.evaluation`. Here they are crossed, with five
+# draws each, all without replacement.
 
 # %%
 REPORTED = {

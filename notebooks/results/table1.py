@@ -238,7 +238,7 @@ plots.show(
 # machine; it is zero where the two are the same.
 
 # %%
-from cde.intervals import spread
+from cde_studies.intervals import spread
 from cde_studies.results.variation import sources_of_variation, variation
 
 

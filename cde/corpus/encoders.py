@@ -36,17 +36,8 @@ if TYPE_CHECKING:
 
     from cde.retrieval import Encoder
 
-__all__ = [
-    "Model",
-    "checked_encoder",
-    "describe",
-    "embedded",
-    "is_kept",
-    "named_system",
-    "record_of",
-    "require_same",
-    "restored",
-]
+__all__ = ["Model", "checked_encoder", "describe", "embedded", "is_kept", "named_system",
+           "record_of", "require_same", "restored"]  # fmt: skip
 
 #: vectors of one text by one encoder differ by so much of their length at most (bfloat16: 0.014)
 _SAME = 0.03

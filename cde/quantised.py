@@ -107,9 +107,7 @@ class int8_products(TorchFunctionMode):
         if states.device.type != "cpu" or not _fits(weight):
             return func(*args)
         if torch.is_grad_enabled() and (weight.requires_grad or states.requires_grad):
-            raise RuntimeError(
-                "whole numbers have no gradient: precision 'int8' is for embedding alone"
-            )
+            raise RuntimeError("precision 'int8' is for embedding alone: it has no gradient")
         known = self._known.get(weight)  # type: ignore[no-untyped-call]
         if known is None or known.mark != _mark(weight):
             known = self._known[weight] = Int8Weight(weight)
@@ -128,9 +126,7 @@ def _require_exact() -> None:
     codes = torch.full((64, 256), 127, dtype=torch.int8)
     weights = torch.tensor([127, 1] * 64 + [1, 127] * 64, dtype=torch.int8).repeat(64, 1)
     if bool((torch._int_mm(codes, weights.t()) != 127 * 128 * 128).any()):
-        raise RuntimeError(
-            "this processor's products of 8-bit numbers overflow: take precision='float32'"
-        )
+        raise RuntimeError("this processor's 8-bit products overflow: take precision='float32'")
 
 
 @contextmanager

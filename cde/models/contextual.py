@@ -252,7 +252,6 @@ class ContextualEncoder(Encoder):
         *,
         variant: str | None = None,
         tokenizer: Any = None,
-        prefixes: Mapping[str, str] | None = None,
         attn_implementation: str = "sdpa",
         device: str | None = None,
         precision: Precision = "auto",
@@ -271,8 +270,6 @@ class ContextualEncoder(Encoder):
             tokenizer: a tokenizer, or where to load one from. By default the folder's own; for a
                 NomicBERT checkpoint without one, MiniLM's, whose vocabulary is the same
                 (bert-base-uncased).
-            prefixes: what stands before queries and documents, in place of the model's own:
-                `TASK_PREFIXES["classification"]`, for example.
             attn_implementation: "sdpa", "eager" or "flash_attention_2". Vectors of published models
                 agree with the authors' to 1e-5 under "eager", to 2e-5 under "sdpa".
             device: device to run on; by default CUDA where there is one.
@@ -304,12 +301,6 @@ class ContextualEncoder(Encoder):
                 "by ContextualEncoder nor in the layout of jxm/cde-small-v1: "
                 "ContextualEncoder.from_backbone starts from a transformer"
             )
-        for name, prefix in (prefixes or {}).items():
-            if name not in ("query_prefix", "document_prefix"):
-                raise ValueError(
-                    f"prefixes are query_prefix and document_prefix; {shown(name)} was given"
-                )
-            setattr(model.config, name, prefix)
         if isinstance(tokenizer, (str, Path)):
             tokenizer = load_tokenizer(tokenizer)
         if tokenizer is None:

@@ -76,9 +76,7 @@ _PORTION = 20_000  # texts tokenised at once
 def tokenise(tokenizer: Any, texts: list[str], max_tokens: int) -> list[NDArray[np.int32]]:
     """Token ids of each text, special tokens included, cut to `max_tokens`."""
     if tokenizer is None:
-        raise ValueError(
-            "the encoder has no tokenizer: set encoder.tokenizer, or pass token ids to its stages"
-        )
+        raise ValueError("the encoder has no tokenizer: set encoder.tokenizer, or pass token ids")
     ids: list[NDArray[np.int32]] = []
     for start in range(0, len(texts), _PORTION):
         encoded = tokenizer(
@@ -228,9 +226,7 @@ def load_tokenizer(path_or_repository: str | Path) -> Any:
     try:
         return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{folder} holds no tokenizer that transformers can read: {error}"
-        ) from error
+        raise ValueError(f"{folder} holds no tokenizer for transformers: {error}") from error
 
 
 def own_tokenizer(folder: Path) -> Any:

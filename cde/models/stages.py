@@ -105,9 +105,7 @@ class ContextReader(nn.Module):
 
 def _check_contexts(count: int, batch: int) -> None:
     if count not in (1, batch):
-        raise ValueError(
-            f"{count} contexts for a batch of {batch} texts: give one each, or one for all"
-        )
+        raise ValueError(f"{count} contexts for {batch} texts: give one each, or one for all")
 
 
 def _two_layers(inner: int, outer: int, activation: nn.Module) -> nn.Sequential:
@@ -221,9 +219,7 @@ class SecondStage(nn.Module):
         if cache is not None:
             self._require_cached()
             if null_context:
-                raise ValueError(
-                    "a cached context is as it is: give null_context=True to cache_context"
-                )
+                raise ValueError("a cached context is as it is: cache_context(null_context=True)")
         if self.config.attention == "full":
             tokens = self.context_tokens(vectors, null_context, batch)
             return self.in_sequence(tokens, input_ids, mask)

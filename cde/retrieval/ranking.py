@@ -76,9 +76,7 @@ def search(
     document_vectors = array_of_numbers(document_vectors, "document_vectors")
     shapes = query_vectors.shape, document_vectors.shape
     if [len(shape) for shape in shapes] != [2, 2] or shapes[0][1] != shapes[1][1]:
-        raise ValueError(
-            f"queries {shapes[0]} and documents {shapes[1]} must be (n, dim) and (m, dim)"
-        )
+        raise ValueError(f"queries {shapes[0]}, documents {shapes[1]} must be (n, dim), (m, dim)")
     for name, vectors in (("queries", query_vectors), ("documents", document_vectors)):
         if not (finite := np.isfinite(vectors).all(axis=1)).all():
             raise ValueError(
@@ -304,9 +302,7 @@ def score_systems(
     drop_own, cut = checked_switch(drop_own, "drop_own"), max(_cuts(metrics).values(), default=1)
     judged = [query for query in retrieval_set.query_ids if retrieval_set.qrels.get(query)]
     if not judged:
-        raise ValueError(
-            f"{retrieval_set.name} has no judged query to evaluate on: its qrels are of none"
-        )
+        raise ValueError(f"{retrieval_set.name} has no judged query to evaluate on")
     if missing := len(retrieval_set.query_ids) - len(judged):
         warnings.warn(
             f"{retrieval_set.name}: {missing} of {len(retrieval_set.query_ids)} queries have no "

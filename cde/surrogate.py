@@ -64,6 +64,10 @@ FORMAT = 2
 #: bytes; in SQLite's own 4,096 a row of MiniLM's does not fit, and takes a second page for itself
 _PAGE = 16_384
 
+_TABLE = (
+    "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB, checksum BLOB) "
+    "WITHOUT ROWID"
+)
 _INSERT = "INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)"
 _COMPUTE = ("torch", "transformers", "tokenizers", "sentence-transformers")
 _DISK = {
@@ -183,7 +187,10 @@ class VectorStore:
             self._opened = _inode(self.path)
             (found,) = connection.execute("PRAGMA user_version").fetchone()
             if found == 0:
-                _create(connection)
+                with connection:  # perhaps another process is faster
+                    connection.execute("BEGIN IMMEDIATE")
+                    connection.execute(_TABLE)
+                    connection.execute(f"PRAGMA user_version = {FORMAT}")
             elif found != FORMAT:
                 raise _Unfit(f"it has format {found}, expected {FORMAT}")
             self._opened = _inode(self.path)
@@ -226,18 +233,6 @@ def _key(text: str) -> bytes:
 
 def _inode(path: Path) -> int:
     return path.stat().st_ino if path.exists() else -1
-
-
-def _create(connection: sqlite3.Connection) -> None:
-    with connection:
-        connection.execute("BEGIN IMMEDIATE")
-        (found,) = connection.execute("PRAGMA user_version").fetchone()
-        if found == 0:  # and no other process was faster
-            connection.execute(
-                "CREATE TABLE vectors (key BLOB PRIMARY KEY, vector BLOB, checksum BLOB) "
-                "WITHOUT ROWID"
-            )
-            connection.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 def _drop(connection: sqlite3.Connection, rows: list[tuple[bytes, object, object]]) -> None:

@@ -32,7 +32,7 @@ class Family:
     layers = "layers"
     words = "embeddings.word_embeddings"
 
-    def embed(self, model: Any, input_ids: Tensor, position_ids: Tensor) -> Tensor:
+    def embed(self, model: Any, input_ids: Tensor, places: Tensor) -> Tensor:
         """Token vectors `(batch, T, dim)` before normalisation; positions added where they are
         learned.
         """
@@ -42,10 +42,8 @@ class Family:
         """The normalisation and dropout that stand between the embeddings and the first layer."""
         return model.embeddings.dropout(model.embeddings.LayerNorm(hidden))  # type: ignore[no-any-return]
 
-    def run(
-        self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any
-    ) -> Tensor:
-        """All layers: `(batch, S, dim)` to the same; `position_ids` is `(1, S)`, for rotary
+    def run(self, model: Any, hidden: Tensor, masks: Masks, places: Tensor, **how: Any) -> Tensor:
+        """All layers: `(batch, S, dim)` to the same; `places` is `(1, S)`, for rotary
         families.
         """
         raise NotImplementedError
@@ -64,7 +62,7 @@ class Bert(Family):
 
     layers = "encoder.layer"
 
-    def embed(self, model: Any, input_ids: Tensor, position_ids: Tensor) -> Tensor:
+    def embed(self, model: Any, input_ids: Tensor, places: Tensor) -> Tensor:
         longest = model.config.max_position_embeddings
         if input_ids.shape[1] > longest:
             raise ValueError(
@@ -73,13 +71,11 @@ class Bert(Family):
             )
         parts = model.embeddings
         types = parts.token_type_embeddings.weight[0]
-        return parts.word_embeddings(input_ids) + types + parts.position_embeddings(position_ids)  # type: ignore[no-any-return]
+        return parts.word_embeddings(input_ids) + types + parts.position_embeddings(places)  # type: ignore[no-any-return]
 
-    def run(
-        self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any
-    ) -> Tensor:
+    def run(self, model: Any, hidden: Tensor, masks: Masks, places: Tensor, **how: Any) -> Tensor:
         for layer in model.encoder.layer:
-            hidden = layer(hidden, masks["full"], **attention)
+            hidden = layer(hidden, masks["full"], **how)
         return hidden
 
     def longest(self, model: Any) -> int | None:
@@ -89,18 +85,14 @@ class Bert(Family):
 class NomicBert(Family):
     """NomicBERT: rotary positions, gated linear units, post-norm, no biases."""
 
-    def embed(self, model: Any, input_ids: Tensor, position_ids: Tensor) -> Tensor:
+    def embed(self, model: Any, input_ids: Tensor, places: Tensor) -> Tensor:
         parts = model.embeddings
         return parts.word_embeddings(input_ids) + parts.token_type_embeddings.weight[0]  # type: ignore[no-any-return]
 
-    def run(
-        self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any
-    ) -> Tensor:
-        rotary = model.rotary_emb(hidden, position_ids)
+    def run(self, model: Any, hidden: Tensor, masks: Masks, places: Tensor, **how: Any) -> Tensor:
+        rotary = model.rotary_emb(hidden, places)
         for layer in model.layers:
-            hidden = layer(
-                hidden, attention_mask=masks["full"], position_embeddings=rotary, **attention
-            )
+            hidden = layer(hidden, attention_mask=masks["full"], position_embeddings=rotary, **how)
         return hidden
 
 
@@ -109,24 +101,20 @@ class ModernBert(Family):
 
     words = "embeddings.tok_embeddings"
 
-    def embed(self, model: Any, input_ids: Tensor, position_ids: Tensor) -> Tensor:
+    def embed(self, model: Any, input_ids: Tensor, places: Tensor) -> Tensor:
         return model.embeddings.tok_embeddings(input_ids)  # type: ignore[no-any-return]
 
     def normalise(self, model: Any, hidden: Tensor) -> Tensor:
         return model.embeddings.drop(model.embeddings.norm(hidden))  # type: ignore[no-any-return]
 
-    def run(
-        self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any
-    ) -> Tensor:
+    def run(self, model: Any, hidden: Tensor, masks: Masks, places: Tensor, **how: Any) -> Tensor:
         # the base of the rotation differs by kind of layer
         kinds = {layer.attention_type for layer in model.layers}
-        rotary = {kind: model.rotary_emb(hidden, position_ids, kind) for kind in kinds}
+        rotary = {kind: model.rotary_emb(hidden, places, kind) for kind in kinds}
         for layer in model.layers:
             kind = layer.attention_type
             mask = masks["window" if kind == "sliding_attention" else "full"]
-            hidden = layer(
-                hidden, attention_mask=mask, position_embeddings=rotary[kind], **attention
-            )
+            hidden = layer(hidden, attention_mask=mask, position_embeddings=rotary[kind], **how)
         return model.final_norm(hidden)  # type: ignore[no-any-return]
 
     def window(self, model: Any) -> int | None:

@@ -103,34 +103,13 @@ class SentenceModel(PreTrainedModel):  # type: ignore[misc]
 
 
 class SentenceBiEncoder(SentenceModel):
-    """A `BiEncoder` in sentence-transformers.
-
-    Example:
-        >>> import tempfile
-        >>> from cde.models import BiEncoder
-        >>> from sentence_transformers import SentenceTransformer
-        >>> folder = tempfile.mkdtemp()
-        >>> BiEncoder.from_backbone("minilm", layers=1).save_pretrained(folder)
-        >>> SentenceTransformer(folder).encode_query(["what floats?"]).shape
-        (1, 384)
-    """
+    """A `BiEncoder` in sentence-transformers."""
 
     config_class = BiEncoderConfig
 
 
 class SentenceContextualEncoder(SentenceModel):
-    """A `ContextualEncoder` in sentence-transformers, with the context that it is bound to.
-
-    Example:
-        >>> import tempfile
-        >>> from cde.models import ContextualEncoder
-        >>> from sentence_transformers import SentenceTransformer
-        >>> model = ContextualEncoder.from_backbone("minilm", layers=1, attention="gated")
-        >>> folder = tempfile.mkdtemp()
-        >>> model.with_context(["red boats", "a green house"]).save_pretrained(folder)
-        >>> SentenceTransformer(folder).encode_document(["ships"]).shape
-        (1, 384)
-    """
+    """A `ContextualEncoder` in sentence-transformers, with the context that it is bound to."""
 
     config_class = ContextualConfig
 

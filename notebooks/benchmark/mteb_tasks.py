@@ -373,6 +373,19 @@ page.answer(
 # vary most from draw to draw. None of the wrapper's ways moves similarity as far as users saw; but
 # the encoder of that table barely uses its context, and one that does may move more.
 #
+# ## What mteb's wrapper keeps a context by
+#
+# mteb's `CDEWrapper` (2.26) holds one context, and beside it the name and the subset of the task
+# that it was drawn for. The split is missing. So where a task is evaluated on two splits, such as
+# validation and test, the texts of the second are embedded in the context of the first. For
+# retrieval, reranking, classification and summarisation the wrapper loads the task once more by its
+# name from mteb's list: a task of your own is not in that list, and one whose corpus you changed
+# gets a context from the unchanged one. In other tasks the context comes from the column that is
+# embedded first (*inputs*, above). Scores of one split of mteb's own tasks are not touched by the
+# first two.
+# `cde.benchmark` draws for each task, split and subset, from the corpus that is searched;
+# `tests/benchmark/test_metadata.py` runs both ways with a stub in the place of the model.
+#
 # ## What differs from the paper's setting
 #
 # The paper evaluates one model on 56 tasks, with 512 context documents. Ours are small encoders

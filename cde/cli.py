@@ -155,9 +155,7 @@ def _source(**options: Any) -> argparse.ArgumentParser:
     kinds = "a folder of .txt, .md, .rst, .jsonl[.gz], .csv, .tsv, .parquet; or one file"
     parser.add_argument("source", type=Path, **options, help=kinds)
     for part, usual in (("text", "text"), ("title", "title"), ("id", "id or _id")):
-        parser.add_argument(
-            f"--{part}-column", metavar="NAME", help=f"of tables (default: {usual})"
-        )
+        parser.add_argument(f"--{part}-column", metavar="NAME", help=f"of tables (usual: {usual})")
     return parser
 
 

@@ -239,9 +239,7 @@ class Index:
         with locked(folder):
             return index._built(folder, documents, part, replace)
 
-    def _built(
-        self, folder: Path, documents: Sequence[Document], part: int, replace: bool
-    ) -> Index:
+    def _built(self, folder: Path, documents: list[Document], part: int, replace: bool) -> Index:
         before = read_settings(folder)
         dim = 0 if isinstance(self._encoder, BM25) else getattr(self._encoder, "dim", None)
         if dim is None:
@@ -782,9 +780,7 @@ def _read(source: Source) -> list[Document]:
     return documents
 
 
-def _fitted(
-    encoder: Any, documents: Sequence[Document], sample_queries: Sequence[str] | None
-) -> Model:
+def _fitted(encoder: Any, documents: list[Document], sample_queries: Any) -> Model:
     """The encoder to index with, adapted to the corpus where there are sample queries."""
     texts = [one.text for one in documents]
     model = checked_encoder(encoder, texts)

@@ -270,9 +270,8 @@ def mean_of_tokens(hidden: Tensor, mask: Tensor | None) -> Tensor:
         return hidden.mean(dim=1)
     kept = mask.unsqueeze(-1)
     # not a product with 0, which would keep a NaN on padding
-    return hidden.masked_fill(~kept, 0).sum(dim=1) / kept.to(hidden.dtype).sum(dim=1).clamp(
-        min=1e-20
-    )
+    counts = kept.to(hidden.dtype).sum(dim=1).clamp(min=1e-20)
+    return hidden.masked_fill(~kept, 0).sum(dim=1) / counts
 
 
 def mean_of_parts(hidden: Tensor, mask: Tensor | None, parts: int) -> Tensor:

@@ -40,9 +40,7 @@ def random_texts(count: int, seed: int | np.random.Generator = 0) -> list[str]:
     drawn_by = seed if isinstance(seed, np.random.Generator) else checked_whole(seed, "seed", 0)
     generator, letters = np.random.default_rng(drawn_by), np.array(list(string.ascii_lowercase))
     lengths = generator.integers(2, 9, (checked_whole(count, "count", 0), 12))
-    return [
-        " ".join("".join(generator.choice(letters, length)) for length in row) for row in lengths
-    ]
+    return [" ".join("".join(generator.choice(letters, size)) for size in row) for row in lengths]
 
 
 def draw_context(

@@ -129,7 +129,7 @@ def _add_index(commands: Any) -> None:
 def _score(options: argparse.Namespace) -> None:
     from cde.intervals import interval_text
     from cde.retrieval import Run, compare_all, evaluate
-    from cde.retrieval.runs import judged
+    from cde.retrieval.comparison import judged
 
     runs = {str(path): Run.read(path) for path in options.run}
     if len(runs) == 1:

@@ -1,6 +1,6 @@
 """Search and its measures: `systems` says what can search, `ranking` searches by inner product,
 evaluates with trec_eval's measures and fuses; `comparison` says whether one system is better than
-another, and `runs` reads and writes what they found.
+another, and reads and writes what they found.
 """
 
 import lazy_loader

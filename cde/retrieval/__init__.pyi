@@ -1,4 +1,5 @@
 from .comparison import Comparison as Comparison
+from .comparison import Run as Run
 from .comparison import compare as compare
 from .comparison import compare_all as compare_all
 from .comparison import compare_tables as compare_tables
@@ -8,7 +9,6 @@ from .ranking import rank as rank
 from .ranking import rerank as rerank
 from .ranking import score_queries as score_queries
 from .ranking import search as search
-from .runs import Run as Run
 from .systems import Encoder as Encoder
 from .systems import Ranker as Ranker
 from .systems import Rankings as Rankings

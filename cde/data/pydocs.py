@@ -261,9 +261,7 @@ def _docstrings(file: SourceFile) -> list[Docstring]:
                 docstrings.append(Docstring(*pair, package, name))
         if isinstance(node, (ast.Module, ast.ClassDef, ast.If, ast.Try)):
             children = [*node.body, *getattr(node, "orelse", ()), *getattr(node, "finalbody", ())]
-            children += [
-                child for handler in getattr(node, "handlers", ()) for child in handler.body
-            ]
+            children += [child for one in getattr(node, "handlers", ()) for child in one.body]
             for child in reversed(children):
                 inner = f"{name}.{child.name}" if isinstance(child, _DEFINITIONS) else name
                 waiting.append((child, inner))

@@ -46,9 +46,7 @@ def _json_lines(path: Path, required: tuple[str, ...]) -> Iterator[tuple[str, di
         except (ValueError, RecursionError) as error:  # also a number too long, brackets too deep
             reason = str(error).replace("line 1 ", "")
             raise ValueError(f"{where}: not JSON ({reason}); expected {expected}") from error
-        if not isinstance(row, dict) or not all(
-            isinstance(row.get(name), str) for name in required
-        ):
+        if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in required):
             raise ValueError(f"{where}: expected {expected}, got {line.strip()[:80]}")
         for name, value in row.items():
             if isinstance(value, str) and (place := half_of_a_pair(value)) is not None:

@@ -475,9 +475,8 @@ class BiEncoder(TextEncoder):
         backbone, tensors = backbone_weights(path_or_repository, layers, least=0)
         model = cls(BiEncoderConfig(backbone=backbone, **settings))
         fill(model.backbone, tensors, str(path_or_repository))
-        return model.set_up(
-            load_tokenizer(path_or_repository), attn_implementation, device, precision
-        )
+        tokenizer = load_tokenizer(path_or_repository)
+        return model.set_up(tokenizer, attn_implementation, device, precision)
 
     @classmethod
     def from_pretrained(

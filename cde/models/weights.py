@@ -175,9 +175,7 @@ def fill(
     """Copy tensors into a model: each must have its place and each place its tensor."""
     places = model.state_dict()
     called = {name: name for name in (*places, *tensors)} | dict(names or {})
-    both = [
-        (called[name], tensor, places[name]) for name, tensor in tensors.items() if name in places
-    ]
+    both = [(called[name], one, places[name]) for name, one in tensors.items() if name in places]
     problems = {
         "missing": [called[name] for name in places if name not in tensors],
         "unexpected": [*(called[name] for name in tensors if name not in places), *unplaced],

@@ -339,9 +339,9 @@ class BenchmarkEncoder(BenchmarkRanker):
         self, metadata: TaskMetadata, split: str, subset: str, given: list[str]
     ) -> list[str]:
         task = self._known(metadata.name)
-        # of retrieval the corpus is given
-        asked = task is None or metadata.type in SEARCHED
-        return given if asked else task_texts(task, split, subset)
+        if task is None or metadata.type in SEARCHED:  # of retrieval the corpus is given
+            return given
+        return task_texts(task, split, subset)
 
     def _prefixes(self, metadata: TaskMetadata) -> Mapping[str, str]:
         """The prefixes of the context's documents."""

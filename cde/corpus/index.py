@@ -177,13 +177,6 @@ class Index:
         Raises:
             FileNotFoundError: no such folder or file.
             ValueError: nothing that can be read, or an id that occurs twice.
-
-        Example:
-            >>> import tempfile
-            >>> folder = Path(tempfile.mkdtemp())
-            >>> _ = (folder / "boats.md").write_text("Boats are red.")
-            >>> Index.from_folder(folder).ids
-            ('boats.md',)
         """
         source = Source.of(path, columns, largest)
         index = cls(_read(source), encoder=encoder, on_long=on_long)
@@ -218,12 +211,6 @@ class Index:
 
         Raises:
             FileExistsError: a file, a folder with something else in it, or another index.
-
-        Example:
-            >>> import tempfile
-            >>> index = Index.build({"a": "red boats"}, Path(tempfile.mkdtemp()) / "boats")
-            >>> Index.load(Path(tempfile.gettempdir()) / index.folder).ids
-            ('a',)
         """
         folder, source = checked_path(folder).expanduser(), Source()
         require_free(folder)
@@ -293,12 +280,6 @@ class Index:
             FileNotFoundError: no such folder.
             ValueError: a folder without an index, or with a damaged one (what, and what to do); an
                 encoder that did not make the vectors, or is missing.
-
-        Example:
-            >>> import tempfile
-            >>> folder = Index(["red boats"], ids=["a"]).save(Path(tempfile.mkdtemp()) / "boats")
-            >>> Index.load(folder).search("ships")["text"].tolist()
-            ['red boats']
         """
         folder = checked_path(folder).expanduser()
         if not folder.is_dir():
@@ -539,11 +520,6 @@ class Index:
 
         Raises:
             ValueError: judgements of queries or documents that are not there.
-
-        Example:
-            >>> index = Index({"a": "red boats", "b": "a green house"})
-            >>> index.retrieval_set({"q": "ships"}, {"q": {"a": 1}})
-            RetrievalSet(name='index', 2 documents, 1 queries, 1 judgements)
         """
         texts = _texts(self._read_rows())
         corpus, asked = (list(texts), list(texts.values())), (list(queries), list(queries.values()))
@@ -559,11 +535,6 @@ class Index:
 
         Raises:
             ValueError: a set with another corpus.
-
-        Example:
-            >>> index = Index({"a": "red boats", "b": "a green house"})
-            >>> list(index.rank(index.retrieval_set({"q": "ships"}))["q"])
-            ['a', 'b']
         """
         rows = self._read_rows()
         asked = zip(retrieval_set.document_ids, retrieval_set.documents, strict=True)
@@ -589,11 +560,6 @@ class Index:
         """Mean of trec_eval's measures over queries, as `cde.evaluate` gives it on
         `retrieval_set(queries, qrels)`. A document with the query's own id counts: ids of one's own
         often begin at 0 for both.
-
-        Example:
-            >>> index = Index({"a": "red boats", "b": "a green house"})
-            >>> index.evaluate({"q": "ships"}, {"q": {"a": 1}}, "mrr@10")
-            {'mrr@10': 1.0}
         """
         from cde.retrieval import evaluate
 
@@ -654,12 +620,6 @@ class Index:
 
         Raises:
             ValueError: an id that is not there (nothing is removed then).
-
-        Example:
-            >>> index = Index({"a": "red boats", "b": "a green house"})
-            >>> index.remove("a")
-            >>> index.ids
-            ('b',)
         """
         with self._alone():
             gone = set([ids] if isinstance(ids, str) else encodable(ids, "ids"))

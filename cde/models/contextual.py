@@ -572,11 +572,6 @@ def load_published(
         variant: "hub", "train" or "v2": which of the authors' forward passes to run (see
             `cde.models.VARIANTS`).
         first_backbone_config: config of the first stage, where it differs.
-
-    Example:
-        >>> load_published({}, {"embedder": "elsewhere/unknown"})
-        Traceback (most recent call last):
-        ValueError: the dimensions of the backbone 'elsewhere/unknown' are not known here; ...
     """
     from cde.models.published import Layout, published_config
 

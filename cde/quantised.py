@@ -107,7 +107,9 @@ class int8_products(TorchFunctionMode):
         if states.device.type != "cpu" or not _fits(weight):
             return func(*args)
         if torch.is_grad_enabled() and (weight.requires_grad or states.requires_grad):
-            raise RuntimeError("precision 'int8' is for embedding alone: it has no gradient")
+            raise RuntimeError(
+                "whole numbers have no gradient: precision 'int8' is for embedding alone"
+            )
         known = self._known.get(weight)  # type: ignore[no-untyped-call]
         if known is None or known.mark != _mark(weight):
             known = self._known[weight] = Int8Weight(weight)

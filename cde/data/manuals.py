@@ -272,7 +272,9 @@ def corpora(part: Part = "all", least: int = LEAST_PAIRS) -> list[str]:
 
 def _in_part(frame: pd.DataFrame, part: Part) -> NDArray[np.bool_]:
     if part not in ("train", "validation", "test", "all"):
-        raise ValueError(f"split must be 'train', 'validation', 'test' or 'all': {shown(part)}")
+        raise ValueError(
+            f"split must be 'train', 'validation', 'test' or 'all'; it is {shown(part)}"
+        )
     return np.ones(len(frame), bool) if part == "all" else (frame["part"] == part).to_numpy()
 
 

@@ -221,7 +221,9 @@ def load_tokenizer(path_or_repository: str | Path) -> Any:
     try:
         return AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder} holds no tokenizer for transformers: {error}") from error
+        raise ValueError(
+            f"{folder} holds no tokenizer that transformers can read: {error}"
+        ) from error
 
 
 def own_tokenizer(folder: Path) -> Any:

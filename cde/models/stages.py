@@ -219,7 +219,9 @@ class SecondStage(nn.Module):
         if cache is not None:
             self._require_cached()
             if null_context:
-                raise ValueError("a cached context is as it is: cache_context(null_context=True)")
+                raise ValueError(
+                    "a cached context is as it is: give null_context=True to cache_context"
+                )
         if self.config.attention == "full":
             tokens = self.context_tokens(vectors, null_context, batch)
             return self.in_sequence(tokens, input_ids, mask)

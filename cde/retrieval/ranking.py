@@ -76,7 +76,9 @@ def search(
     document_vectors = array_of_numbers(document_vectors, "document_vectors")
     shapes = query_vectors.shape, document_vectors.shape
     if [len(shape) for shape in shapes] != [2, 2] or shapes[0][1] != shapes[1][1]:
-        raise ValueError(f"queries {shapes[0]}, documents {shapes[1]} must be (n, dim), (m, dim)")
+        raise ValueError(
+            f"queries {shapes[0]} and documents {shapes[1]} must be (n, dim) and (m, dim)"
+        )
     for name, vectors in (("queries", query_vectors), ("documents", document_vectors)):
         if not (finite := np.isfinite(vectors).all(axis=1)).all():
             raise ValueError(

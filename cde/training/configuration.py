@@ -135,7 +135,9 @@ class TrainConfig:
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:
         if self.filter_epsilon is not None and self.filter_threshold is not None:
-            raise ValueError("of filter_epsilon and filter_threshold one must be None")
+            raise ValueError(
+                "of filter_epsilon and filter_threshold set one, and the other to None"
+            )
         drawn = self.architecture == "contextual" and self.context_from == "batch"
         if drawn and self.context_size > self.batch_size:
             raise ValueError(

@@ -177,21 +177,14 @@ class AdaptedEncoder(SentenceMethods):
         seen = "a gain was seen" if near >= least else "no gain was seen"
         return f"{seen} on such corpora (nearness to manuals {near:.2f}, rule {least:.2f})"
 
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors of queries, `(n, dim)` float32."""
-        return self.shift.of(encoded(self.encoder, list(texts), "queries", self.dim), "query")
-
-    def encode_documents(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors of documents, `(n, dim)` float32."""
-        return self.shift.of(encoded(self.encoder, list(texts), "documents", self.dim), "document")
-
     def _vectors(self, texts: Sequence[str], role: Role, batch_size: int | None = None) -> Vectors:
         if not role:
             raise ValueError(
                 "an adapted encoder shifts queries and documents differently: take encode_query or "
                 "encode_document, or encode(…, prompt_name='query')"
             )
-        return (self.encode_queries if role == "query" else self.encode_documents)(texts)
+        what: Any = "queries" if role == "query" else "documents"
+        return self.shift.of(encoded(self.encoder, list(texts), what, self.dim), role)
 
 
 def adapted(

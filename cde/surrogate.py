@@ -392,14 +392,6 @@ class Surrogate(SentenceMethods):
         """Unit vectors of texts, `(n, dim)` float32, in their order."""
         return self._vectors(texts, "")
 
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """As `embed`, with the model's own prompt for queries where it has one."""
-        return self._vectors(texts, "query")
-
-    def encode_documents(self, texts: Sequence[str]) -> Vectors:
-        """As `embed`, with the model's own prompt for documents where it has one."""
-        return self._vectors(texts, "document")
-
     def _vectors(self, texts: Sequence[str], role: Role, batch_size: int | None = None) -> Vectors:
         texts = encodable(texts)
         if len(texts) == 0:

@@ -188,6 +188,14 @@ class SentenceMethods:
     ) -> NDArray[np.float32]:
         """Unit vectors `(n, dim)` of texts, with the prompt of their role before them."""
 
+    def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors of queries, `(n, dim)` float32, with the prompt for queries, if any."""
+        return self._vectors(texts, "query")
+
+    def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors of documents, `(n, dim)` float32, with the prompt for documents, if any."""
+        return self._vectors(texts, "document")
+
     def encode(self, inputs: str | Sequence[str], **options: Unpack[EncodeOptions]) -> Any:
         """Vectors of texts, with no prompt unless one is named: float32, an array `(n, dim)`, a
         tensor, or a list of tensors, as the options say; for one string, one vector `(dim,)`.

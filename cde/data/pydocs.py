@@ -363,7 +363,9 @@ def table_path() -> Path:
 def _select(packages: Sequence[str], deduplicate: bool) -> pd.DataFrame:
     for package in packages:
         if package not in PACKAGES:
-            raise ValueError(f"pydocs has no package {shown(package)}, but {', '.join(PACKAGES)}")
+            raise ValueError(
+                f"pydocs has no package {shown(package)}; it has {', '.join(PACKAGES)}"
+            )
         if carried_table("pydocs") is None:
             distribution_key(package, PACKAGES[package])  # refuses what is not installed
     frame = table()

@@ -128,7 +128,9 @@ def _require_exact() -> None:
     codes = torch.full((64, 256), 127, dtype=torch.int8)
     weights = torch.tensor([127, 1] * 64 + [1, 127] * 64, dtype=torch.int8).repeat(64, 1)
     if bool((torch._int_mm(codes, weights.t()) != 127 * 128 * 128).any()):
-        raise RuntimeError("this processor's 8-bit products overflow: take precision='float32'")
+        raise RuntimeError(
+            "this processor's products of 8-bit numbers overflow: take precision='float32'"
+        )
 
 
 @contextmanager

@@ -254,7 +254,9 @@ def hub_retrieval(
     ):
         if not needed <= set(table.column_names):
             there = ", ".join(table.column_names)
-            raise ValueError(f"{where}: expected columns {', '.join(sorted(needed))}; has {there}")
+            raise ValueError(
+                f"{where}: expected columns {', '.join(sorted(needed))}, it has {there}"
+            )
     document_ids = [str(name) for name in corpus["_id"]]
     judged = judgements.to_pandas()[["query-id", "corpus-id", "score"]]
     if drop_unknown:

@@ -117,7 +117,9 @@ def read_judgements(given: Any) -> Any:
         return gathered((*row[:3], grade_in(row[0], row[3])) for row in rows)
     if isinstance(given, pd.DataFrame):
         if any(getattr(kind, "kind", "") == "f" for kind in given.dtypes.iloc[:-1]):
-            raise ValueError("qrels: ids must be texts or whole numbers; a column is of floats")
+            raise ValueError(
+                "qrels: ids must be texts or whole numbers; a column of them is of floats"
+            )
         rows = (
             _columns(f"qrels, row {number}", list(row))
             for number, row in enumerate(given.itertuples(index=False, name=None))

@@ -121,7 +121,9 @@ def _flash(
             f"{implementation} computes in half precision: take precision='bfloat16', or 'sdpa'"
         )
     if mask is not None and mask.shape[2] != 1:
-        raise ValueError(f"{implementation} cannot mask pairs of tokens: take 'sdpa'")
+        raise ValueError(
+            f"{implementation} cannot mask pairs of tokens: take attn_implementation='sdpa'"
+        )
     attended = _flash_attention_forward(
         *(states.transpose(1, 2) for states in (query, key, value)),
         None if mask is None else mask[:, 0, 0],

@@ -71,7 +71,9 @@ _PORTION = 20_000  # texts tokenised at once
 def tokenise(tokenizer: Any, texts: list[str], max_tokens: int) -> list[NDArray[np.int32]]:
     """Token ids of each text, special tokens included, cut to `max_tokens`."""
     if tokenizer is None:
-        raise ValueError("the encoder has no tokenizer: set encoder.tokenizer, or pass token ids")
+        raise ValueError(
+            "the encoder has no tokenizer: set encoder.tokenizer, or pass token ids to its stages"
+        )
     ids: list[NDArray[np.int32]] = []
     for start in range(0, len(texts), _PORTION):
         encoded = tokenizer(

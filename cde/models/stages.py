@@ -105,7 +105,9 @@ class ContextReader(nn.Module):
 
 def _check_contexts(count: int, batch: int) -> None:
     if count not in (1, batch):
-        raise ValueError(f"{count} contexts for {batch} texts: give one each, or one for all")
+        raise ValueError(
+            f"{count} contexts for a batch of {batch} texts: give one each, or one for all"
+        )
 
 
 def _two_layers(inner: int, outer: int, activation: nn.Module) -> nn.Sequential:

@@ -105,7 +105,9 @@ class Loop:
         if state is None:
             return
         if state["identity"] != self.identity:
-            raise ValueError(f"{path} is of a run with other settings: remove it, or take another")
+            raise ValueError(
+                f"{path} is of a run with other settings; take another folder, or remove it"
+            )
         for name, part in self._parts().items():
             part.load_state_dict(state[name])
         self.metrics = state["metrics"]

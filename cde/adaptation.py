@@ -3,10 +3,9 @@ directions in which the corpus varies most are made shorter::
 
     ψ(q; D) = unit(W (ψ(q) − m_q)),   ϕ(d; D) = unit(W (ϕ(d) − m_d))
 
-m_d is the mean vector of the corpus' documents (or of a sample), m_q that of its queries. What all
-documents of a corpus have in common tells none of them from another, and neither does what all its
-queries have in common; and the two are not the same. What many of them have in common tells little:
-W = C^(−1/4) is half the way from the identity to whitening, C^(−1/2), of their covariance C.
+m_d is the mean vector of the corpus' documents, m_q that of its queries: what all of them have in
+common tells none of them from another. What many have in common tells little: W = C^(−1/4) is half
+the way from the identity to whitening, C^(−1/2), of their covariance C.
 
 Where there are sample queries, m_q is their mean, and their covariance is added to the documents'.
 Where there are none, a linear reader predicts m_q from the documents::
@@ -14,8 +13,7 @@ Where there are none, a linear reader predicts m_q from the documents::
     m_q ≈ q̄ + R (m_d − d̄)
 
 R is fitted by ridge regression over many corpora whose queries are known, in which d̄ and q̄ are
-the means. The chapter `training_free` says where this helps, where not, and how one can tell
-beforehand.
+the means. The chapter `training_free` says where this helps, and where not.
 """
 
 from __future__ import annotations
@@ -31,14 +29,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.retrieval.systems import Role, SentenceMethods, as_encoder
-from cde.storage import atomic_path, content_hash
+from cde.storage import content_hash
 from cde.validation import (
     Vectors,
     array_of_numbers,
     called,
     checked_instance,
     checked_number,
-    checked_text,
     checked_texts,
     checked_whole,
     encoded,
@@ -128,35 +125,6 @@ class LinearReader:
     #: it is of use where `nearness` is so much or more
     least_near: float = -1.0
 
-    @classmethod
-    def fit(
-        cls, documents: NDArray[Any], queries: NDArray[Any], ridge: float = 0.03, encoder: str = ""
-    ) -> LinearReader:
-        """Ridge regression over the mean vectors of corpora' documents and queries, `(corpora,
-        dim)`.
-
-        `ridge` is added to the diagonal of X'X, X being the centred means of documents.
-        """
-        x, y = (
-            np.asarray(array_of_numbers(means, name), np.float64)
-            for means, name in ((documents, "documents"), (queries, "queries"))
-        )
-        if x.shape != y.shape or x.ndim != 2 or len(x) < 2:
-            raise ValueError(
-                "documents and queries must be means of two corpora or more, (corpora, dim) each; "
-                f"they are {x.shape} and {y.shape}"
-            )
-        ridge, encoder = checked_number(ridge, "ridge"), checked_text(encoder, "encoder")
-        means = x.mean(axis=0), y.mean(axis=0)
-        x, y = x - means[0], y - means[1]
-        # of the smaller system of the two: there may be fewer corpora than dimensions
-        if len(x) < x.shape[1]:
-            weights = x.T @ np.linalg.solve(x @ x.T + ridge * np.eye(len(x)), y)
-        else:
-            weights = np.linalg.solve(x.T @ x + ridge * np.eye(x.shape[1]), x.T @ y)
-        single = [np.asarray(values, np.float32) for values in (weights, *means, documents)]
-        return cls(single[0], single[1], single[2], single[3], encoder)
-
     def predict(self, documents: NDArray[Any]) -> Vectors:
         """Mean query vectors from mean document vectors: `(dim,)`, or `(n, dim)`."""
         moved = np.asarray(documents, np.float32) - self.documents
@@ -167,17 +135,9 @@ class LinearReader:
         cosines = unit((documents - self.documents)[None]) @ unit(self.corpora - self.documents).T
         return float(np.sort(cosines[0])[-10:].mean())
 
-    def save(self, path: Path | str) -> None:
-        """Write the reader as one safetensors file, in half precision."""
-        from safetensors.numpy import save_file
-
-        tensors = {name: getattr(self, name).astype(np.float16) for name in _TENSORS}
-        with atomic_path(path) as file:
-            save_file(tensors, file, {"encoder": self.encoder, "least_near": str(self.least_near)})
-
     @classmethod
     def load(cls, path: Path | str) -> LinearReader:
-        """Read what `save` wrote."""
+        """A reader from a file of safetensors."""
         from safetensors import safe_open
 
         with safe_open(path, "numpy") as file:
@@ -217,21 +177,14 @@ class AdaptedEncoder(SentenceMethods):
         seen = "a gain was seen" if near >= least else "no gain was seen"
         return f"{seen} on such corpora (nearness to manuals {near:.2f}, rule {least:.2f})"
 
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors of queries, `(n, dim)` float32."""
-        return self.shift.of(encoded(self.encoder, list(texts), "queries", self.dim), "query")
-
-    def encode_documents(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors of documents, `(n, dim)` float32."""
-        return self.shift.of(encoded(self.encoder, list(texts), "documents", self.dim), "document")
-
     def _vectors(self, texts: Sequence[str], role: Role, batch_size: int | None = None) -> Vectors:
         if not role:
             raise ValueError(
                 "an adapted encoder shifts queries and documents differently: take encode_query or "
                 "encode_document, or encode(…, prompt_name='query')"
             )
-        return (self.encode_queries if role == "query" else self.encode_documents)(texts)
+        what: Any = "queries" if role == "query" else "documents"
+        return self.shift.of(encoded(self.encoder, list(texts), what, self.dim), role)
 
 
 def adapted(
@@ -286,8 +239,7 @@ def adapted(
     if reader.encoder not in ("", getattr(model, "name", None)):
         raise ValueError(
             f"the linear reader was fitted to vectors of {reader.encoder!r}, and "
-            f"{called(encoder)} is another encoder: give sample queries, or fit a reader to it "
-            "(cde.adaptation.LinearReader.fit)"
+            f"{called(encoder)} is another encoder: give sample queries"
         )
     near = reader.nearness(mean)
     if near < reader.least_near:

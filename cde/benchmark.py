@@ -1,11 +1,8 @@
-"""Any encoder or ranker of this package as a model of mteb (2.26), and its evaluation on tasks.
+"""Any encoder or ranker of this package as a model of mteb (2.26).
 
 **Contexts.** CDE §10.12: of a retrieval task the context is drawn from the corpus, and never from
 the queries; of any other task from the texts that are evaluated, and never from the labels. The
-draw is seeded, and its result is kept. The authors' evaluation and mteb's own wrapper of their
-model differ in four ways: three are settings of `Protocol`, the fourth is the seed of the draw.
-Users found that their scores were not the published ones (mteb #1521, #1851, #1946, #2076); the
-chapter `mteb_tasks` measures what each moves.
+draw is seeded, and its result is kept.
 
 **Models.** Retrieval and reranking go through mteb's `SearchProtocol`: `index` is given the corpus,
 so the context is drawn from the corpus that is searched, for each split and subset, and no task is
@@ -13,30 +10,20 @@ loaded a second time. All other tasks go through its encoder protocol, which giv
 texts at a time and no task: so the model knows the tasks that it will be evaluated on, and draws
 from their texts. Of a task that it does not know it draws from what it is given first. Searching is
 `cde.retrieval.rank`, or `rerank` where a task brings candidates: scores are those of
-`cde.evaluate`.
+`cde.evaluate`. A result belongs to an encoder's weights, by their hash.
 
-**Evaluation.** Results are kept in mteb's own format and folders, one for each context and draw;
-what is there is read back, and the rest goes on. A result belongs to an encoder's weights, by their
-hash, and to the tasks' data, by their revision.
-
-Cost: that of embedding the tasks' texts once for each context and draw; a context is drawn and
-embedded once for each task, split and subset.
+Cost: that of embedding the tasks' texts; a context is drawn and embedded once for each task, split
+and subset.
 """
 
 from __future__ import annotations
 
-import traceback
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar
 
-import datasets
 import mteb
 import numpy as np
-import pandas as pd
 from mteb._create_dataloaders import create_dataloader
 from mteb.abstasks import (
     AbsTask,
@@ -56,62 +43,27 @@ from mteb.models import ModelMeta
 from mteb.similarity_functions import cos_sim, pairwise_cos_sim
 from mteb.types import PromptType
 from numpy.typing import NDArray
-from sklearn.exceptions import UndefinedMetricWarning
 
 from cde.data import RetrievalSet
-from cde.data.readers import notice_being_offline
 from cde.lexical import BM25
 from cde.models import TASK_PREFIXES
-from cde.models.contextual import fingerprint, random_texts
-from cde.progress import progress
+from cde.models.contextual import class_of, fingerprint
+from cde.models.weights import fetch_folder
 from cde.retrieval import Encoder, Ranker, SentenceEncoder, as_encoder, rank, rerank
 from cde.retrieval.systems import is_ranker
 from cde.storage import content_hash
 from cde.validation import called, encoded, unknown
 
-__all__ = [
-    "AUTHORS",
-    "OURS",
-    "WRAPPER",
-    "BenchmarkEncoder",
-    "BenchmarkRanker",
-    "Protocol",
-    "Source",
-    "benchmark_model",
-    "draw",
-    "evaluate_tasks",
-    "is_trained_on",
-    "prefixes_of",
-    "task_texts",
-]
+__all__ = ["SEARCHED", "UNKNOWN", "BenchmarkEncoder", "BenchmarkRanker", "benchmark_model", "draw",
+           "is_trained_on", "model_meta", "prefixes_of", "task_texts"]  # fmt: skip
 
 #: types of tasks that have a corpus to search
-_SEARCHED = ("Retrieval", "Reranking", "InstructionRetrieval", "InstructionReranking")
+SEARCHED = ("Retrieval", "Reranking", "InstructionRetrieval", "InstructionReranking")
 _CLASSIFIED = ("Classification", "MultilabelClassification", "Regression")
 #: revision of what cannot be told by a hash, such as a class of the user's own
-_UNKNOWN = "unknown"
-#: what the context is made of: texts of the task; of another task; random letters; null tokens
-Source = Literal["own", "other", "random", "null"]
-_SOURCES = ("own", "other", "random", "null", "none")
+UNKNOWN = "unknown"
+_PUBLISHED = ("jxm/cde-small-v1", "jxm/cde-small-v2")
 _TRAINED = (AbsTaskClassification, AbsTaskMultilabelClassification, AbsTaskRegression)
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """How a context is drawn from a task, and what stands before its texts."""
-
-    prefix: Literal["task", "document"] = "task"
-    inputs: Literal["all", "first call"] = "all"
-    split: Literal["evaluated", "train"] = "evaluated"
-    replace: bool = False
-
-
-#: the default
-OURS = Protocol()
-#: the authors' evaluation, in which the draw has no seed
-AUTHORS = Protocol(replace=True)
-#: mteb's `CDEWrapper`, in which the seed is 42
-WRAPPER = Protocol("document", "first call", "train")
 
 
 def is_trained_on(task: AbsTask) -> bool:
@@ -265,16 +217,32 @@ class BenchmarkRanker:
 
 
 class BenchmarkEncoder(BenchmarkRanker):
-    """An encoder as a model of mteb, for every kind of task on text."""
+    """An encoder as a model of mteb, for every kind of task on text.
+
+    Args:
+        encoder: with `encode_queries` and `encode_documents`, a `SentenceTransformer`, or a
+            `ContextualEncoder`, which is bound to each task.
+        name: what it is called in results.
+        context: of an encoder that reads one: "own" texts of the task, or "null" tokens.
+        seed: of the draw.
+        tasks: those that it will be evaluated on.
+        prefixes: whether the published models' prefixes for the kind of task stand before texts; by
+            default where the encoder has those for retrieval.
+
+    Raises:
+        TypeError: what is no encoder.
+        ValueError: a context that does not fit the encoder.
+    """
+
+    contexts: ClassVar[tuple[str, ...]] = ("own", "null")
 
     def __init__(
         self,
         encoder: Any,
         name: str,
-        context: Source | None = None,
+        context: str | None = None,
         seed: int = 0,
         tasks: Sequence[AbsTask] = (),
-        protocol: Protocol = OURS,
         prefixes: bool | None = None,
     ) -> None:
         reads, given = bool(getattr(encoder, "reads_context", False)), encoder
@@ -287,29 +255,26 @@ class BenchmarkEncoder(BenchmarkRanker):
                 f"{type(encoder).__name__} is no encoder: expected encode_queries and "
                 "encode_documents, or a ContextualEncoder"
             )
-        if context is not None and context not in _SOURCES:
-            raise ValueError(unknown([context], _SOURCES, "context"))
-        if context not in ((None, *_SOURCES[:-1]) if reads else (None, "none")):
-            said = "reads a corpus: take own, other, random or null" if reads else "reads no corpus"
+        if context is not None and context not in (*self.contexts, "none"):
+            raise ValueError(unknown([context], (*self.contexts, "none"), "context"))
+        if context not in ((None, *self.contexts) if reads else (None, "none")):
+            take = f"reads a corpus: take {', '.join(self.contexts[:-1])} or null"
+            said = take if reads else "reads no corpus"
             raise ValueError(f"context {context!r} does not fit: {type(encoder).__name__} {said}")
-        self.encoder, self.seed, self.protocol = encoder, seed, protocol
-        self.context: Source | None = (context or "own") if reads else None
+        self.encoder, self.seed = encoder, seed
+        self.context = (context or "own") if reads else None
         self.tasks = list(tasks)
         self.drawn: dict[tuple[str, str, str], list[str]] = {}
         own = getattr(getattr(encoder, "config", None), "document_prefix", "")
         published = TASK_PREFIXES["retrieval"]["document_prefix"]
         self.prefixes = own == published if prefixes is None else prefixes
-        said_of: dict[str, Any] = {"context": self.context or "none"}
-        if self.context not in (None, "null"):
-            said_of["seed"] = seed
-            if protocol != OURS:
-                said_of["protocol"] = ", ".join(map(str, vars(protocol).values()))
-        if self.context == "other":  # whose texts these are depends on the tasks beside it
-            beside = [(one.metadata.name, one.metadata.dataset["revision"]) for one in self.tasks]
-            said_of["tasks"] = content_hash([str(one) for one in beside])
-        if self.prefixes:
-            said_of["prefixes"] = "of the task"
-        self.mteb_model_meta = _metadata(given, name, "dense", said_of)
+        with_prefixes = {"prefixes": "of the task"} if self.prefixes else {}
+        self.mteb_model_meta = _metadata(given, name, "dense", self._experiment() | with_prefixes)
+
+    def _experiment(self) -> dict[str, Any]:
+        """What of its settings tells results apart."""
+        drawn = {} if self.context in (None, "null") else {"seed": self.seed}
+        return {"context": self.context or "none", **drawn}
 
     def _ranked_by(self, metadata: TaskMetadata, split: str, subset: str) -> Encoder:
         assert self._corpus is not None
@@ -357,45 +322,30 @@ class BenchmarkEncoder(BenchmarkRanker):
         """Vectors of the context documents, or None for null tokens."""
         if self.context == "null":
             return None
-        size = self.encoder.config.context_size
-        if self.context == "random":
-            drawn = random_texts(size, self.seed)
-        else:
-            if self.context == "other":
-                texts = self._other_texts(metadata)
-            else:
-                texts = self._own_texts(metadata, split, subset, given)
-            drawn = draw(texts, size, self.seed, self.protocol.replace)
+        drawn = self._documents(metadata, split, subset, given)
         self.drawn[metadata.name, split, subset] = drawn
-        by_task = self.protocol.prefix == "task"
-        kind = prefixes_of(metadata) if by_task else TASK_PREFIXES["retrieval"]
-        prefix = kind["document_prefix"] if self.prefixes else None
+        prefix = self._prefixes(metadata)["document_prefix"] if self.prefixes else None
         vectors: NDArray[np.float32] = self.encoder.embed_context(drawn, prefix=prefix)
         return vectors
+
+    def _documents(
+        self, metadata: TaskMetadata, split: str, subset: str, given: list[str]
+    ) -> list[str]:
+        """The context documents of a task, by default drawn from its own texts."""
+        texts = self._own_texts(metadata, split, subset, given)
+        return draw(texts, self.encoder.config.context_size, self.seed)
 
     def _own_texts(
         self, metadata: TaskMetadata, split: str, subset: str, given: list[str]
     ) -> list[str]:
         task = self._known(metadata.name)
-        if task is None or metadata.type in _SEARCHED:
-            return given  # of retrieval the corpus
-        if self.protocol.inputs == "first call" and not is_trained_on(task):
+        if task is None or metadata.type in SEARCHED:  # of retrieval the corpus is given
             return given
-        return task_texts(task, split, subset, train=self.protocol.split == "train")
+        return task_texts(task, split, subset)
 
-    def _other_texts(self, metadata: TaskMetadata) -> list[str]:
-        names = [task.metadata.name for task in self.tasks]
-        if metadata.name not in names or len(names) < 2:
-            raise ValueError(
-                "context 'other' takes the texts of the next task: give the model two tasks or "
-                f"more, {metadata.name} among them"
-            )
-        task = self.tasks[(names.index(metadata.name) + 1) % len(names)]
-        return [
-            text
-            for subset in task.hf_subsets
-            for text in task_texts(task, task.eval_splits[0], subset)
-        ]
+    def _prefixes(self, metadata: TaskMetadata) -> Mapping[str, str]:
+        """The prefixes of the context's documents."""
+        return prefixes_of(metadata)
 
 
 class _Prefixed:
@@ -414,8 +364,10 @@ class _Prefixed:
         return self.encoder.encode_documents(texts, prefix=self.of["document_prefix"])
 
 
-def benchmark_model(encoder: Any, name: str, **options: Any) -> BenchmarkEncoder | BenchmarkRanker:
-    """Anything that searches, as a model of mteb."""
+def benchmark_model(
+    encoder: Any, name: str, made: type[BenchmarkEncoder] = BenchmarkEncoder, **options: Any
+) -> BenchmarkEncoder | BenchmarkRanker:
+    """Anything that searches, as a model of mteb; an encoder is `made` with the options."""
     if is_ranker(encoder) and not isinstance(encoder, Encoder):
         if options.get("context") not in (None, "none"):
             raise ValueError(
@@ -423,7 +375,7 @@ def benchmark_model(encoder: Any, name: str, **options: Any) -> BenchmarkEncoder
                 "without an encoder"
             )
         return BenchmarkRanker(encoder, name)
-    return BenchmarkEncoder(encoder, name, **options)
+    return made(encoder, name, **options)
 
 
 def _metadata(
@@ -432,8 +384,8 @@ def _metadata(
     """What mteb keeps beside results. The revision is a hash of the encoder; the experiment's
     settings are a folder of their own.
     """
-    revision = getattr(encoder, "fingerprint", None) or fingerprint(encoder) or _UNKNOWN
-    if revision == _UNKNOWN and isinstance(encoder, BM25):
+    revision = getattr(encoder, "fingerprint", None) or fingerprint(encoder) or UNKNOWN
+    if revision == UNKNOWN and isinstance(encoder, BM25):
         revision = content_hash([repr(encoder)])
     return ModelMeta.create_empty(
         {
@@ -446,118 +398,70 @@ def _metadata(
     )
 
 
-def evaluate_tasks(
-    encoder: Any,
+def _loaded(
     name: str,
-    tasks: Sequence[AbsTask],
-    contexts: Iterable[str | None] = (None,),
-    draws: int = 1,
-    protocol: Protocol = OURS,
-    folder: Path | str | None = None,
-    prefixes: bool | None = None,
-) -> pd.DataFrame:
-    """Main scores of an encoder, a ranker or a `SentenceTransformer`, task by task.
+    revision: str | None = None,
+    *,
+    path: str,
+    context: str | None = None,
+    seed: int = 0,
+    device: str | None = None,
+    **_: Any,
+) -> BenchmarkEncoder:
+    """The loader of `model_meta`, as mteb calls one."""
+    folder = fetch_folder(path, None if Path(path).is_dir() else revision)
+    if (kind := class_of(folder)) is None:
+        raise ValueError(f"{folder} holds no encoder of cde.models; mteb loads others by itself")
+    return BenchmarkEncoder(kind.from_pretrained(folder, device=device), name, context, seed)
 
-    With a `folder`, results are read back for the same encoder, by its fingerprint. Of what has
-    none, such as a class of one's own without an attribute `fingerprint`, they never are.
 
-    Returns:
-        A row for each task, subset, context and draw: task, type, subset, context, draw, score
-        (0 to 1).
+def model_meta(
+    path_or_repository: str | Path, name: str | None = None, context: str = "own", seed: int = 0
+) -> ModelMeta:
+    """What mteb keeps of an encoder, and how it loads it: `mteb.evaluate(model_meta(folder), …)`.
+
+    Args:
+        path_or_repository: a folder that `save_pretrained` wrote, or one in the layout of the
+            published checkpoints; or "jxm/cde-small-v1" or "jxm/cde-small-v2", of which mteb's own
+            entry is taken, with this package's loader.
+        name: "organisation/name"; by default "cde/" and the folder's name.
+        context, seed: as for `BenchmarkEncoder`, of an encoder that reads a context.
 
     Raises:
-        ConnectionError: a task of the Hub, which cannot be reached. Errors of a task's own code
-            come as they are.
-        TypeError: what neither embeds nor ranks.
+        ValueError: a folder without an encoder of `cde.models`, or a name without "/".
+
+    Example:
+        >>> import tempfile
+        >>> from cde.models import BiEncoder
+        >>> folder = tempfile.mkdtemp()
+        >>> BiEncoder.from_backbone("minilm", layers=1).save_pretrained(folder)
+        >>> meta = model_meta(folder, "me/tiny")
+        >>> meta.embed_dim, meta.max_tokens, meta.load_model().mteb_model_meta.name
+        (384, 512.0, 'me/tiny')
     """
-    rows: list[tuple[Any, ...]] = []
-    options = {"tasks": tasks, "protocol": protocol, "prefixes": prefixes}
-    cache = None if folder is None else mteb.ResultCache(folder)
-    usual = "own" if getattr(encoder, "reads_context", False) else "none"
-    jobs = [
-        (context, seed)
-        for context in (usual if one is None else one for one in contexts)
-        for seed in range(1 if context in ("none", "null") else draws)
-    ]
-    for context, seed in progress(jobs, f"mteb: {name}", unit="contexts"):
-        model = benchmark_model(encoder, name, context=context, seed=seed, **options)
-        used = (model.mteb_model_meta.experiment_kwargs or {}).get("context", "none")
-        for task in tasks:
-            of = task.metadata
-            if not hasattr(model, "encode") and of.type not in _SEARCHED:
-                continue
-            with _quiet():
-                _load(task)
-                found = mteb.evaluate(
-                    model,
-                    task,
-                    cache=cache,
-                    overwrite_strategy=_strategy(cache, model, task),
-                    co2_tracker=False,
-                    show_progress_bar=False,
-                )
-            for split in task.eval_splits:  # as mteb rounds them: what is read back is the same
-                for row in found.task_results[0].scores[split]:
-                    score = round(float(row["main_score"]), 6)
-                    rows.append((of.name, of.type, row["hf_subset"], used, seed, score))
-    return pd.DataFrame(rows, columns=["task", "type", "subset", "context", "draw", "score"])
-
-
-def _strategy(cache: mteb.ResultCache | None, model: Any, task: AbsTask) -> str:
-    """mteb takes a result of other data for the same where it has every split and subset, and one
-    of another encoder without a fingerprint too.
-    """
-    if model.mteb_model_meta.revision == _UNKNOWN:
-        return "always"
-    found = cache and cache.load_task_result(task.metadata.name, model.mteb_model_meta)
-    same = not found or found.dataset_revision == task.metadata.dataset["revision"]
-    return "only-missing" if same else "always"
-
-
-def _load(task: AbsTask) -> None:
-    """Load a task's data, or say that its place cannot be reached."""
-    if task.data_loaded:
-        return
-    path = str(task.metadata.dataset["path"])
-    here = path.startswith("cde/")
-    if not here:
-        notice_being_offline()
-    try:
-        task.load_data()
-    except Exception as error:
-        if here or not _of_the_network(error):
-            raise
-        raise ConnectionError(
-            f"the task {task.metadata.name} reads {path} of the Hub, which cannot be reached "
-            f"({type(error).__name__}); `cde mteb --list` names tasks that need no network"
-        ) from error
-
-
-#: whose errors are of the way to the Hub: its clients raise a dozen kinds
-_CLIENTS = ("datasets", "huggingface_hub", "fsspec", "httpx", "httpcore", "requests", "urllib3")
-
-
-def _of_the_network(error: Exception) -> bool:
-    """Whether the Hub cannot be reached, and not a task's own code failed."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    raised_in = str(frame.f_globals.get("__name__"))
-    of_files = FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError
-    return raised_in.partition(".")[0] in _CLIENTS or (
-        isinstance(error, OSError) and not isinstance(error, of_files)
+    path = str(path_or_repository)
+    own: dict[str, Any] = {"loader": _loaded, "loader_kwargs": {"path": path}}
+    if path in _PUBLISHED:
+        drawn = {"context": context} | ({} if context == "null" else {"seed": seed})
+        own["experiment_kwargs"] = drawn | {"prefixes": "of the task"}
+        return ModelMeta(**dict(mteb.get_model_meta(path)) | own)
+    called_there = name or f"cde/{Path(path).resolve().name}"
+    reads = getattr(class_of(fetch_folder(path)), "reads_context", False)
+    made = _loaded(called_there, path=path, context=context if reads else None, seed=seed)
+    model = getattr(made.encoder, "model", made.encoder)  # of one that is bound to a corpus
+    sizes = [(weight.numel(), weight.nbytes) for weight in model.parameters()]
+    count, size = (sum(column) for column in zip(*sizes, strict=True))
+    known = made.mteb_model_meta
+    return ModelMeta(
+        **dict(known)
+        | own
+        | {
+            "name": called_there,
+            "n_parameters": count,
+            "memory_usage_mb": round(size / 2**20),
+            "max_tokens": model.most_tokens,
+            "framework": ["PyTorch", "Transformers", "Sentence Transformers", "safetensors"],
+            "similarity_fn_name": "cosine",
+            "use_instructions": bool(model.config.query_prefix or model.config.document_prefix),
+        }
     )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """`datasets` shows a bar for each corpus, however small; scikit-learn warns of each label that
-    a classifier never gives.
-    """
-    shown = not datasets.utils.are_progress_bars_disabled()
-    datasets.disable_progress_bars()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UndefinedMetricWarning)
-            yield
-    finally:
-        if shown:
-            datasets.enable_progress_bars()

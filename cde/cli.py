@@ -1,24 +1,14 @@
 """The command `cde`: index one's own text, and look at this machine.
 
-cde index build SOURCE FOLDER [--model M] [--context N] [--precision P] [--on-long W] [--replace]
-cde index sync FOLDER [SOURCE]
-cde index search FOLDER QUERY… [--words] [--depth N] [--json]
-cde index add FOLDER SOURCE
-cde index remove FOLDER ID…
-cde index list FOLDER
-cde index status FOLDER [--json]
-cde index convert OLD NEW
-cde sources
-cde doctor
-
-`cde index` is `Index.build`, `sync`, `search` and so on; every folder that Python wrote will do.
-Bad input is an exception whose message is for the user. Nothing heavy is imported before it is
-needed.
+`cde index build SOURCE FOLDER` is `Index.build`; `sync`, `search`, `add`, `remove`, `list`,
+`status` and `convert` are of a folder that it or Python wrote; `cde score`, `cde sources` and `cde
+doctor` stand beside it. Bad input is an exception whose message is for the user. Nothing heavy is
+imported before it is needed.
 
 An installed package adds commands of its own as an entry point of the group `cde.commands`: a
 module with `add_parsers(commands)`, which gives each of its parsers the default `do`, a function of
-the options that returns the exit status, or None for 0. The book's are such (`cde_book.cli`). A
-function `checks()` in it adds to `cde doctor`.
+the options that returns the exit status, or None for 0. A function `checks()` in it adds to `cde
+doctor`.
 """
 
 from __future__ import annotations
@@ -82,15 +72,9 @@ def _parser(more: Sequence[ModuleType]) -> argparse.ArgumentParser:
     for module in more:
         module.add_parsers(commands)
     _add_index(commands)
-    score = commands.add_parser(
-        "score", help="TREC run files by their judgements: scores, differences, how sure they are"
-    )
-    score.add_argument(
-        "qrels", type=Path, help="judgements: query, document, grade; or TREC's four"
-    )
-    score.add_argument(
-        "run", type=Path, nargs="+", help="run files; each is held against the first"
-    )
+    score = commands.add_parser("score", help="TREC run files: scores, and how sure they are")
+    score.add_argument("qrels", type=Path, help="judgements: query, document, grade, or TREC's")
+    score.add_argument("run", type=Path, nargs="+", help="run files, held against the first")
     score.add_argument("--metric", default="ndcg@10", help="of ndcg, map, recall, p, mrr @ k")
     score.set_defaults(do=_score)
     sources = commands.add_parser("sources", help="list the collections that can be loaded here")
@@ -113,44 +97,18 @@ def _add_index(commands: Any) -> None:
         parser.set_defaults(do=do)
         return parser
 
-    build = step(
-        "build", _build, "embed a source into a new folder; goes on if killed", _source(), folder
-    )
-    build.add_argument(
-        "--model",
-        default="minilm",
-        metavar="MODEL",
-        help="minilm (default), bm25, or the folder of a model, of cde or sentence-transformers",
-    )
-    build.add_argument(
-        "--context",
-        type=int,
-        metavar="N",
-        help="documents that --model reads, if contextual (default: as many as it was made for)",
-    )
-    build.add_argument(
-        "--max-tokens", type=int, metavar="N", help="cut texts for minilm to so many tokens"
-    )
-    build.add_argument(
-        "--precision",
-        default="auto",
-        choices=("auto", "bfloat16", "float32", "int8"),
-        help="of embedding; the index is searched in it too. int8 is for CPUs where bfloat16 is "
-        "slow (default: auto; cde doctor says what that is here)",
-    )
-    build.add_argument("--replace", action="store_true", help="replace another index there")
-    build.add_argument(
-        "--on-long",
-        default="chunk",
-        choices=("chunk", "warn", "error", "truncate"),
-        help="documents longer than the model reads: in passages (default), or whole and cut off",
-    )
-    build.add_argument(
-        "--sample-query",
-        action="append",
-        metavar="TEXT",
-        help="what people ask, without judgements: adapts the model to the corpus; repeatable",
-    )
+    build = step("build", _build, "embed a source into a new folder", _source(), folder)
+    add = build.add_argument
+    add("--model", default="minilm", metavar="M", help="minilm (default), bm25, a model's folder")
+    add("--context", type=int, metavar="N", help="documents that a contextual model reads")
+    add("--max-tokens", type=int, metavar="N", help="cut texts for minilm to so many tokens")
+    chosen = ("auto", "bfloat16", "float32", "int8")
+    add("--precision", default="auto", choices=chosen, help="of embedding and search (cde doctor)")
+    add("--replace", action="store_true", help="replace another index there")
+    ways = ("chunk", "warn", "error", "truncate")
+    add("--on-long", default="chunk", choices=ways, help="long documents: in passages, or whole")
+    asked = "what people ask: adapts the model to the corpus; repeatable"
+    add("--sample-query", action="append", metavar="TEXT", help=asked)
     step("sync", _sync, "make the index equal to its source", folder, _source(nargs="?"))
     search = step("search", _search, "the documents that answer a query best", folder)
     search.add_argument("query", nargs="+", help="one query or several, each in quotes")
@@ -171,7 +129,7 @@ def _add_index(commands: Any) -> None:
 def _score(options: argparse.Namespace) -> None:
     from cde.intervals import interval_text
     from cde.retrieval import Run, compare_all, evaluate
-    from cde.retrieval.runs import judged
+    from cde.retrieval.comparison import judged
 
     runs = {str(path): Run.read(path) for path in options.run}
     if len(runs) == 1:
@@ -194,16 +152,10 @@ def _score(options: argparse.Namespace) -> None:
 def _source(**options: Any) -> argparse.ArgumentParser:
     """The arguments of a source, for a parser of which this is a parent."""
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument(
-        "source",
-        type=Path,
-        **options,
-        help="a folder of .txt, .md, .rst, .jsonl[.gz], .csv, .tsv, .parquet; or one file",
-    )
-    for part, default in (("text", "text"), ("title", "title"), ("id", "id or _id")):
-        parser.add_argument(
-            f"--{part}-column", metavar="NAME", help=f"of tables (default: {default})"
-        )
+    kinds = "a folder of .txt, .md, .rst, .jsonl[.gz], .csv, .tsv, .parquet; or one file"
+    parser.add_argument("source", type=Path, **options, help=kinds)
+    for part, usual in (("text", "text"), ("title", "title"), ("id", "id or _id")):
+        parser.add_argument(f"--{part}-column", metavar="NAME", help=f"of tables (usual: {usual})")
     return parser
 
 
@@ -228,12 +180,9 @@ def _build(options: argparse.Namespace) -> None:
     model = named_system(options.model, options.max_tokens, False, options.precision)
     if options.context is not None:
         if not hasattr(model, "with_context"):
-            raise ValueError(
-                f"{options.model} is bound to no context here: only a ContextualEncoder is"
-            )
+            raise ValueError(f"{options.model} is bound to no context: a ContextualEncoder is")
         # the index binds it to its texts
-        bind = partial(model.with_context, size=options.context)
-        model = SimpleNamespace(with_context=bind)
+        model = SimpleNamespace(with_context=partial(model.with_context, size=options.context))
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_: print(_plain(str(message)), file=sys.stderr)
@@ -393,9 +342,7 @@ def _doctor(more: Sequence[ModuleType]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None, more: Sequence[ModuleType] = ()) -> int:
-    """Run the command; return its exit status (0 well, 1 a check or a chapter failed, 2 bad
-    input).
-    """
+    """Run the command; its exit status: 0 well, 1 a check or a chapter failed, 2 bad input."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal may not have all letters
             stream.reconfigure(errors="backslashreplace")
@@ -412,13 +359,7 @@ def main(arguments: Sequence[str] | None = None, more: Sequence[ModuleType] = ()
     except BrokenPipeError:  # the reader of our output has gone, as in `cde list | head`
         sys.stdout = None
         return 0
-    except (
-        ValueError,
-        TypeError,
-        ModuleNotFoundError,
-        OSError,  # a disk that is full or closed: the message names the path, and what to do
-        RuntimeError,
-    ) as error:
+    except (ValueError, TypeError, ModuleNotFoundError, OSError, RuntimeError) as error:
         print(f"cde {command}: {error}", file=sys.stderr)
         return 1 if isinstance(error, RuntimeError) else 2
     except sqlite3.Error as error:

@@ -117,8 +117,6 @@ def describe() -> str:
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(
-            line.partition(":")[2].strip() for line in lines if line.startswith("model name")
-        )
+        return next(one.partition(":")[2].strip() for one in lines if one.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()

@@ -1,23 +1,21 @@
 """Estimates with their uncertainty, through SciPy, and the test of two systems on the same queries.
 
 A number comes as an `Interval`: the estimate, a 95 % interval, n, and how it was made. The
-percentile bootstrap resamples what the number is about: queries for a mean over queries. Where
-there are only a few training runs, resampling them gives intervals that are far too narrow: those
-are Student's.
+percentile bootstrap resamples what the number is about: queries for a mean over queries. Resampling
+a few training runs gives intervals that are far too narrow: those are Student's.
 
-When every seed was tested on every collection, a difference y of seed i on collection j is
-μ + aᵢ + bⱼ + eᵢⱼ, all independent and normal (the two-way random model without repeats). The mean
-squares of rows, columns and rest give the variances (Searle, Casella and McCulloch 1992, §4.4). The
-mean over all cells has the variance σ²ₐ/I + σ²_b/J + σ²ₑ/IJ, estimated by
-(MSₐ + MS_b − MSₑ)/IJ, with Satterthwaite's degrees of freedom. Its interval speaks of other seeds
-and of other collections at once, where one over seeds alone takes the collections as given.
+When every seed was tested on every collection, a difference y of seed i on collection j is μ + aᵢ +
+bⱼ + eᵢⱼ, all independent and normal (the two-way random model without repeats). The mean squares of
+rows, columns and rest give the variances (Searle, Casella and McCulloch 1992, §4.4). The mean over
+all cells has the variance σ²ₐ/I + σ²_b/J + σ²ₑ/IJ, estimated by (MSₐ + MS_b − MSₑ)/IJ, with
+Satterthwaite's degrees of freedom. Its interval speaks of other seeds and of other collections at
+once.
 
 A null result means something only beside the effect that would have been seen. With n runs whose
 differences scatter with standard deviation s, Student's interval lies wholly above the bound with
 probability 80 % if the truth lies δ above it, where δ solves P(T' > t) = 0.8. T' is noncentral t
 with δ √n / s, and t the 97.5 % quantile with n − 1 degrees of freedom. With three runs δ is 3.3 s,
-with five 1.7 s, with ten 1.0 s; the estimate of s itself is off by a factor of up to six with three
-runs (95 %), and of 1.8 with ten.
+with five 1.7 s, with ten 1.0 s.
 """
 
 from __future__ import annotations
@@ -25,26 +23,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "Interval",
-    "PairedTest",
-    "Spread",
-    "crossed_interval",
-    "holm",
-    "mean_interval",
-    "p_value",
-    "paired_test",
-    "run_interval",
-    "smallest_effect",
-    "spread",
-    "table_interval",
-]
+__all__ = ["Interval", "PairedTest", "crossed_interval", "holm", "mean_interval", "p_value",
+           "paired_test", "run_interval", "smallest_effect", "table_interval"]  # fmt: skip
 
 #: draws of a bootstrap
 RESAMPLES = 2000
@@ -152,37 +137,6 @@ def run_interval(values: ArrayLike, over: str = "runs") -> Interval:
     return Interval(mean, mean - half, mean + half, len(array), f"{STUDENT} over {over}")
 
 
-class Spread(NamedTuple):
-    """Standard deviations of the parts of a difference, in its unit.
-
-    Attributes:
-        seeds: of what a seed has on all collections.
-        collections: of what a collection has with all seeds.
-        rest: of what is neither: sampling of queries, and how a seed suits a collection.
-    """
-
-    seeds: float
-    collections: float
-    rest: float
-
-
-def spread(values: ArrayLike) -> Spread:
-    """The parts of the spread of a table of differences, `(seeds, collections)`.
-
-    Example:
-        >>> spread([[0.0, 1.0], [2.0, 3.0]])
-        Spread(seeds=1.4142135623730951, collections=0.7071067811865476, rest=0.0)
-    """
-    table = _checked_table(values)
-    seeds, collections = table.shape
-    rows, columns, rest = _mean_squares(table)
-    return Spread(
-        float(np.sqrt(max(0.0, rows - rest) / collections)),
-        float(np.sqrt(max(0.0, columns - rest) / seeds)),
-        float(np.sqrt(rest)),
-    )
-
-
 def crossed_interval(values: ArrayLike) -> Interval:
     """Mean of a table of differences, `(seeds, collections)`, with an interval over others of both.
 
@@ -192,8 +146,8 @@ def crossed_interval(values: ArrayLike) -> Interval:
     """
     from scipy import stats
 
-    table = _checked_table(values)
-    rows, columns, rest = _mean_squares(table)
+    table = checked_table(values)
+    rows, columns, rest = mean_squares(table)
     seeds, collections = table.shape
     combined = rows + columns - rest
     error = np.sqrt(max(combined, rows, columns) / table.size)
@@ -234,7 +188,8 @@ def table_interval(values: ArrayLike | pd.Series[float]) -> Interval | None:
     return run_interval(table, "seeds" if table.shape[1] == 1 else "collections")
 
 
-def _checked_table(values: ArrayLike) -> np.ndarray:
+def checked_table(values: ArrayLike) -> np.ndarray:
+    """A table of differences, two seeds and two collections or more."""
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or min(table.shape) < 2:
         raise ValueError(f"values must be (seeds, collections), two or more of each: {table.shape}")
@@ -242,7 +197,8 @@ def _checked_table(values: ArrayLike) -> np.ndarray:
     return table
 
 
-def _mean_squares(table: np.ndarray) -> tuple[float, float, float]:
+def mean_squares(table: np.ndarray) -> tuple[float, float, float]:
+    """Mean squares of rows, of columns and of the rest."""
     seeds, collections = table.shape
     centred = table - table.mean()
     of_row, of_column = centred.mean(axis=1), centred.mean(axis=0)

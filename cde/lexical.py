@@ -1,12 +1,10 @@
 """BM25: ranking by the words that a query and a document have in common.
 
 Terms are words of two characters or more, whatever their case or form in Unicode (NFKC and case
-folding), stop words dropped, stemmed (English Snowball), as BM25 sees them. A query that has none,
-such as "C++" or "to be or not to be", is searched by all its words.
-
-Chinese, Japanese, Thai, Lao, Khmer and Burmese write no spaces between words, and Korean words end
-in particles. `BM25` cuts such runs into pairs of neighbouring characters, and single ideographs
-beside them, as search engines do that have no dictionary. The rest of the text is split as ever.
+folding), stop words dropped, stemmed (English Snowball). A query that has none, such as "C++" or
+"to be or not to be", is searched by all its words. Chinese, Japanese, Thai, Lao, Khmer and Burmese
+write no spaces between words, and Korean words end in particles: such runs are cut into pairs of
+neighbouring characters, and single ideographs beside them.
 
 Cost: one pass over the texts, about 20,000 short documents a second; a second index of all words at
 the first query that asks for one.
@@ -18,7 +16,7 @@ import itertools
 import os
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 # bm25s tries JAX where it is installed, which would take three quarters of a GPU's memory at once
@@ -176,25 +174,22 @@ class BM25:
         found: list[dict[int, float]] = [{} for _ in queries]
         rows = list(range(len(queries)))
         for every in (False, True):
-            asked = split_into_terms(
-                [queries[row] for row in rows], every, self.unspaced == "whole"
-            )
+            some = [queries[row] for row in rows]
+            asked = split_into_terms(some, every, self.unspaced == "whole")
             known = [place for place, ids in enumerate(asked.ids) if ids]
             index: Any = self._index(every) if known else None
             starts = range(0, len(known) if index else 0, _PORTION)
             for start in progress(starts, f"BM25: {len(known):,} queries", unit="portions"):
                 places = known[start : start + _PORTION]
-                some = asked._replace(ids=[asked.ids[place] for place in places])
-                best = index.retrieve(some, k=min(depth, len(self._documents)), show_progress=False)
+                part = asked._replace(ids=[asked.ids[place] for place in places])
+                best = index.retrieve(part, k=min(depth, len(self._documents)), show_progress=False)
                 for place, documents, scores in zip(places, *best, strict=True):
                     pairs = zip(documents.tolist(), scores.tolist(), strict=True)
                     found[rows[place]] = {document: score for document, score in pairs if score > 0}
             rows = [row for row, ids in zip(rows, asked.ids, strict=True) if not ids]
         return found
 
-    def rank(
-        self, retrieval_set: RetrievalSet, depth: int = 1000
-    ) -> Mapping[str, Mapping[str, float]]:
+    def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> dict[str, dict[str, float]]:
         """Rank a retrieval set's own corpus: query id → document id → score. (Indexes it anew.)"""
         ranker = BM25(retrieval_set.documents, self.k1, self.b, self.unspaced)
         found = ranker.search(retrieval_set.queries, depth)

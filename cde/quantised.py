@@ -1,13 +1,11 @@
 """Products of linear layers in 8-bit whole numbers, for forward passes where bfloat16 is slow.
 
 Inside `int8_products()` every linear layer over token vectors multiplies whole numbers; attention,
-norms, pooling and the layers behind it stay in float32, and so do the model's weights.
-
-- Token vectors get a range of their own for each token: with one for the whole batch, MiniLM's
-  cosine to float32 falls to 0.95; with one for each token it stays above 0.998.
-- Weights get a scale for each output. They are rounded when they are first used, and again after
-  they have changed. PyTorch counts the changes of a tensor, but not those of a fused optimiser:
-  `steps_taken` counts its steps.
+norms, pooling and the layers behind it stay in float32, and so do the model's weights. Token
+vectors get a range for each token (with one for the whole batch, MiniLM's cosine to float32 falls
+to 0.95; so it stays above 0.998), weights a scale for each output. Weights are rounded when they
+are first used, and again after they have changed: PyTorch counts the changes of a tensor, but not
+those of a fused optimiser, whose steps `steps_taken` counts.
 
 The sums are the same on every machine. Processors without VNNI add the products of two neighbours
 in 16 bits first: so that these do not overflow, no two neighbouring weights are larger than 128

@@ -1,14 +1,12 @@
 """The cache folder, files that appear whole or not at all, and hashes of content.
 
-Everything that `cde` computes once and keeps (embeddings, parsed docstrings, trained models) lives
-below one folder, `$CDE_CACHE`, by default the platform's user cache. Deleting that folder costs
-time and nothing else.
+Everything that `cde` computes once and keeps lives below one folder, `$CDE_CACHE`, by default the
+platform's user cache. Deleting that folder costs time and nothing else.
 
 - Errors of a disk that is full or closed to writing name the path and say what to do.
 - With each temporary file or folder goes a lock, which the system takes from its writer when that
-  ends, by SIGKILL too. Whoever can take the lock knows that the writer is gone. What has no lock is
-  left alone. The first temporary file that a process makes in a folder removes what earlier ones
-  left.
+  ends, by SIGKILL too. Whoever can take the lock knows that the writer is gone, and removes what it
+  left; what has no lock is left alone.
 - A file of the cache is believed only if it is what was written. A damaged one is set aside under
   another name, with a warning, and made again by whoever asked for it.
 """

@@ -2,16 +2,13 @@
 
 CDE uses a surrogate wherever no trained encoder exists yet: to cluster pairs (§4.1, GTR there), to
 filter false negatives (Eq. 4, nomic-embed there), to truncate the small benchmark (§10.9). Offline,
-MiniLM stands in for both; any sentence-transformers model, from a folder or the Hub, can be named.
+MiniLM stands in for both.
 
-Texts are sorted by length, so that a batch holds little padding. Matrix products run in bfloat16
-where that is fast, at a cosine above 0.9999 to the float32 vectors; where it is slow,
-`precision="int8"` is a choice, at a cosine above 0.99. Every vector is kept under the cache folder
-(`VectorStore`), by model, settings, versions of what computes, and text, so that no text is
-embedded twice, and after an interruption only the rest is computed.
-
-In bfloat16 a text's vector depends, in its fourth decimal, on how its batch was padded. The first
-computation is kept, so a rerun on the same cache gives the same bits.
+Matrix products run in bfloat16 where that is fast, at a cosine above 0.9999 to the float32 vectors;
+where it is slow, `precision="int8"` is a choice, at a cosine above 0.99. Every vector is kept under
+the cache folder (`VectorStore`), by model, settings, versions of what computes, and text, so that
+no text is embedded twice. In bfloat16 a text's vector depends, in its fourth decimal, on how its
+batch was padded: the first computation is kept, so a rerun on the same cache gives the same bits.
 """
 
 from __future__ import annotations
@@ -67,6 +64,10 @@ FORMAT = 2
 #: bytes; in SQLite's own 4,096 a row of MiniLM's does not fit, and takes a second page for itself
 _PAGE = 16_384
 
+_TABLE = (
+    "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB, checksum BLOB) "
+    "WITHOUT ROWID"
+)
 _INSERT = "INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)"
 _COMPUTE = ("torch", "transformers", "tokenizers", "sentence-transformers")
 _DISK = {
@@ -186,7 +187,10 @@ class VectorStore:
             self._opened = _inode(self.path)
             (found,) = connection.execute("PRAGMA user_version").fetchone()
             if found == 0:
-                _create(connection)
+                with connection:  # perhaps another process is faster
+                    connection.execute("BEGIN IMMEDIATE")
+                    connection.execute(_TABLE)
+                    connection.execute(f"PRAGMA user_version = {FORMAT}")
             elif found != FORMAT:
                 raise _Unfit(f"it has format {found}, expected {FORMAT}")
             self._opened = _inode(self.path)
@@ -229,18 +233,6 @@ def _key(text: str) -> bytes:
 
 def _inode(path: Path) -> int:
     return path.stat().st_ino if path.exists() else -1
-
-
-def _create(connection: sqlite3.Connection) -> None:
-    with connection:
-        connection.execute("BEGIN IMMEDIATE")
-        (found,) = connection.execute("PRAGMA user_version").fetchone()
-        if found == 0:  # and no other process was faster
-            connection.execute(
-                "CREATE TABLE vectors (key BLOB PRIMARY KEY, vector BLOB, checksum BLOB) "
-                "WITHOUT ROWID"
-            )
-            connection.execute(f"PRAGMA user_version = {FORMAT}")
 
 
 def _drop(connection: sqlite3.Connection, rows: list[tuple[bytes, object, object]]) -> None:
@@ -399,14 +391,6 @@ class Surrogate(SentenceMethods):
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Unit vectors of texts, `(n, dim)` float32, in their order."""
         return self._vectors(texts, "")
-
-    def encode_queries(self, texts: Sequence[str]) -> Vectors:
-        """As `embed`, with the model's own prompt for queries where it has one."""
-        return self._vectors(texts, "query")
-
-    def encode_documents(self, texts: Sequence[str]) -> Vectors:
-        """As `embed`, with the model's own prompt for documents where it has one."""
-        return self._vectors(texts, "document")
 
     def _vectors(self, texts: Sequence[str], role: Role, batch_size: int | None = None) -> Vectors:
         texts = encodable(texts)

@@ -22,6 +22,7 @@ from cde.adaptation import (
     unit,
 )
 from cde.surrogate import Surrogate
+from cde_studies.motivation.linear_readers import fit_reader, save_reader
 
 
 class Fixed:
@@ -105,7 +106,7 @@ def test_another_strength_is_another_encoder() -> None:
 
 def test_directions_are_those_of_documents_and_of_queries_where_there_are_some() -> None:
     documents, queries = Fixed().encode_documents(CORPUS), Fixed().encode_queries(ASKED)
-    reader = LinearReader.fit(np.eye(6), np.eye(6))
+    reader = fit_reader(np.eye(6), np.eye(6))
     asked, unasked = adapted(Fixed(), CORPUS, ASKED), adapted(Fixed(), CORPUS, reader=reader)
     assert np.allclose(asked.shift.weights, tempered(documents, queries), atol=1e-5)
     assert np.allclose(unasked.shift.weights, tempered(documents), atol=1e-5)
@@ -132,14 +133,14 @@ def test_the_reader_is_ridge_regression(corpora: int, dim: int, ridge: float, se
     """As scikit-learn's, with fewer corpora than dimensions and with more."""
     generator = np.random.default_rng(seed)
     documents, queries = generator.normal(size=(2, corpora, dim))
-    ours = LinearReader.fit(documents, queries, ridge).predict(documents)
+    ours = fit_reader(documents, queries, ridge).predict(documents)
     assert np.allclose(ours, Ridge(ridge).fit(documents, queries).predict(documents), atol=1e-3)
 
 
 def test_a_reader_without_corpora_between_them_predicts_their_mean() -> None:
     generator = np.random.default_rng(0)
     documents, queries = generator.normal(size=(2, 20, 5))
-    reader = LinearReader.fit(documents, queries, ridge=1e9)
+    reader = fit_reader(documents, queries, ridge=1e9)
     assert np.allclose(reader.predict(generator.normal(size=5)), queries.mean(0), atol=1e-5)
 
 
@@ -147,7 +148,7 @@ def test_a_corpus_unlike_the_reader_s_own_leaves_the_encoder_as_it_is() -> None:
     mean = Fixed().encode_documents(CORPUS).mean(axis=0)
     near, far = np.eye(6)[:5] * 0.1 + mean, np.eye(6)[:5] * 0.1 - mean
     used = [
-        replace(LinearReader.fit(known, known), documents=np.zeros(6, np.float32), least_near=0.5)
+        replace(fit_reader(known, known), documents=np.zeros(6, np.float32), least_near=0.5)
         for known in (near, far)
     ]
     assert used[0].nearness(mean) > 0.9 > -0.5 > used[1].nearness(mean)
@@ -165,7 +166,7 @@ def test_a_corpus_unlike_the_reader_s_own_leaves_the_encoder_as_it_is() -> None:
 def test_the_nearest_corpora_are_those_of_the_same_direction() -> None:
     """Nearness does not depend on how far a corpus is from the mean of all, and is 1 for one's own."""
     known = np.random.default_rng(0).normal(size=(10, 5))
-    reader = LinearReader.fit(known, known)
+    reader = fit_reader(known, known)
     away = known[3] - known.mean(axis=0)
     one, two = (reader.nearness(known.mean(axis=0) + length * away) for length in (0.5, 2.0))
     assert one == pytest.approx(two, abs=1e-5)
@@ -177,7 +178,7 @@ def test_the_nearest_corpora_are_those_of_the_same_direction() -> None:
 def test_nearness_is_to_the_ten_nearest_of_many_corpora() -> None:
     generator = np.random.default_rng(0)
     near, far = (generator.normal(size=(n, 5)) * 0.01 + lean for n, lean in ((10, 1), (30, -1)))
-    reader = LinearReader.fit(np.concatenate([near, far]), np.zeros((40, 5)))
+    reader = fit_reader(np.concatenate([near, far]), np.zeros((40, 5)))
     assert reader.nearness(near[0]) > 0.99
 
 
@@ -195,15 +196,15 @@ def test_a_gain_is_expected_where_the_corpus_is_near_manuals_and_the_encoder_is_
 
 def test_a_saved_reader_is_read_back_in_half_precision(tmp_path: Path) -> None:
     documents, queries = np.random.default_rng(0).normal(size=(2, 20, 5))
-    reader = replace(LinearReader.fit(documents, queries, encoder="fixed"), least_near=0.25)
-    reader.save(tmp_path / "reader.safetensors")
+    reader = replace(fit_reader(documents, queries, encoder="fixed"), least_near=0.25)
+    save_reader(reader, tmp_path / "reader.safetensors")
     back = LinearReader.load(tmp_path / "reader.safetensors")
     assert (back.encoder, back.least_near) == ("fixed", 0.25)
     assert np.allclose(back.weights, reader.weights, rtol=1e-3, atol=1e-4)
 
 
 def test_a_reader_of_another_encoder_is_refused() -> None:
-    reader = LinearReader.fit(np.eye(6), np.eye(6), encoder="another")
+    reader = fit_reader(np.eye(6), np.eye(6), encoder="another")
     with pytest.raises(ValueError, match="another encoder"):
         adapted(Fixed(), CORPUS, reader=reader)
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tiny_encoders import CORPUS, bi_encoder, contextual
 
 from cde import storage
-from cde.adaptation import LinearReader
 from cde.storage import atomic_path, cache_folder, content_hash
 from cde.surrogate import Surrogate
 from cde_book.checkout import project_root
+from cde_studies.motivation.linear_readers import fit_reader, save_reader
 
 PARTS = st.lists(st.text(alphabet="ab", max_size=3), max_size=4)
 
@@ -154,7 +154,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "a file of another's making": lambda folder: write_for_the_owner(folder / "a.bin"),
     "a bi-encoder": lambda folder: bi_encoder().save_pretrained(folder),
     "a bound encoder": lambda folder: contextual().with_context(CORPUS).save_pretrained(folder),
-    "a reader of means": lambda folder: LinearReader.fit(np.eye(3), np.eye(3)).save(folder / "a"),
+    "a reader of means": lambda folder: save_reader(fit_reader(np.eye(3), np.eye(3)), folder / "a"),
     "vectors": lambda _: Surrogate(max_tokens=8).embed(["a"]),
 }
 

@@ -263,7 +263,7 @@ def _note(path: Path, record: dict[str, Any]) -> str:
 
 def _moved_data(data: dict[str, str]) -> str:
     """Which collections of a record are at hand here with other content."""
-    from cde.data.sources import known_fingerprints
+    from cde_book.contents import known_fingerprints
 
     moved = [
         name

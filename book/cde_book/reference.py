@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -136,7 +136,10 @@ class _Source:
         self.listed: list[str] = []
         self.definitions: dict[str, _Definition] = {}
         self.imported: dict[str, str] = {}
-        for node in _statements(self.tree.body):
+        # what a package lends on first use stands in its stub
+        stub = path.with_suffix(".pyi")
+        lent = ast.parse(stub.read_text(encoding="utf-8")).body if stub.exists() else []
+        for node in [*self.tree.body, *lent]:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 self.definitions[node.name] = node
             elif isinstance(node, ast.Assign | ast.AnnAssign):
@@ -145,9 +148,13 @@ class _Source:
                 if names == ["__all__"] and node.value is not None:
                     self.listed = ast.literal_eval(node.value)
                 self.definitions |= dict.fromkeys(names, node)
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cde."):
-                for alias in node.names:
-                    self.imported[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+            elif isinstance(node, ast.ImportFrom):
+                place = f"{module}.{node.module}" if node.level else node.module or ""
+                if place.startswith("cde."):
+                    for alias in node.names:
+                        self.imported[alias.asname or alias.name] = f"{place}.{alias.name}"
+        if lent:
+            self.listed = list(self.imported)
 
     @cached_property
     def comments(self) -> dict[tuple[str, str], list[str]]:
@@ -166,14 +173,6 @@ class _Source:
             kind = "protocol" if "Protocol" in bases else "class" if is_class else "function"
             docstring = ast.get_docstring(node) or ""
         return Entry(self.module, name, path, kind, _first_paragraph(docstring), short, docstring)
-
-
-def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a module, those of its `if TYPE_CHECKING` too."""
-    for node in body:
-        yield node
-        if isinstance(node, ast.If):
-            yield from _statements(node.body)
 
 
 def _is_short(value: ast.expr) -> bool:
@@ -195,8 +194,7 @@ def read_reference() -> Reference:
     sources = {_dotted(path): _Source(path, _dotted(path)) for path in reference_files()}
     origins: dict[str, str] = {}
     for source in sources.values():
-        names = source.listed if source.module != "cde" else source.imported
-        for name in names:
+        for name in source.listed:
             origins[f"{source.module}.{name}"] = _origin(f"{source.module}.{name}", sources)
     shortest: dict[str, str] = {}
     for path, origin in origins.items():

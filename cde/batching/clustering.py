@@ -2,16 +2,11 @@
 
 Eq. 3 asks for clusters of pairs that are near by the distance m((d, q), (d', q')) = ‖φ(d) − ψ(q')‖
 + ‖φ(d') − ψ(q)‖. As in the paper, each pair enters k-means as two points, φ(d)⊕ψ(q) and ψ(q)⊕φ(d),
-so that a document is compared with queries and a query with documents. FAISS does the k-means, on
-the GPU where there is one: 100 iterations, the best of 3 starts.
-
-A pair belongs to the centroid nearest to its first point, φ(d)⊕ψ(q), as in the authors' code. A
-centroid that attracts mirrored points alone stays empty, so there may be a few clusters fewer than
-asked for. Unlike the authors, and as the paper says, the distance is Euclidean, the vectors are not
-reduced to 128 dimensions first, and every point is used in training.
-
-The clustering paper looks at one side only: spherical k-means on the documents' or on the queries'
-vectors (`cluster_vectors`).
+and belongs, as in the authors' code, to the centroid nearest to the first; a centroid that attracts
+second points alone stays empty. Unlike the authors, and as the paper says, the distance is
+Euclidean, the vectors are not reduced to 128 dimensions first, and every point is used in training.
+FAISS does the k-means, on the GPU where there is one. The clustering paper looks at one side only:
+spherical k-means on the documents' or on the queries' vectors (`cluster_vectors`).
 
 **Sets larger than memory.** Vectors may be memory-mapped, in float32 or float16. With `shard_size`,
 the pairs of a domain are shuffled by the seed and dealt into shards of at most so many pairs. Each

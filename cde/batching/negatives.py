@@ -1,15 +1,11 @@
 """Negatives by a surrogate: false ones to leave out of a batch (CDE §4.1, Eq. 4), hard ones to add.
 
 S(q, d) = {d' : f(q, d') ≥ f(q, d) + ε} are the documents of the batch that the surrogate finds as
-good for q as the labelled one, up to a margin ε. They are left out of the loss's denominator. The
-margin ε is relative to the pair's own score, as in the paper. The authors' code has ε = 0 or an
-*absolute* threshold on f(q, d'); the latter is an option here. A query's own document and its own
-hard negatives are never filtered.
+good for q as the labelled one, up to a margin ε, which is relative to the pair's own score, as in
+the paper. (The authors' code has ε = 0 or an *absolute* threshold.) They are left out of the loss's
+denominator. Hard negatives of a query are the documents nearest to it that are not in S(q, d).
 
-Hard negatives of a query are the documents nearest to it that are not in S(q, d).
-
-Cost: n² · dim multiply-adds for a batch (hard negatives: a domain) of n, in blocks of rows, so that
-memory beyond the result is one block's.
+Cost: n² · dim multiply-adds for a batch (hard negatives: a domain) of n, in blocks of rows.
 """
 
 from __future__ import annotations

@@ -1,24 +1,17 @@
 """Clustered batches, and their contexts, in the trainer of sentence-transformers.
 
-`clustered_batches` is for its trainer's `batch_sampler=`. It embeds the dataset's first two text
-columns with the surrogate (vectors are kept on disk), clusters the pairs and packs the clusters
-(CDE §4.1), as `cde.train` does. Epoch e of the trainer has the batches of epoch e of
-`cde.batching.packing.BatchSampler`, on whatever device and after whatever interruption.
+`clustered_batches` is for its trainer's `batch_sampler=`: clusters and batches (CDE §4.1) as
+`cde.train` makes them, on whatever device and after whatever interruption.
 
 A contextual encoder is trained in the context of its own batch (CDE §4.2): J of the batch's
 documents, which the first stage embeds with a graph. A loss of that library embeds a batch column
 by column and knows of no context. So the collator that `contextual_batches` gives adds the tokens
-of the context documents to each column; the encoder in the model takes them up
-(`cde.models.sentence_model`).
+of the context documents to each column, and the encoder in the model takes them up
+(`cde.models.sentence_model`). `MultipleNegativesRankingLoss` gives the gradient of both stages, and
+so does its cached form, of which each mini-batch computes the first stage again.
 
-`MultipleNegativesRankingLoss` gives the gradient of the whole graph, both stages', and so does
-`CachedMultipleNegativesRankingLoss`: the context is no tensor of the batch's rows, hence is not cut
-into mini-batches, and each of them computes the first stage again, with the graph of its own.
-
-Cost: an embedding for each text, once; clustering and packing take seconds for a million pairs. The
-first stage embeds J documents for each column, not once a step as in `cde.train`; with a cached
-loss twice for each mini-batch. With J far below the batch and large mini-batches that is little;
-otherwise `cde.train` is cheaper.
+Cost: an embedding for each text, once. The first stage embeds J documents for each column, not once
+a step as in `cde.train`; with a cached loss twice for each mini-batch.
 """
 
 from __future__ import annotations
@@ -29,7 +22,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch.distributed
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
 from sentence_transformers.sentence_transformer.losses import GISTEmbedLoss
@@ -41,13 +33,8 @@ from cde.batching.packing import BatchSampler, Order
 from cde.surrogate import Surrogate, minilm_folder
 from cde.validation import checked_number, checked_whole, encoded
 
-__all__ = [
-    "ContextualBatches",
-    "EpochBatches",
-    "clustered_batches",
-    "contextual_batches",
-    "filtered_loss",
-]
+__all__ = ["ContextualBatches", "EpochBatches", "clustered_batches", "contextual_batches",
+           "filtered_loss"]  # fmt: skip
 
 #: the default of `TrainConfig.surrogate_tokens`
 _TOKENS = 64
@@ -62,9 +49,7 @@ class EpochBatches(TorchBatchSampler):
         self._batches = batches
         pairs: Any = range(batches.batches_per_epoch * batches.batch_size)
         # loaders look at these three; which batches there are, they do not decide
-        super().__init__(
-            SequentialSampler(pairs), batches.batch_size // batches.ranks, batches.drop_last
-        )
+        super().__init__(SequentialSampler(pairs), batches.batch_size, batches.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
         """Give the batches of this epoch from now on."""
@@ -74,12 +59,10 @@ class EpochBatches(TorchBatchSampler):
         self.set_epoch(self._batches.epoch)
         # all of them first: whoever iterates beside this moves the sampler
         epoch = [next(self._batches) for _ in range(self._batches.batches_per_epoch)]
-        for batch in epoch:
-            for rank in range(self._batches.ranks):
-                yield self._batches.slice(batch, rank).tolist()
+        yield from (batch.tolist() for batch in epoch)
 
     def __len__(self) -> int:
-        return self._batches.batches_per_epoch * self._batches.ranks
+        return self._batches.batches_per_epoch
 
 
 @dataclass(frozen=True)
@@ -92,23 +75,19 @@ class clustered_batches:
     Args:
         cluster_size: mean pairs of a cluster; by default a batch's.
         order: which clusters share a batch: "tsp" for neighbours, or "random".
-        columns: of queries and of documents; by default the dataset's first two columns of text.
         domains: the source of each row, if there are several in one dataset: no batch mixes them.
             The datasets of a `DatasetDict` are kept apart in any case.
         surrogate: what embeds the texts to be clustered; by default MiniLM on their first 64
             tokens, as in `TrainConfig`.
         seed: of clusters and batches; by default the trainer's.
-        share_negatives: several processes see each other's documents
-            (`gather_across_devices=True` in the loss), so that a batch of neighbours is that of all
-            processes together. Otherwise each has its own.
 
     An instance is what `SentenceTransformerTrainingArguments(batch_sampler=…)` takes, and saves
-    with every checkpoint: called with a dataset, it makes the batches of its epochs. What does not
-    fill a batch is dropped if `dataloader_drop_last` is set, or if processes share a batch.
+    with every checkpoint: called with a dataset, it makes the batches of its epochs, from the first
+    two columns of text. What does not fill a batch is dropped if `dataloader_drop_last` is set.
 
     Raises:
-        ValueError: (when training begins) a dataset without two columns of text or without these
-            columns, domains for another number of rows, or too few rows for a batch.
+        ValueError: (when training begins) a dataset without two columns of text, domains for
+            another number of rows, or too few rows for a batch.
 
     Example:
         >>> from datasets import Dataset
@@ -121,58 +100,36 @@ class clustered_batches:
 
     cluster_size: int | None = None
     order: Order = "tsp"
-    columns: tuple[str, str] | None = None
     domains: Sequence[str] | None = None
     surrogate: Surrogate | None = None
     seed: int | None = None
-    share_negatives: bool = False
 
     def __call__(
         self, dataset: Any, batch_size: int, drop_last: bool = False, **trainers: Any
     ) -> EpochBatches:
         """The batches of a dataset, as the trainer asks for them."""
         seed = (trainers.get("seed") if self.seed is None else self.seed) or 0
-        queries, documents = _texts(dataset, self.columns)
+        queries, documents = _texts(dataset)
         embed = self.surrogate or Surrogate(max_tokens=_TOKENS)
         vectors = encoded(embed, queries, "queries"), encoded(embed, documents, "documents")
-        together = self.share_negatives and torch.distributed.is_initialized()
-        ranks = torch.distributed.get_world_size() if together else 1
-        size = batch_size * ranks
-        labels = cluster_pairs(*vectors, self.cluster_size or size, self.domains, seed=seed)
-        return EpochBatches(
-            BatchSampler(
-                labels,
-                size,
-                order=self.order,
-                vectors=vectors[1] if self.order == "tsp" else None,
-                domains=self.domains,
-                seed=seed,
-                drop_last=drop_last or ranks > 1,
-                ranks=ranks,
-            )
-        )
+        labels = cluster_pairs(*vectors, self.cluster_size or batch_size, self.domains, seed=seed)
+        centroids_of = vectors[1] if self.order == "tsp" else None
+        options = self.order, centroids_of, self.domains, seed, drop_last
+        return EpochBatches(BatchSampler(labels, batch_size, *options))
 
 
-def filtered_loss(
-    model: Any,
-    epsilon: float = 0.0,
-    temperature: float = 0.05,
-    guide: Any = None,
-    share_negatives: bool = False,
-) -> GISTEmbedLoss:
+def filtered_loss(model: Any, epsilon: float = 0.0, temperature: float = 0.05) -> GISTEmbedLoss:
     """The loss that leaves false negatives out of a batch of neighbours (CDE Eq. 4), beside
     `clustered_batches`.
 
-    It is `GISTEmbedLoss` of sentence-transformers, with the surrogate as its guide and documents
-    alone in the denominator: those are left out that the guide finds as good for a query as its
-    own, up to ε, hence copies of its own too, which a batch of neighbours may hold.
+    It is `GISTEmbedLoss` of sentence-transformers, with MiniLM on the first 64 tokens as its guide
+    and documents alone in the denominator: those are left out that the guide finds as good for a
+    query as its own, up to ε, hence copies of its own too, which a batch of neighbours may hold.
 
     Args:
         model: the `SentenceTransformer` that is trained.
         epsilon: ε; above 0 filters less, below 0 more.
         temperature: cosines are divided by it.
-        guide: a `SentenceTransformer` to filter by; by default MiniLM on the first 64 tokens.
-        share_negatives: as for `clustered_batches`.
 
     Raises:
         ValueError: an ε or temperature that is no finite number, or a model without a tokenizer of
@@ -184,9 +141,8 @@ def filtered_loss(
         >>> filtered_loss(SentenceTransformer(str(minilm_folder()))).contrast_anchors
         False
     """
-    if guide is None:
-        guide = SentenceTransformer(str(minilm_folder()), device=str(model.device))
-        guide.max_seq_length = _TOKENS
+    guide = SentenceTransformer(str(minilm_folder()), device=str(model.device))
+    guide.max_seq_length = _TOKENS
     return GISTEmbedLoss(
         model,
         guide,
@@ -195,30 +151,20 @@ def filtered_loss(
         margin=1e-6 - checked_number(epsilon, "epsilon"),
         contrast_anchors=False,
         contrast_positives=False,
-        gather_across_devices=share_negatives,
     )
 
 
-def _texts(dataset: Any, columns: tuple[str, str] | None) -> tuple[list[str], list[str]]:
+def _texts(dataset: Any) -> tuple[list[str], list[str]]:
     names: list[str] = list(getattr(dataset, "column_names", []))
-    if columns is None:
-        first = dataset[0] if names and len(dataset) else {}
-        of_text = [name for name in names if isinstance(first.get(name), str)]
-        if len(of_text) < 2:
-            raise ValueError(
-                "clustered_batches needs a column of queries and one of documents, as texts; the "
-                f"dataset has the columns {', '.join(names) or 'none'}, of which "
-                f"{', '.join(of_text) or 'none'} hold text"
-            )
-        columns = of_text[0], of_text[1]
-    missing = [name for name in columns if name not in names]
-    if missing:
+    first = dataset[0] if names and len(dataset) else {}
+    of_text = [name for name in names if isinstance(first.get(name), str)]
+    if len(of_text) < 2:
         raise ValueError(
-            f"the dataset has no column {' and no column '.join(missing)}; it has "
-            f"{', '.join(names) or 'none'}"
+            "clustered_batches needs a column of queries and one of documents, as texts; the "
+            f"dataset has the columns {', '.join(names) or 'none'}, of which "
+            f"{', '.join(of_text) or 'none'} hold text"
         )
-    queries, documents = (list(dataset[name]) for name in columns)
-    return queries, documents
+    return list(dataset[of_text[0]]), list(dataset[of_text[1]])
 
 
 @dataclass
@@ -226,10 +172,9 @@ class ContextualBatches(SentenceTransformerDataCollator):  # type: ignore[misc]
     """What `contextual_batches` gives: a collator that adds context documents to each column."""
 
     size: int = 64
-    column: str | None = None
     tokens: int | None = None
     seed: int = 0
-    own_prompts: tuple[str, str] | None = None
+    own_prompts: tuple[str, str] = ("", "")
 
     def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
         """The tokens of a batch: of each column, and of its context under `…context_texts`."""
@@ -239,20 +184,15 @@ class ContextualBatches(SentenceTransformerDataCollator):  # type: ignore[misc]
             for name, value in features[0].items()
             if isinstance(value, str) and name not in labels
         ]
-        column = self.column or (columns[1] if len(columns) > 1 else "")
-        if column not in columns:
-            wanted = f"the column {self.column}" if self.column else "a second column of text"
+        if len(columns) < 2:
             raise ValueError(
-                f"the context is drawn from {wanted}, and the dataset has "
-                f"{', '.join(columns) or 'no text'}: name one as column"
+                "the context is drawn from a second column of text, and the dataset has "
+                f"{', '.join(columns) or 'no text'}"
             )
-        if self.own_prompts is not None:
-            query, document = self.own_prompts
-            self.prompts = dict.fromkeys(columns, document) | {columns[0]: query}
+        query, prompt = self.own_prompts
+        self.prompts = dict.fromkeys(columns, prompt) | {columns[0]: query}
         batch: dict[str, Any] = super().__call__(features)
-        documents = self.drawn([row[column] for row in features])
-        prompts = self.prompts
-        prompt = prompts.get(column) if isinstance(prompts, dict) else prompts
+        documents = self.drawn([row[columns[1]] for row in features])
         limit = {} if self.tokens is None else {"max_length": self.tokens}
         made = self.preprocess_fn(documents, prompt=prompt, task="document", **limit)
         for name in columns:
@@ -272,28 +212,20 @@ class ContextualBatches(SentenceTransformerDataCollator):  # type: ignore[misc]
 
 
 def contextual_batches(
-    model: Any,
-    size: int | None = None,
-    column: str | None = None,
-    tokens: int | None = None,
-    seed: int = 0,
-    prompts: Any = None,
+    model: Any, size: int | None = None, tokens: int | None = None, seed: int = 0
 ) -> ContextualBatches:
     """Train a contextual encoder in the trainer of sentence-transformers, in its batches' context.
 
     Args:
         model: the `SentenceTransformer` of a folder that `ContextualEncoder.save_pretrained` wrote.
-        size: context documents a batch; by default as many as the encoder was made for. A smaller
-            batch is its own context, whole.
-        column: which column of the dataset they are drawn from; by default the second column of
-            text, the documents.
+        size: context documents a batch, of the dataset's second column of text; by default as many
+            as the encoder was made for. A smaller batch is its own context, whole.
         tokens: of a context document; by default the model's own limit.
         seed: of the draw.
-        prompts: as the trainer's; by default the model's own, "query" before the first column and
-            "document" before the others.
 
     Returns:
-        What `SentenceTransformerTrainer(data_collator=…)` takes. Several processes have a context
+        What `SentenceTransformerTrainer(data_collator=…)` takes: the model's prompt "query" stands
+        before the first column, "document" before the others. Several processes have a context
         each, of their own part of the batch.
 
     Raises:
@@ -330,12 +262,5 @@ def contextual_batches(
             "save_pretrained(folder, first_stage=True)"
         )
     own = (model.prompts.get("query") or "", model.prompts.get("document") or "")
-    return ContextualBatches(
-        preprocess_fn=model.preprocess,
-        prompts=prompts,
-        size=checked_whole(encoder.config.context_size if size is None else size, "size"),
-        column=column,
-        tokens=tokens,
-        seed=seed,
-        own_prompts=own if prompts is None else None,
-    )
+    size = checked_whole(encoder.config.context_size if size is None else size, "size")
+    return ContextualBatches(model.preprocess, size=size, tokens=tokens, seed=seed, own_prompts=own)

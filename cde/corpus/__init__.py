@@ -8,15 +8,6 @@ corpus has moved since its context was drawn.
 The names below are imported on first use, so that the shell's commands start at once.
 """
 
-from typing import TYPE_CHECKING
-
 import lazy_loader
 
-if TYPE_CHECKING:
-    from cde.corpus.index import Changes, Index, Status
-
-__all__ = ["Changes", "Index", "Status"]
-
-__getattr__, __dir__, _ = lazy_loader.attach(
-    __name__, submod_attrs={"index": ["Changes", "Index", "Status"]}
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,9 +1,8 @@
 """Long documents in passages that an encoder reads whole.
 
-A text is cut where its author cut it: before headings, else between paragraphs, else between
-sentences, else between words, and only then within one. Pieces are joined again as long as they
-fit, so that passages are few. Passages are slices: joined they are the text. With an overlap, a
-passage begins some pieces before the end of the one above it.
+A text is cut where its author cut it: before headings, else between paragraphs, sentences or words,
+and only then within one; pieces are joined again as long as they fit. Passages are slices: joined
+they are the text. With an overlap, a passage begins some pieces before the end of the one above it.
 
 Cost: a text is tokenised once, and some four times more if it is too long.
 """

@@ -1,18 +1,15 @@
 """Which encoder made the vectors of an index: named, kept in a folder, recognised again.
 
-A query finds documents only through the encoder that embedded them; another's vectors may have the
-same length and mean nothing. So an index carries a record of its encoder:
+A query finds documents only through the encoder that embedded them. So an index carries a record of
+its encoder:
 
 - a `Surrogate` by its model and settings; BM25, whose documents have vectors of no dimension, by
   its settings;
-- an encoder of `cde.models` by a hash of its weights, context and settings. It is saved with the
-  index, since nothing else says what it is;
-- any other object, a `SentenceTransformer` too, by its class alone. Whether it is the same is asked
-  of its vectors: a few documents are embedded again.
+- an encoder of `cde.models` by a hash of its weights, context and settings, saved with the index;
+- any other object by its class alone: a few documents are embedded again, and compared.
 
-bfloat16, float32 and the attention kernel are no part of the hash: they move the fourth decimal,
-and an index made on one machine is read on another. int8 moves more, and is a part of it: an index
-made in int8 is searched in int8, and no other encoder will do.
+bfloat16, float32 and the attention kernel are no part of the hash: they move the fourth decimal.
+int8 moves more, and is a part of it.
 
 Cost: a pass over the weights, about a second a gigabyte; eight documents for another object.
 """
@@ -39,17 +36,8 @@ if TYPE_CHECKING:
 
     from cde.retrieval import Encoder
 
-__all__ = [
-    "Model",
-    "checked_encoder",
-    "describe",
-    "embedded",
-    "is_kept",
-    "named_system",
-    "record_of",
-    "require_same",
-    "restored",
-]
+__all__ = ["Model", "checked_encoder", "describe", "embedded", "is_kept", "named_system",
+           "record_of", "require_same", "restored"]  # fmt: skip
 
 #: vectors of one text by one encoder differ by so much of their length at most (bfloat16: 0.014)
 _SAME = 0.03
@@ -179,9 +167,7 @@ def restored(record: Mapping[str, Any], folder: Path) -> Model:
     if kind == "bm25":
         return BM25(**{name: record[name] for name in ("k1", "b", "unspaced")})
     from cde.adaptation import AdaptedEncoder, Shift
-    from cde.models.contextual import CorpusEncoder
-    from cde.models.encoder import encoder_class
-    from cde.models.weights import read_config
+    from cde.models.contextual import class_of
     from cde.surrogate import Surrogate
 
     options: dict[str, Any] = {"precision": _precision(record)}
@@ -200,10 +186,7 @@ def restored(record: Mapping[str, Any], folder: Path) -> Model:
         encoder = Surrogate(**settings, **options)
     elif kind in ("model", "bound model"):
         options["attn_implementation"] = record["attention"]
-        cls: Any = CorpusEncoder
-        if kind == "model":
-            cls = encoder_class(read_config(folder).get("model_type"))
-        if cls is None:
+        if (cls := class_of(folder)) is None:
             raise ValueError(
                 f"{folder} holds an encoder whose class is not imported: import it, or {give}"
             )
@@ -275,22 +258,14 @@ def named_system(
         if max_tokens is not None:
             raise ValueError("bm25 reads all words of a text: max_tokens is for minilm")
         return BM25()
-    from cde.models import ContextualEncoder
-    from cde.models.contextual import CorpusEncoder
-    from cde.models.encoder import encoder_class
-    from cde.models.weights import fetch_folder, read_config
+    from cde.models.contextual import class_of
+    from cde.models.weights import fetch_folder
     from cde.surrogate import Surrogate
 
     if name == "minilm":
         return Surrogate(name, max_tokens, precision, cache=cache)
     folder = fetch_folder(path if path.is_dir() else name)
-    values = read_config(folder) if (folder / "config.json").is_file() else {}
-    kind: Any = encoder_class(values.get("model_type"))
-    if kind is not None and values.get("context_drawn"):
-        kind = CorpusEncoder
-    elif "embedder" in values or values.get("architecture") == "transductive":
-        kind = kind or ContextualEncoder
-    if kind is None:
+    if (kind := class_of(folder)) is None:
         return Surrogate(str(folder), max_tokens, precision, cache=cache)
     if max_tokens is not None:
         raise ValueError(f"{name} has a limit on tokens of its own: max_tokens is for minilm")

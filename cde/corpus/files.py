@@ -1,10 +1,10 @@
 """Documents from Python's own containers, from tables, and from files: text, Markdown, JSON lines,
-CSV and Parquet, one of them or a folder.
+CSV and Parquet, one of them or a folder that mixes them.
 
-A folder may mix them. It is read in the order of its files' paths, so that two readings give the
-same corpus. What is not read is left out and counted by reason, not fatal: a corpus of one's own
-has files of other kinds, links, empty documents, bytes that are not UTF-8, rows without a text,
-files that may not be opened, and documents above a limit (`LARGEST`), which are mostly not texts.
+Files are read in the order of their paths, so that two readings give the same corpus. What is not
+read is left out and counted by reason, not fatal: files of other kinds, links, empty documents,
+bytes that are not UTF-8, rows without a text, and documents above `LARGEST` bytes, which are mostly
+not texts.
 
 Cost: one pass over the files. All texts are held in memory; of a table nothing more than a row (of
 Parquet, 256 rows).
@@ -483,38 +483,23 @@ def _of_row(row: Mapping[str, Any], place: str, source: Source) -> Document | Le
 
 def _json_rows(file: Path, relative: str, source: Source) -> _Found:
     wanted = f'expected a JSON object with the string field "{source.of_tables.text}"'
-    for number, line in enumerate(_lines(file, 8 * source.largest), start=1):
-        place = f"{relative}:{number}"
-        if line is None:
-            yield LeftOut(place, f"a line above {8 * source.largest:,} bytes")
-            continue
-        data = line.removeprefix(_MARK) if number == 1 else line
-        if not data.strip():
-            continue
-        try:
-            row = json.loads(data.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            yield LeftOut(place, f"not UTF-8 at byte {error.start} of the line")
-            continue
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict) or not isinstance(row.get(source.of_tables.text), str):
-            names = _shortly(list(row)) if isinstance(row, dict) else ""
-            yield LeftOut(place, f"{wanted}{names and f'; it has {names}'}")
-        else:
-            yield _of_row(row, place, source)
-
-
-def _lines(file: Path, largest: int) -> Iterator[bytes | None]:
-    """Lines of a file, None for one above the limit, whose rest is passed over."""
-    with (gzip.open if file.suffix.lower() == ".gz" else open)(file, "rb") as data:
-        while line := data.readline(largest + 1):
-            if len(line) <= largest:
-                yield line
+    with (gzip.open if file.suffix.lower() == ".gz" else open)(file, "rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            place, data = f"{relative}:{number}", line.removeprefix(_MARK)
+            if not data.strip():
                 continue
-            while line and not line.endswith(b"\n"):
-                line = data.readline(largest)
-            yield None
+            try:
+                row = json.loads(data.decode("utf-8"))
+            except UnicodeDecodeError as error:
+                yield LeftOut(place, f"not UTF-8 at byte {error.start} of the line")
+                continue
+            except (ValueError, RecursionError):
+                row = None
+            if not isinstance(row, dict) or not isinstance(row.get(source.of_tables.text), str):
+                names = _shortly(list(row)) if isinstance(row, dict) else ""
+                yield LeftOut(place, f"{wanted}{names and f'; it has {names}'}")
+            else:
+                yield _of_row(row, place, source)
 
 
 def _separated_rows(file: Path, relative: str, source: Source) -> _Found:

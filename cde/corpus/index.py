@@ -4,11 +4,6 @@
 a folder, a table of LanceDB (`pip install 'contextual-document-embeddings[index]'`), to which each
 change is written at once. A long document is indexed in passages, and scores as its best one.
 
-A search embeds the query and takes the largest inner products with all passages
-(`cde.retrieval.search`); nothing is approximated. An index is also a ranker:
-`cde.compare(index, cde.BM25(), collection)` and `cde.Hybrid([index, cde.BM25()])` take it, with
-`index.retrieval_set(…)` as what is searched.
-
 Cost: the embedding of the documents, once; n × dim multiply-adds a query; all texts and n × dim
 float32 in memory (100,000 passages of 384 dimensions: 150 MB).
 """
@@ -28,7 +23,6 @@ import numpy as np
 import pandas as pd
 
 from cde.corpus.chunks import OnLong, checked_on_long, limit_of, passages
-from cde.corpus.drift import Drift, Origin, drift
 from cde.corpus.encoders import (
     Model,
     checked_encoder,
@@ -40,7 +34,18 @@ from cde.corpus.encoders import (
     restored,
 )
 from cde.corpus.files import LARGEST, LeftOut, Source, left_out_of, named_documents, read_source
-from cde.corpus.table import Document, Row, Rows, Table, locked, read_settings, require_free
+from cde.corpus.table import (
+    Document,
+    Drift,
+    Origin,
+    Row,
+    Rows,
+    Table,
+    drift,
+    locked,
+    read_settings,
+    require_free,
+)
 from cde.data import RetrievalSet
 from cde.lexical import BM25
 from cde.progress import progress
@@ -172,13 +177,6 @@ class Index:
         Raises:
             FileNotFoundError: no such folder or file.
             ValueError: nothing that can be read, or an id that occurs twice.
-
-        Example:
-            >>> import tempfile
-            >>> folder = Path(tempfile.mkdtemp())
-            >>> _ = (folder / "boats.md").write_text("Boats are red.")
-            >>> Index.from_folder(folder).ids
-            ('boats.md',)
         """
         source = Source.of(path, columns, largest)
         index = cls(_read(source), encoder=encoder, on_long=on_long)
@@ -213,17 +211,11 @@ class Index:
 
         Raises:
             FileExistsError: a file, a folder with something else in it, or another index.
-
-        Example:
-            >>> import tempfile
-            >>> index = Index.build({"a": "red boats"}, Path(tempfile.mkdtemp()) / "boats")
-            >>> Index.load(Path(tempfile.gettempdir()) / index.folder).ids
-            ('a',)
         """
         folder, source = checked_path(folder).expanduser(), Source()
         require_free(folder)
         if isinstance(texts, Path | str):
-            source = Source.of(texts, columns, LARGEST, apart=folder)
+            source = Source.of(texts, columns, apart=folder)
             documents = _read(source)
         else:
             documents = named_documents(texts, ids, columns)
@@ -234,9 +226,7 @@ class Index:
         with locked(folder):
             return index._built(folder, documents, part, replace)
 
-    def _built(
-        self, folder: Path, documents: Sequence[Document], part: int, replace: bool
-    ) -> Index:
+    def _built(self, folder: Path, documents: list[Document], part: int, replace: bool) -> Index:
         before = read_settings(folder)
         dim = 0 if isinstance(self._encoder, BM25) else getattr(self._encoder, "dim", None)
         if dim is None:
@@ -290,12 +280,6 @@ class Index:
             FileNotFoundError: no such folder.
             ValueError: a folder without an index, or with a damaged one (what, and what to do); an
                 encoder that did not make the vectors, or is missing.
-
-        Example:
-            >>> import tempfile
-            >>> folder = Index(["red boats"], ids=["a"]).save(Path(tempfile.mkdtemp()) / "boats")
-            >>> Index.load(folder).search("ships")["text"].tolist()
-            ['red boats']
         """
         folder = checked_path(folder).expanduser()
         if not folder.is_dir():
@@ -330,12 +314,7 @@ class Index:
 
     @classmethod
     def converted(cls, folder: Path | str) -> Index:
-        """An index that an earlier cde saved (version 1), in memory: `save` writes it as this cde
-        does. Nothing is embedded.
-
-        Raises:
-            ValueError: no such index, or a damaged one.
-        """
+        """An index that an earlier cde saved (version 1), in memory, without embedding anything."""
         folder = checked_path(folder).expanduser()
         saved = json.loads((folder / "index.json").read_text(encoding="utf-8"))
         if saved.get("version") != 1:
@@ -438,7 +417,7 @@ class Index:
         return state.hexdigest()
 
     def status(self) -> Status:
-        """What there is to say of it, drift from the corpus that it was built of included."""
+        """What there is to say of it."""
         rows, encoder, origin = self._read_rows(), self._encoder, self._origin
         read = getattr(encoder, "context", None)  # of one that is bound to a corpus
         size = 1 if read is None else len(read)
@@ -494,7 +473,8 @@ class Index:
         rows, depth = self._chosen(where), checked_whole(depth, "depth")
         found = self._found(rows, queries, max(depth, 1000) if words else depth)
         if words:
-            found = _fused(found, self._by_words(rows, queries, max(depth, 1000)), rows, depth)
+            by_words = self._by_words(rows, queries, max(depth, 1000))
+            found = _fused(found, by_words, rows=rows, depth=depth)
         lines = []
         for text, scores in zip(queries, found, strict=True):
             for place, score in scores.items():
@@ -535,17 +515,11 @@ class Index:
     def retrieval_set(
         self, queries: Mapping[str, str], qrels: Any = None, name: str = "index"
     ) -> RetrievalSet:
-        """This corpus with queries (id → text), and judgements where there are some, in any form
-        that `RetrievalSet` takes: what systems are scored on. Where there are judgements, queries
-        without one are left out, as in BEIR.
+        """This corpus with queries (id → text) and perhaps judgements, in any form that
+        `RetrievalSet` takes: then queries without one are left out, as in BEIR.
 
         Raises:
             ValueError: judgements of queries or documents that are not there.
-
-        Example:
-            >>> index = Index({"a": "red boats", "b": "a green house"})
-            >>> index.retrieval_set({"q": "ships"}, {"q": {"a": 1}})
-            RetrievalSet(name='index', 2 documents, 1 queries, 1 judgements)
         """
         texts = _texts(self._read_rows())
         corpus, asked = (list(texts), list(texts.values())), (list(queries), list(queries.values()))
@@ -556,18 +530,11 @@ class Index:
         return replace(made, query_ids=judged, queries=[queries[query] for query in judged])
 
     def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> Rankings:
-        """Rank this corpus for the queries of a set: query id → document id → score.
-
-        So an index stands wherever a ranker does: in `cde.evaluate`, `cde.compare`, `cde.Hybrid`.
-        No document is embedded.
+        """Rank this corpus for the queries of a set: query id → document id → score. So an index
+        stands wherever a ranker does: in `cde.evaluate`, `cde.compare`, `cde.Hybrid`.
 
         Raises:
             ValueError: a set with another corpus.
-
-        Example:
-            >>> index = Index({"a": "red boats", "b": "a green house"})
-            >>> list(index.rank(index.retrieval_set({"q": "ships"}))["q"])
-            ['a', 'b']
         """
         rows = self._read_rows()
         asked = zip(retrieval_set.document_ids, retrieval_set.documents, strict=True)
@@ -593,11 +560,6 @@ class Index:
         """Mean of trec_eval's measures over queries, as `cde.evaluate` gives it on
         `retrieval_set(queries, qrels)`. A document with the query's own id counts: ids of one's own
         often begin at 0 for both.
-
-        Example:
-            >>> index = Index({"a": "red boats", "b": "a green house"})
-            >>> index.evaluate({"q": "ships"}, {"q": {"a": 1}}, "mrr@10")
-            {'mrr@10': 1.0}
         """
         from cde.retrieval import evaluate
 
@@ -658,12 +620,6 @@ class Index:
 
         Raises:
             ValueError: an id that is not there (nothing is removed then).
-
-        Example:
-            >>> index = Index({"a": "red boats", "b": "a green house"})
-            >>> index.remove("a")
-            >>> index.ids
-            ('b',)
         """
         with self._alone():
             gone = set([ids] if isinstance(ids, str) else encodable(ids, "ids"))
@@ -784,9 +740,7 @@ def _read(source: Source) -> list[Document]:
     return documents
 
 
-def _fitted(
-    encoder: Any, documents: Sequence[Document], sample_queries: Sequence[str] | None
-) -> Model:
+def _fitted(encoder: Any, documents: list[Document], sample_queries: Any) -> Model:
     """The encoder to index with, adapted to the corpus where there are sample queries."""
     texts = [one.text for one in documents]
     model = checked_encoder(encoder, texts)
@@ -825,17 +779,12 @@ def _best(scores: Mapping[int, float], rows: Rows, depth: int) -> dict[int, floa
     return {place: scores[place] for place in list(found.values())[:depth]}
 
 
-def _fused(
-    first: Sequence[Mapping[int, float]],
-    second: Sequence[Mapping[int, float]],
-    rows: Rows,
-    depth: int,
-) -> list[dict[int, float]]:
+def _fused(*found: list[dict[int, float]], rows: Rows, depth: int) -> list[dict[int, float]]:
     """Two rankings of documents as one, as `Hybrid` does it; the passage is the first ranking's."""
     from cde.retrieval import Hybrid
 
     fused = []
-    for rankings in zip(first, second, strict=True):
+    for rankings in zip(*found, strict=True):
         scores: dict[str, float] = {}
         passage: dict[str, int] = {}
         for ranking in rankings:

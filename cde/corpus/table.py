@@ -1,8 +1,10 @@
-"""Rows of an index, passages of documents with their vectors; and an index in a folder: a table of
-them in LanceDB, `index.json`, and an encoder of one's own.
+"""Rows of an index, passages of documents with their vectors; how far they have moved from those
+that it was built of; and an index in a folder: a table of rows in LanceDB, `index.json`, and an
+encoder of one's own.
 
-A document that is short enough is one passage. Passages are slices of their document, in its order;
-put together again they are the document.
+Passages are slices of their document, in its order; put together again they are the document. A
+contextual encoder reads a sample of the corpus as that was when the index was built: documents come
+and go, and the context stays. The chapter `drift` measures whether a distance does harm.
 
 LanceDB keeps the rows: every change is one version of the table, which a reader sees whole or not
 at all. `index.json` names the table and says which encoder made its vectors; it is written last,
@@ -11,12 +13,12 @@ there. Each row carries a hash of all that it holds, since LanceDB checks none.
 
 Writers take turns by a lock. Versions older than ten minutes are cleared away by later changes.
 
-Cost: one reading of all rows, and of their hashes, when an index is loaded or has changed
-(`benchmarks/index.py` measures it).
+Cost: one reading of all rows, and of their hashes, when an index is loaded or has changed.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
@@ -37,7 +39,8 @@ from cde.corpus.encoders import is_kept
 from cde.storage import alone, content_hash, differing_file, digest_of, unsigned, write_json
 from cde.validation import Vectors
 
-__all__ = ["Document", "Row", "Rows", "Table", "locked", "read_settings", "require_free"]
+__all__ = ["Document", "Drift", "Origin", "Row", "Rows", "Table", "drift", "locked",
+           "read_settings", "require_free"]  # fmt: skip
 
 #: columns of the table: those of `Row`, in its order
 _COLUMNS = {
@@ -147,6 +150,73 @@ class Rows:
         for row, vector in zip(self.passages, vectors, strict=True):
             text = json.dumps(row).encode()  # half a surrogate pair is escaped
             yield hashlib.blake2b(text + vector.tobytes(), digest_size=16).digest()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The corpus that an index was built of: its number of passages, and their mean vector."""
+
+    rows: int
+    mean: Vectors
+
+    @classmethod
+    def of(cls, vectors: Vectors) -> Origin:
+        """That of a new index, from its vectors `(n, dim)`."""
+        total = vectors.sum(axis=0, dtype=np.float64)
+        return cls(len(vectors), (total / max(len(vectors), 1)).astype(np.float32))
+
+    def to_json(self) -> dict[str, Any]:
+        """As a mapping that JSON can hold; the mean to its last bit."""
+        mean = base64.b64encode(self.mean.astype("<f4").tobytes()).decode("ascii")
+        return {"rows": self.rows, "mean": mean}
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> Origin:
+        """What `to_json` gave."""
+        mean = np.frombuffer(base64.b64decode(saved["mean"]), "<f4").astype(np.float32)
+        return cls(int(saved["rows"]), mean)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """What `drift` finds."""
+
+    newer: float
+    gone: float
+    distance: float | None
+
+
+def drift(origin: Origin, still: int, vectors: Vectors, context_size: int) -> Drift:
+    """How far a corpus is from the one that its context was drawn from.
+
+    Args:
+        origin: that one.
+        still: how many of its passages are there today.
+        vectors: of today's passages, `(n, dim)` float32.
+        context_size: how many documents the context has.
+
+    Returns:
+        `newer`, the share of today's passages that came later; `gone`, the share of the earlier
+        ones that are gone; and `distance`, from the mean vector of the origin to that of today's
+        passages, in units of what chance does: the mean of `context_size` documents, drawn from
+        today's corpus, lies one unit from its mean (root mean square, √(tr Σ / J)). Below 1 a fresh
+        context could as well have been the old one, as far as means can tell; far above 1 it could
+        not. The mean sees a change of topic, not every change. None where all vectors are alike, or
+        there are none.
+    """
+    count = len(vectors)
+    newer = (count - still) / count if count else 0.0
+    gone = (origin.rows - still) / origin.rows if origin.rows else 0.0
+    if not count or not vectors.shape[1]:
+        return Drift(newer, gone, None)
+    mean = vectors.mean(axis=0, dtype=np.float64)
+    square = np.einsum("ij,ij->", vectors, vectors, dtype=np.float64) / count
+    spread = max(float(square - mean @ mean), 0.0)
+    moved = float(np.linalg.norm(mean - origin.mean.astype(np.float64)))
+    moved = moved if moved > 1e-6 * np.sqrt(square) else 0.0  # the mean is kept in float32
+    unit = float(np.sqrt(spread / context_size))
+    distance = moved / unit if unit > 1e-6 * np.sqrt(square) else None
+    return Drift(newer, gone, distance)
 
 
 def locked(folder: Path) -> AbstractContextManager[bool]:

@@ -1,12 +1,10 @@
 """`manuals`: the reference manuals of web services as many small collections, each a corpus.
 
-Two packages carry the descriptions of their services' interfaces as JSON (both Apache-2.0):
-`botocore` those of AWS, `google-api-python-client` those of Google. An operation, a type or a field
-has a name and a description. The name, its words apart, is the query ("create queue request queue
-name"); the description is the document; a service is a corpus (`aws/sqs`, `google/drive`). Words
-such as "queue" tell documents apart in one manual and say nothing in another, so a corpus'
-own statistics matter here. A second kind of query is a description's first sentence, whose document
-is the rest.
+`botocore` carries the descriptions of AWS' interfaces as JSON, `google-api-python-client` those of
+Google's (both Apache-2.0). The name of an operation, a type or a field, its words apart, is the
+query ("create queue request queue name"); its description is the document; a service is a corpus
+(`aws/sqs`, `google/drive`). A second kind of query is a description's first sentence, whose
+document is the rest.
 
 Versions of a service are one corpus, the newest first. Descriptions of ten words or more are kept
 as plain text, without repeats of an earlier one in the same corpus (MinHash, Jaccard 0.8). Corpora

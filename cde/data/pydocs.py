@@ -2,14 +2,10 @@
 
 Real text that every machine with the lock has, offline. A docstring's summary line is the query,
 the rest is the document, the package is the domain. Sources are parsed with `ast`: nothing is
-imported. Docstrings with a summary and a body are kept, exact and near duplicates are dropped
-(MinHash, Jaccard 0.8), and the table is cached by the versions and file hashes of the packages. The
+imported. Exact and near duplicates are dropped (MinHash, Broder 1997, over sets of three-word
+shingles; Jaccard 0.8), and the table is cached by the versions and file hashes of the packages. The
 standard library is left out, since it moves with the interpreter. A table that was made elsewhere,
 `pydocs.parquet.sealed` in `$CDE_DATA`, stands for the packages where it lies.
-
-Repeats are found by MinHash (Broder 1997): a text is the set of its three-word shingles, and two
-texts agree in the smallest value of a random hash over their sets with probability equal to the
-Jaccard similarity of the sets.
 """
 
 from __future__ import annotations
@@ -265,9 +261,7 @@ def _docstrings(file: SourceFile) -> list[Docstring]:
                 docstrings.append(Docstring(*pair, package, name))
         if isinstance(node, (ast.Module, ast.ClassDef, ast.If, ast.Try)):
             children = [*node.body, *getattr(node, "orelse", ()), *getattr(node, "finalbody", ())]
-            children += [
-                child for handler in getattr(node, "handlers", ()) for child in handler.body
-            ]
+            children += [child for one in getattr(node, "handlers", ()) for child in one.body]
             for child in reversed(children):
                 inner = f"{name}.{child.name}" if isinstance(child, _DEFINITIONS) else name
                 waiting.append((child, inner))
@@ -304,32 +298,15 @@ def read_docstrings(files: Sequence[SourceFile]) -> list[Docstring]:
 
 #: import name → distribution that carries it; the order is that of the collection.
 PACKAGES = {
-    "sympy": "sympy",
-    "torch": "torch",
-    "scipy": "scipy",
-    "pandas": "pandas",
-    "sklearn": "scikit-learn",
-    "sqlalchemy": "SQLAlchemy",
-    "transformers": "transformers",
-    "polars": "polars",
-    "matplotlib": "matplotlib",
-    "networkx": "networkx",
-    "numpy": "numpy",
-    "huggingface_hub": "huggingface-hub",
-    "fontTools": "fonttools",
-    "mteb": "mteb",
-    "IPython": "ipython",
-    "narwhals": "narwhals",
-    "datasets": "datasets",
-    "sentence_transformers": "sentence-transformers",
-    "pydantic": "pydantic",
-    "tornado": "tornado",
-    "accelerate": "accelerate",
-    "sphinx": "Sphinx",
-    "rich": "rich",
-    "mpmath": "mpmath",
-    "PIL": "pillow",
-}
+    "sympy": "sympy", "torch": "torch", "scipy": "scipy", "pandas": "pandas",
+    "sklearn": "scikit-learn", "sqlalchemy": "SQLAlchemy", "transformers": "transformers",
+    "polars": "polars", "matplotlib": "matplotlib", "networkx": "networkx", "numpy": "numpy",
+    "huggingface_hub": "huggingface-hub", "fontTools": "fonttools", "mteb": "mteb",
+    "IPython": "ipython", "narwhals": "narwhals", "datasets": "datasets",
+    "sentence_transformers": "sentence-transformers", "pydantic": "pydantic",
+    "tornado": "tornado", "accelerate": "accelerate", "sphinx": "Sphinx", "rich": "rich",
+    "mpmath": "mpmath", "PIL": "pillow",
+}  # fmt: skip
 #: whole packages that no training ever sees: the out-of-domain corpora.
 HELD_OUT = ("sympy", "networkx", "polars", "sqlalchemy")
 #: the other packages, whose documents training may see

@@ -1,16 +1,11 @@
 """Collections of one's own: in folders, and on the Hugging Face Hub.
 
-Retrieval sets in a folder have BEIR's layout:
-
-- `corpus.jsonl[.gz]`: {"_id", "title"?, "text"};
-- `queries.jsonl[.gz]`: {"_id", "text"};
-- `qrels/<split>.tsv`: query-id, corpus-id, score, with a header line;
-- optionally `qrels/exclude.tsv` (or `exclude.tsv`): query-document pairs to drop from rankings
-  before scoring.
-
-Pairs: a `.jsonl[.gz]` file, or a folder of them, one {"query", "document", "domain"?} per line;
-without a domain, the file's name is the domain. Every error names the file, the line and what was
-expected there.
+Retrieval sets in a folder have BEIR's layout: `corpus.jsonl[.gz]` with "_id", "title"? and "text";
+`queries.jsonl[.gz]` with "_id" and "text"; `qrels/<split>.tsv` with query-id, corpus-id and score
+below a header; perhaps `qrels/exclude.tsv` (or `exclude.tsv`), pairs to drop from rankings before
+scoring. Pairs are a `.jsonl[.gz]` file, or a folder of them, with "query", "document" and
+"domain"?, by default the file's name. Every error names the file, the line and what was expected
+there.
 
 On the Hub, which `datasets` reads, retrieval sets have mteb's layout: configurations `corpus`,
 `queries`, and `default` or `qrels`. Pairs are two text columns, found by their names.
@@ -51,9 +46,7 @@ def _json_lines(path: Path, required: tuple[str, ...]) -> Iterator[tuple[str, di
         except (ValueError, RecursionError) as error:  # also a number too long, brackets too deep
             reason = str(error).replace("line 1 ", "")
             raise ValueError(f"{where}: not JSON ({reason}); expected {expected}") from error
-        if not isinstance(row, dict) or not all(
-            isinstance(row.get(name), str) for name in required
-        ):
+        if not isinstance(row, dict) or not all(isinstance(row.get(key), str) for key in required):
             raise ValueError(f"{where}: expected {expected}, got {line.strip()[:80]}")
         for name, value in row.items():
             if isinstance(value, str) and (place := half_of_a_pair(value)) is not None:

@@ -8,19 +8,16 @@ folder with `beir/` and `pairs/` in it, `beir/<name>` and `pairs/<source>`.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from cde.data import manuals, pydocs, readers
 from cde.data.sets import Pairs, RetrievalSet, Split
 from cde.provenance import account
-from cde.storage import cache_folder, content_hash, read_json, write_json
+from cde.storage import content_hash
 from cde.validation import checked_switch, checked_text, shown
 
 __all__ = ["Source", "data_folder", "is_available", "list_sources", "load_pairs", "load_retrieval"]
@@ -249,36 +246,3 @@ def source_key(name: str) -> str:
     stats = [(file.name, file.stat()) for file in files]
     # where a folder lies does not matter: a page stays fresh when its data are moved
     return content_hash(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats)
-
-
-def known_fingerprints(name: str) -> set[str]:
-    """Fingerprints that a collection has on this machine, of pairs and of judgements, in every
-    split: a record that names another one was made from other content. Kept on disk; nothing is
-    entered in the process' account.
-    """
-    key = source_key(name)
-    if key == "missing" or name.startswith("hub:"):
-        return set()
-    if _manual(name) is not None:
-        return {manuals.fingerprint()}
-    splits: tuple[Split, ...] = ()
-    if name.startswith(("pydocs", "folder:")):  # sources of $CDE_DATA are trained on whole
-        splits = get_args(Split)
-    kept = cache_folder("fingerprints") / f"{content_hash([name, *splits])}.json"
-    stored = read_json(kept, since="format")
-    if stored is not None and stored["key"] == key:
-        return set(stored["fingerprints"])
-    before = dict(account.loaded), set(account.asked)
-    fingerprints = set()
-    loads: list[Callable[[], Pairs | RetrievalSet]] = [
-        *(partial(load_pairs, name, split) for split in (None, *splits)),
-        *(partial(load_retrieval, name, judged) for judged in ("test", "train", "dev")),
-    ]
-    try:
-        for load in loads:
-            with contextlib.suppress(ValueError, FileNotFoundError):
-                fingerprints.add(load().fingerprint)
-    finally:
-        account.loaded, account.asked = before
-    write_json(kept, {"format": 2, "key": key, "fingerprints": sorted(fingerprints)})
-    return fingerprints

@@ -3,11 +3,10 @@
 Two patterns (CDE §4.2; the second is ours). J context tokens stand before T text tokens:
 
 - `full`, the paper's: everything attends to everything. The context is carried through all layers
-  once per text: (J + T) / T of a plain encoder's work, and (J + T)² / T² of its attention scores.
-- `cached`: context tokens attend to context tokens alone, texts to both. No text changes what the
-  context's keys and values are, so each layer's are computed once (J tokens in all). Every text of
-  the corpus, or of a training batch, reads them. A text costs T tokens of work and (J + T) T
-  scores.
+  once per text: (J + T) / T of a plain encoder's work, and (J + T)² / T² of its scores.
+- `cached`: context tokens attend to context tokens alone, texts to both. So each layer's keys and
+  values of the context are computed once (J tokens in all), and every text reads them. A text costs
+  T tokens of work and (J + T) T scores.
 
 Both run on the layers of `transformers` as they are. The attention function registered here under
 the name `cde` gets the queries, keys and values of a layer, stores or prepends the context's, and

@@ -2,18 +2,11 @@
 
 The layers are those of `transformers`. A `Family` only opens a model at two places that its own
 `forward` keeps closed: between the token embeddings and the layers (where context vectors enter the
-sequence), and at the positions.
+sequence), and at the positions. BERT and MiniLM (`bert`) add learned positions to the token
+embeddings, and none to context tokens. In `nomic_bert` and `modernbert` context tokens have the
+rotary position 0, the identity, and stand outside of ModernBERT's local windows.
 
-===============  ============================================  =================================
-family           positions                                     context tokens get
-===============  ============================================  =================================
-`bert` (MiniLM)  learned, added to the token embeddings        no position embedding
-`nomic_bert`     rotary, every layer                           rotary position 0: the identity
-`modernbert`     rotary; two of three layers see a window      position 0, outside every window
-===============  ============================================  =================================
-
-Texts may be padded on any side. Rows are moved to the left first, so that positions count real
-tokens and nothing else. Means are taken in float32, whatever the layers computed in.
+Texts may be padded on any side: rows are moved to the left first. Means are taken in float32.
 """
 
 from __future__ import annotations
@@ -39,7 +32,7 @@ class Family:
     layers = "layers"
     words = "embeddings.word_embeddings"
 
-    def embed(self, model: Any, input_ids: Tensor, position_ids: Tensor) -> Tensor:
+    def embed(self, model: Any, input_ids: Tensor, places: Tensor) -> Tensor:
         """Token vectors `(batch, T, dim)` before normalisation; positions added where they are
         learned.
         """
@@ -49,10 +42,8 @@ class Family:
         """The normalisation and dropout that stand between the embeddings and the first layer."""
         return model.embeddings.dropout(model.embeddings.LayerNorm(hidden))  # type: ignore[no-any-return]
 
-    def run(
-        self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any
-    ) -> Tensor:
-        """All layers: `(batch, S, dim)` to the same; `position_ids` is `(1, S)`, for rotary
+    def run(self, model: Any, hidden: Tensor, masks: Masks, places: Tensor, **how: Any) -> Tensor:
+        """All layers: `(batch, S, dim)` to the same; `places` is `(1, S)`, for rotary
         families.
         """
         raise NotImplementedError
@@ -71,7 +62,7 @@ class Bert(Family):
 
     layers = "encoder.layer"
 
-    def embed(self, model: Any, input_ids: Tensor, position_ids: Tensor) -> Tensor:
+    def embed(self, model: Any, input_ids: Tensor, places: Tensor) -> Tensor:
         longest = model.config.max_position_embeddings
         if input_ids.shape[1] > longest:
             raise ValueError(
@@ -80,13 +71,11 @@ class Bert(Family):
             )
         parts = model.embeddings
         types = parts.token_type_embeddings.weight[0]
-        return parts.word_embeddings(input_ids) + types + parts.position_embeddings(position_ids)  # type: ignore[no-any-return]
+        return parts.word_embeddings(input_ids) + types + parts.position_embeddings(places)  # type: ignore[no-any-return]
 
-    def run(
-        self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any
-    ) -> Tensor:
+    def run(self, model: Any, hidden: Tensor, masks: Masks, places: Tensor, **how: Any) -> Tensor:
         for layer in model.encoder.layer:
-            hidden = layer(hidden, masks["full"], **attention)
+            hidden = layer(hidden, masks["full"], **how)
         return hidden
 
     def longest(self, model: Any) -> int | None:
@@ -96,18 +85,14 @@ class Bert(Family):
 class NomicBert(Family):
     """NomicBERT: rotary positions, gated linear units, post-norm, no biases."""
 
-    def embed(self, model: Any, input_ids: Tensor, position_ids: Tensor) -> Tensor:
+    def embed(self, model: Any, input_ids: Tensor, places: Tensor) -> Tensor:
         parts = model.embeddings
         return parts.word_embeddings(input_ids) + parts.token_type_embeddings.weight[0]  # type: ignore[no-any-return]
 
-    def run(
-        self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any
-    ) -> Tensor:
-        rotary = model.rotary_emb(hidden, position_ids)
+    def run(self, model: Any, hidden: Tensor, masks: Masks, places: Tensor, **how: Any) -> Tensor:
+        rotary = model.rotary_emb(hidden, places)
         for layer in model.layers:
-            hidden = layer(
-                hidden, attention_mask=masks["full"], position_embeddings=rotary, **attention
-            )
+            hidden = layer(hidden, attention_mask=masks["full"], position_embeddings=rotary, **how)
         return hidden
 
 
@@ -116,24 +101,20 @@ class ModernBert(Family):
 
     words = "embeddings.tok_embeddings"
 
-    def embed(self, model: Any, input_ids: Tensor, position_ids: Tensor) -> Tensor:
+    def embed(self, model: Any, input_ids: Tensor, places: Tensor) -> Tensor:
         return model.embeddings.tok_embeddings(input_ids)  # type: ignore[no-any-return]
 
     def normalise(self, model: Any, hidden: Tensor) -> Tensor:
         return model.embeddings.drop(model.embeddings.norm(hidden))  # type: ignore[no-any-return]
 
-    def run(
-        self, model: Any, hidden: Tensor, masks: Masks, position_ids: Tensor, **attention: Any
-    ) -> Tensor:
+    def run(self, model: Any, hidden: Tensor, masks: Masks, places: Tensor, **how: Any) -> Tensor:
         # the base of the rotation differs by kind of layer
         kinds = {layer.attention_type for layer in model.layers}
-        rotary = {kind: model.rotary_emb(hidden, position_ids, kind) for kind in kinds}
+        rotary = {kind: model.rotary_emb(hidden, places, kind) for kind in kinds}
         for layer in model.layers:
             kind = layer.attention_type
             mask = masks["window" if kind == "sliding_attention" else "full"]
-            hidden = layer(
-                hidden, attention_mask=mask, position_embeddings=rotary[kind], **attention
-            )
+            hidden = layer(hidden, attention_mask=mask, position_embeddings=rotary[kind], **how)
         return model.final_norm(hidden)  # type: ignore[no-any-return]
 
     def window(self, model: Any) -> int | None:
@@ -289,9 +270,8 @@ def mean_of_tokens(hidden: Tensor, mask: Tensor | None) -> Tensor:
         return hidden.mean(dim=1)
     kept = mask.unsqueeze(-1)
     # not a product with 0, which would keep a NaN on padding
-    return hidden.masked_fill(~kept, 0).sum(dim=1) / kept.to(hidden.dtype).sum(dim=1).clamp(
-        min=1e-20
-    )
+    counts = kept.to(hidden.dtype).sum(dim=1).clamp(min=1e-20)
+    return hidden.masked_fill(~kept, 0).sum(dim=1) / counts
 
 
 def mean_of_parts(hidden: Tensor, mask: Tensor | None, parts: int) -> Tensor:

@@ -40,9 +40,7 @@ def random_texts(count: int, seed: int | np.random.Generator = 0) -> list[str]:
     drawn_by = seed if isinstance(seed, np.random.Generator) else checked_whole(seed, "seed", 0)
     generator, letters = np.random.default_rng(drawn_by), np.array(list(string.ascii_lowercase))
     lengths = generator.integers(2, 9, (checked_whole(count, "count", 0), 12))
-    return [
-        " ".join("".join(generator.choice(letters, length)) for length in row) for row in lengths
-    ]
+    return [" ".join("".join(generator.choice(letters, size)) for size in row) for row in lengths]
 
 
 def draw_context(
@@ -252,7 +250,6 @@ class ContextualEncoder(Encoder):
         *,
         variant: str | None = None,
         tokenizer: Any = None,
-        prefixes: Mapping[str, str] | None = None,
         attn_implementation: str = "sdpa",
         device: str | None = None,
         precision: Precision = "auto",
@@ -271,8 +268,6 @@ class ContextualEncoder(Encoder):
             tokenizer: a tokenizer, or where to load one from. By default the folder's own; for a
                 NomicBERT checkpoint without one, MiniLM's, whose vocabulary is the same
                 (bert-base-uncased).
-            prefixes: what stands before queries and documents, in place of the model's own:
-                `TASK_PREFIXES["classification"]`, for example.
             attn_implementation: "sdpa", "eager" or "flash_attention_2". Vectors of published models
                 agree with the authors' to 1e-5 under "eager", to 2e-5 under "sdpa".
             device: device to run on; by default CUDA where there is one.
@@ -304,12 +299,6 @@ class ContextualEncoder(Encoder):
                 "by ContextualEncoder nor in the layout of jxm/cde-small-v1: "
                 "ContextualEncoder.from_backbone starts from a transformer"
             )
-        for name, prefix in (prefixes or {}).items():
-            if name not in ("query_prefix", "document_prefix"):
-                raise ValueError(
-                    f"prefixes are query_prefix and document_prefix; {shown(name)} was given"
-                )
-            setattr(model.config, name, prefix)
         if isinstance(tokenizer, (str, Path)):
             tokenizer = load_tokenizer(tokenizer)
         if tokenizer is None:
@@ -525,6 +514,15 @@ class CorpusEncoder(PromptedEncoder):
         return cls(model, None if context is None else context.to(model.device), drawn)
 
 
+def class_of(folder: Path) -> Any:
+    """The class that reads the encoder of a folder; None where it is none of this package."""
+    values = read_config(folder) if (folder / "config.json").is_file() else {}
+    if "embedder" in values or values.get("architecture") == "transductive":
+        return ContextualEncoder
+    kind = encoder_class(values.get("model_type"))
+    return kind if kind is None or values.get("context_drawn") is None else CorpusEncoder
+
+
 def fingerprint(encoder: Any) -> str | None:
     """Hash of an encoder of `cde.models`, whatever its attention kernel; None for other objects."""
     bound = encoder if type(encoder) is CorpusEncoder else None
@@ -574,11 +572,6 @@ def load_published(
         variant: "hub", "train" or "v2": which of the authors' forward passes to run (see
             `cde.models.VARIANTS`).
         first_backbone_config: config of the first stage, where it differs.
-
-    Example:
-        >>> load_published({}, {"embedder": "elsewhere/unknown"})
-        Traceback (most recent call last):
-        ValueError: the dimensions of the backbone 'elsewhere/unknown' are not known here; ...
     """
     from cde.models.published import Layout, published_config
 

@@ -39,32 +39,27 @@ from cde.surrogate import check_tokenizer
 from cde.validation import Vectors, encodable, shown
 
 #: what tells sentence-transformers how to read a folder
+_MODULES = "sentence_transformers.base.modules"
 SENTENCE_FILES = ("config_sentence_transformers.json", "modules.json", "sentence_bert_config.json")
 
 
 def write_sentence_files(folder: Path, config: Any, max_tokens: int) -> None:
     """Write `SENTENCE_FILES` into a folder."""
-    modules = "sentence_transformers.base.modules"
-    contents: tuple[Any, ...] = (
-        {
-            "model_type": "SentenceTransformer",
-            "prompts": {"query": config.query_prefix, "document": config.document_prefix},
-            "default_prompt_name": None,
-            "similarity_fn_name": "cosine",
-        },
-        [
-            {"idx": 0, "name": "0", "path": "", "type": f"{modules}.Transformer"},
-            {"idx": 1, "name": "1", "path": "1_Normalize", "type": f"{modules}.Normalize"},
-        ],
-        {
-            "transformer_task": "feature-extraction",
-            # what forward gives is the embedding
-            "modality_config": {"text": {"method": "forward", "method_output_name": None}},
-            "module_output_name": "sentence_embedding",
-            "max_seq_length": max_tokens,
-        },
-    )
-    for name, content in zip(SENTENCE_FILES, contents, strict=True):
+    prompts = {"query": config.query_prefix, "document": config.document_prefix}
+    model: dict[str, Any] = {"model_type": "SentenceTransformer", "prompts": prompts}
+    model |= {"default_prompt_name": None, "similarity_fn_name": "cosine"}
+    modules = [
+        {"idx": place, "name": str(place), "path": path, "type": f"{_MODULES}.{kind}"}
+        for place, (path, kind) in enumerate([("", "Transformer"), ("1_Normalize", "Normalize")])
+    ]
+    reading: dict[str, Any] = {
+        "transformer_task": "feature-extraction",
+        # what forward gives is the embedding
+        "modality_config": {"text": {"method": "forward", "method_output_name": None}},
+        "module_output_name": "sentence_embedding",
+        "max_seq_length": max_tokens,
+    }
+    for name, content in zip(SENTENCE_FILES, (model, modules, reading), strict=True):
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
@@ -207,12 +202,8 @@ class PromptedEncoder(SentenceMethods):
         )
 
 
-_TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "vocab.txt",
-)
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                    "vocab.txt")  # fmt: skip
 #: texts come out of a batch of about so many tokens; more only helps where thousands of cores wait
 WORK = {"cpu": 4096, "cuda": 131072}
 
@@ -488,9 +479,8 @@ class BiEncoder(TextEncoder):
         backbone, tensors = backbone_weights(path_or_repository, layers, least=0)
         model = cls(BiEncoderConfig(backbone=backbone, **settings))
         fill(model.backbone, tensors, str(path_or_repository))
-        return model.set_up(
-            load_tokenizer(path_or_repository), attn_implementation, device, precision
-        )
+        tokenizer = load_tokenizer(path_or_repository)
+        return model.set_up(tokenizer, attn_implementation, device, precision)
 
     @classmethod
     def from_pretrained(

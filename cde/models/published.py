@@ -1,9 +1,8 @@
 """Checkpoints as the authors published them, by name, and the forward passes that run them.
 
 cde-small-v1 is NomicBERT, cde-small-v2 ModernBERT. Nothing is fetched and no code of a checkpoint
-is run. The settings are read from its `config.json`, and the dimensions of the backbones it names
-are known here. Every tensor has to find its place by name and shape, or an error lists those that
-do not.
+is run. The settings are read from its `config.json`, the dimensions of the backbones it names are
+known here, and every tensor has to find its place by name and shape.
 
 The published names differ from those of `transformers`: queries, keys and values lie in one matrix
 `Wqkv`, the linear layers of NomicBERT are `fc11`, `fc12`, `fc2`. NomicBERT may also rotate a part

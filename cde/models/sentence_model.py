@@ -1,13 +1,10 @@
 """A saved encoder inside sentence-transformers: what `SentenceTransformer(folder)` runs.
 
-Importing this module, or an encoder of `cde.models`, registers these classes with `transformers`,
-under the model types that `save_pretrained` writes. From then on `SentenceTransformer(folder)`
-gives the vectors of `encode_queries` and `encode_documents`, in the context that the encoder was
-saved with, its trainer trains the encoder, and its `save_pretrained` writes a folder that this
-package reads again.
-
-In training a batch may bring context documents of its own (`cde.contextual_batches`): the first
-stage then embeds them, with a graph, once for each column of the batch.
+Importing this module, or an encoder of `cde.models`, registers these classes with `transformers`.
+From then on `SentenceTransformer(folder)` gives the vectors of `encode_queries` and
+`encode_documents`, in the context that the encoder was saved with, its trainer trains the encoder,
+and its `save_pretrained` writes a folder that this package reads again. In training a batch may
+bring context documents of its own (`cde.contextual_batches`).
 """
 
 from __future__ import annotations
@@ -20,24 +17,15 @@ from torch import Tensor
 from transformers import AutoModel, PreTrainedModel
 
 from cde.models.configuration import BiEncoderConfig, ContextualConfig
-from cde.models.contextual import CorpusEncoder
-from cde.models.encoder import SENTENCE_FILES, Encoder, encoder_class
+from cde.models.contextual import CorpusEncoder, class_of
+from cde.models.encoder import SENTENCE_FILES, Encoder
 from cde.models.stages import NoFirstStage
-from cde.models.weights import fetch_folder, read_config
+from cde.models.weights import fetch_folder
 from cde.validation import unknown
 
 #: what `transformers` hands on, and has no bearing on a folder that is here
-_HANDED_ON = {
-    "_from_auto",
-    "adapter_kwargs",
-    "cache_dir",
-    "force_download",
-    "local_files_only",
-    "proxies",
-    "subfolder",
-    "token",
-    "trust_remote_code",
-}
+_HANDED_ON = {"_from_auto", "adapter_kwargs", "cache_dir", "force_download", "local_files_only",
+              "proxies", "subfolder", "token", "trust_remote_code"}  # fmt: skip
 
 
 class SentenceModel(PreTrainedModel):  # type: ignore[misc]
@@ -72,12 +60,8 @@ class SentenceModel(PreTrainedModel):  # type: ignore[misc]
         if strange := set(others) - _HANDED_ON:
             raise ValueError(unknown(strange, {"attn_implementation", "dtype", "revision"}))
         folder = fetch_folder(path_or_repository, revision)
-        values = read_config(folder)
         options = {"attn_implementation": attn_implementation, "device": "cpu"}
-        kind: Any = encoder_class(values["model_type"])
-        if values.get("context_drawn") is not None:
-            kind = CorpusEncoder
-        model = cls(kind.from_pretrained(folder, **options))
+        model = cls(class_of(folder).from_pretrained(folder, **options))
         if dtype not in (None, "auto"):
             model.to(getattr(torch, dtype) if isinstance(dtype, str) else dtype)
         if (tokenizer := model.encoder.tokenizer) is not None:
@@ -119,34 +103,13 @@ class SentenceModel(PreTrainedModel):  # type: ignore[misc]
 
 
 class SentenceBiEncoder(SentenceModel):
-    """A `BiEncoder` in sentence-transformers.
-
-    Example:
-        >>> import tempfile
-        >>> from cde.models import BiEncoder
-        >>> from sentence_transformers import SentenceTransformer
-        >>> folder = tempfile.mkdtemp()
-        >>> BiEncoder.from_backbone("minilm", layers=1).save_pretrained(folder)
-        >>> SentenceTransformer(folder).encode_query(["what floats?"]).shape
-        (1, 384)
-    """
+    """A `BiEncoder` in sentence-transformers."""
 
     config_class = BiEncoderConfig
 
 
 class SentenceContextualEncoder(SentenceModel):
-    """A `ContextualEncoder` in sentence-transformers, with the context that it is bound to.
-
-    Example:
-        >>> import tempfile
-        >>> from cde.models import ContextualEncoder
-        >>> from sentence_transformers import SentenceTransformer
-        >>> model = ContextualEncoder.from_backbone("minilm", layers=1, attention="gated")
-        >>> folder = tempfile.mkdtemp()
-        >>> model.with_context(["red boats", "a green house"]).save_pretrained(folder)
-        >>> SentenceTransformer(folder).encode_document(["ships"]).shape
-        (1, 384)
-    """
+    """A `ContextualEncoder` in sentence-transformers, with the context that it is bound to."""
 
     config_class = ContextualConfig
 

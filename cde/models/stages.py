@@ -4,8 +4,8 @@ M1 (`FirstStage`): backbone, mean over tokens, optionally two linear layers. One
 or several, from contiguous parts of it (§10.11).
 
 M2 (`SecondStage`, Eqs. 5 and 6): the sequence [context | soft prompt | text] through the backbone,
-mean over text tokens, optionally two linear layers (`cde.models.attention` says at what cost). The
-authors' programs differ in details, which `cde.models.published` puts in the place of methods.
+mean over text tokens, optionally two linear layers. The authors' programs differ in details, which
+`cde.models.published` puts in the place of methods.
 
 With attention "gated" (ours), text tokens read the context once instead, before the first layer. A
 `ContextReader` lets a token x_i ask the J context vectors c_j how common it is among them::
@@ -14,12 +14,10 @@ With attention "gated" (ours), text tokens read the context once instead, before
     a_ij = exp(s_ij) / (J exp(σ) + Σ_j exp(s_ij))
     x_i  ← x_i + γ Σ_j a_ij (W_v c_j + u)
 
-The place σ takes what fits nothing. So Σ_j a_ij is a soft document frequency: near 0 for a token
-that no context vector holds, near 1 for one that many hold, whatever J is. Two choices make this
-easy to learn, as the chapter `context_required` shows. γ starts at zero: an untrained encoder is
-the plain transformer. And W_q and W_k start equal, and whiten the embeddings of words: a token fits
-the context vectors that hold its word. This asks for context vectors made of word embeddings, by a
-first stage of no layers with shared word embeddings.
+The place σ takes what fits nothing. So Σ_j a_ij is a soft document frequency, whatever J is. γ
+starts at zero: an untrained encoder is the plain transformer. W_q and W_k start equal, and whiten
+the embeddings of words: a token fits the context vectors that hold its word. This asks for context
+vectors made of word embeddings, as the chapter `context_required` shows.
 """
 
 from __future__ import annotations

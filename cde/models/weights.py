@@ -26,15 +26,8 @@ from cde.models.backbones import family_of, truncate
 from cde.surrogate import minilm_folder
 from cde.validation import checked_path, shown
 
-__all__ = [
-    "backbone_weights",
-    "fetch_folder",
-    "fill",
-    "read_config",
-    "read_weights",
-    "with_minilm_rows",
-    "without_minilm_rows",
-]
+__all__ = ["backbone_weights", "fetch_folder", "fill", "read_config", "read_weights",
+           "with_minilm_rows", "without_minilm_rows"]  # fmt: skip
 
 _CHANGED, _VALUES = "@changed-rows-of-minilm", "@values"
 _WORD_ROWS = "embeddings.word_embeddings.weight"
@@ -182,9 +175,7 @@ def fill(
     """Copy tensors into a model: each must have its place and each place its tensor."""
     places = model.state_dict()
     called = {name: name for name in (*places, *tensors)} | dict(names or {})
-    both = [
-        (called[name], tensor, places[name]) for name, tensor in tensors.items() if name in places
-    ]
+    both = [(called[name], one, places[name]) for name, one in tensors.items() if name in places]
     problems = {
         "missing": [called[name] for name in places if name not in tensors],
         "unexpected": [*(called[name] for name in tensors if name not in places), *unplaced],

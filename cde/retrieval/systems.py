@@ -2,14 +2,11 @@
 our encoders are such models.
 
 An encoder turns queries and documents into vectors, a ranker ranks a set without any. A model with
-the methods of sentence-transformers (`encode`; `encode_query` and `encode_document` if there are)
-becomes an encoder here, with its own prompts for queries and for documents; by its own
-`similarity_fn_name`, "cosine" brings vectors to length 1, and "dot" leaves them.
-
-The other way round, `SentenceMethods` gives every encoder of this package the methods of that
-library, so that code which was written for a `SentenceTransformer` takes our encoders too. Two
-things differ from there, and neither changes a ranking by cosine: vectors have length 1 whether
-asked for or not, and `batch_size` is an upper limit.
+the methods of sentence-transformers becomes an encoder here, with its own prompts; by its own
+`similarity_fn_name`, "cosine" brings vectors to length 1, and "dot" leaves them. The other way
+round, `SentenceMethods` gives every encoder of this package the methods of that library. Two things
+differ from there: vectors have length 1 whether asked for or not, and `batch_size` is an upper
+limit.
 """
 
 from __future__ import annotations
@@ -29,18 +26,8 @@ from cde.data import RetrievalSet
 from cde.progress import progress, without_bars
 from cde.validation import as_array, checked_texts, checked_whole, encodable, unknown
 
-__all__ = [
-    "EncodeOptions",
-    "Encoder",
-    "Ranker",
-    "Rankings",
-    "Role",
-    "SentenceEncoder",
-    "SentenceMethods",
-    "System",
-    "as_encoder",
-    "is_ranker",
-]
+__all__ = ["EncodeOptions", "Encoder", "Ranker", "Rankings", "Role", "SentenceEncoder",
+           "SentenceMethods", "System", "as_encoder", "is_ranker"]  # fmt: skip
 
 #: which prompt of an encoder stands before a text: that of queries, of documents, or none
 Role = Literal["", "query", "document"]
@@ -200,6 +187,14 @@ class SentenceMethods:
         self, texts: Sequence[str], role: Role, batch_size: int | None = None
     ) -> NDArray[np.float32]:
         """Unit vectors `(n, dim)` of texts, with the prompt of their role before them."""
+
+    def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors of queries, `(n, dim)` float32, with the prompt for queries, if any."""
+        return self._vectors(texts, "query")
+
+    def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Unit vectors of documents, `(n, dim)` float32, with the prompt for documents, if any."""
+        return self._vectors(texts, "document")
 
     def encode(self, inputs: str | Sequence[str], **options: Unpack[EncodeOptions]) -> Any:
         """Vectors of texts, with no prompt unless one is named: float32, an array `(n, dim)`, a

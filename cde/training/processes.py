@@ -1,18 +1,15 @@
 """Several processes training one model: who they are, what they exchange, and that they are alike.
 
 `torchrun` or `accelerate launch` starts them, and `accelerate` connects them. Gradients are added
-up once a step, after the last chunk: the model is not wrapped in DistributedDataParallel, which
-would exchange them at every backward pass of the cache.
+up once a step, after the last chunk: DistributedDataParallel would exchange them at every backward
+pass of the cache. With shared negatives every process sees all embeddings of the batch, computes
+the same loss and differentiates it with respect to its own embeddings: the sum of the processes'
+gradients is that of one process with the whole batch. Without, each has a loss of its own part, and
+the sum is that of their mean.
 
-With shared negatives every process sees all embeddings of the batch, computes the same loss and
-differentiates it with respect to its own embeddings: the sum of the processes' gradients is that of
-one process with the whole batch. Without, each has a loss of its own part, and the sum is that of
-their mean.
-
-The processes may run on several machines, which need not share a cache folder. Process 0 says which
+The processes may run on several machines, which need not share a cache folder: process 0 says which
 pairs a batch has, what the surrogate's vectors are, and where a run goes on. A machine that is lost
-ends the others with an error, at once where its system still closes connections, else after
-`CDE_TIMEOUT` seconds (by default torch's half hour).
+ends the others with an error, after `CDE_TIMEOUT` seconds at the latest.
 """
 
 from __future__ import annotations

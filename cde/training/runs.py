@@ -2,10 +2,10 @@
 
 A run lies in the cache folder under a hash of four things: its config, the precision that "auto" is
 here, the content of its data, and the declared version of the training procedure (`PROCEDURE`). Of
-two processes that ask for the same run, the second waits for the first. A run that was interrupted
-goes on from its last checkpoint. The sha256 of its files are checked whenever it is asked for: a
-damaged run is set aside, with a warning, and made again. Processes on several machines train one
-run in the store of process 0; it is sent to the stores that lack it::
+two processes that ask for the same run, the second waits for the first; one that was interrupted
+goes on from its last checkpoint. The sha256 of its files are checked whenever it is asked for.
+Processes on several machines train one run in the store of process 0; it is sent to those that lack
+it::
 
     runs/<key>/run.json        config, data, metrics, provenance, digests; written last: it is done
     runs/<key>/model/          the trained encoder, for `from_pretrained`; word embeddings that are
@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -62,9 +61,6 @@ __all__ = ["PROCEDURE", "Run", "train"]
 PROCEDURE = 1
 
 _MANIFEST = "run.json"
-#: temporary files of a version that did not say whose they were
-_EARLIER = (".checkpoint-????????.pt", ".run-????????.json", "model/.saving-????????")
-
 
 #: how an encoder is tested on the way: from it and the tests to numbers by name
 Tested = Callable[[Any, Sequence[RetrievalSet]], dict[str, float]]
@@ -231,9 +227,6 @@ def _is_whole(folder: Path) -> bool:
     """Whether a finished run lies in a folder, whose lock is held; a damaged one is set aside."""
     for part in (folder, folder / "model"):
         remove_leftovers(part)
-    for old in _EARLIER:  # nobody else writes here: they are of a writer that is gone
-        for path in folder.glob(old):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
     values = read_json(folder / _MANIFEST, since="files")
     if values is None:
         return False

@@ -1,10 +1,8 @@
 """One training step: the texts of a batch, their context, loss and gradients.
 
 `backward` makes the gradients, by gradient caching in two stages where a batch is too large for one
-graph: large batches in the memory of a small one (CDE §4.2; GradCache).
-
-The contrastive loss couples all texts of a batch, so its graph holds every activation of every
-text. Instead:
+graph (CDE §4.2; GradCache). The contrastive loss couples all texts of a batch, so its graph holds
+every activation of every text. Instead:
 
 1. The first stage embeds the context in chunks, without a graph.
 2. The second stage embeds the texts in chunks, without a graph.
@@ -13,12 +11,10 @@ text. Instead:
    parameters and is collected on the context vectors.
 5. Each chunk of the context runs again, and the collected gradient flows into the first stage.
 
-The gradients are those of the whole graph, since the chain rule is applied to the same numbers, and
-the state of the random generators is kept with each chunk. Every chunk must be run again in step 5,
-the last, shorter one included: the authors' code loses all but the first under data parallelism.
-
-The cost is one more forward pass of both stages; the memory that of one chunk's graph, and of the
-embeddings. A bi-encoder is the case without a context.
+The gradients are those of the whole graph, and the state of the random generators is kept with each
+chunk. Every chunk must be run again in step 5, the last, shorter one included: the authors' code
+loses all but the first under data parallelism. The cost is one more forward pass of both stages;
+the memory that of one chunk's graph, and of the embeddings.
 """
 
 from __future__ import annotations

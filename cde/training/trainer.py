@@ -172,15 +172,6 @@ class Trainer:
         hard_negatives, plan, loss: as for `cde.train`.
         evaluate: tests the encoder on the way, after every `config.evaluate_every` steps and the
             last one; its numbers join the step's metrics. Its time is not counted.
-
-    Example:
-        >>> from cde import load_pairs
-        >>> config = TrainConfig(architecture="bi-encoder", layers=1, batches="random",
-        ...     filter_epsilon=None,
-        ...     batch_size=8, steps=2, warmup_steps=1, query_tokens=8, document_tokens=8)
-        >>> model, metrics = Trainer(config, load_pairs("pydocs/rich")).run()
-        >>> [row["step"] for row in metrics]
-        [1, 2]
     """
 
     def __init__(

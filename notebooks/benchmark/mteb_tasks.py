@@ -90,10 +90,10 @@ plots.table(pd.DataFrame(described).T.rename_axis("task"))
 # *Null* is no context. MiniLM and BM25 use no context.
 
 # %%
-from cde.benchmark import evaluate_tasks
 from cde.lexical import BM25
 from cde.models import TASK_PREFIXES
 from cde.surrogate import Surrogate
+from cde_studies.benchmark.evaluation import evaluate_tasks
 from cde_studies.recipes import recipe
 from cde_studies.results.frozen_encoder import taught_recipe
 from cde_studies.results.movement import moved_between_corpora
@@ -241,8 +241,8 @@ plots.table(table.loc[order].map(lambda one: "" if pd.isna(one) else str(one)))
 # context is drawn from both columns of pairs, or only from the **inputs** of the first call. For
 # classification it is drawn from the **split** that is tested, or from the one that is trained on.
 # The draw has no **seed**, or 42. And it is made with **replacement**, or without. The first three
-# are settings of `cde.benchmark.Protocol`. Here they are crossed, with five draws each, all without
-# replacement.
+# are settings of `Protocol` in `cde_studies.benchmark.evaluation`. Here they are crossed, with five
+# draws each, all without replacement.
 
 # %%
 REPORTED = {
@@ -284,7 +284,7 @@ plots.table(effects.reset_index().round(2).astype(object).where(lambda cells: ce
 # show that the evaluation of each pass runs; their scores mean nothing.
 
 # %%
-from cde.benchmark import AUTHORS
+from cde_studies.benchmark.evaluation import AUTHORS
 from cde_studies.benchmark.offline import get_tasks
 from cde_studies.encoder.published_parts import checkpoints
 
@@ -372,6 +372,19 @@ page.answer(
 # A single draw can make a difference as large as that of Table 2 on one task. Clustering scores
 # vary most from draw to draw. None of the wrapper's ways moves similarity as far as users saw; but
 # the encoder of that table barely uses its context, and one that does may move more.
+#
+# ## What mteb's wrapper keeps a context by
+#
+# mteb's `CDEWrapper` (2.26) holds one context, and beside it the name and the subset of the task
+# that it was drawn for. The split is missing. So where a task is evaluated on two splits, such as
+# validation and test, the texts of the second are embedded in the context of the first. For
+# retrieval, reranking, classification and summarisation the wrapper loads the task once more by its
+# name from mteb's list: a task of your own is not in that list, and one whose corpus you changed
+# gets a context from the unchanged one. In other tasks the context comes from the column that is
+# embedded first (*inputs*, above). Scores of one split of mteb's own tasks are not touched by the
+# first two.
+# `cde.benchmark` draws for each task, split and subset, from the corpus that is searched;
+# `tests/benchmark/test_metadata.py` runs both ways with a stub in the place of the model.
 #
 # ## What differs from the paper's setting
 #

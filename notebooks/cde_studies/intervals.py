@@ -1,11 +1,12 @@
 """Intervals of what chapters measure beside means: shares, correlations, clusters of queries,
-optima on a grid; equality within a tolerance, and many tests of which few may be false.
+optima on a grid, the sources of a spread; equality within a tolerance, and many tests of which few
+may be false.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,12 +18,15 @@ from cde.intervals import (
     STUDENT,
     Interval,
     check_values,
+    checked_table,
     interval_text,
+    mean_squares,
     number_text,
     run_interval,
 )
 
 __all__ = [
+    "Spread",
     "best_on_grid",
     "clustered_interval",
     "correlation_interval",
@@ -31,6 +35,7 @@ __all__ = [
     "mean_and_spread",
     "share_interval",
     "smallest_tolerance",
+    "spread",
 ]
 
 
@@ -86,6 +91,37 @@ def clustered_interval(values: ArrayLike, clusters: Sequence[Hashable], seed: in
         drawn.append((weights @ sums) / (weights @ sizes))
     low, high = np.percentile(np.concatenate(drawn), [2.5, 97.5])
     return Interval(mean, float(low), float(high), count, "percentile bootstrap of clusters")
+
+
+class Spread(NamedTuple):
+    """Standard deviations of the parts of a difference, in its unit.
+
+    Attributes:
+        seeds: of what a seed has on all collections.
+        collections: of what a collection has with all seeds.
+        rest: of what is neither: sampling of queries, and how a seed suits a collection.
+    """
+
+    seeds: float
+    collections: float
+    rest: float
+
+
+def spread(values: ArrayLike) -> Spread:
+    """The parts of the spread of a table of differences, `(seeds, collections)`.
+
+    Example:
+        >>> spread([[0.0, 1.0], [2.0, 3.0]])
+        Spread(seeds=1.4142135623730951, collections=0.7071067811865476, rest=0.0)
+    """
+    table = checked_table(values)
+    seeds, collections = table.shape
+    rows, columns, rest = mean_squares(table)
+    return Spread(
+        float(np.sqrt(max(0.0, rows - rest) / collections)),
+        float(np.sqrt(max(0.0, columns - rest) / seeds)),
+        float(np.sqrt(rest)),
+    )
 
 
 def best_on_grid(chosen: ArrayLike, grid: Sequence[float]) -> Interval:

@@ -63,7 +63,8 @@ settings
 # %%
 import pandas as pd
 
-from cde.models import BiEncoder, encode_chunks
+from cde.models import BiEncoder
+from cde_studies.package.late_chunks import encode_chunks
 
 encoder = BiEncoder.from_backbone("minilm", max_tokens=512)
 text = "Berlin is the capital of Germany. It has more than three million inhabitants."

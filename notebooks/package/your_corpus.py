@@ -164,7 +164,7 @@ plots.table(pd.DataFrame({"of the index": {name: str(value) for name, value in s
 # and in another index equally many of another collection.
 
 # %%
-from cde.corpus.drift import Origin, drift
+from cde.corpus.table import Origin, drift
 
 CONTEXT = 8
 with warnings.catch_warnings():

@@ -173,7 +173,7 @@ plots.show(
 # ## Each step by itself
 #
 # The table shows differences in points of NDCG@10, with intervals over other seeds and other sets
-# at once (`cde.intervals.spread`). The lines on context ask three things. Does the encoder
+# at once (`cde.intervals.table_interval`). The lines on context ask three things. Does the encoder
 # beat the bi-encoder? Does it matter whose context it reads in the test? And would one fixed
 # context do as well?
 

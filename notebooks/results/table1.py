@@ -231,14 +231,14 @@ plots.show(
 #
 # The spread of clustered minus shuffled batches has three parts: how seeds differ on all
 # collections, how collections differ with all seeds, and the rest, from the sample of queries and
-# from how well a seed suits a collection (`cde.intervals.spread`; standard deviations, in
+# from how well a seed suits a collection (`cde_studies.intervals.spread`; standard deviations, in
 # points). The second table has further sources at this profile, each with the rest in it: other
 # queries of the same collection, another arithmetic, another seed, another collection. Arithmetic
 # compares float32 with the machine's own precision, a lower limit for the effect of another
 # machine; it is zero where the two are the same.
 
 # %%
-from cde.intervals import spread
+from cde_studies.intervals import spread
 from cde_studies.results.variation import sources_of_variation, variation
 
 

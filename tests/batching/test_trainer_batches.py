@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from accelerate.data_loader import BatchSamplerShard
 from datasets import Dataset, DatasetDict
 from sentence_transformers import (
     SentenceTransformer,
@@ -112,17 +111,6 @@ def test_epochs_are_those_of_cde_s_own_training_and_go_on_after_an_interruption(
     assert seen.batches == steps[7:]
 
 
-def test_processes_that_share_a_batch_get_the_parts_that_cde_gives_them(pairs: Pairs) -> None:
-    labels = np.arange(40) // 8
-    both = [BatchSampler(labels, 8, seed=SEED, ranks=2, rank=rank) for rank in (0, 1)]
-    epoch = EpochBatches(BatchSampler(labels, 8, seed=SEED, ranks=2))
-    for rank, sampler in enumerate(both):
-        shard = BatchSamplerShard(epoch, 2, rank, even_batches=False)
-        own = [sampler.slice(next(sampler)).tolist() for _ in range(5)]
-        assert list(shard) == own
-        assert len(shard) == len(own)
-
-
 def test_an_iteration_is_one_epoch_whoever_iterates_beside_it() -> None:
     labels = np.arange(40) // 8
     native = BatchSampler(labels, 8, seed=SEED)
@@ -176,8 +164,6 @@ def test_what_cannot_be_clustered_is_told(rows: Dataset) -> None:
     make = cde.clustered_batches()
     with pytest.raises(ValueError, match="one of documents, as texts; the dataset has the columns"):
         make(rows.remove_columns("document").add_column("label", [0.0] * 44), batch_size=SIZE)
-    with pytest.raises(ValueError, match=r"no column answer; it has query, document"):
-        cde.clustered_batches(columns=("query", "answer"))(rows, batch_size=SIZE)
     with pytest.raises(ValueError, match="45"):
         cde.clustered_batches(domains=["a"] * 45)(rows, batch_size=SIZE)
     with pytest.raises(ValueError, match="not one batch of 64"):

@@ -144,10 +144,7 @@ def test_prompts_stand_before_columns_and_context(tmp_path: Path) -> None:
     assert all(row in ids("text: ", "document") for row in read(context))
     assert (mask == (context != 0)).all()
     assert batch["document_context_texts"][0] is context
-    given = {"query": "ask: ", "document": ""}
-    batch = cde.contextual_batches(model, size=2, tokens=4, prompts=given)(ROWS)
-    assert read(batch["query_input_ids"]) == ids("ask: ", "query")
-    assert read(batch["document_input_ids"]) == ids("", "document")
+    batch = cde.contextual_batches(model, size=2, tokens=4)(ROWS)
     assert batch["document_context_texts"][0].shape == (2, 4)
 
 
@@ -261,8 +258,6 @@ def test_what_has_no_context_to_read_is_told(tmp_path: Path) -> None:
         cde.contextual_batches(model, size=0)
     with pytest.raises(ValueError, match="a second column of text, and the dataset has query"):
         cde.contextual_batches(model)([{"query": "a", "label": 1}])
-    with pytest.raises(ValueError, match="the column answer, and the dataset has query, document"):
-        cde.contextual_batches(model, column="answer")(ROWS)
 
 
 def test_where_a_context_stands_in_its_batch_depends_on_the_batch(tmp_path: Path) -> None:

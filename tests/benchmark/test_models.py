@@ -15,21 +15,18 @@ from mteb.models import SearchEncoderWrapper
 from mteb.types import PromptType
 
 import cde
-from cde.benchmark import (
-    AUTHORS,
-    WRAPPER,
-    BenchmarkEncoder,
-    BenchmarkRanker,
-    Protocol,
-    benchmark_model,
-    draw,
-    evaluate_tasks,
-    task_texts,
-)
+from cde.benchmark import BenchmarkEncoder, BenchmarkRanker, benchmark_model, draw, task_texts
 from cde.models import TASK_PREFIXES
 from cde.models.contextual import random_texts
 from cde.retrieval import rank, rerank, score_queries
 from cde.surrogate import minilm_folder
+from cde_studies.benchmark.evaluation import (
+    AUTHORS,
+    WRAPPER,
+    Protocol,
+    StudiedEncoder,
+    evaluate_tasks,
+)
 from cde_studies.benchmark.offline import offline_tasks
 from tests.tiny_encoders import bi_encoder, contextual
 
@@ -167,7 +164,7 @@ def test_where_texts_come_in_pairs_the_protocol_says_whether_both_are_drawn_from
     of = task("DocstringSTS")
     rows = of.dataset["test"]
     allowed = set(rows["sentence1"]) | (set() if column else set(rows["sentence2"]))
-    model = BenchmarkEncoder(contextual(context_size=12), "tiny", tasks=[of], protocol=protocol)
+    model = StudiedEncoder(contextual(context_size=12), "tiny", tasks=[of], protocol=protocol)
     mteb.evaluate(model, of, cache=None, co2_tracker=False, show_progress_bar=False)
     ((_, drawn),) = model.drawn.items()
     assert set(drawn) <= allowed
@@ -179,7 +176,7 @@ def test_texts_to_train_and_to_test_a_classifier_on_share_one_context(
     protocol: Protocol, split: str
 ) -> None:
     of = offline_tasks(["DocstringPackageClassification"], share=0.1)[0]
-    model = BenchmarkEncoder(contextual(), "tiny", tasks=[of], protocol=protocol)
+    model = StudiedEncoder(contextual(), "tiny", tasks=[of], protocol=protocol)
     mteb.evaluate(model, of, cache=None, co2_tracker=False, show_progress_bar=False)
     assert list(model.drawn) == [("DocstringPackageClassification", "test", "default")]
     assert set(*model.drawn.values()) <= set(task_texts(of, "test", train=split == "train"))
@@ -240,7 +237,7 @@ def test_the_context_has_the_prefix_of_the_task_or_of_documents(
     monkeypatch.setattr(
         encoder, "embed_context", lambda texts, prefix=None: (heard.append(prefix), embed(texts))[1]
     )
-    model = BenchmarkEncoder(encoder, "tiny", tasks=[of], protocol=Protocol(prefix=kind))
+    model = StudiedEncoder(encoder, "tiny", tasks=[of], protocol=Protocol(prefix=kind))
     where = {"task_metadata": of.metadata, "hf_split": "test", "hf_subset": "default"}
     model.encode([{"text": ["one"]}], **where)
     assert heard == [prefix]
@@ -248,7 +245,7 @@ def test_the_context_has_the_prefix_of_the_task_or_of_documents(
 
 def test_queries_are_told_from_documents() -> None:
     encoder, of = contextual(query_prefix="q: "), task("DocstringSTS")
-    model = BenchmarkEncoder(encoder, "tiny", context="random", tasks=[of])
+    model = StudiedEncoder(encoder, "tiny", context="random", tasks=[of])
     where = {"task_metadata": of.metadata, "hf_split": "test", "hf_subset": "default"}
     asked = model.encode([{"text": ["boat"]}], prompt_type=PromptType.query, **where)
     told = model.encode([{"text": ["boat"]}], **where)
@@ -259,7 +256,7 @@ def test_queries_are_told_from_documents() -> None:
 
 def test_the_other_context_is_the_next_tasks() -> None:
     tasks = [task("DocstringSTS"), task("DocstringReranking")]
-    model = BenchmarkEncoder(contextual(), "tiny", context="other", tasks=tasks)
+    model = StudiedEncoder(contextual(), "tiny", context="other", tasks=tasks)
     where = {"task_metadata": tasks[0].metadata, "hf_split": "test", "hf_subset": "default"}
     model.encode([{"text": ["boat"]}], **where)
     assert set(*model.drawn.values()) <= set(task_texts(tasks[1], "test"))
@@ -371,7 +368,8 @@ def test_a_ranker_is_evaluated_where_there_is_something_to_rank() -> None:
     ("make", "message"),
     [
         (lambda: BenchmarkEncoder(contextual(), "x", context="elsewhere"), "elsewhere"),
-        (lambda: BenchmarkEncoder(contextual(), "x", context="none"), "take own, other, random"),
+        (lambda: BenchmarkEncoder(contextual(), "x", context="none"), "take own or null"),
+        (lambda: StudiedEncoder(contextual(), "x", context="none"), "take own, other, random or"),
         (lambda: BenchmarkEncoder(bi_encoder(), "x", context="own"), "reads no corpus"),
         (lambda: benchmark_model(cde.BM25(), "x", context="own"), "ranks without an encoder"),
         (lambda: BenchmarkEncoder("minilm", "x"), "str is no encoder"),

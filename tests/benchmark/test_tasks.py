@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 
 import cde
-from cde.benchmark import draw, evaluate_tasks, task_texts
+from cde.benchmark import draw, task_texts
 from cde.cli import main
 from cde_studies.benchmark.commands import scores_by_task
+from cde_studies.benchmark.evaluation import evaluate_tasks
 from cde_studies.benchmark.offline import get_tasks, labelled_names, offline_tasks
 from cde_studies.benchmark.texts import (
     belonging_pairs,
@@ -123,7 +124,7 @@ def test_unknown_tasks_are_answered_with_the_nearest() -> None:
 def test_a_task_of_the_hub_says_that_it_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     task = mteb.get_task("STS12")
     monkeypatch.setattr(task, "load_data", lambda **_: (_ for _ in ()).throw(OSError("no route")))
-    monkeypatch.setattr("cde.benchmark.notice_being_offline", lambda: None)
+    monkeypatch.setattr("cde_studies.benchmark.evaluation.notice_being_offline", lambda: None)
     with pytest.raises(ConnectionError, match="STS12 reads mteb/.*cde mteb --list"):
         evaluate_tasks(bi_encoder(), "tiny", [task])
 

@@ -36,8 +36,13 @@ def pages() -> dict[str, str]:
 
 
 def listed(path: Path) -> set[str]:
-    """The names of a module's `__all__`, by dotted path."""
+    """The names of a module's `__all__`, or that its stub lends, by dotted path."""
     module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    if (stub := path.with_suffix(".pyi")).exists():
+        lent = [
+            node for node in ast.parse(stub.read_text()).body if isinstance(node, ast.ImportFrom)
+        ]
+        return {f"{module}.{alias.name}" for node in lent for alias in node.names}
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return {f"{module}.{name}" for name in ast.literal_eval(node.value)}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tiny_encoders import CORPUS, TEXTS, bi_encoder
 
 from cde import Index
-from cde.corpus.drift import Drift, Origin, drift
+from cde.corpus.table import Drift, Origin, drift
 
 SEEDS = st.integers(0, 2**16)
 

@@ -10,9 +10,10 @@ import pytest
 
 import cde
 from cde.data import manuals, pydocs
-from cde.data.sources import is_available, known_fingerprints
+from cde.data.sources import is_available
 from cde.provenance import account
 from cde.storage import write_sealed
+from cde_book.contents import known_fingerprints
 
 TEN = "it has as many words as a description needs here"
 

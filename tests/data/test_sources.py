@@ -14,8 +14,8 @@ import pytest
 
 import cde
 from cde.data import pydocs, sources
-from cde.data.sources import known_fingerprints
 from cde.provenance import account
+from cde_book.contents import known_fingerprints
 
 WriteBeir = Callable[..., Path]
 WriteLines = Callable[[Path, Sequence[Any]], Path]

@@ -39,7 +39,7 @@ from report import write_report
 from safetensors.torch import save
 
 import cde
-from cde.adaptation import LinearReader, adapted, tempered
+from cde.adaptation import adapted, tempered
 from cde.batching.clustering import cluster_vectors
 from cde.batching.packing import BatchSampler
 from cde.corpus.files import Source, read_source
@@ -55,6 +55,7 @@ from cde.training.runs import run_key
 from cde_book.checkout import PACKAGES
 from cde_book.ledger import read_ledger
 from cde_book.parameters import Parameter, declared_parameters, parse_assignments
+from cde_studies.motivation.linear_readers import fit_reader
 
 PACKAGE = Path(cde.__file__).resolve().parent
 OURS = [PACKAGE.parent / package for package in PACKAGES]
@@ -531,7 +532,7 @@ def sampler(case: Any) -> None:
     made.slice(next(made))
 
 
-READER = LinearReader.fit(np.eye(3), np.eye(3))
+READER = fit_reader(np.eye(3), np.eye(3))
 CONFIG = {
     name: mostly(getattr(cde.TrainConfig(), name), 1, 2)
     for name in cde.TrainConfig.__dataclass_fields__
@@ -590,8 +591,8 @@ TARGETS: dict[str, Target] = {
         ),
         ("encoder", "documents", "queries", "sample", "seed", "strength", "shrunk", "reader", "rank", "texts", "Toy"), 60,
     ),
-    "LinearReader.fit": Target(
-        lambda case: LinearReader.fit(**case),
+    "fit_reader": Target(
+        lambda case: fit_reader(**case),
         st.fixed_dictionaries({"documents": vectors(), "queries": vectors()}, optional={"ridge": mostly(0.03, 1.0), "encoder": mostly("toy")}),
         ("documents", "queries", "ridge", "encoder"), 40,
     ),

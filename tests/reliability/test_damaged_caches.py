@@ -15,7 +15,7 @@ from tiny_encoders import bi_encoder
 
 from cde import Index, storage
 from cde.corpus import index
-from cde.data import pydocs, sources
+from cde.data import pydocs
 from cde.storage import (
     DamageWarning,
     content_hash,
@@ -24,7 +24,7 @@ from cde.storage import (
     write_json,
     write_sealed,
 )
-from cde_book import records
+from cde_book import contents, records
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -83,15 +83,15 @@ def test_what_was_known_of_a_collection_is_read_again_where_it_is_damaged(
 ) -> None:
     file = tmp_path / "pairs.jsonl"
     file.write_text('{"query": "red?", "document": "boats are red"}\n' * 2)
-    known = sources.known_fingerprints(f"folder:{file}")
+    known = contents.known_fingerprints(f"folder:{file}")
     (kept,) = (private_cache / "fingerprints").iterdir()
     good = kept.read_text()
     kept.write_text(text)
     if text != '{"key": "k"}':  # which an earlier version may have written, of other content
         with pytest.warns(DamageWarning, match=r"fingerprints.*made again"):
-            assert sources.known_fingerprints(f"folder:{file}") == known
+            assert contents.known_fingerprints(f"folder:{file}") == known
     else:
-        assert sources.known_fingerprints(f"folder:{file}") == known
+        assert contents.known_fingerprints(f"folder:{file}") == known
     assert kept.read_text() == good and known
 
 

@@ -159,13 +159,11 @@ def test_a_run_of_a_version_without_digests_is_read_and_guarded_from_then_on(
         train(config, PAIRS)
 
 
-def test_what_an_earlier_version_left_of_its_temporary_files_is_removed(
+def test_the_checkpoint_of_a_kill_after_the_run_was_done_is_removed(
     run: Path, config: cde.TrainConfig
 ) -> None:
     before = sorted(path for path in run.rglob("*"))
-    (run / ".checkpoint-0a_b1c2d.pt").write_bytes(b"half a checkpoint")
     (run / "checkpoint.pt").write_bytes(b"of a kill after the run was done")
-    (run / "model" / ".saving-x1y2z3a4").mkdir()
     train(config, PAIRS)
     assert sorted(path for path in run.rglob("*")) == before
 

@@ -19,7 +19,6 @@ from cde.intervals import (
     p_value,
     run_interval,
     smallest_effect,
-    spread,
     table_interval,
 )
 from cde_studies.intervals import (
@@ -29,6 +28,7 @@ from cde_studies.intervals import (
     mean_and_interval,
     mean_and_spread,
     share_interval,
+    spread,
 )
 
 # --- correlations

@@ -1,6 +1,6 @@
 """`cde mteb`: an encoder, or BM25, evaluated by mteb; results in its format, kept and gone on with.
 
-Cost: that of `cde.benchmark.evaluate_tasks`.
+Cost: that of `evaluate_tasks`.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def add_parsers(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Evaluate, print a line for each task and context, and say where the results lie."""
     # mteb and torch take seconds to import: other commands go without
-    from cde.benchmark import evaluate_tasks
     from cde.corpus.encoders import named_system
+    from cde_studies.benchmark.evaluation import evaluate_tasks
     from cde_studies.benchmark.offline import get_tasks, task_names
 
     if options.list:

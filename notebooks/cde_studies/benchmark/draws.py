@@ -1,6 +1,6 @@
 """What the draw of a context, and the protocol of the draw, move in scores of mteb's tasks.
 
-Rows are those of `cde.benchmark.evaluate_tasks`, with a column `seed` of the training run.
+Rows are those of `evaluate_tasks`, with a column `seed` of the training run.
 
 Cost: none to speak of, but for `protocol_rows`, which evaluates each task two to four times.
 """
@@ -15,8 +15,9 @@ from typing import Any
 import pandas as pd
 from mteb.abstasks import AbsTask
 
-from cde.benchmark import OURS, WRAPPER, Protocol, evaluate_tasks, is_trained_on
+from cde.benchmark import is_trained_on
 from cde.progress import progress
+from cde_studies.benchmark.evaluation import OURS, WRAPPER, Protocol, evaluate_tasks
 
 __all__ = ["context_gains", "draw_spread", "gain_by_draw", "protocol_effects", "protocol_rows"]
 

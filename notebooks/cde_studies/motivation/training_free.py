@@ -45,6 +45,7 @@ from cde.lexical import BM25
 from cde.models.contextual import random_texts
 from cde.progress import progress
 from cde.retrieval import evaluate
+from cde_studies.motivation.linear_readers import fit_reader, save_reader
 from cde_studies.motivation.score_matrices import JudgedMatrix
 from cde_studies.recipes import COLLECTIONS
 
@@ -157,7 +158,7 @@ class CorpusMeans:
     def reader(self, of: NDArray[Any] | None = None, ridge: float = 0.03) -> LinearReader:
         """The reader that is fitted on these corpora, or on some of them."""
         rows = np.arange(len(self.names)) if of is None else of
-        return LinearReader.fit(self.documents[rows], self.queries[rows], ridge)
+        return fit_reader(self.documents[rows], self.queries[rows], ridge)
 
     def vendor(self, name: str) -> NDArray[np.bool_]:
         """Which corpora are of a vendor, "aws" or "google"."""
@@ -395,7 +396,7 @@ def main() -> None:
 
     reader = corpus_means(Surrogate(max_tokens=128)).reader()
     named = replace(reader, encoder="minilm", least_near=LEAST_NEAR)
-    named.save(Path(cde.adaptation.__file__).with_name("linear_reader.safetensors"))
+    save_reader(named, Path(cde.adaptation.__file__).with_name("linear_reader.safetensors"))
 
 
 if __name__ == "__main__":

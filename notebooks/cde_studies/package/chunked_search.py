@@ -6,7 +6,7 @@ Ways to search, of one encoder:
 - `read whole`: one vector, the mean of all its tokens' states, read in windows that overlap;
 - `chunks`: a document scores as its best chunk, each embedded by itself;
 - `chunks of the beginning`: those alone that begin within the longest cut, which so reads as much;
-- `late chunks`: the same chunks, read with what stands around them (`cde.models.late_chunks`);
+- `late chunks`: the same chunks, read with what stands around them (`late_chunks`);
 - `late chunks elsewhere`, a control: each is read within chunks of other documents.
 
 `BM25` stands beside them, which counts the words of whole documents. Each way of an encoder is
@@ -31,12 +31,13 @@ from numpy.typing import NDArray
 from cde.adaptation import Shift, tempered
 from cde.corpus.chunks import limit_of, passages
 from cde.lexical import BM25
-from cde.models import BiEncoder, encode_chunks
+from cde.models import BiEncoder
 from cde.progress import progress
 from cde.retrieval import score_queries
 from cde_studies.dwell.natural_places import written_place
 from cde_studies.dwell.passages import Passages
 from cde_studies.motivation.score_matrices import JudgedMatrix
+from cde_studies.package.late_chunks import encode_chunks
 from cde_studies.package.long_documents import tokens_of
 
 __all__ = ["search_in_chunks"]

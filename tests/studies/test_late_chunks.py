@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tiny_encoders import BACKBONES, TEXTS, bi_encoder, spread, tokenizer
 
 import cde.models.encoder
-from cde.models import BiEncoder, BiEncoderConfig, encode_chunks
+from cde.models import BiEncoder, BiEncoderConfig
+from cde_studies.package.late_chunks import encode_chunks
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -50,15 +50,6 @@ def encode_chunks(
     Raises:
         ValueError: another pooling; not as many lists of spans as texts, or one that is outside of
             its text or holds no token; an overlap that leaves a window nothing of its own.
-
-    Example:
-        >>> encoder = BiEncoder.from_backbone("minilm")
-        >>> text = "Berlin is a city. It has three million inhabitants."
-        >>> [chunks] = encode_chunks(encoder, [text], [[(0, 17), (18, 51)]])
-        >>> query = encoder.encode_queries(["how many people live in Berlin"])[0]
-        >>> alone = encoder.encode_documents([text[18:]])[0]
-        >>> chunks.shape, bool(chunks[1] @ query > alone @ query)
-        ((2, 384), True)
     """
     prefix, windows = encoder.config.document_prefix, _windows(encoder, encodable(texts), overlap)
     if len(spans) != len(texts):

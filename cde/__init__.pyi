@@ -1,0 +1,29 @@
+from .adaptation import adapted as adapted
+from .batching.clustering import cluster_pairs as cluster_pairs
+from .batching.negatives import false_negatives as false_negatives
+from .batching.packing import pack_batches as pack_batches
+from .batching.sentence_trainer import clustered_batches as clustered_batches
+from .batching.sentence_trainer import contextual_batches as contextual_batches
+from .batching.sentence_trainer import filtered_loss as filtered_loss
+from .corpus import Index as Index
+from .data import Pairs as Pairs
+from .data import RetrievalSet as RetrievalSet
+from .data import list_sources as list_sources
+from .data import load_pairs as load_pairs
+from .data import load_retrieval as load_retrieval
+from .lexical import BM25 as BM25
+from .models import BiEncoder as BiEncoder
+from .models import ContextualEncoder as ContextualEncoder
+from .models import CorpusEncoder as CorpusEncoder
+from .retrieval import Hybrid as Hybrid
+from .retrieval import Run as Run
+from .retrieval import compare as compare
+from .retrieval import compare_all as compare_all
+from .retrieval import compare_tables as compare_tables
+from .retrieval import evaluate as evaluate
+from .retrieval import search as search
+from .surrogate import Surrogate as Surrogate
+from .training import TrainConfig as TrainConfig
+from .training.runs import train as train
+
+__version__: str

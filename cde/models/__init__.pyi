@@ -1,0 +1,11 @@
+from .configuration import TASK_PREFIXES as TASK_PREFIXES
+from .configuration import BiEncoderConfig as BiEncoderConfig
+from .configuration import ContextualConfig as ContextualConfig
+from .contextual import ContextualEncoder as ContextualEncoder
+from .contextual import CorpusEncoder as CorpusEncoder
+from .contextual import load_published as load_published
+from .encoder import BiEncoder as BiEncoder
+from .published import VARIANTS as VARIANTS
+from .published import Variant as Variant
+from .sentence_model import SentenceBiEncoder as SentenceBiEncoder
+from .sentence_model import SentenceContextualEncoder as SentenceContextualEncoder

@@ -1,0 +1,17 @@
+from .comparison import Comparison as Comparison
+from .comparison import Run as Run
+from .comparison import compare as compare
+from .comparison import compare_all as compare_all
+from .comparison import compare_tables as compare_tables
+from .ranking import Hybrid as Hybrid
+from .ranking import evaluate as evaluate
+from .ranking import rank as rank
+from .ranking import rerank as rerank
+from .ranking import score_queries as score_queries
+from .ranking import search as search
+from .systems import Encoder as Encoder
+from .systems import Ranker as Ranker
+from .systems import Rankings as Rankings
+from .systems import SentenceEncoder as SentenceEncoder
+from .systems import System as System
+from .systems import as_encoder as as_encoder

@@ -1,0 +1,10 @@
+from .configuration import TrainConfig as TrainConfig
+from .loss import ContrastiveLoss as ContrastiveLoss
+from .loss import contrastive_loss as contrastive_loss
+from .preparation import Preparation as Preparation
+from .processes import Processes as Processes
+from .processes import differing_process as differing_process
+from .step import BatchTexts as BatchTexts
+from .step import backward as backward
+from .trainer import Trainer as Trainer
+from .trainer import build_model as build_model

@@ -367,7 +367,14 @@ class Surrogate(SentenceMethods):
         if isinstance(tokenizer := getattr(model, "tokenizer", None), PreTrainedTokenizerBase):
             check_tokenizer(tokenizer, model)
         if self.max_tokens is not None:
-            model.max_seq_length = min(self.max_tokens, model.max_seq_length or self.max_tokens)
+            limit = model.max_seq_length or self.max_tokens
+            if self.max_tokens > limit:
+                warnings.warn(
+                    f"{self.name} reads {limit} tokens of a text: max_tokens {self.max_tokens} "
+                    "reads no more",
+                    stacklevel=2,
+                )
+            model.max_seq_length = min(self.max_tokens, limit)
         return model
 
     @cached_property

@@ -120,6 +120,9 @@ def _table(texts: Any) -> tuple[Iterable[Any], Mapping[str, Sequence[Any]]] | No
     if type(texts).__module__.startswith(("polars.", "pyarrow.")) and hasattr(texts, "columns"):
         texts = texts.to_pandas()
     if isinstance(texts, pd.DataFrame):
+        if not texts.columns.is_unique:
+            twice = texts.columns[texts.columns.duplicated()][0]
+            raise ValueError(f"a table's columns must have names of their own; {twice!r} has two")
         plain = texts.index.nlevels > 1 or texts.index.equals(pd.RangeIndex(len(texts)))
         names = range(len(texts)) if plain else texts.index.tolist()
         return names, {str(name): texts[name].tolist() for name in texts.columns}
@@ -483,23 +486,38 @@ def _of_row(row: Mapping[str, Any], place: str, source: Source) -> Document | Le
 
 def _json_rows(file: Path, relative: str, source: Source) -> _Found:
     wanted = f'expected a JSON object with the string field "{source.of_tables.text}"'
-    with (gzip.open if file.suffix.lower() == ".gz" else open)(file, "rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            place, data = f"{relative}:{number}", line.removeprefix(_MARK)
-            if not data.strip():
+    for number, line in enumerate(_lines(file, 8 * source.largest), start=1):
+        place = f"{relative}:{number}"
+        if line is None:
+            yield LeftOut(place, f"a line above {8 * source.largest:,} bytes")
+            continue
+        data = line.removeprefix(_MARK) if number == 1 else line
+        if not data.strip():
+            continue
+        try:
+            row = json.loads(data.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            yield LeftOut(place, f"not UTF-8 at byte {error.start} of the line")
+            continue
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict) or not isinstance(row.get(source.of_tables.text), str):
+            names = _shortly(list(row)) if isinstance(row, dict) else ""
+            yield LeftOut(place, f"{wanted}{names and f'; it has {names}'}")
+        else:
+            yield _of_row(row, place, source)
+
+
+def _lines(file: Path, largest: int) -> Iterator[bytes | None]:
+    """Lines of a file, None for one above the limit, whose rest is passed over."""
+    with (gzip.open if file.suffix.lower() == ".gz" else open)(file, "rb") as data:
+        while line := data.readline(largest + 1):
+            if len(line) <= largest:
+                yield line
                 continue
-            try:
-                row = json.loads(data.decode("utf-8"))
-            except UnicodeDecodeError as error:
-                yield LeftOut(place, f"not UTF-8 at byte {error.start} of the line")
-                continue
-            except (ValueError, RecursionError):
-                row = None
-            if not isinstance(row, dict) or not isinstance(row.get(source.of_tables.text), str):
-                names = _shortly(list(row)) if isinstance(row, dict) else ""
-                yield LeftOut(place, f"{wanted}{names and f'; it has {names}'}")
-            else:
-                yield _of_row(row, place, source)
+            while line and not line.endswith(b"\n"):
+                line = data.readline(largest)
+            yield None
 
 
 def _separated_rows(file: Path, relative: str, source: Source) -> _Found:

@@ -207,6 +207,12 @@ def test_a_line_far_above_the_limit_is_passed_over(tmp_path: Path) -> None:
     assert len(left_out) == 2 and csv.field_size_limit() > 100
 
 
+def test_a_table_whose_columns_share_a_name_is_refused() -> None:
+    table = pd.DataFrame([["1", "x", "y"]], columns=["id", "text", "text"])
+    with pytest.raises(ValueError, match="'text' has two"):
+        Index(table, encoder=cde.BM25())
+
+
 def test_bad_rows_cost_themselves_alone(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("text,n\nfür,1\n".encode() + b"\xfc\xfe,2\nx,3,4\n,5\ngut,6\n")
     (tmp_path / "b.jsonl").write_bytes(b'{"text": "one"}\n{"text": "\xff"}\n{"text": "two"}\n')

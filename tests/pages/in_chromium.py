@@ -3,8 +3,9 @@
 A page passes if it writes no error to the console, asks for nothing outside the book, does not
 scroll sideways, and shows each figure in the version of the theme at hand. axe-core finds nothing
 serious on it, in either theme. No page is larger than 3 MB. A chapter has its answer, of few words
-and few numbers, and its first figure on the first screen. The search finds what it is asked for,
-and folds open from the keyboard.
+and few numbers, and its first figure on the first screen; on a telephone that figure is whole, no
+taller than a screen and not to be scrolled. The search finds what it is asked for, and folds open
+from the keyboard.
 
 Pictures of the pages go to book/_build/pictures with `--pictures`. Without Chromium the check is
 skipped, and says so.
@@ -39,7 +40,10 @@ THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 Theme = Literal["light", "dark"]
 View = tuple[Path, str, Theme]
 LARGEST = 3_000_000  # bytes of a page
+TALLEST = 640  # pixels of a leading figure on a telephone
 MOST_WORDS, MOST_NUMBERS = 28, 6  # of a chapter's answer; an interval is no word
+#: what a reader may type
+SEARCHES = ("null token", "mean pooling", "preregistered", "my notes", "should I use")
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
 #: contrast alone depends on the theme, the rest is looked at once
 AXE_RULES = {
@@ -58,6 +62,10 @@ PROBE = """() => {
       .map((i) => i.alt),
     answer: document.querySelector('.cde-answer > p')?.innerText ?? null,
     figure: document.querySelector('.cde-figure')?.getBoundingClientRect().top ?? null,
+    lead: [...document.querySelectorAll('.cde-answer-figure img')].filter(seen).map((i) => {
+      const frame = i.closest('.cde-scroll');
+      return [i.getBoundingClientRect().height, frame.scrollWidth - frame.clientWidth];
+    }),
   };
 }"""
 VIOLATIONS = """async (rules) => {
@@ -102,6 +110,17 @@ def first_screen(seen: dict[str, Any]) -> list[str]:
     return complaints
 
 
+def on_a_telephone(seen: dict[str, Any]) -> list[str]:
+    """What of a chapter's leading figure a narrow screen does not show at once."""
+    complaints = []
+    for height, hidden in seen["lead"]:
+        if height > TALLEST:
+            complaints.append(f"has a leading figure {height:.0f} pixels tall")
+        if hidden > 0:
+            complaints.append(f"hides {hidden:.0f} pixels of its leading figure")
+    return complaints
+
+
 def has_figure(page: Path) -> bool:
     """Whether a page is a chapter with a figure."""
     return is_chapter(page) and "class='cde-figure" in page.read_text(encoding="utf-8")
@@ -127,6 +146,8 @@ def look(window: BrowserContext, path: Path, theme: Theme, picture: Path | None)
         for shown in seen["figures"]:
             if len(shown) != 1 or f"cde-{theme}" not in shown[0]:
                 complaints.append(f"a figure shows {shown or 'no image'}")
+        if page.viewport_size and page.viewport_size["width"] == WIDTHS["narrow"]:
+            complaints += on_a_telephone(seen)
         if page.viewport_size and page.viewport_size["width"] == WIDTHS["wide"]:
             if is_chapter(path):
                 complaints += first_screen(seen)
@@ -187,7 +208,8 @@ def use(program: str) -> list[str]:
     with browser(program) as opened:
         window = opened.new_context(viewport={"width": WIDTHS["wide"], "height": HEIGHT})
         claims = claims_behaviour.check(window, HTML)
-        return [*search_for(window, "null token"), *open_folds(window), *claims]
+        found = [one for words in SEARCHES for one in search_for(window, words)]
+        return [*found, *open_folds(window), *claims]
 
 
 def search_for(window: BrowserContext, words: str) -> list[str]:

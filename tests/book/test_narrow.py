@@ -8,6 +8,7 @@ import base64
 import io
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
@@ -109,7 +110,7 @@ def test_many_rows_stand_closer_so_that_the_figure_is_no_taller_than_a_screen() 
     assert drawing.get_size_inches()[1] <= TALLEST
     for axis in axes:
         boxes = sorted((one.get_window_extent() for one in axis.texts), key=lambda box: box.y0)
-        assert all(low.y1 <= high.y0 for low, high in zip(boxes, boxes[1:], strict=False))
+        assert all(low.y1 <= high.y0 for low, high in pairwise(boxes))
 
 
 def test_a_leading_figure_has_an_image_for_telephones_in_each_theme_and_no_other_has() -> None:

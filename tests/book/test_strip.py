@@ -48,7 +48,7 @@ def test_the_strip_tells_what_was_measured_on_what_and_the_verdict(tmp_path: Pat
     entry = judged(claim(), 1.25, 1.75)
     shown = BeautifulSoup(strip([entry], log(str(entry.claim.chapter)), tmp_path), "html.parser")
     lines = {
-        str(term.string): said.get_text(" ", strip=True)
+        str(term.string): " ".join(said.get_text().split())
         for term, said in zip(shown.select("dt"), shown.select("dd"), strict=True)
     }
     assert lines["We measured"] == f"{entry.measurements[0].interval} {entry.claim.unit}"

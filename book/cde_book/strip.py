@@ -59,17 +59,18 @@ def trained_on(log: Execution, scale: str, root: Path) -> str:
     records = [root / one for one in log.records if Path(one).parent.name == scale]
     every = [_settings(one) for one in records if one.is_file()]
     told = {
-        (one["layers"], one["pairs"], one["data"])
+        (one["layers"], one.get("trains"), one["pairs"], one["data"])
         for one in every
         if one.get("start") == "minilm" and one.get("pairs")
     }
     if len(told) != 1:
         return ""
-    ((layers, pairs, data),) = told
-    start = {None: "MiniLM", 0: "MiniLM's word embeddings"}.get(
+    ((layers, part, pairs, data),) = told
+    model = {None: "MiniLM", 0: "MiniLM's word embeddings"}.get(
         layers, f"{layers} layers of MiniLM"
     )
-    return f"{start}, {pairs:,} pairs of {data}"
+    model = f"a reader for {model}" if part == "reader" else model
+    return f"{model}, trained on {pairs:,} pairs ({data})"
 
 
 def _settings(record: Path) -> dict[str, Any]:

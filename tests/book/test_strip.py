@@ -97,10 +97,13 @@ def test_the_model_is_told_where_the_records_of_the_scale_agree_on_it(tmp_path: 
     one, same = record("hours/a.json", **recipe), record("hours/b.json", **recipe, steps=3)
     other = record("laptop/a.json", **{**recipe, "pairs": 6000})
     used = log("x", one, same, other, record("hours/c.json", manuals=3))
-    assert trained_on(used, "hours", tmp_path) == "2 layers of MiniLM, 100,000 pairs of pairs/*"
+    told = "2 layers of MiniLM, trained on 100,000 pairs (pairs/*)"
+    assert trained_on(used, "hours", tmp_path) == told
     assert "6,000" in trained_on(used, "laptop", tmp_path)
     differing = log("x", one, record("hours/d.json", **{**recipe, "layers": 0}))
     assert not trained_on(differing, "hours", tmp_path)
+    reader = log("x", record("day/a.json", **{**recipe, "layers": None, "trains": "reader"}))
+    assert trained_on(reader, "day", tmp_path).startswith("a reader for MiniLM, trained")
 
 
 def test_what_an_interval_is_over_is_told_in_words() -> None:

@@ -1,8 +1,9 @@
 """Pages carry no more than they use: of two thousand icons the dozen that occur, and the index of
 the search on the page of the search alone.
 
-The theme brings every icon twice, as drawings in a script and as rules of a style sheet, and loads
-the search's index on each page although it asks for nothing there until a reader searches.
+The theme brings every icon twice, as drawings in a script and as letters of a font, which the rules
+of a style sheet name: the drawings replace the letters as soon as the page is read. It loads the
+search's index on each page although it asks for nothing there until a reader searches.
 """
 
 import re
@@ -34,9 +35,9 @@ def only_icons(script, used):
     return _DRAWN.sub(kept, script)
 
 
-def only_letters(sheet, used):
-    """The style sheet without the letters of icons that are not used."""
-    return _LETTER.sub(lambda found: found[0] if used & {*_CLASS.findall(found[0])} else "", sheet)
+def without_letters(sheet):
+    """The style sheet without the letters of icons, so that no browser fetches their font."""
+    return _LETTER.sub("", sheet)
 
 
 def _lighten(app, error):
@@ -52,10 +53,12 @@ def _lighten(app, error):
     for script in (out / "_static").rglob("*.js"):
         if script != out / _ICONS:
             used.update(_CLASS.findall(script.read_text(encoding="utf-8")))
-    for path, lightened in ((_ICONS, only_icons), (_SHEET, only_letters)):
-        if (out / path).is_file():
-            text = (out / path).read_text(encoding="utf-8")
-            (out / path).write_text(lightened(text, used), encoding="utf-8")
+    for path, lightened in (
+        (out / _ICONS, lambda text: only_icons(text, used)),
+        (out / _SHEET, without_letters),
+    ):
+        if path.is_file():
+            path.write_text(lightened(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def setup(app):

@@ -115,7 +115,7 @@ def train_and_test(of, arms):
 
 # %%
 from cde.data import is_available
-from cde_book.differences import difference_table, in_words, sweeps_at_profiles
+from cde_book.differences import difference_table, sweeps_at_profiles
 
 NAME, key = "controls-arms", settings.only("seeds")
 if long_run and not is_available("pairs/*"):
@@ -347,11 +347,11 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 source, neighbours = (
-    in_words(runs[lead], DIFFERENCES[what]) for what in ("one source − shuffled", BEYOND_SOURCES)
+    interval_of(DIFFERENCES[what], lead) for what in ("one source − shuffled", BEYOND_SOURCES)
 )
 page.answer(
-    f"""Batching by source instead of shuffling changes NDCG@10 by {source} points; clustering
-    similar texts within a source changes it by a further {neighbours}."""
+    f"""{claims.apart("Batching by source", source, "shuffling")};
+    {claims.apart("clustering similar texts within a source", neighbours, "that", "points")}."""
 )
 
 # %% [markdown]

@@ -82,7 +82,7 @@ def _name_above(axis: Axes, names: Sequence[str]) -> float:
             "\n".join(words),
             (0, row),
             xycoords=axis.get_yaxis_transform(),
-            xytext=(3, 8),
+            xytext=(3, 4),
             textcoords="offset points",
             fontsize=9,
             va="bottom",

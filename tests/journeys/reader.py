@@ -36,6 +36,7 @@ from bs4 import BeautifulSoup, Tag
 from cde.intervals import Interval
 from cde_book.chapters import find_chapter
 from cde_book.checkout import python_path
+from cde_book.ledger import ledger
 from cde_book.parameters import declared_parameters, parse_assignments
 from cde_book.rendering import check_html
 
@@ -276,6 +277,16 @@ def answer_problems(name: str, soup: BeautifulSoup, notebook: Any) -> Iterator[s
         yield f"{name}: a verdict below the answer, or one at the end of the page, without the other"
     if not soup.select(".cde-answer + .cde-answer-figure figure.cde-figure"):
         yield f"{name}: no figure below the answer"
+    principal = [one for one in ledger().values() if one.principal and one.chapter == name]
+    if len(soup.select("article .cde-strip")) != len(principal):
+        yield f"{name}: {len(principal)} principal claim, and not as many strips below the figure"
+    drawn = [
+        unquote(str(one["srcset"])) for one in soup.select(".cde-answer-figure source[srcset]")
+    ]
+    for claim in principal:
+        has_value = claim.paper_effect is not None and not claim.by_construction
+        if has_value and not all("the paper" in one for one in drawn):
+            yield f"{name}: its leading figure does not show the paper's value"
 
 
 def claims_of(checkout: Path, variables: Mapping[str, str]) -> dict[str, Any]:

@@ -56,8 +56,8 @@ def _number_figures(doctree):
     figures = [raw for raw in doctree.findall(nodes.raw) if _FIGURE.search(raw.astext())]
     for number, raw in enumerate(figures, start=1):
         text = _NUMBER.sub(str(number), raw.astext())
-        raw.children[:] = [nodes.Text(text)]
-        raw.rawsource = text
+        raw.clear()
+        raw += nodes.Text(text)
 
 
 def _wrap_answer(place):

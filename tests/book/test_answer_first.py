@@ -84,7 +84,9 @@ def test_the_leading_figure_stands_between_answer_and_introduction_and_nothing_i
 
 
 def test_figures_have_numbers_in_the_order_of_the_page() -> None:
-    text = ordered(page(figure(1), figure(2), figure(3, lead=True)))
+    doctree = page(figure(1), figure(2), figure(3, lead=True))
+    text = ordered(doctree)
+    assert all(one.parent is not None for one in doctree.findall(nodes.Text))
     assert re.findall(r"id='figure-(\d)'><b>Figure (\d)\.</b> drawn as (\d)", text) == [
         ("1", "1", "3"),
         ("2", "2", "1"),

@@ -13,21 +13,29 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import yaml
-from bs4 import BeautifulSoup, SoupStrainer, Tag
 
 from cde.storage import atomic_path
 
 __all__ = ["find_chromium", "joined_pages", "print_book"]
 
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+_ARTICLE = re.compile(r"<article\b[^>]*>(.*)</article>", re.DOTALL)
+#: scripts, images of the dark theme and of telephones, downloads, and what waits for scrolling
+_DROPPED = re.compile(
+    r"<script\b.*?</script>|<img\b[^>]*\bcde-dark\b[^>]*>|<source\b[^>]*>"
+    r'|<a class="cde-csv".*?</a>| loading="lazy"',
+    re.DOTALL,
+)
+_TAG = re.compile(r"<[A-Za-z][^<>]*>")
+_ATTRIBUTE = re.compile(r"""(?<=\s)(id|href|src)=(["'])(.*?)\2""", re.DOTALL)
 _STYLE = """article.printed { break-before: page; }
-article.printed .headerlink, article.printed .cde-csv, .cde-dark { display: none !important; }
+article.printed .headerlink { display: none !important; }
 .cde-figure img, .cde-thumbnail img { min-width: 0 !important; max-width: 100%; }
 pre, code .pre { white-space: pre-wrap; overflow-wrap: anywhere; }"""
 
@@ -49,7 +57,7 @@ def find_chromium() -> str:
 
 def print_book(root: Path) -> Path:
     """Print the rendered book; the PDF is beside the HTML's folder."""
-    program, build = find_chromium(), root / "book" / "_build"
+    program, build = find_chromium(), root.resolve() / "book" / "_build"
     joined, pdf = build / "whole.html", build / "book.pdf"
     joined.write_text(joined_pages(root), encoding="utf-8")
     with atomic_path(pdf) as temporary:
@@ -80,16 +88,18 @@ def joined_pages(root: Path) -> str:
     if not names:
         raise FileNotFoundError(f"{html} has no pages: build the book first")
     articles = [_article(name, html, frozenset(names)) for name in names]
-    first = BeautifulSoup((html / f"{names[0]}.html").read_text(encoding="utf-8"), "html.parser")
-    title = first.title.get_text().strip() if first.title else "The book"
+    first = (html / f"{names[0]}.html").read_text(encoding="utf-8")
     sheets = [
-        f'<link rel="stylesheet" href="{_from_build(str(link["href"]), names[0])}">'
-        for link in first.select("link[rel=stylesheet][href]")
+        f'<link rel="stylesheet" href="{escape(_from_build(unescape(address), names[0]))}">'
+        for link in re.findall(r"<link\b[^>]*>", first)
+        if 'rel="stylesheet"' in link
+        for address in re.findall(r'(?<=\s)href="([^"]*)"', link)
     ]
+    title = re.findall(r"<title>[^<]*</title>", first)[:1]
     return (
         '<!DOCTYPE html><html lang="en" data-theme="light" data-mode="light"><head>'
-        f'<meta charset="utf-8"><title>{escape(title)}</title>{"".join(sheets)}'
-        f"<style>{_STYLE}</style></head><body>{''.join(articles)}</body></html>"
+        f'<meta charset="utf-8">{"".join([*title, *sheets])}<style>{_STYLE}</style></head>'
+        f"<body>{''.join(articles)}</body></html>"
     )
 
 
@@ -118,24 +128,22 @@ def _from_build(address: str, name: str) -> str:
 
 def _article(name: str, html: Path, names: frozenset[str]) -> str:
     """A page's article, with its names, links and images as the joined page needs them."""
-    text = (html / f"{name}.html").read_text(encoding="utf-8")
-    article = BeautifulSoup(text, "html.parser", parse_only=SoupStrainer("article")).article
-    if not isinstance(article, Tag):
-        return ""
-    for tag in article.select("script, img.cde-dark, .cde-csv"):
-        tag.decompose()
-    for tag in article.select("[id]"):
-        tag["id"] = _anchor(name, str(tag["id"]))
-    for tag in article.select("a[href]"):
-        tag["href"] = _within(str(tag["href"]), name, names)
-    for tag in article.select("[src]"):
-        if urlsplit(str(tag["src"])).scheme == "":
-            tag["src"] = _from_build(str(tag["src"]), name)
-    for tag in article.select("img[loading]"):
-        del tag["loading"]  # a page that is printed is not scrolled
-    article["class"] = "bd-article printed"
-    article["id"] = _anchor(name)
-    return str(article)
+    page = (html / f"{name}.html").read_text(encoding="utf-8")
+    found = _ARTICLE.search(page)
+
+    def moved(attribute: re.Match[str]) -> str:
+        kind, value = attribute[1], unescape(attribute[3])
+        if kind == "id":
+            value = _anchor(name, value)
+        elif kind == "href":
+            value = _within(value, name, names)
+        else:
+            value = _from_build(value, name)
+        return f'{kind}="{escape(value)}"'
+
+    text = _DROPPED.sub("", found[1]) if found else ""
+    text = _TAG.sub(lambda tag: _ATTRIBUTE.sub(moved, tag[0]), text)
+    return f'<article class="bd-article printed" id="{_anchor(name)}">{text}</article>'
 
 
 def _within(address: str, name: str, names: frozenset[str]) -> str:

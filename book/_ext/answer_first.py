@@ -4,7 +4,8 @@ and settings stand at the end, beside what reruns them.
 A notebook has to compute before it can draw, and papermill needs the parameters early. So the page
 is put in another order than the notebook that is downloaded from it, and nothing is changed but
 places: the output with the leading figure goes to the place that `cde_book.pages` has marked below
-the answer, and the section *Parameters* to just before *Run it again*.
+the answer, and the section *Parameters* to just before *Run it again*. Figures have numbers in the
+order of the page.
 """
 
 import re
@@ -13,10 +14,15 @@ from docutils import nodes
 
 _PAGES = "book/executed/"
 _FIGURE = re.compile(r"class='cde-figure( cde-lead)?' id='(figure-\d+)'")
+#: where `cde_book.plots.show` writes a figure's number
+_NUMBER = re.compile(
+    r"(?<= id='figure-)\d+(?=')|(?<=<b>Figure )\d+(?=\.</b>)|"
+    r'(?<=<summary>The numbers of figure )\d+|(?<=-figure-)\d+(?=\.csv")'
+)
 
 
 def _outputs(doctree):
-    """The outputs of cells that hold a figure, with whether it leads and its anchor."""
+    """The outputs of cells that hold a figure, with whether it leads."""
     for raw in doctree.findall(nodes.raw):
         found = _FIGURE.search(raw.astext())
         if found and raw.get("format") == "html":
@@ -24,7 +30,7 @@ def _outputs(doctree):
             while bundle is not None and bundle.get("nb_element") != "mime_bundle":
                 bundle = bundle.parent
             if bundle is not None:
-                yield bundle, bool(found[1]), found[2]
+                yield bundle, bool(found[1])
 
 
 def _lead(doctree):
@@ -38,12 +44,20 @@ def _move_figure(doctree, place):
     if found is None:
         place.parent.remove(place)
         return
-    bundle, _, anchor = found
-    link = f'<p class="cde-moved"><a href="#{anchor}">This figure stands at the top.</a></p>'
+    bundle, _ = found
+    link = '<p class="cde-moved"><a href="#figure-1">Figure 1 is at the top of this page.</a></p>'
     bundle.replace_self(nodes.raw("", link, format="html"))
     lead = nodes.container(classes=["cell_output", "cde-answer-figure"])
     lead += bundle
     place.replace_self(lead)
+
+
+def _number_figures(doctree):
+    figures = [raw for raw in doctree.findall(nodes.raw) if _FIGURE.search(raw.astext())]
+    for number, raw in enumerate(figures, start=1):
+        text = _NUMBER.sub(str(number), raw.astext())
+        raw.clear()
+        raw += nodes.Text(text)
 
 
 def _wrap_answer(place):
@@ -74,6 +88,7 @@ def _put_in_order(app, doctree):
         if "<!-- the figure that shows the answer -->" in raw.astext():
             _wrap_answer(raw)
             _move_figure(doctree, raw)
+    _number_figures(doctree)
     _move_parameters(doctree)
 
 

@@ -2,7 +2,7 @@
 
 cde run CHAPTER [-p name value]… [--profile P] [--out FILE.ipynb]
         [--fresh | --record [PROFILE/NAME] [--add]]
-cde book [--profile P] [--only CHAPTER]… [--fresh]
+cde book [--profile P] [--only CHAPTER]… [--fresh] [--pdf]
 cde claims [--json | --simulate] [--profile P]
 cde compare RERUN [RERUN]… [--profile P]
 cde list
@@ -100,6 +100,9 @@ def _add_book(commands: Any) -> None:
         "--fresh",
         action="store_true",
         help="execute every chapter, stale or not, and use no record",
+    )
+    book.add_argument(
+        "--pdf", action="store_true", help="also print it, to book/_build/book.pdf, by Chromium"
     )
     book.add_argument(
         "--jobs",

@@ -52,6 +52,10 @@ def book(options: argparse.Namespace) -> int:
     selected = [find_chapter(name) for name in options.only] or chapters()
     for chapter in selected:
         chapter.check_parameters({"profile": options.profile})  # before anything starts
+    if options.pdf:
+        from cde_book.printed import find_chromium
+
+        find_chromium()
     # a second build waits for the first, and then has only to do what that one had not
     with alone(root / "book" / "executed" / ".lock", "this book"):
         return _build(selected, options, root)
@@ -80,6 +84,10 @@ def _build(selected: list[Chapter], options: argparse.Namespace, root: Path) -> 
     index = render(root)
     _tell_of_proofs(options.profile)
     print(f"the book is at {index}")
+    if options.pdf:
+        from cde_book.printed import print_book
+
+        print(f"the whole book to print is at {print_book(root)}")
     logs = [load_execution(chapter, options.profile) for chapter in chapters()]
     errors = {log.chapter: log.error for log in logs if log is not None} | errors
     if failed := [name for name, error in errors.items() if error]:

@@ -37,6 +37,7 @@ __all__ = [
     "Segment",
     "bars",
     "cards",
+    "citation",
     "claims_address",
     "findings",
     "first_sentence",
@@ -213,6 +214,20 @@ def findings(path: Path, shown: Mapping[str, Card], entries: Sequence[Judged]) -
     return render("findings.md.j2", themes=themes)
 
 
+def citation(root: Path) -> str:
+    """How to cite the book, in BibTeX, as `CITATION.cff` and `_config.yml` have it; empty where a
+    book has no such file.
+    """
+    if not (root / "CITATION.cff").exists():
+        return ""
+    book = yaml.safe_load((root / "CITATION.cff").read_text(encoding="utf-8"))
+    year = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))["copyright"]
+    authors = [
+        one.get("name") or f"{one['family-names']}, {one['given-names']}" for one in book["authors"]
+    ]
+    return render("cite.md.j2", book=book, authors=authors, year=year)
+
+
 def landing_pages(
     profile: str, root: Path, figures: Mapping[str, Sequence[Figure]]
 ) -> dict[str, str]:
@@ -239,5 +254,6 @@ def landing_pages(
         "landing/verdicts.md": f"```{{raw}} html\n{chart}\n```\n",
         "landing/highlights.md": render("highlights.md.j2", told=told),
         "landing/findings.md": findings(root / "book" / "findings.yml", shown, entries),
+        "landing/cite.md": citation(root),
         **opening_pages(shown, entries, root),
     }

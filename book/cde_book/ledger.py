@@ -25,12 +25,12 @@ PAPERS = {
     "cde": "Contextual Document Embeddings",
     "clustering": "Embedding and Clustering Your Data",
     "dwell": "Dwell in the Beginning",
-    "later": "Later work on position",
+    "later": "Later papers on position bias",
     "ours": "Our own questions",
 }
 #: short names, for narrow columns
 SHORT = {name: name.capitalize() for name in PAPERS} | {"cde": "CDE"}
-_OPTIONAL = {"gates", "range", "by_construction"}
+_OPTIONAL = {"gates", "range", "by_construction", "principal"}
 _RULES = ({"above"}, {"below"}, {"near", "tolerance"})
 _ORDERS = ("before", "after", "unmeasured")
 #: libyaml's, where it is there: it reads the ledger ten times as fast
@@ -111,6 +111,7 @@ class Claim:
     gates: Annotated[tuple[Text, ...], AfterValidator(_known)] = ()
     range: tuple[Finite, Finite] = (None, None)
     by_construction: Switch = False
+    principal: Switch = False
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -150,6 +151,10 @@ def read_ledger(path: Path) -> dict[str, Claim]:
             raise ValueError(f"{path}: {name}: {sentences(error)[0]}") from None
         if claim.id in claims:
             raise ValueError(f"{path}: {name}: the id occurs twice")
+        if claim.principal and any(
+            one.principal and one.chapter == claim.chapter for one in claims.values()
+        ):
+            raise ValueError(f"{path}: {name}: its chapter has a principal claim already")
         claims[claim.id] = claim
     return claims
 

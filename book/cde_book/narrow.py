@@ -1,5 +1,6 @@
 """A figure laid out anew for a telephone: panels below each other, names of rows above their rows,
-long words on several lines, and letters of the same size as before on half the width.
+long words on several lines, and letters of the same size as before on half the width. Where it
+would be taller than a screen, rows and panels stand closer together.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from matplotlib.legend import Legend
 from matplotlib.text import Text
 from matplotlib.ticker import FixedLocator
 
-__all__ = ["WIDTH", "make_narrow"]
+__all__ = ["TALLEST", "WIDTH", "make_narrow"]
 
 WIDTH = 3.6  # inches; a page of 390 pixels shows a letter of 9 points with 12 pixels
+TALLEST = 6.5  # inches: 620 of such pixels, so that a figure is whole on one screen
 _PANEL, _PANELS = 1.6, 5.2  # inches at most, of each of many panels, and of a few in all
 _ROW = 0.37  # inches of a row with its name above it,
 _LINE, _SERIES = 0.16, 0.08  # and of each further line of the name and each further series
@@ -41,6 +43,7 @@ def make_narrow(drawing: Figure, rows: Collection[Axes] = ()) -> None:
         _turn_names(drawing, axis)
     for text in (drawing._supxlabel, drawing._suptitle):  # type: ignore[attr-defined]
         _fit_text(drawing, text)
+    _grow(drawing, 0.0)
 
 
 def _stack(drawing: Figure, panels: Sequence[Axes], rows: Collection[Axes]) -> None:
@@ -79,7 +82,7 @@ def _name_above(axis: Axes, names: Sequence[str]) -> float:
             "\n".join(words),
             (0, row),
             xycoords=axis.get_yaxis_transform(),
-            xytext=(3, 8),
+            xytext=(3, 4),
             textcoords="offset points",
             fontsize=9,
             va="bottom",
@@ -150,5 +153,10 @@ def _fit_legend(drawing: Figure, legend: Legend | None) -> None:
         legend._set_loc(legend._loc)  # type: ignore[attr-defined]
         drawing.draw_without_rendering()
         more = (legend.get_window_extent().height - height) / drawing.dpi
-        drawing.set_size_inches(WIDTH, float(drawing.get_size_inches()[1]) + more)
+        _grow(drawing, more)
         drawing.draw_without_rendering()
+
+
+def _grow(drawing: Figure, more: float) -> None:
+    """Add to the height, in inches, as far as a screen allows."""
+    drawing.set_size_inches(WIDTH, min(float(drawing.get_size_inches()[1]) + more, TALLEST))

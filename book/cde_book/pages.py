@@ -21,6 +21,7 @@ from cde_book.landing import landing_pages
 from cde_book.ledger_pages import Judged, claims_page, judged, map_page, rules_page
 from cde_book.markup import render
 from cde_book.reference import names_used, reference_pages
+from cde_book.strip import strip
 from cde_book.thumbnails import chapter_figures, write_changed, write_figures
 
 __all__ = ["chapter_notebook", "write_pages"]
@@ -48,17 +49,23 @@ def failure(log: Execution) -> str:
 
 
 def chapter_notebook(
-    chapter: Chapter, raw: NotebookNode, log: Execution, fragile: Sequence[Judged] = ()
+    chapter: Chapter,
+    raw: NotebookNode,
+    log: Execution,
+    fragile: Sequence[Judged] = (),
+    facts: str = "",
 ) -> NotebookNode:
     """The page of an executed chapter: its answer below its title, code folded that only draws, and
-    its parameters. `fragile` claims, decided but for the correction over all, get a badge.
+    its parameters. `fragile` claims, decided but for the correction over all, get a badge; `facts`
+    is HTML that stands below the leading figure.
 
     The answer is glued from the cell that makes it: run again, the page tells of its new run.
     """
     notebook = nbformat.from_dict(raw)
     mark = render("fragile.html.j2", claims=fragile).strip()
     marks = [f"```{{raw}} html\n{mark}\n```"] if fragile else []
-    glued = "\n\n".join([GLUED, *marks, FIGURE_PLACE])
+    below = [f"```{{raw}} html\n{facts}\n```"] if facts else []
+    glued = "\n\n".join([GLUED, *marks, FIGURE_PLACE, *below])
     answer = glued if log.answer else failure(log) if log.error else PLACEHOLDER
     marked = False
     for cell in notebook.cells:
@@ -137,7 +144,8 @@ def write_pages(profile: str, root: Path) -> None:
         target = root / "book" / "executed" / chapter.part / f"{chapter.name}.ipynb"
         if log is not None and path.exists():
             own = [one for one in entries if one.claim.chapter == chapter.name and one.is_fragile]
-            page = chapter_notebook(chapter, nbformat.read(path, as_version=4), log, own)
+            facts = strip(entries, log, root)
+            page = chapter_notebook(chapter, nbformat.read(path, as_version=4), log, own, facts)
         else:
             missing = _cell("missing", "missing.md.j2", chapter=chapter, profile=profile)
             page, log = nbformat.v4.new_notebook(cells=[missing]), None

@@ -149,11 +149,10 @@ def show(
         f"id='figure-{number}'>"
         "<div class='cde-scroll' tabindex='0' role='group' aria-label='figure'>"
         f"{''.join(images)}</div>"
-        f"<figcaption><b>Figure {number}.</b> {html.escape(caption)}{answer} "
-        f"<small>Drawn by {html.escape(chapter)}.</small></figcaption>"
-        "<details><summary>The numbers of figure "
-        f"{number}</summary>{_markup(data)}{_download(data, f'{chapter}-figure-{number}')}"
-        "</details></figure>"
+        f"<figcaption><b>Figure {number}.</b> {html.escape(caption)}{answer}</figcaption>"
+        f"<details><summary>The numbers of figure {number}</summary>{_markup(data)}"
+        f"{_download(data, f'{chapter}-figure-{number}')} "
+        f"<small>Drawn by {html.escape(chapter)}.</small></details></figure>"
     )
     return Box(markup, f"Figure {number}. {caption}{answer}\n{alt}")
 

@@ -32,7 +32,7 @@ THEMES = ("light", "dark")
 _WRITTEN = re.compile(
     r"<figure class='(?P<classes>[^']*)'.*?"
     r'alt="(?P<alt>[^"]*)" src="(?P<light>[^"]*)".*?'
-    r' src="(?P<dark>[^"]*)".*?</b>(?P<caption>.*?)<small>',
+    r' src="(?P<dark>[^"]*)".*?</b>(?P<caption>.*?)</figcaption>',
     re.DOTALL,
 )
 

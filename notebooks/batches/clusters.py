@@ -221,19 +221,21 @@ plots.table(table.rename_axis(f"n = {len(limits['MiniLM'][0]):,} pairs"))
 
 # %%
 arms = {(name, order): f"{name}, {order}" if order else name for name, order in batches}
-with plots.figure(1, 2, width=7.6, height=4.2, sharey=True) as (drawing, axes):
-    for axis, judge in zip(axes, judges, strict=True):
-        shown = {label: intervals[*arm, judge] for arm, label in arms.items()}
-        charts.forest(axis, shown, "mean cosine of batch-mates")
-        limit = {"name": "the bound", "linestyle": "--", "color": plots.COLORS[1]}
+with plots.figure(width=7.2, height=4.2) as (drawing, axis):
+    shown = {
+        label: {f"judged by {judge}": intervals[*arm, judge] for judge in judges}
+        for arm, label in arms.items()
+    }
+    charts.forest(axis, shown, "mean cosine of batch-mates")
+    for judge, color in zip(judges, plots.COLORS, strict=False):
+        limit = {"name": f"the bound by {judge}", "linestyle": "--", "color": color}
         charts.reference(axis, x=limits[judge][1].mean(), **limit)
-        axis.set_title(f"judged by {judge}")
 
 # %% tags=["hide-input"]
 plots.show(
     drawing,
     caption=f"Eq. 2 per pair of batch-mates, batches of {size:,}, with 95 % intervals over "
-    "batches. Dashed: a bound that no batches can exceed.",
+    "batches. Dashed: a bound that no batches can exceed, for each judge.",
     data=charts.interval_table(intervals, ["batches", "order", "judge"], "cosine"),
     answers="CDE Eq. 2",
     lead=True,

@@ -188,16 +188,17 @@ plots.show(
 )
 
 # %% tags=["hide-input"]
-others = [of for of in runs if of != lead]
-with plots.figure(1, max(len(others), 1), width=6.4, height=3, squeeze=False) as (drawing, axes):
-    for axis, of in zip(axes.flat, others or [lead], strict=True):
-        draw(axis, of)
-        axis.set_title(of)
-plots.show(
-    drawing,
-    caption="The same at smaller scales, where the encoder has no transformer layers.",
-    data=pd.concat([one.mean_by_run().assign(profile=of) for of, one in runs.items()]),
-)
+if others := [of for of in runs if of != lead]:
+    with plots.figure(1, len(others), width=6.4, height=3, squeeze=False) as (drawing, axes):
+        for axis, of in zip(axes.flat, others, strict=True):
+            draw(axis, of)
+            axis.set_title(of)
+    again = plots.show(
+        drawing,
+        caption="The same at smaller scales, where the encoder has no transformer layers.",
+        data=pd.concat([one.mean_by_run().assign(profile=of) for of, one in runs.items()]),
+    )
+    display(again)
 
 # %% [markdown]
 # ## Each comparison by itself

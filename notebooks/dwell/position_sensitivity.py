@@ -127,8 +127,12 @@ with plots.figure(1, len(KINDS), **shape) as (drawing, axes):
         }
         by_chance = {"marks": chance, "marks_are": "by chance", "legend": False}
         charts.forest(axis, found, "position sensitivity index", **by_chance)
+        if kind == WRITTEN:
+            published = claims.ledger()["later-zeng-dense-natural"].paper_effect
+            charts.reference(axis, x=published, name="the paper, dense encoders", linestyle="--")
         axis.set_title(title)
-    axes[0, 0].legend(loc="best")
+    entries = axes[0, 0].get_legend_handles_labels()
+    drawing.legend(*entries, loc="outside lower center", ncols=4)
 
 # %% tags=["hide-input"]
 plots.show(

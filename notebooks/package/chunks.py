@@ -305,13 +305,13 @@ page.answer(
 #
 # The paper's own encoder reads 2,048 tokens and was trained on such documents. MiniLM reads 512 at
 # most and was trained on shorter texts, so what it loses when it reads as much, in one vector or in
-# late chunks, may be its own. The sentence that is
-# tested here was quoted from others, who compared rerankers on MS MARCO, with larger models. Late
-# chunking was proposed for encoders that read 8,192 tokens at once. Most documents here are joined
-# from parts that are not long; a joined manual has the same subject throughout, so that a part says
-# little about its neighbours. Of the articles of COVID-QA, few fit into the time. Places are where
-# answers were written, so that early and late questions may differ; moving the answer, as in
-# {doc}`../dwell/passage_position`, is what tells the two apart.
+# late chunks, may be its own. The sentence that is tested here was quoted from others, who compared
+# rerankers on MS MARCO, with larger models. Late chunking was proposed for encoders that read 8,192
+# tokens at once. Most documents here are joined from parts that are not long; a joined manual has
+# the same subject throughout, so that a part says little about its neighbours. Of the articles of
+# COVID-QA, few fit into the time. Places are where answers were written, so that early and late
+# questions may differ; moving the answer, as in {doc}`../dwell/passage_position`, is what tells the
+# two apart.
 #
 # ## Run it again
 

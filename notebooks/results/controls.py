@@ -115,7 +115,7 @@ def train_and_test(of, arms):
 
 # %%
 from cde.data import is_available
-from cde_book.differences import difference_table, in_words, sweeps_at_profiles
+from cde_book.differences import difference_table, sweeps_at_profiles
 
 NAME, key = "controls-arms", settings.only("seeds")
 if long_run and not is_available("pairs/*"):
@@ -205,16 +205,32 @@ def interval_of(pair, of):
 pairs_drawn = [(of, name) for of in reversed(runs) for name in DIFFERENCES]
 drawn = {(of, name): interval_of(DIFFERENCES[name], of) for of, name in pairs_drawn}
 drawn = {key: found for key, found in drawn.items() if found and key[1] != "shuffled − start"}
-with plots.figure(width=7.2, height=0.9 + 0.26 * len(drawn)) as (drawing, axis):
-    several = len(runs) > 1
-    lines = {f"{name} ({of})" if several else name: found for (of, name), found in drawn.items()}
-    charts.forest(axis, lines, "points of NDCG@10 out of domain", bound=0)
+told = {key: f"{key[1]} ({key[0]})" if len(runs) > 1 else key[1] for key in drawn}
+over_shuffled, encoder, less_on_clusters = (
+    claims.ledger()[f"cde-{name}"].paper_effect
+    for name in (
+        "table1-clustered-batches",
+        "table1-contextual-encoder",
+        "s42-shared-context-needs-clusters",
+    )
+)
+of_paper = {
+    "neighbours − shuffled": over_shuffled,
+    "with context − without": encoder + less_on_clusters,
+}
+marks = {told[key]: of_paper[key[1]] for key in drawn if key[1] in of_paper}
+with plots.figure(width=7.2, height=1.1 + 0.26 * len(drawn)) as (drawing, axis):
+    lines = {told[key]: found for key, found in drawn.items()}
+    charts.forest(axis, lines, "points of NDCG@10 out of domain", bound=0, marks=marks)
 
 # %% tags=["hide-input"]
 plots.show(
     drawing,
-    caption="What each step adds: first batches, then context and its control.",
-    data=charts.interval_table(drawn, ["profile", "difference"], "points"),
+    caption="What each step adds: first batches, then context and its control. Hollow diamonds are "
+    "the paper's values.",
+    data=charts.interval_table(drawn, ["profile", "difference"], "points").assign(
+        paper=[of_paper.get(name) for _, name in drawn]
+    ),
     answers="CDE Table 1",
     lead=True,
 )
@@ -331,11 +347,11 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 source, neighbours = (
-    in_words(runs[lead], DIFFERENCES[what]) for what in ("one source − shuffled", BEYOND_SOURCES)
+    interval_of(DIFFERENCES[what], lead) for what in ("one source − shuffled", BEYOND_SOURCES)
 )
 page.answer(
-    f"""Batching by source instead of shuffling changes NDCG@10 by {source} points; clustering
-    similar texts within a source changes it by a further {neighbours}."""
+    f"""{claims.apart("Batching by source", source, "shuffling")};
+    {claims.apart("clustering similar texts within a source", neighbours, "that", "points")}."""
 )
 
 # %% [markdown]

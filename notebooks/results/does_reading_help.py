@@ -360,9 +360,8 @@ claims.verdicts()
 # %% tags=["hide-cell"]
 (first,) = questions[CAN].values()
 page.answer(
-    f"""Reading the searched corpus instead of another changes NDCG@10 by
-    {claims.shown(together)} points on judged collections ({len(same)} encoders), but by
-    {first.estimate:.0f} in an artificial game."""
+    f"""{claims.apart("Reading the searched corpus", together, "reading another")} on judged
+    collections ({len(same)} encoders), and {first.estimate:.0f} above it in an artificial game."""
 )
 
 # %% [markdown]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from types import SimpleNamespace
 
 import nbformat
@@ -34,7 +35,10 @@ def output(markup: str) -> nodes.container:
 
 def figure(number: int, lead: bool = False) -> str:
     """A figure as `cde_book.plots.show` writes it."""
-    return f"<figure class='cde-figure{' cde-lead' if lead else ''}' id='figure-{number}'></figure>"
+    return (
+        f"<figure class='cde-figure{' cde-lead' if lead else ''}' id='figure-{number}'>"
+        f"<b>Figure {number}.</b> drawn as {number}</figure>"
+    )
 
 
 def section(name: str, *children: nodes.Node) -> nodes.section:
@@ -72,11 +76,22 @@ def test_the_leading_figure_stands_between_answer_and_introduction_and_nothing_i
     figures: list[str], leading: int
 ) -> None:
     text = ordered(page(*figures))
-    order = [text.index(part) for part in ("the answer", f"'figure-{leading}'", "the introduction")]
+    order = [text.index(part) for part in ("the answer", f"drawn as {leading}", "the introduction")]
     assert order == sorted(order)
-    assert all(text.count(f"id='figure-{number}'") == 1 for number in (1, 2))
-    assert text.count(f'href="#figure-{leading}"') == 1  # where it was drawn
+    assert all(text.count(f"drawn as {number}") == 1 for number in (1, 2))
+    assert text.count('href="#figure-1"') == 1  # where it was drawn
     assert PLACE not in text
+
+
+def test_figures_have_numbers_in_the_order_of_the_page() -> None:
+    doctree = page(figure(1), figure(2), figure(3, lead=True))
+    text = ordered(doctree)
+    assert all(one.parent is not None for one in doctree.findall(nodes.Text))
+    assert re.findall(r"id='figure-(\d)'><b>Figure (\d)\.</b> drawn as (\d)", text) == [
+        ("1", "1", "3"),
+        ("2", "2", "1"),
+        ("3", "3", "2"),
+    ]
 
 
 def test_parameters_stand_right_before_what_reruns_them() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import yaml
 
 from cde_book.chapters import chapters
 from cde_book.checkout import project_root
@@ -18,6 +19,7 @@ from cde_book.landing import (
     Card,
     bars,
     cards,
+    citation,
     claims_address,
     findings,
     first_sentence,
@@ -26,8 +28,9 @@ from cde_book.landing import (
     parts,
     read_list,
 )
-from cde_book.ledger import ledger
+from cde_book.ledger import SHORT, ledger
 from cde_book.ledger_pages import BY_CONSTRUCTION, Judged, judged
+from cde_book.markup import render
 from cde_book.verdicts import VERDICTS, Verdict
 
 ROOT = project_root()
@@ -201,3 +204,29 @@ def test_the_first_sentence_of_an_answer(answer: str, sentence: str) -> None:
 def test_a_chapter_that_has_not_run_has_no_answer() -> None:
     card = cards("a profile of nobody", ROOT, ENTRIES, {})["table1"]
     assert isinstance(card, Card) and card.answer == "" and card.figure is None
+
+
+def test_every_link_of_the_chart_has_a_name() -> None:
+    drawn = bars(ENTRIES)
+    assert len(drawn) > len({bar.paper for bar in drawn})  # a paper has bars at several scales
+    chart = render(
+        "verdict_chart.html.j2",
+        profile="laptop",
+        total=1,
+        tested=1,
+        constructed=0,
+        bars=drawn,
+        longest=1,
+        short=SHORT,
+        address=claims_address,
+        tally=[],
+    )
+    names = re.findall(r"<a [^>]*>([^<]*)</a>", chart)
+    assert names and all(name.strip() for name in names)
+
+
+def test_the_citation_is_that_of_the_file_for_reference_managers(tmp_path: Path) -> None:
+    known = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    cited = citation(ROOT)
+    assert f"{{{known['title']}}}" in cited and known["authors"][0]["name"] in cited
+    assert citation(tmp_path) == ""

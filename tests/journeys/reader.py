@@ -5,7 +5,8 @@ The clone gets a commit of its own and the executed pages of this checkout, but 
 chapter. `make book` in the clone runs that chapter and whatever its rules of freshness find stale,
 with this virtual environment and this cache; a page that names the clone's commit shows that the
 clone's files are what ran. The book that results is then read: each page of the table of contents,
-each link, each chapter's answer, figure, provenance and notebook, the claims.
+each link, each chapter's answer, figure, provenance and notebook, the claims, and the answers to
+eight questions (`questions.yml`).
 
 Cost: two minutes where the book is built and nothing is stale; else the stale chapters' time too.
 """
@@ -32,12 +33,18 @@ import nbformat
 import yaml
 from bs4 import BeautifulSoup, Tag
 
+from cde.intervals import Interval
 from cde_book.chapters import find_chapter
 from cde_book.checkout import python_path
+from cde_book.ledger import ledger
 from cde_book.parameters import declared_parameters, parse_assignments
 from cde_book.rendering import check_html
 
 ROOT = Path(__file__).resolve().parents[2]
+QUESTIONS = Path(__file__).with_name("questions.yml")
+MOST_CLICKS = 3
+#: of a chapter
+FIRST_SCREEN = ".cde-answer, .cde-answer-figure, .cde-strip"
 #: of the virtual environment that runs this; the path of its `python` may be a link that leads out
 ENVIRONMENT = Path(sys.prefix)
 PROFILE = "smoke"
@@ -173,14 +180,16 @@ def landing_page(pages: Pages, html: Path) -> Path:
     return target
 
 
-def reached(pages: Pages, start: Path) -> set[Path]:
-    """The pages that a reader comes to, from one of them, by links alone."""
-    seen, ahead = set[Path](), [start]
-    while ahead:
-        page = ahead.pop()
-        if page not in seen and page in pages:
-            seen.add(page)
-            ahead += links(page, pages[page])
+def reached(pages: Pages, start: Path, part: str = "html") -> dict[Path, int]:
+    """The pages that a reader comes to, from one of them, by links in a part of each page alone,
+    with the number of clicks.
+    """
+    seen, ahead = dict[Path, int](), {start}
+    for clicks in range(len(pages)):
+        ahead = {page for page in ahead if page in pages and page not in seen}
+        seen |= dict.fromkeys(ahead, clicks)
+        parts = [(page, tag) for page in ahead for tag in pages[page].select(part)]
+        ahead = {target for page, tag in parts for target in links(page, tag)}
     return seen
 
 
@@ -268,18 +277,66 @@ def answer_problems(name: str, soup: BeautifulSoup, notebook: Any) -> Iterator[s
         yield f"{name}: a verdict below the answer, or one at the end of the page, without the other"
     if not soup.select(".cde-answer + .cde-answer-figure figure.cde-figure"):
         yield f"{name}: no figure below the answer"
+    principal = [one for one in ledger().values() if one.principal and one.chapter == name]
+    if len(soup.select("article .cde-strip")) != len(principal):
+        yield f"{name}: {len(principal)} principal claim, and not as many strips below the figure"
+    drawn = [
+        unquote(str(one["srcset"])) for one in soup.select(".cde-answer-figure source[srcset]")
+    ]
+    for claim in principal:
+        has_value = claim.paper_effect is not None and not claim.by_construction
+        if has_value and not all("the paper" in one for one in drawn):
+            yield f"{name}: its leading figure does not show the paper's value"
+
+
+def claims_of(checkout: Path, variables: Mapping[str, str]) -> dict[str, Any]:
+    """What `cde claims --json` prints, by claim."""
+    command = [str(ENVIRONMENT / "bin" / "cde"), "claims", "--json"]
+    printed = json.loads(run(command, checkout, variables).stdout)["claims"]
+    return {entry["id"]: entry for entry in printed}
+
+
+def verdict_of(entry: Mapping[str, Any]) -> str:
+    """The verdict on a claim as the pages word it."""
+    return "by construction" if entry["by_construction"] else str(entry["verdict"])
+
+
+def question_problems(
+    html: Path, pages: Pages, landing: Path, said: Mapping[str, Any]
+) -> Iterator[str]:
+    """Questions whose answer a reader does not come to, or does not find where it should stand."""
+    clicks = reached(pages, landing, "article")
+    for asked in yaml.safe_load(QUESTIONS.read_text(encoding="utf-8")):
+        page = (html / f"{asked['page']}.html").resolve()
+        if clicks.get(page, MOST_CLICKS + 1) > MOST_CLICKS:
+            yield f"{asked['question']} {page.stem} is {clicks.get(page)} links away"
+            continue
+        place = f"section#{asked['section']}" if "section" in asked else FIRST_SCREEN
+        shown = " ".join(" ".join(tag.get_text(" ") for tag in pages[page].select(place)).split())
+        wanted = [part for name in asked.get("claims", ()) for part in answer_of(said[name])]
+        if kind := asked.get("counts"):
+            count = sum(verdict_of(entry) == kind for entry in said.values())
+            wanted += [f"{count} {kind}"] if count else []
+        yield from (
+            f"{asked['question']} {page.stem} does not say {part!r}"
+            for part in wanted
+            if part not in shown
+        )
+
+
+def answer_of(entry: Mapping[str, Any]) -> list[str]:
+    """What a page has to say of a claim: its verdict, and the interval that leads to it."""
+    made = [one for one in entry["measurements"] if one["scale"] == entry["scale"]]
+    first = next(iter(made or entry["measurements"]), None)
+    interval = [str(Interval(**first["interval"]))] if first else []
+    return [verdict_of(entry), *interval]
 
 
 def claim_problems(
     checkout: Path, soup: BeautifulSoup, variables: Mapping[str, str]
 ) -> Iterator[str]:
     """Where the page of claims and the command that prints them differ."""
-    command = [str(ENVIRONMENT / "bin" / "cde"), "claims", "--json"]
-    printed = json.loads(run(command, checkout, variables).stdout)["claims"]
-    said = {
-        entry["id"]: "by construction" if entry["by_construction"] else entry["verdict"]
-        for entry in printed
-    }
+    said = {name: verdict_of(entry) for name, entry in claims_of(checkout, variables).items()}
     shown = {str(row["id"]): row["data-verdict"] for row in soup.select(".cde-claims li[id]")}
     if not said or len(said) != len(shown):
         yield f"the command prints {len(said)} claims, the page shows {len(shown)}"
@@ -326,6 +383,9 @@ def journey(checkout: Path, only: Sequence[str]) -> None:
         claims = (html / "book" / "generated" / "claims.html").resolve()
         article = pages[landing].select_one("article")
         need(article and claims in links(landing, article), f"{landing} has no link to {claims}")
+    with step(f"eight questions: each answer is within {MOST_CLICKS} links of the landing page"):
+        said = claims_of(checkout, variables)
+        none_of(question_problems(html, pages, landing, said))
     read = [path for path in wanted.values() if "executed" in path.parts]
     read = [path for path in read if not only or path.stem in only]
     with step(f"{len(read)} chapters: answer, figure, provenance, notebook, command"):

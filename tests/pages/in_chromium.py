@@ -2,9 +2,11 @@
 
 A page passes if it writes no error to the console, asks for nothing outside the book, does not
 scroll sideways, and shows each figure in the version of the theme at hand. axe-core finds nothing
-serious on it, in either theme. No page is larger than 3 MB. A chapter has its answer, of few words
-and few numbers, and its first figure on the first screen. The search finds what it is asked for,
-and folds open from the keyboard.
+serious on it, in either theme. No page is larger than 3 MB, and with its scripts and style sheets
+the median page has at most one. A chapter has its answer, of few words and few numbers, its first
+figure and the strip below it on the first screen; on a telephone the figure is whole, no taller
+than a screen and not to be scrolled. The search finds what it is asked for, and folds open
+from the keyboard.
 
 Pictures of the pages go to book/_build/pictures with `--pictures`. Without Chromium the check is
 skipped, and says so.
@@ -19,6 +21,7 @@ import itertools
 import os
 import re
 import shutil
+import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -26,6 +29,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import unquote
 
 import axe_playwright_python
 import claims_behaviour
@@ -39,7 +43,11 @@ THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 Theme = Literal["light", "dark"]
 View = tuple[Path, str, Theme]
 LARGEST = 3_000_000  # bytes of a page
+MEDIAN = 1_000_000  # of a page with what it loads
+TALLEST = 640  # pixels of a leading figure on a telephone
 MOST_WORDS, MOST_NUMBERS = 28, 6  # of a chapter's answer; an interval is no word
+#: what a reader may type
+SEARCHES = ("null token", "mean pooling", "preregistered", "my notes", "should I use")
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
 #: contrast alone depends on the theme, the rest is looked at once
 AXE_RULES = {
@@ -58,6 +66,11 @@ PROBE = """() => {
       .map((i) => i.alt),
     answer: document.querySelector('.cde-answer > p')?.innerText ?? null,
     figure: document.querySelector('.cde-figure')?.getBoundingClientRect().top ?? null,
+    strip: document.querySelector('.cde-strip')?.getBoundingClientRect().top ?? null,
+    lead: [...document.querySelectorAll('.cde-answer-figure img')].filter(seen).map((i) => {
+      const frame = i.closest('.cde-scroll');
+      return [i.getBoundingClientRect().height, frame.scrollWidth - frame.clientWidth];
+    }),
   };
 }"""
 VIOLATIONS = """async (rules) => {
@@ -92,6 +105,8 @@ def first_screen(seen: dict[str, Any]) -> list[str]:
         complaints.append("has no figure")
     elif seen["figure"] > HEIGHT:
         complaints.append(f"has its first figure {seen['figure']:.0f} pixels down")
+    if (seen["strip"] or 0) > HEIGHT:
+        complaints.append(f"has its strip {seen['strip']:.0f} pixels down")
     answer = seen["answer"] or ""
     numbers = re.findall(r"(?<![\w@.-])[-−]?\d[\d.,]*", answer)
     if not answer:
@@ -99,6 +114,17 @@ def first_screen(seen: dict[str, Any]) -> list[str]:
     words = re.sub(r"\[[^\]]*\]", "", answer).split()
     if len(words) > MOST_WORDS or len(numbers) > MOST_NUMBERS:
         complaints.append(f"has {len(words)} words, {len(numbers)} numbers in its answer")
+    return complaints
+
+
+def on_a_telephone(seen: dict[str, Any]) -> list[str]:
+    """What of a chapter's leading figure a narrow screen does not show at once."""
+    complaints = []
+    for height, hidden in seen["lead"]:
+        if height > TALLEST:
+            complaints.append(f"has a leading figure {height:.0f} pixels tall")
+        if hidden > 0:
+            complaints.append(f"hides {hidden:.0f} pixels of its leading figure")
     return complaints
 
 
@@ -127,6 +153,8 @@ def look(window: BrowserContext, path: Path, theme: Theme, picture: Path | None)
         for shown in seen["figures"]:
             if len(shown) != 1 or f"cde-{theme}" not in shown[0]:
                 complaints.append(f"a figure shows {shown or 'no image'}")
+        if page.viewport_size and page.viewport_size["width"] == WIDTHS["narrow"]:
+            complaints += on_a_telephone(seen)
         if page.viewport_size and page.viewport_size["width"] == WIDTHS["wide"]:
             if is_chapter(path):
                 complaints += first_screen(seen)
@@ -144,6 +172,14 @@ def pages_of_the_book() -> list[Path]:
     """Every page but the first, which is a mere redirection to the introduction."""
     pages = [page for page in sorted(HTML.rglob("*.html")) if "_static" not in page.parts]
     return [page for page in pages if 'http-equiv="Refresh"' not in page.read_text()]
+
+
+def weight(page: Path) -> int:
+    """Bytes of a page and of the scripts and style sheets that it loads."""
+    text = page.read_text(encoding="utf-8")
+    named = re.findall(r'<(?:script|link)\b[^>]*? (?:src|href)="([^"?#]+\.(?:js|css))[?"]', text)
+    files = {(page.parent / unquote(one)).resolve() for one in named}
+    return sum(one.stat().st_size for one in (page, *files) if one.is_file())
 
 
 def is_source(page: Path) -> bool:
@@ -187,7 +223,8 @@ def use(program: str) -> list[str]:
     with browser(program) as opened:
         window = opened.new_context(viewport={"width": WIDTHS["wide"], "height": HEIGHT})
         claims = claims_behaviour.check(window, HTML)
-        return [*search_for(window, "null token"), *open_folds(window), *claims]
+        found = [one for words in SEARCHES for one in search_for(window, words)]
+        return [*found, *open_folds(window), *claims]
 
 
 def search_for(window: BrowserContext, words: str) -> list[str]:
@@ -235,6 +272,8 @@ def main() -> int:
         for page in pages
         if page.stat().st_size > LARGEST
     ]
+    middle = statistics.median([weight(page) for page in pages if not is_source(page)] or [0])
+    problems += [f"half of the pages have more than {middle / 1e6:.2f} MB"] * (middle > MEDIAN)
     every = itertools.product(pages, WIDTHS, THEMES)
     # one page of source code looks like another, but for the length of its names
     views = [view for view in every if not is_source(view[0]) or view[1:] == ("narrow", "light")]

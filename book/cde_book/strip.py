@@ -1,0 +1,105 @@
+"""The strip below a chapter's leading figure: what the paper says, what we measured, on what, the
+verdict with its reason, and what would change it.
+
+It tells of the chapter's principal claim (`principal` in `book/claims.yml`), from the ledger, the
+measurements and the records that the chapter read. The section *Verdict* has every claim.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from cde_book.execution import Execution
+from cde_book.ledger import Claim, gates
+from cde_book.ledger_pages import Judged
+from cde_book.markup import render
+from cde_book.verdicts import Measurement
+
+__all__ = ["measured_on", "strip", "trained_on", "would_change"]
+
+#: how the methods of intervals say what they are over
+_CROSSED = re.compile(r"random effects of (\d+) seeds and (\d+) collections")
+_OVER = re.compile(r"Student's t over (\w+)")
+
+
+def strip(entries: Iterable[Judged], log: Execution, root: Path) -> str:
+    """The strip of a chapter, as HTML; empty where it has no principal claim."""
+    own = [one for one in entries if one.claim.principal and one.claim.chapter == log.chapter]
+    if not own:
+        return ""
+    entry = own[0]
+    made = entry.verdict.leading or next(iter(entry.measurements), None)
+    return render(
+        "strip.html.j2",
+        entry=entry,
+        made=made,
+        trained_on=trained_on(log, made.scale, root) if made else "",
+        measured_on=measured_on(made) if made else "",
+        would_change=would_change(entry),
+    ).strip()
+
+
+def measured_on(made: Measurement) -> str:
+    """What an interval is over: seeds, collections, or however many of what was counted."""
+    method, n = made.interval.method, made.interval.n
+    if crossed := _CROSSED.match(method):
+        return f"{crossed[1]} seeds × {crossed[2]} collections"
+    if over := _OVER.match(method):
+        return f"{n:,} {over[1]}"
+    return f"n = {n:,}"
+
+
+def trained_on(log: Execution, scale: str, root: Path) -> str:
+    """What was trained, and on what, where the records that a chapter read at a scale agree."""
+    records = [root / one for one in log.records if Path(one).parent.name == scale]
+    every = [_settings(one) for one in records if one.is_file()]
+    told = {
+        (one["layers"], one.get("trains"), one["pairs"], one["data"])
+        for one in every
+        if one.get("start") == "minilm" and one.get("pairs")
+    }
+    if len(told) != 1:
+        return ""
+    ((layers, part, pairs, data),) = told
+    model = {None: "MiniLM", 0: "MiniLM's word embeddings"}.get(
+        layers, f"{layers} layers of MiniLM"
+    )
+    model = f"a reader for {model}" if part == "reader" else model
+    return f"{model}, trained on {pairs:,} pairs ({data})"
+
+
+def _settings(record: Path) -> dict[str, Any]:
+    """The settings of a record."""
+    return dict(json.loads(record.read_text(encoding="utf-8")).get("settings") or {})
+
+
+def would_change(entry: Judged) -> str:
+    """What would give a claim another verdict than it has."""
+    verdict, (inside, outside) = entry.verdict, _sides(entry.claim)
+    if entry.claim.by_construction:
+        return "no measurement: it is so by construction"
+    closed = verdict.leading.closed if verdict.leading else ()
+    power = f" ({entry.power})" if entry.power else ""
+    return {
+        "holds": f"a larger run whose interval reaches {outside}",
+        "contradicted": f"a larger run whose interval reaches {inside}",
+        "inconclusive": f"an interval wholly {inside}, or wholly {outside}{power}",
+        "not testable here": "a run in which "
+        + " and ".join(dict.fromkeys(gates()[one.gate].wording for one in closed)),
+        "not tested": "a measurement that counts as a test",
+    }.get(verdict.verdict, "measurements that agree with each other")
+
+
+def _sides(claim: Claim) -> tuple[str, str]:
+    """Where the rule wants the measured quantity, and where it does not."""
+    low, high = claim.bounds
+    if math.isinf(high):
+        return f"above {low:g}", f"{low:g} or less"
+    if math.isinf(low):
+        return f"below {high:g}", f"{high:g} or more"
+    return f"between {low:g} and {high:g}", "outside that"

@@ -1,0 +1,61 @@
+"""Pages lose what they do not use, and nothing that they do."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+from cde_book.checkout import project_root
+
+ICONS = (
+    'var a={bars:[448,512,["navicon"],"f0c9","M0 96"],"angle-left":[320,512,[8249],"f104","M41"],'
+    'moon:[384,512,[127769],"f186",["M1","M2"]],rocket:[512,512,[],"f135","M156"]};use(a)'
+)
+SHEET = (
+    '.fa-solid{font-weight:900}.fa-rocket:before{content:"\\f135"}'
+    '.fa-navicon:before,.fa-bars:before{content:"\\f0c9"}.x .fa-rocket{color:red}'
+)
+SEARCH = "".join(
+    f'<script src="{{up}}{name}.js"></script>\n'
+    for name in ("_static/searchtools", "_static/language_data", "searchindex", "_static/own")
+)
+
+
+def extension() -> ModuleType:
+    path = project_root() / "book" / "_ext" / "lighter.py"
+    spec = importlib.util.spec_from_file_location("lighter", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_icons_that_occur_stay_under_every_name_and_others_go() -> None:
+    left = extension().only_icons(ICONS, {"navicon", "angle-left"})
+    assert left.startswith("var a={") and left.endswith("};use(a)")
+    assert "bars:[" in left and "angle-left" in left
+    assert "rocket" not in left and "moon" not in left
+    assert extension().only_icons(ICONS, {"bars", "angle-left", "moon", "rocket"}) == ICONS
+
+
+def test_a_sheet_loses_letters_alone() -> None:
+    left = extension().without_letters(SHEET)
+    assert left == ".fa-solid{font-weight:900}.x .fa-rocket{color:red}"
+
+
+def test_a_built_book_has_its_icons_and_searches_on_the_page_of_the_search(tmp_path: Path) -> None:
+    (tmp_path / "_static" / "scripts").mkdir(parents=True)
+    (tmp_path / "_static" / "scripts" / "fontawesome.js").write_text(ICONS)
+    (tmp_path / "_static" / "button.js").write_text('icon("fa-moon")')
+    (tmp_path / "book").mkdir()
+    (tmp_path / "book" / "page.html").write_text(f'{SEARCH.format(up="../")}<i class="fa-bars">')
+    (tmp_path / "search.html").write_text(SEARCH.format(up=""))
+    app = SimpleNamespace(builder=SimpleNamespace(format="html"), outdir=tmp_path)
+    for _ in range(2):  # a second build finds what the first has left
+        extension()._lighten(app, None)
+        page = (tmp_path / "book" / "page.html").read_text()
+        assert page == '<script src="../_static/own.js"></script>\n<i class="fa-bars">'
+        assert (tmp_path / "search.html").read_text() == SEARCH.format(up="")
+        icons = (tmp_path / "_static" / "scripts" / "fontawesome.js").read_text()
+        assert [one in icons for one in ("bars", "moon", "rocket")] == [True, True, False]

@@ -1,0 +1,114 @@
+"""The strip of a chapter: of one claim, drawn from the ledger, the measurements and the records."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup
+
+from cde.intervals import Interval
+from cde_book.chapters import chapters
+from cde_book.execution import Execution
+from cde_book.ledger import Claim, ledger
+from cde_book.ledger_pages import Judged
+from cde_book.strip import measured_on, strip, trained_on, would_change
+from cde_book.verdicts import Measurement, Reading, decide
+
+CROSSED = "random effects of 5 seeds and 9 collections"
+
+
+def claim(**changes: object) -> Claim:
+    """An open claim with the rule "above 0.5"."""
+    one = next(one for one in ledger().values() if one.principal and not one.by_construction)
+    plain = {"expect": {"above": 0.5}, "gates": (), "range": (None, None), "paper_effect": None}
+    return replace(one, **{**plain, **changes})  # type: ignore[arg-type]
+
+
+def judged(of: Claim, low: float, high: float, *gates: Reading) -> Judged:
+    interval = Interval((low + high) / 2, low, high, 5, CROSSED, 4.0)
+    made = [Measurement(of.id, "nine sets", interval, "test", "hours", gates)]
+    return Judged(of, decide(of, made), made, [])
+
+
+def log(chapter: str, *records: str) -> Execution:
+    used = dict.fromkeys(records, "")
+    return Execution(chapter, "laptop", {}, "", 0.0, "", False, "", "", records=used)
+
+
+def test_each_chapter_that_judges_has_one_principal_claim() -> None:
+    judging = {one.chapter for one in ledger().values()} - {None}
+    principal = [one.chapter for one in ledger().values() if one.principal]
+    assert sorted(principal) == sorted(judging & {one.name for one in chapters()})
+
+
+def test_the_strip_tells_what_was_measured_on_what_and_the_verdict(tmp_path: Path) -> None:
+    entry = judged(claim(), 1.25, 1.75)
+    shown = BeautifulSoup(strip([entry], log(str(entry.claim.chapter)), tmp_path), "html.parser")
+    lines = {
+        str(term.string): " ".join(said.get_text().split())
+        for term, said in zip(shown.select("dt"), shown.select("dd"), strict=True)
+    }
+    assert lines["We measured"] == f"{entry.measurements[0].interval} {entry.claim.unit}"
+    assert lines["Model, data, seeds"] == "nine sets; 5 seeds × 9 collections (hours)"
+    assert lines["Verdict"].startswith("holds") and len(lines) == 5
+    assert entry.claim.wording in lines[next(iter(lines))]
+
+
+def test_a_chapter_without_a_principal_claim_has_none(tmp_path: Path) -> None:
+    other = judged(claim(principal=False), 1, 2)
+    assert not strip([other], log(str(other.claim.chapter)), tmp_path)
+    assert not strip([judged(claim(), 1, 2)], log("another_chapter"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rule", "bounds", "verdict", "said"),
+    [
+        ({"above": 0.5}, (1, 2), "holds", "reaches 0.5 or less"),
+        ({"below": 0.5}, (1, 2), "contradicted", "reaches below 0.5"),
+        ({"above": 0.5}, (0, 1), "inconclusive", "wholly above 0.5, or wholly 0.5 or less"),
+        ({"near": 1, "tolerance": 0.5}, (0, 2), "inconclusive", "wholly between 0.5 and 1.5"),
+    ],
+)
+def test_what_would_change_a_verdict_is_the_other_side_of_its_rule(
+    rule: dict[str, float], bounds: tuple[float, float], verdict: str, said: str
+) -> None:
+    entry = judged(claim(expect=rule), *bounds)
+    assert entry.verdict.verdict == verdict
+    assert said in would_change(entry)
+
+
+def test_a_closed_gate_is_what_has_to_change() -> None:
+    entry = judged(claim(gates=("enough-updates",)), 1, 2, Reading("enough-updates", 10.0))
+    assert entry.verdict.verdict == "not testable here"
+    assert "a thousand steps or more" in would_change(entry)
+
+
+def test_the_model_is_told_where_the_records_of_the_scale_agree_on_it(tmp_path: Path) -> None:
+    def record(name: str, **settings: object) -> str:
+        path = tmp_path / "book" / "records" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"settings": settings}))
+        return str(path.relative_to(tmp_path))
+
+    recipe = {"start": "minilm", "layers": 2, "pairs": 100000, "data": "pairs/*"}
+    one, same = record("hours/a.json", **recipe), record("hours/b.json", **recipe, steps=3)
+    other = record("laptop/a.json", **{**recipe, "pairs": 6000})
+    used = log("x", one, same, other, record("hours/c.json", manuals=3))
+    told = "2 layers of MiniLM, trained on 100,000 pairs (pairs/*)"
+    assert trained_on(used, "hours", tmp_path) == told
+    assert "6,000" in trained_on(used, "laptop", tmp_path)
+    differing = log("x", one, record("hours/d.json", **{**recipe, "layers": 0}))
+    assert not trained_on(differing, "hours", tmp_path)
+    reader = log("x", record("day/a.json", **{**recipe, "layers": None, "trains": "reader"}))
+    assert trained_on(reader, "day", tmp_path).startswith("a reader for MiniLM, trained")
+
+
+def test_what_an_interval_is_over_is_told_in_words() -> None:
+    def over(method: str) -> str:
+        return measured_on(Measurement("c", "", Interval(0, -1, 1, 3, method)))
+
+    assert over("Student's t over seeds") == "3 seeds"
+    assert over("percentile bootstrap") == "n = 3"

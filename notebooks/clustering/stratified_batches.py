@@ -39,7 +39,7 @@ from cde_studies.clustering.clustering_recipe import PARAMETERS, clustering_reci
 settings = page.settings(
     globals(),
     PARAMETERS,
-    laptop={"seeds": 5, "clusters": 10, "draws": 8, "draw_pairs": 4000},
+    laptop={"seeds": 5, "clusters": 10, "draws": 8, "draw_pairs": 2000},
     smoke={"seeds": 2, "clusters": 4},
     fresh={"seeds": 1, "epochs": 0.2},
     gpu={"seeds": 3, "clusters": 10},

@@ -425,8 +425,8 @@ page.answer(
 # distinguish the change from chance. Shuffled batches of one source gain about as much on other
 # collections as clusters do, so the gain may not come from the clusters. (On held-out pairs of all
 # sources, batches of one source score lower.) {doc}`../results/controls` repeats this with layers.
-# The paper's larger clusters tend to be its denser ones. Ours tend to be the looser ones by word
-# counts, but ten clusters are too few to tell.
+# The paper's larger clusters tend to be its denser ones. Ours, of several sources, are the looser
+# ones by word counts.
 #
 # ## What differs from the paper's setting
 #

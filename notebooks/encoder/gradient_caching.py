@@ -421,6 +421,9 @@ page.answer(
 # layers and a chunk holds 4,096 tokens, so the growing part weighs more, and the ratio of memory is
 # a harder test. Memory and time are measured with attention `cached`, the gradients with the
 # paper's, `full`. The number of context documents does not grow with the batch, as in the paper.
+# Where each text has a context of its own, texts are embedded one at a time, because no two of them
+# read the same vectors. That costs something for each text, however small its context, so the time
+# grows less than the tokens; longer context documents would bring it nearer to proportion.
 #
 # Two processes train a truncated MiniLM for a few steps. Student's interval over three seeds is
 # wide, so "cannot tell" is the likely outcome for small differences. The noise on the second copy

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cde.data import Pairs, RetrievalSet
-from cde_studies.motivation.bm25_lead import LatentSemanticAnalysis, lead_correlations, unseen_leads
+from cde_studies.motivation.bm25_lead import LatentSemanticAnalysis, lead_correlations
 
 TEXTS = ["red boats sail", "red boats float", "green houses stand", "green houses burn"] * 2
 
@@ -27,15 +26,3 @@ def test_a_lead_that_grows_with_one_distance_alone_is_found_there() -> None:
     assert found["expected", "spearman"].estimate == pytest.approx(1)
     assert 0.8 < found["expected", "pearson"].estimate < 1
     assert abs(found["sum", "pearson"].estimate) < 0.2
-
-
-def test_a_collection_is_searched_by_what_the_others_know() -> None:
-    def collection(name: str, letters: str) -> RetrievalSet:
-        texts = [f"{a * 4} {b * 4} word" for a in letters for b in letters]
-        return RetrievalSet.from_pairs(Pairs(texts, [f"{one} {one}" for one in texts], name=name))
-
-    alike = [collection("x/first", "bcdf"), collection("x/second", "bcdf")]
-    rows = unseen_leads([*alike, collection("x/alone", "ghjk")], 4, 0).set_index("collection")
-    assert rows["BM25"].min() > 0.6
-    assert rows["LSA"]["first"] > 0.6 > 2 * rows["LSA"]["alone"]
-    assert rows["expected"]["first"] < rows["expected"]["alone"]

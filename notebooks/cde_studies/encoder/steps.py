@@ -94,7 +94,7 @@ def step_in_contexts(
     """
     documents = [document for context in contexts for document in context]
     chunks, place = sorted_chunks(documents, chunk_tokens, 0, model.device)
-    read = [*place.split([len(context) for context in contexts])]
+    read = [*torch.split(place, [len(context) for context in contexts])]
     rows = [
         (padded([text], 0, model.device), own)
         for text, own in zip(texts, read * (len(texts) // len(read)), strict=True)
@@ -103,7 +103,8 @@ def step_in_contexts(
 
     def second(row: tuple[Any, Tensor], context: Tensor | None) -> Tensor:
         assert context is not None
-        return model.embed_batch(*row[0], context[row[1]])
+        (ids, mask), own = row
+        return model.embed_batch(ids, mask, context[own])
 
     def loss(vectors: Tensor) -> Tensor:
         return contrastive_loss(vectors[:half], vectors[half:]).loss
@@ -123,7 +124,8 @@ def context_steps(
     texts read one context ("one, 16") and one in which each reads its own ("own, 16"): name → a job
     of `cde_studies.encoder.timing.in_turns` that returns its loss.
     """
-    random, jobs = np.random.default_rng(seed), {}
+    random = np.random.default_rng(seed)
+    jobs: dict[str, Callable[[], float]] = {}
     texts = _random_texts(random, 2 * pairs, tokens)
     for size in sizes:
         torch.manual_seed(seed)  # of what MiniLM has no weights for

@@ -31,7 +31,6 @@ __all__ = [
     "collection_leads",
     "lead_correlations",
     "package_leads",
-    "unseen_leads",
 ]
 
 #: stands in for MS MARCO, the paper's training corpus
@@ -78,20 +77,6 @@ def package_leads(documents: int, dimensions: int, max_tokens: int, seed: int) -
         line: dict[str, Any] = {"package": name, "held out": name in HELD_OUT}
         line |= _distances(pairs.documents, training)
         lines.append(line | _scores(systems, RetrievalSet.from_pairs(pairs)))
-    return pd.DataFrame(lines)
-
-
-def unseen_leads(collections: Sequence[RetrievalSet], dimensions: int, seed: int) -> pd.DataFrame:
-    """Each collection against all others together: distances, and NDCG@10 of BM25 and of LSA fitted
-    to the others.
-    """
-    lines = []
-    for one in progress(collections, "comparing and searching", unit="collections"):
-        training = [text for other in collections if other is not one for text in other.documents]
-        model = LatentSemanticAnalysis(training, dimensions, seed)
-        line: dict[str, Any] = {"collection": one.name.partition("/")[2]}
-        line |= _distances(one.documents, training)
-        lines.append(line | _scores({"LSA": model}, one))
     return pd.DataFrame(lines)
 
 

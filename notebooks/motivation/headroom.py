@@ -302,10 +302,10 @@ by_source = page.experiment(
 )
 
 # %% [markdown]
-# On all four kinds of text, corpora with nearer statistics turned out to be better substitutes for
-# a given one, which no claim had asked. So that is a claim now, and manuals of the validation part
-# test it. `cde run headroom --record hours/headroom-words -p long_run true` searches them with BM25
-# alone.
+# On three of the four kinds of text, corpora with nearer statistics turned out to be better
+# substitutes for a given one, which no claim had asked. So that is a claim now, and manuals of the
+# validation part test it. `cde run headroom --record hours/headroom-words -p long_run true`
+# searches them with BM25 alone.
 
 # %%
 by_words = page.experiment(

@@ -126,7 +126,7 @@ def _name_rows(
         axis.plot([], [], color=INK, label=marks_are, **_HOLLOW)
     names, entries = [_literal(one) for one in rows], len(series) + bool(marks_are)
     axis.set_yticks(range(len(names)), names)
-    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.set_ylim(len(names) - (0.5 if len(series) < 4 else 0.3), -0.5)  # four reach further down
     axis.set_xlabel(xlabel)
     if legend and entries > 1:
         axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=entries)

@@ -3,13 +3,13 @@
 #
 # *The answer stands in the last cells, and here on the rendered page.*
 #
-# This page answers **CDE §4.2, two-stage gradient caching**, and **§10.3**
-# {cite}`morris2024contextual`. The contrastive loss couples all texts of a batch, so a plain step
-# keeps the activations of every text in memory at once. The paper extends gradient caching
-# (GradCache) to two encoders, to trade computation, "running each transformer forward pass twice",
-# for memory. A batch can also be split over several devices. Then training fails without an error
-# if an embedding shows which device made it, or if gradients are not exchanged. The paper has no
-# numbers. Here we measure memory and time, then cause each failure on purpose, and detect it.
+# This page answers **CDE §4.2**, on contexts that texts share and on two-stage gradient caching,
+# and **§10.3** {cite}`morris2024contextual`. The contrastive loss couples all texts of a batch, so
+# a plain step keeps the activations of every text in memory at once. The paper extends gradient
+# caching (GradCache) to two encoders, to trade computation, "running each transformer forward pass
+# twice", for memory. A batch can also be split over several devices. Then training fails without an
+# error if an embedding shows which device made it, or if gradients are not exchanged. The paper has
+# no numbers. Here we measure memory and time, then cause each failure on purpose, and detect it.
 
 # %%
 from cde_book import charts, claims, page, plots
@@ -33,6 +33,8 @@ repeats: Count | None = None  # of each measurement of memory, with other texts
 time_batches: list[Count] | None = None
 time_chunks: list[Count] | None = None  # tokens a chunk, at the largest of time_batches
 rounds: Count | None = None  # of each measurement of time
+own_contexts: list[Count] | None = None  # documents in a context that one text reads alone
+own_pairs: Count | None = None  # pairs a step there
 seeds: Count | None = None  # training runs, by one process and by two
 steps: Long | None = None  # of the optimiser, in each
 batch_size: Several | None = None  # pairs a step, over both processes
@@ -48,9 +50,12 @@ queries: Count | None = None
 laptop = {"layers": 6, "tokens": 16, "context_size": 32, "chunk_tokens": 4096}
 laptop |= {"memory_batches": [256, 1024, 4096], "uncached_batches": [256, 1024], "repeats": 2}
 laptop |= {"time_batches": [256], "time_chunks": [256, 1024, 4096], "rounds": 5}
+laptop |= {"own_contexts": [16, 64], "own_pairs": 4}
 smoke = {"layers": 1, "chunk_tokens": 64, "memory_batches": [8, 32], "uncached_batches": [8]}
 smoke |= {"time_batches": [8], "time_chunks": [64, 128], "rounds": 2}
+smoke |= {"own_contexts": [2, 4], "own_pairs": 2}
 quick = {"memory_batches": [64, 256], "time_batches": [64], "time_chunks": [256, 1024]}
+quick |= {"own_pairs": 2}
 large = {"chunk_tokens": 32768, "repeats": 5, "rounds": 20, "trained_layers": 6}
 large |= {"pairs": 10**6, "documents": 10**6}
 gpu = {"tokens": 64, "context_size": 64, "uncached_batches": [256, 1024, 4096]}
@@ -239,6 +244,37 @@ rows |= {f"chunks of {size:,} tokens, over the largest": run_interval(over[size]
 plots.table(pd.DataFrame({"time of a step": rows}).map(str))
 
 # %% [markdown]
+# ### A context for each text
+#
+# The paper gives a whole batch one context, because with a context for each text the first stage
+# would embed that many documents for each of them. How much longer does a step take with four times
+# the context? Here both kinds embed their texts one by one, with gradient caching and the paper's
+# attention, so that only the number of contexts differs.
+
+# %%
+from cde_studies.encoder.steps import context_steps
+from cde_studies.encoder.timing import ratios
+
+sizes = settings.own_contexts
+
+
+def time_contexts():
+    """Seconds of steps whose texts share a context, and of steps in which each has its own."""
+    work = (settings.own_pairs, sizes, settings.chunk_tokens, settings.seed)
+    return in_turns(context_steps(*work, **depth), settings.rounds)
+
+
+key = settings.only("rounds", "chunk_tokens", "own_contexts", "own_pairs", **depth)
+by_context = page.experiment("gradient-caching-contexts", time_contexts, key)
+dearer = {
+    kind: run_interval(ratios(by_context, f"{kind}, {sizes[-1]}", f"{kind}, {sizes[0]}"))
+    for kind in ("own", "one")
+}
+named = {"own": "a context for each text", "one": "one context"}
+told = {f"{named[kind]}: {sizes[-1]} documents over {sizes[0]}": dearer[kind] for kind in named}
+plots.table(pd.DataFrame({"time of a step": told}).map(str))
+
+# %% [markdown]
 # ## A batch split over two processes
 #
 # `cde.training` does not wrap the model in `DistributedDataParallel`, because a gradient cache
@@ -322,7 +358,8 @@ plots.show(
 # the largest batch, with an interval over rounds on this machine; smaller batches, where there is
 # little to amortise, are exploratory. Differences between arms are taken seed by seed against two
 # processes that share negatives, start alike and synchronise. There is only one test collection, so
-# their intervals are Student's, over seeds alone.
+# their intervals are Student's, over seeds alone. Steps with a context for each text are tested at
+# the claim's two sizes, with an interval over rounds.
 
 # %%
 MEMORY, TIME = "cde-s42-gradcache-memory", "cde-s42-gradcache-time"
@@ -346,6 +383,10 @@ slowest = settings.time_batches[-1]
 for count, interval in overhead.items():
     role = "test" if count == slowest else "exploratory"
     claims.measure(TIME, interval, f"{count:,} pairs, cached over uncached", role)
+what = f"{settings.layers} layer(s) of MiniLM a stage, {sizes[-1]} documents over {sizes[0]}"
+role = "test" if sizes == [16, 64] or settings.profile == "smoke" else "exploratory"
+claims.measure("cde-s42-own-contexts-cost", dearer["own"], f"own contexts, {what}", role)
+claims.measure("cde-s42-own-contexts-cost", dearer["one"], f"one context, {what}", "exploratory")
 
 # %%
 LEAK, NO_SYNC, LOCAL = "cde-s103-gpu-leak", "cde-s103-no-sync", "cde-s103-local-negatives"
@@ -380,6 +421,9 @@ page.answer(
 # layers and a chunk holds 4,096 tokens, so the growing part weighs more, and the ratio of memory is
 # a harder test. Memory and time are measured with attention `cached`, the gradients with the
 # paper's, `full`. The number of context documents does not grow with the batch, as in the paper.
+# Where each text has a context of its own, texts are embedded one at a time, because no two of them
+# read the same vectors. That costs something for each text, however small its context, so the time
+# grows less than the tokens; longer context documents would bring it nearer to proportion.
 #
 # Two processes train a truncated MiniLM for a few steps. Student's interval over three seeds is
 # wide, so "cannot tell" is the likely outcome for small differences. The noise on the second copy

@@ -196,6 +196,12 @@ def test_rows_say_what_they_say(small: Headroom) -> None:
     assert len(small.of_corpora()) == len(WAYS) * 3
 
 
+def test_words_alone_give_the_rows_of_the_first_way(small: Headroom) -> None:
+    sets = [pydocs(name, 25) for name in small.names]
+    rows = small.rows[small.rows["way"] == WAYS[0]].reset_index(drop=True)
+    pd.testing.assert_frame_equal(headroom(sets, 16, by_words_alone=True), rows)
+
+
 def test_a_record_says_the_same(small: Headroom) -> None:
     """In JSON what is no number is null."""
     recorded = Headroom(pd.DataFrame(stored_rows(small.rows)))

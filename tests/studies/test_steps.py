@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from cde_studies.encoder.steps import random_step, step_memory, steps_to_time
+from cde.models import ContextualEncoder
+from cde.training.loss import contrastive_loss
+from cde.training.step import BatchTexts, backward
+from cde_studies.encoder.steps import (
+    context_steps,
+    random_step,
+    step_in_contexts,
+    step_memory,
+    steps_to_time,
+)
 from cde_studies.encoder.timing import in_own_processes, memory_is_measured
 from cde_studies.recipes import recipe
 
@@ -67,3 +77,33 @@ def test_encoders_read_the_same_pairs_and_contexts_are_some_of_their_documents()
     first = full.texts[half : half + len(full.context)]
     assert [row.tolist() for row in full.context] == [row.tolist() for row in first]
     assert not single.context
+
+
+def test_texts_with_one_context_for_all_or_an_equal_one_each_take_the_batch_step() -> None:
+    model = ContextualEncoder.from_backbone("minilm", 1, context_size=3, sequence_dropout=0.0)
+    random = np.random.default_rng(0)
+    texts, context = (
+        [random.integers(1000, 20000, length).astype(np.int32) for length in lengths]
+        for lengths in ((3, 5, 4, 2), (6, 2, 4))
+    )
+
+    def gradient() -> torch.Tensor:
+        return torch.cat([w.grad.flatten() for w in model.parameters() if w.grad is not None])
+
+    def loss(vectors: torch.Tensor):
+        return contrastive_loss(vectors[:2], vectors[2:])
+
+    whole = backward(model.train(), BatchTexts(texts, context), loss, chunk_tokens=64)
+    expected = gradient()
+    for contexts in ([context], [context] * 4):
+        found = step_in_contexts(model, texts, contexts, 8)
+        assert found == pytest.approx(float(whole.loss), rel=1e-4)
+        assert torch.allclose(gradient(), expected, atol=1e-4 * float(expected.norm()))
+
+
+def test_a_text_reads_its_own_context() -> None:
+    jobs = context_steps(2, [1, 2], 64, 0, layers=1, tokens=4)
+    assert list(jobs) == ["one, 1", "own, 1", "one, 2", "own, 2"]
+    losses = {name: job() for name, job in jobs.items()}
+    assert losses["one, 2"] != losses["own, 2"]
+    assert jobs["own, 2"]() == losses["own, 2"]

@@ -1,4 +1,5 @@
-"""Single training steps, to be timed and weighed: on random words, or with each encoder.
+"""Single training steps, to be timed and weighed: on random words, with each encoder, and with a
+context for each text.
 
 A step ends with the gradients; the optimiser's memory and work do not depend on the batch. Time and
 memory do not depend on which words a text has.
@@ -17,13 +18,23 @@ from torch import Tensor
 
 from cde.hardware import half_precision
 from cde.models import BiEncoder, ContextualEncoder
-from cde.models.encoder import tokenise
+from cde.models.encoder import padded, tokenise
 from cde.training.loss import ContrastiveLoss, contrastive_loss
-from cde.training.step import BatchTexts, backward
+from cde.training.step import BatchTexts, backward, cached_backward, sorted_chunks
 from cde_studies.encoder.timing import peak_memory
 from cde_studies.recipes import Recipe
 
-__all__ = ["Step", "gradients", "random_step", "step_memory", "steps_to_time"]
+__all__ = [
+    "Step",
+    "context_steps",
+    "gradients",
+    "random_step",
+    "step_in_contexts",
+    "step_memory",
+    "steps_to_time",
+]
+
+Texts = list[NDArray[np.int32]]
 
 
 class Step(Protocol):
@@ -52,12 +63,8 @@ def random_step(
     model = ContextualEncoder.from_backbone("minilm", layers, context_size=context_size, **options)
     model.train()
     random = np.random.default_rng(seed)
-
-    def texts(count: int) -> list[NDArray[np.int32]]:
-        lengths = random.integers(max(2, tokens // 2), tokens + 1, count)
-        return [random.integers(1000, 20000, n).astype(np.int32) for n in lengths]
-
-    batch = BatchTexts(texts(pairs * (2 + hard)), texts(context_size))
+    texts = _random_texts(random, pairs * (2 + hard), tokens)
+    batch = BatchTexts(texts, _random_texts(random, context_size, tokens))
     left_out = random.random((pairs, pairs * (1 + hard)), dtype=np.float32) < 0.05
     masked = torch.from_numpy(left_out).to(model.device)
 
@@ -71,6 +78,62 @@ def random_step(
         return backward(model, batch, loss, chunk_tokens=chunk_tokens, half=half, cache=cache)
 
     return model, step
+
+
+def _random_texts(random: np.random.Generator, count: int, tokens: int) -> Texts:
+    """Random words, between half and all of so many tokens a text."""
+    lengths = random.integers(max(2, tokens // 2), tokens + 1, count)
+    return [random.integers(1000, 20000, n).astype(np.int32) for n in lengths]
+
+
+def step_in_contexts(
+    model: ContextualEncoder, texts: Texts, contexts: Sequence[Texts], chunk_tokens: int
+) -> float:
+    """The loss of one step on texts (queries, then their documents) that read a context each, or
+    all the only one, text by text; its gradients are in the model's parameters afterwards.
+    """
+    documents = [document for context in contexts for document in context]
+    chunks, place = sorted_chunks(documents, chunk_tokens, 0, model.device)
+    read = [*torch.split(place, [len(context) for context in contexts])]
+    rows = [
+        (padded([text], 0, model.device), own)
+        for text, own in zip(texts, read * (len(texts) // len(read)), strict=True)
+    ]
+    half = len(texts) // 2
+
+    def second(row: tuple[Any, Tensor], context: Tensor | None) -> Tensor:
+        assert context is not None
+        (ids, mask), own = row
+        return model.embed_batch(ids, mask, context[own])
+
+    def loss(vectors: Tensor) -> Tensor:
+        return contrastive_loss(vectors[:half], vectors[half:]).loss
+
+    def first(chunk: Any) -> Any:
+        return model.first_stage(*chunk)
+
+    model.train().zero_grad()
+    torch.manual_seed(0)  # of dropout: each round has the same loss
+    return float(cached_backward(rows, second, loss, chunks, first, model.device))
+
+
+def context_steps(
+    pairs: int, sizes: Sequence[int], chunk_tokens: int, seed: int, *, layers: int, tokens: int
+) -> dict[str, Callable[[], float]]:
+    """Steps on random texts with attention `full`, for each size of a context one in which all
+    texts read one context ("one, 16") and one in which each reads its own ("own, 16"): name → a job
+    of `cde_studies.encoder.timing.in_turns` that returns its loss.
+    """
+    random = np.random.default_rng(seed)
+    jobs: dict[str, Callable[[], float]] = {}
+    texts = _random_texts(random, 2 * pairs, tokens)
+    for size in sizes:
+        torch.manual_seed(seed)  # of what MiniLM has no weights for
+        model = ContextualEncoder.from_backbone("minilm", layers, context_size=size)
+        contexts = [_random_texts(random, size, tokens) for _ in texts]
+        for name, some in (("one", contexts[:1]), ("own", contexts)):
+            jobs[f"{name}, {size}"] = partial(step_in_contexts, model, texts, some, chunk_tokens)
+    return jobs
 
 
 def step_memory(

@@ -163,14 +163,16 @@ class PooledMiniLM:
         )
 
 
-def headroom(collections: Sequence[RetrievalSet], max_tokens: int) -> pd.DataFrame:
+def headroom(
+    collections: Sequence[RetrievalSet], max_tokens: int, by_words_alone: bool = False
+) -> pd.DataFrame:
     """NDCG@10 of each corpus searched with the statistics of each, and of none.
 
-    A row for each way of `WAYS`, `searched` corpus and `source` of statistics: a corpus, `NONE`,
-    `GENERAL`, or `OTHERS`. `ndcg` is the mean over queries (0 to 1), `low` and `high` a 95 %
-    interval over queries of the own statistics' score minus it, for sources that are no single
-    corpus. `divergence` is the source's IDF distance ("expected") from the searched corpus;
-    `documents` and `queries` count those of the searched corpus.
+    A row for each way of `WAYS` (by words alone: for the first), `searched` corpus and `source` of
+    statistics: a corpus, `NONE`, `GENERAL`, or `OTHERS`. `ndcg` is the mean over queries (0 to 1),
+    `low` and `high` a 95 % interval over queries of the own statistics' score minus it, for sources
+    that are no single corpus. `divergence` is the source's IDF distance ("expected") from the
+    searched corpus; `documents` and `queries` count those of the searched corpus.
     """
     names = [one.name.partition("/")[2] or one.name for one in collections]
     if len(names) < 3 or len({*names, NONE, GENERAL, OTHERS}) != len(names) + 3:
@@ -186,10 +188,12 @@ def headroom(collections: Sequence[RetrievalSet], max_tokens: int) -> pd.DataFra
     judged = {name: JudgedMatrix.of(one) for name, one in sets.items()}
     scores: dict[str, dict[str, _BySource]] = {way: {} for way in WAYS}
     vectors: dict[str, _Texts] = {}
-    for name, one in progress(sets.items(), "MiniLM reads every corpus", unit="corpora"):
+    for name, one in progress(sets.items(), "searching every corpus", unit="corpora"):
         rest = [other for of, other in counts.items() if of != name]
         sources = {**counts, GENERAL: Counts.together(rest)}
         scores[WAYS[0]][name] = _by_terms(one, sources, judged[name])
+        if by_words_alone:
+            continue
         scores[WAYS[3]][name], vectors[name] = _by_pieces(one, sources, judged[name], model)
     moments = {name: Moments.of(texts[1].numpy()) for name, texts in vectors.items()}
     for name, texts in progress(vectors.items(), "searching by vectors", unit="corpora"):
@@ -205,7 +209,7 @@ def headroom(collections: Sequence[RetrievalSet], max_tokens: int) -> pd.DataFra
             source: idf_divergence_of_counts(own.terms, own.size, other.terms, other.size)
             for source, other in counts.items()
         }
-        for way in WAYS:
+        for way in WAYS[:1] if by_words_alone else WAYS:
             lines = _lines(name, scores[way][name], distances)
             rows += [{"way": way, **about, **line} for line in lines]
     return pd.DataFrame(rows)

@@ -375,7 +375,7 @@ page.answer(
 #
 # ## What mteb's wrapper keeps a context by
 #
-# mteb's `CDEWrapper` (2.26) holds one context, and beside it the name and the subset of the task
+# mteb's `CDEWrapper` holds one context, and beside it the name and the subset of the task
 # that it was drawn for. The split is missing. So where a task is evaluated on two splits, such as
 # validation and test, the texts of the second are embedded in the context of the first. For
 # retrieval, reranking, classification and summarisation the wrapper loads the task once more by its

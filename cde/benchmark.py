@@ -54,8 +54,18 @@ from cde.retrieval.systems import is_ranker
 from cde.storage import content_hash
 from cde.validation import called, encoded, unknown
 
-__all__ = ["SEARCHED", "UNKNOWN", "BenchmarkEncoder", "BenchmarkRanker", "benchmark_model", "draw",
-           "is_trained_on", "model_meta", "prefixes_of", "task_texts"]  # fmt: skip
+__all__ = [
+    "SEARCHED",
+    "UNKNOWN",
+    "BenchmarkEncoder",
+    "BenchmarkRanker",
+    "benchmark_model",
+    "draw",
+    "is_trained_on",
+    "model_meta",
+    "prefixes_of",
+    "task_texts",
+]
 
 #: types of tasks that have a corpus to search
 SEARCHED = ("Retrieval", "Reranking", "InstructionRetrieval", "InstructionReranking")

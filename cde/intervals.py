@@ -28,8 +28,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Interval", "PairedTest", "crossed_interval", "holm", "mean_interval", "p_value",
-           "paired_test", "run_interval", "smallest_effect", "table_interval"]  # fmt: skip
+__all__ = [
+    "Interval",
+    "PairedTest",
+    "crossed_interval",
+    "holm",
+    "mean_interval",
+    "p_value",
+    "paired_test",
+    "run_interval",
+    "smallest_effect",
+    "table_interval",
+]
 
 #: draws of a bootstrap
 RESAMPLES = 2000

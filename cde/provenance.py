@@ -10,9 +10,21 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 #: what moves numbers; faiss comes as one of two distributions, so that one of them is missing
-_LIBRARIES = ("torch", "transformers", "sentence-transformers", "tokenizers", "accelerate",
-              "faiss-cpu", "faiss-gpu", "bm25s", "pytrec-eval-terrier", "numpy", "scipy",
-              "scikit-learn", "pandas")  # fmt: skip
+_LIBRARIES = (
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "tokenizers",
+    "accelerate",
+    "faiss-cpu",
+    "faiss-gpu",
+    "bm25s",
+    "pytrec-eval-terrier",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "pandas",
+)
 
 
 @dataclass

@@ -25,7 +25,7 @@ PAPERS = {
     "cde": "Contextual Document Embeddings",
     "clustering": "Embedding and Clustering Your Data",
     "dwell": "Dwell in the Beginning",
-    "later": "Later papers on position bias",
+    "later": "Later papers",
     "ours": "Our own questions",
 }
 #: short names, for narrow columns

@@ -33,8 +33,13 @@ from cde.batching.packing import BatchSampler, Order
 from cde.surrogate import Surrogate, minilm_folder
 from cde.validation import checked_number, checked_whole, encoded
 
-__all__ = ["ContextualBatches", "EpochBatches", "clustered_batches", "contextual_batches",
-           "filtered_loss"]  # fmt: skip
+__all__ = [
+    "ContextualBatches",
+    "EpochBatches",
+    "clustered_batches",
+    "contextual_batches",
+    "filtered_loss",
+]
 
 #: the default of `TrainConfig.surrogate_tokens`
 _TOKENS = 64

@@ -36,8 +36,17 @@ if TYPE_CHECKING:
 
     from cde.retrieval import Encoder
 
-__all__ = ["Model", "checked_encoder", "describe", "embedded", "is_kept", "named_system",
-           "record_of", "require_same", "restored"]  # fmt: skip
+__all__ = [
+    "Model",
+    "checked_encoder",
+    "describe",
+    "embedded",
+    "is_kept",
+    "named_system",
+    "record_of",
+    "require_same",
+    "restored",
+]
 
 #: vectors of one text by one encoder differ by so much of their length at most (bfloat16: 0.014)
 _SAME = 0.03
@@ -138,9 +147,7 @@ def record_of(encoder: Model) -> dict[str, Any]:
         vectors = {"queries": shift.queries.tolist(), "documents": shift.documents.tolist()}
         if shift.weights is not None:
             vectors["weights"] = base64.b64encode(shift.weights.tobytes()).decode()
-        return record | {
-            "kind": "adapted", "fingerprint": mark, "encoder": inner, "shift": vectors
-        }  # fmt: skip
+        return record | {"kind": "adapted", "fingerprint": mark, "encoder": inner, "shift": vectors}
     weights = fingerprint(encoder)
     if weights is None:
         return record

@@ -7,5 +7,12 @@ The default, `pydocs`, is offline and real: docstrings of the installed packages
 from cde.data.sets import Pairs, RetrievalSet
 from cde.data.sources import Source, is_available, list_sources, load_pairs, load_retrieval
 
-__all__ = ["Pairs", "RetrievalSet", "Source", "is_available", "list_sources", "load_pairs",
-           "load_retrieval"]  # fmt: skip
+__all__ = [
+    "Pairs",
+    "RetrievalSet",
+    "Source",
+    "is_available",
+    "list_sources",
+    "load_pairs",
+    "load_retrieval",
+]

@@ -298,15 +298,32 @@ def read_docstrings(files: Sequence[SourceFile]) -> list[Docstring]:
 
 #: import name → distribution that carries it; the order is that of the collection.
 PACKAGES = {
-    "sympy": "sympy", "torch": "torch", "scipy": "scipy", "pandas": "pandas",
-    "sklearn": "scikit-learn", "sqlalchemy": "SQLAlchemy", "transformers": "transformers",
-    "polars": "polars", "matplotlib": "matplotlib", "networkx": "networkx", "numpy": "numpy",
-    "huggingface_hub": "huggingface-hub", "fontTools": "fonttools", "mteb": "mteb",
-    "IPython": "ipython", "narwhals": "narwhals", "datasets": "datasets",
-    "sentence_transformers": "sentence-transformers", "pydantic": "pydantic",
-    "tornado": "tornado", "accelerate": "accelerate", "sphinx": "Sphinx", "rich": "rich",
-    "mpmath": "mpmath", "PIL": "pillow",
-}  # fmt: skip
+    "sympy": "sympy",
+    "torch": "torch",
+    "scipy": "scipy",
+    "pandas": "pandas",
+    "sklearn": "scikit-learn",
+    "sqlalchemy": "SQLAlchemy",
+    "transformers": "transformers",
+    "polars": "polars",
+    "matplotlib": "matplotlib",
+    "networkx": "networkx",
+    "numpy": "numpy",
+    "huggingface_hub": "huggingface-hub",
+    "fontTools": "fonttools",
+    "mteb": "mteb",
+    "IPython": "ipython",
+    "narwhals": "narwhals",
+    "datasets": "datasets",
+    "sentence_transformers": "sentence-transformers",
+    "pydantic": "pydantic",
+    "tornado": "tornado",
+    "accelerate": "accelerate",
+    "sphinx": "Sphinx",
+    "rich": "rich",
+    "mpmath": "mpmath",
+    "PIL": "pillow",
+}
 #: whole packages that no training ever sees: the out-of-domain corpora.
 HELD_OUT = ("sympy", "networkx", "polars", "sqlalchemy")
 #: the other packages, whose documents training may see

@@ -202,8 +202,12 @@ class PromptedEncoder(SentenceMethods):
         )
 
 
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-                    "vocab.txt")  # fmt: skip
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.txt",
+)
 #: texts come out of a batch of about so many tokens; more only helps where thousands of cores wait
 WORK = {"cpu": 4096, "cuda": 131072}
 

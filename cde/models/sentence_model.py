@@ -24,8 +24,17 @@ from cde.models.weights import fetch_folder
 from cde.validation import unknown
 
 #: what `transformers` hands on, and has no bearing on a folder that is here
-_HANDED_ON = {"_from_auto", "adapter_kwargs", "cache_dir", "force_download", "local_files_only",
-              "proxies", "subfolder", "token", "trust_remote_code"}  # fmt: skip
+_HANDED_ON = {
+    "_from_auto",
+    "adapter_kwargs",
+    "cache_dir",
+    "force_download",
+    "local_files_only",
+    "proxies",
+    "subfolder",
+    "token",
+    "trust_remote_code",
+}
 
 
 class SentenceModel(PreTrainedModel):  # type: ignore[misc]

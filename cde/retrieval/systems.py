@@ -26,8 +26,18 @@ from cde.data import RetrievalSet
 from cde.progress import progress, without_bars
 from cde.validation import as_array, checked_texts, checked_whole, encodable, unknown
 
-__all__ = ["EncodeOptions", "Encoder", "Ranker", "Rankings", "Role", "SentenceEncoder",
-           "SentenceMethods", "System", "as_encoder", "is_ranker"]  # fmt: skip
+__all__ = [
+    "EncodeOptions",
+    "Encoder",
+    "Ranker",
+    "Rankings",
+    "Role",
+    "SentenceEncoder",
+    "SentenceMethods",
+    "System",
+    "as_encoder",
+    "is_ranker",
+]
 
 #: which prompt of an encoder stands before a text: that of queries, of documents, or none
 Role = Literal["", "query", "document"]

@@ -18,8 +18,16 @@ _CountOrZero = Annotated[Whole, Field(ge=0, le=_MOST)]
 _Above0 = Annotated[Number, Field(gt=0)]
 
 #: settings that came after the first records
-_LATER = ("context_from", "null_share", "trains", "cluster_by", "hardness", "final_rate",
-          "clip_gradients", "evaluate_every")  # fmt: skip
+_LATER = (
+    "context_from",
+    "null_share",
+    "trains",
+    "cluster_by",
+    "hardness",
+    "final_rate",
+    "clip_gradients",
+    "evaluate_every",
+)
 
 
 @declared

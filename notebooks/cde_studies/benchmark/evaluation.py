@@ -74,18 +74,9 @@ class StudiedEncoder(BenchmarkEncoder):
 
     contexts: ClassVar[tuple[str, ...]] = ("own", "other", "random", "null")
 
-    def __init__(
-        self,
-        encoder: Any,
-        name: str,
-        context: str | None = None,
-        seed: int = 0,
-        tasks: Sequence[AbsTask] = (),
-        protocol: Protocol = OURS,
-        prefixes: bool | None = None,
-    ) -> None:
+    def __init__(self, encoder: Any, name: str, protocol: Protocol = OURS, **options: Any) -> None:
         self.protocol = protocol
-        super().__init__(encoder, name, context, seed, tasks, prefixes)
+        super().__init__(encoder, name, **options)
 
     def _experiment(self) -> dict[str, Any]:
         said = super()._experiment()

@@ -396,8 +396,8 @@ if record:
     by_draw = inside.groupby(["side", "draw"])
     denser = by_draw["similarity"].mean() - whole
     follow = by_draw.apply(lambda one: one["size"].corr(one["similarity"], method="spearman"))
-    pairs = record.settings["draw_pairs"]
-    what = f"{record.settings['draws']} draws of {pairs:,} other pairs, by {WORDS}"
+    number = record.settings["draw_pairs"]
+    what = f"{record.settings['draws']} draws of {number:,} other pairs, by {WORDS}"
     for side, values in denser.groupby("side"):
         role = "test" if DENSER[side] in by_draws["hours"] else "exploratory"
         claims.measure(DENSER[side], run_interval(values, "draws"), what, role, "hours")

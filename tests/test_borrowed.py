@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from importlib.metadata import packages_distributions
+from importlib.metadata import distribution, distributions, packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,18 @@ print(failed)
         imported = re.compile(rf"from {package} import .*\b{name}\b|(from|import) {module}\b")
         needing = [path.stem for path in chapters if imported.search(path.read_text())]
         assert not needing, (module, needing)
+
+
+def test_collections_have_their_names_where_nothing_is_installed(tmp_path: Path) -> None:
+    borrowed.declare(tmp_path)
+    (there,) = distributions(path=[str(tmp_path)])
+    here = distribution("contextual-document-embeddings")
+    written, installed = (
+        {(point.group, point.name, point.value) for point in one.entry_points}
+        for one in (there, here)
+    )
+    assert written == {point for point in installed if point[0].startswith("cde.")}
+    assert {"pydocs", "manuals"} <= there.entry_points.select(group="cde.collections").names
 
 
 def test_measurements_and_records_come_home_in_one_file(tmp_path: Path) -> None:

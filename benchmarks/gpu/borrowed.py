@@ -38,6 +38,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import tomllib
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
@@ -106,7 +107,10 @@ def carried() -> set[str]:
 
 def pack(folder: Path, part: int, python: str) -> None:
     """Gather wheels and data, and cut them into parts."""
-    from cde.data import manuals, pydocs  # which the other machine has only once it has unpacked
+    from cde_studies.collections import (  # which the other machine has only once it has unpacked
+        manuals,
+        pydocs,
+    )
 
     folder.mkdir(parents=True, exist_ok=True)
     content = folder / "content"
@@ -202,7 +206,21 @@ def install(store: Path) -> Path:
         ]
         if wheels:
             subprocess.run([*command, str(site), *wheels], check=True)
+        declare(site)
     return site
+
+
+def declare(site: Path) -> None:
+    """The entry points by which `cde` finds its collections, as an installation writes them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    about = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    about.mkdir(parents=True)
+    named = f"Name: {project['name']}\nVersion: {project['version']}\n"
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\n{named}")
+    lines = []
+    for group, points in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {place}" for name, place in points.items()), ""]
+    (about / "entry_points.txt").write_text("\n".join(lines))
 
 
 def measure(environment: dict[str, str], place: Path, profile: str, end: float) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import get_args
 
-from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval, manuals
+from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval
 from cde.data.sets import Split
 from cde.data.sources import source_key
 from cde.provenance import account
 from cde.storage import cache_folder, content_hash, read_json, write_json
+from cde_studies.collections import manuals
 
 __all__ = ["known_fingerprints"]
 

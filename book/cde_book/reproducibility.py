@@ -17,7 +17,6 @@ from importlib.metadata import PackageMetadata, PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Any
 
-from cde.data.pydocs import HELD_OUT, PACKAGES
 from cde.storage import content_hash
 from cde.surrogate import MINILM_SHA256
 from cde_book.chapters import Chapter, chapters
@@ -27,6 +26,7 @@ from cde_book.ledger_pages import collect_measurements
 from cde_book.markup import render
 from cde_book.records import committed, proof_states
 from cde_book.verdicts import VERDICTS, decide
+from cde_studies.collections.pydocs import HELD_OUT, PACKAGES
 
 __all__ = ["Collection", "Status", "collections", "licence", "reproducibility_page", "statuses"]
 

@@ -1,9 +1,10 @@
 """Names of collections, from `pydocs` to the Hub; what is loaded is entered in the process'
 account.
 
-Names: `pydocs`, `pydocs/<package>`, `manuals`, `manuals/<corpus>` (`manuals/aws/sqs`), the same
-with `manuals-sentences`, `folder:<path>`, `hub:<repo>[:<config>]`, and, where `$CDE_DATA` is a
-folder with `beir/` and `pairs/` in it, `beir/<name>` and `pairs/<source>`.
+Names: `folder:<path>`, `hub:<repo>[:<config>]`; where `$CDE_DATA` is a folder with `beir/` and
+`pairs/` in it, `beir/<name>` and `pairs/<source>`; and those that packages offer (`Offer`). The
+book offers `pydocs`, `pydocs/<package>`, `manuals`, `manuals/<corpus>` (`manuals/aws/sqs`), and the
+same with `manuals-sentences`.
 """
 
 from __future__ import annotations
@@ -11,16 +12,26 @@ from __future__ import annotations
 import difflib
 import os
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
-from cde.data import manuals, pydocs, readers
+from cde.data import readers
 from cde.data.sets import Pairs, RetrievalSet, Split
 from cde.provenance import account
 from cde.storage import content_hash
 from cde.validation import checked_switch, checked_text, shown
 
-__all__ = ["Source", "data_folder", "is_available", "list_sources", "load_pairs", "load_retrieval"]
+__all__ = [
+    "Offer",
+    "Source",
+    "data_folder",
+    "is_available",
+    "list_sources",
+    "load_pairs",
+    "load_retrieval",
+]
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,44 @@ class Source:
     name: str
     kind: str  # "pairs", "retrieval" or "pairs, retrieval"
     location: str
+
+
+class Offer(Protocol):
+    """Collections that an installed package offers: a class that an entry point of the group
+    `cde.collections` names. The entry point is called as the part of the names before a slash is.
+    """
+
+    def sources(self) -> list[Source]:
+        """Those that can be loaded on this machine."""
+        ...
+
+    def load_pairs(self, name: str, split: Any, deduplicate: bool) -> Pairs | None:
+        """The pairs of that name; None if there are none."""
+        ...
+
+    def load_retrieval(self, name: str) -> RetrievalSet | None:
+        """The retrieval set of that name; None if there is none."""
+        ...
+
+    def source_key(self, name: str) -> str:
+        """A hash that changes when the collection does, made without reading it; else "missing"."""
+        ...
+
+    def entry(self, name: str, loaded: Pairs | RetrievalSet) -> tuple[str, str]:
+        """The name and the fingerprint under which what was loaded stands in the account."""
+        ...
+
+
+@cache
+def _offers() -> dict[str, Offer]:
+    """Each offer by the names of its entry points."""
+    made: dict[type[Offer], Offer] = {}
+    points = [(point.name, point.load()) for point in entry_points(group="cde.collections")]
+    return {name: made.setdefault(offer, offer()) for name, offer in points}
+
+
+def _offer(name: str) -> Offer | None:
+    return _offers().get(name.partition("/")[0])
 
 
 def data_folder() -> Path | None:
@@ -53,15 +102,7 @@ def list_sources() -> list[Source]:
         >>> [source.kind for source in list_sources() if source.name == "pydocs"]
         ['pairs, retrieval']
     """
-    found = {"pydocs": "docstrings of the installed packages"}
-    for package in pydocs.PACKAGES:
-        role = "held out" if package in pydocs.HELD_OUT else "training"
-        found[f"pydocs/{package}"] = f"docstrings of {package} ({role})"
-    if manuals.is_installed():
-        of = "of AWS' and Google's services, in botocore and google-api-python-client (Apache-2.0)"
-        found["manuals"] = f"manuals {of}: name → description"
-        found["manuals-sentences"] = f"manuals {of}: first sentence → rest"
-    sources = [Source(name, "pairs, retrieval", where) for name, where in found.items()]
+    sources = [source for offer in dict.fromkeys(_offers().values()) for source in offer.sources()]
     if (data := data_folder()) is not None:
         for path in sorted((data / "beir").glob("*/")):
             sources.append(Source(f"beir/{path.name}", "retrieval", str(path)))
@@ -78,9 +119,9 @@ def _unknown(name: str, kind: str) -> ValueError:
         hint = f"for the file or folder of that name say folder:{name}. "
     if name.startswith(("beir/", "pairs/")) and not os.environ.get("CDE_DATA"):
         hint += f"{name} is looked for below $CDE_DATA, which is not set. "
+    offered = "".join(f"{top}[/<part>], " for top in _offers())
     return ValueError(
-        f"no collection of {kind} is called {shown(name)}: {hint}Accepted are pydocs, "
-        "pydocs/<package>, manuals, manuals/<corpus>, manuals-sentences[/<corpus>], "
+        f"no collection of {kind} is called {shown(name)}: {hint}Accepted are {offered}"
         "folder:<path>, hub:<repo>[:<config>], and beir/<name> or pairs/<source> below $CDE_DATA; "
         "`cde sources` lists those on this machine"
     )
@@ -116,20 +157,6 @@ def _path(name: str) -> Path | None:
     return None
 
 
-def _manual(name: str) -> tuple[list[str] | None, manuals.Kind] | None:
-    """Corpora and kind of queries of a `manuals…` name, None for another; no corpora: all."""
-    top, _, corpus = name.partition("/")
-    if top not in ("manuals", "manuals-sentences"):
-        return None
-    return [corpus] if corpus else None, "names" if top == "manuals" else "sentences"
-
-
-def _package(name: str) -> list[str]:
-    """The package of a `pydocs/<package>` name, in a list; none for another name."""
-    top, _, package = name.partition("/")
-    return [package] if top == "pydocs" and package in pydocs.PACKAGES else []
-
-
 def load_pairs(
     name: str = "pydocs",
     split: Split | Literal["validation"] | None = None,
@@ -155,20 +182,14 @@ def load_pairs(
     checked_switch(deduplicate, "deduplicate")
     if split is not None:
         checked_text(split, "split")
-    if (manual := _manual(name)) is not None:
-        part = split or ("all" if manual[0] else "train")
-        pairs = manuals.load_pairs(manual[0], part, manual[1], name=name)
+    pairs: Pairs | None = None
+    if (offer := _offer(name)) is not None:
+        pairs = offer.load_pairs(name, split, deduplicate)
     elif name.startswith("hub:"):
         pairs = readers.hub_pairs(*_hub_name(name), split=split or "train")
-    elif split == "validation":
-        raise ValueError(f"manuals alone have the split 'validation'; it was asked of {name}")
-    elif name == "pydocs":
-        pairs = pydocs.load_pairs(split=split or "train", deduplicate=deduplicate, name=name)
-    elif packages := list(pydocs.PACKAGES) if name == "pydocs/*" else _package(name):
-        pairs = pydocs.load_pairs(packages, split or "all", deduplicate, name)
     elif name.startswith(("folder:", "pairs/")) and (path := _path(name)) is not None:
-        pairs = readers.folder_pairs(path, name=name).split(split or "all")
-    else:
+        pairs = readers.folder_pairs(path, name=name).split(split or "all")  # type: ignore[arg-type]
+    if pairs is None:
         raise _unknown(name, "pairs")
     _enter(name, pairs)
     return pairs
@@ -191,29 +212,22 @@ def load_retrieval(
         'pydocs/mpmath'
     """
     name, split = checked_text(name, "name"), checked_text(split, "split")
-    if name == "pydocs":
-        collection = pydocs.load_retrieval(name=name)
-    elif package := _package(name):
-        collection = pydocs.load_retrieval(package, name=name)
-    elif (manual := _manual(name)) is not None:
-        asked = manuals.load_pairs(manual[0], "all" if manual[0] else "test", manual[1], name=name)
-        collection = RetrievalSet.from_pairs(asked)
+    collection: RetrievalSet | None = None
+    if (offer := _offer(name)) is not None:
+        collection = offer.load_retrieval(name)
     elif name.startswith("hub:"):
         collection = readers.hub_retrieval(*_hub_name(name), split=split, drop_unknown=drop_unknown)
     elif name.startswith(("folder:", "beir/")) and (path := _path(name)) is not None:
         collection = readers.folder_retrieval(path, split, drop_unknown, name=name)
-    else:
+    if collection is None:
         raise _unknown(name, "retrieval")
     _enter(name, collection)
     return collection
 
 
 def _enter(name: str, loaded: Pairs | RetrievalSet) -> None:
-    """Enter what was loaded in the account; of manuals, hundreds of which may be, all as one."""
-    if _manual(name) is not None:
-        name, fingerprint = "manuals", manuals.fingerprint()
-    else:
-        fingerprint = loaded.fingerprint
+    offer = _offer(name)
+    name, fingerprint = offer.entry(name, loaded) if offer else (name, loaded.fingerprint)
     account.asked.add(name)
     account.loaded[name] = fingerprint
 
@@ -233,10 +247,8 @@ def source_key(name: str) -> str:
     """A hash that changes when the files behind a name do (their names, sizes and times of change);
     "missing" if there are none.
     """
-    if name in ("pydocs", "pydocs/*") or _package(name):
-        return pydocs.source_key()
-    if _manual(name) is not None:
-        return manuals.source_key() if manuals.is_installed() else "missing"
+    if (offer := _offer(name)) is not None:
+        return offer.source_key(name)
     if name.startswith("hub:"):
         return name
     path = _path(name)

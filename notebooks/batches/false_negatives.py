@@ -173,9 +173,9 @@ plots.show(
 # %%
 from cde.batching.clustering import cluster_pairs
 from cde.batching.packing import pack_batches
-from cde.data.pydocs import first_occurrences
 from cde.intervals import mean_interval
 from cde_studies.batches.statistics import removed_share
+from cde_studies.collections.duplicates import first_occurrences
 
 loaded = cde.load_pairs("pydocs", split="all")
 unique = loaded.sample_per_domain(settings.pairs_per_package, settings.seed)

@@ -4,7 +4,7 @@ A score says how an encoder treats unseen text only as far as the text is unseen
 test set's documents, which are also what a context is drawn from at test time; its queries; and the
 answers, queries of which a relevant document was trained on. Two texts are *equal* if they are so
 but for case and white space, and *nearly* equal if the sets of their three-word shingles are
-(`cde.data.pydocs`).
+(`cde_studies.collections.pydocs`).
 
 Documents of a corpus that were trained on without being asked for are no leak by themselves. They
 are distractors that the encoder knows, and are told apart by the column `answers`.
@@ -20,9 +20,9 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from cde.data.pydocs import first_occurrences
 from cde.data.sets import Pairs, RetrievalSet
 from cde.storage import cache_folder, content_hash, read_json, write_json
+from cde_studies.collections.duplicates import first_occurrences
 
 __all__ = ["kept_count", "plain", "shared_with_training"]
 

@@ -25,9 +25,10 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from cde.data import Pairs, RetrievalSet, is_available, load_pairs, load_retrieval, manuals
+from cde.data import Pairs, RetrievalSet, is_available, load_pairs, load_retrieval
 from cde.training import TrainConfig
 from cde.validation import unknown
+from cde_studies.collections import manuals
 from cde_studies.leaks import kept_count
 from cde_studies.profiles import making
 

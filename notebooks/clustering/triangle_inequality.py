@@ -140,9 +140,9 @@ plots.show(
 # every other pair of the source is a negative, except for copies of the query's own passage.
 
 # %%
-from cde.data.pydocs import HELD_OUT
 from cde.progress import progress
 from cde_studies.batches.statistics import cluster_statistics, mean_pairwise_cosine
+from cde_studies.collections.pydocs import HELD_OUT
 
 at_hand = [one.name for one in cde.list_sources() if one.name.startswith("pairs/")]
 names = settings.sources or at_hand or [f"pydocs/{name}" for name in HELD_OUT]

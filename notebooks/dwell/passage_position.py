@@ -35,7 +35,7 @@ decoder: str | None = None  # a retriever made from a large decoder, as `models`
 models: list[str] | None = None  # sentence-transformers models, folders or the Hub's
 
 # %%
-from cde.data.pydocs import HELD_OUT
+from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.dwell import recipe as dwell
 
 known = {"collections": ["squad-dev", "covidqa-passages", "covidqa-docs"], "marco": False}

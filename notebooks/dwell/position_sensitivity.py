@@ -30,7 +30,7 @@ packages: list[str] | None = None  # whose docstrings are probed
 collections: list[str] | None = None  # with known passages, of `cde_studies.dwell.fresh`
 
 # %%
-from cde.data.pydocs import HELD_OUT
+from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.dwell import fresh
 
 of_pydocs = ["pydocs", "pydocs joined"]

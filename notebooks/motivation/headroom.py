@@ -124,7 +124,7 @@ import pandas as pd
 
 import cde
 from cde.data import is_available, load_retrieval
-from cde.data.pydocs import PACKAGES
+from cde_studies.collections.pydocs import PACKAGES
 from cde_studies.motivation.bm25_lead import (
     REFERENCE,
     collection_leads,
@@ -251,7 +251,7 @@ real = page.experiment(record, search_collections, key, can_run=long_run, profil
 # those of the test part.
 
 # %%
-from cde.data import manuals as manuals_collection
+from cde_studies.collections import manuals as manuals_collection
 
 
 def some_manuals(part):

@@ -70,12 +70,12 @@ settings
 # `manuals` are the descriptions of operations, types and fields of web services, from two packages.
 # The query is a name, its words apart; the document is the description. Manuals are split by
 # *families*, so that no service is searched whose sister was trained on
-# ({py:mod}`cde.data.manuals`). Duplicates within a manual are left out.
+# ({py:mod}`cde_studies.collections.manuals`). Duplicates within a manual are left out.
 
 # %%
 import pandas as pd
 
-from cde.data import manuals as collection
+from cde_studies.collections import manuals as collection
 
 table = collection.table()
 kept = table[table["repeats"] == ""].groupby("part")

@@ -85,10 +85,10 @@ from textwrap import wrap
 import pandas as pd
 
 from cde.data import is_available
-from cde.data.pydocs import HELD_OUT
 from cde.intervals import run_interval, table_interval
 from cde_book.differences import in_words, sweeps_at_profiles
 from cde_book.records import records_at_other_profiles
+from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.intervals import correlation_interval
 from cde_studies.results import context_sources
 from cde_studies.results import pretrained_reader as reader

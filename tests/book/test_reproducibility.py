@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from cde.data.pydocs import PACKAGES
 from cde_book import reproducibility
 from cde_book.chapters import Chapter, chapters
 from cde_book.checkout import project_root
 from cde_book.execution import Execution
 from cde_book.reproducibility import collections, licence, reproducibility_page
+from cde_studies.collections.pydocs import PACKAGES
 
 ROOT = project_root()
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cde.data.pydocs import first_occurrences, minhash_signatures
+from cde_studies.collections.duplicates import first_occurrences, minhash_signatures
 
 
 def shingles(text: str) -> set[tuple[str, ...]]:

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 
 import cde
-from cde.data import manuals, pydocs
 from cde.data.sources import is_available
 from cde.provenance import account
 from cde.storage import write_sealed
 from cde_book.contents import known_fingerprints
+from cde_studies.collections import installed, manuals
 
 TEN = "it has as many words as a description needs here"
 
@@ -108,7 +108,7 @@ def test_the_lock_s_packages_give_the_same_text_everywhere() -> None:
 
 
 def test_packages_that_are_absent_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    pydocs.distribution_key.cache_clear()
+    installed.distribution_key.cache_clear()
     monkeypatch.setattr(manuals, "PACKAGES", {"nopackage": "no-such-distribution"})
     with pytest.raises(ModuleNotFoundError, match="'nopackage', which is not installed"):
         cde.load_pairs("manuals")
@@ -192,12 +192,12 @@ def test_a_table_that_was_made_elsewhere_stands_for_the_packages(
     for text in ("old", "new"):
         carried(tmp_path, text)
         manuals._by_corpus.cache_clear()
-        pydocs.kept_table.cache_clear()
+        installed.kept_table.cache_clear()
         keys.append(manuals.source_key())
         pairs = cde.load_pairs("manuals", split="all")
         loaded.append((pairs.queries, pairs.documents, manuals.fingerprint()))
     manuals._by_corpus.cache_clear()
-    pydocs.kept_table.cache_clear()
+    installed.kept_table.cache_clear()
     assert manuals.is_installed() and is_available("manuals")
     assert [one[0] for one in loaded] == [["pot", "cup", "pen"]] * 2
     assert loaded[1][1:] == (["new of the pot", "new of the cup", "new of the pen"], "new")
@@ -212,7 +212,7 @@ def test_a_damaged_table_of_one_s_own_is_refused_and_left_where_it_is(
     carried(tmp_path, "text")
     path = tmp_path / "manuals.parquet.sealed"
     whole = path.read_bytes()
-    pydocs.kept_table.cache_clear()
+    installed.kept_table.cache_clear()
     manuals._by_corpus.cache_clear()
     for content in (b"", b"text", whole[:-1], whole.replace(b"\n", b" ", 1)):
         path.write_bytes(content)

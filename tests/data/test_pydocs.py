@@ -17,8 +17,13 @@ import pytest
 from sklearn.feature_extraction.text import CountVectorizer
 
 import cde
-from cde.data import pydocs
-from cde.data.pydocs import SourceFile, read_docstrings, source_files, split_docstring
+from cde_studies.collections import installed, pydocs
+from cde_studies.collections.pydocs import (
+    SourceFile,
+    read_docstrings,
+    source_files,
+    split_docstring,
+)
 
 BODY = "The body has to have at least twelve words, and this one has just enough of them."
 
@@ -301,7 +306,7 @@ def test_the_table_is_parsed_once(monkeypatch: pytest.MonkeyPatch, pydocs_pairs:
     def never(*_: Any) -> None:
         raise AssertionError("sources were read again")
 
-    pydocs.kept_table.cache_clear()
+    installed.kept_table.cache_clear()
     for name in ("read_docstrings", "source_files", "first_occurrences"):
         monkeypatch.setattr(pydocs, name, never)
     assert cde.load_pairs("pydocs").fingerprint == pydocs_pairs.fingerprint
@@ -343,11 +348,11 @@ def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setitem(pydocs.PACKAGES, "fakepackage", "fakedist")
     yield folder
-    pydocs.distribution_key.cache_clear()
+    installed.distribution_key.cache_clear()
 
 
 def key() -> str:
-    pydocs.distribution_key.cache_clear()
+    installed.distribution_key.cache_clear()
     return pydocs.source_key(["fakepackage"])
 
 

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 import cde
-from cde.data import pydocs, sources
+from cde.data import sources
 from cde.provenance import account
 from cde_book.contents import known_fingerprints
+from cde_studies.collections import pydocs
 
 WriteBeir = Callable[..., Path]
 WriteLines = Callable[[Path, Sequence[Any]], Path]
@@ -110,6 +111,38 @@ def test_pydocs_names_load_their_packages() -> None:
     assert set(more.ids) > set(cde.load_pairs("pydocs/torch").ids)
 
 
+class Boats:
+    """A package's collection of one text."""
+
+    def sources(self) -> list[sources.Source]:
+        return [sources.Source("boats/red", "pairs", "a list in memory")]
+
+    def load_pairs(self, name: str, split: Any, deduplicate: bool) -> cde.Pairs | None:
+        return cde.Pairs(["red?"], ["a red boat"], name=name) if name == "boats/red" else None
+
+    def load_retrieval(self, name: str) -> None:
+        return None
+
+    def source_key(self, name: str) -> str:
+        return "painted twice" if name == "boats/red" else "missing"
+
+    def entry(self, name: str, loaded: cde.Pairs | cde.RetrievalSet) -> tuple[str, str]:
+        return "boats", loaded.fingerprint
+
+
+def test_what_a_package_offers_is_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_offers", lambda: {"boats": Boats()})
+    pairs = cde.load_pairs("boats/red")
+    assert pairs.documents == ["a red boat"] and account.loaded == {"boats": pairs.fingerprint}
+    assert [source.name for source in cde.list_sources()] == ["boats/red"]
+    assert sources.source_key("boats/red") == "painted twice"
+    assert not sources.is_available("boats/green")
+    with pytest.raises(ValueError, match="no collection of pairs is called 'boats/rad': did you"):
+        cde.load_pairs("boats/rad")
+    with pytest.raises(ValueError, match="no collection of retrieval is called 'boats/red'"):
+        cde.load_retrieval("boats/red")
+
+
 # --- errors
 
 
@@ -132,7 +165,7 @@ def test_an_unknown_name_is_shown_with_the_closest_and_with_all_forms(
         assert f"did you mean {closest}" in message
         assert all(
             form in message
-            for form in ("pydocs/<package>", "folder:<path>", "hub:<repo>[:<config>]")
+            for form in ("pydocs[/<part>]", "folder:<path>", "hub:<repo>[:<config>]")
         )
         assert "`cde sources` lists those on this machine" in message
 

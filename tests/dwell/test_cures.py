@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cde.data.pydocs import HELD_OUT
+from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.dwell.cures import ARMS, REFERENCES, cure_recipe, source_of, thirds
 from cde_studies.dwell.placement import PLACES
 from cde_studies.dwell.probes import scores_by_place

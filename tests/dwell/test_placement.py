@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cde.data import RetrievalSet
-from cde.data.pydocs import HELD_OUT
 from cde.models.encoder import load_tokenizer
+from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.dwell.passages import Passages, load_passages
 from cde_studies.dwell.placement import PLACES, Placed, at_the_beginning, halves, placed_pairs
 from cde_studies.dwell.substrings import token_spans

@@ -13,10 +13,10 @@ import pytest
 import torch
 from tiny_encoders import bi_encoder
 
-from cde.data.pydocs import HELD_OUT
 from cde.lexical import BM25
 from cde.models import BiEncoder
 from cde.training.runs import Run
+from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.dwell import pretrained_stages as stages
 from cde_studies.dwell.cures import source_of, thirds
 from cde_studies.dwell.pretrained_stages import (

@@ -43,8 +43,7 @@ from cde.adaptation import adapted, tempered
 from cde.batching.clustering import cluster_vectors
 from cde.batching.packing import BatchSampler
 from cde.corpus.files import Source, read_source
-from cde.data import Pairs, RetrievalSet, manuals
-from cde.data.pydocs import kept_table
+from cde.data import Pairs, RetrievalSet
 from cde.models import BiEncoderConfig, ContextualConfig
 from cde.models.contextual import random_texts
 from cde.models.weights import read_config, read_weights
@@ -55,6 +54,8 @@ from cde.training.runs import run_key
 from cde_book.checkout import PACKAGES
 from cde_book.ledger import read_ledger
 from cde_book.parameters import Parameter, declared_parameters, parse_assignments
+from cde_studies.collections import manuals
+from cde_studies.collections.installed import kept_table
 from cde_studies.motivation.linear_readers import fit_reader
 
 PACKAGE = Path(cde.__file__).resolve().parent

@@ -35,7 +35,7 @@ def digest(*parts: bytes) -> str:
 
 def extraction(shared: Path) -> Work:
     """The docstrings of two packages, by worker processes."""
-    from cde.data import pydocs
+    from cde_studies.collections import pydocs
 
     pydocs.PACKAGES = {"rich": "rich", "mpmath": "mpmath"}  # type: ignore[misc]
     key = pydocs.source_key(("rich", "mpmath"))

@@ -15,7 +15,6 @@ from tiny_encoders import bi_encoder
 
 from cde import Index, storage
 from cde.corpus import index
-from cde.data import pydocs
 from cde.storage import (
     DamageWarning,
     content_hash,
@@ -25,6 +24,8 @@ from cde.storage import (
     write_sealed,
 )
 from cde_book import contents, records
+from cde_studies.collections import pydocs
+from cde_studies.collections.installed import kept_table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -49,7 +50,7 @@ def few_docstrings(
         return extracted[-1]
 
     monkeypatch.setattr(pydocs, "_extract", extract)
-    pydocs.kept_table.cache_clear()
+    kept_table.cache_clear()
     pydocs.load_pairs(["rich"], split="all")
     return next((private_cache / "pydocs").glob("*.sealed")), extracted
 
@@ -69,12 +70,12 @@ def test_a_damaged_table_of_docstrings_is_told_and_extracted_again(
         }[kind]
         path.write_bytes(data)
         extracted.clear()
-        pydocs.kept_table.cache_clear()
+        kept_table.cache_clear()
         with pytest.warns(DamageWarning, match="made again") as told:
             again = pydocs.load_pairs(["rich"], split="all")
         assert str(path) in str(told[0].message) and len(extracted) == 1
         assert again.fingerprint == expected.fingerprint and path.read_bytes() == good
-    pydocs.kept_table.cache_clear()
+    kept_table.cache_clear()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"key": "k"}', "\x00", "[" * 5000])

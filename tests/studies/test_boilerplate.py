@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cde.data.pydocs import load_pairs
 from cde.models import ContextualEncoder
+from cde_studies.collections.pydocs import load_pairs
 from cde_studies.encoder.boilerplate import (
     Boilerplate,
     BoilerplateRecipe,

@@ -8,8 +8,9 @@ import torch
 
 import cde
 from cde.adaptation import AdaptedEncoder, Shift, tempered, unit
-from cde.data import RetrievalSet, manuals
+from cde.data import RetrievalSet
 from cde.training.loss import contrastive_loss
+from cde_studies.collections import manuals
 from cde_studies.results import day
 from cde_studies.results.day import (
     ARMS,

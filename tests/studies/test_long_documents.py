@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from tiny_encoders import BACKBONES, bi_encoder, spread, tokenizer
 
-from cde.data import RetrievalSet, manuals
+from cde.data import RetrievalSet
 from cde.models import BiEncoder, BiEncoderConfig
+from cde_studies.collections import manuals
 from cde_studies.dwell.passages import Passages, texts_of
 from cde_studies.package import chunked_search, long_documents
 from cde_studies.package.late_chunks import encode_chunks

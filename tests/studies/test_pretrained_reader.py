@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 import cde
 from cde.data import Pairs
-from cde.data.pydocs import HELD_OUT
+from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.results import pretrained_reader as module
 from cde_studies.results.frozen_encoder import with_reader
 

@@ -11,9 +11,10 @@ import pandas as pd
 import pytest
 
 import cde_studies
-from cde.data import RetrievalSet, load_pairs, load_retrieval, manuals
+from cde.data import RetrievalSet, load_pairs, load_retrieval
 from cde.models import BiEncoder
 from cde.training import Trainer
+from cde_studies.collections import manuals
 from cde_studies.profiles import making
 from cde_studies.recipes import EvaluationSet, own_tests, profile_values, recipe, training_pairs
 from cde_studies.results.sizes import sweep_sizes

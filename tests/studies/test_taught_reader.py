@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from cde.data import RetrievalSet, load_pairs
-from cde.data.pydocs import HELD_OUT
 from cde.models import ContextualEncoder
 from cde.models.encoder import load_tokenizer
 from cde.training.preparation import Preparation
+from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.encoder.boilerplate import GradedBoilerplate
 from cde_studies.recipes import EvaluationSet
 from cde_studies.results.frozen_encoder import taught_recipe

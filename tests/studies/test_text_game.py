@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cde.data.pydocs import load_pairs
+from cde_studies.collections.pydocs import load_pairs
 from cde_studies.encoder.game_players import (
     FIRST_WORD,
     GameSettings,

@@ -17,13 +17,14 @@ from torch import Tensor
 import cde
 from cde.batching.clustering import cluster_pairs, cluster_vectors
 from cde.batching.negatives import mine_hard_negatives
-from cde.data import Pairs, pydocs
+from cde.data import Pairs
 from cde.training import Preparation, TrainConfig, Trainer, build_model
 from cde.training import trainer as trainer_module
 from cde.training.loss import ContrastiveLoss, contrastive_loss
 from cde.training.preparation import fixed_context
 from cde.training.processes import Processes
 from cde.training.runs import run_key, train
+from cde_studies.collections import pydocs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -31,7 +31,6 @@ from mteb.abstasks import (
 from mteb.abstasks.task_metadata import TaskMetadata
 
 from cde.data import RetrievalSet, load_retrieval
-from cde.data.pydocs import HELD_OUT, load_pairs
 from cde.data.sources import source_key
 from cde_studies.benchmark.texts import (
     belonging_pairs,
@@ -41,6 +40,7 @@ from cde_studies.benchmark.texts import (
     packages,
     split_by_label,
 )
+from cde_studies.collections.pydocs import HELD_OUT, load_pairs
 
 __all__ = [
     "ON_DOCSTRINGS",

@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from cde.data import Pairs, RetrievalSet
-from cde.data.pydocs import PACKAGES, load_pairs
 from cde.lexical import BM25
+from cde_studies.collections.pydocs import PACKAGES, load_pairs
 
 __all__ = [
     "belonging_pairs",

@@ -32,7 +32,6 @@ from typing import Any
 import pandas as pd
 
 from cde.data import Pairs
-from cde.data.pydocs import HELD_OUT, TRAINING
 from cde.lexical import BM25
 from cde.models import BiEncoder
 from cde.models.encoder import load_tokenizer
@@ -41,6 +40,7 @@ from cde.retrieval import Encoder, Ranker
 from cde.training import TrainConfig
 from cde.training.runs import train
 from cde.validation import unknown
+from cde_studies.collections.pydocs import HELD_OUT, TRAINING
 from cde_studies.dwell.calibration import BothOrders, calibrated
 from cde_studies.dwell.passages import Passages, load_passages
 from cde_studies.dwell.placement import (

@@ -26,13 +26,13 @@ import numpy as np
 import pandas as pd
 
 from cde.data import is_available
-from cde.data.pydocs import HELD_OUT
 from cde.intervals import Interval
 from cde.lexical import BM25
 from cde.models import BiEncoder
 from cde.models.encoder import load_tokenizer
 from cde.progress import progress
 from cde.retrieval import Encoder, Ranker, score_queries
+from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.dwell.cures import source_of
 from cde_studies.dwell.longer_documents import join_paragraphs
 from cde_studies.dwell.passages import Passages, ask, load_passages, texts_of

@@ -37,8 +37,8 @@ import numpy as np
 import pandas as pd
 
 from cde.data import Pairs, RetrievalSet, load_pairs
-from cde.data.pydocs import HELD_OUT
 from cde.models.encoder import load_tokenizer
+from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.dwell.chain import Phase, train_phase
 from cde_studies.dwell.encoder_decoder import EncoderDecoder
 from cde_studies.dwell.passages import Passages, load_passages, texts_of

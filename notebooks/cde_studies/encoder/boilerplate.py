@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.data import Pairs, RetrievalSet
-from cde.data.pydocs import PACKAGES, load_pairs
 from cde.models.encoder import load_tokenizer
+from cde_studies.collections.pydocs import PACKAGES, load_pairs
 from cde_studies.encoder.text_game import PACKAGES_KEPT, of_test, text_words
 from cde_studies.motivation.corpus_statistics import Counts
 from cde_studies.motivation.headroom import TermMatrix

@@ -25,10 +25,10 @@ import torch
 from torch import Tensor
 
 from cde.data import load_pairs
-from cde.data.pydocs import PACKAGES
 from cde.models.encoder import load_tokenizer
 from cde.models.weights import backbone_weights
 from cde.storage import content_hash
+from cde_studies.collections.pydocs import PACKAGES
 from cde_studies.encoder.word_game import Corpus, choose
 
 __all__ = ["PACKAGES_KEPT", "TextGame", "TextWords", "of_test", "text_words"]

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 import cde
 from cde.data import RetrievalSet, load_retrieval
-from cde.data.pydocs import HELD_OUT, PACKAGES, TRAINING
 from cde.intervals import Interval
 from cde.progress import progress
+from cde_studies.collections.pydocs import HELD_OUT, PACKAGES, TRAINING
 from cde_studies.intervals import correlation_interval
 from cde_studies.motivation.word_counts import (
     Divergence,

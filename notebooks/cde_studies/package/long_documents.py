@@ -24,8 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from cde.data import RetrievalSet, manuals
+from cde.data import RetrievalSet
 from cde.models.encoder import load_tokenizer
+from cde_studies.collections import manuals
 from cde_studies.dwell.longer_documents import join_paragraphs
 from cde_studies.dwell.passages import Passages, load_passages, texts_of
 

@@ -19,11 +19,11 @@ import pandas as pd
 
 import cde
 from cde.data import RetrievalSet
-from cde.data.pydocs import HELD_OUT
 from cde.lexical import BM25
 from cde.models import ContextualEncoder
 from cde.progress import progress
 from cde.retrieval import evaluate
+from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.motivation.corpus_statistics import Counts
 from cde_studies.motivation.headroom import TermMatrix
 from cde_studies.motivation.score_matrices import JudgedMatrix

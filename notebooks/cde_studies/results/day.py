@@ -33,11 +33,12 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from cde.adaptation import AdaptedEncoder, Shift, tempered
-from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval, manuals
+from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval
 from cde.retrieval import evaluate
 from cde.storage import content_hash
 from cde.training import TrainConfig, runs
 from cde.training.loss import ContrastiveLoss, Loss, contrastive_loss
+from cde_studies.collections import manuals
 from cde_studies.motivation.score_matrices import JudgedMatrix
 from cde_studies.sweeps import context_texts
 from cde_studies.workers import in_workers

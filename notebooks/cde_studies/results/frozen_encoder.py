@@ -23,8 +23,8 @@ from typing import Any, Literal
 import pandas as pd
 
 from cde.data import Pairs
-from cde.data.pydocs import HELD_OUT, TRAINING
 from cde.lexical import BM25
+from cde_studies.collections.pydocs import HELD_OUT, TRAINING
 from cde_studies.encoder.boilerplate import Boilerplate, BoilerplateRecipe, GradedBoilerplate
 from cde_studies.recipes import (
     EvaluationSet,

@@ -20,14 +20,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cde.data import Pairs
-from cde.data.pydocs import TRAINING
-from cde.data.pydocs import load_pairs as load_docstrings
 from cde.hardware import Precision, chosen_precision
 from cde.models import ContextualEncoder
 from cde.storage import atomic_path, content_hash
 from cde.training import TrainConfig, Trainer
 from cde.training.runs import run_key, stored
 from cde.training.trainer import build_model
+from cde_studies.collections.pydocs import TRAINING
+from cde_studies.collections.pydocs import load_pairs as load_docstrings
 
 __all__ = ["GATE", "GATES", "reader_config", "reading_pairs", "train_reader", "with_trained_reader"]
 

@@ -8,8 +8,7 @@ document is the rest.
 
 Versions of a service are one corpus, the newest first. Descriptions of ten words or more are kept
 as plain text, without repeats of an earlier one in the same corpus (MinHash, Jaccard 0.8). Corpora
-are grouped into families, and these split into train, validation and test. A table that was made
-elsewhere, `manuals.parquet.sealed` in `$CDE_DATA`, stands for the packages where it lies.
+are grouped into families, and these split into train, validation and test.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from cde.data.pydocs import (
-    carried_table,
-    digest_of_table,
-    distribution_key,
-    first_occurrences,
-    kept_table,
-    package_folder,
-    read_in_processes,
-)
 from cde.data.sets import Pairs
 from cde.progress import progress
 from cde.storage import cache_folder, content_hash
 from cde.validation import shown
+from cde_studies.collections.duplicates import first_occurrences
+from cde_studies.collections.installed import (
+    carried_table,
+    digest_of_table,
+    distribution_key,
+    kept_table,
+    package_folder,
+    read_in_processes,
+)
 
 __all__ = ["Kind", "Part", "corpora", "load_pairs", "table"]
 
@@ -292,7 +291,7 @@ def load_pairs(
         near = get_close_matches(strange, kept, 3)
         raise ValueError(
             f"no manual is called {shown(strange)}; near it are {', '.join(near) or 'none'}. "
-            "cde.data.manuals.corpora(least=1) lists them all"
+            "cde_studies.collections.manuals.corpora(least=1) lists them all"
         )
     chosen = [kept[corpus] for corpus in (kept if names is None else names)]
     frame = pd.concat([rows[_in_part(rows, part)] for rows in chosen])

@@ -1,0 +1,1 @@
+"""The collections that the book reads from installed packages: `pydocs` and `manuals`."""

@@ -128,7 +128,7 @@ def apart(
         found = abs(found)
     elif where == "below":
         found = replace(found, estimate=-found.estimate, low=-found.high, high=-found.low)
-    return f"{one} is {shown(found, digits)} {unit} {where} {other}"
+    return " ".join(filter(None, (one, "is", shown(found, digits), unit, where, other)))
 
 
 def badges() -> str:

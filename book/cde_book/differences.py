@@ -1,4 +1,4 @@
-"""Differences of arms at every profile that has runs of them: drawn, as a table, and in words.
+"""Differences of arms at every profile that has runs of them: drawn and as a table.
 
 A difference is named, and is a pair of selections of rows (`cde_studies.sweeps.Sweep`): what is
 compared, and with what. Its interval is over other seeds and other sets at once; with a single seed
@@ -12,15 +12,14 @@ from typing import Any
 
 import pandas as pd
 
-from cde.intervals import smallest_effect
+from cde.intervals import Interval, smallest_effect
 from cde_book.account import account
-from cde_book.claims import shown
 from cde_book.page import show_source
 from cde_book.records import records_at_other_profiles
 from cde_book.run_mode import this_run
 from cde_studies.sweeps import Sweep
 
-__all__ = ["Differences", "difference_table", "in_words", "sweeps_at_profiles"]
+__all__ = ["Differences", "difference", "difference_table", "sweeps_at_profiles"]
 
 #: name → what is compared, with what: arguments of `Sweep.score`
 Differences = Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]]
@@ -60,9 +59,8 @@ def difference_table(
     return pd.DataFrame(lines)
 
 
-def in_words(
+def difference(
     sweep: Sweep, pair: tuple[Mapping[str, Any], Mapping[str, Any]], /, **common: Any
-) -> str:
-    """A difference for a sentence, to a tenth of a point: the mean and its interval."""
-    found = sweep.crossed_gain(*pair, **common)
-    return shown(sweep.gain(*pair, **common).mean() if found is None else found)
+) -> Interval | float:
+    """A difference with its interval; the mean alone, where there is one seed or one set."""
+    return sweep.crossed_gain(*pair, **common) or float(sweep.gain(*pair, **common).mean())

@@ -352,11 +352,11 @@ if settings.published and settings.baseline:
 claims.verdicts()
 
 # %% tags=["hide-cell"]
+random = "that in random context"
 page.answer(
-    f"""Own instead of random context changes our reader's mean score by
-    {claims.shown(overall[READER])} points, the paper's printed one by
-    {claims.shown(of_paper["all"])}; the paper's architecture, briefly trained,
-    {"uses" if reads_context else "ignores"} context."""
+    f"""{claims.apart("Our reader's mean score", overall[READER], random, "points")},
+    {claims.apart("the paper's printed one", of_paper["all"], "its", "points")}; the paper's
+    architecture, briefly trained, {"uses" if reads_context else "ignores"} context."""
 )
 
 # %% [markdown]

@@ -369,11 +369,11 @@ gains = [
     if every[name].needs_surrogate
 ]
 ahead = sum(bool(gain and gain.low > 0) for gain in gains) or "none"
-highest = f"{claims.shown(above)} points above random batches"
-highest = highest if top != BASELINE else "that is, random batches themselves"
+how_far = f", {claims.shown(above)} points above random batches" if top != BASELINE else ""
+best = f"*{top}* scores" if top != BASELINE else "Random batches score"
 page.answer(
-    f"""*{top}* scores highest of {len(same_budget)} ways with equal budget, {highest}; {ahead}
-    using a surrogate encoder clearly beat them."""
+    f"""{best} highest of {len(same_budget)} ways with equal budget{how_far}; {ahead} using a
+    surrogate encoder clearly beat random batches."""
 )
 
 # %% [markdown]

@@ -128,7 +128,7 @@ def untrained(of):
 from functools import partial
 
 from cde.data import is_available
-from cde_book.differences import difference_table, in_words, sweeps_at_profiles
+from cde_book.differences import difference, difference_table, sweeps_at_profiles
 from cde_book.verdicts import SCALES
 
 NAME, STARTS = "single_source_batches-curves", "single_source_batches-start"
@@ -304,13 +304,13 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 alone, large = (
-    in_words(runs[lead], (at_end(lead, arm), at_end(lead, other)))
+    difference(runs[lead], (at_end(lead, arm), at_end(lead, other)))
     for arm, other in (PAIRS["one source − mixed"], PAIRS["one source and large − one source"])
 )
 kind = "Two transformer layers" if recipe_at(lead, 1).base.layers else "Without layers"
 page.answer(
-    f"""{kind}: batches from one source change NDCG@10 by {alone} points against mixed ones of
-    the same size; making them larger adds {large}."""
+    f"""{kind}: {claims.apart("grouping batches by source", alone, "mixing sources")};
+    {claims.apart("making them larger", large, "that", "points")}."""
 )
 
 # %% [markdown]

@@ -175,7 +175,7 @@ from itertools import product
 from types import SimpleNamespace
 
 from cde.data import is_available
-from cde_book.differences import difference_table, in_words, sweeps_at_profiles
+from cde_book.differences import difference, difference_table, sweeps_at_profiles
 from cde_book.records import rows_of_record
 
 NAMES = ("arms", "sources", "losses", "densities", "questions", "draws")
@@ -407,14 +407,15 @@ if record:
 claims.verdicts()
 
 # %% tags=["hide-cell"]
-average = in_words(runs[lead], DIFFERENCES[f"{PASSAGES} − {SHUFFLED}"])
+average = difference(runs[lead], DIFFERENCES[f"{PASSAGES} − {SHUFFLED}"])
+elsewhere = "random batches on other collections"
 control = ""
 if SOURCES in set(runs[lead].rows["arm"]):
-    of_sources = in_words(runs[lead], DIFFERENCES[f"{SOURCES} − {SHUFFLED}"])
-    control = f", those from one source by {of_sources}"
+    of_sources = difference(runs[lead], DIFFERENCES[f"{SOURCES} − {SHUFFLED}"])
+    control = f"; {claims.apart('grouping by source', of_sources, 'them', 'points')}"
 page.answer(
-    f"""Against random batches, those from one passage cluster change NDCG@10 on other collections
-    by {average} points{control} (no transformer layers)."""
+    f"""{claims.apart("Clustering by passages", average, elsewhere)}{control} (no transformer
+    layers)."""
 )
 
 # %% [markdown]

@@ -360,10 +360,10 @@ plots.show(
 )
 
 # %% tags=["hide-cell"]
+preference = "preference for the beginning (cosine, first segment minus last)"
 page.answer(
-    f"""Training on crops changes MRR@100 by {claims.shown(of_stage[CROPS_HELP], 2)} and the
-    preference for the beginning (cosine, first segment minus last) by
-    {claims.shown(added_by_crops, 4)}."""
+    f"""{claims.apart("MRR@100 with crops", of_stage[CROPS_HELP], "that without", "", 2)}; the
+    {claims.apart(preference, added_by_crops, "without", "", 4)}."""
 )
 
 # %% [markdown]

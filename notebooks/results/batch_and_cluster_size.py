@@ -392,10 +392,11 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 pay = [table_interval(gain[BI, True]) or gain[BI, True].mean() for gain in (smaller, larger)]
+fewer = "" if updates >= 1000 else " (fewer updates)"
+smaller_clusters = "With the filter, NDCG@10 of smaller clusters"
 page.answer(
-    f"""Smaller clusters change NDCG@10 by {claims.shown(pay[0])} points with false negatives
-    filtered; larger batches{"" if updates >= 1000 else ", which get fewer updates,"} change it by
-    {claims.shown(pay[1])}."""
+    f"""{claims.apart(smaller_clusters, pay[0], "that of larger", "points")};
+    {claims.apart(f"of larger batches{fewer} it", pay[1], "that of smaller", "points")}."""
 )
 
 # %% [markdown]

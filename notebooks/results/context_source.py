@@ -313,7 +313,7 @@ from cde.intervals import table_interval
 
 def mean_gain(gains):
     """The mean of differences by seed and set, with the interval over both."""
-    return str(table_interval(gains) or f"{gains.mean():.1f}")
+    return table_interval(gains) or float(gains.mean())
 
 
 def gains_over(part, kind):
@@ -325,7 +325,7 @@ minus = {"the others": OTHERS, "apart": APART, "null tokens": NULL}
 table = pd.DataFrame({name: part.counts() for name, part in squares.items()}).astype(object)
 for name, part in squares.items():
     for over, kind in minus.items():
-        table.loc[f"own minus {over}", name] = mean_gain(gains_over(part, kind))
+        table.loc[f"own minus {over}", name] = claims.shown(mean_gain(gains_over(part, kind)))
 plots.table(table)
 
 # %% [markdown]
@@ -379,8 +379,8 @@ others = mean_gain(-gains_over(squares["packages"], OTHERS))
 fewer_by = mean_gain(half - by_set(FULL, WINDOW))
 ignores = ": our encoder ignores its context" if "read its context" in claims.reason(CROSS) else ""
 page.answer(
-    f"""Another corpus' documents change NDCG@10 by {others} points, half as many by
-    {fewer_by}{ignores}."""
+    f"""{claims.apart("NDCG@10 with another corpus' documents", others, "that with own", "points")},
+    {claims.apart("with half as many", fewer_by, "that with all", "points")}{ignores}."""
 )
 
 # %% [markdown]

@@ -347,10 +347,11 @@ claims.verdicts()
 
 
 # %% tags=["hide-cell"]
-needed, real = (claims.shown(loss_of(case, STALE)) for case in (NEEDED, READS))
+needed, real = (loss_of(case, STALE) for case in (NEEDED, READS))
+new = "Once a corpus is replaced, its new context"
 page.answer(
-    f"""Once a corpus is replaced, its old context costs {needed} NDCG@10 points on synthetic
-    corpora that need context, and {real} on real docstrings."""
+    f"""{claims.apart(new, needed, "its old on synthetic corpora that need context")};
+    {claims.apart("on real docstrings it", real, "that", "points")}."""
 )
 
 # %% [markdown]

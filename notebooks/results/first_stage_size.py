@@ -192,7 +192,8 @@ plots.show(
 # text itself, so its depth matters also to an encoder that ignores its context.
 
 # %%
-from cde_book.differences import in_words
+from cde.intervals import run_interval
+from cde_book.differences import difference
 
 low, high = both[0], both[-1]
 least, greatest = min(firsts), max(firsts)
@@ -209,7 +210,7 @@ def shown(stage, shallow, deeper):
     by_seed = gain(stage, shallow, deeper)
     return {
         "accuracy": page.mean_and_interval(by_seed, digits=1),
-        "NDCG@10": in_words(results, pair),
+        "NDCG@10": claims.shown(difference(results, pair)),
     }
 
 
@@ -389,10 +390,11 @@ claims.verdicts()
 # %% tags=["hide-cell"]
 lowest, highest = points.mean().min(), points.mean().max()
 ignores = "; our encoder ignores its context" if "read its context" in claims.reason(HELPS) else ""
+deepest = run_interval(widest) if len(widest) > 1 else float(widest.mean())
+most = "Training accuracy with most first-stage layers"
 page.answer(
-    f"""With the most first-stage layers, training accuracy changes by
-    {page.mean_and_interval(widest, digits=1)} points; NDCG@10 is {lowest:.1f} to {highest:.1f}
-    however context vectors are divided{ignores}."""
+    f"""{claims.apart(most, deepest, "that with fewest", "points")}; NDCG@10 is {lowest:.1f} to
+    {highest:.1f} however context vectors are divided{ignores}."""
 )
 
 # %% [markdown]

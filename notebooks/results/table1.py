@@ -362,11 +362,9 @@ from cde_book.verdicts import SCALES
 largest = min(sweeps, key=SCALES.index)
 one, added = (every_gain.get((what, largest)) for what in ("clustered batches", ON_CLUSTERED))
 ignores = known_gates()["reads-context"].otherwise in claims.reason(ENCODER_HELPS)
-batches_say = (
-    one and f"Clustered batches change a bi-encoder's NDCG@10 by {claims.shown(one)} points"
-)
-encoder_says = added and claims.apart("a contextual encoder", added, "it", "points")
-ours = ignores and "our contextual encoder ignores its context"
+batches_say = one and claims.apart("With a bi-encoder, clustering batches", one, "shuffling")
+encoder_says = added and claims.apart("a contextual encoder", added, "that", "points")
+ours = ignores and "ours ignores its context"
 page.answer(f"{'; '.join(filter(None, (batches_say, encoder_says, ours)))}.")
 
 # %% [markdown]

@@ -86,7 +86,7 @@ import pandas as pd
 
 from cde.data import is_available
 from cde.intervals import run_interval, table_interval
-from cde_book.differences import in_words, sweeps_at_profiles
+from cde_book.differences import difference, sweeps_at_profiles
 from cde_book.records import records_at_other_profiles
 from cde_studies.collections.pydocs import HELD_OUT
 from cde_studies.intervals import correlation_interval
@@ -355,10 +355,10 @@ page.in_numbers(
 lead = list(runs["coarse"])[-1]
 where = "On judged collections" if lead == "hours" else "On real docstrings"
 pair = OWN, OWN | OTHER
-on_real, on_made = (in_words(runs["coarse"][lead], pair, where=of) for of in ("out", "in"))
+on_real, on_made = (difference(runs["coarse"][lead], pair, where=of) for of in ("out", "in"))
 page.answer(
-    f"""{where}, giving the encoder its own corpus instead of another changes NDCG@10 by
-    {on_real} points; on synthetic corpora by {on_made}."""
+    f"""{claims.apart(f"{where}, giving the encoder its own corpus", on_real, "giving another")};
+    {claims.apart("on synthetic corpora it", on_made, "that", "points")}."""
 )
 
 # %% [markdown]

@@ -70,7 +70,7 @@ settings
 # `manuals` are the descriptions of operations, types and fields of web services, from two packages.
 # The query is a name, its words apart; the document is the description. Manuals are split by
 # *families*, so that no service is searched whose sister was trained on
-# ({py:mod}`cde_studies.collections.manuals`). Duplicates within a manual are left out.
+# (`cde_studies.collections.manuals`). Duplicates within a manual are left out.
 
 # %%
 import pandas as pd

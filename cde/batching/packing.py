@@ -90,7 +90,8 @@ def pack_batches(
         labels: `(n,)` the cluster of each pair, as `cluster_pairs` gives them. All zero: random
             batches.
         batch_size: pairs a batch.
-        order: "random", or "tsp" for the greedy tour over centroids (k² distances for k of a domain).
+        order: "random", or "tsp" for the greedy tour over centroids, which looks at all k centroids
+            of a domain k times.
         vectors: `(n, dim)` document vectors, whose means are the centroids; "tsp" needs them.
         domains: `(n,)` the domain of each pair; by default all are one domain.
         seed: seed of the order of clusters, of pairs within a cluster, and of the batches.

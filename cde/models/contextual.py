@@ -573,13 +573,13 @@ def load_published(
             `cde.models.VARIANTS`).
         first_backbone_config: config of the first stage, where it differs.
     """
-    from cde.models.published import Layout, published_config
+    from cde.models.published import published_config, published_names, to_ours
 
     config = published_config(contextual_config, backbone_config, variant, first_backbone_config)
-    model, layout = ContextualEncoder(config), Layout(config)
-    ours, unexpected = layout.to_ours(state_dict)
-    tensors = model.with_tied(ours, second_wins=True)
-    names = layout.published_names([*model.state_dict(), *tensors])
+    model = ContextualEncoder(config)
+    names = published_names(config, model.state_dict())
+    tensors = model.with_tied(to_ours(config, names, state_dict), second_wins=True)
+    unexpected = [name for name in state_dict if name not in names.values()]
     fill(model, tensors, "the published checkpoint", names, unexpected)
     model.set_attention("eager")
     model.eval()

@@ -30,7 +30,7 @@ from cde.models.stages import FirstStage, NoFirstStage, SecondStage
 from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights
 from cde.quantised import steps_taken
 from cde.storage import content_hash
-from cde.validation import Vectors, checked_texts, checked_whole, shown
+from cde.validation import Vectors, array_of_numbers, checked_texts, checked_whole, shown
 
 __all__ = ["ContextualEncoder", "CorpusEncoder"]
 
@@ -60,8 +60,7 @@ def draw_context(
             "fill='null' fills a context with null tokens, which attention 'gated' does not have: "
             "take 'shorter' or 'repeat'"
         )
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int | np.integer)):
-        raise TypeError(f"size must be a whole number of context documents; it is {shown(size)}")
+    size = None if size is None else checked_whole(size, "size")
     if isinstance(context, np.ndarray) and context.dtype.kind in "UO":
         context = context.tolist()
     if isinstance(context, np.ndarray | Tensor):
@@ -73,11 +72,6 @@ def draw_context(
     count = len(documents)
     if count == 0:
         raise ValueError("the context is empty; with_context(None) embeds without a corpus")
-    if wanted < 1:
-        raise ValueError(
-            f"size must be 1 or more context documents; it is {wanted}. with_context(None) takes "
-            "none"
-        )
     if config.variant != "paper" and wanted > config.context_size:
         raise ValueError(
             f"a context of {wanted} documents does not fit the model: the published variant "
@@ -102,7 +96,7 @@ def draw_context(
 def _checked_vectors(
     context: np.ndarray[Any, Any] | Tensor, parts: int, dim: int
 ) -> np.ndarray[Any, Any]:
-    vectors = np.asarray(context.detach().cpu().float() if isinstance(context, Tensor) else context)
+    vectors = array_of_numbers(context, "the context")
     expected = (dim,) if parts == 1 else (parts, dim)
     if vectors.shape[1:] != expected:
         wanted = ", ".join(str(length) for length in expected)

@@ -333,8 +333,8 @@ def test_duplicates_among_the_context_count_each() -> None:
             "the context is empty; with_context\\(None\\) embeds without a corpus",
         ),
         (np.zeros((0, 32), np.float32), {}, ValueError, "the context is empty"),
-        (CORPUS, {"size": 0}, ValueError, "size must be 1 or more context documents; it is 0"),
-        (CORPUS, {"size": -1}, ValueError, "size must be 1 or more context documents; it is -1"),
+        (CORPUS, {"size": 0}, ValueError, "size must be 1 or more; it is 0"),
+        (CORPUS, {"size": -1}, ValueError, "size must be 1 or more; it is -1"),
         (
             CORPUS,
             {"fill": "zeros"},

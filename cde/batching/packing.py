@@ -120,13 +120,13 @@ class BatchSampler:
     they stopped.
 
     Epoch e has the batches `pack_batches(…, seed=seed + e)`. The iterator gives whole batches;
-    `slice` is the part of the process `rank` of `ranks`, all of one size. `labels` may be None for
-    batches from within domains; the other arguments are those of `pack_batches`.
+    `slice` is the part of the process `rank` of `ranks`, all of one size. The other arguments are
+    those of `pack_batches`.
     """
 
     def __init__(
         self,
-        labels: Positions | None,
+        labels: Positions,
         batch_size: int,
         order: Order = "random",
         vectors: Vectors | None = None,
@@ -137,10 +137,6 @@ class BatchSampler:
         ranks: int = 1,
         rank: int = 0,
     ) -> None:
-        if labels is None and domains is None:
-            raise ValueError("give labels (clusters), domains (strata), or both: neither is given")
-        if labels is None:
-            labels = np.zeros_like(group_numbers(domains, "domains"))
         labels = group_numbers(labels, "labels")
         if not isinstance(order, str) or order not in ("random", "tsp"):
             raise ValueError(f"order must be 'random' or 'tsp'; it is {shown(order)}")
@@ -237,11 +233,10 @@ class BatchSampler:
         self.position += 1
         return self.epoch_batches[self.position - 1]
 
-    def slice(self, batch: Positions, rank: int | None = None) -> Positions:
-        """A rank's part of a batch, by default this one's: `(len(batch) / ranks,)`, contiguous."""
+    def slice(self, batch: Positions) -> Positions:
+        """This rank's part of a batch: `(len(batch) / ranks,)`, contiguous."""
         size = len(batch) // self.ranks
-        rank = self.rank if rank is None else rank
-        return batch[rank * size : (rank + 1) * size]
+        return batch[self.rank * size : (self.rank + 1) * size]
 
     def state_dict(self) -> dict[str, int | str]:
         """Where the sampler stands, the same on all ranks, with a hash of what its batches are

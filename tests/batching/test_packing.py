@@ -357,16 +357,6 @@ def test_ranks_share_each_batch_equally(ranks: int, share: int, spare: int) -> N
         slices = [sampler.slice(batch) for sampler, batch in zip(samplers, batches, strict=True)]
         assert {len(part) for part in slices} == {share}
         assert np.concatenate(slices).tolist() == batches[0].tolist()
-        assert [samplers[0].slice(batches[0], rank).tolist() for rank in range(ranks)] == [
-            part.tolist() for part in slices
-        ]
-
-
-def test_strata_without_clusters() -> None:
-    strata = ["a", "b"] * 8
-    sampler = BatchSampler(None, 4, domains=strata, seed=3)
-    batches = pack_batches(np.zeros(16, np.int64), 4, domains=strata, seed=3)
-    assert take(sampler, 4) == [batch.tolist() for batch in batches]
 
 
 @pytest.mark.parametrize(
@@ -377,7 +367,6 @@ def test_strata_without_clusters() -> None:
         ({"ranks": 2, "drop_last": False}, "short batches, which 2 ranks cannot share"),
         ({"batch_size": 16}, "not one batch of 16 pairs can be filled"),
         ({"batch_size": 0}, "batch_size must be 1 or more; it is 0"),
-        ({"labels": None, "domains": None}, "neither is given"),
         ({"vectors": None}, "give the documents' vectors"),
     ],
 )

@@ -702,8 +702,8 @@ TARGETS: dict[str, Target] = {
     ),
     "cluster_vectors": Target(
         lambda case: cluster_vectors(**case),
-        st.fixed_dictionaries({"vectors": vectors()}, optional=grouping | {"spherical": mostly(True, False)}),
-        ("vectors", "pairs", "spherical", *grouping), 40,
+        st.fixed_dictionaries({"vectors": vectors()}, optional=grouping),
+        ("vectors", "pairs", *grouping), 40,
     ),
     "pack_batches": Target(
         lambda case: cde.pack_batches(**case),
@@ -712,13 +712,13 @@ TARGETS: dict[str, Target] = {
     ),
     "BatchSampler": Target(
         sampler,
-        st.fixed_dictionaries({"labels": mostly([0, 0, 1, 1], None), "batch_size": mostly(2, 1, 3)}, optional=packing | {"ranks": mostly(1, 2), "rank": mostly(0, 1)}),
+        st.fixed_dictionaries({"labels": mostly([0, 0, 1, 1]), "batch_size": mostly(2, 1, 3)}, optional=packing | {"ranks": mostly(1, 2), "rank": mostly(0, 1)}),
         ("labels", "batch", "vectors", "rank", "pairs", *packing), 40,
     ),
     "false_negatives": Target(
         lambda case: cde.false_negatives(**case),
-        st.fixed_dictionaries(pair_vectors, optional={"epsilon": mostly(0.1), "threshold": mostly(None, 0.5), "block": mostly(2)}),
-        ("vectors", "documents", "epsilon", "threshold", "block"), 40,
+        st.fixed_dictionaries(pair_vectors, optional={"epsilon": mostly(0.1), "threshold": mostly(None, 0.5)}),
+        ("vectors", "documents", "epsilon", "threshold"), 40,
     ),
     "contrastive_loss": Target(
         loss,

@@ -152,18 +152,13 @@ def family_of(model_type: Any) -> Family:
     return FAMILIES[model_type]
 
 
-def config_from_dict(values: dict[str, Any]) -> PreTrainedConfig:
-    """The backbone config of `transformers` from its dictionary, as a `config.json` holds it."""
-    family_of(values.get("model_type"))
-    config: PreTrainedConfig = AutoConfig.for_model(**values)
-    return config
-
-
 def build_backbone(values: dict[str, Any] | None, dropout: float) -> tuple[Family, PreTrainedModel]:
     """A backbone with random weights, on the attention function of `cde.models.attention`, and its
     family.
     """
-    config = config_from_dict(values or {})
+    values = values or {}
+    family = family_of(values.get("model_type"))
+    config: PreTrainedConfig = AutoConfig.for_model(**values)
     for name in (
         "hidden_dropout_prob",
         "attention_probs_dropout_prob",
@@ -185,7 +180,7 @@ def build_backbone(values: dict[str, Any] | None, dropout: float) -> tuple[Famil
             layer.set_submodule(name, biased)
     if getattr(config, "rotary_fraction", 1.0) != 1.0:
         _rotate_partly(model, config)
-    return family_of(config.model_type), model
+    return family, model
 
 
 def _rotate_partly(model: PreTrainedModel, config: Any) -> None:

@@ -174,10 +174,10 @@ class ContextualEncoder(Encoder):
         super().__init__(config)
         self._untrained: int | None = None  # the weights' state as `from_backbone` left them
         first, second = FirstStage, SecondStage
-        if (config.variant, config.pool, config.skip_instruction_until) != ("paper", "text", None):
-            from cde.models.published import stages_of  # the authors' models alone ask for these
+        if config.variant != "paper":
+            from cde.models.published import PublishedFirstStage, PublishedSecondStage
 
-            first, second = stages_of(config)
+            first, second = PublishedFirstStage, PublishedSecondStage
         self.second_stage = second(config)
         self.first_stage = (
             first(config, self.second_stage.dim) if config.first_backbone else NoFirstStage()

@@ -373,10 +373,6 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         self, tokenizer: Any, attn_implementation: str, device: str | None, precision: Precision
     ) -> Self:
         """The model with its tokenizer, kernel, precision and device set, for inference."""
-        if attn_implementation.startswith("flash") and precision == "float32":
-            raise ValueError(
-                "flash_attention_2 computes in half precision: take precision='bfloat16', or 'sdpa'"
-            )
         if tokenizer is not None:
             check_tokenizer(tokenizer, self)
         self.tokenizer = tokenizer

@@ -370,29 +370,7 @@ class PublishedFirstStage(FirstStage):
         return mean_of_chunks(hidden, mask, self.parts)
 
 
-class OtherPooling(SecondStage):
-    """M2 with `pool="all"` or `skip_instruction_until`."""
-
-    def pool(self, input_ids: Tensor, mask: Tensor | None, text: Tensor, before: Tensor) -> Tensor:
-        mask = self._behind_instruction(input_ids, mask)
-        if self.config.pool == "all":
-            text = torch.cat([before, text], dim=1)
-            if mask is not None:
-                mask = nn.functional.pad(mask, (before.shape[1], 0), value=True)
-        return super().pool(input_ids, mask, text, before)
-
-    def _behind_instruction(self, input_ids: Tensor, mask: Tensor | None) -> Tensor | None:
-        if self.config.skip_instruction_until is None:
-            return mask
-        marks: Tensor = input_ids == self.config.skip_instruction_until
-        marks[:, 0] = False
-        found = marks.any(dim=1, keepdim=True)
-        place = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
-        after = ~found | (place > marks.int().argmax(dim=1, keepdim=True))
-        return after if mask is None else after & mask
-
-
-class PublishedSecondStage(OtherPooling):
+class PublishedSecondStage(SecondStage):
     """M2 as the authors' programs run it."""
 
     def __init__(self, config: ContextualConfig) -> None:
@@ -443,14 +421,25 @@ class PublishedSecondStage(OtherPooling):
             "plain": places,
         }[self.variant.rotary]
 
+    def pool(self, input_ids: Tensor, mask: Tensor | None, text: Tensor, before: Tensor) -> Tensor:
+        mask = self._behind_instruction(input_ids, mask)
+        if self.config.pool == "all":
+            text = torch.cat([before, text], dim=1)
+            if mask is not None:
+                mask = nn.functional.pad(mask, (before.shape[1], 0), value=True)
+        return super().pool(input_ids, mask, text, before)
+
+    def _behind_instruction(self, input_ids: Tensor, mask: Tensor | None) -> Tensor | None:
+        if self.config.skip_instruction_until is None:
+            return mask
+        marks: Tensor = input_ids == self.config.skip_instruction_until
+        marks[:, 0] = False
+        found = marks.any(dim=1, keepdim=True)
+        place = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        after = ~found | (place > marks.int().argmax(dim=1, keepdim=True))
+        return after if mask is None else after & mask
+
     def project(self, pooled: Tensor) -> Tensor:
         if self.variant.residual or self.output_projection is None:
             return super().project(pooled)
         return through(self.output_projection, pooled)
-
-
-def stages_of(config: ContextualConfig) -> tuple[type[FirstStage], type[SecondStage]]:
-    """The classes of both stages, of a config that does not run this book's pass as it is."""
-    if config.variant == "paper":
-        return FirstStage, OtherPooling
-    return PublishedFirstStage, PublishedSecondStage

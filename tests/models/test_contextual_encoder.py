@@ -849,7 +849,7 @@ def test_an_interrupted_save_leaves_the_old_encoder(
         ({"sequence_dropout": 1.0}, "sequence_dropout must be below 1; it is 1.0"),
         ({"null_token": False}, "sequence dropout needs the null token"),
         ({"pool": "last"}, "pool must be one of text, all; it is 'last'"),
-        ({"pool": "all", "attention": "cached"}, "pool='all' needs the context in every text"),
+        ({"pool": "all"}, "pool='all' and skip_instruction_until are for published"),
         ({"variant": "v3"}, "variant must be one of paper, hub, train, v2; it is 'v3'"),
         ({"variant": "hub", "attention": "cached"}, "'hub' was trained with attention 'full'"),
         ({"first_backbone": {"hidden_size": 3}}, "first_backbone has the model_type None"),

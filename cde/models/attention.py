@@ -30,9 +30,7 @@ ATTENTION_NAME = "cde"
 
 @dataclass
 class ContextCache:
-    """The keys and values of a context in every layer, `(contexts, heads, J, head_dim)`: what
-    `cached` attention computes once; `contexts` is 1 where all texts share one.
-    """
+    """Keys and values of contexts in every layer, `(contexts, heads, J, head_dim)`."""
 
     length: int
     contexts: int = 1
@@ -166,9 +164,7 @@ def visibility(
     window_spares_context: bool = True,
     device: torch.device | None = None,
 ) -> Tensor | None:
-    """Which key each query may attend to, `(batch or 1, 1, queries or 1, keys)` bool; None where
-    everything sees everything.
-    """
+    """Which key each query may attend to, `(batch or 1, 1, queries or 1, keys)`; None for all."""
     device = text_mask.device if text_mask is not None else device
     allowed: Tensor | None = None
     if text_mask is not None:

@@ -203,9 +203,7 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
         return int(self.context_size * self.vectors_per_document)
 
     def carried(self, tokens: int) -> int:
-        """What so many context tokens weigh with each text, in tokens of the text: copied keys and
-        values ("cached") weigh about a quarter.
-        """
+        """What so many context tokens weigh with each text; keys and values alone a quarter."""
         return {"full": tokens, "cached": tokens // 4, "gated": 0}[self.attention]
 
 

@@ -124,9 +124,7 @@ def _warn(drawn: list[str] | np.ndarray[Any, Any], taken: int) -> None:
 
 
 def weights_now(module: nn.Module) -> int:
-    """A number that changes when a weight is trained on, loaded or moved, and after any step of an
-    optimiser in this process.
-    """
+    """A number that changes with a module's weights, and after any step of an optimiser."""
     weights = module.parameters()
     marks = ((p.data_ptr(), 0 if p.is_inference() else p._version) for p in weights)
     return hash((steps_taken(), *marks))

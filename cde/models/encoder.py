@@ -523,7 +523,5 @@ class BiEncoder(TextEncoder):
         return token_states(self.backbone, input_ids, mask, self.attention), mask
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Vectors of texts before normalisation: `(batch, T)` ids and mask to `(batch, dim)`
-        float32.
-        """
+        """Vectors of texts before normalisation, `(batch, dim)` float32."""
         return pooled(*self.token_states(input_ids, attention_mask), self.config.pooling)

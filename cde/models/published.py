@@ -379,9 +379,7 @@ class PublishedSecondStage(SecondStage):
         self.window_spares_context = self.variant.window_spares_context
 
     def context_tokens(self, context: Tensor | None, null_context: bool, batch: int) -> Tensor:
-        """The context as tokens of M2, cut to those that the model was made for; fewer than the
-        authors' code accepts are refused.
-        """
+        """The context as tokens of M2, cut to what the model was made for; fewer are refused."""
         if context is not None:
             per_document, wanted = self.config.vectors_per_document, self.config.context_tokens
             tokens = self.as_tokens(context, batch)

@@ -47,9 +47,7 @@ def _known() -> Tensor:
 
 
 def without_minilm_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors by name, in which a table of word embeddings of which most rows are MiniLM's, bit by
-    bit, is replaced by its other rows and their numbers. All else stays as it is.
-    """
+    """Tensors by name; of a table of words that is mostly MiniLM's, bit by bit, the other rows."""
     kept = dict(tensors)
     for name, tensor in tensors.items():
         if not name.endswith(_WORD_ROWS) or tensor.dtype != torch.float32:
@@ -88,9 +86,7 @@ def with_minilm_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def fetch_folder(path_or_repository: str | Path, revision: str | None = None) -> Path:
-    """The folder of a model: a local one, the offline MiniLM under the name "minilm", or one from
-    the Hub.
-    """
+    """The folder of a model: a local one, MiniLM's by the name "minilm", or one from the Hub."""
     checked_path(path_or_repository, "model")
     name = str(path_or_repository)
     if os.path.isdir(name):  # Path's own raises on a name that is too long
@@ -126,9 +122,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder's `model.safetensors`, or else of all `.safetensors` beside each
-    other; rows of word embeddings that the store of runs left out are put back.
-    """
+    """All tensors of a folder's `model.safetensors`, or else of all its `.safetensors`."""
     whole = folder / "model.safetensors"
     parts = [whole] if whole.is_file() else sorted(folder.glob("*.safetensors"))
     if not parts:

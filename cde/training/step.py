@@ -51,9 +51,7 @@ class BatchTexts:
 def sorted_chunks(
     rows: Sequence[Ids], tokens: int, padding: int, device: torch.device, extra: int = 0
 ) -> tuple[list[Chunk], Tensor]:
-    """Texts in chunks of about equal work, longest first, and where each text's row is in the
-    chunks laid end to end, `(n,)`.
-    """
+    """Texts in chunks of equal work, and where each one's row is in the chunks laid end to end."""
     batches = token_batches([len(row) for row in rows], tokens, extra)
     chunks = [padded([rows[row] for row in batch], padding, device) for batch in batches]
     laid = torch.tensor([row for batch in batches for row in batch], dtype=torch.long)

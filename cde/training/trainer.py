@@ -68,9 +68,7 @@ def build_model(config: TrainConfig, device: torch.device | None = None) -> Enco
 
 
 def gradient_norms(model: Encoder) -> dict[str, float]:
-    """Length of the gradient that a step follows, over all weights, and over those of a first stage
-    with weights of its own.
-    """
+    """Length of the gradient over all weights, and over those of a first stage of its own."""
     parts = {"gradient_norm": list(model.parameters())}
     if isinstance(first := getattr(model, "first_stage", None), nn.Module):
         parts["first_stage_gradient_norm"] = list(first.parameters())

@@ -25,16 +25,6 @@ from cde.models.backbones import family_of, truncate
 from cde.surrogate import minilm_folder
 from cde.validation import checked_path, shown
 
-__all__ = [
-    "backbone_weights",
-    "fetch_folder",
-    "fill",
-    "read_config",
-    "read_weights",
-    "with_minilm_rows",
-    "without_minilm_rows",
-]
-
 _CHANGED, _VALUES = "@changed-rows-of-minilm", "@values"
 _WORD_ROWS = "embeddings.word_embeddings.weight"
 

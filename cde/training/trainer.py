@@ -231,11 +231,6 @@ class Trainer:
         )
         self.loop.resume()
 
-    @property
-    def step(self) -> int:
-        """How many steps have been taken."""
-        return len(self.loop.metrics)
-
     def run(self) -> tuple[Encoder, list[dict[str, float]]]:
         """Train to the last step; the trained model in evaluation mode, and a row of metrics for
         each step.

@@ -89,9 +89,7 @@ def tempered(*samples: NDArray[Any], strength: float = 0.5, shrunk: float = 0.5)
 
 @dataclass(frozen=True)
 class Shift:
-    """What is taken off vectors of queries and of documents, `(dim,)` float32 each, and what both
-    are multiplied by, `(dim, dim)`, if by anything.
-    """
+    """What is taken off vectors of queries and of documents, and what both are multiplied by."""
 
     queries: Vectors
     documents: Vectors

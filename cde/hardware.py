@@ -96,10 +96,7 @@ def compute_device(device: str | None = None) -> str:
 
 
 def prefer_short_waits() -> None:
-    """Let OpenMP's threads spin briefly while they wait, then sleep; before torch is loaded.
-
-    Threads that spin for long wait for each other where other work runs (`benchmarks/waiting.py`).
-    """
+    """Let OpenMP's threads sleep soon while they wait (`benchmarks/waiting.py`), before torch."""
     if "OMP_WAIT_POLICY" not in os.environ and "torch" not in sys.modules:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 

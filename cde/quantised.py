@@ -83,9 +83,7 @@ def _mark(weight: Tensor) -> tuple[int, int, int]:
 
 
 class int8_products(TorchFunctionMode):
-    """In this context, on a CPU, linear layers over token vectors multiply whole numbers, but for
-    those whose sizes are no multiples of 64 and 16.
-    """
+    """In this context, on a CPU, linear layers over token vectors multiply whole numbers."""
 
     _known: WeakIdKeyDictionary = WeakIdKeyDictionary()
 

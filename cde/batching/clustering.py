@@ -24,15 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cde.progress import progress
-from cde.validation import (
-    Positions,
-    Vectors,
-    array_of_numbers,
-    checked_switch,
-    checked_whole,
-    group_numbers,
-    shown,
-)
+from cde.validation import Positions, Vectors, array_of_numbers, checked_whole, group_numbers, shown
 
 __all__ = ["KMeansRun", "cluster_pairs", "cluster_vectors", "paired_points", "run_kmeans"]
 
@@ -85,32 +77,27 @@ def cluster_vectors(
     vectors: Vectors,
     cluster_size: int = 256,
     domains: Sequence[str] | None = None,
-    spherical: bool = True,
     iterations: int = 100,
     attempts: int = 3,
     seed: int = 0,
     shard_size: int | None = None,
 ) -> Positions:
-    """K-means on one side of the pairs, documents or queries (clustering paper §2 and §3.1).
-
-    The arguments are those of `cluster_pairs`. `spherical` measures by cosine, as in the paper: the
-    vectors and centroids have length 1.
+    """Spherical k-means on one side of the pairs, documents or queries (clustering paper §2 and
+    §3.1): vectors and centroids have length 1. The other arguments are those of `cluster_pairs`.
     """
     vectors = array_of_numbers(vectors, "vectors")
     if vectors.ndim != 2:
         raise ValueError(f"vectors must be (n, dim); they are {vectors.shape}")
-    spherical = checked_switch(spherical, "spherical")
 
     def points_of(rows: Positions) -> Vectors:
-        points = np.ascontiguousarray(vectors[rows], dtype=np.float32)
-        if spherical:
-            import faiss
+        import faiss
 
-            faiss.normalize_L2(points)
+        points = np.ascontiguousarray(vectors[rows], dtype=np.float32)
+        faiss.normalize_L2(points)
         return points
 
     shards = domain_shards(len(vectors), cluster_size, domains, shard_size, seed)
-    return _cluster(points_of, shards, cluster_size, spherical, iterations, attempts, seed)
+    return _cluster(points_of, shards, cluster_size, True, iterations, attempts, seed)
 
 
 def _cluster(
@@ -139,23 +126,18 @@ def _cluster(
 
 
 class KMeansRun(NamedTuple):
-    """Centroids, `(k, dim)`, and the objective before each update, `(iterations,)`: the mean of
-    squared distances to the nearest centroid, which falls; if `spherical` of cosines, which rises.
+    """Centroids, `(k, dim)`, FAISS's index of them, and the objective before each update,
+    `(iterations,)`: the mean of squared distances to the nearest centroid, which falls; if
+    `spherical` of cosines, which rises.
     """
 
     centroids: Vectors
     objective: NDArray[np.float64]
-    spherical: bool
+    index: Any
 
     def nearest(self, points: Vectors) -> Positions:
         """The nearest centroid of each of `(n, dim)` float32 points, `(n,)` int64."""
-        import faiss
-
-        kind: Any = faiss.IndexFlatIP if self.spherical else faiss.IndexFlatL2
-        index = kind(self.centroids.shape[1])
-        index = faiss.index_cpu_to_all_gpus(index) if _gpus() else index
-        index.add(self.centroids)
-        found = index.search(np.ascontiguousarray(points, dtype=np.float32), 1)[1]
+        found = self.index.search(np.ascontiguousarray(points, dtype=np.float32), 1)[1]
         return np.asarray(found[:, 0], dtype=np.int64)
 
 
@@ -190,7 +172,7 @@ def run_kmeans(
             spherical=spherical,
             min_points_per_centroid=1,
             max_points_per_centroid=len(points),  # never a subsample
-            gpu=_gpus() > 0,
+            gpu=getattr(faiss, "get_num_gpus", lambda: 0)() > 0,
         )
         kmeans.train(points)
         if clusters == len(points):  # FAISS takes the points themselves and records nothing
@@ -198,13 +180,7 @@ def run_kmeans(
         if kept is None or sign * kmeans.obj[-1] > sign * kept.obj[-1]:
             kept = kmeans
     objective = np.asarray(kept.obj / len(points), dtype=np.float64)
-    return KMeansRun(kept.centroids, objective, spherical)
-
-
-def _gpus() -> int:
-    import faiss
-
-    return int(getattr(faiss, "get_num_gpus", lambda: 0)())
+    return KMeansRun(kept.centroids, objective, kept.index)
 
 
 def paired_points(query_vectors: Vectors, document_vectors: Vectors) -> Vectors:

@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from cde.batching.clustering import rows_by_domain
-from cde.validation import Positions, Vectors, array_of_numbers, checked_number, checked_whole
+from cde.validation import Positions, Vectors, array_of_numbers, checked_number
 
 __all__ = ["false_negatives", "mine_hard_negatives"]
+
+_ROWS = 1024  # of scores, computed at once
 
 
 def false_negatives(
@@ -27,7 +29,6 @@ def false_negatives(
     document_vectors: Vectors,
     epsilon: float = 0.0,
     threshold: float | None = None,
-    block: int = 1024,
 ) -> NDArray[np.bool_]:
     """Which documents of a batch may answer a query that they are not labelled for.
 
@@ -40,7 +41,6 @@ def false_negatives(
             above 0 filters less, below 0 more.
         threshold: an absolute score instead: filter what scores at least this, whatever the
             labelled document scores (`epsilon` is then not used).
-        block: rows computed at once.
 
     Returns:
         `(n, n)` or `(n, n + n·h)` bool, true where a document is left out of the denominator; false
@@ -68,7 +68,6 @@ def false_negatives(
     # a comparison with what is no number is false: the filter would be off
     epsilon = checked_number(epsilon, "epsilon")
     threshold = None if threshold is None else checked_number(threshold, "threshold")
-    block = checked_whole(block, "block")
     n, m = len(query_vectors), len(document_vectors)
     if (n == 0 and m > 0) or (n > 0 and (m % n or m < n)):
         raise ValueError(
@@ -83,8 +82,8 @@ def false_negatives(
     if threshold is None and epsilon <= 0 and n:
         # the last bit of a product depends on where in the matrix it stands, also of equal vectors
         alike = np.unique(document_vectors, axis=0, return_inverse=True)[1].reshape(-1)
-    for start in range(0, n, block):
-        rows = np.arange(start, min(start + block, n))
+    for start in range(0, n, _ROWS):
+        rows = np.arange(start, min(start + _ROWS, n))
         scores = query_vectors[rows] @ document_vectors.T
         own = scores[np.arange(len(rows)), rows]
         left_out[rows] = scores >= (
@@ -132,8 +131,8 @@ def mine_hard_negatives(
     answers = csr_array((np.ones(len(asked), np.bool_), (asked, held)))
     mined = np.empty((len(query_vectors), count), np.int64)
     for rows in rows_by_domain(domains, len(query_vectors)):
-        for start in range(0, len(rows), 1024):
-            some = rows[start : start + 1024]
+        for start in range(0, len(rows), _ROWS):
+            some = rows[start : start + _ROWS]
             scores = query_vectors[some] @ document_vectors[rows].T
             own = np.searchsorted(rows, some)
             limit = scores[np.arange(len(some)), own][:, None] + np.float32(epsilon)

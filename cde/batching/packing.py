@@ -41,9 +41,6 @@ from cde.validation import (
 
 __all__ = ["BatchSampler", "PlannedBatches", "greedy_tour", "pack_batches"]
 
-_NEIGHBOURS = 96  # in a list
-_REST = 0.5  # lists are made again once this part of their centroids is unvisited
-
 
 def greedy_tour(centroids: Vectors, start: int = 0) -> Positions:
     """Visit every centroid once, each time going on to the nearest one not yet visited, of equally
@@ -56,56 +53,21 @@ def greedy_tour(centroids: Vectors, start: int = 0) -> Positions:
         return np.zeros(0, np.int64)
     if not 0 <= start < len(centroids):
         raise ValueError(f"start must be one of the {len(centroids)} centroids; it is {start}")
-    # centroids that are equal to the last bit are visited one after the other, in order: one stop
-    _, first, stop = np.unique(centroids, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.argsort(order)
-    tour = _tour_of_distinct(centroids[first[order]], int(rank[stop[start]]))
-    place = np.argsort(tour)[rank[stop]]
-    visits = np.argsort(place, kind="stable")
-    return np.concatenate([[start], visits[visits != start]]).astype(np.int64)
-
-
-def _tour_of_distinct(points: NDArray[np.floating], start: int) -> Positions:
-    exact = points.astype(np.float64)
+    exact = centroids.astype(np.float64)
     # about their mean, so that a common offset does not drown the differences in rounding
     rough = np.ascontiguousarray(exact - exact.mean(axis=0), dtype=np.float32)
-    tour = [start]
-    rest = np.arange(len(points))
-    while len(tour) < len(points):
-        rest = np.concatenate([[tour[-1]], rest[~np.isin(rest, tour)]])
-        leg = len(rest) if len(rest) <= 2 * _NEIGHBOURS else len(rest) - int(len(rest) * _REST)
-        tour.extend(rest[_leg(exact[rest], rough[rest], leg)].tolist()[1:])
-    return np.asarray(tour, dtype=np.int64)
-
-
-def _leg(exact: NDArray[np.float64], rough: Vectors, steps: int) -> Positions:
-    """The first `steps` stops of the tour that begins at row 0."""
-    import faiss
-
     lengths = np.einsum("ij,ij->i", rough, rough)
     # an upper bound on the rounding error of a squared distance in float32, from its parts
     error = 4 * (rough.shape[1] + 4) * float(np.finfo(np.float32).eps) * float(lengths.max())
-    distances, lists = faiss.knn(rough, rough, min(_NEIGHBOURS, len(rough)))
-    reach = distances[:, -1] if lists.shape[1] < len(rough) else np.full(len(rough), np.inf)
-    unvisited = np.ones(len(rough), bool)
-    tour = np.empty(steps, np.int64)
-    here = 0
-    for step in range(steps):
-        tour[step] = here
+    tour = np.full(len(exact), start, np.int64)
+    unvisited = np.ones(len(exact), bool)
+    for step in range(1, len(tour)):
+        here = tour[step - 1]
         unvisited[here] = False
-        if step + 1 == steps:
-            break
-        open_places = unvisited[lists[here]]
-        near, candidates = distances[here][open_places], lists[here][open_places]
-        if not len(near) or near[0] + 2 * error >= reach[here]:
-            candidates = np.flatnonzero(unvisited)
-            near = (lengths - 2 * (rough @ rough[here]) + lengths[here])[candidates]
-        candidates = np.sort(candidates[near <= near.min() + 2 * error])
-        if len(candidates) > 1:
-            here = int(candidates[((exact[candidates] - exact[here]) ** 2).sum(axis=1).argmin()])
-        else:
-            here = int(candidates[0])
+        near = np.where(unvisited, lengths - 2 * (rough @ rough[here]), np.inf)
+        nearest = np.flatnonzero(near <= near.min() + 2 * error)
+        distances = ((exact[nearest] - exact[here]) ** 2).sum(axis=1)
+        tour[step] = nearest[distances.argmin()]
     return tour
 
 
@@ -128,7 +90,8 @@ def pack_batches(
         labels: `(n,)` the cluster of each pair, as `cluster_pairs` gives them. All zero: random
             batches.
         batch_size: pairs a batch.
-        order: "random", or "tsp" for the greedy tour over centroids.
+        order: "random", or "tsp" for the greedy tour over centroids, which looks at all k centroids
+            of a domain k times.
         vectors: `(n, dim)` document vectors, whose means are the centroids; "tsp" needs them.
         domains: `(n,)` the domain of each pair; by default all are one domain.
         seed: seed of the order of clusters, of pairs within a cluster, and of the batches.
@@ -157,13 +120,13 @@ class BatchSampler:
     they stopped.
 
     Epoch e has the batches `pack_batches(…, seed=seed + e)`. The iterator gives whole batches;
-    `slice` is the part of the process `rank` of `ranks`, all of one size. `labels` may be None for
-    batches from within domains; the other arguments are those of `pack_batches`.
+    `slice` is the part of the process `rank` of `ranks`, all of one size. The other arguments are
+    those of `pack_batches`.
     """
 
     def __init__(
         self,
-        labels: Positions | None,
+        labels: Positions,
         batch_size: int,
         order: Order = "random",
         vectors: Vectors | None = None,
@@ -174,10 +137,6 @@ class BatchSampler:
         ranks: int = 1,
         rank: int = 0,
     ) -> None:
-        if labels is None and domains is None:
-            raise ValueError("give labels (clusters), domains (strata), or both: neither is given")
-        if labels is None:
-            labels = np.zeros_like(group_numbers(domains, "domains"))
         labels = group_numbers(labels, "labels")
         if not isinstance(order, str) or order not in ("random", "tsp"):
             raise ValueError(f"order must be 'random' or 'tsp'; it is {shown(order)}")
@@ -274,11 +233,10 @@ class BatchSampler:
         self.position += 1
         return self.epoch_batches[self.position - 1]
 
-    def slice(self, batch: Positions, rank: int | None = None) -> Positions:
-        """A rank's part of a batch, by default this one's: `(len(batch) / ranks,)`, contiguous."""
+    def slice(self, batch: Positions) -> Positions:
+        """This rank's part of a batch: `(len(batch) / ranks,)`, contiguous."""
         size = len(batch) // self.ranks
-        rank = self.rank if rank is None else rank
-        return batch[rank * size : (rank + 1) * size]
+        return batch[self.rank * size : (self.rank + 1) * size]
 
     def state_dict(self) -> dict[str, int | str]:
         """Where the sampler stands, the same on all ranks, with a hash of what its batches are

@@ -205,11 +205,7 @@ class ContextualBatches(SentenceTransformerDataCollator):  # type: ignore[misc]
         return batch
 
     def drawn(self, documents: list[str]) -> list[str]:
-        """The context of a batch: some of its documents.
-
-        Which ones depends on the batch and the seed alone, so that training which goes on after an
-        interruption draws the same.
-        """
+        """Some documents of a batch, by its content and the seed, also when training resumes."""
         digest = hashlib.blake2b("\0".join(documents).encode("utf-8", "surrogatepass")).digest()
         generator = np.random.default_rng([self.seed, int.from_bytes(digest[:8], "little")])
         rows = generator.choice(len(documents), min(self.size, len(documents)), replace=False)

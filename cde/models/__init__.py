@@ -1,11 +1,5 @@
 """Encoders: `BiEncoder`, and `ContextualEncoder` with its two stages (CDE §4.2).
 
-::
-
-    model = cde.ContextualEncoder.from_pretrained(folder)      # or .from_backbone("minilm")
-    encoder = model.with_context(corpus, size=512, seed=0)     # J context documents, embedded once
-    encoder.encode_documents(corpus); encoder.encode_queries(queries)
-
 `attention` and `backbones` open the layers of `transformers`; `stages` are M1 and M2; `encoder` and
 `contextual` make encoders of them; `published` has the authors' checkpoints and forward passes;
 `sentence_model` makes a saved folder one that `SentenceTransformer` reads.

@@ -33,9 +33,7 @@ class Family:
     words = "embeddings.word_embeddings"
 
     def embed(self, model: Any, input_ids: Tensor, places: Tensor) -> Tensor:
-        """Token vectors `(batch, T, dim)` before normalisation; positions added where they are
-        learned.
-        """
+        """Token vectors `(batch, T, dim)` before normalisation; learned positions are added."""
         raise NotImplementedError
 
     def normalise(self, model: Any, hidden: Tensor) -> Tensor:
@@ -43,9 +41,7 @@ class Family:
         return model.embeddings.dropout(model.embeddings.LayerNorm(hidden))  # type: ignore[no-any-return]
 
     def run(self, model: Any, hidden: Tensor, masks: Masks, places: Tensor, **how: Any) -> Tensor:
-        """All layers: `(batch, S, dim)` to the same; `places` is `(1, S)`, for rotary
-        families.
-        """
+        """All layers, `(batch, S, dim)` to the same; rotary families turn by `places`, `(1, S)`."""
         raise NotImplementedError
 
     def window(self, model: Any) -> int | None:
@@ -152,18 +148,11 @@ def family_of(model_type: Any) -> Family:
     return FAMILIES[model_type]
 
 
-def config_from_dict(values: dict[str, Any]) -> PreTrainedConfig:
-    """The backbone config of `transformers` from its dictionary, as a `config.json` holds it."""
-    family_of(values.get("model_type"))
-    config: PreTrainedConfig = AutoConfig.for_model(**values)
-    return config
-
-
 def build_backbone(values: dict[str, Any] | None, dropout: float) -> tuple[Family, PreTrainedModel]:
-    """A backbone with random weights, on the attention function of `cde.models.attention`, and its
-    family.
-    """
-    config = config_from_dict(values or {})
+    """A backbone's family, and its model with random weights and the attention of this package."""
+    values = values or {}
+    family = family_of(values.get("model_type"))
+    config: PreTrainedConfig = AutoConfig.for_model(**values)
     for name in (
         "hidden_dropout_prob",
         "attention_probs_dropout_prob",
@@ -185,7 +174,7 @@ def build_backbone(values: dict[str, Any] | None, dropout: float) -> tuple[Famil
             layer.set_submodule(name, biased)
     if getattr(config, "rotary_fraction", 1.0) != 1.0:
         _rotate_partly(model, config)
-    return family_of(config.model_type), model
+    return family, model
 
 
 def _rotate_partly(model: PreTrainedModel, config: Any) -> None:
@@ -221,9 +210,7 @@ def token_states(
     attention: dict[str, Any],
     turned_by: Callable[[Tensor], Tensor] = lambda places: places,
 ) -> Tensor:
-    """Last hidden states `(n, T, dim)` of texts whose padding stands on the right; rotary layers
-    turn a token by `turned_by` of its place.
-    """
+    """Last hidden states `(n, T, dim)` of texts whose padding, if any, stands on the right."""
     family = family_of(model.config.model_type)
     places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
     masks = masks_of(
@@ -235,9 +222,7 @@ def token_states(
 
 
 def to_the_left(input_ids: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Real tokens first, padding after them: `(batch, T)` ids and bool mask, None where nothing is
-    padded.
-    """
+    """Ids `(batch, T)` with real tokens first, and their mask; None where nothing is padded."""
     if input_ids.ndim != 2 or 0 in input_ids.shape:
         raise ValueError(
             "input_ids must be of shape (batch, tokens), 1 or more each; they are "

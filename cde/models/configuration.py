@@ -131,8 +131,12 @@ class _Contextual:
                 f"the published variant {self.variant!r} was trained with attention 'full'; "
                 f"{self.attention!r} is for variant 'paper'"
             )
-        if self.pool == "all" and self.attention != "full":
-            raise ValueError("pool='all' needs the context in every text: 'full'")
+        pooling = (self.pool, self.skip_instruction_until)
+        if self.variant == "paper" and pooling != ("text", None):
+            raise ValueError(
+                "pool='all' and skip_instruction_until are for published checkpoints: this book's "
+                "pass pools a text's own tokens"
+            )
         if self.soft_prompt_tokens and self.attention == "gated":
             raise ValueError(
                 "soft_prompt_tokens stand in the sequence, where attention 'gated' puts nothing: "
@@ -165,7 +169,8 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
             it.
         tie_token_embeddings: M1 and M2 share their word embeddings.
         matched: with attention "gated", start with queries that fit keys.
-        pool: "text" averages text tokens alone (§4.2), "all" also the context and the soft prompt.
+        pool: "text" averages text tokens alone (§4.2); "all", which published checkpoints may ask
+            for, also the context and the soft prompt.
         variant: which forward pass: "paper" is this book's, "hub", "train" and "v2" are the
             authors' (`cde.models.VARIANTS`).
         unrotated: so many tokens at the start of the sequence are not turned (variants "hub",
@@ -198,9 +203,7 @@ class ContextualConfig(PreTrainedConfig):  # type: ignore[misc]
         return int(self.context_size * self.vectors_per_document)
 
     def carried(self, tokens: int) -> int:
-        """What so many context tokens weigh with each text, in tokens of the text: copied keys and
-        values ("cached") weigh about a quarter.
-        """
+        """What so many context tokens weigh with each text; keys and values alone a quarter."""
         return {"full": tokens, "cached": tokens // 4, "gated": 0}[self.attention]
 
 

@@ -30,7 +30,7 @@ from cde.models.stages import FirstStage, NoFirstStage, SecondStage
 from cde.models.weights import backbone_weights, fetch_folder, fill, read_config, read_weights
 from cde.quantised import steps_taken
 from cde.storage import content_hash
-from cde.validation import Vectors, checked_texts, checked_whole, shown
+from cde.validation import Vectors, array_of_numbers, checked_texts, checked_whole, shown
 
 __all__ = ["ContextualEncoder", "CorpusEncoder"]
 
@@ -60,8 +60,7 @@ def draw_context(
             "fill='null' fills a context with null tokens, which attention 'gated' does not have: "
             "take 'shorter' or 'repeat'"
         )
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int | np.integer)):
-        raise TypeError(f"size must be a whole number of context documents; it is {shown(size)}")
+    size = None if size is None else checked_whole(size, "size")
     if isinstance(context, np.ndarray) and context.dtype.kind in "UO":
         context = context.tolist()
     if isinstance(context, np.ndarray | Tensor):
@@ -73,11 +72,6 @@ def draw_context(
     count = len(documents)
     if count == 0:
         raise ValueError("the context is empty; with_context(None) embeds without a corpus")
-    if wanted < 1:
-        raise ValueError(
-            f"size must be 1 or more context documents; it is {wanted}. with_context(None) takes "
-            "none"
-        )
     if config.variant != "paper" and wanted > config.context_size:
         raise ValueError(
             f"a context of {wanted} documents does not fit the model: the published variant "
@@ -102,7 +96,7 @@ def draw_context(
 def _checked_vectors(
     context: np.ndarray[Any, Any] | Tensor, parts: int, dim: int
 ) -> np.ndarray[Any, Any]:
-    vectors = np.asarray(context.detach().cpu().float() if isinstance(context, Tensor) else context)
+    vectors = array_of_numbers(context, "the context")
     expected = (dim,) if parts == 1 else (parts, dim)
     if vectors.shape[1:] != expected:
         wanted = ", ".join(str(length) for length in expected)
@@ -130,9 +124,7 @@ def _warn(drawn: list[str] | np.ndarray[Any, Any], taken: int) -> None:
 
 
 def weights_now(module: nn.Module) -> int:
-    """A number that changes when a weight is trained on, loaded or moved, and after any step of an
-    optimiser in this process.
-    """
+    """A number that changes with a module's weights, and after any step of an optimiser."""
     weights = module.parameters()
     marks = ((p.data_ptr(), 0 if p.is_inference() else p._version) for p in weights)
     return hash((steps_taken(), *marks))
@@ -180,10 +172,10 @@ class ContextualEncoder(Encoder):
         super().__init__(config)
         self._untrained: int | None = None  # the weights' state as `from_backbone` left them
         first, second = FirstStage, SecondStage
-        if (config.variant, config.pool, config.skip_instruction_until) != ("paper", "text", None):
-            from cde.models.published import stages_of  # the authors' models alone ask for these
+        if config.variant != "paper":
+            from cde.models.published import PublishedFirstStage, PublishedSecondStage
 
-            first, second = stages_of(config)
+            first, second = PublishedFirstStage, PublishedSecondStage
         self.second_stage = second(config)
         self.first_stage = (
             first(config, self.second_stage.dim) if config.first_backbone else NoFirstStage()
@@ -573,13 +565,13 @@ def load_published(
             `cde.models.VARIANTS`).
         first_backbone_config: config of the first stage, where it differs.
     """
-    from cde.models.published import Layout, published_config
+    from cde.models.published import published_config, published_names, to_ours
 
     config = published_config(contextual_config, backbone_config, variant, first_backbone_config)
-    model, layout = ContextualEncoder(config), Layout(config)
-    ours, unexpected = layout.to_ours(state_dict)
-    tensors = model.with_tied(ours, second_wins=True)
-    names = layout.published_names([*model.state_dict(), *tensors])
+    model = ContextualEncoder(config)
+    names = published_names(config, model.state_dict())
+    tensors = model.with_tied(to_ours(config, names, state_dict), second_wins=True)
+    unexpected = [name for name in state_dict if name not in names.values()]
     fill(model, tensors, "the published checkpoint", names, unexpected)
     model.set_attention("eager")
     model.eval()

@@ -373,10 +373,6 @@ class Encoder(PreTrainedModel):  # type: ignore[misc]
         self, tokenizer: Any, attn_implementation: str, device: str | None, precision: Precision
     ) -> Self:
         """The model with its tokenizer, kernel, precision and device set, for inference."""
-        if attn_implementation.startswith("flash") and precision == "float32":
-            raise ValueError(
-                "flash_attention_2 computes in half precision: take precision='bfloat16', or 'sdpa'"
-            )
         if tokenizer is not None:
             check_tokenizer(tokenizer, self)
         self.tokenizer = tokenizer
@@ -527,7 +523,5 @@ class BiEncoder(TextEncoder):
         return token_states(self.backbone, input_ids, mask, self.attention), mask
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Vectors of texts before normalisation: `(batch, T)` ids and mask to `(batch, dim)`
-        float32.
-        """
+        """Vectors of texts before normalisation, `(batch, dim)` float32."""
         return pooled(*self.token_states(input_ids, attention_mask), self.config.pooling)

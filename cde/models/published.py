@@ -16,7 +16,7 @@ book's, and the classes below replace the methods of `cde.models.stages` by that
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -100,8 +100,6 @@ def _nomic_config(values: Mapping[str, Any], layers: int | None) -> dict[str, An
         "head_dim": dim // heads,
         "intermediate_size": -(-int(values.get("n_inner") or 4 * dim) // 256) * 256,
         "hidden_act": _GATES[gate],
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
         "max_position_embeddings": int(values.get("n_positions") or 2048),
         "type_vocab_size": int(values.get("type_vocab_size") or 2),
         "layer_norm_eps": float(values.get("layer_norm_epsilon") or 1e-12),
@@ -217,91 +215,64 @@ def _known(name: Any) -> dict[str, Any]:
     return BACKBONE_DIMENSIONS[name]
 
 
-#: published name, ours; a {} is the number of a layer
-_HEADS = (
-    ("first_stage_model.mlp.", "first_stage.mlp."),
-    ("second_stage_model.prompt_projection.", "second_stage.prompt_projection."),
-    ("second_stage_model.output_projection.", "second_stage.output_projection."),
-    ("second_stage_model.sequence_dropout_null_embedding", "second_stage.null_embedding"),
-)
-_STAGES = (
-    ("first_stage_model.embedder.", "first_stage.backbone."),
-    ("second_stage_model.backbone.", "second_stage.backbone."),
-)
-_NOMIC_NAMES = (
-    ("embeddings.word_embeddings.", "embeddings.word_embeddings."),
-    ("embeddings.token_type_embeddings.", "embeddings.token_type_embeddings."),
-    ("emb_ln.", "embeddings.LayerNorm."),
-    ("encoder.layers.{}.attn.Wqkv.", "layers.{}.self_attn.q_proj."),
-    ("encoder.layers.{}.attn.Wqkv.", "layers.{}.self_attn.k_proj."),
-    ("encoder.layers.{}.attn.Wqkv.", "layers.{}.self_attn.v_proj."),
-    ("encoder.layers.{}.attn.out_proj.", "layers.{}.self_attn.o_proj."),
-    ("encoder.layers.{}.mlp.fc11.", "layers.{}.mlp.up_proj."),
-    ("encoder.layers.{}.mlp.fc12.", "layers.{}.mlp.gate_proj."),
-    ("encoder.layers.{}.mlp.fc2.", "layers.{}.mlp.down_proj."),
-    ("encoder.layers.{}.norm1.", "layers.{}.post_attention_layernorm."),
-    ("encoder.layers.{}.norm2.", "layers.{}.post_mlp_layernorm."),
-)
+#: parts of our names, and what stands in their place in the published ones
+_PARTS = {
+    "first_stage.backbone.": "first_stage_model.embedder.",
+    "first_stage.": "first_stage_model.",
+    "second_stage.null_embedding": "second_stage_model.sequence_dropout_null_embedding",
+    "second_stage.": "second_stage_model.",
+}
+_NOMIC_PARTS = {
+    "embeddings.LayerNorm.": "emb_ln.",
+    ".layers.": ".encoder.layers.",
+    "self_attn.q_proj.": "attn.Wqkv.",
+    "self_attn.k_proj.": "attn.Wqkv.",
+    "self_attn.v_proj.": "attn.Wqkv.",
+    "self_attn.o_proj.": "attn.out_proj.",
+    "mlp.up_proj.": "mlp.fc11.",
+    "mlp.gate_proj.": "mlp.fc12.",
+    "mlp.down_proj.": "mlp.fc2.",
+    "post_attention_layernorm.": "norm1.",
+    "post_mlp_layernorm.": "norm2.",
+}
 
 
-def _renamed(name: str, template: str, replacement: str) -> str | None:
-    """The name with the start that `template` describes replaced; None if it starts otherwise."""
-    match = re.match(re.escape(template).replace(r"\{\}", r"(\d+)"), name)
-    return replacement.format(*match.groups()) + name[match.end() :] if match else None
+def published_names(config: ContextualConfig, ours: Iterable[str]) -> dict[str, str]:
+    """What the published layout calls tensors of ours."""
+    parts = _PARTS if config.variant == "v2" else _PARTS | _NOMIC_PARTS
+    names = {name: name for name in ours}
+    for name in names:
+        for own, theirs in parts.items():
+            names[name] = names[name].replace(own, theirs)
+    return names
 
 
-class Layout:
-    """Published names of a model's tensors, and the way there and back."""
-
-    def __init__(self, config: ContextualConfig) -> None:
-        self.names = list(_HEADS)  # published, ours
-        self.orders: dict[str, Tensor | None] = {}  # of the rows of queries and keys
-        backbones = (config.first_backbone, config.second_backbone)
-        for (published, ours), backbone in zip(_STAGES, backbones, strict=True):
-            if backbone is not None:
-                nomic = backbone["model_type"] == "nomic_bert"
-                inside = _NOMIC_NAMES if nomic else (("", ""),)
-                self.names += [(published + theirs, ours + own) for theirs, own in inside]
-                self.orders[published] = _row_order(backbone) if nomic else None
-
-    def place(self, published: str) -> tuple[list[str], Tensor | None]:
-        """Our names of a published tensor, whose rows several share in turn, and the order of the
-        rows of queries and keys, if it holds them.
-        """
-        ours = [_renamed(published, template, own) for template, own in self.names]
-        names = [name for name in ours if name is not None]
-        orders = (order for stage, order in self.orders.items() if published.startswith(stage))
-        order = next(orders, None)
-        return names, order if len(names) == 3 else None
-
-    def published_names(self, ours: list[str]) -> dict[str, str]:
-        """What the published layout calls tensors of ours, for messages."""
-        names = {}
-        for name in ours:
-            renamed = (_renamed(name, own, published) for published, own in self.names)
-            names[name] = next((found for found in renamed if found is not None), name)
-        return names
-
-    def to_ours(self, published: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-        """Tensors under our names, and the published names that have no place."""
-        tensors, unexpected = {}, []
-        for name, tensor in published.items():
-            names, order = self.place(name)
-            if not names:
-                unexpected.append(name)
-            elif len(names) == 1:
-                tensors[names[0]] = tensor
-            else:
-                fits = tensor.ndim and tensor.shape[0] % 3 == 0
-                parts = list(tensor.chunk(3, dim=0)) if fits else [tensor] * 3
-                if order is not None and tensor.ndim and len(parts[0]) == len(order):
-                    parts[:2] = [part[order] for part in parts[:2]]
-                tensors.update(zip(names, parts, strict=True))
-        return tensors, unexpected
+def to_ours(
+    config: ContextualConfig, names: Mapping[str, str], published: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Published tensors under our names, of those that are there; `names` are `published_names`."""
+    tensors = {}
+    for name, theirs in names.items():
+        if theirs not in published:
+            continue
+        tensor = published[theirs]
+        third = re.search(r"self_attn\.([qkv])_proj\.", name)
+        if third and tensor.ndim and len(tensor) % 3 == 0:
+            tensor = tensor.chunk(3)["qkv".index(third[1])]
+            order = row_order(config, name)
+            tensor = tensor[order] if order is not None and len(order) == len(tensor) else tensor
+        tensors[name] = tensor
+    return tensors
 
 
-def _row_order(backbone: Mapping[str, Any]) -> Tensor | None:
-    """The order of rows of queries and keys in which pairs to be rotated lie half a head apart."""
+def row_order(config: ContextualConfig, name: str) -> Tensor | None:
+    """The order of published rows of queries or keys in which pairs to be rotated lie half a head
+    apart; None for other tensors, and where they do.
+    """
+    if "self_attn.q_proj." not in name and "self_attn.k_proj." not in name:
+        return None
+    in_first = name.startswith("first_stage.")
+    backbone: Any = config.first_backbone if in_first else config.second_backbone
     fraction, interleaved = backbone["rotary_fraction"], backbone["rotary_interleaved"]
     if fraction == 1.0 and not interleaved:
         return None
@@ -399,29 +370,7 @@ class PublishedFirstStage(FirstStage):
         return mean_of_chunks(hidden, mask, self.parts)
 
 
-class OtherPooling(SecondStage):
-    """M2 with `pool="all"` or `skip_instruction_until`."""
-
-    def pool(self, input_ids: Tensor, mask: Tensor | None, text: Tensor, before: Tensor) -> Tensor:
-        mask = self._behind_instruction(input_ids, mask)
-        if self.config.pool == "all":
-            text = torch.cat([before, text], dim=1)
-            if mask is not None:
-                mask = nn.functional.pad(mask, (before.shape[1], 0), value=True)
-        return super().pool(input_ids, mask, text, before)
-
-    def _behind_instruction(self, input_ids: Tensor, mask: Tensor | None) -> Tensor | None:
-        if self.config.skip_instruction_until is None:
-            return mask
-        marks: Tensor = input_ids == self.config.skip_instruction_until
-        marks[:, 0] = False
-        found = marks.any(dim=1, keepdim=True)
-        place = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
-        after = ~found | (place > marks.int().argmax(dim=1, keepdim=True))
-        return after if mask is None else after & mask
-
-
-class PublishedSecondStage(OtherPooling):
+class PublishedSecondStage(SecondStage):
     """M2 as the authors' programs run it."""
 
     def __init__(self, config: ContextualConfig) -> None:
@@ -430,9 +379,7 @@ class PublishedSecondStage(OtherPooling):
         self.window_spares_context = self.variant.window_spares_context
 
     def context_tokens(self, context: Tensor | None, null_context: bool, batch: int) -> Tensor:
-        """The context as tokens of M2, cut to those that the model was made for; fewer than the
-        authors' code accepts are refused.
-        """
+        """The context as tokens of M2, cut to what the model was made for; fewer are refused."""
         if context is not None:
             per_document, wanted = self.config.vectors_per_document, self.config.context_tokens
             tokens = self.as_tokens(context, batch)
@@ -472,14 +419,25 @@ class PublishedSecondStage(OtherPooling):
             "plain": places,
         }[self.variant.rotary]
 
+    def pool(self, input_ids: Tensor, mask: Tensor | None, text: Tensor, before: Tensor) -> Tensor:
+        mask = self._behind_instruction(input_ids, mask)
+        if self.config.pool == "all":
+            text = torch.cat([before, text], dim=1)
+            if mask is not None:
+                mask = nn.functional.pad(mask, (before.shape[1], 0), value=True)
+        return super().pool(input_ids, mask, text, before)
+
+    def _behind_instruction(self, input_ids: Tensor, mask: Tensor | None) -> Tensor | None:
+        if self.config.skip_instruction_until is None:
+            return mask
+        marks: Tensor = input_ids == self.config.skip_instruction_until
+        marks[:, 0] = False
+        found = marks.any(dim=1, keepdim=True)
+        place = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        after = ~found | (place > marks.int().argmax(dim=1, keepdim=True))
+        return after if mask is None else after & mask
+
     def project(self, pooled: Tensor) -> Tensor:
         if self.variant.residual or self.output_projection is None:
             return super().project(pooled)
         return through(self.output_projection, pooled)
-
-
-def stages_of(config: ContextualConfig) -> tuple[type[FirstStage], type[SecondStage]]:
-    """The classes of both stages, of a config that does not run this book's pass as it is."""
-    if config.variant == "paper":
-        return FirstStage, OtherPooling
-    return PublishedFirstStage, PublishedSecondStage

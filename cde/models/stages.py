@@ -66,9 +66,7 @@ class ContextReader(nn.Module):
 
     @torch.no_grad()
     def match(self, words: Tensor) -> None:
-        """Let queries and keys whiten these vectors: their first principal components, each of
-        variance 1. Nothing happens if the reader is not `matched`.
-        """
+        """Let queries and keys whiten these vectors, in their first principal components."""
         if not self.matched:
             return
         words = words.float()
@@ -83,9 +81,7 @@ class ContextReader(nn.Module):
             part.bias.copy_(-whitening @ mean)
 
     def shares(self, text: Tensor, context: Tensor, dropped: Tensor | None = None) -> Tensor:
-        """The shares a_ij of each context vector in what each token reads, `(batch, T, J)`; what is
-        missing to 1 is read nowhere.
-        """
+        """The share a_ij of each context vector in what each token reads, `(batch, T, J)`."""
         asked, keys = normalize(self.query(text), dim=-1), normalize(self.key(context), dim=-1)
         scores = _PACE * self.scale * (asked @ keys.transpose(1, 2)).float()
         if dropped is not None:
@@ -213,9 +209,7 @@ class SecondStage(nn.Module):
         context: Tensor | ContextCache | None,
         null_context: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """Last hidden states of text, `(batch, T, dim)`, and of what stands before it in the
-        sequence; texts end padded.
-        """
+        """Last hidden states of text, `(batch, T, dim)`, and of what stands before it."""
         cache, vectors = (context, None) if isinstance(context, ContextCache) else (None, context)
         batch = len(input_ids)
         if cache is not None:
@@ -265,9 +259,7 @@ class SecondStage(nn.Module):
         cache: ContextCache | None = None,
         **options: Any,
     ) -> Tensor:
-        """All layers over texts with `before` tokens before them, or with a context's keys and
-        values.
-        """
+        """All layers over texts behind `before` tokens, or with a context's keys and values."""
         places = torch.arange(hidden.shape[1], device=hidden.device)[None]
         context = before
         if cache is not None and cache.length:
@@ -286,9 +278,7 @@ class SecondStage(nn.Module):
         return self.family.run(self.backbone, hidden, masks, positions, **options)
 
     def positions(self, places: Tensor, before: int) -> Tensor:
-        """What rotary layers turn tokens by, `(1, S)`: a text's by their places in the text, what
-        stands before them by nothing.
-        """
+        """Rotary places, `(1, S)`: a text's own from 0 on, and 0 for what stands before it."""
         return (places - before).clamp(min=0)
 
     def pool(self, input_ids: Tensor, mask: Tensor | None, text: Tensor, before: Tensor) -> Tensor:
@@ -355,9 +345,7 @@ class SecondStage(nn.Module):
         return self.null_embedding.expand(count, -1)
 
     def soft_prompt(self) -> Tensor:
-        """The learned tokens between context and text, `(soft_prompt_tokens, dim)`; the same for
-        every text.
-        """
+        """The learned tokens between context and text, `(soft_prompt_tokens, dim)`."""
         one = torch.ones(1, self.dim, dtype=self.backbone.dtype, device=self.backbone.device)
         if self.prompt_projection is None:
             return one[:0]

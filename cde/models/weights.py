@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,16 +25,6 @@ from cde.models.backbones import family_of, truncate
 from cde.surrogate import minilm_folder
 from cde.validation import checked_path, shown
 
-__all__ = [
-    "backbone_weights",
-    "fetch_folder",
-    "fill",
-    "read_config",
-    "read_weights",
-    "with_minilm_rows",
-    "without_minilm_rows",
-]
-
 _CHANGED, _VALUES = "@changed-rows-of-minilm", "@values"
 _WORD_ROWS = "embeddings.word_embeddings.weight"
 
@@ -48,9 +37,7 @@ def _known() -> Tensor:
 
 
 def without_minilm_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors by name, in which a table of word embeddings of which most rows are MiniLM's, bit by
-    bit, is replaced by its other rows and their numbers. All else stays as it is.
-    """
+    """Tensors by name; of a table of words that is mostly MiniLM's, bit by bit, the other rows."""
     kept = dict(tensors)
     for name, tensor in tensors.items():
         if not name.endswith(_WORD_ROWS) or tensor.dtype != torch.float32:
@@ -88,13 +75,8 @@ def with_minilm_rows(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return whole
 
 
-_ONE, _INDEX, _TORCH = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
-
-
 def fetch_folder(path_or_repository: str | Path, revision: str | None = None) -> Path:
-    """The folder of a model: a local one, the offline MiniLM under the name "minilm", or one from
-    the Hub.
-    """
+    """The folder of a model: a local one, MiniLM's by the name "minilm", or one from the Hub."""
     checked_path(path_or_repository, "model")
     name = str(path_or_repository)
     if os.path.isdir(name):  # Path's own raises on a name that is too long
@@ -120,56 +102,30 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no model: there is no config.json in it")
-    values = _json(path)
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no JSON: {error}") from error
     if not isinstance(values, dict):
         raise ValueError(f"{path} must hold an object; it holds a {type(values).__name__}")
     return values
 
 
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
-
-
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder's `.safetensors`, one file or several under an index; rows of word
-    embeddings that the store of runs left out are put back (`cde.models.weights`).
-    """
-    names = [_ONE]
-    if (folder / _INDEX).is_file():
-        names = _weight_parts(folder / _INDEX)
-    elif not (folder / _ONE).is_file():
-        unread = f"; {_TORCH} is not read, since it can run code: convert it"
-        hint = unread if (folder / _TORCH).is_file() else ""
-        raise FileNotFoundError(f"{folder} holds no weights: neither {_ONE} nor {_INDEX}{hint}")
+    """All tensors of a folder's `model.safetensors`, or else of all its `.safetensors`."""
+    whole = folder / "model.safetensors"
+    parts = [whole] if whole.is_file() else sorted(folder.glob("*.safetensors"))
+    if not parts:
+        unread = "; pytorch_model.bin is not read, since it can run code: convert it"
+        hint = unread if (folder / "pytorch_model.bin").is_file() else ""
+        raise FileNotFoundError(f"{folder} holds no weights: no file ends in .safetensors{hint}")
     tensors: dict[str, Tensor] = {}
-    for name in names:
-        if not os.path.isfile(folder / name):
-            raise FileNotFoundError(f"{folder / name} is missing, though {_INDEX} names it")
+    for part in parts:
         try:
-            tensors.update(load_file(folder / name))
+            tensors.update(load_file(part))
         except (SafetensorError, OSError) as error:
-            raise ValueError(
-                f"{folder / name} is cut short or damaged ({error}): get it again"
-            ) from error
+            raise ValueError(f"{part} is cut short or damaged ({error}): get it again") from error
     return with_minilm_rows(tensors)
-
-
-def _weight_parts(index: Path) -> list[str]:
-    """Names of the files that an index of weights lists."""
-    values = _json(index)
-    listed = values.get("weight_map") if isinstance(values, dict) else None
-    if not (isinstance(listed, dict) and listed) or not all(
-        isinstance(name, str) and re.fullmatch(r"[^/\\\0]*\.safetensors", name)
-        for name in listed.values()
-    ):
-        raise ValueError(
-            f'{index} must hold an object with "weight_map", an object of tensor names → names of '
-            f".safetensors beside it; it holds {str(values)[:80]}"
-        )
-    return sorted(set(listed.values()))
 
 
 def fill(

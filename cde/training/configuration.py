@@ -196,9 +196,7 @@ class TrainConfig:
         return min(1000, self.steps // 10) if self.warmup_steps is None else self.warmup_steps
 
     def token_limits(self, gpu: bool) -> tuple[int, int]:
-        """Tokens of a chunk, and of the largest batch that needs no gradient cache: as set, or the
-        device's default.
-        """
+        """Tokens of a chunk, and of the largest batch without a gradient cache."""
         chunk, uncached = (32_768, 32_768) if gpu else (4_096, 16_384)
         return (
             chunk if self.chunk_tokens is None else self.chunk_tokens,

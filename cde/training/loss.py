@@ -68,9 +68,7 @@ def loss_key(loss: Loss) -> str:
 
 
 def source_of(given: object, name: str) -> tuple[str, str]:
-    """A function's source, and the settings it has by `functools.partial`; the functions that it
-    calls are not looked into.
-    """
+    """A function's own source, and the settings that it has by `functools.partial`."""
     function, settings = given, ""
     try:
         if isinstance(given, functools.partial):

@@ -62,9 +62,7 @@ class Processes:
         return torch.cat(others)
 
     def add_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Add up the processes' gradients, once. A parameter that has none in any process keeps
-        none: the optimiser passes it over, as it does in one process.
-        """
+        """Add up the processes' gradients; what has none in any process keeps none, as in one."""
         if self.count == 1:
             return
         wanted = [parameter for parameter in parameters if parameter.requires_grad]

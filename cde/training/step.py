@@ -51,9 +51,7 @@ class BatchTexts:
 def sorted_chunks(
     rows: Sequence[Ids], tokens: int, padding: int, device: torch.device, extra: int = 0
 ) -> tuple[list[Chunk], Tensor]:
-    """Texts in chunks of about equal work, longest first, and where each text's row is in the
-    chunks laid end to end, `(n,)`.
-    """
+    """Texts in chunks of equal work, and where each one's row is in the chunks laid end to end."""
     batches = token_batches([len(row) for row in rows], tokens, extra)
     chunks = [padded([rows[row] for row in batch], padding, device) for batch in batches]
     laid = torch.tensor([row for batch in batches for row in batch], dtype=torch.long)
@@ -98,15 +96,12 @@ def backward(
         with autocast:
             return model.first_stage(*chunk)
 
-    def in_order(context: Tensor | None) -> Tensor | None:
-        return None if context is None else context[back]
-
     def embed(chunk: Chunk, context: Any) -> Tensor:
         with autocast:
             return model.embed_batch(*chunk, context)
 
     def second(chunk: Chunk, context: Tensor | None) -> Tensor:
-        return embed(chunk, in_order(context))
+        return embed(chunk, None if context is None else context[back])
 
     losses: list[ContrastiveLoss] = []
 
@@ -119,7 +114,7 @@ def backward(
         cached_backward(chunks, second, value, context_chunks, first, device, place)
     else:
         parts = [first(chunk) for chunk in context_chunks]
-        whole = in_order(torch.cat(parts) if parts else None)
+        whole = torch.cat(parts)[back] if parts else None
         with autocast:
             context = model.share_context(whole, len(chunks))
         total = value(torch.cat([embed(chunk, context) for chunk in chunks])[place])
@@ -147,13 +142,17 @@ class RandomState:
             yield
 
 
+def _no_first_stage(_: Any) -> Tensor:
+    raise ValueError("context_chunks need a first_stage that embeds them")
+
+
 def cached_backward(
     chunks: Sequence[Part],
     second_stage: Callable[[Part, Tensor | None], Tensor],
     loss: Callable[[Tensor], Tensor],
     context_chunks: Sequence[Context] = (),
-    first_stage: Callable[[Context], Tensor] | None = None,
-    device: torch.device | None = None,
+    first_stage: Callable[[Context], Tensor] = _no_first_stage,
+    device: torch.device = torch.device("cpu"),  # noqa: B008
     order: Tensor | None = None,
 ) -> Tensor:
     """Add the gradient of a loss over all embeddings to the parameters, chunk by chunk.
@@ -164,18 +163,13 @@ def cached_backward(
     """
     if not chunks:
         raise ValueError("there are no texts: chunks is empty")
-    if context_chunks and first_stage is None:
-        raise ValueError("context_chunks need a first_stage that embeds them")
-    device = device or torch.device("cpu")
-    context: Tensor | None = None
     context_states: list[RandomState] = []
     parts: list[Tensor] = []
     with torch.no_grad():
-        if first_stage is not None and context_chunks:
-            for documents in context_chunks:
-                context_states.append(RandomState(device))
-                parts.append(first_stage(documents))
-            context = torch.cat(parts)
+        for documents in context_chunks:
+            context_states.append(RandomState(device))
+            parts.append(first_stage(documents))
+        context = torch.cat(parts) if parts else None
         states, embedded = [], []
         for chunk in chunks:
             states.append(RandomState(device))
@@ -202,7 +196,7 @@ def cached_backward(
         again.backward(rows.to(again.dtype))  # type: ignore[no-untyped-call]
     # no gradient arrives where nothing looks at the context (every token dropped, or a null
     # context)
-    if context is not None and context.grad is not None and first_stage is not None:
+    if context is not None and context.grad is not None:
         collected = torch.split(context.grad, [len(part) for part in parts])
         for documents, state, rows in zip(context_chunks, context_states, collected, strict=True):
             with state.again():

@@ -68,9 +68,7 @@ def build_model(config: TrainConfig, device: torch.device | None = None) -> Enco
 
 
 def gradient_norms(model: Encoder) -> dict[str, float]:
-    """Length of the gradient that a step follows, over all weights, and over those of a first stage
-    with weights of its own.
-    """
+    """Length of the gradient over all weights, and over those of a first stage of its own."""
     parts = {"gradient_norm": list(model.parameters())}
     if isinstance(first := getattr(model, "first_stage", None), nn.Module):
         parts["first_stage_gradient_norm"] = list(first.parameters())
@@ -232,11 +230,6 @@ class Trainer:
             "from one seed or one file"
         )
         self.loop.resume()
-
-    @property
-    def step(self) -> int:
-        """How many steps have been taken."""
-        return len(self.loop.metrics)
 
     def run(self) -> tuple[Encoder, list[dict[str, float]]]:
         """Train to the last step; the trained model in evaluation mode, and a row of metrics for

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import cde
+from cde.batching import negatives
 from cde.batching.negatives import mine_hard_negatives
 
 
@@ -33,7 +36,8 @@ def test_it_is_the_set_of_equation_4(
 ) -> None:
     queries, documents = vectors(n, hard, seed)
     threshold = float(epsilon) if absolute else None
-    filtered = cde.false_negatives(queries, documents, float(epsilon), threshold, block)
+    with patch.object(negatives, "_ROWS", block):
+        filtered = cde.false_negatives(queries, documents, float(epsilon), threshold)
     for i in range(n):
         for j in range(len(documents)):
             own = i == j or (j >= n and (j - n) // hard == i)
@@ -54,7 +58,8 @@ def test_a_copy_of_the_labelled_document_is_filtered() -> None:
     queries = generator.normal(size=(300, 64)).astype(np.float32)
     documents = generator.normal(size=(300, 64)).astype(np.float32)
     documents[7] = documents[3]
-    filtered = cde.false_negatives(queries, documents, block=128)
+    with patch.object(negatives, "_ROWS", 128):
+        filtered = cde.false_negatives(queries, documents)
     assert filtered[3, 7] and filtered[7, 3]
 
 

@@ -23,12 +23,11 @@ from tiny_models import (
     shared_model,
 )
 from torch import Tensor
-from transformers import AutoModel
+from transformers import AutoConfig, AutoModel
 
 import cde.models.attention as attention_module
 from cde.models import BiEncoder, BiEncoderConfig, ContextualEncoder
 from cde.models.attention import visibility
-from cde.models.backbones import config_from_dict
 from cde.models.published import turned_by_head
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -156,7 +155,7 @@ def test_without_a_context_the_second_stage_is_transformers_own_model(
     ):
         options = {"add_pooling_layer": False} if family == "bert" else {}
         plain = AutoModel.from_config(
-            config_from_dict(stage.backbone.config.to_dict()),
+            AutoConfig.for_model(**stage.backbone.config.to_dict()),
             attn_implementation="eager",
             **options,
         )
@@ -178,7 +177,7 @@ def test_the_context_enters_as_embeddings_would_enter_transformers_own_model(fam
     model = new_model(family, output_projection=False, **wide)
     backbone = model.second_stage.backbone
     options = {"add_pooling_layer": False} if family == "bert" else {}
-    config = config_from_dict(backbone.config.to_dict())
+    config = AutoConfig.for_model(**backbone.config.to_dict())
     plain = AutoModel.from_config(config, attn_implementation="eager", **options).eval()
     plain.load_state_dict(backbone.state_dict())
     ids, context = torch.tensor([TEXTS[0]]), random_context(5)

@@ -187,7 +187,5 @@ def test_a_first_stage_of_no_layers_averages_words(tmp_path: Path) -> None:
 def test_what_a_reader_cannot_be_is_refused() -> None:
     with pytest.raises(ValueError, match="where attention 'gated' puts nothing"):
         opened(soft_prompt_tokens=2)
-    with pytest.raises(ValueError, match="pool='all' needs the context in every text"):
-        opened(pool="all")
     with pytest.raises(ValueError, match="are for attention .cached.; this model.s is .gated."):
         opened().second_stage.cache_context(random_context(4))

@@ -26,9 +26,7 @@ KINDS: dict[str, Any] = {
         contextual(family, attention="gated", **PREFIXES)
     ).with_context(CORPUS),
     "null": lambda family: contextual(family).with_context(None),
-    "soft prompt": lambda family: contextual(family, soft_prompt_tokens=2, pool="all").with_context(
-        CORPUS
-    ),
+    "soft prompt": lambda family: contextual(family, soft_prompt_tokens=2).with_context(CORPUS),
 }
 
 pytestmark = pytest.mark.usefixtures("one_thread")

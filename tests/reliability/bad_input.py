@@ -392,13 +392,9 @@ ledgers = st.one_of(
 
 
 def read_folder(case: Any) -> None:
-    index, config, weights = case
+    config, weights = case
     with folder() as place:
-        for name, data in (
-            ("model.safetensors.index.json", index),
-            ("config.json", config),
-            ("model.safetensors", weights),
-        ):
+        for name, data in (("config.json", config), ("model.safetensors", weights)):
             if isinstance(data, bytes):
                 (place / name).write_bytes(data)
             elif data is not None:
@@ -694,7 +690,6 @@ TARGETS: dict[str, Target] = {
     "weights of a folder": Target(
         read_folder,
         st.tuples(
-            st.one_of(st.none(), values, st.fixed_dictionaries({"weight_map": values}), broken, st.just({"weight_map": {"a": "model.safetensors"}}), st.just({"weight_map": {"a": "../x"}}), st.just({"weight_map": {"a": "\0"}})),
             st.sampled_from([st.just({})] * 3 + [values, broken]).flatmap(lambda chosen: chosen),
             st.one_of(st.just(save({"a": torch.zeros(1)})), st.none(), st.binary(max_size=40), broken),
         ),
@@ -708,8 +703,8 @@ TARGETS: dict[str, Target] = {
     ),
     "cluster_vectors": Target(
         lambda case: cluster_vectors(**case),
-        st.fixed_dictionaries({"vectors": vectors()}, optional=grouping | {"spherical": mostly(True, False)}),
-        ("vectors", "pairs", "spherical", *grouping), 40,
+        st.fixed_dictionaries({"vectors": vectors()}, optional=grouping),
+        ("vectors", "pairs", *grouping), 40,
     ),
     "pack_batches": Target(
         lambda case: cde.pack_batches(**case),
@@ -718,13 +713,13 @@ TARGETS: dict[str, Target] = {
     ),
     "BatchSampler": Target(
         sampler,
-        st.fixed_dictionaries({"labels": mostly([0, 0, 1, 1], None), "batch_size": mostly(2, 1, 3)}, optional=packing | {"ranks": mostly(1, 2), "rank": mostly(0, 1)}),
+        st.fixed_dictionaries({"labels": mostly([0, 0, 1, 1]), "batch_size": mostly(2, 1, 3)}, optional=packing | {"ranks": mostly(1, 2), "rank": mostly(0, 1)}),
         ("labels", "batch", "vectors", "rank", "pairs", *packing), 40,
     ),
     "false_negatives": Target(
         lambda case: cde.false_negatives(**case),
-        st.fixed_dictionaries(pair_vectors, optional={"epsilon": mostly(0.1), "threshold": mostly(None, 0.5), "block": mostly(2)}),
-        ("vectors", "documents", "epsilon", "threshold", "block"), 40,
+        st.fixed_dictionaries(pair_vectors, optional={"epsilon": mostly(0.1), "threshold": mostly(None, 0.5)}),
+        ("vectors", "documents", "epsilon", "threshold"), 40,
     ),
     "contrastive_loss": Target(
         loss,

@@ -21,7 +21,6 @@ import cde
 from cde.data.readers import folder_pairs as load_pairs
 from cde.data.readers import folder_retrieval as load_retrieval
 from cde.data.sets import LARGEST_GRADE
-from cde.models.weights import read_weights
 from cde.retrieval import rank, rerank, score_queries
 from cde.training.loss import contrastive_loss
 from cde.validation import group_numbers
@@ -342,14 +341,6 @@ def test_a_ledger_that_is_none_is_refused(tmp_path: Path, text: str, message: st
     path.write_text(text)
     with pytest.raises(ValueError, match=f"claims.yml.*{message}"):
         read_ledger(path)
-
-
-@pytest.mark.parametrize("listed", [3, [], None, "model.safetensors", {}, {"a": 1}, {"a": "../b"}])
-def test_an_index_of_weights_that_lists_no_files_is_refused(tmp_path: Path, listed: Any) -> None:
-    path = tmp_path / "model.safetensors.index.json"
-    path.write_text(json.dumps({"weight_map": listed}))
-    with pytest.raises(ValueError, match='index.json must hold an object with "weight_map"'):
-        read_weights(tmp_path)
 
 
 def test_weights_of_whole_numbers_are_refused(tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_no_flipped_bit_of_a_checkpoint_moves_a_number(
         damaged = [one for one in messages if one.category is DamageWarning]
         told += bool(damaged)
         # padding between two parts says nothing; of all else either nothing is used, or all is good
-        assert trainer.step == (0 if damaged else 2)
+        assert len(trainer.loop.metrics) == (0 if damaged else 2)
         if not damaged:
             kept = trainer.model.state_dict()
             assert all(torch.equal(kept[name], state["model"][name]) for name in kept)

@@ -97,8 +97,9 @@ def test_an_empty_file_is_a_new_store_and_a_missing_end_costs_one_vector(
 ) -> None:
     path = filled()
     path.write_bytes(path.read_bytes()[:-1])
-    vectors, messages = called()
-    assert (vectors == VECTORS).all() and f"1 of {len(TEXTS)} vectors" in messages[0]
+    with pytest.warns(DamageWarning, match="made again"), VectorStore("model", 16) as kept:
+        assert len(kept.read(TEXTS)) == len(TEXTS) - 1
+    assert (called()[0] == VECTORS).all()
     path.write_bytes(b"")
     assert (called()[0] == VECTORS).all()
     healed()

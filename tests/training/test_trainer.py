@@ -220,7 +220,7 @@ def test_an_interrupted_run_ends_with_the_numbers_of_an_uninterrupted_one(
     with pytest.raises(KeyboardInterrupt):
         Trainer(config, pairs, tmp_path / "cut").run()
     resumed = Trainer(config, pairs, tmp_path / "cut")
-    assert resumed.step == 4
+    assert len(resumed.loop.metrics) == 4
     again, metrics = resumed.run()
     assert without_times(metrics) == without_times(expected)
     for name, tensor in model.state_dict().items():
@@ -864,7 +864,7 @@ def test_numbers_of_numpy_from_a_test_on_the_way_are_read_back(
     config = TrainConfig(**{**BI, "evaluate_every": 1, "checkpoint_every": 1})
     whole = Trainer(config, pairs, tmp_path, evaluate=lambda _: {"ndcg": np.float64(0.5)})
     whole.run()
-    assert Trainer(config, pairs, tmp_path).step == config.steps
+    assert len(Trainer(config, pairs, tmp_path).loop.metrics) == config.steps
 
 
 def test_a_run_that_is_all_warm_up_ends_whatever_its_final_rate(pairs: Pairs) -> None:

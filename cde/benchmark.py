@@ -49,10 +49,10 @@ from cde.lexical import BM25
 from cde.models import TASK_PREFIXES
 from cde.models.contextual import class_of, fingerprint
 from cde.models.weights import fetch_folder
-from cde.retrieval import Encoder, Ranker, SentenceEncoder, as_encoder, rank, rerank
+from cde.retrieval import Encoder, Ranker, as_encoder, rank, rerank
 from cde.retrieval.systems import is_ranker
 from cde.storage import content_hash
-from cde.validation import called, encoded, unknown
+from cde.validation import called, encoded
 
 __all__ = [
     "SEARCHED",
@@ -255,31 +255,23 @@ class BenchmarkEncoder(BenchmarkRanker):
         tasks: Sequence[AbsTask] = (),
         prefixes: bool | None = None,
     ) -> None:
-        reads, given = bool(getattr(encoder, "reads_context", False)), encoder
-        if isinstance(encoder, SentenceEncoder) and not (
-            reads or isinstance(encoder, Encoder | str)
-        ):
-            encoder = as_encoder(encoder)
-        if not reads and not isinstance(encoder, Encoder):
-            raise TypeError(
-                f"{type(encoder).__name__} is no encoder: expected encode_queries and "
-                "encode_documents, or a ContextualEncoder"
+        reads = bool(getattr(encoder, "reads_context", False))
+        accepted = self.contexts if reads else ("none",)
+        if context not in (None, *accepted):
+            raise ValueError(
+                f"context {context!r} does not fit: {type(encoder).__name__} reads "
+                f"{'a' if reads else 'no'} corpus, and takes {', '.join(accepted)}"
             )
-        if context is not None and context not in (*self.contexts, "none"):
-            raise ValueError(unknown([context], (*self.contexts, "none"), "context"))
-        if context not in ((None, *self.contexts) if reads else (None, "none")):
-            take = f"reads a corpus: take {', '.join(self.contexts[:-1])} or null"
-            said = take if reads else "reads no corpus"
-            raise ValueError(f"context {context!r} does not fit: {type(encoder).__name__} {said}")
-        self.encoder, self.seed = encoder, seed
+        self.encoder: Any = encoder if reads else as_encoder(encoder)
+        self.seed = seed
         self.context = (context or "own") if reads else None
         self.tasks = list(tasks)
         self.drawn: dict[tuple[str, str, str], list[str]] = {}
-        own = getattr(getattr(encoder, "config", None), "document_prefix", "")
+        own = getattr(getattr(self.encoder, "config", None), "document_prefix", "")
         published = TASK_PREFIXES["retrieval"]["document_prefix"]
         self.prefixes = own == published if prefixes is None else prefixes
         with_prefixes = {"prefixes": "of the task"} if self.prefixes else {}
-        self.mteb_model_meta = _metadata(given, name, "dense", self._experiment() | with_prefixes)
+        self.mteb_model_meta = _metadata(encoder, name, "dense", self._experiment() | with_prefixes)
 
     def _experiment(self) -> dict[str, Any]:
         """What of its settings tells results apart."""

@@ -60,16 +60,15 @@ def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Model:
     """The encoder to index with: MiniLM for None, a contextual encoder bound to the texts."""
     if isinstance(encoder, BM25):
         return encoder
-    from cde.retrieval import Encoder, Ranker, SentenceEncoder, as_encoder
+    from cde.retrieval import Encoder, as_encoder
+    from cde.retrieval.systems import is_ranker
     from cde.surrogate import Surrogate
 
-    name = encoder.__name__ if isinstance(encoder, type) else type(encoder).__name__
     if encoder is None:
         return Surrogate()
-    if isinstance(encoder, type):
-        raise TypeError(f"encoder must be an object; the class {name} was given: {name}(…)")
-    if isinstance(encoder, Encoder):
-        return encoder
+    if isinstance(encoder, Encoder | type):
+        return as_encoder(encoder)
+    name = type(encoder).__name__
     if hasattr(encoder, "with_context"):
         if texts is None:
             raise ValueError(
@@ -78,17 +77,12 @@ def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Model:
             )
         bound: Encoder = encoder.with_context(texts, seed=0)
         return bound
-    if isinstance(encoder, SentenceEncoder) and not isinstance(encoder, str):
-        return as_encoder(encoder)
-    if isinstance(encoder, Ranker):
+    if is_ranker(encoder):
         raise TypeError(
             f"{name} ranks without vectors, and an index holds vectors: index with an encoder, "
             f"then cde.Hybrid([index, {name}(…)]) ranks index.retrieval_set(queries)"
         )
-    raise TypeError(
-        f"{name} is no encoder: expected encode_queries and encode_documents, or a "
-        "SentenceTransformer. A name or a folder of such a model: cde.Surrogate(…)"
-    )
+    return as_encoder(encoder)
 
 
 def embedded(

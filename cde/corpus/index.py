@@ -33,7 +33,7 @@ from cde.corpus.encoders import (
     require_same,
     restored,
 )
-from cde.corpus.files import LARGEST, LeftOut, Source, left_out_of, named_documents, read_source
+from cde.corpus.files import LeftOut, Source, left_out_of, named_documents, read_source
 from cde.corpus.table import (
     Document,
     Drift,
@@ -164,21 +164,20 @@ class Index:
         path: Path | str,
         encoder: Any = None,
         columns: Mapping[str, str] | None = None,
-        largest: int = LARGEST,
         on_long: OnLong = "chunk",
     ) -> Index:
         """An index in memory of a folder of files, mixed as they are, or of one such file.
 
         A text file is one document, its id the path below the folder; a row of a `.jsonl[.gz]`,
         `.csv`, `.tsv` or `.parquet` is one. Hidden files are passed over; of a folder in BEIR's
-        layout the corpus alone is read. A warning counts by reason what was left out, documents of
-        more than `largest` bytes among it.
+        layout the corpus alone is read. A warning counts by reason what was left out, documents
+        above 10 MB among it.
 
         Raises:
             FileNotFoundError: no such folder or file.
             ValueError: nothing that can be read, or an id that occurs twice.
         """
-        source = Source.of(path, columns, largest)
+        source = Source.of(path, columns)
         index = cls(_read(source), encoder=encoder, on_long=on_long)
         index._source = source
         return index
@@ -600,7 +599,7 @@ class Index:
             ValueError: a document whose id another source's document has.
         """
         root = self._source.path
-        given = Source.of(path, columns, self._source.largest, apart=self.folder)
+        given = Source.of(path, columns, apart=self.folder)
         below = root is not None and given.path is not None and given.path.is_relative_to(root)
         documents, left_out = read_source(replace(given, root=root if below else None))
         with self._alone():
@@ -653,7 +652,7 @@ class Index:
         left_out: list[LeftOut] = []
         given = self._source if source is None else source
         if isinstance(source, Path | str):
-            given = Source.of(source, columns, self._source.largest, apart=self.folder)
+            given = Source.of(source, columns, apart=self.folder)
         if isinstance(given, Source):
             if given.path is None:
                 raise ValueError("this index was not built of a folder or file: give the source")

@@ -114,8 +114,9 @@ def record_of(encoder: Model) -> dict[str, Any]:
     """What identifies an encoder, as JSON: its kind, its settings, its fingerprint."""
     record: dict[str, Any] = {"kind": "other", "name": describe(encoder), "fingerprint": None}
     if isinstance(encoder, BM25):
-        settings = {name: getattr(encoder, name) for name in ("k1", "b", "unspaced")}
-        mark = content_hash(["bm25", json.dumps(settings)])
+        settings = {"k1": encoder.k1, "b": encoder.b}
+        # with the option of an earlier cde, so that its indexes are known again
+        mark = content_hash(["bm25", json.dumps(settings | {"unspaced": "auto"})])
         name = describe(BM25(**settings))
         return record | {"kind": "bm25", "name": name, "fingerprint": mark} | settings
     from cde.adaptation import AdaptedEncoder
@@ -166,7 +167,7 @@ def restored(record: Mapping[str, Any], folder: Path) -> Model:
     """The encoder that a record is of."""
     kind = record["kind"]
     if kind == "bm25":
-        return BM25(**{name: record[name] for name in ("k1", "b", "unspaced")})
+        return BM25(k1=record["k1"], b=record["b"])
     from cde.adaptation import AdaptedEncoder, Shift
     from cde.models.contextual import class_of
     from cde.surrogate import Surrogate

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pandas as pd
 
-from cde.corpus.chunks import OnLong, checked_on_long, limit_of, passages
+from cde.corpus.chunks import OnLong, limit_of, passages
 from cde.corpus.encoders import (
     Model,
     checked_encoder,
@@ -50,7 +50,7 @@ from cde.data import RetrievalSet
 from cde.lexical import BM25
 from cde.progress import progress
 from cde.storage import differing_file, set_aside
-from cde.validation import Vectors, checked_path, checked_whole, encodable
+from cde.validation import Vectors, checked_path, checked_whole, encodable, shown
 
 if TYPE_CHECKING:
     from cde.retrieval import Rankings
@@ -149,7 +149,9 @@ class Index:
         self._origin = Origin.of(self._rows.vectors)
 
     def _begin(self, encoder: Model, on_long: OnLong, record: Any = None) -> None:
-        self._encoder, self._on_long = encoder, checked_on_long(on_long)
+        if on_long not in get_args(OnLong):
+            raise ValueError(f"on_long must be one of {get_args(OnLong)}; it is {shown(on_long)}")
+        self._encoder, self._on_long = encoder, on_long
         self._record = record or record_of(encoder)
         self._limit = limit_of(encoder)
         self._rows = None  # replaced, never changed: a search keeps what it began with
@@ -507,7 +509,7 @@ class Index:
     def _by_words(self, rows: Rows, queries: Sequence[str], depth: int) -> list[dict[int, float]]:
         if self._words is None or self._words[0] is not rows:
             own = self._encoder if isinstance(self._encoder, BM25) else BM25()
-            self._words = rows, BM25(rows.texts, own.k1, own.b, own.unspaced)
+            self._words = rows, BM25(rows.texts, own.k1, own.b)
         found = self._words[1].search(queries, depth * rows.most_passages)
         return [_best(some, rows, depth) for some in found]
 

@@ -770,8 +770,8 @@ TARGETS: dict[str, Target] = {
     ),
     "BM25": Target(
         lambda case: cde.BM25(**case[0]).search(case[1], case[2]),
-        st.tuples(st.fixed_dictionaries({"documents": mostly(text_lists)}, optional={"k1": mostly(0.9), "b": mostly(0.4), "unspaced": mostly("auto")}), mostly(text_lists), mostly(3)),
-        ("documents", "queries", "k1", "b must", "unspaced", "depth"), 40,
+        st.tuples(st.fixed_dictionaries({"documents": mostly(text_lists)}, optional={"k1": mostly(0.9), "b": mostly(0.4)}), mostly(text_lists), mostly(3)),
+        ("documents", "queries", "k1", "b must", "depth"), 40,
     ),
     "Surrogate": Target(
         lambda case: cde.Surrogate(**case),

@@ -260,31 +260,22 @@ def compare_tables(first: ArrayLike | pd.DataFrame, second: ArrayLike | pd.DataF
         >>> compare_tables(better, [[2.0, 4.1], [2.1, 4.5], [2.0, 4.0]]).difference.method
         'random effects of 3 seeds and 2 collections'
     """
-    if isinstance(first, pd.DataFrame) and isinstance(second, pd.DataFrame):
-        for kind, one, other in (
-            ("rows", first.index, second.index),
-            ("columns", first.columns, second.columns),
-        ):
-            if set(one) != set(other) or not (one.is_unique and other.is_unique):
-                apart = sorted(map(str, {*one} ^ {*other}))
-                raise ValueError(
-                    f"the tables' {kind} must have the same labels, each once; in one of them "
-                    f"alone: {shown(apart)}"
-                )
-        second = second.loc[first.index, first.columns]
-    tables = [pd.DataFrame(np.asarray(one, np.float64)) for one in (first, second)]
-    if tables[0].shape != tables[1].shape:
-        raise ValueError(f"the tables differ: {tables[0].shape} and {tables[1].shape}")
-    if isinstance(first, pd.DataFrame):
-        tables = [one.set_axis(first.index).set_axis(first.columns, axis=1) for one in tables]
-    found = table_interval((tables[0] - tables[1]).to_numpy())
+    one, other = (pd.DataFrame(given, dtype=np.float64) for given in (first, second))
+    for axis, kind in enumerate(("rows", "columns")):
+        names, others = one.axes[axis], other.axes[axis]
+        if set(names) != set(others) or not (names.is_unique and others.is_unique):
+            apart = sorted(map(str, {*names} ^ {*others}))
+            raise ValueError(
+                f"the tables' {kind} must have the same labels, each once; in one of them alone: "
+                f"{shown(apart)}"
+            )
+    other = other.loc[one.index, one.columns]
+    found = table_interval((one - other).to_numpy())
     if found is None:
         raise ValueError(
-            f"one cell has no interval: give two seeds or two collections, not {tables[0].shape}"
+            f"one cell has no interval: give two seeds or two collections, not {one.shape}"
         )
-    names = pd.MultiIndex.from_product([tables[0].index, tables[0].columns])
-    flat = {"first": tables[0].to_numpy().ravel(), "second": tables[1].to_numpy().ravel()}
-    cells = pd.DataFrame(flat, index=names)
+    cells = pd.DataFrame({"first": one.stack(), "second": other.stack()})
     return Comparison(found, p_value(found, 0.0), _ordered(cells))
 
 

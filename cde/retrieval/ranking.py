@@ -26,6 +26,7 @@ from cde.progress import progress
 from cde.retrieval.systems import Rankings, System, as_encoder, is_ranker
 from cde.validation import (
     array_of_numbers,
+    as_array,
     called,
     checked_ids,
     checked_instance,
@@ -371,18 +372,15 @@ def _checked(
 
 def _finite(query: str, ranking: Mapping[str, float]) -> dict[str, float]:
     given = list(ranking.values())
-    try:
-        # text is none: numpy would read it
-        scores = np.array([] if any(isinstance(s, str | bytes) for s in given) else given, float)
-        scores = scores.reshape(len(given))
-    except (TypeError, ValueError, OverflowError):
-        raise TypeError(f"scores of the query {query!r} must be numbers: {shown(given)}") from None
-    if not np.isfinite(scores).all():
-        first = list(ranking)[int(np.isfinite(scores).argmin())]
+    scores = as_array(given)
+    if scores.dtype.kind not in "fiub" or scores.ndim != 1:
+        raise TypeError(f"scores of the query {query!r} must be numbers: {shown(given)}")
+    if not (finite := np.isfinite(scores)).all():
+        first = list(ranking)[int(finite.argmin())]
         raise ValueError(
             f"scores must be finite numbers; that of {query!r} → {first!r} is {ranking[first]}"
         )
-    return dict(zip(ranking, scores.tolist(), strict=True))
+    return dict(zip(ranking, scores.astype(np.float64).tolist(), strict=True))
 
 
 def evaluate(

@@ -275,7 +275,7 @@ def compare_tables(first: ArrayLike | pd.DataFrame, second: ArrayLike | pd.DataF
         raise ValueError(
             f"one cell has no interval: give two seeds or two collections, not {one.shape}"
         )
-    cells = pd.DataFrame({"first": one.stack(), "second": other.stack()})
+    cells = pd.DataFrame({"first": one.stack(), "second": other.stack()})  # noqa: PD013
     return Comparison(found, p_value(found, 0.0), _ordered(cells))
 
 

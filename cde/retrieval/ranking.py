@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import pytrec_eval
+import torch
 from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
@@ -86,8 +88,6 @@ def search(
     positions = np.empty((len(query_vectors), depth), np.int64)
     if scores.size == 0:
         return scores, positions
-    import torch
-
     device = compute_device(device)
     queries = torch.as_tensor(np.asarray(query_vectors, dtype=np.float32))
     documents = torch.as_tensor(np.asarray(document_vectors, dtype=np.float32))
@@ -253,8 +253,6 @@ def score_queries(
     Raises:
         ValueError: an unknown metric.
     """
-    import pytrec_eval
-
     checked_instance(retrieval_set, RetrievalSet, "retrieval_set")
     drop_own, cuts = checked_switch(drop_own, "drop_own"), _cuts(metrics)
     kept = _kept(_checked(rankings, retrieval_set, "rankings"), retrieval_set, drop_own)

@@ -128,15 +128,9 @@ def _add_index(commands: Any) -> None:
 
 def _score(options: argparse.Namespace) -> None:
     from cde.intervals import interval_text
-    from cde.retrieval import Run, compare_all, evaluate
-    from cde.retrieval.comparison import judged
+    from cde.retrieval import compare_all
 
-    runs = {str(path): Run.read(path) for path in options.run}
-    if len(runs) == 1:
-        ((name, run),) = runs.items()
-        found = evaluate(run, judged(options.qrels, [run], str(options.qrels)), options.metric)
-        print(f"{options.metric} {found[options.metric]:.4f}  {name}")
-        return
+    runs = {str(path): path for path in options.run}
     table = compare_all(runs, options.qrels, options.metric)
     print(f"{options.metric}, over {table['score'].iloc[0].n} queries; intervals are of 95 %")
     for system, row in table.iterrows():

@@ -32,21 +32,9 @@ from cde.validation import Vectors, called, encoded
 
 # models are imported where there are some: a search by words loads no torch
 if TYPE_CHECKING:
-    from torch import nn
-
     from cde.retrieval import Encoder
 
-__all__ = [
-    "Model",
-    "checked_encoder",
-    "describe",
-    "embedded",
-    "is_kept",
-    "named_system",
-    "record_of",
-    "require_same",
-    "restored",
-]
+__all__ = ["named_system"]
 
 #: vectors of one text by one encoder differ by so much of their length at most (bfloat16: 0.014)
 _SAME = 0.03
@@ -153,7 +141,6 @@ def record_of(encoder: Model) -> dict[str, Any]:
         "kind": "bound model" if bound else "model",
         "name": f"{record['name']} in int8" if whole else record["name"],
         "precision": "int8" if whole else model.precision,
-        "attention": _attention(model),
         "fingerprint": weights,
     }
 
@@ -172,7 +159,7 @@ def restored(record: Mapping[str, Any], folder: Path) -> Model:
     from cde.models.contextual import class_of
     from cde.surrogate import Surrogate
 
-    options: dict[str, Any] = {"precision": _precision(record)}
+    precision: Any = _precision(record)
     give = f"pass the encoder that made the vectors ({record['name']}) as encoder"
     encoder: Model
     if kind == "adapted":
@@ -185,14 +172,13 @@ def restored(record: Mapping[str, Any], folder: Path) -> Model:
         return AdaptedEncoder(restored(record["encoder"], folder), Shift(**parts))
     if kind == "surrogate":
         settings = {name: record[name] for name in ("model", "max_tokens", "cache")}
-        encoder = Surrogate(**settings, **options)
+        encoder = Surrogate(**settings, precision=precision)
     elif kind in ("model", "bound model"):
-        options["attn_implementation"] = record["attention"]
         if (cls := class_of(folder)) is None:
             raise ValueError(
                 f"{folder} holds an encoder whose class is not imported: import it, or {give}"
             )
-        encoder = cls.from_pretrained(folder, **options)
+        encoder = cls.from_pretrained(folder, precision=precision)
     else:
         raise ValueError(f"its encoder is not kept with it, being of a class of its own: {give}")
     try:
@@ -237,13 +223,6 @@ def _precision(record: Mapping[str, Any]) -> str:
     if precision == "auto" and chosen_precision("auto") == "int8":
         return "bfloat16" if bfloat16_is_fast() else "float32"
     return precision
-
-
-def _attention(model: nn.Module) -> str:
-    """The kernel to load a model with; flash attention is not everywhere, and agrees with sdpa."""
-    found = (getattr(module, "attention", None) for module in model.modules())
-    used = next((one["implementation"] for one in found if isinstance(one, dict)), "sdpa")
-    return "eager" if used == "eager" else "sdpa"
 
 
 def named_system(

@@ -45,8 +45,7 @@ from cde.validation import (
     unknown,
 )
 
-__all__ = ["LARGEST", "Columns", "LeftOut", "Source", "counted", "left_out_of", "named_documents",
-           "read_source"]  # fmt: skip
+__all__ = ["LeftOut", "Source", "read_source"]
 
 
 def named_documents(

@@ -39,18 +39,7 @@ from cde.corpus.encoders import is_kept
 from cde.storage import alone, content_hash, differing_file, digest_of, unsigned, write_json
 from cde.validation import Vectors
 
-__all__ = [
-    "Document",
-    "Drift",
-    "Origin",
-    "Row",
-    "Rows",
-    "Table",
-    "drift",
-    "locked",
-    "read_settings",
-    "require_free",
-]
+__all__ = ["Document", "Drift", "Origin", "drift"]
 
 #: columns of the table: those of `Row`, in its order
 _COLUMNS = {

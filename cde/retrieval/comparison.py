@@ -209,7 +209,7 @@ def compare_all(
     """Several systems, each held against the first.
 
     Args:
-        systems: by name, as for `compare`; two or more.
+        systems: by name, as for `compare`.
         retrieval_set, metric, depth, seed, drop_own: as for `compare`.
 
     Returns:
@@ -224,8 +224,8 @@ def compare_all(
         >>> compare_all({"BM25": BM25(), "b = 0": BM25(b=0.0)}, toy)["p_value"].tolist()
         [nan, 1.0]
     """
-    if not isinstance(systems, Mapping) or len(systems) < 2:
-        raise ValueError(f"systems must be two or more, by name; they are {shown(systems)}")
+    if not isinstance(systems, Mapping) or not systems:
+        raise ValueError(f"systems must be one or more, by name; they are {shown(systems)}")
     scores = _scored(systems, retrieval_set, metric, depth, drop_own)
     seed = checked_whole(seed, "seed", 0)
     base, *others = scores.values()
@@ -279,10 +279,8 @@ def compare_tables(first: ArrayLike | pd.DataFrame, second: ArrayLike | pd.DataF
     return Comparison(found, p_value(found, 0.0), _ordered(cells))
 
 
-def judged(qrels: Any, runs: list[Run], name: str) -> RetrievalSet:
-    """A set of judgements alone, for runs: its documents are those that are judged or found, and
-    have no text.
-    """
+def _judged(qrels: Any, runs: list[Run]) -> RetrievalSet:
+    """A set for runs, of judgements alone: of documents that are judged or found, without text."""
     judgements = read_judgements(qrels)
     if not isinstance(judgements, Mapping):
         raise TypeError(
@@ -294,7 +292,7 @@ def judged(qrels: Any, runs: list[Run], name: str) -> RetrievalSet:
         found |= dict.fromkeys(ranked)
     queries = list(judgements)
     texts = [[""] * len(ids) for ids in (found, queries)]
-    return RetrievalSet(list(found), texts[0], queries, texts[1], judgements, name=name)
+    return RetrievalSet(list(found), texts[0], queries, texts[1], judgements, name="judgements")
 
 
 def _scored(
@@ -310,7 +308,7 @@ def _scored(
                 "retrieval_set must be a RetrievalSet for a system that searches; judgements do "
                 f"for runs alone (paths, rankings). It is {shown(retrieval_set)}"
             )
-        retrieval_set = judged(retrieval_set, runs, "judgements")
+        retrieval_set = _judged(retrieval_set, runs)
     tables = score_systems(given, retrieval_set, metric, depth, drop_own)
     if len(tables[0]) < 2:
         raise ValueError(f"{retrieval_set.name} must have two judged queries or more to compare on")

@@ -18,26 +18,15 @@ and subset.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import mteb
 import numpy as np
+import pandas as pd
 from mteb._create_dataloaders import create_dataloader
-from mteb.abstasks import (
-    AbsTask,
-    AbsTaskBitextMining,
-    AbsTaskClassification,
-    AbsTaskClustering,
-    AbsTaskClusteringLegacy,
-    AbsTaskMultilabelClassification,
-    AbsTaskPairClassification,
-    AbsTaskRegression,
-    AbsTaskRetrieval,
-    AbsTaskSTS,
-    AbsTaskSummarization,
-)
+from mteb.abstasks import AbsTask, AbsTaskClassification, AbsTaskRetrieval
 from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models import ModelMeta
 from mteb.similarity_functions import cos_sim, pairwise_cos_sim
@@ -73,12 +62,11 @@ _CLASSIFIED = ("Classification", "MultilabelClassification", "Regression")
 #: revision of what cannot be told by a hash, such as a class of the user's own
 UNKNOWN = "unknown"
 _PUBLISHED = ("jxm/cde-small-v1", "jxm/cde-small-v2")
-_TRAINED = (AbsTaskClassification, AbsTaskMultilabelClassification, AbsTaskRegression)
 
 
 def is_trained_on(task: AbsTask) -> bool:
     """Whether a task trains something on texts of a split of its own."""
-    return isinstance(task, _TRAINED)
+    return isinstance(task, AbsTaskClassification)  # of which regression is a kind
 
 
 def task_texts(
@@ -91,12 +79,13 @@ def task_texts(
         task.convert_v1_dataset_format_to_v2(num_proc=None)
         corpus = _split_of(task, split, subset)["corpus"]
         return _read(corpus, task.metadata, PromptType.document)
-    if isinstance(task, _TRAINED):
-        split = task.train_split if train else split
+    if train and isinstance(task, AbsTaskClassification):
+        split = task.train_split
     found = [
         text
-        for column in _columns(task)
-        for text in _flat(_split_of(task, split, subset)[column])
+        for column, kind in task._get_content_columns().items()
+        if kind == "text"  # some tasks keep a list of texts in each row
+        for text in pd.Series(list(_split_of(task, split, subset)[column])).explode()
         if isinstance(text, str)
     ]
     if not found:
@@ -118,35 +107,6 @@ def _split_of(task: AbsTask, split: str, subset: str) -> Any:
         what = f"subset {subset!r}" if splits is None else f"split {split!r}"
         raise ValueError(f"{task.metadata.name} has no {what}; it has {', '.join(map(str, known))}")
     return splits[split]
-
-
-def _columns(task: AbsTask) -> Sequence[str]:
-    if isinstance(task, (*_TRAINED, AbsTaskClustering, AbsTaskClusteringLegacy)):
-        columns: Any = task.input_column_name
-    elif isinstance(task, AbsTaskSTS):
-        columns = task.column_names
-    elif isinstance(task, AbsTaskPairClassification):
-        columns = (task.input1_column_name, task.input2_column_name)
-    elif isinstance(task, AbsTaskBitextMining):
-        columns = ("sentence1", "sentence2")
-    elif isinstance(task, AbsTaskSummarization):
-        columns = ("text",)
-    else:
-        raise TypeError(
-            f"it is not known what the context of a {task.metadata.type!r} task such as "
-            f"{task.metadata.name} is drawn from; known are retrieval, reranking, classification, "
-            "regression, clustering, pair classification, STS, bitext mining and summarisation"
-        )
-    return (columns,) if isinstance(columns, str) else [str(column) for column in columns]
-
-
-def _flat(values: Any) -> Iterable[Any]:
-    """Texts of a column; some tasks keep a list of them in each row."""
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            yield from _flat(value)
-        else:
-            yield value
 
 
 def draw(texts: Sequence[str], size: int, seed: int, replace: bool = False) -> list[str]:

@@ -282,11 +282,6 @@ def compare_tables(first: ArrayLike | pd.DataFrame, second: ArrayLike | pd.DataF
 def _judged(qrels: Any, runs: list[Run]) -> RetrievalSet:
     """A set for runs, of judgements alone: of documents that are judged or found, without text."""
     judgements = read_judgements(qrels)
-    if not isinstance(judgements, Mapping):
-        raise TypeError(
-            "judgements must be a RetrievalSet, or qrels: a file, a mapping or a data frame; they "
-            f"are {shown(qrels)}"
-        )
     found: dict[str, None] = {}
     for ranked in (*judgements.values(), *(one for run in runs for one in run.rankings.values())):
         found |= dict.fromkeys(ranked)

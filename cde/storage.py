@@ -17,7 +17,6 @@ import contextlib
 import errno
 import hashlib
 import json
-import multiprocessing
 import os
 import platform
 import re
@@ -325,18 +324,11 @@ def end_with(parent: int) -> None:
 
     def watch() -> None:
         pause = threading.Event()
-        while _is_alive(parent):
+        while os.getppid() == parent:  # an orphan has another one
             pause.wait(0.1)
         os._exit(1)  # what is kept is kept in whole files
 
     threading.Thread(target=watch, name="cde-parent", daemon=True).start()
-
-
-def _is_alive(parent: int) -> bool:
-    if os.name == "posix":
-        return os.getppid() == parent  # an orphan has another one
-    process = multiprocessing.parent_process()
-    return process is None or process.is_alive()
 
 
 def cache_folder(*parts: str) -> Path:

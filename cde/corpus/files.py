@@ -128,12 +128,8 @@ def _table(texts: Any) -> tuple[Iterable[Any], Sequence[Mapping[Any, Any]]] | No
                 f"{type(texts).__name__} holds several data sets: take one, such as "
                 f"texts[{next(iter(texts), 'train')!r}]"
             )
-        if not hasattr(texts, "__len__"):
-            raise TypeError(
-                f"{type(texts).__name__} is a stream, without a length: read it into a list, or "
-                "load the data set without streaming"
-            )
-        return range(len(texts)), list(texts)
+        rows = list(texts)
+        return range(len(rows)), rows
     return None
 
 
@@ -283,23 +279,18 @@ class Source:
     Attributes:
         path: a folder or file; None for documents that came from Python.
         columns: of tables: the text's, the title's and the id's.
-        apart: a folder that is not read though it lies within, that of the index.
         root: ids are paths below it; by default `path`, or the folder that the file is in.
     """
 
     path: Path | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
-    apart: Path | None = None
     root: Path | None = None
 
     @classmethod
-    def of(
-        cls, path: Path | str, columns: Mapping[str, str] | None = None, apart: Path | None = None
-    ) -> Source:
+    def of(cls, path: Path | str, columns: Mapping[str, str] | None = None) -> Source:
         """A folder or file."""
         Columns.chosen(columns)
-        place = checked_path(path).expanduser().absolute()
-        return cls(place, dict(columns or {}), apart and apart.absolute())
+        return cls(checked_path(path).expanduser().absolute(), dict(columns or {}))
 
     def to_json(self) -> dict[str, Any]:
         """As a mapping that JSON can hold."""
@@ -308,7 +299,7 @@ class Source:
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Source:
         """What `to_json` gave."""
-        places = {name: saved[name] and Path(saved[name]) for name in ("path", "apart", "root")}
+        places = {name: saved[name] and Path(saved[name]) for name in ("path", "root")}
         return cls(columns=saved["columns"], **places)
 
 
@@ -329,7 +320,7 @@ def read_source(source: Source) -> tuple[list[Document], list[LeftOut]]:
         raise FileNotFoundError(f"no folder or file {path}: expected a folder of {_ACCEPTED}")
     left_out: list[LeftOut] = []
     if path.is_dir():
-        files = _files(path, left_out, source.apart)
+        files = _files(path, left_out)
     elif path.name.lower().endswith(_SUFFIXES):
         files = [path]
     else:
@@ -374,7 +365,7 @@ def left_out_of(path: Any, read: int, left_out: Sequence[LeftOut]) -> str:
     )
 
 
-def _files(folder: Path, left_out: list[LeftOut], apart: Path | None) -> list[Path]:
+def _files(folder: Path, left_out: list[LeftOut]) -> list[Path]:
     for corpus in (folder / "corpus.jsonl", folder / "corpus.jsonl.gz"):
         if corpus.is_file() and any(folder.glob("queries.jsonl*")):
             return [corpus]
@@ -393,7 +384,7 @@ def _files(folder: Path, left_out: list[LeftOut], apart: Path | None) -> list[Pa
         for below in [Path(place, name) for name in folders]:
             if below.is_symlink():
                 told(below, "a link to a folder")
-            elif below == apart or any(below.glob("rows-*.lance")):
+            elif any(below.glob("rows-*.lance")):
                 told(below, "an index")
                 folders.remove(below.name)
         for file in [Path(place, name) for name in names if not name.startswith(".")]:

@@ -216,7 +216,7 @@ class Index:
         folder, source = checked_path(folder).expanduser(), Source()
         require_free(folder)
         if isinstance(texts, Path | str):
-            source = Source.of(texts, columns, apart=folder)
+            source = Source.of(texts, columns)
             documents = _read(source)
         else:
             documents = named_documents(texts, ids, columns)
@@ -229,7 +229,7 @@ class Index:
 
     def _built(self, folder: Path, documents: list[Document], part: int, replace: bool) -> Index:
         before = read_settings(folder)
-        dim = 0 if isinstance(self.encoder, BM25) else getattr(self.encoder, "dim", None)
+        dim = getattr(self.encoder, "dim", None)
         if dim is None:
             probe = [one.text for one in documents[:1]]
             dim = embedded(self.encoder, probe, "documents").shape[1]
@@ -592,7 +592,7 @@ class Index:
             ValueError: a document whose id another source's document has.
         """
         root = self._source.path
-        given = Source.of(path, columns, apart=self.folder)
+        given = Source.of(path, columns)
         below = root is not None and given.path is not None and given.path.is_relative_to(root)
         documents, left_out = read_source(replace(given, root=root if below else None))
         with self._alone():
@@ -645,7 +645,7 @@ class Index:
         left_out: list[LeftOut] = []
         given = self._source if source is None else source
         if isinstance(source, Path | str):
-            given = Source.of(source, columns, apart=self.folder)
+            given = Source.of(source, columns)
         if isinstance(given, Source):
             if given.path is None:
                 raise ValueError("this index was not built of a folder or file: give the source")

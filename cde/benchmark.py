@@ -19,7 +19,9 @@ and subset.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import mteb
@@ -41,7 +43,7 @@ from cde.models.weights import fetch_folder
 from cde.retrieval import Encoder, Ranker, as_encoder, rank, rerank
 from cde.retrieval.systems import is_ranker
 from cde.storage import content_hash
-from cde.validation import called, encoded
+from cde.validation import encoded
 
 __all__ = [
     "SEARCHED",
@@ -270,7 +272,7 @@ class BenchmarkEncoder(BenchmarkRanker):
             if self.context is not None:
                 bound = self.encoder.with_context(self._context(metadata, split, subset, given))
             if self.prefixes:
-                bound = _Prefixed(bound, prefixes_of(metadata))
+                bound = _prefixed(bound, prefixes_of(metadata))
             self._bound = key, bound
         encoder: Encoder = self._bound[1]
         return encoder
@@ -310,20 +312,12 @@ class BenchmarkEncoder(BenchmarkRanker):
         return prefixes_of(metadata)
 
 
-class _Prefixed:
+def _prefixed(encoder: Any, of: Mapping[str, str]) -> Any:
     """An encoder with other prefixes than its own."""
-
-    def __init__(self, encoder: Any, prefixes: Mapping[str, str]) -> None:
-        self.encoder, self.of = encoder, prefixes
-
-    def __repr__(self) -> str:
-        return called(self.encoder)
-
-    def encode_queries(self, texts: Sequence[str]) -> Any:
-        return self.encoder.encode_queries(texts, prefix=self.of["query_prefix"])
-
-    def encode_documents(self, texts: Sequence[str]) -> Any:
-        return self.encoder.encode_documents(texts, prefix=self.of["document_prefix"])
+    return SimpleNamespace(
+        encode_queries=partial(encoder.encode_queries, prefix=of["query_prefix"]),
+        encode_documents=partial(encoder.encode_documents, prefix=of["document_prefix"]),
+    )
 
 
 def benchmark_model(
@@ -411,16 +405,14 @@ def model_meta(
     reads = getattr(class_of(fetch_folder(path)), "reads_context", False)
     made = _loaded(called_there, path=path, context=context if reads else None, seed=seed)
     model = getattr(made.encoder, "model", made.encoder)  # of one that is bound to a corpus
-    sizes = [(weight.numel(), weight.nbytes) for weight in model.parameters()]
-    count, size = (sum(column) for column in zip(*sizes, strict=True))
     known = made.mteb_model_meta
     return ModelMeta(
         **dict(known)
         | own
         | {
             "name": called_there,
-            "n_parameters": count,
-            "memory_usage_mb": round(size / 2**20),
+            "n_parameters": model.num_parameters(),
+            "memory_usage_mb": round(model.get_memory_footprint(return_buffers=False) / 2**20),
             "max_tokens": model.most_tokens,
             "framework": ["PyTorch", "Transformers", "Sentence Transformers", "safetensors"],
             "similarity_fn_name": "cosine",

@@ -159,7 +159,9 @@ def restored(record: Mapping[str, Any], folder: Path) -> Model:
     from cde.models.contextual import class_of
     from cde.surrogate import Surrogate
 
-    precision: Any = _precision(record)
+    precision: Any = record.get("precision", "auto")
+    if precision == "auto" and chosen_precision("auto") == "int8":  # which its vectors are not
+        precision = "bfloat16" if bfloat16_is_fast() else "float32"
     give = f"pass the encoder that made the vectors ({record['name']}) as encoder"
     encoder: Model
     if kind == "adapted":
@@ -215,14 +217,6 @@ def require_same(
             "or other weights or settings of it: its queries would find nothing. Use the first, or "
             "build a new index with the second"
         )
-
-
-def _precision(record: Mapping[str, Any]) -> str:
-    """The precision to load an encoder with: not int8 where its vectors are not."""
-    precision = str(record.get("precision", "auto"))
-    if precision == "auto" and chosen_precision("auto") == "int8":
-        return "bfloat16" if bfloat16_is_fast() else "float32"
-    return precision
 
 
 def named_system(

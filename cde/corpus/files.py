@@ -304,15 +304,8 @@ class Source:
 
 
 def read_source(source: Source) -> tuple[list[Document], list[LeftOut]]:
-    """Read the text, Markdown, JSON lines, CSV and Parquet files of a folder, or one such file.
-
-    A text file is one document, its id the path below the folder. A row of a table is one, with its
-    columns "text", "title" and "id" or "_id", as BEIR has them; without an id it is named by its
-    file and a hash of its content. Of a folder in BEIR's layout, which has queries beside its
-    corpus, the corpus alone is read.
-
-    Returns:
-        Documents in the order of the files' paths; and what was left out, each with its reason.
+    """Documents of a folder or file, as `Index.from_folder` says; and what was left out, each with
+    its reason. A row of a table without an id is named by its file and a hash of its content.
     """
     path = source.path
     assert path is not None

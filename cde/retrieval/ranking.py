@@ -359,26 +359,22 @@ def _checked(
                 f"{name} of {query!r}: {len(stray)} {what} are not in the corpus, such as "
                 f"{', '.join(stray[:3])}"
             )
-        checked[query] = _finite(query, ranking)
+        scores = as_array(list(ranking.values()))
+        if scores.dtype.kind not in "fiub" or scores.ndim != 1:
+            said = shown([*ranking.values()])
+            raise TypeError(f"scores of the query {query!r} must be numbers: {said}")
+        if not (finite := np.isfinite(scores)).all():
+            first = list(ranking)[int(finite.argmin())]
+            raise ValueError(
+                f"scores must be finite numbers; that of {query!r} → {first!r} is {ranking[first]}"
+            )
+        checked[query] = dict(zip(ranking, scores.astype(np.float64).tolist(), strict=True))
     if rankings and checked and not rankings.keys() & checked.keys():
         raise ValueError(
             f"{name} are of other queries than those of {retrieval_set.name}, such as "
             f"{shown(next(iter(rankings)))}"
         )
     return checked
-
-
-def _finite(query: str, ranking: Mapping[str, float]) -> dict[str, float]:
-    given = list(ranking.values())
-    scores = as_array(given)
-    if scores.dtype.kind not in "fiub" or scores.ndim != 1:
-        raise TypeError(f"scores of the query {query!r} must be numbers: {shown(given)}")
-    if not (finite := np.isfinite(scores)).all():
-        first = list(ranking)[int(finite.argmin())]
-        raise ValueError(
-            f"scores must be finite numbers; that of {query!r} → {first!r} is {ranking[first]}"
-        )
-    return dict(zip(ranking, scores.astype(np.float64).tolist(), strict=True))
 
 
 def evaluate(

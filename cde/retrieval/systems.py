@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any, Literal, Protocol, TypedDict, TypeGuard, Unpack, runtime_checkable
 
 import numpy as np
@@ -180,19 +181,13 @@ class EncodeOptions(TypedDict, total=False):
     truncate_dim: int | None
 
 
-class _NoCard:
-    """What evaluators of sentence-transformers leave their results in: no model card is written."""
-
-    def set_evaluation_metrics(self, *results: Any, **more: Any) -> None:
-        """Keep nothing."""
-
-
 class SentenceMethods:
     """Methods of sentence-transformers for encoders that have `_vectors`; not used by itself."""
 
     #: how two vectors are compared
     similarity_fn_name = "cosine"
-    model_card_data = _NoCard()
+    #: what evaluators of sentence-transformers leave their results in: no model card is written
+    model_card_data = SimpleNamespace(set_evaluation_metrics=lambda *results, **more: None)
 
     @abstractmethod
     def _vectors(

@@ -86,10 +86,10 @@ def _documents_of(texts: Any, columns: Mapping[str, str] | None, following: int)
     """Documents as they came; those without an id are numbered, from the `following` number on."""
     chosen = Columns.chosen(columns)
     if isinstance(texts, RetrievalSet):
-        pairs = zip(texts.document_ids, texts.documents, strict=True)
-        return [Document(name, text, {}) for name, text in pairs]
+        texts = dict(zip(texts.document_ids, texts.documents, strict=True))
     if isinstance(texts, Mapping) and not _is_of_datasets(texts):
-        return [_of_entry(name, entry) for name, entry in texts.items()]
+        rows = [one if isinstance(one, Mapping) else {chosen.text: one} for one in texts.values()]
+        return _of_table(list(texts), rows, replace(chosen, id=""), following)
     if isinstance(texts, list) and texts and all(isinstance(one, Document) for one in texts):
         return texts
     if (table := _table(texts)) is not None:
@@ -148,29 +148,13 @@ def _of_table(
         name, text = columns.of(row)
         if text is None:
             raise TypeError(
-                f'row {place} has no string in "{columns.text}": leave such rows out, as by '
+                f'the document {place!r} has no string in "{columns.text}", but '
+                f"{shown(row.get(columns.text))}: leave such rows out, as by "
                 f"frame.dropna(subset=[{columns.text!r}])"
             )
         number = place + following if isinstance(names, range) else place
         documents.append(Document(name or str(number), text, _rest(row, columns.read)))
     return documents
-
-
-def _of_entry(name: Any, entry: Any) -> Document:
-    """A document of a mapping: its text, with the title, where there is one, before it."""
-    row = entry if isinstance(entry, Mapping) else {"text": entry}
-    text, title = row.get("text"), row.get("title")
-    if not isinstance(text, str):
-        raise TypeError(
-            f"the document {name!r} must be a string, or a mapping with the string 'text'; it is "
-            f"{shown(entry)}"
-        )
-    if not isinstance(title, str | None):
-        raise TypeError(
-            f"the title of the document {name!r} must be a string or None; it is {shown(title)}"
-        )
-    titled = f"{title} {text}".strip() if title else text
-    return Document(name, titled, _rest(row, ("text", "title")))
 
 
 def _some(names: Sequence[str]) -> str:
@@ -247,9 +231,9 @@ class Columns:
         text, title = row.get(self.text), row.get(self.title)
         if not isinstance(text, str):
             return "", None
-        titled = f"{title} {text}" if isinstance(title, str) and title else text
+        titled = f"{title} {text}".strip() if isinstance(title, str) and title else text
         given = next((row[name] for name in self.ids if row.get(name) is not None), "")
-        return _exact(given), titled.strip()
+        return _exact(given), titled
 
 
 def _shortly(names: Sequence[str]) -> str:
@@ -440,6 +424,7 @@ def _of_row(row: Mapping[str, Any], place: str, columns: Columns) -> Document | 
     if text is None:
         empty = row.get(columns.text) is None
         return LeftOut(place, "empty" if empty else f'no string in "{columns.text}"')
+    text = text.strip()
     # JSON may escape half of a surrogate pair: a string to Python, and to no encoder
     if any(half_of_a_pair(one) is not None for one in (name, text)):
         return LeftOut(place, "half of a surrogate pair, which is no text")

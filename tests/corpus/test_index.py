@@ -123,7 +123,7 @@ def test_a_corpus_is_taken_in_every_form() -> None:
     [
         ({"texts": "notes/"}, TypeError, "cde.Index.from_folder"),
         ({"texts": ["a", None]}, TypeError, "item 1 is of type NoneType"),
-        ({"texts": {"a": 3}}, TypeError, "the document 'a' must be a string"),
+        ({"texts": {"a": 3}}, TypeError, "the document 'a' has no string"),
         ({"texts": ["a", "b"], "ids": ["x"]}, ValueError, "1 ids for 2 texts"),
         (
             {"texts": ["a", "b"], "ids": ["x", "x"]},

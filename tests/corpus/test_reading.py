@@ -301,7 +301,7 @@ def test_tables_that_are_no_corpus_are_refused() -> None:
         Index(frame[["id"]].assign(body="a"), encoder=cde.BM25())
     with pytest.raises(ValueError, match=r"columns: there is no part txet \(text\?\)"):
         Index(frame, encoder=cde.BM25(), columns={"txet": "body"})
-    with pytest.raises(TypeError, match='row 1 has no string in "text".*dropna'):
+    with pytest.raises(TypeError, match='the document 1 has no string in "text".*dropna'):
         Index(frame.assign(text=["a", None, "b"]), encoder=cde.BM25())
     several = datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS))
     with pytest.raises(

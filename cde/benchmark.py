@@ -337,9 +337,7 @@ def benchmark_model(
 def _metadata(
     encoder: Any, name: str, kind: str, experiment: dict[str, Any] | None = None
 ) -> ModelMeta:
-    """What mteb keeps beside results. The revision is a hash of the encoder; the experiment's
-    settings are a folder of their own.
-    """
+    """What mteb keeps beside results, in a folder for each revision and experiment."""
     revision = getattr(encoder, "fingerprint", None) or fingerprint(encoder) or UNKNOWN
     if revision == UNKNOWN and isinstance(encoder, BM25):
         revision = content_hash([repr(encoder)])

@@ -43,12 +43,10 @@ _UNSEEN = re.compile("[\u00ad\u200c\u200d\u2060\ufeff\ufe00-\ufe0f]+")
 
 
 def _pairs_of(run: str) -> list[str]:
-    """Pairs of neighbouring characters of a run, and its ideographs.
-
-    Vowel signs and tone marks are written upon the consonant before them, and stay with it.
-    """
+    """Pairs of neighbouring characters of a run, and its ideographs."""
     letters: list[str] = []
     for one in run:
+        # vowel signs and tone marks are written upon the consonant before them, and stay with it
         if letters and unicodedata.category(one) in ("Mn", "Mc"):
             letters[-1] += one
         else:
@@ -129,13 +127,12 @@ class BM25:
         self._size = len(documents) if self._index(False) else 0
 
     def _index(self, every: bool) -> Any:
-        """The index of ordinary terms, or of all words, made when it is asked for; bm25s cannot
-        index a corpus without a single term.
-        """
+        """The index of ordinary terms, or of all words, made when it is asked for."""
         if every not in self._indexes:
             tokens = split_into_terms(self._documents, every)
-            made = bm25s.BM25(method="lucene", k1=self.k1, b=self.b) if any(tokens.ids) else None
-            if made:
+            made = None  # bm25s cannot index a corpus without a single term
+            if any(tokens.ids):
+                made = bm25s.BM25(method="lucene", k1=self.k1, b=self.b)
                 made.index(tokens, show_progress=False)
             self._indexes[every] = made
         return self._indexes[every]

@@ -16,6 +16,7 @@ import csv
 import gzip
 import json
 import os
+import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -333,13 +334,17 @@ def counted(left_out: Sequence[LeftOut]) -> str:
     return ", ".join(f"{count:,} × {reason}" for reason, count in counts.most_common(8))
 
 
-def left_out_of(path: Any, read: int, left_out: Sequence[LeftOut]) -> str:
-    """What was read and what was not, as a message."""
-    more = f"; and {len(left_out) - 20:,} more" if len(left_out) > 20 else ""
-    return (
-        f"{path}: {read:,} documents were read, {len(left_out):,} left out "
-        f"({counted(left_out)}): {'; '.join(map(str, left_out[:20]))}{more}"
-    )
+def read_and_warn(source: Source) -> list[Document]:
+    """The documents of a source, with a warning of what was left out."""
+    documents, left_out = read_source(source)
+    if left_out:
+        more = f"; and {len(left_out) - 20:,} more" if len(left_out) > 20 else ""
+        warnings.warn(
+            f"{source.path}: {len(documents):,} documents were read, {len(left_out):,} left out "
+            f"({counted(left_out)}): {'; '.join(map(str, left_out[:20]))}{more}",
+            stacklevel=3,
+        )
+    return documents
 
 
 def _files(folder: Path, left_out: list[LeftOut]) -> list[Path]:

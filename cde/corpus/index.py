@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -34,7 +33,7 @@ from cde.corpus.encoders import (
     require_same,
     restored,
 )
-from cde.corpus.files import LeftOut, Source, left_out_of, named_documents, read_source
+from cde.corpus.files import LeftOut, Source, named_documents, read_and_warn, read_source
 from cde.corpus.table import (
     Document,
     Drift,
@@ -131,8 +130,6 @@ class Index:
 
     #: what embeds documents and queries, or BM25
     encoder: Model
-    _rows: Rows | None
-    _origin: Origin | None
 
     def __init__(
         self,
@@ -154,8 +151,9 @@ class Index:
         self.encoder, self._on_long = encoder, on_long
         self._record = record or record_of(encoder)
         self._limit = limit_of(encoder)
-        self._rows = None  # replaced, never changed: a search keeps what it began with
-        self._origin = None
+        # replaced, never changed: a search keeps what it began with
+        self._rows: Rows | None = None
+        self._origin: Origin | None = None
         self._table: Table | None = None
         self._version, self._source = -1, Source()
         self._words: tuple[Rows, BM25] | None = None
@@ -180,7 +178,7 @@ class Index:
             ValueError: nothing that can be read, or an id that occurs twice.
         """
         source = Source.of(path, columns)
-        index = cls(_read(source), encoder=encoder, on_long=on_long)
+        index = cls(read_and_warn(source), encoder=encoder, on_long=on_long)
         index._source = source
         return index
 
@@ -217,7 +215,7 @@ class Index:
         require_free(folder)
         if isinstance(texts, Path | str):
             source = Source.of(texts, columns)
-            documents = _read(source)
+            documents = read_and_warn(source)
         else:
             documents = named_documents(texts, ids, columns)
         index = cls.__new__(cls)
@@ -655,12 +653,10 @@ class Index:
         with self._alone():
             self._require_unchanged_encoder()
             done = self._bring(documents, checked_whole(part, "part"), prune=True)
-            if isinstance(given, Source) and given != self._source:
+            if isinstance(given, Source):
                 self._source = given
-                if self._table is not None:
-                    self._table.finish(self._settings())
-            elif self._table is not None:
-                self._table.clear()
+            if self._table is not None:
+                self._table.finish(self._settings())
         return Changes(**done, left_out=left_out)
 
     def _alone(self) -> AbstractContextManager[Any]:
@@ -723,13 +719,6 @@ class Index:
                 f"{describe(self.encoder)} has changed since the documents were embedded (was it "
                 "trained?): make a new index with it"
             )
-
-
-def _read(source: Source) -> list[Document]:
-    documents, left_out = read_source(source)
-    if left_out:
-        warnings.warn(left_out_of(source.path, len(documents), left_out), stacklevel=3)
-    return documents
 
 
 def _fitted(encoder: Any, documents: list[Document], sample_queries: Any) -> Model:

@@ -319,12 +319,11 @@ class RetrievalSet:
                 twice, _ = Counter(ids).most_common(1)[0]
                 raise ValueError(f"{self.name}: {kind} id {shown(twice)} occurs more than once")
         object.__setattr__(self, "qrels", read_judgements(self.qrels, self.name))
-        dropped: Any = self.excluded
-        sets = isinstance(dropped, Mapping) and all(isinstance(s, Set) for s in dropped.values())
-        if not sets:
+        given: Any = self.excluded
+        if not (isinstance(given, Mapping) and all(isinstance(s, Set) for s in given.values())):
             raise TypeError(
                 f"{self.name}: excluded must be a mapping of query ids → sets of document ids; it "
-                f"is {shown(dropped)}"
+                f"is {shown(given)}"
             )
         known_queries, known_documents = set(self.query_ids), set(self.document_ids)
         stray = [

@@ -198,7 +198,7 @@ def rerank(
     """
     checked_instance(retrieval_set, RetrievalSet, "retrieval_set")
     depth = checked_whole(depth, "depth")
-    checked = _checked(candidates, retrieval_set, "candidates", "candidates")
+    checked = _checked(candidates, retrieval_set, "candidates")
     kept = {query: list(best_first(ranking))[:depth] for query, ranking in checked.items()}
     if is_ranker(encoder):
         whole = rank(encoder, retrieval_set, max(1, len(retrieval_set.documents)))
@@ -339,12 +339,8 @@ def score_systems(
     return tables
 
 
-def _checked(
-    rankings: object, retrieval_set: RetrievalSet, name: str, what: str = "documents"
-) -> Rankings:
-    """The rankings of a set's queries, those that are missing empty, their scores Python's numbers:
-    trec_eval ranks what is none too, and knows no corpus.
-    """
+def _checked(rankings: object, retrieval_set: RetrievalSet, name: str) -> Rankings:
+    """The rankings of a set's queries, those that are missing empty, their scores Python's."""
     accepted = "a mapping of query ids → document ids → scores"
     if not isinstance(rankings, Mapping):
         raise TypeError(f"{name} must be {accepted}; they are {shown(rankings)}")
@@ -353,10 +349,11 @@ def _checked(
         ranking = rankings.get(query, {})
         if not isinstance(ranking, Mapping):
             raise TypeError(f"{name} must be {accepted}; of {query!r} there is {shown(ranking)}")
+        # trec_eval knows no corpus, and ranks what is no number
         if stray := [document for document in ranking if document not in known]:
             checked_ids(stray, name)
             raise ValueError(
-                f"{name} of {query!r}: {len(stray)} {what} are not in the corpus, such as "
+                f"{name} of {query!r}: {len(stray)} documents are not in the corpus, such as "
                 f"{', '.join(stray[:3])}"
             )
         scores = as_array(list(ranking.values()))

@@ -298,9 +298,7 @@ def _checks() -> Iterator[Check]:
     from cde.surrogate import minilm_folder
 
     yield "Python", True, f"{platform.python_version()} on {platform.platform()}"
-    gpu = "no GPU: everything runs on the CPU"
-    if torch.cuda.is_available():
-        gpu = torch.cuda.get_device_name()
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU: all on the CPU"
     yield "device", True, f"{gpu}; {torch.get_num_threads()} threads"
     kind, chosen = cpu_class(), os.environ.get("CDE_PRECISION", "auto")
     own = f" (CDE_PRECISION={chosen})" if chosen != "auto" else ""

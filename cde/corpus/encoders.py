@@ -105,7 +105,7 @@ def record_of(encoder: Model) -> dict[str, Any]:
         settings = {"k1": encoder.k1, "b": encoder.b}
         # with the option of an earlier cde, so that its indexes are known again
         mark = content_hash(["bm25", json.dumps(settings | {"unspaced": "auto"})])
-        name = describe(BM25(**settings))
+        name = describe(BM25(k1=encoder.k1, b=encoder.b))
         return record | {"kind": "bm25", "name": name, "fingerprint": mark} | settings
     from cde.adaptation import AdaptedEncoder
     from cde.models.contextual import CorpusEncoder, fingerprint

@@ -130,6 +130,8 @@ class Index:
 
     #: what embeds documents and queries, or BM25
     encoder: Model
+    _rows: Rows | None
+    _origin: Origin | None
 
     def __init__(
         self,
@@ -151,9 +153,7 @@ class Index:
         self.encoder, self._on_long = encoder, on_long
         self._record = record or record_of(encoder)
         self._limit = limit_of(encoder)
-        # replaced, never changed: a search keeps what it began with
-        self._rows: Rows | None = None
-        self._origin: Origin | None = None
+        self._rows = self._origin = None  # replaced, never changed: a search keeps what it has
         self._table: Table | None = None
         self._version, self._source = -1, Source()
         self._words: tuple[Rows, BM25] | None = None
@@ -405,10 +405,8 @@ class Index:
         """sha256 of passages, vectors and encoder, in any order: that of two indexes which answer
         alike.
         """
-        state = hashlib.sha256(f"{self._record['fingerprint']}".encode())
-        for digest in sorted(self._read_rows().digests()):
-            state.update(digest)
-        return state.hexdigest()
+        mark = f"{self._record['fingerprint']}".encode()
+        return hashlib.sha256(mark + b"".join(sorted(self._read_rows().digests()))).hexdigest()
 
     def status(self) -> Status:
         """What there is to say of it."""

@@ -260,7 +260,8 @@ def compare_tables(first: ArrayLike | pd.DataFrame, second: ArrayLike | pd.DataF
         >>> compare_tables(better, [[2.0, 4.1], [2.1, 4.5], [2.0, 4.0]]).difference.method
         'random effects of 3 seeds and 2 collections'
     """
-    one, other = (pd.DataFrame(given, dtype=np.float64) for given in (first, second))
+    given: tuple[Any, Any] = first, second
+    one, other = (pd.DataFrame(table, dtype=np.float64) for table in given)
     for axis, kind in enumerate(("rows", "columns")):
         names, others = one.axes[axis], other.axes[axis]
         if set(names) != set(others) or not (names.is_unique and others.is_unique):

@@ -221,13 +221,15 @@ class SentenceMethods:
         """Cosines of all vectors with all others, `(n, m)`."""
         from sentence_transformers.util import cos_sim
 
-        return cos_sim(embeddings1, embeddings2)
+        found: Tensor = cos_sim(embeddings1, embeddings2)
+        return found
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
         """The cosine of each vector with the other in its place, `(n,)`."""
         from sentence_transformers.util import pairwise_cos_sim
 
-        return pairwise_cos_sim(embeddings1, embeddings2)
+        found: Tensor = pairwise_cos_sim(embeddings1, embeddings2)
+        return found
 
     def _encoded(self, inputs: Any, role: Role, options: EncodeOptions) -> Any:
         if strange := set(options) - set(EncodeOptions.__annotations__):

@@ -227,7 +227,7 @@ class Index:
 
     def _built(self, folder: Path, documents: list[Document], part: int, replace: bool) -> Index:
         before = read_settings(folder)
-        dim = getattr(self.encoder, "dim", None)
+        dim = 0 if isinstance(self.encoder, BM25) else getattr(self.encoder, "dim", None)
         if dim is None:
             probe = [one.text for one in documents[:1]]
             dim = embedded(self.encoder, probe, "documents").shape[1]

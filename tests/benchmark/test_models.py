@@ -346,7 +346,7 @@ def test_draws_are_repeated_where_something_is_drawn_and_nowhere_else() -> None:
     assert evaluations(contextual(), [None]) == [("own", 0), ("own", 1)]
     assert evaluations(contextual(sequence_dropout=0.1), ["null"]) == [("null", 0)]
     assert evaluations(bi_encoder(), [None]) == evaluations(bi_encoder(), ["none"]) == [("none", 0)]
-    with pytest.raises(ValueError, match="take own, other, random or null"):
+    with pytest.raises(ValueError, match="takes own, other, random, null"):
         evaluations(contextual(), ["none"])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tiny_encoders import bi_encoder, contextual
 
@@ -36,6 +36,8 @@ def minilm_limit(tokens: int) -> Limit:
 
 
 @given(TEXTS, st.integers(6, 40))
+@example(SENTENCES[0] * 6, 8)
+@example(SENTENCES[1] * 20, 40)
 def test_passages_are_slices_within_the_limit_and_make_the_text(text: str, tokens: int) -> None:
     limit = minilm_limit(tokens)
     (found,) = passages([text], limit)

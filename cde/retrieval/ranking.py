@@ -50,7 +50,6 @@ def search(
     document_vectors: NDArray[np.float32],
     depth: int = 10,
     block: int = 4096,
-    device: str | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """The `depth` documents of largest inner product with each query.
 
@@ -59,7 +58,6 @@ def search(
         document_vectors: `(m, dim)` float32.
         depth: how many to return; at most m are.
         block: rows of queries and of documents that are compared at a time.
-        device: by default CUDA where there is one.
 
     Returns:
         scores `(n, depth)` float32 in descending order, and positions `(n, depth)` int64.
@@ -88,7 +86,7 @@ def search(
     positions = np.empty((len(query_vectors), depth), np.int64)
     if scores.size == 0:
         return scores, positions
-    device = compute_device(device)
+    device = compute_device()
     queries = torch.as_tensor(np.asarray(query_vectors, dtype=np.float32))
     documents = torch.as_tensor(np.asarray(document_vectors, dtype=np.float32))
     title = f"searching {len(documents):,} documents"

@@ -760,8 +760,8 @@ TARGETS: dict[str, Target] = {
     ),
     "search": Target(
         lambda case: cde.search(**case),
-        st.fixed_dictionaries(pair_vectors, optional={"depth": mostly(2), "block": mostly(2), "device": mostly(None, "cpu")}),
-        ("queries", "documents", "vectors", "depth", "index", "block", "device"), 40,
+        st.fixed_dictionaries(pair_vectors, optional={"depth": mostly(2), "block": mostly(2)}),
+        ("queries", "documents", "vectors", "depth", "index", "block"), 40,
     ),
     "Hybrid": Target(
         lambda case: cde.Hybrid(**case).rank(toy_set()),

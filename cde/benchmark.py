@@ -18,26 +18,17 @@ and subset.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import mteb
 import numpy as np
+import pandas as pd
 from mteb._create_dataloaders import create_dataloader
-from mteb.abstasks import (
-    AbsTask,
-    AbsTaskBitextMining,
-    AbsTaskClassification,
-    AbsTaskClustering,
-    AbsTaskClusteringLegacy,
-    AbsTaskMultilabelClassification,
-    AbsTaskPairClassification,
-    AbsTaskRegression,
-    AbsTaskRetrieval,
-    AbsTaskSTS,
-    AbsTaskSummarization,
-)
+from mteb.abstasks import AbsTask, AbsTaskClassification, AbsTaskRetrieval
 from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models import ModelMeta
 from mteb.similarity_functions import cos_sim, pairwise_cos_sim
@@ -49,10 +40,10 @@ from cde.lexical import BM25
 from cde.models import TASK_PREFIXES
 from cde.models.contextual import class_of, fingerprint
 from cde.models.weights import fetch_folder
-from cde.retrieval import Encoder, Ranker, SentenceEncoder, as_encoder, rank, rerank
+from cde.retrieval import Encoder, Ranker, as_encoder, rank, rerank
 from cde.retrieval.systems import is_ranker
 from cde.storage import content_hash
-from cde.validation import called, encoded, unknown
+from cde.validation import encoded
 
 __all__ = [
     "SEARCHED",
@@ -73,12 +64,11 @@ _CLASSIFIED = ("Classification", "MultilabelClassification", "Regression")
 #: revision of what cannot be told by a hash, such as a class of the user's own
 UNKNOWN = "unknown"
 _PUBLISHED = ("jxm/cde-small-v1", "jxm/cde-small-v2")
-_TRAINED = (AbsTaskClassification, AbsTaskMultilabelClassification, AbsTaskRegression)
 
 
 def is_trained_on(task: AbsTask) -> bool:
     """Whether a task trains something on texts of a split of its own."""
-    return isinstance(task, _TRAINED)
+    return isinstance(task, AbsTaskClassification)  # of which regression is a kind
 
 
 def task_texts(
@@ -91,12 +81,13 @@ def task_texts(
         task.convert_v1_dataset_format_to_v2(num_proc=None)
         corpus = _split_of(task, split, subset)["corpus"]
         return _read(corpus, task.metadata, PromptType.document)
-    if isinstance(task, _TRAINED):
-        split = task.train_split if train else split
+    if train and isinstance(task, AbsTaskClassification):
+        split = task.train_split
     found = [
         text
-        for column in _columns(task)
-        for text in _flat(_split_of(task, split, subset)[column])
+        for column, kind in task._get_content_columns().items()
+        if kind == "text"  # some tasks keep a list of texts in each row
+        for text in pd.Series(list(_split_of(task, split, subset)[column])).explode()
         if isinstance(text, str)
     ]
     if not found:
@@ -118,35 +109,6 @@ def _split_of(task: AbsTask, split: str, subset: str) -> Any:
         what = f"subset {subset!r}" if splits is None else f"split {split!r}"
         raise ValueError(f"{task.metadata.name} has no {what}; it has {', '.join(map(str, known))}")
     return splits[split]
-
-
-def _columns(task: AbsTask) -> Sequence[str]:
-    if isinstance(task, (*_TRAINED, AbsTaskClustering, AbsTaskClusteringLegacy)):
-        columns: Any = task.input_column_name
-    elif isinstance(task, AbsTaskSTS):
-        columns = task.column_names
-    elif isinstance(task, AbsTaskPairClassification):
-        columns = (task.input1_column_name, task.input2_column_name)
-    elif isinstance(task, AbsTaskBitextMining):
-        columns = ("sentence1", "sentence2")
-    elif isinstance(task, AbsTaskSummarization):
-        columns = ("text",)
-    else:
-        raise TypeError(
-            f"it is not known what the context of a {task.metadata.type!r} task such as "
-            f"{task.metadata.name} is drawn from; known are retrieval, reranking, classification, "
-            "regression, clustering, pair classification, STS, bitext mining and summarisation"
-        )
-    return (columns,) if isinstance(columns, str) else [str(column) for column in columns]
-
-
-def _flat(values: Any) -> Iterable[Any]:
-    """Texts of a column; some tasks keep a list of them in each row."""
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            yield from _flat(value)
-        else:
-            yield value
 
 
 def draw(texts: Sequence[str], size: int, seed: int, replace: bool = False) -> list[str]:
@@ -255,31 +217,23 @@ class BenchmarkEncoder(BenchmarkRanker):
         tasks: Sequence[AbsTask] = (),
         prefixes: bool | None = None,
     ) -> None:
-        reads, given = bool(getattr(encoder, "reads_context", False)), encoder
-        if isinstance(encoder, SentenceEncoder) and not (
-            reads or isinstance(encoder, Encoder | str)
-        ):
-            encoder = as_encoder(encoder)
-        if not reads and not isinstance(encoder, Encoder):
-            raise TypeError(
-                f"{type(encoder).__name__} is no encoder: expected encode_queries and "
-                "encode_documents, or a ContextualEncoder"
+        reads = bool(getattr(encoder, "reads_context", False))
+        accepted = self.contexts if reads else ("none",)
+        if context not in (None, *accepted):
+            raise ValueError(
+                f"context {context!r} does not fit: {type(encoder).__name__} reads "
+                f"{'a' if reads else 'no'} corpus, and takes {', '.join(accepted)}"
             )
-        if context is not None and context not in (*self.contexts, "none"):
-            raise ValueError(unknown([context], (*self.contexts, "none"), "context"))
-        if context not in ((None, *self.contexts) if reads else (None, "none")):
-            take = f"reads a corpus: take {', '.join(self.contexts[:-1])} or null"
-            said = take if reads else "reads no corpus"
-            raise ValueError(f"context {context!r} does not fit: {type(encoder).__name__} {said}")
-        self.encoder, self.seed = encoder, seed
+        self.encoder: Any = encoder if reads else as_encoder(encoder)
+        self.seed = seed
         self.context = (context or "own") if reads else None
         self.tasks = list(tasks)
         self.drawn: dict[tuple[str, str, str], list[str]] = {}
-        own = getattr(getattr(encoder, "config", None), "document_prefix", "")
+        own = getattr(getattr(self.encoder, "config", None), "document_prefix", "")
         published = TASK_PREFIXES["retrieval"]["document_prefix"]
         self.prefixes = own == published if prefixes is None else prefixes
         with_prefixes = {"prefixes": "of the task"} if self.prefixes else {}
-        self.mteb_model_meta = _metadata(given, name, "dense", self._experiment() | with_prefixes)
+        self.mteb_model_meta = _metadata(encoder, name, "dense", self._experiment() | with_prefixes)
 
     def _experiment(self) -> dict[str, Any]:
         """What of its settings tells results apart."""
@@ -318,7 +272,7 @@ class BenchmarkEncoder(BenchmarkRanker):
             if self.context is not None:
                 bound = self.encoder.with_context(self._context(metadata, split, subset, given))
             if self.prefixes:
-                bound = _Prefixed(bound, prefixes_of(metadata))
+                bound = _prefixed(bound, prefixes_of(metadata))
             self._bound = key, bound
         encoder: Encoder = self._bound[1]
         return encoder
@@ -358,20 +312,12 @@ class BenchmarkEncoder(BenchmarkRanker):
         return prefixes_of(metadata)
 
 
-class _Prefixed:
+def _prefixed(encoder: Any, of: Mapping[str, str]) -> Any:
     """An encoder with other prefixes than its own."""
-
-    def __init__(self, encoder: Any, prefixes: Mapping[str, str]) -> None:
-        self.encoder, self.of = encoder, prefixes
-
-    def __repr__(self) -> str:
-        return called(self.encoder)
-
-    def encode_queries(self, texts: Sequence[str]) -> Any:
-        return self.encoder.encode_queries(texts, prefix=self.of["query_prefix"])
-
-    def encode_documents(self, texts: Sequence[str]) -> Any:
-        return self.encoder.encode_documents(texts, prefix=self.of["document_prefix"])
+    return SimpleNamespace(
+        encode_queries=partial(encoder.encode_queries, prefix=of["query_prefix"]),
+        encode_documents=partial(encoder.encode_documents, prefix=of["document_prefix"]),
+    )
 
 
 def benchmark_model(
@@ -391,9 +337,7 @@ def benchmark_model(
 def _metadata(
     encoder: Any, name: str, kind: str, experiment: dict[str, Any] | None = None
 ) -> ModelMeta:
-    """What mteb keeps beside results. The revision is a hash of the encoder; the experiment's
-    settings are a folder of their own.
-    """
+    """What mteb keeps beside results, in a folder for each revision and experiment."""
     revision = getattr(encoder, "fingerprint", None) or fingerprint(encoder) or UNKNOWN
     if revision == UNKNOWN and isinstance(encoder, BM25):
         revision = content_hash([repr(encoder)])
@@ -459,16 +403,14 @@ def model_meta(
     reads = getattr(class_of(fetch_folder(path)), "reads_context", False)
     made = _loaded(called_there, path=path, context=context if reads else None, seed=seed)
     model = getattr(made.encoder, "model", made.encoder)  # of one that is bound to a corpus
-    sizes = [(weight.numel(), weight.nbytes) for weight in model.parameters()]
-    count, size = (sum(column) for column in zip(*sizes, strict=True))
     known = made.mteb_model_meta
     return ModelMeta(
         **dict(known)
         | own
         | {
             "name": called_there,
-            "n_parameters": count,
-            "memory_usage_mb": round(size / 2**20),
+            "n_parameters": model.num_parameters(),
+            "memory_usage_mb": round(model.get_memory_footprint(return_buffers=False) / 2**20),
             "max_tokens": model.most_tokens,
             "framework": ["PyTorch", "Transformers", "Sentence Transformers", "safetensors"],
             "similarity_fn_name": "cosine",

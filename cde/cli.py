@@ -128,15 +128,9 @@ def _add_index(commands: Any) -> None:
 
 def _score(options: argparse.Namespace) -> None:
     from cde.intervals import interval_text
-    from cde.retrieval import Run, compare_all, evaluate
-    from cde.retrieval.comparison import judged
+    from cde.retrieval import compare_all
 
-    runs = {str(path): Run.read(path) for path in options.run}
-    if len(runs) == 1:
-        ((name, run),) = runs.items()
-        found = evaluate(run, judged(options.qrels, [run], str(options.qrels)), options.metric)
-        print(f"{options.metric} {found[options.metric]:.4f}  {name}")
-        return
+    runs = {str(path): path for path in options.run}
     table = compare_all(runs, options.qrels, options.metric)
     print(f"{options.metric}, over {table['score'].iloc[0].n} queries; intervals are of 95 %")
     for system, row in table.iterrows():
@@ -304,9 +298,7 @@ def _checks() -> Iterator[Check]:
     from cde.surrogate import minilm_folder
 
     yield "Python", True, f"{platform.python_version()} on {platform.platform()}"
-    gpu = "no GPU: everything runs on the CPU"
-    if torch.cuda.is_available():
-        gpu = torch.cuda.get_device_name()
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU: all on the CPU"
     yield "device", True, f"{gpu}; {torch.get_num_threads()} threads"
     kind, chosen = cpu_class(), os.environ.get("CDE_PRECISION", "auto")
     own = f" (CDE_PRECISION={chosen})" if chosen != "auto" else ""

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import scipy  # which loads its parts on first use
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
@@ -106,9 +107,7 @@ class Interval:
     @property
     def standard_error(self) -> float:
         """The estimate's standard error: half its interval's width over the quantile."""
-        from scipy import stats
-
-        return (self.high - self.low) / 2 / float(stats.t.ppf(0.975, self.freedom))
+        return (self.high - self.low) / 2 / float(scipy.stats.t.ppf(0.975, self.freedom))
 
     def __str__(self) -> str:
         return interval_text(self.estimate, self.low, self.high)
@@ -116,13 +115,11 @@ class Interval:
 
 def mean_interval(values: ArrayLike, seed: int = 0) -> Interval:
     """Mean of independent values with a percentile bootstrap interval."""
-    from scipy import stats
-
     array = np.asarray(values, dtype=np.float64).ravel()
     check_values(array, 2)
     if np.ptp(array) == 0:
         return Interval(float(array[0]), float(array[0]), float(array[0]), len(array), EQUAL)
-    interval = stats.bootstrap(
+    interval = scipy.stats.bootstrap(
         (array,),
         np.mean,
         n_resamples=RESAMPLES,
@@ -138,11 +135,9 @@ def run_interval(values: ArrayLike, over: str = "runs") -> Interval:
     """Mean of a few independent training runs with Student's interval, which supposes that they
     scatter normally; a bootstrap interval of three is at best their range.
     """
-    from scipy import stats
-
     array = np.asarray(values, dtype=np.float64).ravel()
     check_values(array, 2)
-    half = float(stats.t.ppf(0.975, len(array) - 1) * stats.sem(array))
+    half = float(scipy.stats.t.ppf(0.975, len(array) - 1) * scipy.stats.sem(array))
     mean = float(array.mean())
     return Interval(mean, mean - half, mean + half, len(array), f"{STUDENT} over {over}")
 
@@ -154,8 +149,6 @@ def crossed_interval(values: ArrayLike) -> Interval:
         >>> print(crossed_interval([[1.0, 2.0, 3.0], [1.2, 1.8, 3.1], [0.9, 2.1, 2.8]]))
         2.0 [-0.4, 4.4]
     """
-    from scipy import stats
-
     table = checked_table(values)
     rows, columns, rest = mean_squares(table)
     seeds, collections = table.shape
@@ -167,7 +160,7 @@ def crossed_interval(values: ArrayLike) -> Interval:
         freedom = combined**2 / (sum(parts) + last) if combined else None
     else:  # a source without spread of its own: the other alone
         freedom = float(seeds - 1 if rows >= columns else collections - 1)
-    half = float(stats.t.ppf(0.975, freedom) * error) if freedom else 0.0
+    half = float(scipy.stats.t.ppf(0.975, freedom) * error) if freedom else 0.0
     mean = float(table.mean())
     method = f"random effects of {seeds} seeds and {collections} collections"
     return Interval(mean, mean - half, mean + half, min(table.shape), method, freedom)
@@ -238,34 +231,30 @@ def smallest_effect(interval: Interval, bound: float = 0.0, power: float = 0.8) 
         >>> smallest_effect(four, bound=0.5)
         inf
     """
-    from scipy import optimize, stats
-
     if interval.method.startswith(BINOMIAL):
         return _smallest_share(interval.n, bound, power)
     error, freedom = interval.standard_error, interval.freedom
     if error == 0:
         return 0.0
-    needed = float(stats.t.ppf(0.975, freedom))
+    needed = float(scipy.stats.t.ppf(0.975, freedom))
     if math.isinf(freedom):
-        return error * (needed + float(stats.norm.ppf(power)))
+        return error * (needed + float(scipy.stats.norm.ppf(power)))
 
     def lacking(noncentrality: float) -> float:
-        return float(stats.nct.sf(needed, freedom, noncentrality)) - power
+        return float(scipy.stats.nct.sf(needed, freedom, noncentrality)) - power
 
-    return error * float(optimize.brentq(lacking, 0.0, 20 * needed))
+    return error * float(scipy.optimize.brentq(lacking, 0.0, 20 * needed))
 
 
 def _smallest_share(n: int, bound: float, power: float) -> float:
     """The same for a share: counts whose exact interval lies above the bound, and how likely."""
-    from scipy import stats
-
     counts = np.arange(n + 1)
-    low = np.where(counts > 0, stats.beta.ppf(0.025, counts, n - counts + 1), 0.0)
+    low = np.where(counts > 0, scipy.stats.beta.ppf(0.025, counts, n - counts + 1), 0.0)
     enough = counts[low > bound]
     if not len(enough):
         return math.inf
     shares = np.linspace(bound, 1.0, 1001)
-    shown = stats.binom.sf(enough[0] - 1, n, shares) >= power
+    shown = scipy.stats.binom.sf(enough[0] - 1, n, shares) >= power
     return float(shares[shown][0] - bound) if shown.any() else math.inf
 
 
@@ -276,18 +265,16 @@ def p_value(interval: Interval, bound: float) -> float:
         >>> round(p_value(Interval(2.0, 0.0, 4.0, 3, "Student's t over runs"), 0.0), 3)
         0.05
     """
-    from scipy import stats
-
     if interval.method.startswith(BINOMIAL):
         count = round(interval.estimate * interval.n)
-        return float(stats.binomtest(count, interval.n, min(max(bound, 0.0), 1.0)).pvalue)
+        return float(scipy.stats.binomtest(count, interval.n, min(max(bound, 0.0), 1.0)).pvalue)
     if interval.standard_error == 0:
         return 1.0 if interval.estimate == bound else 0.0
     t = abs(interval.estimate - bound) / interval.standard_error
     few = "bootstrap" in interval.method and interval.n > 1
     # a bootstrap of few values is no surer than t
     freedom = interval.n - 1.0 if few else interval.freedom
-    return float(2 * stats.t.sf(t, freedom))
+    return float(2 * scipy.stats.t.sf(t, freedom))
 
 
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:
@@ -318,8 +305,6 @@ def paired_test(first: Sequence[float], second: Sequence[float], seed: int = 0) 
     """Compare two systems on the same queries: the mean of first − second, and a randomisation test
     of 9,999 swappings of the two scores of a query, two-sided (Smucker et al. 2007).
     """
-    from scipy import stats
-
     if len(first) != len(second):
         raise ValueError(
             f"both systems need the same queries; they have {len(first)} and {len(second)} scores"
@@ -328,7 +313,7 @@ def paired_test(first: Sequence[float], second: Sequence[float], seed: int = 0) 
     interval = mean_interval(difference, seed)
     if not difference.any():
         return PairedTest(interval, 1.0)
-    result = stats.permutation_test(
+    result = scipy.stats.permutation_test(
         (difference,),
         np.mean,
         permutation_type="samples",

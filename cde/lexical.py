@@ -17,7 +17,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
 # bm25s tries JAX where it is installed, which would take three quarters of a GPU's memory at once
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -28,12 +28,10 @@ from bm25s.stopwords import STOPWORDS_EN
 
 from cde.data import RetrievalSet
 from cde.progress import progress
-from cde.validation import checked_number, checked_texts, checked_whole, shown
+from cde.validation import checked_number, checked_texts, checked_whole
 
-__all__ = ["BM25", "Unspaced", "split_into_terms"]
+__all__ = ["BM25", "split_into_terms"]
 
-#: how BM25 splits runs of characters that have no spaces between words; "auto" is "pairs"
-Unspaced = Literal["auto", "pairs", "whole"]
 _PORTION = 256  # queries between two steps of the progress bar
 _IDEOGRAPHS = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f"
@@ -45,12 +43,10 @@ _UNSEEN = re.compile("[\u00ad\u200c\u200d\u2060\ufeff\ufe00-\ufe0f]+")
 
 
 def _pairs_of(run: str) -> list[str]:
-    """Pairs of neighbouring characters of a run, and its ideographs.
-
-    Vowel signs and tone marks are written upon the consonant before them, and stay with it.
-    """
+    """Pairs of neighbouring characters of a run, and its ideographs."""
     letters: list[str] = []
     for one in run:
+        # vowel signs and tone marks are written upon the consonant before them, and stay with it
         if letters and unicodedata.category(one) in ("Mn", "Mc"):
             letters[-1] += one
         else:
@@ -59,28 +55,24 @@ def _pairs_of(run: str) -> list[str]:
     return (pairs or letters) + (_IDEOGRAPH.findall(run) if pairs else [])
 
 
-def _words_of(text: str, least: int, whole: bool) -> list[str]:
+def _words_of(text: str, least: int) -> list[str]:
     if text.isascii():
         return re.findall(rf"\w{{{least},}}", text.lower())
     text = unicodedata.normalize("NFKC", _UNSEEN.sub("", text)).casefold()
     text = unicodedata.normalize("NFKC", text)
-    runs = [] if whole else _RUN.findall(text)
-    spaced = _RUN.sub(" ", text) if runs else text
+    runs, spaced = _RUN.findall(text), _RUN.sub(" ", text)
     # vowel signs and accents belong to words, and are no characters of words to `re`
     marks = "".join(sorted(one for one in set(spaced) if unicodedata.category(one)[0] == "M"))
     words = re.findall(rf"[\w{marks}]{{{least},}}", spaced)
     return words + [pair for run in runs for pair in _pairs_of(run)]
 
 
-def split_into_terms(
-    texts: Sequence[str], every: bool = False, whole: bool = False
-) -> bm25s.tokenization.Tokenized:
+def split_into_terms(texts: Sequence[str], every: bool = False) -> bm25s.tokenization.Tokenized:
     """Each text as numbers of its terms, and the terms themselves: `ids` and `vocab`.
 
     Args:
         texts: to be split.
         every: keep stop words and words of one character too.
-        whole: leave runs without spaces as they are.
 
     Example:
         >>> split_into_terms(["The red boats", "Boat", "to be"]).ids
@@ -90,7 +82,7 @@ def split_into_terms(
     numbers: dict[str, int] = {}
     rows: list[list[int]] = []
     for text in progress(list(texts), f"splitting {len(texts):,} texts into words", unit="texts"):
-        words = _words_of(text, 1 if every else 2, whole)
+        words = _words_of(text, 1 if every else 2)
         rows.append([numbers.setdefault(w, len(numbers)) for w in words if w not in left_out])
     vocabulary: dict[str, int] = {}
     stems = Stemmer.Stemmer("english").stemWords(list(numbers))
@@ -108,12 +100,10 @@ class BM25:
     Args:
         documents: the corpus.
         k1, b: saturation of term frequency, and strength of length normalisation.
-        unspaced: "pairs" or "auto" cuts runs of Chinese, Japanese, Korean, Thai and the like into
-            pairs of characters; "whole" leaves them, as words.
 
     Raises:
         TypeError: documents that are no strings.
-        ValueError: another `unspaced`.
+        ValueError: k1 below 0, or b that is not from 0 to 1.
 
     Example:
         >>> ranker = BM25(["red boats", "a green house"])
@@ -127,33 +117,22 @@ class BM25:
 
     name = "BM25"
 
-    def __init__(
-        self,
-        documents: Sequence[str] = (),
-        k1: float = 0.9,
-        b: float = 0.4,
-        unspaced: Unspaced = "auto",
-    ) -> None:
+    def __init__(self, documents: Sequence[str] = (), k1: float = 0.9, b: float = 0.4) -> None:
         documents = checked_texts(documents, "documents")
-        if not isinstance(unspaced, str) or unspaced not in get_args(Unspaced):
-            raise ValueError(
-                f"unspaced must be one of {get_args(Unspaced)}; it is {shown(unspaced)}"
-            )
         if checked_number(k1, "k1") < 0 or not 0 <= checked_number(b, "b") <= 1:
             raise ValueError(f"k1 must be 0 or more, and b must be 0 to 1; they are {k1} and {b}")
-        self.k1, self.b, self.unspaced = k1, b, unspaced
+        self.k1, self.b = k1, b
         self._documents = documents
         self._indexes: dict[bool, Any] = {}
         self._size = len(documents) if self._index(False) else 0
 
     def _index(self, every: bool) -> Any:
-        """The index of ordinary terms, or of all words, made when it is asked for; bm25s cannot
-        index a corpus without a single term.
-        """
+        """The index of ordinary terms, or of all words, made when it is asked for."""
         if every not in self._indexes:
-            tokens = split_into_terms(self._documents, every, self.unspaced == "whole")
-            made = bm25s.BM25(method="lucene", k1=self.k1, b=self.b) if any(tokens.ids) else None
-            if made:
+            tokens = split_into_terms(self._documents, every)
+            made = None  # bm25s cannot index a corpus without a single term
+            if any(tokens.ids):
+                made = bm25s.BM25(method="lucene", k1=self.k1, b=self.b)
                 made.index(tokens, show_progress=False)
             self._indexes[every] = made
         return self._indexes[every]
@@ -174,8 +153,7 @@ class BM25:
         found: list[dict[int, float]] = [{} for _ in queries]
         rows = list(range(len(queries)))
         for every in (False, True):
-            some = [queries[row] for row in rows]
-            asked = split_into_terms(some, every, self.unspaced == "whole")
+            asked = split_into_terms([queries[row] for row in rows], every)
             known = [place for place, ids in enumerate(asked.ids) if ids]
             index: Any = self._index(every) if known else None
             starts = range(0, len(known) if index else 0, _PORTION)
@@ -191,7 +169,7 @@ class BM25:
 
     def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> dict[str, dict[str, float]]:
         """Rank a retrieval set's own corpus: query id → document id → score. (Indexes it anew.)"""
-        ranker = BM25(retrieval_set.documents, self.k1, self.b, self.unspaced)
+        ranker = BM25(retrieval_set.documents, self.k1, self.b)
         found = ranker.search(retrieval_set.queries, depth)
         ids = retrieval_set.document_ids
         return {

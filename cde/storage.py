@@ -17,7 +17,6 @@ import contextlib
 import errno
 import hashlib
 import json
-import multiprocessing
 import os
 import platform
 import re
@@ -36,8 +35,6 @@ from typing import Any, Literal
 import platformdirs
 from filelock import FileLock, Timeout
 
-Reach = Literal["here", "everywhere", "own", "unknown"]
-
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _MOUNTS = Path("/proc/self/mounts")
 #: disks that machines share: those whose locks all of them see, and those of which nobody can tell
@@ -53,7 +50,7 @@ def cache_root() -> Path:
     return Path(os.environ.get("CDE_CACHE") or platformdirs.user_cache_path("cde"))
 
 
-def lock_reach(path: Path | str) -> Reach:
+def lock_reach(path: Path | str) -> Literal["here", "everywhere", "own", "unknown"]:
     """Who sees the locks that are taken below a path: "here" if no other machine has this disk;
     "everywhere" all that share it, "own" each machine its own alone; "unknown" if nobody can tell.
     """
@@ -158,16 +155,9 @@ def _machine() -> str:
     return "".join(hashlib.blake2b(text.encode()).hexdigest()[:4] for text in (name, system))
 
 
-def _is_elsewhere(mark: str | None) -> bool:
-    """Whether a mark is of a machine whose locks may not be seen from here."""
-    own = _machine()
-    return mark is not None and mark[:4] != own[:4] and mark[4:] != own[4:]
-
-
 @contextmanager
-def alone(lock: Path | str, what: str) -> Iterator[bool]:
+def alone(lock: Path, what: str) -> Iterator[bool]:
     """Do a piece of work in one process at a time; others wait, and are told for what."""
-    lock = Path(lock)
     with told_of_the_disk(lock):
         lock.parent.mkdir(parents=True, exist_ok=True)
         own = FileLock(lock, is_singleton=True)
@@ -189,12 +179,13 @@ def alone(lock: Path | str, what: str) -> Iterator[bool]:
 
 def remove_leftovers(folder: Path | str, below: bool = False) -> list[Path]:
     """Delete what writers of this machine that are gone have left of their temporary files."""
-    removed = []
+    removed, own = [], _machine()
     pattern = ".*.cde-*.lock"
     for lock in Path(folder).rglob(pattern) if below else Path(folder).glob(pattern):
         named = _LOCK.fullmatch(lock.name)
-        if named is None or _is_elsewhere(named[1]):
-            continue
+        mark = (named and named[1]) or own
+        if named is None or (mark[:4] != own[:4] and mark[4:] != own[4:]):
+            continue  # nobody's, or of a machine whose locks may not be seen from here
         path = lock.with_name(lock.name.removesuffix(".lock"))
         with contextlib.suppress(OSError, Timeout), FileLock(lock, timeout=0):
             if path.is_dir() and not path.is_symlink():
@@ -236,9 +227,8 @@ def differing_file(folder: Path, files: Mapping[str, str]) -> tuple[str, str] | 
     return None
 
 
-def set_aside(path: Path | str, reason: str) -> Path:
+def set_aside(path: Path, reason: str) -> Path:
     """Rename a damaged file or folder, so that it is made again, with a warning: its new path."""
-    path = Path(path)
     number = 1
     while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
@@ -282,9 +272,8 @@ def write_json(path: Path | str, values: Mapping[str, Any]) -> None:
         temporary.write_text(json.dumps(signed(kept), indent=1) + "\n", encoding="utf-8")
 
 
-def read_json(path: Path | str, since: str = "") -> dict[str, Any] | None:
+def read_json(path: Path, since: str = "") -> dict[str, Any] | None:
     """The values that `write_json` wrote; None where there are none."""
-    path = Path(path)
     try:
         return unsigned(json.loads(path.read_text(encoding="utf-8")), since)
     except FileNotFoundError:
@@ -301,9 +290,8 @@ def write_sealed(path: Path | str, data: bytes) -> None:
         file.write(data)
 
 
-def read_sealed(path: Path | str) -> bytes | None:
+def read_sealed(path: Path) -> bytes | None:
     """The bytes that `write_sealed` wrote; None where there are none."""
-    path = Path(path)
     try:
         written = path.read_bytes()
     except FileNotFoundError:
@@ -325,18 +313,11 @@ def end_with(parent: int) -> None:
 
     def watch() -> None:
         pause = threading.Event()
-        while _is_alive(parent):
+        while os.getppid() == parent:  # an orphan has another one
             pause.wait(0.1)
         os._exit(1)  # what is kept is kept in whole files
 
     threading.Thread(target=watch, name="cde-parent", daemon=True).start()
-
-
-def _is_alive(parent: int) -> bool:
-    if os.name == "posix":
-        return os.getppid() == parent  # an orphan has another one
-    process = multiprocessing.parent_process()
-    return process is None or process.is_alive()
 
 
 def cache_folder(*parts: str) -> Path:

@@ -141,12 +141,6 @@ def test_ranking_a_set_searches_its_own_corpus_by_id_with_the_rankers_settings()
     assert BM25(["another corpus"], k1=2.0, b=0.1).rank(toy) == {"q": {"y": scores[1]}, "r": {}}
 
 
-def test_a_set_is_ranked_by_the_ranker_s_own_way_with_texts_without_spaces() -> None:
-    toy = RetrievalSet(["x"], ["赤い船が港にある"], ["q"], ["船が港"], {"q": {"x": 1}})
-    assert set(BM25(unspaced="pairs").rank(toy)["q"]) == {"x"}
-    assert BM25(unspaced="whole").rank(toy) == {"q": {}}
-
-
 def test_one_string_in_place_of_many_is_refused() -> None:
     with pytest.raises(
         TypeError, match="documents must be a list of strings; one string was given"
@@ -182,9 +176,6 @@ def test_texts_without_spaces_are_found_by_their_parts(
 ) -> None:
     found = BM25(corpus).search(queries)
     assert [max(scores, key=scores.__getitem__) for scores in found] == [0, 1, 2]
-    # vowel signs of Thai end a word for the pattern of words, so that a piece may be found by luck
-    missed = BM25(corpus, unspaced="whole").search(queries)
-    assert missed.count({}) >= (1 if corpus is THAI else 3)
 
 
 @given(st.lists(st.text("海船港赤いスープのเรอ", min_size=2, max_size=12), min_size=1), st.data())
@@ -194,19 +185,7 @@ def test_any_two_neighbouring_characters_of_a_document_find_it(
     place = data.draw(st.integers(0, len(corpus) - 1))
     start = data.draw(st.integers(0, len(corpus[place]) - 2))
     length = data.draw(st.integers(2, 12))
-    assert place in BM25(corpus, unspaced="pairs").search([corpus[place][start:][:length]])[0]
-
-
-@given(
-    st.lists(
-        st.text(st.characters(categories=["L", "N", "P", "Z"], max_codepoint=0x5FF), max_size=40)
-    ),
-    st.text(st.characters(max_codepoint=0x5FF), max_size=20),
-)
-def test_writing_with_spaces_is_split_as_ever(corpus: list[str], query: str) -> None:
-    """Latin, Greek, Cyrillic, Armenian and Hebrew: to the last bit."""
-    as_ever = BM25(corpus, unspaced="whole").search([query])
-    assert BM25(corpus).search([query]) == as_ever
+    assert place in BM25(corpus).search([corpus[place][start:][:length]])[0]
 
 
 def test_a_foreign_name_is_found_by_its_parts_in_an_english_corpus() -> None:
@@ -214,12 +193,6 @@ def test_a_foreign_name_is_found_by_its_parts_in_an_english_corpus() -> None:
     corpus = ["the red boat in the harbour of 神戸港 " + "by the sea " * 60, "a lamp on the hill"]
     found = BM25(corpus).search(["神戸", "港", "神戸港の船", "lamp"])
     assert [list(one) for one in found] == [[0], [0], [0], [1]]
-
-
-def test_a_ranker_ranks_a_set_with_its_own_way_of_splitting() -> None:
-    corpus = RetrievalSet(["a", "b"], ["赤い船", "lamp"], ["q"], ["船"], {})
-    assert BM25().rank(corpus)["q"].keys() == {"a"}
-    assert BM25(unspaced="whole").rank(corpus) == {"q": {}}
 
 
 def test_korean_words_are_found_without_their_particles() -> None:
@@ -232,11 +205,6 @@ def test_words_between_such_runs_stay_words() -> None:
     corpus = ["Python入門 第2版", "機械学習 with boats", "料理"]
     ranker = BM25(corpus)
     assert [list(scores) for scores in ranker.search(["python", "boat", "学習"])] == [[0], [1], [1]]
-
-
-def test_another_way_of_splitting_is_refused() -> None:
-    with pytest.raises(ValueError, match="unspaced must be one of .*it is 'bigrams'"):
-        BM25(JAPANESE, unspaced="bigrams")  # type: ignore[arg-type]
 
 
 # --- Unicode, and queries without an ordinary word

@@ -2,8 +2,7 @@
 
 `index` is the `Index`; `table` what it holds, passages with their vectors, and their table in a
 folder, in LanceDB; `chunks` cuts long documents into passages; `files` reads documents from files,
-tables and collections; `encoders` knows which encoder made the vectors; `drift` says how far a
-corpus has moved since its context was drawn.
+tables and collections; `encoders` knows which encoder made the vectors.
 
 The names below are imported on first use, so that the shell's commands start at once.
 """

@@ -1,8 +1,8 @@
 """Long documents in passages that an encoder reads whole.
 
 A text is cut where its author cut it: before headings, else between paragraphs, sentences or words,
-and only then within one; pieces are joined again as long as they fit. Passages are slices: joined
-they are the text. With an overlap, a passage begins some pieces before the end of the one above it.
+and only then within one; pieces are joined again as long as they fit. Passages are slices of the
+text, without gaps. Each begins with the last sentence of the one above it, if that is short.
 
 Cost: a text is tokenised once, and some four times more if it is too long.
 """
@@ -14,11 +14,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from cde.validation import shown
-
-__all__ = ["Limit", "OnLong", "Passage", "checked_on_long", "limit_of", "passages"]
+__all__ = ["Limit", "OnLong", "Passage", "limit_of", "passages"]
 
 #: what becomes of a document that is longer than its encoder reads
 OnLong = Literal["chunk", "warn", "error", "truncate"]
@@ -49,14 +47,6 @@ class Passage:
     start: int
     heading: str
     text: str
-
-
-def checked_on_long(value: Any) -> OnLong:
-    """What to do with long documents, checked."""
-    if value not in get_args(OnLong):
-        raise ValueError(f"on_long must be one of {get_args(OnLong)}; it is {shown(value)}")
-    chosen: OnLong = value
-    return chosen
 
 
 def limit_of(encoder: Any) -> Limit | None:
@@ -91,7 +81,7 @@ def _limit(tokenizer: Any, tokens: int | None, prefix: str) -> Limit | None:
 
 
 def passages(
-    texts: Sequence[str], limit: Limit | None, on_long: OnLong = "chunk", overlap: int = 1
+    texts: Sequence[str], limit: Limit | None, on_long: OnLong = "chunk"
 ) -> list[list[Passage]]:
     """The passages of each text.
 
@@ -100,8 +90,6 @@ def passages(
         limit: what the encoder reads; without one each text is one passage.
         on_long: what becomes of longer texts: cut into passages, or left whole with a warning, an
             error, or silently.
-        overlap: sentences (or words of a sentence that is too long) that a passage repeats of the
-            one above it, if they are short; never across a heading.
 
     Raises:
         ValueError: a long text, where `on_long` is "error".
@@ -117,7 +105,7 @@ def passages(
         return whole
     if on_long == "chunk":
         for row in long:
-            whole[row] = _cut(texts[row], limit, overlap)
+            whole[row] = _cut(texts[row], limit)
         return whole
     said = (
         f"{len(long)} of {len(texts)} documents are longer than the {limit.tokens} tokens that "
@@ -130,13 +118,13 @@ def passages(
     return whole
 
 
-def _cut(text: str, limit: Limit, overlap: int) -> list[Passage]:
+def _cut(text: str, limit: Limit) -> list[Passage]:
     found: list[Passage] = []
     start = 0
     for section in _pieces(text, _CUTS[0]):
         head = _HEADING.match(section)
         heading = head.group().split("\n")[0].strip("# ").strip() if head else ""
-        for offset, part in _joined(_small(section, limit, 1), limit, overlap):
+        for offset, part in _joined(_small(section, limit, 1), limit):
             found.append(Passage(start + offset, heading, part))
         start += len(section)
     return found
@@ -161,7 +149,7 @@ def _small(text: str, limit: Limit, level: int) -> list[str]:
     return found
 
 
-def _joined(pieces: Sequence[str], limit: Limit, overlap: int) -> list[tuple[int, str]]:
+def _joined(pieces: Sequence[str], limit: Limit) -> list[tuple[int, str]]:
     """Pieces joined as long as they fit, with where each result begins."""
     starts = [0, *accumulate(map(len, pieces))]
     counts = limit.count(pieces)
@@ -184,6 +172,6 @@ def _joined(pieces: Sequence[str], limit: Limit, overlap: int) -> list[tuple[int
             first += 1
         last = reached
         found.append((starts[first], "".join(pieces[first:last])))
-        said_again = sum(counts[last - overlap : last]) - 2 * overlap if overlap else 0
-        first = last - overlap if 4 * said_again <= limit.tokens else last
+        # the last sentence is said again, if it takes no more than a quarter
+        first = last - 1 if 4 * (counts[last - 1] - 2) <= limit.tokens else last
     return found

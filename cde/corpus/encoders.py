@@ -32,21 +32,9 @@ from cde.validation import Vectors, called, encoded
 
 # models are imported where there are some: a search by words loads no torch
 if TYPE_CHECKING:
-    from torch import nn
-
     from cde.retrieval import Encoder
 
-__all__ = [
-    "Model",
-    "checked_encoder",
-    "describe",
-    "embedded",
-    "is_kept",
-    "named_system",
-    "record_of",
-    "require_same",
-    "restored",
-]
+__all__ = ["named_system"]
 
 #: vectors of one text by one encoder differ by so much of their length at most (bfloat16: 0.014)
 _SAME = 0.03
@@ -60,16 +48,15 @@ def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Model:
     """The encoder to index with: MiniLM for None, a contextual encoder bound to the texts."""
     if isinstance(encoder, BM25):
         return encoder
-    from cde.retrieval import Encoder, Ranker, SentenceEncoder, as_encoder
+    from cde.retrieval import Encoder, as_encoder
+    from cde.retrieval.systems import is_ranker
     from cde.surrogate import Surrogate
 
-    name = encoder.__name__ if isinstance(encoder, type) else type(encoder).__name__
     if encoder is None:
         return Surrogate()
-    if isinstance(encoder, type):
-        raise TypeError(f"encoder must be an object; the class {name} was given: {name}(…)")
-    if isinstance(encoder, Encoder):
-        return encoder
+    if isinstance(encoder, Encoder | type):
+        return as_encoder(encoder)
+    name = type(encoder).__name__
     if hasattr(encoder, "with_context"):
         if texts is None:
             raise ValueError(
@@ -78,17 +65,12 @@ def checked_encoder(encoder: Any, texts: Sequence[str] | None) -> Model:
             )
         bound: Encoder = encoder.with_context(texts, seed=0)
         return bound
-    if isinstance(encoder, SentenceEncoder) and not isinstance(encoder, str):
-        return as_encoder(encoder)
-    if isinstance(encoder, Ranker):
+    if is_ranker(encoder):
         raise TypeError(
             f"{name} ranks without vectors, and an index holds vectors: index with an encoder, "
             f"then cde.Hybrid([index, {name}(…)]) ranks index.retrieval_set(queries)"
         )
-    raise TypeError(
-        f"{name} is no encoder: expected encode_queries and encode_documents, or a "
-        "SentenceTransformer. A name or a folder of such a model: cde.Surrogate(…)"
-    )
+    return as_encoder(encoder)
 
 
 def embedded(
@@ -120,9 +102,10 @@ def record_of(encoder: Model) -> dict[str, Any]:
     """What identifies an encoder, as JSON: its kind, its settings, its fingerprint."""
     record: dict[str, Any] = {"kind": "other", "name": describe(encoder), "fingerprint": None}
     if isinstance(encoder, BM25):
-        settings = {name: getattr(encoder, name) for name in ("k1", "b", "unspaced")}
-        mark = content_hash(["bm25", json.dumps(settings)])
-        name = describe(BM25(**settings))
+        settings = {"k1": encoder.k1, "b": encoder.b}
+        # with the option of an earlier cde, so that its indexes are known again
+        mark = content_hash(["bm25", json.dumps(settings | {"unspaced": "auto"})])
+        name = describe(BM25(k1=encoder.k1, b=encoder.b))
         return record | {"kind": "bm25", "name": name, "fingerprint": mark} | settings
     from cde.adaptation import AdaptedEncoder
     from cde.models.contextual import CorpusEncoder, fingerprint
@@ -158,7 +141,6 @@ def record_of(encoder: Model) -> dict[str, Any]:
         "kind": "bound model" if bound else "model",
         "name": f"{record['name']} in int8" if whole else record["name"],
         "precision": "int8" if whole else model.precision,
-        "attention": _attention(model),
         "fingerprint": weights,
     }
 
@@ -172,12 +154,14 @@ def restored(record: Mapping[str, Any], folder: Path) -> Model:
     """The encoder that a record is of."""
     kind = record["kind"]
     if kind == "bm25":
-        return BM25(**{name: record[name] for name in ("k1", "b", "unspaced")})
+        return BM25(k1=record["k1"], b=record["b"])
     from cde.adaptation import AdaptedEncoder, Shift
     from cde.models.contextual import class_of
     from cde.surrogate import Surrogate
 
-    options: dict[str, Any] = {"precision": _precision(record)}
+    precision: Any = record.get("precision", "auto")
+    if precision == "auto" and chosen_precision("auto") == "int8":  # which its vectors are not
+        precision = "bfloat16" if bfloat16_is_fast() else "float32"
     give = f"pass the encoder that made the vectors ({record['name']}) as encoder"
     encoder: Model
     if kind == "adapted":
@@ -190,14 +174,13 @@ def restored(record: Mapping[str, Any], folder: Path) -> Model:
         return AdaptedEncoder(restored(record["encoder"], folder), Shift(**parts))
     if kind == "surrogate":
         settings = {name: record[name] for name in ("model", "max_tokens", "cache")}
-        encoder = Surrogate(**settings, **options)
+        encoder = Surrogate(**settings, precision=precision)
     elif kind in ("model", "bound model"):
-        options["attn_implementation"] = record["attention"]
         if (cls := class_of(folder)) is None:
             raise ValueError(
                 f"{folder} holds an encoder whose class is not imported: import it, or {give}"
             )
-        encoder = cls.from_pretrained(folder, **options)
+        encoder = cls.from_pretrained(folder, precision=precision)
     else:
         raise ValueError(f"its encoder is not kept with it, being of a class of its own: {give}")
     try:
@@ -234,21 +217,6 @@ def require_same(
             "or other weights or settings of it: its queries would find nothing. Use the first, or "
             "build a new index with the second"
         )
-
-
-def _precision(record: Mapping[str, Any]) -> str:
-    """The precision to load an encoder with: not int8 where its vectors are not."""
-    precision = str(record.get("precision", "auto"))
-    if precision == "auto" and chosen_precision("auto") == "int8":
-        return "bfloat16" if bfloat16_is_fast() else "float32"
-    return precision
-
-
-def _attention(model: nn.Module) -> str:
-    """The kernel to load a model with; flash attention is not everywhere, and agrees with sdpa."""
-    found = (getattr(module, "attention", None) for module in model.modules())
-    used = next((one["implementation"] for one in found if isinstance(one, dict)), "sdpa")
-    return "eager" if used == "eager" else "sdpa"
 
 
 def named_system(

@@ -16,12 +16,12 @@ import csv
 import gzip
 import json
 import os
+import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
-from functools import cached_property
 from itertools import chain
 from numbers import Integral, Real
 from pathlib import Path
@@ -40,15 +40,13 @@ from cde.validation import (
     checked_path,
     checked_text,
     checked_texts,
-    checked_whole,
     encodable,
     half_of_a_pair,
     shown,
     unknown,
 )
 
-__all__ = ["LARGEST", "Columns", "LeftOut", "Source", "counted", "left_out_of", "named_documents",
-           "read_source"]  # fmt: skip
+__all__ = ["LeftOut", "Source", "read_source"]
 
 
 def named_documents(
@@ -89,10 +87,10 @@ def _documents_of(texts: Any, columns: Mapping[str, str] | None, following: int)
     """Documents as they came; those without an id are numbered, from the `following` number on."""
     chosen = Columns.chosen(columns)
     if isinstance(texts, RetrievalSet):
-        pairs = zip(texts.document_ids, texts.documents, strict=True)
-        return [Document(name, text, {}) for name, text in pairs]
+        texts = dict(zip(texts.document_ids, texts.documents, strict=True))
     if isinstance(texts, Mapping) and not _is_of_datasets(texts):
-        return [_of_entry(name, entry) for name, entry in texts.items()]
+        rows = [one if isinstance(one, Mapping) else {chosen.text: one} for one in texts.values()]
+        return _of_table(list(texts), rows, replace(chosen, id=""), following)
     if isinstance(texts, list) and texts and all(isinstance(one, Document) for one in texts):
         return texts
     if (table := _table(texts)) is not None:
@@ -112,11 +110,10 @@ def _rest(row: Mapping[Any, Any], read: Iterable[str]) -> dict[str, Any]:
     return {str(k): v for k, v in row.items() if k not in read and isinstance(v, plain) and v == v}
 
 
-def _table(texts: Any) -> tuple[Iterable[Any], Mapping[str, Sequence[Any]]] | None:
-    """Numbers or names of a table's rows, and its columns; None for what is not a table."""
+def _table(texts: Any) -> tuple[Iterable[Any], Sequence[Mapping[Any, Any]]] | None:
+    """Numbers or names of a table's rows, and the rows; None for what is not a table."""
     if isinstance(texts, list) and texts and all(isinstance(row, Mapping) for row in texts):
-        fields = dict.fromkeys(name for row in texts for name in row)  # records
-        return range(len(texts)), {str(one): [row.get(one) for row in texts] for one in fields}
+        return range(len(texts)), texts
     if type(texts).__module__.startswith(("polars.", "pyarrow.")) and hasattr(texts, "columns"):
         texts = texts.to_pandas()
     if isinstance(texts, pd.DataFrame):
@@ -125,19 +122,15 @@ def _table(texts: Any) -> tuple[Iterable[Any], Mapping[str, Sequence[Any]]] | No
             raise ValueError(f"a table's columns must have names of their own; {twice!r} has two")
         plain = texts.index.nlevels > 1 or texts.index.equals(pd.RangeIndex(len(texts)))
         names = range(len(texts)) if plain else texts.index.tolist()
-        return names, {str(name): texts[name].tolist() for name in texts.columns}
+        return names, texts.rename(columns=str).to_dict("records")
     if _is_of_datasets(texts):
         if isinstance(texts, Mapping):
             raise TypeError(
                 f"{type(texts).__name__} holds several data sets: take one, such as "
                 f"texts[{next(iter(texts), 'train')!r}]"
             )
-        if not hasattr(texts, "__len__"):
-            raise TypeError(
-                f"{type(texts).__name__} is a stream, without a length: read it into a list, or "
-                "load the data set without streaming"
-            )
-        return range(len(texts)), {name: texts[name][:] for name in texts.column_names}
+        rows = list(texts)
+        return range(len(rows)), rows
     return None
 
 
@@ -147,39 +140,22 @@ def _is_of_datasets(texts: Any) -> bool:
 
 
 def _of_table(
-    names: Iterable[Any], table: Mapping[str, Sequence[Any]], columns: Columns, following: int
+    names: Iterable[Any], rows: Sequence[Mapping[Any, Any]], columns: Columns, following: int
 ) -> list[Document]:
-    if problem := columns.missing(table):
+    if rows and (problem := columns.missing(dict.fromkeys(chain.from_iterable(rows)))):
         raise ValueError(f"the table has {problem}")
     documents = []
-    for place, *values in zip(names, *table.values(), strict=True):
-        row = dict(zip(table, values, strict=True))
+    for place, row in zip(names, rows, strict=True):
         name, text = columns.of(row)
         if text is None:
             raise TypeError(
-                f'row {place} has no string in "{columns.text}": leave such rows out, as by '
+                f'the document {place!r} has no string in "{columns.text}", but '
+                f"{shown(row.get(columns.text))}: leave such rows out, as by "
                 f"frame.dropna(subset=[{columns.text!r}])"
             )
         number = place + following if isinstance(names, range) else place
         documents.append(Document(name or str(number), text, _rest(row, columns.read)))
     return documents
-
-
-def _of_entry(name: Any, entry: Any) -> Document:
-    """A document of a mapping: its text, with the title, where there is one, before it."""
-    row = entry if isinstance(entry, Mapping) else {"text": entry}
-    text, title = row.get("text"), row.get("title")
-    if not isinstance(text, str):
-        raise TypeError(
-            f"the document {name!r} must be a string, or a mapping with the string 'text'; it is "
-            f"{shown(entry)}"
-        )
-    if not isinstance(title, str | None):
-        raise TypeError(
-            f"the title of the document {name!r} must be a string or None; it is {shown(title)}"
-        )
-    titled = f"{title} {text}".strip() if title else text
-    return Document(name, titled, _rest(row, ("text", "title")))
 
 
 def _some(names: Sequence[str]) -> str:
@@ -256,9 +232,9 @@ class Columns:
         text, title = row.get(self.text), row.get(self.title)
         if not isinstance(text, str):
             return "", None
-        titled = f"{title} {text}" if isinstance(title, str) and title else text
+        titled = f"{title} {text}".strip() if isinstance(title, str) and title else text
         given = next((row[name] for name in self.ids if row.get(name) is not None), "")
-        return _exact(given), titled.strip()
+        return _exact(given), titled
 
 
 def _shortly(names: Sequence[str]) -> str:
@@ -288,30 +264,18 @@ class Source:
     Attributes:
         path: a folder or file; None for documents that came from Python.
         columns: of tables: the text's, the title's and the id's.
-        largest: bytes that a document may have.
-        apart: a folder that is not read though it lies within, that of the index.
         root: ids are paths below it; by default `path`, or the folder that the file is in.
     """
 
     path: Path | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
-    largest: int = LARGEST
-    apart: Path | None = None
     root: Path | None = None
 
     @classmethod
-    def of(
-        cls,
-        path: Path | str,
-        columns: Mapping[str, str] | None = None,
-        largest: int = LARGEST,
-        apart: Path | None = None,
-    ) -> Source:
+    def of(cls, path: Path | str, columns: Mapping[str, str] | None = None) -> Source:
         """A folder or file."""
         Columns.chosen(columns)
-        largest = checked_whole(largest, "largest")
-        place = checked_path(path).expanduser().absolute()
-        return cls(place, dict(columns or {}), largest, apart and apart.absolute())
+        return cls(checked_path(path).expanduser().absolute(), dict(columns or {}))
 
     def to_json(self) -> dict[str, Any]:
         """As a mapping that JSON can hold."""
@@ -320,30 +284,13 @@ class Source:
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Source:
         """What `to_json` gave."""
-        places = {name: saved[name] and Path(saved[name]) for name in ("path", "apart", "root")}
-        return cls(**{**saved, **places})
-
-    @cached_property
-    def of_tables(self) -> Columns:
-        """The columns of its tables."""
-        return Columns.chosen(self.columns)
-
-    def too_large(self, size: int) -> str:
-        """Why a document of so many bytes is not read; "" if it is."""
-        told = f"{size:,} bytes, above the limit of {self.largest:,}"
-        return told if size > self.largest else ""
+        places = {name: saved[name] and Path(saved[name]) for name in ("path", "root")}
+        return cls(columns=saved["columns"], **places)
 
 
 def read_source(source: Source) -> tuple[list[Document], list[LeftOut]]:
-    """Read the text, Markdown, JSON lines, CSV and Parquet files of a folder, or one such file.
-
-    A text file is one document, its id the path below the folder. A row of a table is one, with its
-    columns "text", "title" and "id" or "_id", as BEIR has them; without an id it is named by its
-    file and a hash of its content. Of a folder in BEIR's layout, which has queries beside its
-    corpus, the corpus alone is read.
-
-    Returns:
-        Documents in the order of the files' paths; and what was left out, each with its reason.
+    """Documents of a folder or file, as `Index.from_folder` says; and what was left out, each with
+    its reason. A row of a table without an id is named by its file and a hash of its content.
     """
     path = source.path
     assert path is not None
@@ -351,17 +298,18 @@ def read_source(source: Source) -> tuple[list[Document], list[LeftOut]]:
         raise FileNotFoundError(f"no folder or file {path}: expected a folder of {_ACCEPTED}")
     left_out: list[LeftOut] = []
     if path.is_dir():
-        files = _files(path, left_out, source.apart)
+        files = _files(path, left_out)
     elif path.name.lower().endswith(_SUFFIXES):
         files = [path]
     else:
         raise ValueError(f"{path} cannot be read: accepted are {_ACCEPTED}, or a folder")
     root = source.root or (path if path.is_dir() else path.parent)
+    columns = Columns.chosen(source.columns)
     found: dict[str, Document] = {}
     places: dict[str, Path] = {}
     for file in progress(files, f"reading {len(files):,} files", unit="files"):
         relative = file.relative_to(root).as_posix()
-        for some in _documents(file, relative, source):
+        for some in _documents(file, relative, columns):
             if isinstance(some, LeftOut):
                 left_out.append(some)
             elif some.id not in found:
@@ -386,16 +334,20 @@ def counted(left_out: Sequence[LeftOut]) -> str:
     return ", ".join(f"{count:,} × {reason}" for reason, count in counts.most_common(8))
 
 
-def left_out_of(path: Any, read: int, left_out: Sequence[LeftOut]) -> str:
-    """What was read and what was not, as a message."""
-    more = f"; and {len(left_out) - 20:,} more" if len(left_out) > 20 else ""
-    return (
-        f"{path}: {read:,} documents were read, {len(left_out):,} left out "
-        f"({counted(left_out)}): {'; '.join(map(str, left_out[:20]))}{more}"
-    )
+def read_and_warn(source: Source) -> list[Document]:
+    """The documents of a source, with a warning of what was left out."""
+    documents, left_out = read_source(source)
+    if left_out:
+        more = f"; and {len(left_out) - 20:,} more" if len(left_out) > 20 else ""
+        warnings.warn(
+            f"{source.path}: {len(documents):,} documents were read, {len(left_out):,} left out "
+            f"({counted(left_out)}): {'; '.join(map(str, left_out[:20]))}{more}",
+            stacklevel=3,
+        )
+    return documents
 
 
-def _files(folder: Path, left_out: list[LeftOut], apart: Path | None) -> list[Path]:
+def _files(folder: Path, left_out: list[LeftOut]) -> list[Path]:
     for corpus in (folder / "corpus.jsonl", folder / "corpus.jsonl.gz"):
         if corpus.is_file() and any(folder.glob("queries.jsonl*")):
             return [corpus]
@@ -414,7 +366,7 @@ def _files(folder: Path, left_out: list[LeftOut], apart: Path | None) -> list[Pa
         for below in [Path(place, name) for name in folders]:
             if below.is_symlink():
                 told(below, "a link to a folder")
-            elif below == apart or any(below.glob("rows-*.lance")):
+            elif any(below.glob("rows-*.lance")):
                 told(below, "an index")
                 folders.remove(below.name)
         for file in [Path(place, name) for name in names if not name.startswith(".")]:
@@ -429,7 +381,7 @@ def _files(folder: Path, left_out: list[LeftOut], apart: Path | None) -> list[Pa
     return sorted(found, key=lambda file: file.relative_to(folder).as_posix())
 
 
-def _documents(file: Path, relative: str, source: Source) -> _Found:
+def _documents(file: Path, relative: str, columns: Columns) -> _Found:
     """The documents of a file, and what of it is left out."""
     name, read = file.name.lower(), _one_text
     if name.endswith((".jsonl", ".jsonl.gz", ".ndjson")):
@@ -443,7 +395,7 @@ def _documents(file: Path, relative: str, source: Source) -> _Found:
         if file.exists() and not file.is_file():  # a pipe would be waited for
             yield LeftOut(relative, "no regular file")
             return
-        for one in read(file, relative, source):
+        for one in read(file, relative, columns):
             found += 1
             yield one
     except (OSError, EOFError, zlib.error, pyarrow.ArrowException, UnicodeDecodeError) as error:
@@ -458,14 +410,18 @@ def _documents(file: Path, relative: str, source: Source) -> _Found:
             yield LeftOut(relative, "empty")
 
 
-def _one_text(file: Path, relative: str, source: Source) -> _Found:
-    problem = source.too_large(file.stat().st_size)
+def _too_large(size: int) -> str:
+    """Why a document of so many bytes is not read; "" if it is."""
+    return f"{size:,} bytes, above the limit of {LARGEST:,}" if size > LARGEST else ""
+
+
+def _one_text(file: Path, relative: str, columns: Columns) -> _Found:
+    problem = _too_large(file.stat().st_size)
     text = "" if problem else file.read_bytes().removeprefix(_MARK).decode("utf-8").strip()
     yield Document(relative, text, {}) if text else LeftOut(relative, problem or "empty")
 
 
-def _of_row(row: Mapping[str, Any], place: str, source: Source) -> Document | LeftOut:
-    columns = source.of_tables
+def _of_row(row: Mapping[str, Any], place: str, columns: Columns) -> Document | LeftOut:
     try:
         name, text = columns.of(row)
     except ValueError as error:
@@ -473,23 +429,24 @@ def _of_row(row: Mapping[str, Any], place: str, source: Source) -> Document | Le
     if text is None:
         empty = row.get(columns.text) is None
         return LeftOut(place, "empty" if empty else f'no string in "{columns.text}"')
+    text = text.strip()
     # JSON may escape half of a surrogate pair: a string to Python, and to no encoder
     if any(half_of_a_pair(one) is not None for one in (name, text)):
         return LeftOut(place, "half of a surrogate pair, which is no text")
     if isinstance(row.get(columns.title), list | dict):
         return LeftOut(place, f'no string in "{columns.title}"')
-    if problem := source.too_large(len(text.encode())) if text else "empty":
+    if problem := _too_large(len(text.encode())) if text else "empty":
         return LeftOut(place, problem)
     name = name or f"{place.rpartition(':')[0]}#{content_hash([text], 12)}"
     return Document(name, text, _rest(row, columns.read))
 
 
-def _json_rows(file: Path, relative: str, source: Source) -> _Found:
-    wanted = f'expected a JSON object with the string field "{source.of_tables.text}"'
-    for number, line in enumerate(_lines(file, 8 * source.largest), start=1):
+def _json_rows(file: Path, relative: str, columns: Columns) -> _Found:
+    wanted = f'expected a JSON object with the string field "{columns.text}"'
+    for number, line in enumerate(_lines(file, 8 * LARGEST), start=1):
         place = f"{relative}:{number}"
         if line is None:
-            yield LeftOut(place, f"a line above {8 * source.largest:,} bytes")
+            yield LeftOut(place, f"a line above {8 * LARGEST:,} bytes")
             continue
         data = line.removeprefix(_MARK) if number == 1 else line
         if not data.strip():
@@ -501,11 +458,11 @@ def _json_rows(file: Path, relative: str, source: Source) -> _Found:
             continue
         except (ValueError, RecursionError):
             row = None
-        if not isinstance(row, dict) or not isinstance(row.get(source.of_tables.text), str):
+        if not isinstance(row, dict) or not isinstance(row.get(columns.text), str):
             names = _shortly(list(row)) if isinstance(row, dict) else ""
             yield LeftOut(place, f"{wanted}{names and f'; it has {names}'}")
         else:
-            yield _of_row(row, place, source)
+            yield _of_row(row, place, columns)
 
 
 def _lines(file: Path, largest: int) -> Iterator[bytes | None]:
@@ -520,18 +477,18 @@ def _lines(file: Path, largest: int) -> Iterator[bytes | None]:
             yield None
 
 
-def _separated_rows(file: Path, relative: str, source: Source) -> _Found:
-    before = csv.field_size_limit(2 * source.largest)  # of the whole process
+def _separated_rows(file: Path, relative: str, columns: Columns) -> _Found:
+    before = csv.field_size_limit(2 * LARGEST)  # of the whole process
     try:
         # what is not UTF-8 costs its own row alone: Python keeps it as halves of surrogates
         with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
-            yield from _rows_of(lines, relative, source)
+            yield from _rows_of(lines, relative, columns)
     finally:
         csv.field_size_limit(before)
 
 
-def _rows_of(lines: Any, relative: str, source: Source) -> _Found:
-    head = lines.readline(source.largest)
+def _rows_of(lines: Any, relative: str, columns: Columns) -> _Found:
+    head = lines.readline(LARGEST)
     # spreadsheets separate by what their language leaves free
     free = "\t" if relative.lower().endswith(".tsv") else max(",;\t", key=head.count)
     # a quote that is never closed swallows all rows below it: strictly read, that is told
@@ -543,7 +500,7 @@ def _rows_of(lines: Any, relative: str, source: Source) -> _Found:
         return
     if not header:
         return
-    if problem := source.of_tables.missing(header):
+    if problem := columns.missing(header):
         yield LeftOut(relative, problem)
         return
     while True:
@@ -560,12 +517,12 @@ def _rows_of(lines: Any, relative: str, source: Source) -> _Found:
         elif any(half_of_a_pair(value) is not None for value in row):
             yield LeftOut(place, "not UTF-8")
         elif row:
-            yield _of_row(dict(zip(header, row, strict=True)), place, source)
+            yield _of_row(dict(zip(header, row, strict=True)), place, columns)
 
 
-def _parquet_rows(file: Path, relative: str, source: Source) -> _Found:
+def _parquet_rows(file: Path, relative: str, columns: Columns) -> _Found:
     names = parquet.read_schema(file).names
-    if problem := source.of_tables.missing(names):
+    if problem := columns.missing(names):
         yield LeftOut(relative, problem)
         return
     number = 0
@@ -575,4 +532,4 @@ def _parquet_rows(file: Path, relative: str, source: Source) -> _Found:
             for place in range(batch.num_rows):
                 number += 1
                 row = {name: batch[name][place].as_py() for name in names}
-                yield _of_row(row, f"{relative}:{number}", source)
+                yield _of_row(row, f"{relative}:{number}", columns)

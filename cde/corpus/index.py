@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 
-from cde.corpus.chunks import OnLong, checked_on_long, limit_of, passages
+from cde import retrieval  # whose parts are loaded on first use: a search by words needs no torch
+from cde.corpus.chunks import OnLong, limit_of, passages
 from cde.corpus.encoders import (
     Model,
     checked_encoder,
@@ -33,7 +33,7 @@ from cde.corpus.encoders import (
     require_same,
     restored,
 )
-from cde.corpus.files import LARGEST, LeftOut, Source, left_out_of, named_documents, read_source
+from cde.corpus.files import LeftOut, Source, named_documents, read_and_warn, read_source
 from cde.corpus.table import (
     Document,
     Drift,
@@ -50,10 +50,7 @@ from cde.data import RetrievalSet
 from cde.lexical import BM25
 from cde.progress import progress
 from cde.storage import differing_file, set_aside
-from cde.validation import Vectors, checked_path, checked_whole, encodable
-
-if TYPE_CHECKING:
-    from cde.retrieval import Rankings
+from cde.validation import Vectors, checked_path, checked_whole, encodable, shown
 
 __all__ = ["Changes", "Index", "Status"]
 
@@ -131,6 +128,8 @@ class Index:
         'a green house'
     """
 
+    #: what embeds documents and queries, or BM25
+    encoder: Model
     _rows: Rows | None
     _origin: Origin | None
 
@@ -149,11 +148,12 @@ class Index:
         self._origin = Origin.of(self._rows.vectors)
 
     def _begin(self, encoder: Model, on_long: OnLong, record: Any = None) -> None:
-        self._encoder, self._on_long = encoder, checked_on_long(on_long)
+        if on_long not in get_args(OnLong):
+            raise ValueError(f"on_long must be one of {get_args(OnLong)}; it is {shown(on_long)}")
+        self.encoder, self._on_long = encoder, on_long
         self._record = record or record_of(encoder)
         self._limit = limit_of(encoder)
-        self._rows = None  # replaced, never changed: a search keeps what it began with
-        self._origin = None
+        self._rows = self._origin = None  # replaced, never changed: a search keeps what it has
         self._table: Table | None = None
         self._version, self._source = -1, Source()
         self._words: tuple[Rows, BM25] | None = None
@@ -164,22 +164,21 @@ class Index:
         path: Path | str,
         encoder: Any = None,
         columns: Mapping[str, str] | None = None,
-        largest: int = LARGEST,
         on_long: OnLong = "chunk",
     ) -> Index:
         """An index in memory of a folder of files, mixed as they are, or of one such file.
 
         A text file is one document, its id the path below the folder; a row of a `.jsonl[.gz]`,
         `.csv`, `.tsv` or `.parquet` is one. Hidden files are passed over; of a folder in BEIR's
-        layout the corpus alone is read. A warning counts by reason what was left out, documents of
-        more than `largest` bytes among it.
+        layout the corpus alone is read. A warning counts by reason what was left out, documents
+        above 10 MB among it.
 
         Raises:
             FileNotFoundError: no such folder or file.
             ValueError: nothing that can be read, or an id that occurs twice.
         """
-        source = Source.of(path, columns, largest)
-        index = cls(_read(source), encoder=encoder, on_long=on_long)
+        source = Source.of(path, columns)
+        index = cls(read_and_warn(source), encoder=encoder, on_long=on_long)
         index._source = source
         return index
 
@@ -215,8 +214,8 @@ class Index:
         folder, source = checked_path(folder).expanduser(), Source()
         require_free(folder)
         if isinstance(texts, Path | str):
-            source = Source.of(texts, columns, apart=folder)
-            documents = _read(source)
+            source = Source.of(texts, columns)
+            documents = read_and_warn(source)
         else:
             documents = named_documents(texts, ids, columns)
         index = cls.__new__(cls)
@@ -228,10 +227,10 @@ class Index:
 
     def _built(self, folder: Path, documents: list[Document], part: int, replace: bool) -> Index:
         before = read_settings(folder)
-        dim = 0 if isinstance(self._encoder, BM25) else getattr(self._encoder, "dim", None)
+        dim = 0 if isinstance(self.encoder, BM25) else getattr(self.encoder, "dim", None)
         if dim is None:
             probe = [one.text for one in documents[:1]]
-            dim = embedded(self._encoder, probe, "documents").shape[1]
+            dim = embedded(self.encoder, probe, "documents").shape[1]
         self._table = Table(folder, self._record, dim, found=False)
         try:
             rows = self._read_rows()
@@ -242,7 +241,7 @@ class Index:
             self._table = Table(folder, self._record, dim, found=False)
             rows = self._read_rows()
         if len(rows):  # of an encoder without a fingerprint the vectors are asked
-            require_same(self._record, self._encoder, rows.texts, rows.vectors)
+            require_same(self._record, self.encoder, rows.texts, rows.vectors)
         if before and not replace:
             same = before["encoder"]["fingerprint"] == self._record["fingerprint"]
             if not same or _texts(rows) != {one.id: one.text for one in documents}:
@@ -250,8 +249,8 @@ class Index:
                     f"{folder} holds another index, of {before['encoder']['name']}: "
                     "index.sync(…) brings it up to date, replace=True (--replace) replaces it"
                 )
-            return Index.load(folder, self._encoder)
-        self._table.keep(self._encoder, self._record)
+            return Index.load(folder, self.encoder)
+        self._table.keep(self.encoder, self._record)
         self._bring(documents, part, built=True, prune=True)
         self._origin = Origin.of(self._read_rows().vectors)
         self._table.finish(self._settings())
@@ -347,7 +346,7 @@ class Index:
         require_free(folder)
         with locked(folder):
             table = Table(folder, self._record, rows.vectors.shape[1], found=False)
-            table.keep(self._encoder, self._record)
+            table.keep(self.encoder, self._record)
             table.overwrite(rows)
             table.finish(self._settings())
         return folder
@@ -377,7 +376,7 @@ class Index:
         rows = self._read_rows()
         several = f" in {len(rows):,} passages" if rows.most_passages > 1 else ""
         of = f"{len(self):,} documents{several}, {rows.vectors.shape[1]} dimensions"
-        return f"Index({of}; {describe(self._encoder)})"
+        return f"Index({of}; {describe(self.encoder)})"
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -397,11 +396,6 @@ class Index:
         return view
 
     @property
-    def encoder(self) -> Model:
-        """What embeds documents and queries, or BM25."""
-        return self._encoder
-
-    @property
     def folder(self) -> Path | None:
         """The folder that it is kept in; None in memory."""
         return None if self._table is None else self._table.folder
@@ -411,14 +405,12 @@ class Index:
         """sha256 of passages, vectors and encoder, in any order: that of two indexes which answer
         alike.
         """
-        state = hashlib.sha256(f"{self._record['fingerprint']}".encode())
-        for digest in sorted(self._read_rows().digests()):
-            state.update(digest)
-        return state.hexdigest()
+        mark = f"{self._record['fingerprint']}".encode()
+        return hashlib.sha256(mark + b"".join(sorted(self._read_rows().digests()))).hexdigest()
 
     def status(self) -> Status:
         """What there is to say of it."""
-        rows, encoder, origin = self._read_rows(), self._encoder, self._origin
+        rows, encoder, origin = self._read_rows(), self.encoder, self._origin
         read = getattr(encoder, "context", None)  # of one that is bound to a corpus
         size = 1 if read is None else len(read)
         still = sum(row.built for row in rows.passages)
@@ -473,7 +465,7 @@ class Index:
         rows, depth = self._chosen(where), checked_whole(depth, "depth")
         found = self._found(rows, queries, max(depth, 1000) if words else depth)
         if words:
-            by_words = self._by_words(rows, queries, max(depth, 1000))
+            by_words = self._found(rows, queries, max(depth, 1000), words=True)
             found = _fused(found, by_words, rows=rows, depth=depth)
         lines = []
         for text, scores in zip(queries, found, strict=True):
@@ -492,25 +484,26 @@ class Index:
         wanted = {name for name, one in rows.documents.items() if holds(one)}
         return rows.where(wanted.__contains__)
 
-    def _found(self, rows: Rows, queries: Sequence[str], depth: int) -> list[dict[int, float]]:
+    def _found(
+        self, rows: Rows, queries: Sequence[str], depth: int, words: bool = False
+    ) -> list[dict[int, float]]:
         """The best passage of each of the best documents, with its score, best first."""
-        if isinstance(self._encoder, BM25):
-            return self._by_words(rows, queries, depth)
-        from cde.retrieval import search
-
-        vectors = embedded(self._encoder, queries, "queries", rows.vectors.shape[1])
         # a document has so many passages at most: among these there are enough documents
         most = depth * rows.most_passages
-        scores, places = (one.tolist() for one in search(vectors, rows.vectors, most))
-        pairs = (zip(*both, strict=True) for both in zip(places, scores, strict=True))
-        return [_best(dict(some), rows, depth) for some in pairs]
-
-    def _by_words(self, rows: Rows, queries: Sequence[str], depth: int) -> list[dict[int, float]]:
-        if self._words is None or self._words[0] is not rows:
-            own = self._encoder if isinstance(self._encoder, BM25) else BM25()
-            self._words = rows, BM25(rows.texts, own.k1, own.b, own.unspaced)
-        found = self._words[1].search(queries, depth * rows.most_passages)
+        if words or isinstance(self.encoder, BM25):
+            found = self._by_words(rows).search(queries, most)
+        else:
+            vectors = embedded(self.encoder, queries, "queries", rows.vectors.shape[1])
+            scores, places = retrieval.search(vectors, rows.vectors, most)
+            pairs = zip(places.tolist(), scores.tolist(), strict=True)
+            found = [dict(zip(*both, strict=True)) for both in pairs]
         return [_best(some, rows, depth) for some in found]
+
+    def _by_words(self, rows: Rows) -> BM25:
+        if self._words is None or self._words[0] is not rows:
+            own = self.encoder if isinstance(self.encoder, BM25) else BM25()
+            self._words = rows, BM25(rows.texts, own.k1, own.b)
+        return self._words[1]
 
     def retrieval_set(
         self, queries: Mapping[str, str], qrels: Any = None, name: str = "index"
@@ -524,12 +517,9 @@ class Index:
         texts = _texts(self._read_rows())
         corpus, asked = (list(texts), list(texts.values())), (list(queries), list(queries.values()))
         made = RetrievalSet(*corpus, *asked, {} if qrels is None else qrels, name=name)
-        if qrels is None:
-            return made
-        judged = [query for query in queries if made.qrels.get(query)]
-        return replace(made, query_ids=judged, queries=[queries[query] for query in judged])
+        return made if qrels is None else made.asking([q for q in queries if made.qrels.get(q)])
 
-    def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> Rankings:
+    def rank(self, retrieval_set: RetrievalSet, depth: int = 1000) -> retrieval.Rankings:
         """Rank this corpus for the queries of a set: query id → document id → score. So an index
         stands wherever a ranker does: in `cde.evaluate`, `cde.compare`, `cde.Hybrid`.
 
@@ -561,10 +551,8 @@ class Index:
         `retrieval_set(queries, qrels)`. A document with the query's own id counts: ids of one's own
         often begin at 0 for both.
         """
-        from cde.retrieval import evaluate
-
         collection = self.retrieval_set(queries, qrels)
-        return evaluate(self, collection, metrics, depth, drop_own=drop_own)
+        return retrieval.evaluate(self, collection, metrics, depth, drop_own=drop_own)
 
     # changing
 
@@ -600,7 +588,7 @@ class Index:
             ValueError: a document whose id another source's document has.
         """
         root = self._source.path
-        given = Source.of(path, columns, self._source.largest, apart=self.folder)
+        given = Source.of(path, columns)
         below = root is not None and given.path is not None and given.path.is_relative_to(root)
         documents, left_out = read_source(replace(given, root=root if below else None))
         with self._alone():
@@ -653,7 +641,7 @@ class Index:
         left_out: list[LeftOut] = []
         given = self._source if source is None else source
         if isinstance(source, Path | str):
-            given = Source.of(source, columns, self._source.largest, apart=self.folder)
+            given = Source.of(source, columns)
         if isinstance(given, Source):
             if given.path is None:
                 raise ValueError("this index was not built of a folder or file: give the source")
@@ -663,12 +651,10 @@ class Index:
         with self._alone():
             self._require_unchanged_encoder()
             done = self._bring(documents, checked_whole(part, "part"), prune=True)
-            if isinstance(given, Source) and given != self._source:
+            if isinstance(given, Source):
                 self._source = given
-                if self._table is not None:
-                    self._table.finish(self._settings())
-            elif self._table is not None:
-                self._table.clear()
+            if self._table is not None:
+                self._table.finish(self._settings())
         return Changes(**done, left_out=left_out)
 
     def _alone(self) -> AbstractContextManager[Any]:
@@ -715,7 +701,7 @@ class Index:
         """The rows of documents."""
         dim = None if self._rows is None else self._rows.vectors.shape[1]
         cut = self._cut(documents, built)
-        return Rows(cut, embedded(self._encoder, [row.text for row in cut], "documents", dim))
+        return Rows(cut, embedded(self.encoder, [row.text for row in cut], "documents", dim))
 
     def _cut(self, documents: Sequence[Document], built: bool) -> list[Row]:
         found = passages([one.text for one in documents], self._limit, self._on_long)
@@ -726,18 +712,11 @@ class Index:
         ]
 
     def _require_unchanged_encoder(self) -> None:
-        if record_of(self._encoder)["fingerprint"] != self._record["fingerprint"]:
+        if record_of(self.encoder)["fingerprint"] != self._record["fingerprint"]:
             raise ValueError(
-                f"{describe(self._encoder)} has changed since the documents were embedded (was it "
+                f"{describe(self.encoder)} has changed since the documents were embedded (was it "
                 "trained?): make a new index with it"
             )
-
-
-def _read(source: Source) -> list[Document]:
-    documents, left_out = read_source(source)
-    if left_out:
-        warnings.warn(left_out_of(source.path, len(documents), left_out), stacklevel=3)
-    return documents
 
 
 def _fitted(encoder: Any, documents: list[Document], sample_queries: Any) -> Model:
@@ -781,8 +760,6 @@ def _best(scores: Mapping[int, float], rows: Rows, depth: int) -> dict[int, floa
 
 def _fused(*found: list[dict[int, float]], rows: Rows, depth: int) -> list[dict[int, float]]:
     """Two rankings of documents as one, as `Hybrid` does it; the passage is the first ranking's."""
-    from cde.retrieval import Hybrid
-
     fused = []
     for rankings in zip(*found, strict=True):
         scores: dict[str, float] = {}
@@ -790,7 +767,7 @@ def _fused(*found: list[dict[int, float]], rows: Rows, depth: int) -> list[dict[
         for ranking in rankings:
             named = [(score, rows.passages[place].id, place) for place, score in ranking.items()]
             for rank, (_, name, place) in enumerate(sorted(named, reverse=True), start=1):
-                scores[name] = scores.get(name, 0.0) + 1 / (Hybrid.k + rank)
+                scores[name] = scores.get(name, 0.0) + 1 / (retrieval.Hybrid.k + rank)
                 passage.setdefault(name, place)
         best = sorted(((score, name) for name, score in scores.items()), reverse=True)
         fused.append({passage[name]: score for score, name in best[:depth]})

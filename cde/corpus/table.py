@@ -2,9 +2,8 @@
 that it was built of; and an index in a folder: a table of rows in LanceDB, `index.json`, and an
 encoder of one's own.
 
-Passages are slices of their document, in its order; put together again they are the document. A
-contextual encoder reads a sample of the corpus as that was when the index was built: documents come
-and go, and the context stays. The chapter `drift` measures whether a distance does harm.
+A contextual encoder reads a sample of the corpus as that was when the index was built: documents
+come and go, and the context stays. The chapter `drift` measures whether a distance does harm.
 
 LanceDB keeps the rows: every change is one version of the table, which a reader sees whole or not
 at all. `index.json` names the table and says which encoder made its vectors; it is written last,
@@ -39,18 +38,7 @@ from cde.corpus.encoders import is_kept
 from cde.storage import alone, content_hash, differing_file, digest_of, unsigned, write_json
 from cde.validation import Vectors
 
-__all__ = [
-    "Document",
-    "Drift",
-    "Origin",
-    "Row",
-    "Rows",
-    "Table",
-    "drift",
-    "locked",
-    "read_settings",
-    "require_free",
-]
+__all__ = ["Document", "Drift", "Origin", "drift"]
 
 #: columns of the table: those of `Row`, in its order
 _COLUMNS = {
@@ -276,10 +264,6 @@ def require_free(folder: Path) -> None:
             )
 
 
-def _quoted(name: str) -> str:
-    return "'" + name.replace("'", "''") + "'"
-
-
 class Table:
     """The rows of an index in a folder.
 
@@ -357,7 +341,8 @@ class Table:
         """In one version: rows of documents come, and those go that documents `gone` had: the ones
         that are replaced, and the ones that are there no more.
         """
-        of_gone = "ids IN ({})".format(", ".join(_quoted(name) for name in sorted(gone)))
+        quoted = (name.replace("'", "''") for name in sorted(gone))
+        of_gone = "ids IN ({})".format(", ".join(f"'{name}'" for name in quoted))
         if not gone:
             self._table.add(self._arrow(rows))
         elif not len(rows):
@@ -380,10 +365,6 @@ class Table:
             flat = pa.array(np.ascontiguousarray(rows.vectors).ravel())
             columns["vectors"] = pa.FixedSizeListArray.from_arrays(flat, self.dim)
         return pa.table(columns, schema=self._schema())
-
-    def clear(self) -> None:
-        """Join small parts of the table, and forget old versions."""
-        self._table.optimize(cleanup_older_than=_KEPT_FOR)
 
     def keep(self, encoder: Any, record: Mapping[str, Any]) -> None:
         """Write an encoder of one's own beside the rows, unless it lies there whole."""
@@ -410,7 +391,7 @@ class Table:
 
     def finish(self, settings: Mapping[str, Any]) -> None:
         """Make this table the folder's index; what belonged to another goes."""
-        self.clear()
+        self._table.optimize(cleanup_older_than=_KEPT_FOR)  # small parts are joined
         values = {"format": _FORMAT, "version": _VERSION, "dim": self.dim, **settings}
         write_json(self.folder / _SETTINGS, values)
         own = {f"{self.name}.lance", self.encoder_folder(settings["encoder"]).name}

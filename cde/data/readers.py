@@ -204,7 +204,9 @@ def notice_being_offline() -> None:
         datasets.config.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE = True
 
 
-def _dataset(repository: str, configuration: str | None, split: str) -> Any:
+def _dataset(
+    repository: str, configuration: str | None, split: str, needed: tuple[str, ...] = ()
+) -> Any:
     # imported here: `datasets` takes a second to import and most sessions never read from the Hub
     import datasets
 
@@ -213,7 +215,7 @@ def _dataset(repository: str, configuration: str | None, split: str) -> Any:
         f"{repository}{f', configuration {configuration}' if configuration else ''}, split {split}"
     )[:300]
     try:
-        return datasets.load_dataset(repository, configuration, split=split)
+        table = datasets.load_dataset(repository, configuration, split=split)
     except (ConnectionError, datasets.exceptions.DatasetNotFoundError, OSError) as error:
         raise ConnectionError(
             f"hub:{where} cannot be loaded: the Hub is out of reach, or there is no such set "
@@ -222,6 +224,10 @@ def _dataset(repository: str, configuration: str | None, split: str) -> Any:
         ) from error
     except ValueError as error:  # an unknown configuration or split: datasets names those there are
         raise ValueError(f"hub:{where}: {error}") from error
+    if not set(needed) <= set(table.column_names):
+        there = ", ".join(table.column_names)
+        raise ValueError(f"hub:{where}: expected columns {', '.join(needed)}, it has {there}")
+    return table
 
 
 def _column(columns: list[str], candidates: tuple[str, ...], kind: str, where: str) -> str:
@@ -242,35 +248,27 @@ def hub_retrieval(
     """Load a retrieval set in mteb's layout; `configuration` is a prefix of its configurations,
     for repositories that hold several sets.
     """
-    where = f"hub:{repository}"
-    prefix = f"{configuration}-" if configuration else ""
-    corpus = _dataset(repository, f"{prefix}corpus", "corpus")
-    queries = _dataset(repository, f"{prefix}queries", "queries")
-    judgements = _dataset(repository, f"{prefix}qrels" if configuration else "default", split)
-    for table, needed in (
-        (corpus, {"_id", "text"}),
-        (queries, {"_id", "text"}),
-        (judgements, {"query-id", "corpus-id", "score"}),
-    ):
-        if not needed <= set(table.column_names):
-            there = ", ".join(table.column_names)
-            raise ValueError(
-                f"{where}: expected columns {', '.join(sorted(needed))}, it has {there}"
-            )
-    document_ids = [str(name) for name in corpus["_id"]]
-    judged = judgements.to_pandas()[["query-id", "corpus-id", "score"]]
+    name, prefix = (
+        _hub_name(repository, configuration),
+        f"{configuration}-" if configuration else "",
+    )
+    corpus = _dataset(repository, f"{prefix}corpus", "corpus", ("_id", "text"))
+    queries = _dataset(repository, f"{prefix}queries", "queries", ("_id", "text"))
+    columns, qrels = ("query-id", "corpus-id", "score"), f"{prefix}qrels" if prefix else "default"
+    judged = _dataset(repository, qrels, split, columns).to_pandas()[list(columns)]
+    document_ids = [str(one) for one in corpus["_id"]]
     if drop_unknown:
-        known = judged["query-id"].astype(str).isin({str(name) for name in queries["_id"]})
+        known = judged["query-id"].astype(str).isin({str(one) for one in queries["_id"]})
         judged = judged[known & judged["corpus-id"].astype(str).isin(set(document_ids))]
-    qrels = read_judgements(judged)
-    asked = [row for row in queries if str(row["_id"]) in qrels]
+    judgements = read_judgements(judged)
+    asked = [row for row in queries if str(row["_id"]) in judgements]
     return RetrievalSet(
         document_ids=document_ids,
-        documents=[_titled(f"{where}, {shown(row['_id'])}", row).strip() for row in corpus],
+        documents=[_titled(f"{name}, {shown(row['_id'])}", row).strip() for row in corpus],
         query_ids=[str(row["_id"]) for row in asked],
         queries=[row["text"] for row in asked],
-        qrels=qrels,
-        name=_hub_name(repository, configuration),
+        qrels=judgements,
+        name=name,
     )
 
 
@@ -285,10 +283,5 @@ def hub_pairs(repository: str, configuration: str | None = None, split: str = "t
     document = _column(rows.column_names, _DOCUMENT_COLUMNS, "document", repository)
     name = _hub_name(repository, configuration)
     domains = rows["domain"] if "domain" in rows.column_names else [repository] * len(rows)
-    return Pairs(
-        list(rows[query]),
-        list(rows[document]),
-        list(domains),
-        [f"{name}:{i}" for i in range(len(rows))],
-        name=name,
-    )
+    ids = [f"{name}:{i}" for i in range(len(rows))]
+    return Pairs(rows[query], rows[document], domains, ids, name=name)

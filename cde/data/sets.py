@@ -91,21 +91,19 @@ def gathered(rows: Iterable[tuple[str, str, str, Any]]) -> dict[str, dict[str, A
     return qrels
 
 
-def read_judgements(given: Any) -> Any:
-    """Judgements as query id → document id → grade.
+def read_judgements(given: Any, name: str = "judgements") -> dict[str, dict[str, int]]:
+    """Judgements as query id → document id → grade, a whole number of Python's.
 
     Args:
         given: a mapping of query ids to mappings of grades, or to relevant documents (a set, a
             list, one id), whose grade is 1; a data frame, or the path of a file, with the columns
             query, document and grade, or TREC's four.
-
-    Returns:
-        The mapping; of anything but a file its grades, and what is none of these, as they came:
-        `RetrievalSet` checks them.
+        name: what they are called in errors.
 
     Raises:
-        ValueError: columns or a line that are not those, or a document that is judged twice, with
-            two grades.
+        TypeError: what is none of these.
+        ValueError: columns or a line that are not those, a document that is judged twice, with two
+            grades, or a grade that is no whole number.
         FileNotFoundError: a path that is not that of a file.
 
     Example:
@@ -124,10 +122,13 @@ def read_judgements(given: Any) -> Any:
             _columns(f"qrels, row {number}", list(row))
             for number, row in enumerate(given.itertuples(index=False, name=None))
         )
-        return gathered((where, str(one), str(other), grade) for where, one, other, grade in rows)
+        given = gathered((where, str(one), str(other), grade) for where, one, other, grade in rows)
     if not isinstance(given, Mapping):
-        return given
-    return {query: _graded(judged) for query, judged in given.items()}
+        raise TypeError(
+            f"{name}: qrels must be a mapping of query ids → document ids → grades, a file or a "
+            f"data frame; it is {shown(given)}"
+        )
+    return {query: _graded(query, judged, name) for query, judged in given.items()}
 
 
 def _columns(where: str, row: list[Any]) -> tuple[str, Any, Any, Any]:
@@ -139,39 +140,22 @@ def _columns(where: str, row: list[Any]) -> tuple[str, Any, Any, Any]:
     return where, row[0], row[-2], row[-1]
 
 
-def _graded(judged: Any) -> Any:
+def _graded(query: Any, judged: Any, name: str) -> dict[str, int]:
+    """The grades of a query's documents."""
     if isinstance(judged, str):
         return {judged: 1}
     if isinstance(judged, Set | Sequence) and all(isinstance(one, str) for one in judged):
         return dict.fromkeys(sorted(judged) if isinstance(judged, Set) else judged, 1)
-    return judged
-
-
-def _checked_judgements(qrels: Any, excluded: Any, name: str) -> dict[str, dict[str, int]]:
-    """Judgements of any form, their grades Python's whole numbers."""
-    qrels = read_judgements(qrels)
-    for kind, given, inner, accepted in (
-        ("qrels", qrels, Mapping, "document ids → grades"),
-        ("excluded", excluded, Set, "sets of document ids"),
-    ):
-        if not isinstance(given, Mapping):
-            raise TypeError(
-                f"{name}: {kind} must be a mapping of query ids → {accepted}; it is {shown(given)}"
-            )
-        for query, judged in given.items():
-            if not isinstance(judged, inner):
-                raise TypeError(
-                    f"{name}: {kind} of the query {shown(query)} must be {accepted}; it is "
-                    f"{shown(judged)}"
-                )
+    if not isinstance(judged, Mapping):
+        raise TypeError(
+            f"{name}: qrels of the query {shown(query)} must be document ids → grades; it is "
+            f"{shown(judged)}"
+        )
     return {
-        query: {
-            document: grade
-            if type(grade) is int and abs(grade) <= LARGEST_GRADE
-            else checked_grade(grade, f"{name}: the grade of {shown(query)} → {shown(document)}")
-            for document, grade in judged.items()
-        }
-        for query, judged in qrels.items()
+        document: grade
+        if type(grade) is int and abs(grade) <= LARGEST_GRADE
+        else checked_grade(grade, f"{name}: the grade of {shown(query)} → {shown(document)}")
+        for document, grade in judged.items()
     }
 
 
@@ -334,8 +318,13 @@ class RetrievalSet:
             if len(set(ids)) != len(ids):
                 twice, _ = Counter(ids).most_common(1)[0]
                 raise ValueError(f"{self.name}: {kind} id {shown(twice)} occurs more than once")
-        plain = _checked_judgements(self.qrels, self.excluded, self.name)
-        object.__setattr__(self, "qrels", plain)
+        object.__setattr__(self, "qrels", read_judgements(self.qrels, self.name))
+        given: Any = self.excluded
+        if not (isinstance(given, Mapping) and all(isinstance(s, Set) for s in given.values())):
+            raise TypeError(
+                f"{self.name}: excluded must be a mapping of query ids → sets of document ids; it "
+                f"is {shown(given)}"
+            )
         known_queries, known_documents = set(self.query_ids), set(self.document_ids)
         stray = [
             f"{query[:80]} → {document[:80]}"

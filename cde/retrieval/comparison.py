@@ -209,7 +209,7 @@ def compare_all(
     """Several systems, each held against the first.
 
     Args:
-        systems: by name, as for `compare`; two or more.
+        systems: by name, as for `compare`.
         retrieval_set, metric, depth, seed, drop_own: as for `compare`.
 
     Returns:
@@ -224,8 +224,8 @@ def compare_all(
         >>> compare_all({"BM25": BM25(), "b = 0": BM25(b=0.0)}, toy)["p_value"].tolist()
         [nan, 1.0]
     """
-    if not isinstance(systems, Mapping) or len(systems) < 2:
-        raise ValueError(f"systems must be two or more, by name; they are {shown(systems)}")
+    if not isinstance(systems, Mapping) or not systems:
+        raise ValueError(f"systems must be one or more, by name; they are {shown(systems)}")
     scores = _scored(systems, retrieval_set, metric, depth, drop_own)
     seed = checked_whole(seed, "seed", 0)
     base, *others = scores.values()
@@ -260,50 +260,35 @@ def compare_tables(first: ArrayLike | pd.DataFrame, second: ArrayLike | pd.DataF
         >>> compare_tables(better, [[2.0, 4.1], [2.1, 4.5], [2.0, 4.0]]).difference.method
         'random effects of 3 seeds and 2 collections'
     """
-    if isinstance(first, pd.DataFrame) and isinstance(second, pd.DataFrame):
-        for kind, one, other in (
-            ("rows", first.index, second.index),
-            ("columns", first.columns, second.columns),
-        ):
-            if set(one) != set(other) or not (one.is_unique and other.is_unique):
-                apart = sorted(map(str, {*one} ^ {*other}))
-                raise ValueError(
-                    f"the tables' {kind} must have the same labels, each once; in one of them "
-                    f"alone: {shown(apart)}"
-                )
-        second = second.loc[first.index, first.columns]
-    tables = [pd.DataFrame(np.asarray(one, np.float64)) for one in (first, second)]
-    if tables[0].shape != tables[1].shape:
-        raise ValueError(f"the tables differ: {tables[0].shape} and {tables[1].shape}")
-    if isinstance(first, pd.DataFrame):
-        tables = [one.set_axis(first.index).set_axis(first.columns, axis=1) for one in tables]
-    found = table_interval((tables[0] - tables[1]).to_numpy())
+    given: tuple[Any, Any] = first, second
+    one, other = (pd.DataFrame(table, dtype=np.float64) for table in given)
+    for axis, kind in enumerate(("rows", "columns")):
+        names, others = one.axes[axis], other.axes[axis]
+        if set(names) != set(others) or not (names.is_unique and others.is_unique):
+            apart = sorted(map(str, {*names} ^ {*others}))
+            raise ValueError(
+                f"the tables' {kind} must have the same labels, each once; in one of them alone: "
+                f"{shown(apart)}"
+            )
+    other = other.loc[one.index, one.columns]
+    found = table_interval((one - other).to_numpy())
     if found is None:
         raise ValueError(
-            f"one cell has no interval: give two seeds or two collections, not {tables[0].shape}"
+            f"one cell has no interval: give two seeds or two collections, not {one.shape}"
         )
-    names = pd.MultiIndex.from_product([tables[0].index, tables[0].columns])
-    flat = {"first": tables[0].to_numpy().ravel(), "second": tables[1].to_numpy().ravel()}
-    cells = pd.DataFrame(flat, index=names)
+    cells = pd.DataFrame({"first": one.stack(), "second": other.stack()})  # noqa: PD013
     return Comparison(found, p_value(found, 0.0), _ordered(cells))
 
 
-def judged(qrels: Any, runs: list[Run], name: str) -> RetrievalSet:
-    """A set of judgements alone, for runs: its documents are those that are judged or found, and
-    have no text.
-    """
+def _judged(qrels: Any, runs: list[Run]) -> RetrievalSet:
+    """A set for runs, of judgements alone: of documents that are judged or found, without text."""
     judgements = read_judgements(qrels)
-    if not isinstance(judgements, Mapping):
-        raise TypeError(
-            "judgements must be a RetrievalSet, or qrels: a file, a mapping or a data frame; they "
-            f"are {shown(qrels)}"
-        )
     found: dict[str, None] = {}
     for ranked in (*judgements.values(), *(one for run in runs for one in run.rankings.values())):
         found |= dict.fromkeys(ranked)
     queries = list(judgements)
     texts = [[""] * len(ids) for ids in (found, queries)]
-    return RetrievalSet(list(found), texts[0], queries, texts[1], judgements, name=name)
+    return RetrievalSet(list(found), texts[0], queries, texts[1], judgements, name="judgements")
 
 
 def _scored(
@@ -319,7 +304,7 @@ def _scored(
                 "retrieval_set must be a RetrievalSet for a system that searches; judgements do "
                 f"for runs alone (paths, rankings). It is {shown(retrieval_set)}"
             )
-        retrieval_set = judged(retrieval_set, runs, "judgements")
+        retrieval_set = _judged(retrieval_set, runs)
     tables = score_systems(given, retrieval_set, metric, depth, drop_own)
     if len(tables[0]) < 2:
         raise ValueError(f"{retrieval_set.name} must have two judged queries or more to compare on")

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import pytrec_eval
+import torch
 from numpy.typing import NDArray
 
 from cde.data import RetrievalSet
@@ -26,6 +28,7 @@ from cde.progress import progress
 from cde.retrieval.systems import Rankings, System, as_encoder, is_ranker
 from cde.validation import (
     array_of_numbers,
+    as_array,
     called,
     checked_ids,
     checked_instance,
@@ -47,7 +50,6 @@ def search(
     document_vectors: NDArray[np.float32],
     depth: int = 10,
     block: int = 4096,
-    device: str | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """The `depth` documents of largest inner product with each query.
 
@@ -56,7 +58,6 @@ def search(
         document_vectors: `(m, dim)` float32.
         depth: how many to return; at most m are.
         block: rows of queries and of documents that are compared at a time.
-        device: by default CUDA where there is one.
 
     Returns:
         scores `(n, depth)` float32 in descending order, and positions `(n, depth)` int64.
@@ -85,9 +86,7 @@ def search(
     positions = np.empty((len(query_vectors), depth), np.int64)
     if scores.size == 0:
         return scores, positions
-    import torch
-
-    device = compute_device(device)
+    device = compute_device()
     queries = torch.as_tensor(np.asarray(query_vectors, dtype=np.float32))
     documents = torch.as_tensor(np.asarray(document_vectors, dtype=np.float32))
     title = f"searching {len(documents):,} documents"
@@ -197,7 +196,7 @@ def rerank(
     """
     checked_instance(retrieval_set, RetrievalSet, "retrieval_set")
     depth = checked_whole(depth, "depth")
-    checked = _checked(candidates, retrieval_set, "candidates", "candidates")
+    checked = _checked(candidates, retrieval_set, "candidates")
     kept = {query: list(best_first(ranking))[:depth] for query, ranking in checked.items()}
     if is_ranker(encoder):
         whole = rank(encoder, retrieval_set, max(1, len(retrieval_set.documents)))
@@ -252,8 +251,6 @@ def score_queries(
     Raises:
         ValueError: an unknown metric.
     """
-    import pytrec_eval
-
     checked_instance(retrieval_set, RetrievalSet, "retrieval_set")
     drop_own, cuts = checked_switch(drop_own, "drop_own"), _cuts(metrics)
     kept = _kept(_checked(rankings, retrieval_set, "rankings"), retrieval_set, drop_own)
@@ -340,12 +337,8 @@ def score_systems(
     return tables
 
 
-def _checked(
-    rankings: object, retrieval_set: RetrievalSet, name: str, what: str = "documents"
-) -> Rankings:
-    """The rankings of a set's queries, those that are missing empty, their scores Python's numbers:
-    trec_eval ranks what is none too, and knows no corpus.
-    """
+def _checked(rankings: object, retrieval_set: RetrievalSet, name: str) -> Rankings:
+    """The rankings of a set's queries, those that are missing empty, their scores Python's."""
     accepted = "a mapping of query ids → document ids → scores"
     if not isinstance(rankings, Mapping):
         raise TypeError(f"{name} must be {accepted}; they are {shown(rankings)}")
@@ -354,35 +347,29 @@ def _checked(
         ranking = rankings.get(query, {})
         if not isinstance(ranking, Mapping):
             raise TypeError(f"{name} must be {accepted}; of {query!r} there is {shown(ranking)}")
+        # trec_eval knows no corpus, and ranks what is no number
         if stray := [document for document in ranking if document not in known]:
             checked_ids(stray, name)
             raise ValueError(
-                f"{name} of {query!r}: {len(stray)} {what} are not in the corpus, such as "
+                f"{name} of {query!r}: {len(stray)} documents are not in the corpus, such as "
                 f"{', '.join(stray[:3])}"
             )
-        checked[query] = _finite(query, ranking)
+        scores = as_array(list(ranking.values()))
+        if scores.dtype.kind not in "fiub" or scores.ndim != 1:
+            said = shown([*ranking.values()])
+            raise TypeError(f"scores of the query {query!r} must be numbers: {said}")
+        if not (finite := np.isfinite(scores)).all():
+            first = list(ranking)[int(finite.argmin())]
+            raise ValueError(
+                f"scores must be finite numbers; that of {query!r} → {first!r} is {ranking[first]}"
+            )
+        checked[query] = dict(zip(ranking, scores.astype(np.float64).tolist(), strict=True))
     if rankings and checked and not rankings.keys() & checked.keys():
         raise ValueError(
             f"{name} are of other queries than those of {retrieval_set.name}, such as "
             f"{shown(next(iter(rankings)))}"
         )
     return checked
-
-
-def _finite(query: str, ranking: Mapping[str, float]) -> dict[str, float]:
-    given = list(ranking.values())
-    try:
-        # text is none: numpy would read it
-        scores = np.array([] if any(isinstance(s, str | bytes) for s in given) else given, float)
-        scores = scores.reshape(len(given))
-    except (TypeError, ValueError, OverflowError):
-        raise TypeError(f"scores of the query {query!r} must be numbers: {shown(given)}") from None
-    if not np.isfinite(scores).all():
-        first = list(ranking)[int(np.isfinite(scores).argmin())]
-        raise ValueError(
-            f"scores must be finite numbers; that of {query!r} → {first!r} is {ranking[first]}"
-        )
-    return dict(zip(ranking, scores.tolist(), strict=True))
 
 
 def evaluate(

@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any, Literal, Protocol, TypedDict, TypeGuard, Unpack, runtime_checkable
 
 import numpy as np
@@ -159,9 +160,11 @@ def as_encoder(model: object) -> Encoder:
             return model
         if isinstance(model, SentenceEncoder):
             return _Sentences(model)
+    name = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
     raise TypeError(
-        f"{type(model).__name__} cannot rank: expected encode_queries and encode_documents, or "
-        "rank(retrieval_set, depth), or the methods of sentence-transformers"
+        f"{name} cannot rank: expected encode_queries and encode_documents, or "
+        "rank(retrieval_set, depth), or the methods of sentence-transformers, of an object. A "
+        "model's name or folder: cde.Surrogate(…)"
     )
 
 
@@ -178,19 +181,13 @@ class EncodeOptions(TypedDict, total=False):
     truncate_dim: int | None
 
 
-class _NoCard:
-    """What evaluators of sentence-transformers leave their results in: no model card is written."""
-
-    def set_evaluation_metrics(self, *results: Any, **more: Any) -> None:
-        """Keep nothing."""
-
-
 class SentenceMethods:
     """Methods of sentence-transformers for encoders that have `_vectors`; not used by itself."""
 
     #: how two vectors are compared
     similarity_fn_name = "cosine"
-    model_card_data = _NoCard()
+    #: what evaluators of sentence-transformers leave their results in: no model card is written
+    model_card_data = SimpleNamespace(set_evaluation_metrics=lambda *results, **more: None)
 
     @abstractmethod
     def _vectors(
@@ -221,12 +218,18 @@ class SentenceMethods:
         return self._encoded(inputs, "document", options)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Tensor:
-        """Cosines of all vectors with all others, `(n, m)` float32."""
-        return _unit(embeddings1) @ _unit(embeddings2).T
+        """Cosines of all vectors with all others, `(n, m)`."""
+        from sentence_transformers.util import cos_sim
+
+        found: Tensor = cos_sim(embeddings1, embeddings2)
+        return found
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Tensor:
-        """The cosine of each vector with the other in its place, `(n,)` float32."""
-        return (_unit(embeddings1) * _unit(embeddings2)).sum(dim=-1)
+        """The cosine of each vector with the other in its place, `(n,)`."""
+        from sentence_transformers.util import pairwise_cos_sim
+
+        found: Tensor = pairwise_cos_sim(embeddings1, embeddings2)
+        return found
 
     def _encoded(self, inputs: Any, role: Role, options: EncodeOptions) -> Any:
         if strange := set(options) - set(EncodeOptions.__annotations__):
@@ -256,10 +259,3 @@ class SentenceMethods:
         else:
             rows = list(torch.from_numpy(vectors))
         return rows[0] if single else rows
-
-
-def _unit(vectors: Any) -> Tensor:
-    if isinstance(vectors, (list, tuple)) and len(vectors) and isinstance(vectors[0], Tensor):
-        vectors = torch.stack(list(vectors))
-    tensor = vectors if isinstance(vectors, Tensor) else torch.as_tensor(np.asarray(vectors))
-    return normalize(tensor.float(), dim=-1).reshape(-1, tensor.shape[-1])

@@ -346,7 +346,7 @@ def test_draws_are_repeated_where_something_is_drawn_and_nowhere_else() -> None:
     assert evaluations(contextual(), [None]) == [("own", 0), ("own", 1)]
     assert evaluations(contextual(sequence_dropout=0.1), ["null"]) == [("null", 0)]
     assert evaluations(bi_encoder(), [None]) == evaluations(bi_encoder(), ["none"]) == [("none", 0)]
-    with pytest.raises(ValueError, match="take own, other, random or null"):
+    with pytest.raises(ValueError, match="takes own, other, random, null"):
         evaluations(contextual(), ["none"])
 
 
@@ -368,11 +368,11 @@ def test_a_ranker_is_evaluated_where_there_is_something_to_rank() -> None:
     ("make", "message"),
     [
         (lambda: BenchmarkEncoder(contextual(), "x", context="elsewhere"), "elsewhere"),
-        (lambda: BenchmarkEncoder(contextual(), "x", context="none"), "take own or null"),
-        (lambda: StudiedEncoder(contextual(), "x", context="none"), "take own, other, random or"),
+        (lambda: BenchmarkEncoder(contextual(), "x", context="none"), "takes own, null"),
+        (lambda: StudiedEncoder(contextual(), "x", context="none"), "takes own, other, random, null"),
         (lambda: BenchmarkEncoder(bi_encoder(), "x", context="own"), "reads no corpus"),
         (lambda: benchmark_model(cde.BM25(), "x", context="own"), "ranks without an encoder"),
-        (lambda: BenchmarkEncoder("minilm", "x"), "str is no encoder"),
+        (lambda: BenchmarkEncoder("minilm", "x"), "str cannot rank"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_what_does(make: Any, message: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tiny_encoders import bi_encoder, contextual
 
@@ -35,12 +35,12 @@ def minilm_limit(tokens: int) -> Limit:
     return found
 
 
-@given(TEXTS, st.integers(6, 40), st.integers(0, 2))
-def test_passages_are_slices_within_the_limit_and_make_the_text(
-    text: str, tokens: int, overlap: int
-) -> None:
+@given(TEXTS, st.integers(6, 40))
+@example(SENTENCES[0] * 6, 8)
+@example(SENTENCES[1] * 20, 40)
+def test_passages_are_slices_within_the_limit_and_make_the_text(text: str, tokens: int) -> None:
     limit = minilm_limit(tokens)
-    (found,) = passages([text], limit, "chunk", overlap)
+    (found,) = passages([text], limit)
     end = 0
     for place, one in enumerate(found):
         assert text[one.start : one.start + len(one.text)] == one.text
@@ -57,7 +57,7 @@ def test_passages_are_slices_within_the_limit_and_make_the_text(
 def test_a_text_is_cut_where_its_author_cut_it() -> None:
     """Before headings, else between sentences, of which the last is said again."""
     text = "Intro here.\n\n# Boats\nRed ones float. Yes. Old ones sink.\n\n# Soup\nHot."
-    (found,) = passages([text], minilm_limit(12), "chunk", 1)
+    (found,) = passages([text], minilm_limit(12))
     assert [(one.heading, one.text) for one in found] == [
         ("", "Intro here.\n\n"),
         ("Boats", "# Boats\nRed ones float. Yes. "),

@@ -123,7 +123,7 @@ def test_a_corpus_is_taken_in_every_form() -> None:
     [
         ({"texts": "notes/"}, TypeError, "cde.Index.from_folder"),
         ({"texts": ["a", None]}, TypeError, "item 1 is of type NoneType"),
-        ({"texts": {"a": 3}}, TypeError, "the document 'a' must be a string"),
+        ({"texts": {"a": 3}}, TypeError, "the document 'a' has no string"),
         ({"texts": ["a", "b"], "ids": ["x"]}, ValueError, "1 ids for 2 texts"),
         (
             {"texts": ["a", "b"], "ids": ["x", "x"]},
@@ -136,9 +136,9 @@ def test_a_corpus_is_taken_in_every_form() -> None:
             TypeError,
             "cde.Hybrid.*retrieval_set",
         ),
-        ({"texts": ["a"], "encoder": cde.Surrogate}, TypeError, "the class Surrogate was given"),
+        ({"texts": ["a"], "encoder": cde.Surrogate}, TypeError, "the class Surrogate cannot rank"),
         ({"texts": ["a"], "columns": {"txt": "body"}}, ValueError, r"no part txt \(text\?\)"),
-        ({"texts": ["a"], "encoder": "minilm"}, TypeError, "str is no encoder.*cde.Surrogate"),
+        ({"texts": ["a"], "encoder": "minilm"}, TypeError, "str cannot rank.*cde.Surrogate"),
     ],
 )
 def test_what_cannot_be_indexed_is_refused(

@@ -22,15 +22,15 @@ from pyarrow import parquet
 
 import cde
 from cde import Index
-from cde.corpus.files import LARGEST, Source, counted, read_source
+from cde.corpus.files import Source, counted, read_source
 from cde.storage import content_hash
 
 
 def read_texts(
-    path: Path, columns: dict[str, str] | None = None, largest: int = LARGEST
+    path: Path, columns: dict[str, str] | None = None
 ) -> tuple[dict[str, str], list[str]]:
     """Texts by id, and what was left out."""
-    documents, left_out = read_source(Source.of(path, columns, largest))
+    documents, left_out = read_source(Source.of(path, columns))
     return {one.id: one.text for one in documents}, [str(one) for one in left_out]
 
 
@@ -184,25 +184,30 @@ def test_rows_without_ids_are_named_by_their_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [".csv", ".jsonl", ".parquet", ".txt"])
-def test_documents_above_the_limit_are_listed(kind: str, tmp_path: Path) -> None:
+def test_documents_above_the_limit_are_listed(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts = ["a" * 50, "b" * 200, "c" * 50]
     if kind == ".txt":
         for place, text in enumerate(texts):
             (tmp_path / f"{place}.txt").write_text(text)
     else:
         written([{"text": text} for text in texts], tmp_path, kind)
-    kept, left_out = read_texts(tmp_path, largest=100)
+    assert len(read_texts(tmp_path)[0]) == 3
+    monkeypatch.setattr("cde.corpus.files.LARGEST", 100)
+    kept, left_out = read_texts(tmp_path)
     assert [*kept.values()] == ["a" * 50, "c" * 50]
     assert len(left_out) == 1 and "200 bytes, above the limit of 100" in left_out[0]
-    assert len(read_texts(tmp_path, largest=200)[0]) == 3
-    assert Index.from_folder(tmp_path, cde.BM25(), largest=200).texts[1] == "b" * 200
 
 
-def test_a_line_far_above_the_limit_is_passed_over(tmp_path: Path) -> None:
+def test_a_line_far_above_the_limit_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     row = '{"text": "%s"}\n'
     (tmp_path / "a.jsonl").write_text(row % "a" + row % ("b" * 5_000) + row % "c")
     (tmp_path / "b.csv").write_text("text\nd\n" + "e" * 5_000 + "\nf\n")
-    kept, left_out = read_texts(tmp_path, largest=100)
+    monkeypatch.setattr("cde.corpus.files.LARGEST", 100)
+    kept, left_out = read_texts(tmp_path)
     assert [*kept.values()] == ["a", "c", "d", "f"]
     assert len(left_out) == 2 and csv.field_size_limit() > 100
 
@@ -275,7 +280,8 @@ def test_what_may_not_be_opened_is_listed(folder: Path) -> None:
 
 def test_frames_and_data_sets_are_the_corpus_that_their_file_is(tmp_path: Path) -> None:
     frame = pd.DataFrame(ROWS)
-    for table in (frame, datasets.Dataset.from_list(ROWS), frame.rename(columns={"id": "_id"})):
+    stored = datasets.Dataset.from_list(ROWS)
+    for table in (frame, stored, stored.to_iterable_dataset(), frame.rename(columns={"id": "_id"})):
         index = Index(table, encoder=cde.BM25())
         assert dict(zip(index.ids, index.texts, strict=True)) == READ
     other = frame.set_index("id").rename(columns={"text": "body"})
@@ -295,15 +301,13 @@ def test_tables_that_are_no_corpus_are_refused() -> None:
         Index(frame[["id"]].assign(body="a"), encoder=cde.BM25())
     with pytest.raises(ValueError, match=r"columns: there is no part txet \(text\?\)"):
         Index(frame, encoder=cde.BM25(), columns={"txet": "body"})
-    with pytest.raises(TypeError, match='row 1 has no string in "text".*dropna'):
+    with pytest.raises(TypeError, match='the document 1 has no string in "text".*dropna'):
         Index(frame.assign(text=["a", None, "b"]), encoder=cde.BM25())
     several = datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS))
     with pytest.raises(
         TypeError, match=r"holds several data sets: take one, such as texts\['train'\]"
     ):
         Index(several, encoder=cde.BM25())
-    with pytest.raises(TypeError, match="is a stream"):
-        Index(several["train"].to_iterable_dataset(), encoder=cde.BM25())
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is told by Linux")

@@ -756,8 +756,8 @@ TARGETS: dict[str, Target] = {
     ),
     "search": Target(
         lambda case: cde.search(**case),
-        st.fixed_dictionaries(pair_vectors, optional={"depth": mostly(2), "block": mostly(2), "device": mostly(None, "cpu")}),
-        ("queries", "documents", "vectors", "depth", "index", "block", "device"), 40,
+        st.fixed_dictionaries(pair_vectors, optional={"depth": mostly(2), "block": mostly(2)}),
+        ("queries", "documents", "vectors", "depth", "index", "block"), 40,
     ),
     "Hybrid": Target(
         lambda case: cde.Hybrid(**case).rank(toy_set()),
@@ -766,8 +766,8 @@ TARGETS: dict[str, Target] = {
     ),
     "BM25": Target(
         lambda case: cde.BM25(**case[0]).search(case[1], case[2]),
-        st.tuples(st.fixed_dictionaries({"documents": mostly(text_lists)}, optional={"k1": mostly(0.9), "b": mostly(0.4), "unspaced": mostly("auto")}), mostly(text_lists), mostly(3)),
-        ("documents", "queries", "k1", "b must", "unspaced", "depth"), 40,
+        st.tuples(st.fixed_dictionaries({"documents": mostly(text_lists)}, optional={"k1": mostly(0.9), "b": mostly(0.4)}), mostly(text_lists), mostly(3)),
+        ("documents", "queries", "k1", "b must", "depth"), 40,
     ),
     "Surrogate": Target(
         lambda case: cde.Surrogate(**case),

@@ -108,6 +108,8 @@ def test_many_systems_are_corrected_for_how_many_they_are(
     assert table["difference"].iloc[1:].tolist() == [one.difference for one in alone]
     assert [one.estimate for one in table["score"]] == [one.mean() for one in scores]
     assert list(table.index) == list(systems) and table["difference"].iloc[0] is None
+    one = cde.compare_all({"BM25": systems["BM25"]}, collection)
+    assert one["score"].tolist() == table["score"].tolist()[:1]
 
 
 class TestTables:

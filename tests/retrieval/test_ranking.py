@@ -438,7 +438,9 @@ def test_only_documents_that_are_candidates_are_embedded() -> None:
 
 def test_candidates_of_another_corpus_a_depth_below_1_and_what_cannot_rank_are_refused() -> None:
     encoder, toy, candidates = two_models()
-    with pytest.raises(ValueError, match="1 candidates are not in the corpus, such as x"):
+    with pytest.raises(
+        ValueError, match="candidates of .q0.: 1 documents are not in the corpus, such as x"
+    ):
         rerank(encoder, toy, {"q0": {"x": 1.0, "d01": 0.5}})
     with pytest.raises(ValueError, match="depth must be 1 or more; it is 0"):
         rerank(encoder, toy, candidates, 0)

@@ -117,7 +117,7 @@ def series(quick: bool) -> list[Series]:
             lambda n: packing(n, "random"),
         ),
         Series(
-            "packing", "pack_batches, tsp", "pairs", wide, 2, start, lambda n: packing(n, "tsp")
+            "packing", "pack_batches, tsp", "pairs", wide, 1, start, lambda n: packing(n, "tsp")
         ),
         Series("filtering", f"in batches of {BATCH}", "pairs", wide, 1, start, filtering),
         Series("filtering", "in one batch", "pairs", square, 2, square[-3], one_batch),

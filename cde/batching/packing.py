@@ -41,6 +41,9 @@ from cde.validation import (
 
 __all__ = ["BatchSampler", "PlannedBatches", "greedy_tour", "pack_batches"]
 
+_NEIGHBOURS = 96  # in a list
+_REST = 0.5  # lists are made again once this part of their centroids is unvisited
+
 
 def greedy_tour(centroids: Vectors, start: int = 0) -> Positions:
     """Visit every centroid once, each time going on to the nearest one not yet visited, of equally
@@ -53,21 +56,56 @@ def greedy_tour(centroids: Vectors, start: int = 0) -> Positions:
         return np.zeros(0, np.int64)
     if not 0 <= start < len(centroids):
         raise ValueError(f"start must be one of the {len(centroids)} centroids; it is {start}")
-    exact = centroids.astype(np.float64)
+    # centroids that are equal to the last bit are visited one after the other, in order: one stop
+    _, first, stop = np.unique(centroids, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.argsort(order)
+    tour = _tour_of_distinct(centroids[first[order]], int(rank[stop[start]]))
+    place = np.argsort(tour)[rank[stop]]
+    visits = np.argsort(place, kind="stable")
+    return np.concatenate([[start], visits[visits != start]]).astype(np.int64)
+
+
+def _tour_of_distinct(points: NDArray[np.floating], start: int) -> Positions:
+    exact = points.astype(np.float64)
     # about their mean, so that a common offset does not drown the differences in rounding
     rough = np.ascontiguousarray(exact - exact.mean(axis=0), dtype=np.float32)
+    tour = [start]
+    rest = np.arange(len(points))
+    while len(tour) < len(points):
+        rest = np.concatenate([[tour[-1]], rest[~np.isin(rest, tour)]])
+        leg = len(rest) if len(rest) <= 2 * _NEIGHBOURS else len(rest) - int(len(rest) * _REST)
+        tour.extend(rest[_leg(exact[rest], rough[rest], leg)].tolist()[1:])
+    return np.asarray(tour, dtype=np.int64)
+
+
+def _leg(exact: NDArray[np.float64], rough: Vectors, steps: int) -> Positions:
+    """The first `steps` stops of the tour that begins at row 0."""
+    import faiss
+
     lengths = np.einsum("ij,ij->i", rough, rough)
     # an upper bound on the rounding error of a squared distance in float32, from its parts
     error = 4 * (rough.shape[1] + 4) * float(np.finfo(np.float32).eps) * float(lengths.max())
-    tour = np.full(len(exact), start, np.int64)
-    unvisited = np.ones(len(exact), bool)
-    for step in range(1, len(tour)):
-        here = tour[step - 1]
+    distances, lists = faiss.knn(rough, rough, min(_NEIGHBOURS, len(rough)))
+    reach = distances[:, -1] if lists.shape[1] < len(rough) else np.full(len(rough), np.inf)
+    unvisited = np.ones(len(rough), bool)
+    tour = np.empty(steps, np.int64)
+    here = 0
+    for step in range(steps):
+        tour[step] = here
         unvisited[here] = False
-        near = np.where(unvisited, lengths - 2 * (rough @ rough[here]), np.inf)
-        nearest = np.flatnonzero(near <= near.min() + 2 * error)
-        distances = ((exact[nearest] - exact[here]) ** 2).sum(axis=1)
-        tour[step] = nearest[distances.argmin()]
+        if step + 1 == steps:
+            break
+        open_places = unvisited[lists[here]]
+        near, candidates = distances[here][open_places], lists[here][open_places]
+        if not len(near) or near[0] + 2 * error >= reach[here]:
+            candidates = np.flatnonzero(unvisited)
+            near = (lengths - 2 * (rough @ rough[here]) + lengths[here])[candidates]
+        candidates = np.sort(candidates[near <= near.min() + 2 * error])
+        if len(candidates) > 1:
+            here = int(candidates[((exact[candidates] - exact[here]) ** 2).sum(axis=1).argmin()])
+        else:
+            here = int(candidates[0])
     return tour
 
 
@@ -90,8 +128,7 @@ def pack_batches(
         labels: `(n,)` the cluster of each pair, as `cluster_pairs` gives them. All zero: random
             batches.
         batch_size: pairs a batch.
-        order: "random", or "tsp" for the greedy tour over centroids, which looks at all k centroids
-            of a domain k times.
+        order: "random", or "tsp" for the greedy tour over centroids.
         vectors: `(n, dim)` document vectors, whose means are the centroids; "tsp" needs them.
         domains: `(n,)` the domain of each pair; by default all are one domain.
         seed: seed of the order of clusters, of pairs within a cluster, and of the batches.

@@ -215,20 +215,25 @@ def test_the_tour_is_that_of_brute_force(k: int, dim: int, seed: int, kind: str)
 
 
 @pytest.mark.parametrize("dim", [1, 2, 384])
-def test_the_tour_of_many_centroids_is_that_of_brute_force(dim: int) -> None:
+def test_the_tour_is_that_of_brute_force_when_lists_run_out(dim: int) -> None:
+    """Enough centroids for the lists to be made anew several times, and for single steps beyond
+    them.
+    """
     centroids = unit(np.random.default_rng(dim).normal(size=(1200, max(dim, 2))))[:, :dim]
     assert greedy_tour(centroids, 7).tolist() == brute_force(centroids, 7)
 
 
 def test_equally_near_centroids_are_visited_in_order() -> None:
-    """The corners of a simplex are all equally far from each other."""
+    """More of them than a list of neighbours holds: the corners of a simplex are all equally far
+    from each other.
+    """
     corners = np.eye(300, dtype=np.float32)
     assert (
         greedy_tour(corners, 250).tolist()
         == brute_force(corners, 250)
         == [250, *range(250), *range(251, 300)]
     )
-    # differences that float32 loses
+    # differences that float32 loses: the nearest may be in no list
     corners += 1e-9 * np.random.default_rng(0).normal(size=corners.shape).astype(np.float32)
     assert greedy_tour(corners, 250).tolist() == brute_force(corners, 250)
 

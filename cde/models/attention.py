@@ -10,7 +10,8 @@ Two patterns (CDE §4.2; the second is ours). J context tokens stand before T te
 
 Both run on the layers of `transformers` as they are. The attention function registered here under
 the name `cde` gets the queries, keys and values of a layer, stores or prepends the context's, and
-hands over to one of torch or `transformers`.
+hands over to one of torch or `transformers` (for long texts in bfloat16 on a CPU to
+`attend_in_blocks`).
 """
 
 from __future__ import annotations
@@ -75,6 +76,10 @@ def _attend(
         key, value = context_cache.extend(module, key, value)
     if implementation.startswith("flash"):
         return _flash(query, key, value, attention_mask, sliding_window, implementation, **options)
+    # never in training: passes without a gradient come before those with one, and must be the same
+    alone = implementation == "sdpa" and not module.training
+    if alone and blocks_are_faster(query, key, attention_mask):
+        return attend_in_blocks(query, key, value, attention_mask, options.get("scaling")), None
     # for the other kernels the window is in the mask, where it can spare the context tokens
     attend: Callable[..., tuple[Tensor, Tensor | None]] = ALL_ATTENTION_FUNCTIONS.get_interface(
         implementation, _eager
@@ -185,3 +190,53 @@ def visibility(
         pairs = pairs & ((queries >= key_context) | (keys < key_context))
     pairs = pairs[None, None]
     return pairs if allowed is None else allowed & pairs
+
+
+#: from so many keys on; shorter texts, and so the numbers of all chapters, stay with torch's kernel
+_LEAST_KEYS = 256
+_QUERIES = 128  # in one block
+
+
+def blocks_are_faster(query: Tensor, key: Tensor, mask: Tensor | None) -> bool:
+    """Whether a call has many keys, in bfloat16, on a CPU, without a gradient, and a mask that
+    hides keys from all queries alike.
+    """
+    if query.device.type != "cpu" or key.shape[2] < _LEAST_KEYS or torch.is_grad_enabled():
+        return False
+    autocast = torch.is_autocast_enabled("cpu")
+    computed = torch.get_autocast_dtype("cpu") if autocast else query.dtype
+    alike = mask is None or (mask.dtype == torch.bool and mask.shape[2] == 1)
+    return computed == torch.bfloat16 and alike
+
+
+def attend_in_blocks(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None
+) -> Tensor:
+    """Scaled dot product attention in bfloat16, `(batch, n, heads, head_dim)`, without a gradient;
+    zeros for queries that the mask hides as keys.
+    """
+    query, key, value = (states.to(torch.bfloat16) for states in (query, key, value))
+    batch, heads, count, head_dim = query.shape
+    scaling = head_dim**-0.5 if scaling is None else scaling
+    attended = query.new_zeros(batch, count, heads, head_dim)
+    for text in range(batch):
+        queries, keys, values = query[text], key[text], value[text]
+        own: Tensor | slice = slice(None)
+        seen = None if mask is None else mask[text if len(mask) > 1 else 0, 0, 0]
+        if seen is not None and not bool(seen.all()):
+            keys, values = keys[:, seen], values[:, seen]
+            own = seen[len(seen) - count :].nonzero().flatten()
+            queries = queries[:, own]
+        turned = keys.transpose(1, 2)
+        blocks = [
+            torch.bmm(
+                torch.softmax(
+                    torch.baddbmm(queries.new_empty(1), block, turned, beta=0, alpha=scaling),
+                    dim=-1,
+                ),
+                values,
+            )
+            for block in torch.split(queries, _QUERIES, dim=1)
+        ]
+        attended[text, own] = torch.cat(blocks, dim=1).transpose(0, 1)
+    return attended

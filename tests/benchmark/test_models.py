@@ -369,7 +369,10 @@ def test_a_ranker_is_evaluated_where_there_is_something_to_rank() -> None:
     [
         (lambda: BenchmarkEncoder(contextual(), "x", context="elsewhere"), "elsewhere"),
         (lambda: BenchmarkEncoder(contextual(), "x", context="none"), "takes own, null"),
-        (lambda: StudiedEncoder(contextual(), "x", context="none"), "takes own, other, random, null"),
+        (
+            lambda: StudiedEncoder(contextual(), "x", context="none"),
+            "takes own, other, random, null",
+        ),
         (lambda: BenchmarkEncoder(bi_encoder(), "x", context="own"), "reads no corpus"),
         (lambda: benchmark_model(cde.BM25(), "x", context="own"), "ranks without an encoder"),
         (lambda: BenchmarkEncoder("minilm", "x"), "str cannot rank"),

@@ -24,6 +24,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import torch
 from hypothesis import settings
+from tiny_encoders import small_minilm
 
 import cde
 from cde_book.account import account
@@ -100,6 +101,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def small_start(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What a training may start from in MiniLM's place, where its weights do not matter."""
+    return str(small_minilm(tmp_path_factory.mktemp("small") / "minilm"))
 
 
 @pytest.fixture(scope="session")

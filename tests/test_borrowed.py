@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from cde_studies.collections import manuals, pydocs
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -123,6 +125,11 @@ def test_measurements_and_records_come_home_in_one_file(tmp_path: Path) -> None:
     parts, store, out = tmp_path / "parts", tmp_path / "store", tmp_path / "out"
     parts.mkdir()
     (tmp_path / "content" / "wheels").mkdir(parents=True)
+    (tmp_path / "content" / "data").mkdir()
+    for collection in (pydocs, manuals):  # tables travel, as `pack` has it
+        collection.table()
+        name = f"{collection.__name__.rpartition('.')[2]}.parquet.sealed"
+        shutil.copyfile(collection.table_path(), tmp_path / "content" / "data" / name)
     with tarfile.open(tmp_path / "whole.tar", "w") as tar:
         tar.add(tmp_path / "content", "content")
     borrowed.cut(tmp_path / "whole.tar", parts, 10**6)

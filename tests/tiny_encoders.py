@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerFast
 
 from cde.models import BiEncoder, BiEncoderConfig, ContextualConfig, ContextualEncoder
+from cde.models.encoder import load_tokenizer
 
 Vectors = NDArray[np.float32]
 
@@ -115,6 +116,20 @@ def backbone_folder(folder: Path, family: str, seed: int = 0) -> Path:
     """A folder of `transformers` with such a model and the tokenizer."""
     backbone(family, seed).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
+    return folder
+
+
+def small_minilm(folder: Path) -> Path:
+    """A folder with MiniLM's tokenizer and a small BERT of random weights over its words, for what
+    has to do with words and not with what a model has learned: it is trained and kept in a
+    twelfth of the time.
+    """
+    words = load_tokenizer("minilm")
+    shape = {**BACKBONES["bert"], "vocab_size": len(words)}
+    model: PreTrainedModel = AutoModel.from_config(AutoConfig.for_model(**shape))
+    spread(model)
+    model.save_pretrained(folder)
+    words.save_pretrained(folder)
     return folder
 
 

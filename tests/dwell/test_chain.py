@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,14 @@ CONTRASTIVE = {
     "document_tokens": 32,
     "learning_rate": 1e-3,
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def start_small(small_start: str) -> Iterator[None]:
+    """Chains begin with word embeddings of 32 dimensions in MiniLM's place."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(START.settings, "tokenizer", small_start)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -301,10 +310,12 @@ def test_what_is_cropped_is_what_the_stage_says(
 
 @pytest.mark.parametrize("profile", ["smoke", "laptop", "gpu"])
 @pytest.mark.slow
-def test_no_stage_cuts_off_what_the_probes_read(profile: str) -> None:
+def test_no_stage_cuts_off_what_the_probes_read(
+    profile: str, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A phase that cut long documents would teach that their ends do not matter."""
-    using = dwell_recipe(profile, documents=300)
-    tokenizer = using.passages and load_tokenizer("minilm")
+    monkeypatch.setattr("cde_studies.dwell.recipe.HELD_OUT", ("networkx",))
+    using = dwell_recipe(profile, documents=300, data="pydocs/pandas")
     texts = [*using.pairs.documents, *using.probed]
     lengths = [len(row) for row in tokenizer(texts)["input_ids"]]
     assert max(lengths) <= min(using.tune["document_tokens"], using.start["max_tokens"])

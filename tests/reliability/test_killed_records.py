@@ -1,4 +1,4 @@
-"""SIGKILL at ten moments of a run that records: the old record is there or the new one, whole."""
+"""SIGKILL at six moments of a run that records: the old record is there or the new one, whole."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from cde_book.records import digest_of_rows
 
 pytestmark = pytest.mark.slow
 
-MOMENTS = 10
-#: enough rows that writing them takes a while
+MOMENTS = 6
 EXPERIMENT = """import pandas as pd
 
 from cde_book import page
 
-settings = page.settings(globals(), laptop={{"size": 60_000}}, smoke={{"size": 3}})
+settings = page.settings(globals(), laptop={{"size": 6_000}}, smoke={{"size": 3}})
 
 
 def measured():
@@ -42,7 +41,7 @@ with atomic_path(sys.argv[1]) as temporary:
 def factor_of(path: Path) -> float:
     """Which experiment a record is of; it must be whole, and of that one alone."""
     record = json.loads(path.read_text())
-    assert record["digest"] == digest_of_rows(record["rows"]) and len(record["rows"]) == 60_000
+    assert record["digest"] == digest_of_rows(record["rows"]) and len(record["rows"]) == 6_000
     factor = float(record["rows"][1]["loss"])
     assert all(row["loss"] == factor * number for number, row in enumerate(record["rows"]))
     # what is there of a proof is the same experiment's
@@ -77,21 +76,23 @@ def test_a_killed_record_is_the_old_one_or_the_new_one_and_the_next_run_works(
 
     book.write(toy=EXPERIMENT.format(factor=1.0))
     book.commit()
-    assert book.cde("run", "toy", "--record").returncode == 0
-    book.write(toy=EXPERIMENT.format(factor=2.0))
-    git("add", "-A")
-    git("commit", "-qm", "another experiment")
     begun = time.perf_counter()
     assert book.cde("run", "toy", "--record").returncode == 0
     seconds = time.perf_counter() - begun
-    assert factor_of(path) == 2.0
+    book.write(toy=EXPERIMENT.format(factor=2.0))
+    git("add", "-A")
+    git("commit", "-qm", "another experiment")
     kills, found = 0, []
     for moment in range(1, MOMENTS + 1):
         git("checkout", "--", "book/records")
+        begun = time.perf_counter()
         process = book.start("run", "toy", "--record")
-        kills += kill(process, seconds * moment / (MOMENTS + 1))
+        if kill(process, seconds * moment / (MOMENTS + 1)):
+            kills += 1
+        else:  # the first run had also to compile the package
+            seconds = time.perf_counter() - begun
         found.append(factor_of(path))
-    assert kills >= MOMENTS - 3 and {*found} <= {1.0, 2.0}
+    assert kills >= MOMENTS - 2 and {*found} <= {1.0, 2.0}
     git("checkout", "--", "book/records")
     # and one in the middle of its writing
     subprocess.run([sys.executable, "-c", WRITING, str(path)], cwd=book.root)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 from scipy import stats
 
 import cde
+from cde.cli import main
 from cde.data import RetrievalSet
 from cde.intervals import holm, paired_test
 from cde.retrieval import Run, rank, score_queries
@@ -147,18 +146,14 @@ class TestTables:
 
 
 def test_the_command_scores_run_files(
-    tmp_path: Path, collection: RetrievalSet, systems: dict[str, cde.BM25]
+    tmp_path: Path,
+    collection: RetrievalSet,
+    systems: dict[str, cde.BM25],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     paths = saved(tmp_path, collection, systems)
-    program = "from cde.cli import main; raise SystemExit(main())"
-    done = subprocess.run(
-        [sys.executable, "-c", program, "score", tmp_path / "qrels", *paths],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert not done.returncode, done.stderr
+    assert main(["score", str(tmp_path / "qrels"), *map(str, paths)]) == 0
     table = cde.compare_all({str(path): path for path in paths}, tmp_path / "qrels")
-    lines = done.stdout.splitlines()
+    lines = capsys.readouterr().out.splitlines()
     assert f"{table['score'].iloc[1].estimate:.4f}" in lines[2] and str(paths[1]) in lines[2]
     assert str(table["difference"].iloc[1]) in lines[3]

@@ -28,10 +28,16 @@ def rich() -> Pairs:
     return cde.load_pairs("pydocs/rich")
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder of these tests' own, in which the reader is trained once."""
+    return tmp_path_factory.mktemp("store")
+
+
 @pytest.fixture
-def vectors(rich: Pairs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Vectors:
-    """The texts in a context with a gate, by a reader that is kept in a store of the test's own."""
-    monkeypatch.setenv("CDE_CACHE", str(tmp_path))
+def vectors(rich: Pairs, monkeypatch: pytest.MonkeyPatch, store: Path) -> Vectors:
+    """The texts in a context with a gate, by the reader of that store."""
+    monkeypatch.setenv("CDE_CACHE", str(store))
     config = module.reader_config("smoke")
 
     def encode(gate: float, context: list[str] | None) -> np.ndarray:
@@ -57,12 +63,12 @@ def test_half_the_gate_adds_about_half(vectors: Vectors) -> None:
 
 
 def test_it_is_trained_once_and_a_megabyte_is_kept(
-    vectors: Vectors, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    vectors: Vectors, monkeypatch: pytest.MonkeyPatch, store: Path
 ) -> None:
     first = vectors(0.5, TEXTS)
     monkeypatch.setattr(module, "Trainer", None)  # a second training would fail
     np.testing.assert_array_equal(vectors(0.5, TEXTS), first)
-    kept = [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]
+    kept = [path for path in (store / "runs").rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in kept) < 2e6
     (weights,) = (path for path in kept if path.suffix == ".safetensors")
     assert not load_file(weights)["gate"].equal(load_file(weights)["gate"] * 0.5)

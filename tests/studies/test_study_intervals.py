@@ -67,8 +67,11 @@ def test_correlation_changes_sign_with_one_side() -> None:
 
 
 @pytest.mark.parametrize("method", ["pearson", "spearman"])
-def test_intervals_of_a_correlation_cover_the_truth_about_as_often_as_they_say(method: str) -> None:
+def test_intervals_of_a_correlation_cover_the_truth_about_as_often_as_they_say(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """300 samples of 50 normal pairs of correlation 0.5 (rank correlation 6/π · arcsin 0.25)."""
+    monkeypatch.setattr("cde_studies.intervals.RESAMPLES", 400)  # few, for many samples
     generator = np.random.default_rng(6)
     truth = {"pearson": 0.5, "spearman": 6 / math.pi * math.asin(0.25)}[method]
     covered = []

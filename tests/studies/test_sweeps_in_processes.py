@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -64,14 +65,15 @@ class Deadly(Recipe):
 
 @pytest.mark.slow
 def test_a_sweep_in_two_processes_has_the_numbers_of_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though one of them is killed."""
+    base = replace(SMALL, start=small_start)
     arms = {"low": {"learning_rate": 1e-4}, "high": {"learning_rate": 1e-2}}
     rows = {}
     for jobs in (1, 2):
         monkeypatch.setenv("CDE_CACHE", str(tmp_path / f"cache-{jobs}"))
-        recipe = Deadly(str(tmp_path / "died") if jobs == 2 else "", SMALL, (8, 8), {})
+        recipe = Deadly(str(tmp_path / "died") if jobs == 2 else "", base, (8, 8), {})
         tests = [EvaluationSet("words", TEST, "out")]
         rows[jobs] = sweep(arms, (0, 1), recipe, tests=tests, jobs=jobs).drop(
             columns="step_seconds"

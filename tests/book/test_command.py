@@ -316,45 +316,6 @@ def test_a_record_that_no_experiment_wrote_is_said(toy: ToyBook) -> None:
     )
 
 
-EXPERIMENT = """import pandas as pd
-
-from cde_book import page
-
-settings = page.settings(globals(), laptop={"size": 100}, smoke={"size": 3})
-
-
-def measured():
-    return pd.DataFrame({"loss": [1.0 * settings.size]})
-
-
-page.experiment("toy", measured, settings.only("size"))"""
-
-
-def test_a_record_is_made_from_a_clean_tree_with_its_proof_and_is_stale_when_numbers_move(
-    tmp_path: Path, private_cache: Path
-) -> None:
-    book = ToyBook(tmp_path / "toy")
-    book.write(toy=EXPERIMENT)
-    book.commit()
-    made = book.cde("run", "toy", "--record")
-    assert made.returncode == 0, made.stderr
-    path = book.root / "book" / "records" / "laptop" / "toy.json"
-    record = json.loads(path.read_text())
-    assert record["clean"] is True and record["rows"] == [{"loss": 100.0}]
-    assert record["proof"]["rows"] == [{"loss": 3.0}] and record["proof"]["settings"]["size"] == 3
-    # the record itself is not committed yet
-    refused = book.cde("run", "toy", "--record")
-    assert refused.returncode == 2 and "there are uncommitted changes" in refused.stderr
-    # another text with the same numbers, and then other numbers
-    book.write(toy=EXPERIMENT.replace("1.0 * settings.size", "settings.size + 0.0"))
-    same = book.cde("book", "--profile", "smoke")
-    assert "records: 1 of 1 proofs hold" in same.stdout, same.stderr
-    book.write(toy=EXPERIMENT.replace("1.0", "2.0"))
-    moved = book.cde("book", "--profile", "smoke")
-    assert "STALE: laptop/toy: loss moved by 1e+02 %" in moved.stdout
-    assert "records: 0 of 1 proofs hold" in moved.stdout
-
-
 @pytest.mark.parametrize("own", ["bfloat16", None])
 def test_a_miniature_is_computed_in_float32_whatever_the_record_was(
     own: str | None, monkeypatch: pytest.MonkeyPatch
@@ -387,16 +348,25 @@ def measured():
 page.experiment("toy", measured, settings.only("seeds"))"""
 
 
-def test_seeds_are_added_to_a_record_only_where_its_proof_holds(
+def test_a_record_is_made_from_a_clean_tree_grows_with_its_proof_and_is_stale_when_numbers_move(
     tmp_path: Path, private_cache: Path
 ) -> None:
     book = ToyBook(tmp_path / "toy")
     book.write(toy=GROWING)
     book.commit()
-    assert book.cde("run", "toy", "--record").returncode == 0
-    book.commit()
+    made = book.cde("run", "toy", "--record")
+    assert made.returncode == 0, made.stderr
     path = book.root / "book" / "records" / "laptop" / "toy.json"
     first, add = json.loads(path.read_text()), ("run", "toy", "--record", "laptop/toy", "--add")
+    assert first["clean"] is True
+    assert first["rows"] == [{"run": one, "loss": 1.0 + one} for one in range(2)]
+    assert first["proof"]["rows"] == first["rows"][:1] and first["proof"]["settings"]["seeds"] == 1
+    # the record itself is not committed yet
+    refused = book.cde("run", "toy", "--record")
+    assert refused.returncode == 2 and "there are uncommitted changes" in refused.stderr
+    # another text with the same numbers
+    book.write(toy=GROWING.replace("1.0 + x", "x + 1.0"))
+    book.commit()
     added = book.cde(*add, "-p", "seed=2")
     assert added.returncode == 0, added.stderr
     record = json.loads(path.read_text())
@@ -404,7 +374,7 @@ def test_seeds_are_added_to_a_record_only_where_its_proof_holds(
     assert record["settings"] == {"seed": 0, "seeds": 4} and record["proof"] == first["proof"]
     assert [(one["seed"], one["seeds"]) for one in record["parts"]] == [(0, 2), (2, 2)]
     assert record["parts"][0]["time"] == record["time"] == first["time"]
-    book.commit()
+    # and other numbers
     book.write(toy=GROWING.replace("1.0 + x", "2.0 + x"))
     book.commit()
     other = book.cde(*add, "-p", "seed=4")
@@ -414,6 +384,9 @@ def test_seeds_are_added_to_a_record_only_where_its_proof_holds(
     assert (
         nothing.returncode == 2 and "--add adds seeds to a record that is there" in nothing.stderr
     )
+    moved = book.cde("book", "--profile", "smoke")
+    assert "STALE: laptop/toy: loss moved by 1e+02 %" in moved.stdout, moved.stderr
+    assert "records: 0 of 1 proofs hold" in moved.stdout
 
 
 def test_the_ledger_is_printed_from_what_was_measured(toy: ToyBook) -> None:
@@ -427,23 +400,28 @@ def test_the_ledger_is_printed_from_what_was_measured(toy: ToyBook) -> None:
 def test_a_failed_chapter_is_named_with_its_traceback_and_the_others_are_built(
     tmp_path: Path,
 ) -> None:
+    """Two at a time: neither an error nor a kernel that dies takes another chapter with it."""
     book = ToyBook(tmp_path / "toy")
-    book.write(
-        broken='raise ArithmeticError("two and two are five")', sound="from cde_book import claims"
-    )
-    finished = book.cde("book", "--profile", "smoke")
+    sound = {"sound": "from cde_book import claims", "last": "x = 1"}
+    broken = 'raise ArithmeticError("two and two are five")'
+    dead = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
+    book.write(**sound, broken=broken, dead=dead)
+    finished = book.cde("book", "--profile", "smoke", "--jobs", "2")
     assert finished.returncode == 1
+    assert book.ran(finished) == {"sound", "last", "broken", "dead"}
     assert "chapter broken failed in cell" in finished.stderr
     assert "ArithmeticError: two and two are five" in finished.stderr
-    assert "failed: broken" in finished.stderr
+    named = finished.stderr.rpartition("failed: ")[2].partition(";")[0]
+    assert {*named.split(", ")} == {"broken", "dead"}
     assert "The answer of sound is 42." in book.page("sound")
     assert "two and two are five" in book.page("broken") and "This chapter failed" in book.page(
         "broken"
     )
-    # a repaired chapter runs, the sound one does not run again
-    book.write(broken="from cde_book import claims", sound="from cde_book import claims")
+    assert "the kernel died" in book.page("dead")
+    # repaired chapters run, the sound ones do not run again
+    book.write(**sound, broken="y = 1", dead="z = 1")
     repaired = book.cde("book", "--profile", "smoke")
-    assert repaired.returncode == 0 and book.ran(repaired) == {"broken"}
+    assert repaired.returncode == 0 and book.ran(repaired) == {"broken", "dead"}
 
 
 def test_after_an_interruption_the_next_call_goes_on(tmp_path: Path) -> None:
@@ -487,21 +465,6 @@ def test_chapters_side_by_side_run_at_once_and_stop_at_once(tmp_path: Path) -> N
         with pytest.raises(ProcessLookupError):
             os.kill(kernel, 0)
     assert not any((book.root / "book" / "executed" / "raw").rglob("*.*"))
-
-
-def test_chapters_side_by_side_fail_alone(tmp_path: Path) -> None:
-    book = ToyBook(tmp_path / "toy")
-    killed = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
-    book.write(sound="threads = 1", broken="two = 5\nassert two == 4", dead=killed, last="x = 1")
-    finished = book.cde("book", "--profile", "smoke", "--jobs", "2")
-    assert finished.returncode == 1
-    assert book.ran(finished) == {"sound", "broken", "dead", "last"}
-    assert "failed: " in finished.stderr
-    assert {"broken", "dead"} == set(
-        finished.stderr.rpartition("failed: ")[2].partition(";")[0].split(", ")
-    )
-    assert "The answer of sound is 42." in book.page("sound")
-    assert "the kernel died" in book.page("dead")
 
 
 def test_a_kernel_that_does_not_stop_is_killed_when_it_is_interrupted_again(tmp_path: Path) -> None:

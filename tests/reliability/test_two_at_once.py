@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from stages import TEXTS
-from test_command import EXPERIMENT, ROOT, ToyBook
+from test_command import ROOT, ToyBook
 from tiny_encoders import bi_encoder
 
 from cde import Index
@@ -29,6 +29,19 @@ from cde_book.chapters import Chapter
 from cde_book.checkout import python_path
 
 pytestmark = pytest.mark.slow
+
+EXPERIMENT = """import pandas as pd
+
+from cde_book import page
+
+settings = page.settings(globals(), laptop={"size": 100}, smoke={"size": 3})
+
+
+def measured():
+    return pd.DataFrame({"loss": [1.0 * settings.size]})
+
+
+page.experiment("toy", measured, settings.only("size"))"""
 
 #: forks two children for each line of arguments, after imports that both share
 TWICE = """

@@ -69,5 +69,6 @@ clean:  ## remove what the targets above made (the cache of embeddings and of tr
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "cde needs Python 3.11 or newer; this is " + sys.version.split()[0] + ": make PYTHON=python3.11 …")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	rm -rf *.egg-info  # of an earlier installation, whose entry points would be found first
 	$(INSTALL)
 	touch $@

@@ -186,7 +186,7 @@ class SentenceMethods:
 
     #: how two vectors are compared
     similarity_fn_name = "cosine"
-    #: what evaluators of sentence-transformers leave their results in: no model card is written
+    # what evaluators of sentence-transformers leave their results in: no model card is written
     model_card_data = SimpleNamespace(set_evaluation_metrics=lambda *results, **more: None)
 
     @abstractmethod

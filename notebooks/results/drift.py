@@ -348,10 +348,10 @@ claims.verdicts()
 
 # %% tags=["hide-cell"]
 needed, real = (loss_of(case, STALE) for case in (NEEDED, READS))
-new = "Once a corpus is replaced, its new context"
+new = "A replaced corpus' new context"
 page.answer(
-    f"""{claims.apart(new, needed, "its old on synthetic corpora that need context")};
-    {claims.apart("on real docstrings it", real, "that", "points")}."""
+    f"""{claims.apart(new, needed, "the old on synthetic corpora")};
+    {claims.apart("on docstrings it", real, "that", "points")}."""
 )
 
 # %% [markdown]

@@ -408,9 +408,11 @@ differences = {
 tested = {}
 for claim, (by_seed, said) in differences.items():
     fresh, seen = by_seed[by_seed.index >= 3], by_seed[by_seed.index < 3]  # as the rule says
+    decides = len(fresh) > 1 or settings.profile == "smoke"
     if len(fresh) > 1 and len(seen) > 1:
         claims.measure_runs(claim, seen, said, "exploratory")
-    tested[claim] = claims.measure_runs(claim, fresh if len(fresh) > 1 else by_seed, said)
+    kept, role = fresh if len(fresh) > 1 else by_seed, "test" if decides else "exploratory"
+    tested[claim] = claims.measure_runs(claim, kept, said, role)
 claims.verdicts()
 
 # %% tags=["hide-cell"]

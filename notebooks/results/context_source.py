@@ -379,8 +379,8 @@ others = mean_gain(-gains_over(squares["packages"], OTHERS))
 fewer_by = mean_gain(half - by_set(FULL, WINDOW))
 ignores = ": our encoder ignores its context" if "read its context" in claims.reason(CROSS) else ""
 page.answer(
-    f"""{claims.apart("NDCG@10 with another corpus' documents", others, "that with own", "points")},
-    {claims.apart("with half as many", fewer_by, "that with all", "points")}{ignores}."""
+    f"""{claims.apart("NDCG@10 with another corpus' documents", others, "with its own", "points")};
+    {claims.apart("that with half as many", fewer_by, "with all", "points")}{ignores}."""
 )
 
 # %% [markdown]

@@ -52,7 +52,7 @@ settings = page.settings(
     globals(),
     recipes.PARAMETERS,
     laptop={"seeds": 3, **small, "first_stage_layers": [1, 2, 4], "other_stage": None}
-    | {"vectors": [1, 2, 4], "rounds": 30},
+    | {"vectors": [1, 2, 4], "rounds": 120},
     smoke={"seeds": 2, **small, "other_stage": 2, "vectors": [1, 2], "rounds": 2},
     fresh={"seeds": 1, "steps": 6, **small},
     gpu={"first_stage_layers": of_gpu, "second_stage_layers": of_gpu, "vectors": [1, 2, 4, 8]},

@@ -26,6 +26,7 @@ __all__ = [
     "css",
     "gate",
     "measure",
+    "measure_fresh_runs",
     "measure_runs",
     "reason",
     "shown",
@@ -93,6 +94,21 @@ def measure_runs(
         role = "exploratory"
     measure(claim, interval, what, role, scale)
     return interval
+
+
+def measure_fresh_runs(
+    claim: str, values: pd.Series[float], what: str, first: int = 3, role: Role = "test"
+) -> Interval:
+    """Enter training runs of which those with a seed before `first` had been looked at when the
+    rest was asked for: later ones decide alone, and too few of them are exploratory.
+    """
+    fresh, seen = values[values.index >= first], values[values.index < first]
+    if len(fresh) < 2:
+        role = role if account.profile == "smoke" else "exploratory"
+        return measure_runs(claim, values, what, role)
+    if len(seen) > 1:
+        measure_runs(claim, seen, what, "exploratory")
+    return measure_runs(claim, fresh, what, role)
 
 
 def verdict(claim: str) -> str:

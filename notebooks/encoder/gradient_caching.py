@@ -405,14 +405,10 @@ differences = {
     NO_SYNC: (gain("no synchronisation"), f"{what}: no synchronisation"),
     LOCAL: (shared, f"{what}: shared minus own negatives"),
 }
-tested = {}
-for claim, (by_seed, said) in differences.items():
-    fresh, seen = by_seed[by_seed.index >= 3], by_seed[by_seed.index < 3]  # as the rule says
-    decides = len(fresh) > 1 or settings.profile == "smoke"
-    if len(fresh) > 1 and len(seen) > 1:
-        claims.measure_runs(claim, seen, said, "exploratory")
-    kept, role = fresh if len(fresh) > 1 else by_seed, "test" if decides else "exploratory"
-    tested[claim] = claims.measure_runs(claim, kept, said, role)
+tested = {
+    claim: claims.measure_fresh_runs(claim, by_seed, said)  # seeds 3 to 9 decide
+    for claim, (by_seed, said) in differences.items()
+}
 claims.verdicts()
 
 # %% tags=["hide-cell"]

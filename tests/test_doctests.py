@@ -1,4 +1,4 @@
-"""The examples in the docstrings of `cde` print what they say."""
+"""The examples in docstrings print what they say."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 import cde
+import cde_studies
 
-HOME = Path(cde.__file__).parent
+HOMES = [Path(package.__path__[0]) for package in (cde, cde_studies)]
 MODULES = [
-    ".".join(path.relative_to(HOME.parent).with_suffix("").parts).removesuffix(".__init__")
-    for path in sorted(HOME.rglob("*.py"))
+    ".".join(path.relative_to(home.parent).with_suffix("").parts).removesuffix(".__init__")
+    for home in HOMES
+    for path in sorted(home.rglob("*.py"))
     if ">>>" in path.read_text(encoding="utf-8")
 ]
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from test_command import ToyBook
+from toy_book import ToyBook
 
 pytestmark = pytest.mark.slow
 

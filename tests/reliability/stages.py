@@ -134,7 +134,7 @@ def indexing(shared: Path) -> Work:
 
 def toy_book(folder: Path) -> Any:
     """The toy book of the command's tests, with two chapters."""
-    from test_command import DRAWING, ToyBook
+    from toy_book import DRAWING, ToyBook
 
     book = ToyBook(folder)
     body = "total = sum(1 / (1 + number + seed) for number in range(300_000))\nprint(total)"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from test_command import ToyBook
+from toy_book import ToyBook
 
 from cde_book.records import digest_of_rows
 

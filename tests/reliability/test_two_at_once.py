@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 from stages import TEXTS
-from test_command import ROOT, ToyBook
 from tiny_encoders import bi_encoder
+from toy_book import ROOT, ToyBook
 
 from cde import Index
 from cde.corpus.table import locked

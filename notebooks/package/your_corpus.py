@@ -265,7 +265,6 @@ plots.show(
     caption="NDCG@10 of an encoder, of BM25 and of both fused, by collection.",
     data=charts.interval_table(intervals, ["collection", "system"], "NDCG@10"),
     answers="CDE §1",
-    lead=True,
 )
 
 # %% [markdown]
@@ -333,13 +332,22 @@ gains = {
     of: {name: run_interval(some[name], "collections") for name in some}
     for of, some in apart.items()
 }
-plots.table(
-    pd.DataFrame(
-        {
-            f"{len(apart[of])} collections, {of}": {name: str(one) for name, one in some.items()}
-            for of, some in gains.items()
-        }
-    )
+shown = {f"{of} ({len(apart[of])})": some for of, some in gains.items()}
+with plots.figure(width=6.6, height=1.4 + 0.9 * len(shown)) as (drawing, axis):
+    charts.forest(axis, shown, "points of NDCG@10 (times 100)", bound=0)
+
+# %% tags=["hide-input"]
+plots.show(
+    drawing,
+    caption="How much higher one way to search scores than another; intervals are over "
+    "collections, whose number is in brackets.",
+    data=charts.interval_table(
+        {(of, name): one for of, some in shown.items() for name, one in some.items()},
+        ["collections", "difference"],
+        "NDCG@10 points",
+    ),
+    answers="CDE §1",
+    lead=True,
 )
 
 # %% [markdown]
@@ -379,7 +387,7 @@ found = claims.told(
     CLAIM,
     holds="so search with both",
     contradicted="so search with the better one",
-    otherwise="but chance could explain it",
+    otherwise="perhaps by chance",
 )
 largest = next(of for of in reversed(apart) if of in TESTED)
 compared = claims.apart(

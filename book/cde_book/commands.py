@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,8 +139,6 @@ def claims(options: argparse.Namespace) -> int:
 
 
 def _claim_row(entry: Judged) -> dict[str, object]:
-    from cde_book.verdicts import to_json
-
     claim, verdict = entry.claim, entry.verdict
     return {
         "id": claim.id,
@@ -160,7 +158,7 @@ def _claim_row(entry: Judged) -> dict[str, object]:
         "p_corrected": entry.discovery,
         "survives_correction": entry.survives,
         "by_construction": claim.by_construction,
-        "measurements": json.loads(to_json(entry.measurements)),
+        "measurements": [asdict(one) for one in entry.measurements],
     }
 
 

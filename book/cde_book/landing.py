@@ -136,11 +136,6 @@ class Segment:
     address: str
     description: str
 
-    @property
-    def style(self) -> str:
-        """Style class of the verdict."""
-        return css(self.verdict)
-
 
 @dataclass(frozen=True)
 class Bar:
@@ -149,11 +144,6 @@ class Bar:
     paper: str
     scale: str
     segments: Sequence[Segment]
-
-    @property
-    def count(self) -> int:
-        """How many claims there are."""
-        return sum(segment.count for segment in self.segments)
 
 
 def bars(entries: Sequence[Judged]) -> list[Bar]:
@@ -244,10 +234,11 @@ def landing_pages(
         tested=sum(one.is_tested for one in open_ones),
         constructed=len(entries) - len(open_ones),
         bars=drawn,
-        longest=max((bar.count for bar in drawn), default=1),
+        longest=max((sum(one.count for one in bar.segments) for bar in drawn), default=1),
+        style=css,
         short=SHORT,
         address=claims_address,
-        tally=[(name, tally[name], css(name)) for name in VERDICTS],
+        tally=[(name, tally[name]) for name in VERDICTS],
     )
     told = highlights(root / "book" / "highlights.yml", shown, entries)
     return {

@@ -7,7 +7,6 @@ Cost: seconds, for the rule simulator; the rest is reading the chapters' logs.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ from cde_book.ledger import PAPERS, SHORT, Claim, gates, ledger
 from cde_book.markup import render
 from cde_book.simulation import TRUTHS, attainable, chances
 from cde_book.thumbnails import Figure, chapter_figures
-from cde_book.verdicts import SCALES, VERDICTS, Measurement, Verdict, decide, from_json, order
+from cde_book.verdicts import SCALES, VERDICTS, Measurement, Verdict, decide, from_rows, order
 from cde_studies.intervals import false_discovery
 
 __all__ = [
@@ -114,7 +113,7 @@ def collect_measurements(profile: str, root: Path) -> dict[str, list[Measurement
     for chapter in chapters(root):
         log = load_execution(chapter, profile, root)
         if log is not None:
-            measurements[chapter.name] = from_json(json.dumps(log.measurements))
+            measurements[chapter.name] = from_rows(log.measurements)
     return measurements
 
 
@@ -127,11 +126,6 @@ class Judged:
     measurements: list[Measurement]
     chapters: list[Chapter]
     discovery: float | None = None
-
-    @property
-    def paper(self) -> str:
-        """Title of the paper."""
-        return PAPERS[self.claim.paper]
 
     @property
     def place(self) -> str:
@@ -334,38 +328,23 @@ def _power_of(n: int) -> dict[str, float]:
     return {"n": n, "half": half, "effect": smallest_effect(interval), "factor": factor}
 
 
-@dataclass(frozen=True)
-class _Exhibit:
-    """A table or figure of a paper, its chapter and that one's figure, or what is said instead."""
-
-    exhibit: str
-    title: str
-    chapter: Chapter | None
-    without_chapter: str
-    note: str
-    figure: Figure | None
-    number: int
-
-
 def _exhibit(
-    entry: dict[str, Any], known: dict[str, Chapter], shown: Mapping[str, Sequence[Figure]]
-) -> _Exhibit:
-    """An entry of `book/exhibits.yml`."""
+    entry: dict[str, Any], known: Mapping[str, Chapter], shown: Mapping[str, Sequence[Figure]]
+) -> dict[str, Any]:
+    """An entry of `book/exhibits.yml`, with its chapter and that one's figure of it."""
     name, note = entry["chapter"] or "", entry.get("note") or ""
     without_chapter = f"not yet (planned: {name})" if name else "not yet"
     if "nothing to reproduce" in note:
         without_chapter = "nothing to reproduce"
     figures, wanted = shown.get(name, ()), (SHORT[entry["paper"]], entry["exhibit"])
-    index = next((place for place, one in enumerate(figures) if one.is_of(*wanted)), 0)
-    return _Exhibit(
-        entry["exhibit"],
-        entry["title"],
-        known.get(name),
-        without_chapter,
-        note,
-        figures[index] if figures else None,
-        index + 1,
-    )
+    place = next((place for place, one in enumerate(figures) if one.is_of(*wanted)), 0)
+    return entry | {
+        "note": note,
+        "chapter": known.get(name),
+        "without_chapter": without_chapter,
+        "figure": figures[place] if figures else None,
+        "number": place + 1,
+    }
 
 
 def map_page(profile: str, root: Path) -> str:

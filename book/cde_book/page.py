@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -34,7 +34,6 @@ from cde_book.ledger import ledger
 from cde_book.markup import Box, inert, render
 from cde_book.records import TIMES
 from cde_book.run_mode import this_run
-from cde_book.verdicts import to_json
 from cde_studies.intervals import mean_and_interval, mean_and_spread
 from cde_studies.profiles import PROFILES, making
 
@@ -326,7 +325,7 @@ def finish() -> None:
     """Hand over to the runner, which adds this as a last cell, what the page has used and found."""
     report = {
         "answer": account.answer,
-        "measurements": json.loads(to_json(account.measured)),
+        "measurements": [asdict(one) for one in account.measured],
         "modules": imported_modules(),
         "data": dict(data_account.loaded),
         "asked": sorted(data_account.asked),

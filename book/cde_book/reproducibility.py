@@ -22,10 +22,9 @@ from cde.surrogate import MINILM_SHA256
 from cde_book.chapters import Chapter, chapters
 from cde_book.execution import Execution, load_execution
 from cde_book.ledger import ledger
-from cde_book.ledger_pages import collect_measurements
 from cde_book.markup import render
 from cde_book.records import committed, proof_states
-from cde_book.verdicts import VERDICTS, decide
+from cde_book.verdicts import VERDICTS, decide, from_rows
 from cde_studies.collections.pydocs import HELD_OUT, PACKAGES
 
 __all__ = ["Collection", "Status", "collections", "licence", "reproducibility_page", "statuses"]
@@ -54,23 +53,12 @@ class Collection:
     licence: str
 
 
-@dataclass(frozen=True)
-class _Package:
-    """An installed package of which docstrings are read, or which carries the model."""
-
-    name: str
-    version: str
-    licence: str
-    role: str
-
-
 def statuses(profile: str, root: Path) -> list[Status]:
     """What came of each chapter, in the book's order."""
-    by_chapter = collect_measurements(profile, root)
     found = []
     for chapter in chapters(root):
         log = load_execution(chapter, profile, root)
-        measurements = by_chapter.get(chapter.name, [])
+        measurements = from_rows(log.measurements if log else [])
         names = dict.fromkeys(one.claim for one in measurements if one.claim in ledger())
         tally = Counter(decide(ledger()[name], measurements).verdict for name in names)
         verdicts = ", ".join(f"{tally[name]} {name}" for name in VERDICTS if tally[name])
@@ -92,19 +80,25 @@ def licence(declared: PackageMetadata) -> str:
     return ", ".join(classified) or "none declared"
 
 
-def _package(distribution: str, name: str, role: str) -> _Package:
+def _package(distribution: str, name: str, role: str) -> dict[str, str]:
+    """A package of which docstrings are read, or which carries the model."""
     try:
         declared = metadata(distribution)
     except PackageNotFoundError:
-        return _Package(name, "not installed", "", role)
-    return _Package(name, str(declared["Version"]), licence(declared), role)
+        return {"name": name, "version": "not installed", "licence": "", "role": role}
+    return {
+        "name": name,
+        "version": str(declared["Version"]),
+        "licence": licence(declared),
+        "role": role,
+    }
 
 
 def _licence_of(name: str) -> str:
     """Whose a collection is, by its name."""
     family, _, rest = name.partition("/")
     if family == "pydocs" and rest in PACKAGES:
-        return _package(PACKAGES[rest], rest, "").licence
+        return _package(PACKAGES[rest], rest, "")["licence"]
     if family == "pydocs":
         return "of each package: the table below"
     if family in ("beir", "pairs", "labelled") or name.startswith(("folder:", "hub:")):

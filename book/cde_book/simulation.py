@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -49,13 +50,8 @@ def _draws(
 
     n, method = interval.n, interval.method
     if method.startswith(BINOMIAL):
-        hits = generator.binomial(n, min(max(truth, 0.0), 1.0), count)
-        low = np.where(hits > 0, stats.beta.ppf(0.025, hits, n - hits + 1), 0.0)
-        high = np.where(hits < n, stats.beta.ppf(0.975, hits + 1, n - hits), 1.0)
-        return [
-            Interval(hit / n, float(a), float(b), n, method)
-            for hit, a, b in zip(hits, low, high, strict=True)
-        ]
+        shares = _shares(n)
+        return [shares[hits] for hits in generator.binomial(n, min(max(truth, 0.0), 1.0), count)]
     error, freedom = interval.standard_error, interval.freedom
     estimates = truth + error * generator.standard_normal(count)
     errors = np.full(count, error)
@@ -66,6 +62,18 @@ def _draws(
         Interval(float(one), float(one - by), float(one + by), n, method)
         for one, by in zip(estimates, half, strict=True)
     ]
+
+
+@cache
+def _shares(n: int) -> list[Interval]:
+    """The exact intervals of no hit, one hit, … all of n."""
+    from scipy import stats
+
+    hits = np.arange(n + 1)
+    low = np.where(hits > 0, stats.beta.ppf(0.025, hits, n - hits + 1), 0.0)
+    high = np.where(hits < n, stats.beta.ppf(0.975, hits + 1, n - hits), 1.0)
+    ends = zip(hits, low, high, strict=True)
+    return [Interval(hit / n, float(a), float(b), n, BINOMIAL) for hit, a, b in ends]
 
 
 def chances(claim: Claim, tests: Sequence[Measurement]) -> dict[str, Counter[str]]:
@@ -93,14 +101,9 @@ def attainable(claim: Claim, test: Measurement) -> set[str]:
     Of a share of n things both ends are tried, none and all of them; of other quantities the ends
     of their range (a distance is not below 0), or anything where they have none.
     """
-    from scipy import stats
-
     interval = test.interval
     if interval.method.startswith(BINOMIAL):
-        n = interval.n
-        exact = [stats.binomtest(hits, n).proportion_ci(method="exact") for hits in range(n + 1)]
-        every = [Interval(0.0, one.low, one.high, n, "") for one in exact]
-        return {str(outcome(claim, one)) for one in every}
+        return {str(outcome(claim, one)) for one in _shares(interval.n)}
     low, high = claim.range
     lower, upper = claim.bounds
     inside = lower if math.isinf(upper) else upper if math.isinf(lower) else (lower + upper) / 2

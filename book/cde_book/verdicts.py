@@ -16,11 +16,10 @@ Exploratory measurements are shown and do not count.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from cde.intervals import Interval, p_value, smallest_effect
 from cde_book.ledger import Claim, gates
@@ -33,11 +32,10 @@ __all__ = [
     "Reading",
     "Verdict",
     "decide",
-    "from_json",
+    "from_rows",
     "of_outcomes",
     "order",
     "outcome",
-    "to_json",
 ]
 
 Outcome = Literal["supports", "contradicts", "undecided"]
@@ -203,16 +201,12 @@ def _smallest(claim: Claim, interval: Interval) -> float:
     return smallest_effect(interval, bound)
 
 
-def to_json(entries: Iterable[Measurement]) -> str:
-    """Measurements as JSON; `from_json` reads them back."""
-    return json.dumps([asdict(entry) for entry in entries])
-
-
-def from_json(text: str) -> list[Measurement]:
-    """Measurements from `to_json`."""
+def from_rows(rows: Iterable[Mapping[str, Any]]) -> list[Measurement]:
+    """Measurements of a log, where each is a mapping of its fields."""
     made = []
-    for entry in json.loads(text):
-        readings = tuple(Reading(**reading) for reading in entry.get("gates", ()))
-        of = {"interval": Interval(**entry["interval"]), "gates": readings}
-        made.append(Measurement(**{**entry, **of}))
+    for row in rows:
+        readings = tuple(Reading(**reading) for reading in row.get("gates", ()))
+        made.append(
+            Measurement(**{**row, "interval": Interval(**row["interval"]), "gates": readings})
+        )
     return made

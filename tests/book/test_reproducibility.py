@@ -40,7 +40,6 @@ def page(monkeypatch: pytest.MonkeyPatch) -> str:
         return ran.get(chapter.name)
 
     monkeypatch.setattr(reproducibility, "load_execution", load)
-    monkeypatch.setattr(reproducibility, "collect_measurements", lambda *_: {})
     return reproducibility_page("laptop", ROOT)
 
 

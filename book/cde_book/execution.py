@@ -1,18 +1,15 @@
 """Execute a chapter, and tell whether its last execution is still good.
 
 A chapter runs as jupytext → papermill, in a fresh kernel, from the root of the checkout. What it
-used is recorded beside the executed notebook: its own text, its parameters, each module of the
-checkout that its kernel had imported, the lock, and each collection and record it loaded or looked
-for. A page is **stale** when any of these has changed; nothing else makes it so.
+used is recorded beside the executed notebook; the page is **stale** when any of this has changed:
+its own text, its parameters, each module of the checkout that its kernel had imported, the lock,
+its claims, and each collection and record it loaded or looked for.
 
-An executed notebook appears whole or not at all: after an interruption the next call goes on with
-the chapters that are not done. Its log is written after it, and holds its sha256: a log of another
-execution, and a notebook or a log that is damaged, are as none.
+An executed notebook appears whole or not at all. Its log is written after it, and holds its sha256:
+a log of another execution, and a notebook or a log that is damaged, are as none.
 
 Many chapters are executed two at a time where there are cores for it: each loads libraries for
-seconds, on one core. They are taken from the front of the book and from its end in turn: the first
-embed the same texts, and each finds in the cache what the one before has embedded. Cost: the memory
-of one more chapter (2 GiB).
+seconds, on one core. Cost: the memory of one more chapter (2 GiB).
 """
 
 from __future__ import annotations
@@ -55,6 +52,9 @@ __all__ = [
     "write_execution",
 ]
 
+#: a page's last cell
+_FINISH, _TAGS = "import cde_book.page\n\ncde_book.page.finish()", ["remove-cell", "cde-finish"]
+_KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 #: chapters from which on it pays to load the libraries once, and to fork
 _MANY = 6
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -89,7 +89,7 @@ class Execution:
     memory: float = 0.0  # GiB that the kernel held at the most; 0 is unknown
     error: str = ""
     executed: str = ""  # sha256 of the executed notebook
-    recorded: str = ""  # the record that the run was asked to make
+    recorded: str = ""  # a hash of what the run was asked for, once all of it is made
 
 
 def raw_notebook(chapter: Chapter, profile: str, root: Path | None = None) -> Path:
@@ -138,17 +138,14 @@ def stale_reasons(chapter: Chapter, profile: str, root: Path | None = None) -> l
         "the lock changed": log.lock != _file_hash(root / "constraints.txt"),
         "its claims in the ledger changed": log.claims != _claims_hash(chapter, root),
     }
-    reasons = [reason for reason, so in changed.items() if so]
     for module, digest in log.modules.items():
-        if _file_hash(root / module) != digest:
-            reasons.append(f"{module} changed")
+        changed[f"{module} changed"] = _file_hash(root / module) != digest
     for name, key in log.sources.items():
-        if _source_key(name) != key:
-            reasons.append(f"the collection {name} changed")
+        changed[f"the collection {name} changed"] = _source_key(name) != key
     for name, digest in log.records.items():
-        if record_state(root / name) != digest:
-            reasons.append(f"the record {name}, or what is known of its proof, changed")
-    return reasons
+        reason = f"the record {name}, or what is known of its proof, changed"
+        changed[reason] = record_state(root / name) != digest
+    return [reason for reason, so in changed.items() if so]
 
 
 def _claims_hash(chapter: Chapter, root: Path) -> str:
@@ -168,17 +165,6 @@ def _source_key(name: str) -> str:
         return source_key(name)
     except (FileNotFoundError, ModuleNotFoundError):
         return "missing"
-
-
-def _prepare(chapter: Chapter) -> NotebookNode:
-    import nbformat
-
-    notebook = chapter.notebook()
-    call, tags = "import cde_book.page\n\ncde_book.page.finish()", ["remove-cell", "cde-finish"]
-    notebook.cells.append(nbformat.v4.new_code_cell(call, metadata={"tags": tags}))
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    notebook.metadata["kernelspec"] = kernel
-    return notebook
 
 
 def execute(
@@ -223,7 +209,10 @@ def execute(
     with atomic_path(output) as temporary:
         with temporary_folder() as folder:
             prepared = folder / f"{chapter.name}.ipynb"
-            nbformat.write(_prepare(chapter), prepared)
+            notebook = chapter.notebook()
+            notebook.cells.append(nbformat.v4.new_code_cell(_FINISH, metadata={"tags": _TAGS}))
+            notebook.metadata["kernelspec"] = _KERNEL
+            nbformat.write(notebook, prepared)
             below = root in chapter.path.parents
             path = str(chapter.path.relative_to(root)) if below else chapter.name
             environment = replace(mode, chapter=path).environment()

@@ -1,12 +1,8 @@
 """The computed parts of the landing page and of the parts' opening pages.
 
-What is written by hand includes them: `book/intro.md`, `book/parts/<part>.md`. The folder
-`templates` holds the markup.
-
-The chart has a bar for each paper and scale; a segment is a verdict, its width the number of
-claims, and a link to those claims. `book/highlights.yml` names results that are worth a picture,
-each with the verdicts at which its sentence is true; where this build came out otherwise, the
-chapter's own answer stands in the sentence's place.
+`book/intro.md` and `book/parts/<part>.md` include them. A bar of the chart is a paper and scale, a
+segment a verdict, its width the number of claims. `book/highlights.yml` names results, each with
+the verdicts at which its sentence is true; elsewhere the chapter's own answer stands in its place.
 """
 
 from __future__ import annotations
@@ -22,7 +18,6 @@ from urllib.parse import urlencode
 import yaml
 
 from cde_book.chapters import Chapter, chapters
-from cde_book.claims import css
 from cde_book.execution import load_execution
 from cde_book.ledger import PAPERS, SHORT
 from cde_book.ledger_pages import Judged, judged
@@ -235,7 +230,6 @@ def landing_pages(
         constructed=len(entries) - len(open_ones),
         bars=drawn,
         longest=max((sum(one.count for one in bar.segments) for bar in drawn), default=1),
-        style=css,
         short=SHORT,
         address=claims_address,
         tally=[(name, tally[name]) for name in VERDICTS],

@@ -18,7 +18,7 @@ import yaml
 
 from cde.intervals import STUDENT, Interval, smallest_effect
 from cde_book.chapters import Chapter, chapters
-from cde_book.claims import css, power_in_words
+from cde_book.claims import power_in_words
 from cde_book.execution import load_execution
 from cde_book.ledger import PAPERS, SHORT, Claim, gates, ledger
 from cde_book.markup import render
@@ -131,11 +131,6 @@ class Judged:
     def place(self) -> str:
         """Where the paper says it: its short name and the place."""
         return f"{SHORT[self.claim.paper]}, {self.claim.place}"
-
-    @property
-    def style(self) -> str:
-        """Style class of the verdict."""
-        return css(self.verdict.verdict)
 
     @property
     def group(self) -> str:

@@ -1,11 +1,8 @@
 """Render the pages with Jupyter Book, strictly, and check the HTML that results.
 
-Warnings are errors. After that each page is read again, as a browser would: every image needs an
-alternative text and a file, every link within the book a target, and nothing may be fetched from
-elsewhere when a page opens.
-
-Whatever could run on a page is named that is neither a file of the book nor one of the few lines
-that the theme of the lock writes: others fail until somebody has read them and entered them below.
+Warnings are errors. After that each page is read again: every image needs an alternative text and a
+file, every link within the book a target, and nothing may be fetched from elsewhere. A script that
+is neither a file of the book nor written by the theme of the lock fails until it is entered below.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
 """Could a rule say anything else? The chances of each verdict, by drawing measurements anew.
 
-For each claim that was tested, its measurements are drawn again and again as they were made: so
-many runs with so much scatter, or so many things of which a share is counted. The truth is set to
-three values in turn: the paper's effect, half of it, and none (the bound itself; for "lies within"
-the edge). The same rule then decides. A rule that can hardly pass when the claim is true, or passes
-when it is false, is seen here before anyone believes it.
-
-Where the paper gives no number, the effect is the smallest that the measurement shows with a power
-of 80 %, so that the first column says nothing new.
-
-Cost: a few milliseconds a claim.
+The measurements of each claim that was tested are drawn as they were made, so many runs with so
+much scatter, with three truths: the paper's effect, half of it, and none. The same rule then
+decides. Where the paper gives no number, the effect is the smallest that the measurement shows with
+a power of 80 %. Cost: a few milliseconds a claim.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The chapters' figures, in light and in dark, as files that other pages show small.
 
-A chapter's executed notebook holds each figure as two SVG images within the page
-(`cde_book.plots.show`). A page that shows many, such as the map, would grow by megabytes: so each
-is a file of its own, which a browser fetches when it comes into sight (`thumbnail.html.j2`).
-
-Cost: a second for the whole book, which is the reading of its notebooks.
+A chapter's executed notebook holds each figure as two SVG images within the page. A page that shows
+many, such as the map, would grow by megabytes: so each is a file, which a browser fetches when it
+comes into sight (`thumbnail.html.j2`). Cost: a second for the whole book.
 """
 
 from __future__ import annotations

@@ -1,17 +1,7 @@
 """From measurements to a verdict, by rule alone: a chapter measures and cannot overrule it.
 
-- A measurement **supports** a claim if its whole 95 % interval lies where the rule says,
-  **contradicts** it if the whole interval lies elsewhere, and leaves it **undecided** otherwise.
-  It says nothing if a gate of the claim is not passed, or was not measured.
-- At one scale a claim **holds** if every measurement that tests it supports it, and is
-  **contradicted** if every one contradicts it. It **holds in part** if more support it than
-  contradict it, and is **mixed** if some support it and as many or more contradict it. Anything
-  else is **inconclusive**, with the smallest effect that would have been seen with a power of 80 %.
-- Where all gates are closed it is **not testable here**, with the gates as the reason.
-- The largest scale whose gates are passed gives the claim's verdict, and is named with it.
-- **Not tested** is what no measurement tests, with the reason.
-
-Exploratory measurements are shown and do not count.
+The rules stand on the page *How verdicts are decided* (`templates/rules.md.j2`). Exploratory
+measurements are shown and do not count.
 """
 
 from __future__ import annotations

@@ -162,9 +162,8 @@ def _simulate(entries: list[Judged]) -> int:
     print(f"{'claim':<46}{''.join(f'{truth:>20}' for truth in TRUTHS)}")
     for entry in entries:
         if entry.tests:
-            counted = chances(entry.claim, entry.tests)
-            shares = [[of[name] / of.total() for name in shown] for of in counted.values()]
-            cells = [" / ".join(f"{100 * share:.0f}" for share in some) for some in shares]
+            shares = chances(entry.claim, entry.tests).values()
+            cells = [" / ".join(str(of[name]) for name in shown) for of in shares]
             print(f"{entry.claim.id:<46}{''.join(f'{cell:>20}' for cell in cells)}")
     return 0
 

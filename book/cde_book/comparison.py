@@ -7,7 +7,7 @@ its words may name the very settings that differ.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,9 @@ def _numbers(runs: Mapping[str, Execution]) -> pd.DataFrame:
     rows: list[dict[str, str]] = []
     for claim in dict.fromkeys(claim for of in places.values() for claim, _ in of):
         labels.append(claim)
-        rows.append({name: _verdict(claim, list(of.values())) for name, of in places.items()})
+        rows.append(
+            {name: str(decide(ledger()[claim], of.values())) for name, of in places.items()}
+        )
         most = max(sum(one == claim for one, _ in of) for of in places.values())
         for place in range(most):
             of_run = {name: of.get((claim, place)) for name, of in places.items()}
@@ -100,8 +102,3 @@ def _numbers(runs: Mapping[str, Execution]) -> pd.DataFrame:
             shown = {name: str(one.interval) if one else "" for name, one in of_run.items()}
             rows.append(shown)
     return pd.DataFrame(rows, index=labels, columns=list(runs))
-
-
-def _verdict(claim: str, entries: Sequence[Measurement]) -> str:
-    decided = decide(ledger()[claim], entries)
-    return f"{decided.verdict}{f' at {decided.scale}' if decided.scale else ''}"

@@ -88,7 +88,9 @@ def _as_a_server_starts() -> Iterator[None]:
     with _STARTS:
         own = os.environ.get("MPLBACKEND")
         os.environ["MPLBACKEND"] = own or _BACKEND
-        kept = {name: main.pop(name) for name in ("__file__", "__spec__") if name in main}
+        kept: dict[str, Any] = {
+            name: main.pop(name) for name in ("__file__", "__spec__") if name in main
+        }
         main["__spec__"] = None
         try:
             yield

@@ -143,7 +143,7 @@ class Bar:
 
 def bars(entries: Sequence[Judged]) -> list[Bar]:
     """The chart: bars by paper, then by scale, the largest first, without facts of construction."""
-    tally = Counter(
+    tally: Counter[tuple[str, str, str]] = Counter(
         (one.claim.paper, one.verdict.scale, one.verdict.verdict)
         for one in entries
         if not one.claim.by_construction

@@ -23,7 +23,7 @@ from cde_book.execution import load_execution
 from cde_book.ledger import PAPERS, SHORT, Claim, gates, ledger
 from cde_book.markup import render
 from cde_book.simulation import TRUTHS, attainable, chances
-from cde_book.thumbnails import Figure, chapter_figures
+from cde_book.thumbnails import Figure
 from cde_book.verdicts import SCALES, VERDICTS, Measurement, Verdict, decide, from_rows, order
 from cde_studies.intervals import false_discovery
 
@@ -33,7 +33,6 @@ __all__ = [
     "Line",
     "axis",
     "claims_page",
-    "collect_measurements",
     "judged",
     "line",
     "map_page",
@@ -105,16 +104,6 @@ def line(claim: Claim, interval: Interval, on: Axis) -> Line:
         paper=None if claim.paper_effect is None else on.place(claim.paper_effect),
         cut=tuple(end for end, beyond in reaches.items() if beyond),
     )
-
-
-def collect_measurements(profile: str, root: Path) -> dict[str, list[Measurement]]:
-    """The measurements of every executed chapter, by chapter."""
-    measurements = {}
-    for chapter in chapters(root):
-        log = load_execution(chapter, profile, root)
-        if log is not None:
-            measurements[chapter.name] = from_rows(log.measurements)
-    return measurements
 
 
 @dataclass(frozen=True)
@@ -201,8 +190,12 @@ class Judged:
 def judged(profile: str, root: Path) -> list[Judged]:
     """The whole ledger, in its order."""
     known = {chapter.name: chapter for chapter in chapters(root)}
-    by_chapter = collect_measurements(profile, root)
-    every = [(name, entry) for name, entries in by_chapter.items() for entry in entries]
+    logs = {name: load_execution(chapter, profile, root) for name, chapter in known.items()}
+    every = [
+        (name, entry)
+        for name, log in logs.items()
+        for entry in from_rows(log.measurements if log else ())
+    ]
     entries = []
     for identifier, claim in ledger().items():
         measured = [(name, entry) for name, entry in every if entry.claim == identifier]
@@ -249,7 +242,7 @@ def claims_page(profile: str, root: Path) -> str:
 
 def _filters(entries: Sequence[Judged]) -> dict[str, dict[str, str]]:
     """What the page can be filtered by: per parameter of its address the values and their words."""
-    counted = {
+    counted: dict[str, Counter[str]] = {
         "verdict": Counter(entry.group for entry in entries),
         "paper": Counter(entry.claim.paper for entry in entries),
         "part": Counter(entry.claim.part for entry in entries),
@@ -275,14 +268,7 @@ def rules_page(profile: str, root: Path) -> str:
     """The page *How verdicts are decided*: rules, gates, power, what each rule could have said."""
     entries = judged(profile, root)
     tested = [entry for entry in entries if entry.is_tested]
-    simulated = []
-    for entry in tested:
-        counted = chances(entry.claim, entry.tests)
-        shares = {
-            truth: {name: round(of[name] / of.total() * 100) for name in VERDICTS}
-            for truth, of in counted.items()
-        }
-        simulated.append((entry, shares))
+    simulated = [(entry, chances(entry.claim, entry.tests)) for entry in tested]
     stuck = [
         entry
         for entry, shares in simulated
@@ -342,10 +328,9 @@ def _exhibit(
     }
 
 
-def map_page(profile: str, root: Path) -> str:
+def map_page(shown: Mapping[str, Sequence[Figure]], root: Path) -> str:
     """The page *Map*: the papers' tables and figures, and the chapters that answer them."""
     known = {chapter.name: chapter for chapter in chapters(root)}
-    shown = chapter_figures(profile, root)
     entries = yaml.safe_load((root / "book" / "exhibits.yml").read_text(encoding="utf-8"))
     answers: dict[str, list[str]] = {name: [] for name in known}
     for entry in entries:

@@ -12,12 +12,10 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import yaml
 from bs4 import BeautifulSoup
 
 from cde.storage import atomic_path
@@ -76,8 +74,10 @@ def print_book(root: Path) -> Path:
 def joined_pages(root: Path) -> str:
     """The articles of the book's pages as one page of HTML, to stand beside the HTML's folder."""
     html = root / "book" / "_build" / "html"
-    contents = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    names = [name for name in _names(contents) if (html / f"{name}.html").is_file()]
+    lines = (root / "_toc.yml").read_text(encoding="utf-8").splitlines()
+    listed = [line.strip(" -").partition(": ") for line in lines]
+    names = [one for key, _, one in listed if key in ("root", "file")]
+    names = [name for name in names if (html / f"{name}.html").is_file()]
     if not names:
         raise FileNotFoundError(f"{html} has no pages: build the book first")
     pages = {
@@ -91,15 +91,6 @@ def joined_pages(root: Path) -> str:
         f'<meta charset="utf-8">{"".join(map(str, head))}<style>{_STYLE}</style></head>'
         f"<body>{''.join(_article(name, pages) for name in names)}</body></html>"
     )
-
-
-def _names(entry: Any) -> Iterator[str]:
-    """The files that a table of contents names, in its order."""
-    if isinstance(entry, dict):
-        yield from (str(entry[key]) for key in ("root", "file") if key in entry)
-    for below in entry.values() if isinstance(entry, dict) else entry:
-        if isinstance(below, dict | list):
-            yield from _names(below)
 
 
 def _article(name: str, pages: Mapping[str, BeautifulSoup]) -> str:

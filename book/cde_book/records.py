@@ -212,7 +212,9 @@ def _usable(path: Path, settings: dict[str, Any] | None, mode: RunMode) -> dict[
 
 def _read(path: Path, settings: dict[str, Any] | None, mode: RunMode) -> Recorded | None:
     record = _usable(path, settings, mode)
-    return record and Recorded(_renamed(record["rows"], record), _note(path, record))
+    return (
+        None if record is None else Recorded(_renamed(record["rows"], record), _note(path, record))
+    )
 
 
 def _renamed(rows: list[dict[str, Any]], record: dict[str, Any]) -> pd.DataFrame:

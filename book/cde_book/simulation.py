@@ -17,7 +17,7 @@ import numpy as np
 
 from cde.intervals import BINOMIAL, Interval, smallest_effect
 from cde_book.ledger import Claim
-from cde_book.verdicts import Measurement, of_outcomes, outcome
+from cde_book.verdicts import VERDICTS, Measurement, of_outcomes, outcome
 
 __all__ = ["TRUTHS", "attainable", "chances", "simulated"]
 
@@ -70,8 +70,8 @@ def _shares(n: int) -> list[Interval]:
     return [Interval(hit / n, float(a), float(b), n, BINOMIAL) for hit, a, b in ends]
 
 
-def chances(claim: Claim, tests: Sequence[Measurement]) -> dict[str, Counter[str]]:
-    """The verdicts that come out if the claim is true, half true and false."""
+def chances(claim: Claim, tests: Sequence[Measurement]) -> dict[str, dict[str, int]]:
+    """How often each verdict comes out, in per cent, if the claim is true, half true and false."""
     lower, upper = claim.bounds
     if "near" in claim.expect:
         centre = (lower + upper) / 2
@@ -84,8 +84,10 @@ def chances(claim: Claim, tests: Sequence[Measurement]) -> dict[str, Counter[str
             beyond = shown if math.isfinite(shown) else 0.0
         effect = bound + sign * beyond
         values = (effect, (effect + bound) / 2, bound)
+    drawn = {name: simulated(claim, tests, one) for name, one in zip(TRUTHS, values, strict=True)}
     return {
-        name: simulated(claim, tests, value) for name, value in zip(TRUTHS, values, strict=True)
+        name: {verdict: round(of[verdict] / of.total() * 100) for verdict in VERDICTS}
+        for name, of in drawn.items()
     }
 
 

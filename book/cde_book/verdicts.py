@@ -97,6 +97,9 @@ class Verdict:
     smallest: float | None = None
     p: float | None = None
 
+    def __str__(self) -> str:
+        return f"{self.verdict} at {self.scale}" if self.scale else self.verdict
+
 
 def outcome(claim: Claim, interval: Interval) -> Outcome:
     """Whether an interval supports a claim, contradicts it, or leaves it undecided."""

@@ -171,9 +171,7 @@ class Judged:
     def drawn(self) -> Line | None:
         """The leading measurement, for a small drawing; None without one."""
         leading = self.verdict.leading
-        if leading is None:
-            return None
-        return line(self.claim, leading.interval, axis(self.claim, [leading]))
+        return leading and line(self.claim, leading.interval, axis(self.claim, [leading]))
 
     @property
     def axis(self) -> Axis:
@@ -183,8 +181,7 @@ class Judged:
     @property
     def forest(self) -> list[tuple[Measurement, Line]]:
         """Each measurement with its line, all on one scale."""
-        on = self.axis if self.measurements else None
-        return [(one, line(self.claim, one.interval, on)) for one in self.measurements if on]
+        return [(one, line(self.claim, one.interval, self.axis)) for one in self.measurements]
 
 
 def judged(profile: str, root: Path) -> list[Judged]:

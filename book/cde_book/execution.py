@@ -258,6 +258,7 @@ def _run(
                     "desc": prepared.stem,
                     "unit": "cell",
                     "mininterval": 0.2 if sys.stderr.isatty() else 10,
+                    "position": None if sys.stderr.isatty() else 0,
                 },
                 log_output=False,
                 start_timeout=120,
@@ -392,6 +393,12 @@ def execute_all(
     due: Sequence[tuple[Chapter, str]], profile: str, jobs: int, mode: RunMode = PLAIN
 ) -> dict[str, str]:
     """Execute chapters; each says why when it starts, and a failed one in which cell."""
+    # once, before there are threads: one may see what another is importing half made
+    import jupytext  # noqa: F401
+    import papermill  # noqa: F401
+
+    from cde_book import kernels  # noqa: F401
+
     if jobs < 1:
         raise ValueError(f"jobs must be 1 or more; it is {jobs}")
     if not due:

@@ -170,8 +170,9 @@ class Judged:
     @property
     def drawn(self) -> Line | None:
         """The leading measurement, for a small drawing; None without one."""
-        leading = self.verdict.leading
-        return leading and line(self.claim, leading.interval, axis(self.claim, [leading]))
+        if (leading := self.verdict.leading) is None:
+            return None
+        return line(self.claim, leading.interval, axis(self.claim, [leading]))
 
     @property
     def axis(self) -> Axis:

@@ -182,8 +182,8 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def _download(data: pd.DataFrame, name: str) -> str:
     """A link that saves the numbers as a file of comma-separated values, with all their digits."""
     index = not isinstance(data.index, pd.RangeIndex)
-    safe = data.map(_inert).rename(index=_inert, columns=_inert)
-    safe = safe.rename_axis(index=_inert, columns=_inert)
+    safe = data.apply(lambda of: of if pd.api.types.is_numeric_dtype(of) else of.map(_inert))
+    safe = safe.rename(index=_inert, columns=_inert).rename_axis(index=_inert, columns=_inert)
     text = safe.to_csv(index=index, lineterminator="\r\n")
     encoded = base64.b64encode(text.encode()).decode()
     file = html.escape(name.replace(" ", "-"), quote=True)

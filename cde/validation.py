@@ -175,6 +175,8 @@ def _sentence(problem: Any) -> str:
         "less_than_equal": "{le} or less",
     }
     kind = problem["type"]
+    if kind == "missing":
+        return f"{name} must be given"
     if kind in bounds:
         return f"{name} must be {bounds[kind].format(**context)}; it is {shown(given)}"
     if kind == "literal_error":

@@ -36,8 +36,7 @@ def most_memory() -> float:
     """The most memory that this process has held so far, in GiB; what it started is left out."""
     status = Path("/proc/self/status")
     if status.exists():
-        (line,) = (one for one in status.read_text().splitlines() if one.startswith("VmHWM"))
-        return int(line.split()[1]) / 2**20
+        return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 2**20
     import resource  # which counts on Linux what the starting process held as well
 
     unit = 1 if sys.platform == "darwin" else 2**10

@@ -63,8 +63,8 @@ def seed_dots(
             if len(some):
                 both = arm, name if len(series) > 1 else ""
                 told.append((", ".join(filter(None, both)), known or float(some.mean()), mark))
-    _name_rows(axis, arms, series, xlabel, legend, "the paper" if marks else "")
-    _describe_rows(axis, "dots, one for each run, and their means", told, "the paper")
+    _name_rows(axis, arms, series, xlabel, legend, bool(marks))
+    _describe_rows(axis, "dots, one for each run, and their means", told)
 
 
 def forest(
@@ -73,12 +73,11 @@ def forest(
     xlabel: str,
     bound: float | None = None,
     marks: Mapping[str, Any] | None = None,
-    marks_are: str = "the paper",
     legend: bool = True,
 ) -> None:
     """Draw estimates with their intervals, one below the other, and the bound that a claim sets.
 
-    With several series, each has a colour. `marks`, by the same names, are hollow diamonds.
+    With several series, each has a colour. `marks`, by the same names, are the paper's values.
     """
     every = {
         name: dict(one) if isinstance(one, Mapping) else {"": one}
@@ -100,8 +99,8 @@ def forest(
             told.append((", ".join(filter(None, (name, one))), interval, mark))
     if bound is not None:
         reference(axis, x=bound)
-    _name_rows(axis, intervals, series, xlabel, legend, marks_are if marks else "")
-    _describe_rows(axis, "dots with 95 % intervals", told, marks_are)
+    _name_rows(axis, intervals, series, xlabel, legend, bool(marks))
+    _describe_rows(axis, "dots with 95 % intervals", told)
 
 
 def _literal(name: Any) -> str:
@@ -117,14 +116,14 @@ def _dots(number: int) -> dict[str, Any]:
 
 
 def _name_rows(
-    axis: Axes, rows: Iterable[str], series: list[str], xlabel: str, legend: bool, marks_are: str
+    axis: Axes, rows: Iterable[str], series: list[str], xlabel: str, legend: bool, marked: bool
 ) -> None:
     """The names of rows and series, from the top; the legend above the axes."""
     for number, name in enumerate(series):
         axis.plot([], [], label=_literal(name) or None, **_dots(number))
-    if marks_are:
-        axis.plot([], [], color=INK, label=marks_are, **_HOLLOW)
-    names, entries = [_literal(one) for one in rows], len(series) + bool(marks_are)
+    if marked:
+        axis.plot([], [], color=INK, label="the paper", **_HOLLOW)
+    names, entries = [_literal(one) for one in rows], len(series) + marked
     axis.set_yticks(range(len(names)), names)
     axis.set_ylim(len(names) - (0.5 if len(series) < 4 else 0.3), -0.5)  # four reach further down
     axis.set_xlabel(xlabel)
@@ -132,7 +131,7 @@ def _name_rows(
         axis.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=entries)
 
 
-def _describe_rows(axis: Axes, kind: str, values: Iterable[_Value], marks_are: str) -> None:
+def _describe_rows(axis: Axes, kind: str, values: Iterable[_Value]) -> None:
     """Leave names on an axis with their value, or their interval, and the mark beside it."""
     bounds = [
         (name, (one.estimate, one.low, one.high) if isinstance(one, Interval) else (one,), mark)
@@ -141,7 +140,7 @@ def _describe_rows(axis: Axes, kind: str, values: Iterable[_Value], marks_are: s
     form, told = in_words(one for _, some, _ in bounds for one in some), []
     for name, (middle, *ends), mark in bounds:
         words = form(middle) + (f" [{', '.join(map(form, ends))}]" if ends else "")
-        more = "" if mark is None else f" ({marks_are} {form(mark)})"
+        more = "" if mark is None else f" (the paper {form(mark)})"
         told.append(Series(name, words + more, *[(middle, form(middle))] * 2))
     describe(axis, kind, told, is_categorical=True)
 
@@ -252,27 +251,19 @@ def reference(
             describe(axis, line=f"{name} {value:.4g}".strip())
 
 
-def heatmap(
-    axis: Axes,
-    data: pd.DataFrame,
-    form: str = "{:.1f}",
-    by_row: bool = False,
-    shades: pd.DataFrame | None = None,
-    **options: Any,
-) -> None:
-    """Draw a table as squares with their numbers in them; the darker, the larger."""
+def heatmap(axis: Axes, data: pd.DataFrame, shades: pd.DataFrame | None = None) -> None:
+    """Draw a table as squares with their numbers in them; the darker, the larger the number, or
+    that of `shades`.
+    """
     values = data.to_numpy(dtype=float)
     shade = values if shades is None else shades.to_numpy(dtype=float)
-    if by_row:
-        least = np.nanmin(shade, axis=1, keepdims=True)
-        shade = (shade - least) / np.maximum(np.nanmax(shade, axis=1, keepdims=True) - least, 1e-12)
-    axis.imshow(shade, **{"cmap": "Blues", "aspect": "auto", **options})
+    axis.imshow(shade, cmap="Blues", aspect="auto")
     middle = (np.nanmin(shade) + np.nanmax(shade)) / 2
     for (row, column), value in np.ndenumerate(values):
         if not np.isnan(value):
             ink = "#ffffff" if shade[row, column] > middle else "#000000"
             axis.text(
-                column, row, form.format(value), ha="center", va="center", fontsize=7.5, color=ink
+                column, row, f"{value:.1f}", ha="center", va="center", fontsize=7.5, color=ink
             )
     axis.set_xticks(range(len(data.columns)), [_literal(name) for name in data.columns])
     axis.set_yticks(range(len(data.index)), [_literal(name) for name in data.index])
@@ -280,17 +271,17 @@ def heatmap(
     describe(
         axis,
         "heat map, the least and the greatest of each row",
-        [_row(str(name), row, form) for name, row in data.iterrows()],
+        [_row(str(name), row) for name, row in data.iterrows()],
     )
 
 
-def _row(name: str, row: pd.Series[float], form: str) -> Series:
+def _row(name: str, row: pd.Series[float]) -> Series:
     """A row of squares in words: its lowest and its highest."""
     known = row.dropna()
     if known.empty:
         return Series(name, "empty", (np.nan, ""), (np.nan, ""))
     words = [
-        (float(known.iloc[one]), f"{form.format(known.iloc[one])} in {known.index[one]}")
+        (float(known.iloc[one]), f"{known.iloc[one]:.1f} in {known.index[one]}")
         for one in (int(known.argmin()), int(known.argmax()))
     ]
     return Series(name, " to ".join(text for _, text in words), *words)

@@ -23,7 +23,6 @@ from cde_book.verdicts import VERDICTS, Measurement, Reading, Role, Verdict, dec
 __all__ = [
     "apart",
     "badges",
-    "css",
     "gate",
     "measure",
     "measure_fresh_runs",
@@ -32,7 +31,6 @@ __all__ = [
     "shown",
     "told",
     "verdict",
-    "verdict_table",
     "verdicts",
 ]
 
@@ -158,8 +156,8 @@ def badges() -> str:
         decided = _decided(name)
         groups.setdefault((decided.verdict, decided.scale), []).append(ledger()[name].wording)
     order = sorted(groups, key=lambda one: VERDICTS.index(one[0]))
-    listed = [(*key, css(key[0]), groups[key]) for key in order]
-    return " ".join(render("badges.html.j2", badges=listed).split()) if listed else ""
+    badges = [(key, groups[key]) for key in order]
+    return " ".join(render("badges.html.j2", badges=badges).split()) if badges else ""
 
 
 def _decided(claim: str) -> Verdict:
@@ -168,22 +166,13 @@ def _decided(claim: str) -> Verdict:
 
 def verdicts() -> Box:
     """This chapter's claims with the paper's value, ours, and the verdict, for its last cell."""
-    entries = list(account.measured)
-    names = dict.fromkeys(entry.claim for entry in entries)
-    text = "\n".join(f"{name}: {_decided(name).verdict}" for name in names)
-    return Box(verdict_table(entries), text)
-
-
-def verdict_table(entries: list[Measurement]) -> str:
-    """An HTML table of measurements, grouped by claim, with a verdict for each claim."""
-    groups = []
-    for name in dict.fromkeys(entry.claim for entry in entries):
-        claim, own = ledger()[name], [entry for entry in entries if entry.claim == name]
+    groups, text = [], []
+    for name in dict.fromkeys(entry.claim for entry in account.measured):
+        claim, own = ledger()[name], [one for one in account.measured if one.claim == name]
         decided = decide(claim, own)
         group = {
             "claim": claim,
             "verdict": decided,
-            "style": css(decided.verdict),
             "power": power_in_words(name, decided),
             "rows": [
                 (one, outcome(claim, one.interval) if one.role == "test" else one.role)
@@ -192,7 +181,8 @@ def verdict_table(entries: list[Measurement]) -> str:
             "closed": dict.fromkeys(gate.reason for one in own for gate in one.closed),
         }
         groups.append(group)
-    return render("verdicts.html.j2", groups=groups)
+        text.append(f"{name}: {decided.verdict}")
+    return Box(render("verdicts.html.j2", groups=groups), "\n".join(text))
 
 
 def power_in_words(claim: str, decided: Verdict) -> str:
@@ -214,8 +204,3 @@ def power_in_words(claim: str, decided: Verdict) -> str:
         return text
     other = "the paper's own number lies on the other side of it"
     return f"{text}, and {f'the paper has {known.beyond:.2g}' if known.beyond > 0 else other}"
-
-
-def css(verdict: str) -> str:
-    """The style class of a verdict."""
-    return "verdict-" + verdict.replace(" ", "-")

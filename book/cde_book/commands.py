@@ -3,9 +3,7 @@
 Each returns the exit status: 0 well, 1 a chapter or a check failed. Bad input is an exception whose
 message is for the user; `cde.cli.main` prints it and returns 2.
 
-`cde run --record` gives a record its proof as soon as it is made: the chapter's miniature runs
-after it, and what the same experiments give there is kept beside the record's rows. Cost: the
-chapter, and for a record its smoke run once more.
+`cde run --record` runs the chapter's miniature after it, the proof of what was recorded.
 """
 
 from __future__ import annotations
@@ -15,16 +13,15 @@ import fnmatch
 import json
 import re
 import sys
-import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cde.hardware import compute_device
-from cde.provenance import commit, now
+from cde.provenance import commit
 from cde.storage import (
     alone,
     atomic_path,
@@ -139,19 +136,11 @@ def claims(options: argparse.Namespace) -> int:
 
 
 def _claim_row(entry: Judged) -> dict[str, object]:
-    from cde_book.verdicts import to_json
-
     claim, verdict = entry.claim, entry.verdict
-    return {
-        "id": claim.id,
-        "paper": claim.paper,
-        "part": claim.part,
-        "place": claim.place,
+    names = ("id", "paper", "part", "place", "paper_value", "paper_effect", "chapter")
+    return {name: getattr(claim, name) for name in names} | {
         "claim": claim.wording,
-        "paper_value": claim.paper_value,
-        "paper_effect": claim.paper_effect,
-        "rule_fixed": dict(claim.fixed) | {"date": str(claim.fixed.get("date"))},
-        "chapter": claim.chapter,
+        "rule_fixed": claim.fixed,
         "verdict": verdict.verdict,
         "scale": verdict.scale,
         "reason": verdict.reason,
@@ -160,7 +149,7 @@ def _claim_row(entry: Judged) -> dict[str, object]:
         "p_corrected": entry.discovery,
         "survives_correction": entry.survives,
         "by_construction": claim.by_construction,
-        "measurements": json.loads(to_json(entry.measurements)),
+        "measurements": [asdict(one) for one in entry.measurements],
     }
 
 
@@ -173,9 +162,8 @@ def _simulate(entries: list[Judged]) -> int:
     print(f"{'claim':<46}{''.join(f'{truth:>20}' for truth in TRUTHS)}")
     for entry in entries:
         if entry.tests:
-            counted = chances(entry.claim, entry.tests)
-            shares = [[of[name] / of.total() for name in shown] for of in counted.values()]
-            cells = [" / ".join(f"{100 * share:.0f}" for share in some) for some in shares]
+            shares = chances(entry.claim, entry.tests).values()
+            cells = [" / ".join(str(of[name]) for name in shown) for of in shares]
             print(f"{entry.claim.id:<46}{''.join(f'{cell:>20}' for cell in cells)}")
     return 0
 
@@ -221,6 +209,12 @@ class _Wanted:
     output: Path
     mode: RunMode
 
+    @property
+    def key(self) -> str:
+        """What the log of a run says that has made all of it."""
+        asked = json.dumps(self.parameters, sort_keys=True), repr(self.mode)
+        return content_hash([self.chapter.source, *asked])
+
 
 def run(options: argparse.Namespace) -> int:
     """Execute one chapter; with `--record`, write its records and their proof."""
@@ -230,13 +224,14 @@ def run(options: argparse.Namespace) -> int:
         parameters["profile"] = options.profile
     parameters = chapter.check_parameters(parameters)
     output: Path = options.out or _readable_path(chapter, parameters)
-    _check_output(output)
+    if output.suffix != ".ipynb" or output.is_dir():
+        raise ValueError(f"--out must name a notebook, FILE.ipynb; it is {output}")
     wanted = _Wanted(chapter, parameters, output, _mode(options))
     if options.dry_run:
         return _rehearse(wanted)
-    begun, before = now(), _records()
+    begun = time.time()
     with _one_at_a_time(chapter, output, bool(wanted.mode.record)) as waited:
-        if waited and _is_done(begun, before, wanted):
+        if waited and _is_done(wanted, begun):
             print(f"{output}: another process has just made it")
             return 0
         return _run_now(wanted)
@@ -272,27 +267,16 @@ def _one_at_a_time(chapter: Chapter, output: Path, records: bool) -> AbstractCon
     return alone(cache_folder("locks") / f"{content_hash(mark)}.lock", what)
 
 
-def _is_done(begun: str, before: dict[str, int], wanted: _Wanted) -> bool:
+def _is_done(wanted: _Wanted, begun: float) -> bool:
     """Whether another process has made meanwhile what was asked for, records and proof too."""
     from cde_book.comparison import read_run
 
     try:
         log = read_run(str(wanted.output))
+        written = wanted.output.with_suffix(".json").stat().st_mtime
     except (FileNotFoundError, ValueError):
         return False
-    of = (log.chapter, log.parameters, log.recorded, log.without_records)
-    mode = wanted.mode
-    if of != (wanted.chapter.name, wanted.parameters, _recorded(mode), mode.fresh):
-        return False
-    ended = datetime.fromisoformat(log.started) + timedelta(seconds=log.seconds)
-    new = set(_written_since(before))
-    proved = not mode.record or (new and new <= _holding())
-    fresh = log.notebook == content_hash([wanted.chapter.source]) and ended.isoformat() >= begun
-    return bool(fresh and proved and not log.error)
-
-
-def _recorded(mode: RunMode) -> str:
-    return f"{mode.record}{' and more seeds' if mode.add else ''}"
+    return log.recorded == wanted.key and written >= begun
 
 
 def _run_now(wanted: _Wanted) -> int:
@@ -311,23 +295,30 @@ def _run_now(wanted: _Wanted) -> int:
     notebook, log = execute(chapter, wanted.parameters, output, mode=mode)
     with atomic_path(output) as temporary:
         nbformat.write(chapter_notebook(chapter, notebook, log), temporary)
-    log.recorded = _recorded(mode)
     write_execution(log, output)
     tell_of_failure(chapter.name, log.error)
     if not log.error:
         _print_verdicts(chapter, log)
     print(f"{output} ({log.seconds:.0f} s); a log of what it used is beside it, as JSON")
-    if log.error or not mode.record:
-        return int(bool(log.error))
-    written = _written_since(before)
+    if log.error or (mode.record and not _is_proved(chapter, mode, before)):
+        return 1
+    log.recorded = wanted.key
+    write_execution(log, output)
+    return 0
+
+
+def _is_proved(chapter: Chapter, mode: RunMode, before: dict[str, int]) -> bool:
+    """Give the records that a run has written their proof, or compare the one of a grown record."""
+    written = sorted(name for name, when in _records().items() if before.get(name) != when)
     if mode.record != EVERY and not fnmatch.filter(written, mode.record):
-        return _failed(f"no experiment of {chapter.name} wrote book/records/{mode.record}.json")
+        _failed(f"no experiment of {chapter.name} wrote book/records/{mode.record}.json")
+        return False
     if mode.add:  # its proof is the one that it had
-        return 0 if _stands(chapter, mode.record) else 1
+        return _stands(chapter, mode.record)
     ran = _miniature(chapter, written)
     if without := sorted({*written} - _holding()):
-        return _failed(f"no miniature was computed for {', '.join(without)}: they have no proof")
-    return 0 if ran else 1
+        _failed(f"no miniature was computed for {', '.join(without)}: they have no proof")
+    return ran and not without
 
 
 def _failed(why: str) -> int:
@@ -394,30 +385,12 @@ def _readable_path(chapter: Chapter, parameters: dict[str, Any]) -> Path:
     return project_root() / "book" / "reruns" / f"{chapter.name}{said}.ipynb"
 
 
-def _check_output(output: Path) -> None:
-    """Before anything runs: whether the notebook can be written there."""
-    if output.suffix != ".ipynb" or output.is_dir():
-        raise ValueError(f"--out must name a notebook, FILE.ipynb; it is {output}")
-    folder = next(one for one in output.absolute().parents if one.exists())
-    try:
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise PermissionError(
-            f"--out {output}: {folder} is not a folder that can be written to ({error.strerror})"
-        ) from None
-
-
 def _records() -> dict[str, int]:
     """The committed records, and when each was last written."""
     from cde_book.records import committed
 
     paths = committed()
     return {f"{path.parent.name}/{path.stem}": path.stat().st_mtime_ns for path in paths}
-
-
-def _written_since(before: dict[str, int]) -> list[str]:
-    """The records that were written since then, by name."""
-    return sorted(name for name, when in _records().items() if before.get(name) != when)
 
 
 def _miniature(chapter: Chapter, prove: Sequence[str] = ()) -> bool:

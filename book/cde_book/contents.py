@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from functools import partial
-from typing import get_args
+from typing import Any, get_args
 
-from cde.data import Pairs, RetrievalSet, load_pairs, load_retrieval
+from cde.data import load_pairs, load_retrieval
 from cde.data.sets import Split
 from cde.data.sources import source_key
 from cde.provenance import account
@@ -34,16 +32,15 @@ def known_fingerprints(name: str) -> set[str]:
     stored = read_json(kept, since="format")
     if stored is not None and stored["key"] == key:
         return set(stored["fingerprints"])
-    before = dict(account.loaded), set(account.asked)
-    fingerprints = set()
-    loads: list[Callable[[], Pairs | RetrievalSet]] = [
-        *(partial(load_pairs, name, split) for split in (None, *splits)),
-        *(partial(load_retrieval, name, judged) for judged in ("test", "train", "dev")),
+    before, fingerprints = (dict(account.loaded), set(account.asked)), set[str]()
+    ways: list[tuple[Any, tuple[str | None, ...]]] = [
+        (load_pairs, (None, *splits)),
+        (load_retrieval, ("test", "train", "dev")),
     ]
     try:
-        for load in loads:
+        for load, split in ((load, split) for load, every in ways for split in every):
             with contextlib.suppress(ValueError, FileNotFoundError):
-                fingerprints.add(load().fingerprint)
+                fingerprints.add(load(name, split).fingerprint)
     finally:
         account.loaded, account.asked = before
     write_json(kept, {"format": 2, "key": key, "fingerprints": sorted(fingerprints)})

@@ -1,18 +1,15 @@
 """Execute a chapter, and tell whether its last execution is still good.
 
 A chapter runs as jupytext → papermill, in a fresh kernel, from the root of the checkout. What it
-used is recorded beside the executed notebook: its own text, its parameters, each module of the
-checkout that its kernel had imported, the lock, and each collection and record it loaded or looked
-for. A page is **stale** when any of these has changed; nothing else makes it so.
+used is recorded beside the executed notebook; the page is **stale** when any of this has changed:
+its own text, its parameters, each module of the checkout that its kernel had imported, the lock,
+its claims, and each collection and record it loaded or looked for.
 
-An executed notebook appears whole or not at all: after an interruption the next call goes on with
-the chapters that are not done. Its log is written after it, and holds its sha256: a log of another
-execution, and a notebook or a log that is damaged, are as none.
+An executed notebook appears whole or not at all. Its log is written after it, and holds its sha256:
+a log of another execution, and a notebook or a log that is damaged, are as none.
 
 Many chapters are executed two at a time where there are cores for it: each loads libraries for
-seconds, on one core. One worker takes them from the front of the book, the others from its end: the
-first embed the same texts, and each finds in the cache what the one before has embedded. Cost: for
-each worker a process, and the memory of one more chapter (2 GiB).
+seconds, on one core. Cost: the memory of one more chapter (2 GiB).
 """
 
 from __future__ import annotations
@@ -26,26 +23,16 @@ import signal
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cde.provenance import commit, libraries
-from cde.storage import (
-    atomic_path,
-    content_hash,
-    digest_of,
-    end_with,
-    temporary_folder,
-    unsigned,
-    write_json,
-)
-from cde_book.chapters import Chapter, find_chapter
+from cde.storage import atomic_path, content_hash, digest_of, temporary_folder, unsigned, write_json
+from cde_book.chapters import Chapter
 from cde_book.checkout import PACKAGES, project_root
 from cde_book.run_mode import PLAIN, RunMode
 
@@ -65,8 +52,9 @@ __all__ = [
     "write_execution",
 ]
 
-_INTERRUPTED = "interrupted"
-_DIED = "no cell in particular: the process that ran it died; was there memory enough?"
+#: a page's last cell
+_FINISH, _TAGS = "import cde_book.page\n\ncde_book.page.finish()", ["remove-cell", "cde-finish"]
+_KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 #: chapters from which on it pays to load the libraries once, and to fork
 _MANY = 6
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -101,7 +89,7 @@ class Execution:
     memory: float = 0.0  # GiB that the kernel held at the most; 0 is unknown
     error: str = ""
     executed: str = ""  # sha256 of the executed notebook
-    recorded: str = ""  # the record that the run was asked to make
+    recorded: str = ""  # a hash of what the run was asked for, once all of it is made
 
 
 def raw_notebook(chapter: Chapter, profile: str, root: Path | None = None) -> Path:
@@ -150,17 +138,14 @@ def stale_reasons(chapter: Chapter, profile: str, root: Path | None = None) -> l
         "the lock changed": log.lock != _file_hash(root / "constraints.txt"),
         "its claims in the ledger changed": log.claims != _claims_hash(chapter, root),
     }
-    reasons = [reason for reason, so in changed.items() if so]
     for module, digest in log.modules.items():
-        if _file_hash(root / module) != digest:
-            reasons.append(f"{module} changed")
+        changed[f"{module} changed"] = _file_hash(root / module) != digest
     for name, key in log.sources.items():
-        if _source_key(name) != key:
-            reasons.append(f"the collection {name} changed")
+        changed[f"the collection {name} changed"] = _source_key(name) != key
     for name, digest in log.records.items():
-        if record_state(root / name) != digest:
-            reasons.append(f"the record {name}, or what is known of its proof, changed")
-    return reasons
+        reason = f"the record {name}, or what is known of its proof, changed"
+        changed[reason] = record_state(root / name) != digest
+    return [reason for reason, so in changed.items() if so]
 
 
 def _claims_hash(chapter: Chapter, root: Path) -> str:
@@ -182,24 +167,12 @@ def _source_key(name: str) -> str:
         return "missing"
 
 
-def _prepare(chapter: Chapter) -> NotebookNode:
-    import nbformat
-
-    notebook = chapter.notebook()
-    call, tags = "import cde_book.page\n\ncde_book.page.finish()", ["remove-cell", "cde-finish"]
-    notebook.cells.append(nbformat.v4.new_code_cell(call, metadata={"tags": tags}))
-    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    notebook.metadata["kernelspec"] = kernel
-    return notebook
-
-
 def execute(
     chapter: Chapter,
     parameters: Mapping[str, Any],
     output: Path,
     root: Path | None = None,
     mode: RunMode = PLAIN,
-    bar: int = 0,
     fork: bool = False,
 ) -> tuple[NotebookNode, Execution]:
     """Execute a chapter, with a bar over its cells; the notebook is written once it has ended.
@@ -236,11 +209,14 @@ def execute(
     with atomic_path(output) as temporary:
         with temporary_folder() as folder:
             prepared = folder / f"{chapter.name}.ipynb"
-            nbformat.write(_prepare(chapter), prepared)
+            notebook = chapter.notebook()
+            notebook.cells.append(nbformat.v4.new_code_cell(_FINISH, metadata={"tags": _TAGS}))
+            notebook.metadata["kernelspec"] = _KERNEL
+            nbformat.write(notebook, prepared)
             below = root in chapter.path.parents
             path = str(chapter.path.relative_to(root)) if below else chapter.name
             environment = replace(mode, chapter=path).environment()
-            log.error = _run(prepared, temporary, given, root, environment, bar, fork)
+            log.error = _run(prepared, temporary, given, root, environment, fork)
         notebook = nbformat.read(temporary, as_version=4)
         log.seconds = round(time.perf_counter() - begun, 1)
         _fill(log, notebook, modules, root)
@@ -260,7 +236,6 @@ def _run(
     parameters: Mapping[str, Any],
     root: Path,
     environment: Mapping[str, str],
-    bar: int,
     fork: bool,
 ) -> str:
     # papermill does not understand annotations such as "int | None" and takes them for unknown; we
@@ -271,7 +246,8 @@ def _run(
     logging.getLogger("papermill").setLevel(logging.ERROR)
     quiet = {"TOKENIZERS_PARALLELISM": "true", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
     try:
-        with _stoppable(prepared.parent, {**quiet, **os.environ, **environment}, fork) as kernel:
+        own = {**quiet, **os.environ, **environment}
+        with _kernels.stoppable(), _kernels.another(prepared.parent, own, fork) as kernel:
             papermill.execute_notebook(
                 str(prepared),
                 str(output),
@@ -282,7 +258,7 @@ def _run(
                     "desc": prepared.stem,
                     "unit": "cell",
                     "mininterval": 0.2 if sys.stderr.isatty() else 10,
-                    "position": bar if sys.stderr.isatty() else 0,
+                    "position": None if sys.stderr.isatty() else 0,
                 },
                 log_output=False,
                 start_timeout=120,
@@ -297,67 +273,88 @@ def _run(
     return ""
 
 
-@contextlib.contextmanager
-def _stoppable(
-    folder: Path, environment: Mapping[str, str], fork: bool
-) -> Iterator[dict[str, Any]]:
-    """Settings of nbclient with which Ctrl-C ends the kernel first, and then the run."""
-    from jupyter_client.manager import AsyncKernelManager
+class _Kernels:
+    """The kernels that run here; Ctrl-C goes to their cells, and kills what does not stop."""
 
-    from cde_book.kernels import fork_its_kernel
+    def __init__(self) -> None:
+        self.groups: dict[int, bool] = {}  # a kernel's processes → whether its notebook has begun
+        self.pressed = 0
 
-    groups: list[int] = []  # of processes: the kernel and what it has started
-    running: list[bool] = []
-    pressed = 0
+    def check(self) -> None:
+        if self.pressed:
+            raise KeyboardInterrupt
 
-    def send(number: int) -> None:
-        for group in groups:
+    def send(self, number: int) -> None:
+        """Send a signal to all that cells have started; a kernel that runs none yet is killed."""
+        for group, has_begun in list(self.groups.items()):
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(group, number)
+                os.killpg(group, number if has_begun else signal.SIGKILL)
 
-    class Kernel(AsyncKernelManager):
-        async def start_kernel(self, **options: Any) -> None:  # type: ignore[override]
-            self.connection_file = str(folder / "kernel.json")
-            if fork:
-                fork_its_kernel(self)
-            await super().start_kernel(**{**options, "env": dict(environment)})
-            groups.append(self.provisioner.pgid)  # type: ignore[union-attr]
-            if pressed:
-                send(signal.SIGKILL)
+    @contextlib.contextmanager
+    def stoppable(self) -> Iterator[None]:
+        """Raise Ctrl-C once the kernels have ended; a thread leaves that to the main one."""
+        before = signal.getsignal(signal.SIGINT)
+        in_thread = threading.current_thread() is not threading.main_thread()
+        if in_thread or before == signal.SIG_IGN:
+            yield
+            return
+        patience = threading.Timer(5, self.send, [signal.SIGKILL])
+        patience.daemon, self.pressed = True, 0
 
-    patience = threading.Timer(5, send, [signal.SIGKILL])
-    patience.daemon = True
+        # in the midst of nbclient's loop a KeyboardInterrupt can leave the kernel alive, or close
+        # the sockets that it writes to
+        def stop(*_: object) -> None:
+            self.pressed += 1  # at once: the next press may interrupt this function
+            logging.getLogger("papermill").setLevel(logging.CRITICAL)  # it would tell of dead ones
+            self.send(signal.SIGINT if self.pressed == 1 else signal.SIGKILL)
+            if self.pressed == 1:
+                patience.start()
 
-    # in the midst of nbclient's loop a KeyboardInterrupt can leave the kernel alive, or close the
-    # sockets that it writes to; so Ctrl-C goes to the kernel's cell, which is killed if it stays
-    def stop(*_: object) -> None:
-        nonlocal pressed
-        pressed += 1  # at once: the next press may interrupt this function
-        logging.getLogger("papermill").setLevel(logging.CRITICAL)  # it would tell of dead kernels
-        if running and pressed == 1:
-            send(signal.SIGINT)
-            patience.start()
-        else:
-            send(signal.SIGKILL)
-
-    before = signal.getsignal(signal.SIGINT)
-    listens = threading.current_thread() is threading.main_thread() and before != signal.SIG_IGN
-    if listens:
         signal.signal(signal.SIGINT, stop)
-    try:
-        yield {
-            "kernel_manager_class": Kernel,
-            "on_notebook_start": lambda **_: running.append(True),
-        }
-    except Exception:
-        if not pressed:
-            raise
-    finally:
-        patience.cancel()
-        if listens:
+        try:
+            yield
+        finally:
+            patience.cancel()
             signal.signal(signal.SIGINT, before)
-    if pressed:
-        raise KeyboardInterrupt
+        self.check()
+
+    @contextlib.contextmanager
+    def another(
+        self, folder: Path, environment: Mapping[str, str], fork: bool
+    ) -> Iterator[dict[str, Any]]:
+        """Settings of nbclient with which it starts a kernel that can be stopped."""
+        from jupyter_client.manager import AsyncKernelManager
+
+        from cde_book.kernels import fork_its_kernel
+
+        kernels, own = self, list[int]()
+
+        class Kernel(AsyncKernelManager):
+            async def start_kernel(self, **options: Any) -> None:  # type: ignore[override]
+                self.connection_file = str(folder / "kernel.json")
+                if fork:
+                    fork_its_kernel(self)
+                await super().start_kernel(**{**options, "env": dict(environment)})
+                own.append(self.provisioner.pgid)  # type: ignore[union-attr]
+                kernels.groups[own[0]] = False
+                if kernels.pressed:
+                    kernels.send(signal.SIGKILL)
+
+        try:
+            yield {
+                "kernel_manager_class": Kernel,
+                "on_notebook_start": lambda **_: self.groups.update({own[0]: True}),
+            }
+        except Exception:
+            self.check()  # a cell that was interrupted has not failed
+            raise
+        finally:
+            for group in own:
+                self.groups.pop(group, None)
+        self.check()
+
+
+_kernels = _Kernels()
 
 
 def _fill(log: Execution, notebook: NotebookNode, modules: Mapping[str, str], root: Path) -> None:
@@ -396,122 +393,33 @@ def execute_all(
     due: Sequence[tuple[Chapter, str]], profile: str, jobs: int, mode: RunMode = PLAIN
 ) -> dict[str, str]:
     """Execute chapters; each says why when it starts, and a failed one in which cell."""
+    # once, before there are threads: one may see what another is importing half made
+    import jupytext  # noqa: F401
+    import papermill  # noqa: F401
+
+    from cde_book import kernels  # noqa: F401
+
     if jobs < 1:
         raise ValueError(f"jobs must be 1 or more; it is {jobs}")
+    if not due:
+        return {}
     jobs = min(jobs, len(due))
     # a process that has looked for CUDA hands it to no fork
     fork = len(due) >= _MANY and hasattr(os, "fork") and not Path("/dev/nvidiactl").exists()
-    if jobs < 2:
-        return {chapter.name: _one(chapter, why, profile, mode, fork) for chapter, why in due}
-    waiting = deque(due)
-    errors: dict[str, str] = {}
-    with _workers(jobs, fork) as workers:
-        running: dict[Any, Chapter] = {}
+    if jobs > 1:  # each kernel's share; the process that is forked heeds what it starts with
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // jobs)))
 
-        def start(place: int) -> None:
-            chapter, why = waiting.pop() if place else waiting.popleft()
-            _announce(chapter, why)
-            running[workers[place]] = chapter
-            workers[place].send((chapter.name, profile, mode))
+    def one(item: tuple[Chapter, str]) -> tuple[str, str]:
+        _kernels.check()
+        chapter, why = item
+        print(f"{chapter.name}: runs, since {why}", flush=True)
+        place = raw_notebook(chapter, profile)
+        error = execute(chapter, {"profile": profile}, place, mode=mode, fork=fork)[1].error
+        tell_of_failure(chapter.name, error)
+        return chapter.name, error
 
-        for place in range(jobs):
-            start(place)
-        while running:
-            for ready in wait(list(running)):
-                chapter = running.pop(ready)
-                error = _answer(ready)
-                if error == _INTERRUPTED:
-                    waiting.clear()
-                    continue
-                errors[chapter.name] = error
-                tell_of_failure(chapter.name, error)
-                if waiting and error != _DIED:
-                    start(workers.index(ready))
-    for chapter, why in waiting:  # where every worker has died
-        errors[chapter.name] = _one(chapter, why, profile, mode, fork)
-    return errors
-
-
-def _announce(chapter: Chapter, why: str) -> None:
-    print(f"{chapter.name}: runs, since {why}", flush=True)
-
-
-def _one(chapter: Chapter, why: str, profile: str, mode: RunMode, fork: bool) -> str:
-    _announce(chapter, why)
-    place = raw_notebook(chapter, profile)
-    error = execute(chapter, {"profile": profile}, place, mode=mode, fork=fork)[1].error
-    tell_of_failure(chapter.name, error)
-    return error
-
-
-def _answer(worker: Any) -> str:
-    try:
-        answer = worker.recv()
-    except EOFError:
-        return _DIED
-    if isinstance(answer, Exception):
-        raise answer
-    return str(answer)
-
-
-@contextlib.contextmanager
-def _workers(count: int, fork: bool) -> Iterator[list[Any]]:
-    """Processes that execute what they are sent; Ctrl-C reaches them first, and is raised then."""
-    context = get_context("spawn")  # a fork would carry over locks of threads that it has not
-    threads = max(1, _cores() // count)
-    pressed = False
-    ours: list[Any] = []
-    processes: list[Any] = []
-
-    def hand_on(*_: object) -> None:
-        nonlocal pressed
-        pressed = True
-        for process in processes:
-            if process.is_alive() and process.pid is not None:
-                os.kill(process.pid, signal.SIGINT)
-
-    before = signal.getsignal(signal.SIGINT)
-    listens = threading.current_thread() is threading.main_thread() and before != signal.SIG_IGN
-    for place in range(count):
-        here, there = context.Pipe()
-        process = context.Process(target=_serve, args=(there, place, threads, os.getpid(), fork))
-        process.start()
-        there.close()
-        ours.append(here)
-        processes.append(process)
-    if listens:
-        signal.signal(signal.SIGINT, hand_on)
-    try:
-        yield ours
-    finally:
-        for here in ours:
-            here.close()
-        for process in processes:
-            process.join()
-        if listens:
-            signal.signal(signal.SIGINT, before)
-    if pressed:
-        raise KeyboardInterrupt
-
-
-def _serve(pipe: Connection, place: int, threads: int, parent: int, fork: bool) -> None:
-    """What a worker does: chapters by name, until the other end is closed."""
-    end_with(parent)
-    if hasattr(os, "setpgid"):
-        os.setpgid(0, 0)  # the terminal's Ctrl-C comes by way of the parent, once
-    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
-    while True:
-        try:
-            name, profile, mode = pipe.recv()
-        except (EOFError, KeyboardInterrupt):
-            return
-        answer: str | Exception
-        try:
-            chapter = find_chapter(name)
-            given, output = {"profile": profile}, raw_notebook(chapter, profile)
-            answer = execute(chapter, given, output, mode=mode, bar=place, fork=fork)[1].error
-        except KeyboardInterrupt:
-            answer = _INTERRUPTED
-        except Exception as error:  # a full disk, say: the parent tells of it, and ends
-            answer = error
-        pipe.send(answer)
+    if jobs > 1:
+        due = [due[-1 - place // 2 if place % 2 else place // 2] for place in range(len(due))]
+    # each run changes the folder of the process, to this one, and back to where it was
+    with _kernels.stoppable(), contextlib.chdir(project_root()), ThreadPoolExecutor(jobs) as pool:
+        return dict(pool.map(one, due))

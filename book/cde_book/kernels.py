@@ -26,6 +26,7 @@ __all__ = ["ForkedKernel", "fork_its_kernel"]
 
 _NAME = "cde-forked"
 _BACKEND = "module://matplotlib_inline.backend_inline"
+_STARTS = threading.Lock()  # chapters side by side start kernels in threads
 #: what most pages import; tqdm, which comes with `transformers`, asks whether a notebook is there
 _LIBRARIES = [
     "torch",
@@ -83,19 +84,20 @@ def _as_popen(process: Any) -> Any:
 @contextmanager
 def _as_a_server_starts() -> Iterator[None]:
     """Let a process start without this one's main module, and with the kernels' backend."""
-    own = os.environ.get("MPLBACKEND")
-    os.environ["MPLBACKEND"] = own or _BACKEND
     main: dict[str, Any] = sys.modules["__main__"].__dict__
-    kept: dict[str, Any] = {
-        name: main.pop(name) for name in ("__file__", "__spec__") if name in main
-    }
-    main["__spec__"] = None
-    try:
-        yield
-    finally:
-        main.update(kept)
-        if own is None:
-            del os.environ["MPLBACKEND"]
+    with _STARTS:
+        own = os.environ.get("MPLBACKEND")
+        os.environ["MPLBACKEND"] = own or _BACKEND
+        kept: dict[str, Any] = {
+            name: main.pop(name) for name in ("__file__", "__spec__") if name in main
+        }
+        main["__spec__"] = None
+        try:
+            yield
+        finally:
+            main.update(kept)
+            if own is None:
+                del os.environ["MPLBACKEND"]
 
 
 def _be_a_kernel(

@@ -1,12 +1,8 @@
 """The computed parts of the landing page and of the parts' opening pages.
 
-What is written by hand includes them: `book/intro.md`, `book/parts/<part>.md`. The folder
-`templates` holds the markup.
-
-The chart has a bar for each paper and scale; a segment is a verdict, its width the number of
-claims, and a link to those claims. `book/highlights.yml` names results that are worth a picture,
-each with the verdicts at which its sentence is true; where this build came out otherwise, the
-chapter's own answer stands in the sentence's place.
+`book/intro.md` and `book/parts/<part>.md` include them. A bar of the chart is a paper and scale, a
+segment a verdict, its width the number of claims. `book/highlights.yml` names results, each with
+the verdicts at which its sentence is true; elsewhere the chapter's own answer stands in its place.
 """
 
 from __future__ import annotations
@@ -22,7 +18,6 @@ from urllib.parse import urlencode
 import yaml
 
 from cde_book.chapters import Chapter, chapters
-from cde_book.claims import css
 from cde_book.execution import load_execution
 from cde_book.ledger import PAPERS, SHORT
 from cde_book.ledger_pages import Judged, judged
@@ -136,11 +131,6 @@ class Segment:
     address: str
     description: str
 
-    @property
-    def style(self) -> str:
-        """Style class of the verdict."""
-        return css(self.verdict)
-
 
 @dataclass(frozen=True)
 class Bar:
@@ -150,15 +140,10 @@ class Bar:
     scale: str
     segments: Sequence[Segment]
 
-    @property
-    def count(self) -> int:
-        """How many claims there are."""
-        return sum(segment.count for segment in self.segments)
-
 
 def bars(entries: Sequence[Judged]) -> list[Bar]:
     """The chart: bars by paper, then by scale, the largest first, without facts of construction."""
-    tally = Counter(
+    tally: Counter[tuple[str, str, str]] = Counter(
         (one.claim.paper, one.verdict.scale, one.verdict.verdict)
         for one in entries
         if not one.claim.by_construction
@@ -244,10 +229,10 @@ def landing_pages(
         tested=sum(one.is_tested for one in open_ones),
         constructed=len(entries) - len(open_ones),
         bars=drawn,
-        longest=max((bar.count for bar in drawn), default=1),
+        longest=max((sum(one.count for one in bar.segments) for bar in drawn), default=1),
         short=SHORT,
         address=claims_address,
-        tally=[(name, tally[name], css(name)) for name in VERDICTS],
+        tally=[(name, tally[name]) for name in VERDICTS],
     )
     told = highlights(root / "book" / "highlights.yml", shown, entries)
     return {

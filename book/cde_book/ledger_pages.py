@@ -7,7 +7,6 @@ Cost: seconds, for the rule simulator; the rest is reading the chapters' logs.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,13 +18,13 @@ import yaml
 
 from cde.intervals import STUDENT, Interval, smallest_effect
 from cde_book.chapters import Chapter, chapters
-from cde_book.claims import css, power_in_words
+from cde_book.claims import power_in_words
 from cde_book.execution import load_execution
 from cde_book.ledger import PAPERS, SHORT, Claim, gates, ledger
 from cde_book.markup import render
 from cde_book.simulation import TRUTHS, attainable, chances
-from cde_book.thumbnails import Figure, chapter_figures
-from cde_book.verdicts import SCALES, VERDICTS, Measurement, Verdict, decide, from_json, order
+from cde_book.thumbnails import Figure
+from cde_book.verdicts import SCALES, VERDICTS, Measurement, Verdict, decide, from_rows, order
 from cde_studies.intervals import false_discovery
 
 __all__ = [
@@ -34,7 +33,6 @@ __all__ = [
     "Line",
     "axis",
     "claims_page",
-    "collect_measurements",
     "judged",
     "line",
     "map_page",
@@ -108,16 +106,6 @@ def line(claim: Claim, interval: Interval, on: Axis) -> Line:
     )
 
 
-def collect_measurements(profile: str, root: Path) -> dict[str, list[Measurement]]:
-    """The measurements of every executed chapter, by chapter."""
-    measurements = {}
-    for chapter in chapters(root):
-        log = load_execution(chapter, profile, root)
-        if log is not None:
-            measurements[chapter.name] = from_json(json.dumps(log.measurements))
-    return measurements
-
-
 @dataclass(frozen=True)
 class Judged:
     """A claim with its verdict, its measurements, and the chapters that made them (or will)."""
@@ -129,19 +117,9 @@ class Judged:
     discovery: float | None = None
 
     @property
-    def paper(self) -> str:
-        """Title of the paper."""
-        return PAPERS[self.claim.paper]
-
-    @property
     def place(self) -> str:
         """Where the paper says it: its short name and the place."""
         return f"{SHORT[self.claim.paper]}, {self.claim.place}"
-
-    @property
-    def style(self) -> str:
-        """Style class of the verdict."""
-        return css(self.verdict.verdict)
 
     @property
     def group(self) -> str:
@@ -192,8 +170,7 @@ class Judged:
     @property
     def drawn(self) -> Line | None:
         """The leading measurement, for a small drawing; None without one."""
-        leading = self.verdict.leading
-        if leading is None:
+        if (leading := self.verdict.leading) is None:
             return None
         return line(self.claim, leading.interval, axis(self.claim, [leading]))
 
@@ -205,15 +182,18 @@ class Judged:
     @property
     def forest(self) -> list[tuple[Measurement, Line]]:
         """Each measurement with its line, all on one scale."""
-        on = self.axis if self.measurements else None
-        return [(one, line(self.claim, one.interval, on)) for one in self.measurements if on]
+        return [(one, line(self.claim, one.interval, self.axis)) for one in self.measurements]
 
 
 def judged(profile: str, root: Path) -> list[Judged]:
     """The whole ledger, in its order."""
     known = {chapter.name: chapter for chapter in chapters(root)}
-    by_chapter = collect_measurements(profile, root)
-    every = [(name, entry) for name, entries in by_chapter.items() for entry in entries]
+    logs = {name: load_execution(chapter, profile, root) for name, chapter in known.items()}
+    every = [
+        (name, entry)
+        for name, log in logs.items()
+        for entry in from_rows(log.measurements if log else ())
+    ]
     entries = []
     for identifier, claim in ledger().items():
         measured = [(name, entry) for name, entry in every if entry.claim == identifier]
@@ -260,7 +240,7 @@ def claims_page(profile: str, root: Path) -> str:
 
 def _filters(entries: Sequence[Judged]) -> dict[str, dict[str, str]]:
     """What the page can be filtered by: per parameter of its address the values and their words."""
-    counted = {
+    counted: dict[str, Counter[str]] = {
         "verdict": Counter(entry.group for entry in entries),
         "paper": Counter(entry.claim.paper for entry in entries),
         "part": Counter(entry.claim.part for entry in entries),
@@ -286,14 +266,7 @@ def rules_page(profile: str, root: Path) -> str:
     """The page *How verdicts are decided*: rules, gates, power, what each rule could have said."""
     entries = judged(profile, root)
     tested = [entry for entry in entries if entry.is_tested]
-    simulated = []
-    for entry in tested:
-        counted = chances(entry.claim, entry.tests)
-        shares = {
-            truth: {name: round(of[name] / of.total() * 100) for name in VERDICTS}
-            for truth, of in counted.items()
-        }
-        simulated.append((entry, shares))
+    simulated = [(entry, chances(entry.claim, entry.tests)) for entry in tested]
     stuck = [
         entry
         for entry, shares in simulated
@@ -334,44 +307,28 @@ def _power_of(n: int) -> dict[str, float]:
     return {"n": n, "half": half, "effect": smallest_effect(interval), "factor": factor}
 
 
-@dataclass(frozen=True)
-class _Exhibit:
-    """A table or figure of a paper, its chapter and that one's figure, or what is said instead."""
-
-    exhibit: str
-    title: str
-    chapter: Chapter | None
-    without_chapter: str
-    note: str
-    figure: Figure | None
-    number: int
-
-
 def _exhibit(
-    entry: dict[str, Any], known: dict[str, Chapter], shown: Mapping[str, Sequence[Figure]]
-) -> _Exhibit:
-    """An entry of `book/exhibits.yml`."""
+    entry: dict[str, Any], known: Mapping[str, Chapter], shown: Mapping[str, Sequence[Figure]]
+) -> dict[str, Any]:
+    """An entry of `book/exhibits.yml`, with its chapter and that one's figure of it."""
     name, note = entry["chapter"] or "", entry.get("note") or ""
     without_chapter = f"not yet (planned: {name})" if name else "not yet"
     if "nothing to reproduce" in note:
         without_chapter = "nothing to reproduce"
     figures, wanted = shown.get(name, ()), (SHORT[entry["paper"]], entry["exhibit"])
-    index = next((place for place, one in enumerate(figures) if one.is_of(*wanted)), 0)
-    return _Exhibit(
-        entry["exhibit"],
-        entry["title"],
-        known.get(name),
-        without_chapter,
-        note,
-        figures[index] if figures else None,
-        index + 1,
-    )
+    place = next((place for place, one in enumerate(figures) if one.is_of(*wanted)), 0)
+    return entry | {
+        "note": note,
+        "chapter": known.get(name),
+        "without_chapter": without_chapter,
+        "figure": figures[place] if figures else None,
+        "number": place + 1,
+    }
 
 
-def map_page(profile: str, root: Path) -> str:
+def map_page(shown: Mapping[str, Sequence[Figure]], root: Path) -> str:
     """The page *Map*: the papers' tables and figures, and the chapters that answer them."""
     known = {chapter.name: chapter for chapter in chapters(root)}
-    shown = chapter_figures(profile, root)
     entries = yaml.safe_load((root / "book" / "exhibits.yml").read_text(encoding="utf-8"))
     answers: dict[str, list[str]] = {name: [] for name in known}
     for entry in entries:

@@ -60,6 +60,11 @@ def _literal(value: Any) -> str:
     return Markup(html.escape(str(value)).translate(_SIGNS))
 
 
+def _style(verdict: str) -> str:
+    """The style class of a verdict."""
+    return f"verdict-{verdict.replace(' ', '-')}"
+
+
 @lru_cache(maxsize=1)
 def _markdown() -> MarkdownIt:
     return MarkdownIt("commonmark")
@@ -99,7 +104,7 @@ _ENVIRONMENT = jinja2.Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-_ENVIRONMENT.filters.update(fence=_fence, literal=_literal, quoted=_quoted)
+_ENVIRONMENT.filters.update(fence=_fence, literal=_literal, quoted=_quoted, style=_style)
 
 
 def render(template: str, **values: Any) -> str:

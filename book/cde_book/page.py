@@ -13,10 +13,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 from IPython import get_ipython
@@ -34,7 +34,6 @@ from cde_book.ledger import ledger
 from cde_book.markup import Box, inert, render
 from cde_book.records import TIMES
 from cde_book.run_mode import this_run
-from cde_book.verdicts import to_json
 from cde_studies.intervals import mean_and_interval, mean_and_spread
 from cde_studies.profiles import PROFILES, making
 
@@ -52,7 +51,6 @@ __all__ = [
     "provenance",
     "settings",
     "show_configurations_as_tables",
-    "show_shared",
     "show_source",
 ]
 
@@ -68,13 +66,6 @@ MIME = "application/vnd.cde.book.page+json"
 _SHORTENED = """<p>This book was made without records (<code>FRESH=1</code>). So that it takes one
 sitting, <code>laptop</code> is shortened: less training, fewer seeds, smaller collections. Its
 verdicts are those of a smaller experiment.</p>"""
-
-
-class Keyed(Protocol):
-    """A recipe: it says what its runs depend on."""
-
-    def record_key(self, **chapter: Any) -> dict[str, Any]:
-        """The recipe's settings and the chapter's own."""
 
 
 class Settings(SimpleNamespace):
@@ -133,14 +124,16 @@ def experiment(
     name: str,
     compute: Callable[[], pd.DataFrame],
     key: Mapping[str, Any],
-    recipe: Keyed | None = None,
+    recipe: Any = None,
     can_run: bool = True,
     costly: bool = True,
     varies: Sequence[str] = TIMES,
     proves: Sequence[str] = (),
     profile: str | None = None,
 ) -> Any:
-    """The rows of an experiment, computed or of its record; says below the cell where from."""
+    """The rows of an experiment, computed or of its record; says below the cell where from. Its
+    runs depend on the key, and on a recipe's settings.
+    """
     whole = dict(key) if recipe is None else recipe.record_key(**key)
     at, mode = profile or account.profile, this_run()
     recorded = records.recorded(
@@ -158,15 +151,27 @@ def experiment(
 
 
 def _show_shared(recipe: Any, profile: str | None) -> None:
-    """What the page's own recipe shares between training and tests, once."""
-    if profile in (None, account.profile) and hasattr(recipe, "shared"):
-        key = content_hash([json.dumps(recipe.record_key(), sort_keys=True, default=str)])
-        if key not in account.shared:
-            account.shared.add(key)
-            try:
-                show_shared(recipe.shared())
-            except (OSError, ValueError) as error:  # a record's data need not be here
-                show_source(f"What training and tests share is not counted here: {error}")
+    """What the tests share with the training of the page's own recipe: sums, and a folded table."""
+    if profile not in (None, account.profile) or not hasattr(recipe, "shared"):
+        return
+    key = content_hash([json.dumps(recipe.record_key(), sort_keys=True, default=str)])
+    if key in account.shared:
+        return
+    account.shared.add(key)
+    try:
+        counted = recipe.shared()
+    except (OSError, ValueError) as error:  # a record's data need not be here
+        show_source(f"What training and tests share is not counted here: {error}")
+        return
+    parts = [
+        f"{name} {sums['near documents']:,.0f} of {sums['documents']:,.0f} documents, "
+        f"{sums['answers']:,.0f} of {sums['queries']:,.0f} queries' answers"
+        for where, name in (("out", "out of domain"), ("in", "in domain"))
+        if len(of := counted[counted["where"] == where])
+        for sums in [of.sum(numeric_only=True)]
+    ]
+    told = f"Training and tests share: {'; '.join(parts)}."
+    display(folded(told, plots.table(counted), told))  # type: ignore[no-untyped-call]
 
 
 def folded(title: str, shown: Box, text: str = "") -> Box:
@@ -185,20 +190,6 @@ def show_source(note: str) -> None:
         "source.html.j2", head=head, note=note, open="STALE" in note or "ALTERED" in note
     )
     display(Box(markup, note))  # type: ignore[no-untyped-call]
-
-
-def show_shared(counted: pd.DataFrame) -> None:
-    """Say below the cell what the tests share with training: the sum, and a folded table by set."""
-    parts = []
-    for where, name in (("out", "out of domain"), ("in", "in domain")):
-        sums = counted[counted["where"] == where].sum(numeric_only=True)
-        if len(counted[counted["where"] == where]):
-            parts.append(
-                f"{name} {sums['near documents']:,.0f} of {sums['documents']:,.0f} documents, "
-                f"{sums['answers']:,.0f} of {sums['queries']:,.0f} queries' answers"
-            )
-    told = f"Training and tests share: {'; '.join(parts)}."
-    display(folded(told, plots.table(counted), told))  # type: ignore[no-untyped-call]
 
 
 def show_configurations_as_tables() -> None:
@@ -326,7 +317,7 @@ def finish() -> None:
     """Hand over to the runner, which adds this as a last cell, what the page has used and found."""
     report = {
         "answer": account.answer,
-        "measurements": json.loads(to_json(account.measured)),
+        "measurements": [asdict(one) for one in account.measured],
         "modules": imported_modules(),
         "data": dict(data_account.loaded),
         "asked": sorted(data_account.asked),

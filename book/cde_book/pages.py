@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +90,10 @@ def _with_parameters(notebook: NotebookNode, values: Mapping[str, Any]) -> Noteb
         if "parameters" in tags:
             for name, value in values.items():
                 pattern = rf"(?m)^({re.escape(name)}: [^=\n]+?) = .*?(  #.*)?$"
-                cell.source = re.sub(pattern, partial(_assigned, value), cell.source)
+                written = repr(value).replace("\\", r"\\")
+                cell.source = re.sub(pattern, rf"\1 = {written}\2", cell.source)
     notebook.cells = [cell for tags, cell in tagged if "injected-parameters" not in tags]
     return notebook
-
-
-def _assigned(value: Any, match: re.Match[str]) -> str:
-    return f"{match[1]} = {value!r}{match[2] or ''}"
 
 
 def _tags(cell: NotebookNode) -> list[str]:
@@ -155,7 +151,7 @@ def write_pages(profile: str, root: Path) -> None:
     write_figures(figures, root)
     pages = {
         "claims.md": claims_page(profile, root),
-        "map.md": map_page(profile, root),
+        "map.md": map_page(figures, root),
         "rules.md": rules_page(profile, root),
         "reproducibility.md": reproducibility_page(profile, root),
     }

@@ -8,9 +8,7 @@ value stands in. pydantic checks type and range.
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -96,11 +94,6 @@ class Parameter:
     def _kind(self) -> TypeAdapter[Any]:
         try:
             return TypeAdapter(eval(self.annotation, {"__builtins__": {}}, _NAMES))
-        except NameError as error:
-            raise ValueError(
-                f"parameter {self.name} is declared as {self.annotation!r}: {error.name!r} is none "
-                f"of {', '.join(_KINDS)}"
-            ) from None
         except Exception as error:  # an expression may be anything
             raise ValueError(
                 f"parameter {self.name} is declared as {shown(self.annotation)}, which is no kind "
@@ -134,12 +127,9 @@ def declared_parameters(source: str, where: str) -> dict[str, Parameter]:
     """The parameters of a cell, by name."""
     try:
         statements = ast.parse(source).body
-        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"{where}: the parameters cell is no Python ({error})") from None
-    comments = [token for token in tokens if token.type == tokenize.COMMENT]
-    meanings = {token.start[0]: token.string.lstrip("# ") for token in comments}
-    parameters = {}
+    lines, parameters = source.splitlines(), {}
     for statement in statements:
         if not (
             isinstance(statement, ast.AnnAssign)
@@ -158,7 +148,8 @@ def declared_parameters(source: str, where: str) -> dict[str, Parameter]:
                 f"value, such as 3, 'text' or [1, 2]; it is {shown(ast.unparse(statement.value))}"
             ) from None
         name, annotation = statement.target.id, ast.unparse(statement.annotation)
-        meaning = meanings.get(statement.end_lineno or 0, "")
+        rest = lines[(statement.end_lineno or 0) - 1].encode()[statement.end_col_offset or 0 :]
+        meaning = rest.decode().strip().lstrip("# ")
         parameters[name] = Parameter(name, annotation, default, meaning)
         parameters[name].check(default)
     return parameters

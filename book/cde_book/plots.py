@@ -1,22 +1,16 @@
 """The house style of figures: one look, readable by colour-blind readers, in light and in dark.
 
-A figure is drawn once, with the colours below. `show` turns it into two SVG images, the second with
-every colour of the style exchanged for its counterpart on a dark page, and the page's theme decides
-which one is seen. The figure that leads its page has two more, laid out for a telephone. With each
-figure go an alternative text, a caption that names the paper's exhibit, and a table of the numbers
-behind it. Colours are Okabe and Ito's, and differ in lightness as well; markers differ too, so that
-colour is never the only distinction.
+A figure is drawn once; `show` turns it into two SVG images, the second with every colour exchanged
+for its counterpart on a dark page, and the page's theme decides which one is seen. Colours are
+Okabe and Ito's, and differ in lightness as well; markers differ too.
 
 Each chart of `cde_book.charts` leaves on its axes what it has drawn, and `description` makes the
-alternative text of it. A short figure is told series by series, with the numbers as drawn. Of
-others each panel tells how many series it has and which are highest and lowest, or the whole figure
-does.
+alternative text of it: series by series, or how many there are and which are highest and lowest.
 """
 
 from __future__ import annotations
 
 import base64
-import csv
 import html
 import io
 import math
@@ -181,10 +175,16 @@ def _markup(data: pd.DataFrame) -> str:
     return f'<div class="cde-scroll" tabindex="0" role="region" aria-label="table">{shown}</div>'
 
 
+#: a text that begins so is a formula to a spreadsheet, and could do what a formula can
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
 def _download(data: pd.DataFrame, name: str) -> str:
     """A link that saves the numbers as a file of comma-separated values, with all their digits."""
     index = not isinstance(data.index, pd.RangeIndex)
-    text = _for_spreadsheets(data.to_csv(index=index, lineterminator="\r\n"))
+    safe = data.apply(lambda of: of if pd.api.types.is_numeric_dtype(of) else of.map(_inert))
+    safe = safe.rename(index=_inert, columns=_inert).rename_axis(index=_inert, columns=_inert)
+    text = safe.to_csv(index=index, lineterminator="\r\n")
     encoded = base64.b64encode(text.encode()).decode()
     file = html.escape(name.replace(" ", "-"), quote=True)
     return (
@@ -193,25 +193,12 @@ def _download(data: pd.DataFrame, name: str) -> str:
     )
 
 
-#: a cell that begins so is a formula to a spreadsheet, and could do what a formula can
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-
-
-def _for_spreadsheets(text: str) -> str:
-    """Comma-separated values in which each cell is a number or a text: an apostrophe keeps a text
-    from being run.
-    """
-
-    def inert_cell(cell: str) -> str:
-        with suppress(ValueError):
-            float(cell)
-            return cell
-        return f"'{cell}" if cell.startswith(_FORMULA) else cell
-
-    safe = io.StringIO(newline="")
-    rows = csv.reader(io.StringIO(text, newline=""))
-    csv.writer(safe).writerows([map(inert_cell, row) for row in rows])
-    return safe.getvalue()
+def _inert(cell: Any) -> Any:
+    """A cell of a table; an apostrophe keeps a text that is no number from being run."""
+    with suppress(ValueError, TypeError):
+        float(cell)
+        return cell
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 
 def table(data: pd.DataFrame) -> Box:

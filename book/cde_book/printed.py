@@ -12,28 +12,19 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
-from html import escape, unescape
+from collections.abc import Container, Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import yaml
+from bs4 import BeautifulSoup
 
 from cde.storage import atomic_path
 
 __all__ = ["find_chromium", "joined_pages", "print_book"]
 
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-_ARTICLE = re.compile(r"<article\b[^>]*>(.*)</article>", re.DOTALL)
-#: scripts, images of the dark theme and of telephones, downloads, and what waits for scrolling
-_DROPPED = re.compile(
-    r"<script\b.*?</script>|<img\b[^>]*\bcde-dark\b[^>]*>|<source\b[^>]*>"
-    r'|<a class="cde-csv".*?</a>| loading="lazy"',
-    re.DOTALL,
-)
-_TAG = re.compile(r"<[A-Za-z][^<>]*>")
-_ATTRIBUTE = re.compile(r"""(?<=\s)(id|href|src)=(["'])(.*?)\2""", re.DOTALL)
+#: scripts, images of the dark theme and of telephones, and downloads
+_DROPPED = "script, img.cde-dark, source, a.cde-csv"
 _STYLE = """article.printed { break-before: page; }
 article.printed .headerlink { display: none !important; }
 .cde-figure img, .cde-thumbnail img { min-width: 0 !important; max-width: 100%; }
@@ -83,33 +74,41 @@ def print_book(root: Path) -> Path:
 def joined_pages(root: Path) -> str:
     """The articles of the book's pages as one page of HTML, to stand beside the HTML's folder."""
     html = root / "book" / "_build" / "html"
-    contents = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    names = [name for name in _names(contents) if (html / f"{name}.html").is_file()]
+    lines = (root / "_toc.yml").read_text(encoding="utf-8").splitlines()
+    listed = [line.strip(" -").partition(": ") for line in lines]
+    names = [one for key, _, one in listed if key in ("root", "file")]
+    names = [name for name in names if (html / f"{name}.html").is_file()]
     if not names:
         raise FileNotFoundError(f"{html} has no pages: build the book first")
-    articles = [_article(name, html, frozenset(names)) for name in names]
-    first = (html / f"{names[0]}.html").read_text(encoding="utf-8")
-    sheets = [
-        f'<link rel="stylesheet" href="{escape(_from_build(unescape(address), names[0]))}">'
-        for link in re.findall(r"<link\b[^>]*>", first)
-        if 'rel="stylesheet"' in link
-        for address in re.findall(r'(?<=\s)href="([^"]*)"', link)
-    ]
-    title = re.findall(r"<title>[^<]*</title>", first)[:1]
+    pages = {
+        name: BeautifulSoup((html / f"{name}.html").read_bytes(), "html.parser") for name in names
+    }
+    head = pages[names[0]].select("title, link[rel~=stylesheet]")
+    for sheet in head[1:]:
+        sheet["href"] = _from_build(str(sheet["href"]), names[0])
     return (
         '<!DOCTYPE html><html lang="en" data-theme="light" data-mode="light"><head>'
-        f'<meta charset="utf-8">{"".join([*title, *sheets])}<style>{_STYLE}</style></head>'
-        f"<body>{''.join(articles)}</body></html>"
+        f'<meta charset="utf-8">{"".join(map(str, head))}<style>{_STYLE}</style></head>'
+        f"<body>{''.join(_article(name, pages) for name in names)}</body></html>"
     )
 
 
-def _names(entry: Any) -> Iterator[str]:
-    """The files that a table of contents names, in its order."""
-    if isinstance(entry, dict):
-        yield from (str(entry[key]) for key in ("root", "file") if key in entry)
-    for below in entry.values() if isinstance(entry, dict) else entry:
-        if isinstance(below, dict | list):
-            yield from _names(below)
+def _article(name: str, pages: Mapping[str, BeautifulSoup]) -> str:
+    """A page's article, with its names, links and images as the joined page needs them."""
+    article = pages[name].article
+    if article is None:
+        return ""
+    for one in article.select(_DROPPED):
+        one.decompose()
+    for one in article.select("[id]"):
+        one["id"] = _anchor(name, str(one["id"]))
+    for one in article.select("[href]"):
+        one["href"] = _within(str(one["href"]), name, pages)
+    for one in article.select("[src]"):
+        one["src"] = _from_build(str(one["src"]), name)
+        del one["loading"]  # what waits for scrolling is not printed
+    article.attrs = {"class": "bd-article printed", "id": _anchor(name)}
+    return str(article)
 
 
 def _anchor(name: str, fragment: str = "") -> str:
@@ -126,33 +125,11 @@ def _from_build(address: str, name: str) -> str:
     return f"{path}?{parts.query}" if parts.query else path
 
 
-def _article(name: str, html: Path, names: frozenset[str]) -> str:
-    """A page's article, with its names, links and images as the joined page needs them."""
-    page = (html / f"{name}.html").read_text(encoding="utf-8")
-    found = _ARTICLE.search(page)
-
-    def moved(attribute: re.Match[str]) -> str:
-        kind, value = attribute[1], unescape(attribute[3])
-        if kind == "id":
-            value = _anchor(name, value)
-        elif kind == "href":
-            value = _within(value, name, names)
-        else:
-            value = _from_build(value, name)
-        return f'{kind}="{escape(value)}"'
-
-    text = _DROPPED.sub("", found[1]) if found else ""
-    text = _TAG.sub(lambda tag: _ATTRIBUTE.sub(moved, tag[0]), text)
-    return f'<article class="bd-article printed" id="{_anchor(name)}">{text}</article>'
-
-
-def _within(address: str, name: str, names: frozenset[str]) -> str:
+def _within(address: str, name: str, pages: Container[str]) -> str:
     """A link to a page of the book, as one within the joined page; others as they are."""
     parts = urlsplit(address)
-    if parts.scheme or parts.netloc:
-        return address
     page = os.path.normpath(os.path.join(os.path.dirname(name), unquote(parts.path)))
     target = page.removesuffix(".html") if parts.path else name
-    if target in names:
+    if target in pages and not parts.netloc:
         return f"#{_anchor(target, unquote(parts.fragment))}"
     return _from_build(address, name)

@@ -1,41 +1,27 @@
 """Committed records: numbers of an experiment that not every reader can run, each with a proof that
 it still stands.
 
-`book/records/<profile>/<name>.json` holds rows of numbers, made by `cde run CHAPTER --record` where
-the data (or the device, or the time) was at hand, with their provenance. A page that does not run
-the experiment itself draws the record in its place and says so. Records hold numbers, never texts.
-
-A record can grow: `cde run CHAPTER --record PROFILE/NAME --add -p seed=5 -p seeds=3` makes the runs
-of three further seeds and adds their rows. Nothing that was recorded is changed, and each part
-keeps its time, commit, machine and libraries. The parts are one experiment because one proof stands
-for all: what was there before is only added to if its proof holds here today.
+`book/records/<profile>/<name>.json` holds rows of numbers, never texts, made by `cde run CHAPTER
+--record`, with their provenance. A page that does not run the experiment itself draws the record in
+its place and says so. `book/running.md` tells how records are made, grow and are checked.
 
 A proof is what the same function gave in miniature when the record was made: the experiment at the
 profile `smoke`, in float32, with the page's own seed. Whenever the chapter runs at `smoke`, that is
-compared. Code that gives the same small numbers as it gave then would give the same large ones;
-code that does not has moved, and the record is stale until it is made anew: on its page, in
-`cde doctor`, and by name at the end of `cde book`. An edit that changes no number changes no proof.
-
-A proof holds if in each column the mean difference is at most `TOLERANCE` of the column's mean
-size. A processor, a number of threads or the order of a sum moves losses and cosines a thousand
-times less; a changed learning rate, another batch or another pooling moves them more. Columns of
-time and of memory are left out.
-
-A record made since November 2026 has a digest of its rows. Where the rows are no longer those of
-the digest, the record is altered, and is told of as stale ones are; older ones have no digest.
+compared: code that gives other small numbers would give other large ones, and the record is stale
+until it is made anew. A proof holds if in each column the mean difference is at most `TOLERANCE` of
+the column's mean size: a processor, a number of threads or the order of a sum moves losses and
+cosines a thousand times less. One proof stands for all parts of a record that has grown.
 
 Cost: milliseconds; the miniature is what the smoke run computes in any case.
 """
 
 from __future__ import annotations
 
-import inspect
 import json
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +44,6 @@ __all__ = [
     "committed",
     "differences",
     "digest_of_rows",
-    "experiment_digest",
     "grown",
     "proof_states",
     "record_state",
@@ -116,7 +101,7 @@ def recorded(
         if found or foreign:
             return found
     made = mode.makes(one)
-    if not can_run or (costly and not made and _is_usable(path, settings, mode)):
+    if not can_run or (costly and not made and _usable(path, settings, mode)):
         return _read(path, settings, mode)
     if made and mode.add:
         _check_settings(_load(path)["settings"], settings)
@@ -126,16 +111,15 @@ def recorded(
         rows = compute()
     finally:
         used, data_account.loaded = data_account.loaded, before | data_account.loaded
-    digest = experiment_digest(compute)
     if made:
         seconds = round(time.perf_counter() - begun, 1)
-        facts = {"seconds": seconds, "experiment": digest, "settings": settings}
+        facts = {"seconds": seconds, "settings": settings}
         record = _head() | facts | {"data": used or before, "rows": stored_rows(rows)}
         whole = grown(_load(path), record) if mode.add else record | {"proof": None}
         _save(path, whole | {"digest": digest_of_rows(whole["rows"])})
     if profile == "smoke":
         for each in (name, *proves):
-            _compare(each, rows, settings, varies, digest, mode)
+            _compare(each, rows, settings, varies, mode)
     return Recorded(rows)
 
 
@@ -156,13 +140,17 @@ def records_and_differences(name: str, settings: Mapping[str, Any]) -> str:
     wanted, said = _as_stored(settings), []
     for path in paths:
         made = _load(path)["settings"]
-        apart = [
-            f"{key} {made.get(key, 'not set')!r} instead of {wanted.get(key, 'not set')!r}"
-            for key in sorted({*made, *wanted})
-            if made.get(key) != wanted.get(key)
-        ]
-        said.append(f"{path.parent.name} has {'; '.join(apart) or 'the same settings'}")
+        said.append(f"{path.parent.name} has {_apart(made, wanted) or 'the same settings'}")
     return f"Records of {name}: {'. '.join(said)}."
+
+
+def _apart(made: Mapping[str, Any], wanted: Mapping[str, Any], besides: Sequence[str] = ()) -> str:
+    """The settings that differ, but for some, in words."""
+    return "; ".join(
+        f"{key} {made.get(key, 'not set')!r} instead of {wanted.get(key, 'not set')!r}"
+        for key in sorted({*made, *wanted} - {*besides})
+        if made.get(key) != wanted.get(key)
+    )
 
 
 def records_at_other_profiles(
@@ -216,18 +204,17 @@ def _is_there(path: Path) -> bool:
     return path.exists()
 
 
-def _is_usable(path: Path, settings: dict[str, Any] | None, mode: RunMode) -> bool:
-    """Whether a record may be used, and was made with these settings (None: whatever they are)."""
-    if mode.fresh or not _is_there(path):
-        return False
-    return settings is None or _load(path)["settings"] == settings
+def _usable(path: Path, settings: dict[str, Any] | None, mode: RunMode) -> dict[str, Any] | None:
+    """A record that may be used, made with these settings (None: whatever they are)."""
+    record = _load(path) if not mode.fresh and _is_there(path) else None
+    return record if record and settings in (None, record["settings"]) else None
 
 
 def _read(path: Path, settings: dict[str, Any] | None, mode: RunMode) -> Recorded | None:
-    if not _is_usable(path, settings, mode):
-        return None
-    record = _load(path)
-    return Recorded(_renamed(record["rows"], record), _note(path, record))
+    record = _usable(path, settings, mode)
+    return (
+        None if record is None else Recorded(_renamed(record["rows"], record), _note(path, record))
+    )
 
 
 def _renamed(rows: list[dict[str, Any]], record: dict[str, Any]) -> pd.DataFrame:
@@ -304,12 +291,7 @@ def _kept_state(path: Path) -> Path:
 
 
 def _compare(
-    name: str,
-    rows: pd.DataFrame,
-    settings: dict[str, Any],
-    varies: Sequence[str],
-    digest: str,
-    mode: RunMode,
+    name: str, rows: pd.DataFrame, settings: dict[str, Any], varies: Sequence[str], mode: RunMode
 ) -> None:
     """Hold today's miniature against the proofs of an experiment's records, or give a proof."""
     kept = rows[[column for column in rows if column not in varies]]
@@ -318,7 +300,7 @@ def _compare(
         if one in mode.prove:
             head = _head()
             proof = {key: head[key] for key in ("time", "commit", "device", "libraries")}
-            proof |= {"experiment": digest, "settings": settings, "rows": stored_rows(kept)}
+            proof |= {"settings": settings, "rows": stored_rows(kept)}
             record["proof"] = proof
             _save(path, record)
         if not record.get("proof") or record["proof"]["settings"] != settings:
@@ -367,13 +349,8 @@ def _count_of(settings: Mapping[str, Any]) -> str:
 def _check_settings(had: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     """Refuse settings that a record cannot grow by, before hours are spent on them."""
     count = _count_of(had)
-    rest = {name for name in {*had, *new} if had.get(name) != new.get(name)} - {"seed", count}
-    if rest:
-        apart = "; ".join(
-            f"{name} {had.get(name, 'not set')!r} there and {new.get(name, 'not set')!r} here"
-            for name in sorted(rest)
-        )
-        raise ValueError(f"a record made with other settings cannot grow: {apart}")
+    if apart := _apart(had, new, besides=("seed", count)):
+        raise ValueError(f"a record made with other settings cannot grow: it has {apart}")
     _count_of(new)  # it must have seeds as well
     follows = had["seed"] + had[count]
     if new["seed"] != follows:
@@ -441,22 +418,3 @@ def differences(
                 f"{column} moved by {share} ({int((apart > tolerance * size).sum())} of {len(old)})"
             )
     return "; ".join(reasons)
-
-
-def experiment_digest(function: Callable[..., Any]) -> str:
-    """A hash of an experiment's text: the function, and what it calls in its own module."""
-    seen: list[str] = []
-    waiting: list[Any] = [function]
-    while waiting:
-        one = waiting.pop()
-        one = inspect.unwrap(one.func if isinstance(one, partial) else one)
-        try:
-            text, names = inspect.getsource(one), one.__code__.co_names
-        except (OSError, TypeError, AttributeError):  # not a function with a text
-            continue
-        if text not in seen:
-            seen.append(text)
-            called = [one.__globals__.get(name) for name in names]
-            own = [each for each in called if inspect.isfunction(each)]
-            waiting += [each for each in own if each.__module__ == one.__module__]
-    return content_hash(seen) if seen else "unknown"

@@ -140,19 +140,21 @@ class _Source:
         stub = path.with_suffix(".pyi")
         lent = ast.parse(stub.read_text(encoding="utf-8")).body if stub.exists() else []
         for node in [*self.tree.body, *lent]:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                self.definitions[node.name] = node
-            elif isinstance(node, ast.Assign | ast.AnnAssign):
-                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-                names = [target.id for target in targets if isinstance(target, ast.Name)]
-                if names == ["__all__"] and node.value is not None:
+            match node:
+                case ast.Assign(targets=[ast.Name(id="__all__")]):
                     self.listed = ast.literal_eval(node.value)
-                self.definitions |= dict.fromkeys(names, node)
-            elif isinstance(node, ast.ImportFrom):
-                place = f"{module}.{node.module}" if node.level else node.module or ""
-                if place.startswith("cde."):
-                    for alias in node.names:
-                        self.imported[alias.asname or alias.name] = f"{place}.{alias.name}"
+                case (
+                    ast.FunctionDef(name=name)
+                    | ast.ClassDef(name=name)
+                    | ast.Assign(targets=[ast.Name(id=name)])
+                    | ast.AnnAssign(target=ast.Name(id=name))
+                ):
+                    self.definitions[name] = node
+                case ast.ImportFrom():
+                    place = f"{module}.{node.module}" if node.level else node.module or ""
+                    if place.startswith("cde."):
+                        for one in node.names:
+                            self.imported[one.asname or one.name] = f"{place}.{one.name}"
         if lent:
             self.listed = list(self.imported)
 
@@ -192,13 +194,11 @@ def _first_paragraph(docstring: str) -> str:
 def read_reference() -> Reference:
     """Read the public names of the documented rooms from the sources of this package."""
     sources = {_dotted(path): _Source(path, _dotted(path)) for path in reference_files()}
-    origins: dict[str, str] = {}
-    for source in sources.values():
-        for name in source.listed:
-            origins[f"{source.module}.{name}"] = _origin(f"{source.module}.{name}", sources)
+    listed = [f"{name}.{one}" for name, source in sources.items() for one in source.listed]
+    origins = {path: _origin(path, sources) for path in listed}
     shortest: dict[str, str] = {}
-    for path, origin in origins.items():
-        shortest[origin] = min(shortest.get(origin, origin), path, key=lambda one: one.count("."))
+    for path in sorted(origins, key=lambda one: one.count(".")):
+        shortest.setdefault(origins[path], path)
     entries: dict[str, Entry] = {}
     for origin, path in shortest.items():
         module, _, name = origin.rpartition(".")

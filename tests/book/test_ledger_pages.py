@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,7 +47,12 @@ def page(monkeypatch: pytest.MonkeyPatch) -> BeautifulSoup:
             measured(NULL, -5, 5, "gpu", "exploratory"),
         ]
     }
-    monkeypatch.setattr(ledger_pages, "collect_measurements", lambda *_: made)
+
+    def load(chapter: Any, *_: Any) -> Any:
+        rows = [asdict(one) for one in made.get(chapter.name, ())]
+        return SimpleNamespace(measurements=rows)
+
+    monkeypatch.setattr(ledger_pages, "load_execution", load)
     return BeautifulSoup(claims_page("laptop", ROOT), "html.parser")
 
 
@@ -135,17 +142,14 @@ def test_a_chapter_has_a_section_of_its_verdict_exactly_if_it_has_claims(chapter
     assert chapter.source.splitlines().count("# ## Verdict") == owed
 
 
-def test_the_map_leads_from_each_exhibit_to_a_chapter_that_exists(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_map_leads_from_each_exhibit_to_a_chapter_that_exists() -> None:
     figures = {
         "batch_and_cluster_size": [
             Figure("<svg/>", "<svg/>", "The figure that stands for it.", answers="CDE Fig. 3"),
             Figure("<svg/>", "<svg/>", "The second one.", answers="CDE Figs. 2 and 10"),
         ]
     }
-    monkeypatch.setattr("cde_book.ledger_pages.chapter_figures", lambda *_: figures)
-    page = BeautifulSoup(map_page("laptop", ROOT), "html.parser")
+    page = BeautifulSoup(map_page(figures, ROOT), "html.parser")
     known = {f"{chapter.part}/{chapter.name}" for chapter in chapters()}
     exhibits = yaml.safe_load((ROOT / "book" / "exhibits.yml").read_text(encoding="utf-8"))
     cards = page.select(".cde-map > li")

@@ -103,7 +103,8 @@ def test_a_hostile_name_of_a_collection_stays_text_on_the_page_of_data(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = f"folder:/x` | {HOSTILE} | `[y](javascript:z) <b>"
-    one = reproducibility.Collection(name, ["0123"], 1, f"yours {HOSTILE}")
+    told = f"yours {HOSTILE}"
+    one = {"name": name, "fingerprints": ["0123"], "chapters": 1, "licence": told}
     monkeypatch.setattr(reproducibility, "collections", lambda logs: [one])
     text = reproducibility.reproducibility_page("a profile of nobody", project_root())
     (row,) = [line for line in text.splitlines() if line.startswith("| <code>")]

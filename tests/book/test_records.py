@@ -5,10 +5,8 @@ has changed.
 from __future__ import annotations
 
 import json
-import linecache
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,6 @@ from cde_book.commands import _tell_of_proofs
 from cde_book.records import (
     differences,
     digest_of_rows,
-    experiment_digest,
     proof_states,
     recorded,
     records_at_other_profiles,
@@ -243,20 +240,6 @@ def test_a_record_has_the_data_that_its_experiment_loads_and_no_other(book: Path
     assert data_account.loaded["pydocs/rich"] == seen_before[1].fingerprint
 
 
-def test_the_digest_of_an_experiment_is_that_of_all_it_calls_in_its_notebook() -> None:
-    def digest(inner: str) -> str:
-        source = f"def inner():\n    return {inner}\n\ndef outer():\n    return inner() + 1\n"
-        name = f"<{inner}>"
-        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-        names: dict[str, Any] = {"__name__": "page"}
-        exec(compile(source, name, "exec"), names)
-        outer = names["outer"]
-        assert experiment_digest(partial(outer)) == experiment_digest(outer)
-        return experiment_digest(outer)
-
-    assert digest("1") == digest("1") != digest("2")
-
-
 def test_a_fresh_book_uses_no_record(book: Path) -> None:
     recorded("toy", "laptop", lambda: ROWS, can_run=True, settings={}, mode=ALL)
     assert recorded("toy", "laptop", refuse, can_run=False, settings={}, mode=FRESH) is None
@@ -271,7 +254,6 @@ FIELDS = {
     "python",
     "libraries",
     "seconds",
-    "experiment",
     "settings",
     "data",
     "rows",
@@ -286,7 +268,7 @@ def test_committed_records_hold_numbers_their_provenance_and_a_proof(
     for path in COMMITTED:
         with subtests.test(path=path.stem):
             record = json.loads(path.read_text())
-            assert set(record) - {"renamed", "parts", "digest"} == FIELDS
+            assert set(record) - {"renamed", "parts", "digest", "experiment"} == FIELDS
             # those made before November 2026 have none
             assert record.get("digest", digest_of_rows(record["rows"])) == digest_of_rows(
                 record["rows"]

@@ -327,8 +327,11 @@ CLAIM = (
         (CLAIM.replace("above: 0", "above: .nan"), "toy: expect must have numbers"),
         (CLAIM.replace("above: 0", "below: .inf"), "toy: expect must have numbers"),
         (CLAIM.replace("above: 0", "above: true"), "toy: expect must have numbers"),
-        (CLAIM.replace("paper_effect: null", "paper_effect: .nan"), "toy: paper_effect must be"),
-        (CLAIM.replace("{above: 0}", "[0]"), "toy: expect must hold a rule"),
+        (
+            CLAIM.replace("paper_effect: null", "paper_effect: .nan"),
+            "toy: paper_effect must have numbers",
+        ),
+        (CLAIM.replace("{above: 0}", "[0]"), "toy: expect must be {above"),
         ("claims: 3", "must hold a list"),
         ("- toy", "entry 1 must be a mapping"),
         ("- {", "cannot be read as YAML"),

@@ -91,8 +91,10 @@ def show(readings: Sequence[Reading]) -> Any:
     lines = [
         {
             "gate": gates()[one.gate].wording,
-            "measured": "not measured" if one.value is None else f"{one.value:.3g}",
-            "must exceed": f"{gates()[one.gate].above:g}",
+            "measured": "not measured"
+            if one.value is None
+            else gates()[one.gate].amount(one.value),
+            "must exceed": f"{gates()[one.gate].above:,g}",
             "passed": "yes" if one.passed else "no",
             "on": one.what,
         }

@@ -44,8 +44,13 @@ class Gate:
     wording: str
     otherwise: str
     test: str
+    unit: str
     above: float
     fixed: str
+
+    def amount(self, value: float) -> str:
+        """A value of what the gate measures, with its unit."""
+        return f"{value:,.0f} {self.unit}" if value >= 100 else f"{value:.2g} {self.unit}"
 
 
 def _rule(value: Any) -> Any:

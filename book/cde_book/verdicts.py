@@ -66,7 +66,7 @@ class Reading:
         if self.value is None:
             return f"it was not measured whether {gate.wording}"
         said = gate.wording if self.passed else gate.otherwise
-        return f"{said} ({self.value:.3g}; asked for is more than {gate.above:g})"
+        return f"{said} ({gate.amount(self.value)}; needed: more than {gate.above:,g})"
 
 
 @dataclass(frozen=True)

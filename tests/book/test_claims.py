@@ -173,7 +173,8 @@ def gated(
         (
             CLOSED,
             "not testable here",
-            "the encoder does not read its context (0.003; asked for is more than 0.01)",
+            "the encoder does not read its context (0.003 of the distance between documents; "
+            "needed: more than 0.01)",
         ),
         (UNKNOWN, "not testable here", "it was not measured whether the encoder reads its context"),
     ],
